@@ -1,0 +1,63 @@
+# make setup   the environment in .venv, from requirements.lock
+# make demo    the main job: flights into a store, a crash, recovery, Spark over the log
+# make test    all tests (Java peers and Spark included)
+# make check   formatter, linter, strict types, layers, generated docs
+# make bench   mqlake beside its peers, a ratio a line
+# make lock    resolve the dependencies anew
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+UV_VERSION := 0.13.8
+UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format bench lock clean
+
+help:
+	@sed -n 's/^# make /make /p' Makefile
+
+.uv/bin/uv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "Python 3.11 or newer is needed: apt-get install python3 (or say make PYTHON=/path/to/python3.11)"; exit 1; }
+	@$(PYTHON) -m venv .uv || { rm -rf .uv; echo "the venv module is missing: apt-get install python3-venv"; exit 1; }
+	@.uv/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+
+$(VENV)/.ready: requirements.lock pyproject.toml | $(filter .uv/bin/uv,$(UV))
+	@test -x $(BIN)/python || $(UV) venv --quiet --python "$$(command -v $(PYTHON))" $(VENV)
+	@echo "installing the locked environment into $(VENV)"
+	@VIRTUAL_ENV=$(VENV) $(UV) pip sync --quiet --require-hashes requirements.lock
+	@VIRTUAL_ENV=$(VENV) $(UV) pip install --quiet --no-deps -e .
+	@touch $@
+
+setup: $(VENV)/.ready
+	@$(BIN)/python tools/check_parts.py
+
+demo: $(VENV)/.ready
+	@$(BIN)/python tools/check_parts.py java
+	$(BIN)/mqlake demo
+
+test: $(VENV)/.ready
+	@$(BIN)/python tools/check_parts.py java maven strace
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.ready
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python tools/check_layers.py
+
+format: $(VENV)/.ready
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.ready
+	@$(BIN)/python tools/check_parts.py java maven
+	$(BIN)/python -m bench
+
+lock: | $(filter .uv/bin/uv,$(UV))
+	$(UV) pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 \
+	  --all-extras --group dev pyproject.toml -o requirements.lock
+
+clean:
+	rm -rf .venv .uv .mypy_cache .ruff_cache .pytest_cache .hypothesis mqlake-demo

@@ -1,0 +1,1 @@
+"""The `mqlake` command: one thin layer over the library."""

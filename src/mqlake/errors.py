@@ -1,0 +1,149 @@
+"""The one error tree: every failure mqlake reports on purpose is one of these.
+
+    MqlakeError
+    ├── ConfigError                 a setting has a value that cannot be used
+    │   └── UnknownKeyError         a setting nobody knows; names the nearest known one
+    ├── StoreError                  a store directory cannot be used as asked
+    │   ├── NotAStoreError          the directory is not a RocketMQ store
+    │   ├── StoreLockedError        another process holds the store's lock
+    │   ├── WrongFileSizeError      a file's length is not the configured one
+    │   ├── ForeignFormatError      the files are of a format (or a newer version) not handled here
+    │   ├── StoreClosedError        the store was shut down
+    │   ├── StoreFencedError        an I/O error stopped all writing; reopen after the cause is mended
+    │   ├── OffsetOutOfRangeError   an offset before the first or after the last message
+    │   └── StoreCorruptError       damage, named by file and offset
+    ├── MessageError                a message cannot be stored as it is
+    │   ├── IllegalTopicError
+    │   ├── MessageTooLargeError
+    │   └── PropertiesTooLargeError
+    ├── FormatError                 bytes are not what they should be, named by offset
+    │   ├── TruncatedRecordError    the bytes end inside the record
+    │   ├── BadMagicError           neither a record nor a blank begins here
+    │   ├── BadCrcError             the checksum does not match
+    │   └── BadLengthError          the lengths inside contradict each other
+    └── MissingPartError            an optional part (Java, PySpark, ...) is absent; says what installs it
+
+The command line prints `str(error)` and ends with `exit_code`; a library caller catches the class.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class MqlakeError(Exception):
+    """Root of the tree. `exit_code` is what the command line ends with."""
+
+    exit_code = 1
+
+
+class ConfigError(MqlakeError):
+    exit_code = 2
+
+
+class UnknownKeyError(ConfigError):
+    """`key` is not among `known`; the sentence names the nearest known one when there is one."""
+
+    def __init__(self, key: str, known: Iterable[str], *, what: str = "configuration key") -> None:
+        self.key = key
+        lowered = {name.lower(): name for name in known}
+        near = difflib.get_close_matches(key.lower(), lowered, n=1, cutoff=0.5)
+        self.nearest = lowered[near[0]] if near else None
+        hint = f"; did you mean {self.nearest!r}?" if self.nearest else ""
+        super().__init__(f"unknown {what} {key!r}{hint}")
+
+
+class StoreError(MqlakeError):
+    pass
+
+
+class NotAStoreError(StoreError):
+    pass
+
+
+class StoreLockedError(StoreError):
+    pass
+
+
+class WrongFileSizeError(StoreError):
+    def __init__(self, path: str, size: int, expected: int, *, key: str) -> None:
+        self.path, self.size, self.expected = path, size, expected
+        super().__init__(
+            f"{path}: {size} bytes, but {key} says {expected}; "
+            f"open the store with the {key} it was written with (it cannot be changed on live data)"
+        )
+
+
+class ForeignFormatError(StoreError):
+    pass
+
+
+class StoreClosedError(StoreError):
+    pass
+
+
+class StoreFencedError(StoreError):
+    pass
+
+
+class OffsetOutOfRangeError(StoreError):
+    pass
+
+
+class StoreCorruptError(StoreError):
+    """Damage at `offset` (bytes from the start of the file `path`)."""
+
+    def __init__(self, path: str, offset: int, reason: str, *, hint: str = "") -> None:
+        self.path, self.offset, self.reason = path, offset, reason
+        super().__init__(f"{path}: corrupt at byte {offset}: {reason}" + (f"; {hint}" if hint else ""))
+
+
+class MessageError(MqlakeError):
+    pass
+
+
+class IllegalTopicError(MessageError):
+    pass
+
+
+class MessageTooLargeError(MessageError):
+    pass
+
+
+class PropertiesTooLargeError(MessageError):
+    pass
+
+
+class FormatError(MqlakeError):
+    """Bytes at `offset` (in the buffer that was read) are not what they should be."""
+
+    def __init__(self, offset: int, reason: str) -> None:
+        self.offset, self.reason = offset, reason
+        super().__init__(f"at byte {offset}: {reason}")
+
+
+class TruncatedRecordError(FormatError):
+    pass
+
+
+class BadMagicError(FormatError):
+    pass
+
+
+class BadCrcError(FormatError):
+    pass
+
+
+class BadLengthError(FormatError):
+    pass
+
+
+class MissingPartError(MqlakeError):
+    """`part` is not installed; `command` is the line that installs it."""
+
+    exit_code = 3
+
+    def __init__(self, part: str, command: str, *, why: str = "") -> None:
+        self.part, self.command = part, command
+        super().__init__(f"{part} is missing{f' ({why})' if why else ''}; install it with: {command}")

@@ -1,0 +1,1 @@
+"""Spark reads the log in place: PySpark data sources and the jobs made of them."""
