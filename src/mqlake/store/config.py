@@ -1,0 +1,784 @@
+"""What an operator may set: RocketMQ's MessageStoreConfig, typed and frozen.
+
+A key is spelled as in a broker.conf (`mappedFileSizeCommitLog`), its attribute here in Python's convention
+(`mapped_file_size_commit_log`). Defaults are those of RocketMQ 5.3.3. Every field carries its key, unit, range
+and meaning, so the checks, the error texts and docs/configuration.md all come from this one list.
+
+Three kinds of keys exist:
+
+    acted on       the fields of MessageStoreConfig
+    only as is     REFUSED_UNLESS: another value would mean another format on disk, so it is refused
+    no effect      KEYS_WITHOUT_EFFECT: known to RocketMQ, accepted (and logged) so that a Java broker.conf can be read
+"""
+
+# ruff: noqa: RUF009 - every field is declared by _setting(), which is dataclasses.field() with its Setting
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import logging
+import os
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from mqlake.errors import ConfigError, UnknownKeyError
+
+logger = logging.getLogger(__name__)
+
+INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
+CQ_UNIT_SIZE = 20
+BATCH_CQ_UNIT_SIZE = 46
+INDEX_HEADER_SIZE = 40
+INDEX_SLOT_SIZE = 4
+INDEX_ENTRY_SIZE = 20
+
+_SIZE = re.compile(r"([+-]?\d+)([kmg]?)b?", re.IGNORECASE)
+_SIZE_FACTOR = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
+_DELAY_LEVEL = re.compile(r"\d+[smhd]")
+
+T = TypeVar("T")
+
+
+class BrokerRole(enum.Enum):
+    ASYNC_MASTER = "ASYNC_MASTER"
+    SYNC_MASTER = "SYNC_MASTER"
+    SLAVE = "SLAVE"
+
+
+class FlushDiskType(enum.Enum):
+    SYNC_FLUSH = "SYNC_FLUSH"
+    ASYNC_FLUSH = "ASYNC_FLUSH"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What is known of one key. `low` and `high` are inclusive; `fixed`: never to be changed on live data."""
+
+    key: str
+    doc: str
+    default: Any
+    unit: str
+    low: int
+    high: int
+    fixed: bool
+
+    @property
+    def type_name(self) -> str:
+        """`int`, `long`, `boolean`, `string` or the names of a choice."""
+        if isinstance(self.default, bool):
+            return "boolean"
+        if isinstance(self.default, int):
+            return "int" if self.high <= INT_MAX else "long"
+        if isinstance(self.default, enum.Enum):
+            return " | ".join(member.name for member in type(self.default))
+        return "string"
+
+    @property
+    def default_text(self) -> str:
+        return _text_of(self.default)
+
+    def parse(self, value: object) -> Any:
+        """`value` (text, or already of the right type) as the field's type; ConfigError says what is allowed."""
+        default = self.default
+        if isinstance(default, bool):
+            return self._parse_bool(value)
+        if isinstance(default, int):
+            return self._parse_int(value)
+        if isinstance(default, enum.Enum):
+            return self._parse_choice(value, type(default))
+        if not isinstance(value, str):
+            raise self._error(value, "text is needed")
+        return value.strip()
+
+    def _parse_bool(self, value: object) -> bool:
+        if isinstance(value, bool):
+            return value
+        text = value.strip().lower() if isinstance(value, str) else ""
+        if text not in ("true", "false"):
+            raise self._error(value, "true or false is needed")
+        return text == "true"
+
+    def _parse_int(self, value: object) -> int:
+        if isinstance(value, int) and not isinstance(value, bool):
+            number = value
+        elif isinstance(value, str) and self.unit == "bytes" and (match := _SIZE.fullmatch(value.strip())):
+            number = int(match[1]) * _SIZE_FACTOR[match[2].lower()]
+        elif isinstance(value, str) and re.fullmatch(r"[+-]?\d+", value.strip(), re.ASCII):
+            number = int(value)
+        else:
+            suffixes = " (64k, 16m and 1g are understood)" if self.unit == "bytes" else ""
+            raise self._error(value, f"a whole number is needed{suffixes}")
+        if not self.low <= number <= self.high:
+            raise self._error(value, f"{self.low} to {self.high} is allowed")
+        return number
+
+    def _parse_choice(self, value: object, choices: type[enum.Enum]) -> enum.Enum:
+        if isinstance(value, choices):
+            return value
+        name = value.strip() if isinstance(value, str) else ""
+        if name not in choices.__members__:
+            raise self._error(value, f"{' or '.join(choices.__members__)} is needed")
+        return choices[name]
+
+    def _error(self, value: object, allowed: str) -> ConfigError:
+        unit = f" {self.unit}" if self.unit and self.unit != "bytes" else ""
+        return ConfigError(f"{self.key}={_text_of(value)}{unit}: {allowed}")
+
+
+def _text_of(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value.name if isinstance(value, enum.Enum) else str(value)
+
+
+def _setting(
+    key: str,
+    default: T,
+    doc: str,
+    *,
+    unit: str = "",
+    low: int = 0,
+    high: int = INT_MAX,
+    fixed: bool = False,
+    factory: Any = None,
+) -> T:
+    setting = Setting(key=key, doc=doc, default=default, unit=unit, low=low, high=high, fixed=fixed)
+    metadata = {"setting": setting}
+    if factory is not None:
+        return dataclasses.field(default_factory=factory, metadata=metadata)  # type: ignore[no-any-return]
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def _home_store() -> str:
+    return os.path.join(os.path.expanduser("~"), "store")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MessageStoreConfig:
+    """The settings of one store. Raises ConfigError at construction when a value cannot be used."""
+
+    store_path_root_dir: str = _setting(
+        "storePathRootDir", "$HOME/store", "Directory of the store.", factory=_home_store
+    )
+    store_path_commit_log: str = _setting(
+        "storePathCommitLog",
+        "",
+        "Directory of the commit log; empty means `commitlog` under storePathRootDir.",
+    )
+    mapped_file_size_commit_log: int = _setting(
+        "mappedFileSizeCommitLog",
+        1024**3,
+        "Size of a commit log file.",
+        unit="bytes",
+        low=1024,
+        fixed=True,
+    )
+    mapped_file_size_consume_queue: int = _setting(
+        "mappedFileSizeConsumeQueue",
+        300_000 * CQ_UNIT_SIZE,
+        "Size of a consume queue file, rounded up to whole units of 20 bytes.",
+        unit="bytes",
+        low=CQ_UNIT_SIZE,
+        high=INT_MAX // CQ_UNIT_SIZE * CQ_UNIT_SIZE,
+        fixed=True,
+    )
+    enable_consume_queue_ext: bool = _setting(
+        "enableConsumeQueueExt",
+        False,
+        "Keep a consume queue extension (filter bits, full tags code) as well.",
+    )
+    mapped_file_size_consume_queue_ext: int = _setting(
+        "mappedFileSizeConsumeQueueExt",
+        48 * 1024**2,
+        "Size of a consume queue extension file.",
+        unit="bytes",
+        low=1024,
+        fixed=True,
+    )
+    bit_map_length_consume_queue_ext: int = _setting(
+        "bitMapLengthConsumeQueueExt",
+        64,
+        "Length of the filter bit map in a consume queue extension unit.",
+        unit="bits",
+        high=32767 * 8,
+    )
+    mapper_file_size_batch_consume_queue: int = _setting(
+        "mapperFileSizeBatchConsumeQueue",
+        300_000 * BATCH_CQ_UNIT_SIZE,
+        "Size of a batch consume queue file, whole units of 46 bytes.",
+        unit="bytes",
+        low=BATCH_CQ_UNIT_SIZE,
+        fixed=True,
+    )
+
+    flush_disk_type: FlushDiskType = _setting(
+        "flushDiskType",
+        FlushDiskType.ASYNC_FLUSH,
+        "SYNC_FLUSH acknowledges a message once it is on disk, ASYNC_FLUSH once it is in the file's mapping.",
+    )
+    broker_role: BrokerRole = _setting(
+        "brokerRole", BrokerRole.ASYNC_MASTER, "SLAVE refuses puts; SYNC_MASTER waits for a replica."
+    )
+    flush_interval_commit_log: int = _setting(
+        "flushIntervalCommitLog", 500, "Time between two flushes under ASYNC_FLUSH.", unit="ms", low=1
+    )
+    commit_interval_commit_log: int = _setting(
+        "commitIntervalCommitLog",
+        200,
+        "Time between two commits of pool buffers to the file.",
+        unit="ms",
+        low=1,
+    )
+    flush_commit_log_timed: bool = _setting(
+        "flushCommitLogTimed",
+        True,
+        "Flush at the interval only; false lets a put wake the flush before its time.",
+    )
+    flush_interval_consume_queue: int = _setting(
+        "flushIntervalConsumeQueue", 1000, "Time between two flushes of the consume queues.", unit="ms", low=1
+    )
+    flush_commit_log_least_pages: int = _setting(
+        "flushCommitLogLeastPages",
+        4,
+        "Unflushed pages that make a flush of the commit log worth while.",
+        unit="pages",
+    )
+    commit_commit_log_least_pages: int = _setting(
+        "commitCommitLogLeastPages", 4, "Uncommitted pages that make a commit worth while.", unit="pages"
+    )
+    flush_least_pages_when_warm_maped_file: int = _setting(
+        "flushLeastPagesWhenWarmMapedFile",
+        4096,
+        "Pages between two flushes while a new file is warmed under SYNC_FLUSH.",
+        unit="pages",
+        low=1,
+    )
+    flush_consume_queue_least_pages: int = _setting(
+        "flushConsumeQueueLeastPages",
+        2,
+        "Unflushed pages that make a flush of a consume queue worth while.",
+        unit="pages",
+    )
+    flush_commit_log_thorough_interval: int = _setting(
+        "flushCommitLogThoroughInterval",
+        10_000,
+        "After this time a flush of the commit log ignores flushCommitLogLeastPages.",
+        unit="ms",
+    )
+    commit_commit_log_thorough_interval: int = _setting(
+        "commitCommitLogThoroughInterval",
+        200,
+        "After this time a commit ignores commitCommitLogLeastPages.",
+        unit="ms",
+    )
+    flush_consume_queue_thorough_interval: int = _setting(
+        "flushConsumeQueueThoroughInterval",
+        60_000,
+        "After this time a flush of the consume queues ignores flushConsumeQueueLeastPages.",
+        unit="ms",
+    )
+    sync_flush_timeout: int = _setting(
+        "syncFlushTimeout",
+        5000,
+        "How long a put waits for its flush under SYNC_FLUSH before FLUSH_DISK_TIMEOUT.",
+        unit="ms",
+        low=1,
+    )
+    put_message_timeout: int = _setting(
+        "putMessageTimeout", 8000, "How long a put waits for flush and replicas together.", unit="ms", low=1
+    )
+    slave_timeout: int = _setting(
+        "slaveTimeout",
+        3000,
+        "How long a put waits for a replica before FLUSH_SLAVE_TIMEOUT.",
+        unit="ms",
+        low=1,
+    )
+    wake_commit_when_put_message: bool = _setting(
+        "wakeCommitWhenPutMessage",
+        True,
+        "A put wakes the commit of pool buffers (ASYNC_FLUSH with the pool).",
+    )
+    wake_flush_when_put_message: bool = _setting(
+        "wakeFlushWhenPutMessage", False, "A put wakes the flush (ASYNC_FLUSH without the pool)."
+    )
+
+    transient_store_pool_enable: bool = _setting(
+        "transientStorePoolEnable",
+        False,
+        "Append to buffers outside the page cache and commit them to the file.",
+    )
+    transient_store_pool_size: int = _setting(
+        "transientStorePoolSize",
+        5,
+        "Buffers in the pool, each mappedFileSizeCommitLog big.",
+        unit="buffers",
+        low=1,
+    )
+    fast_fail_if_no_buffer_in_store_pool: bool = _setting(
+        "fastFailIfNoBufferInStorePool", False, "Refuse a new file at once when the pool has no buffer left."
+    )
+    warm_maped_file_enable: bool = _setting(
+        "warmMapedFileEnable", False, "Touch every page of a new commit log file before it is used."
+    )
+    use_reentrant_lock_when_put_message: bool = _setting(
+        "useReentrantLockWhenPutMessage",
+        True,
+        "Accepted; appends are ordered by one lock of the interpreter either way.",
+    )
+    os_page_cache_busy_time_out_mills: int = _setting(
+        "osPageCacheBusyTimeOutMills",
+        1000,
+        "An append that holds the lock longer than this makes the store answer OS_PAGECACHE_BUSY.",
+        unit="ms",
+        high=LONG_MAX,
+    )
+
+    max_message_size: int = _setting(
+        "maxMessageSize", 4 * 1024**2, "Largest body that a put accepts.", unit="bytes", low=1
+    )
+    auto_message_version_on_topic_len: bool = _setting(
+        "autoMessageVersionOnTopicLen", True, "Use record version 2 for topics longer than 127 bytes."
+    )
+    enabled_append_prop_crc: bool = _setting(
+        "enabledAppendPropCRC", False, "Write a checksum over the whole record as its last property."
+    )
+    force_verify_prop_crc: bool = _setting(
+        "forceVerifyPropCRC",
+        False,
+        "Recovery checks that whole-record checksum where it would check the body.",
+    )
+    check_crc_on_recover: bool = _setting(
+        "checkCRCOnRecover", True, "Recovery checks the checksums of the records it walks over."
+    )
+    message_delay_level: str = _setting(
+        "messageDelayLevel",
+        "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
+        "Delays of the levels 1, 2, 3, ..., each a number with s, m, h or d.",
+    )
+    read_un_committed: bool = _setting(
+        "readUnCommitted", False, "Dispatch messages to consumers before they are flushed under SYNC_FLUSH."
+    )
+
+    max_transfer_bytes_on_message_in_memory: int = _setting(
+        "maxTransferBytesOnMessageInMemory",
+        256 * 1024,
+        "Most bytes one get returns of messages that are in memory.",
+        unit="bytes",
+        low=1,
+    )
+    max_transfer_count_on_message_in_memory: int = _setting(
+        "maxTransferCountOnMessageInMemory",
+        32,
+        "Most messages one get returns of those in memory.",
+        unit="messages",
+        low=1,
+    )
+    max_transfer_bytes_on_message_in_disk: int = _setting(
+        "maxTransferBytesOnMessageInDisk",
+        64 * 1024,
+        "Most bytes one get returns of messages that must be read from disk.",
+        unit="bytes",
+        low=1,
+    )
+    max_transfer_count_on_message_in_disk: int = _setting(
+        "maxTransferCountOnMessageInDisk",
+        8,
+        "Most messages one get returns of those on disk.",
+        unit="messages",
+        low=1,
+    )
+    access_message_in_memory_max_ratio: int = _setting(
+        "accessMessageInMemoryMaxRatio",
+        40,
+        "Share of the machine's memory behind the end of the log that counts as in memory.",
+        unit="%",
+        high=100,
+    )
+    max_filter_message_size: int = _setting(
+        "maxFilterMessageSize",
+        16_000,
+        "Bytes of consume queue units one get with a filter walks over.",
+        unit="bytes",
+        low=1,
+    )
+    travel_cq_file_num_when_get_message: int = _setting(
+        "travelCqFileNumWhenGetMessage",
+        1,
+        "Consume queue files one get may walk through before it answers without a message.",
+        unit="files",
+        low=1,
+    )
+    max_msgs_num_batch: int = _setting(
+        "maxMsgsNumBatch", 64, "Most messages a query by key returns.", unit="messages", low=1
+    )
+    default_query_max_num: int = _setting(
+        "defaultQueryMaxNum", 32, "Messages a query by key returns when the caller names no number.", low=1
+    )
+    offset_check_in_slave: bool = _setting(
+        "offsetCheckInSlave", False, "A slave corrects wrong consumer offsets as a master does."
+    )
+
+    message_index_enable: bool = _setting("messageIndexEnable", True, "Index the messages by their keys.")
+    message_index_safe: bool = _setting(
+        "messageIndexSafe", False, "Recovery starts far enough back to rebuild the whole index as well."
+    )
+    max_hash_slot_num: int = _setting(
+        "maxHashSlotNum", 5_000_000, "Hash slots of an index file.", unit="slots", low=1, fixed=True
+    )
+    max_index_num: int = _setting(
+        "maxIndexNum", 20_000_000, "Entries of an index file.", unit="entries", low=2, fixed=True
+    )
+
+    file_reserved_time: int = _setting(
+        "fileReservedTime", 72, "Age at which a commit log file may be deleted.", unit="h"
+    )
+    delete_when: str = _setting(
+        "deleteWhen", "04", "Hours of the day, 00 to 23 with `;` between, in which old files are deleted."
+    )
+    disk_max_used_space_ratio: int = _setting(
+        "diskMaxUsedSpaceRatio",
+        75,
+        "Above this use of the disk old files are deleted at any hour; held to 10..95.",
+        unit="%",
+        high=100,
+    )
+    disk_space_clean_forcibly_ratio: int = _setting(
+        "diskSpaceCleanForciblyRatio",
+        85,
+        "Above this use of the disk files are deleted whatever their age; held to 30..85.",
+        unit="%",
+        high=100,
+    )
+    disk_space_warning_level_ratio: int = _setting(
+        "diskSpaceWarningLevelRatio",
+        90,
+        "Above this use of the disk the store takes no message; held to 35..90.",
+        unit="%",
+        high=100,
+    )
+    clean_file_forcibly_enable: bool = _setting(
+        "cleanFileForciblyEnable", True, "Allow deletion of files that are younger than fileReservedTime."
+    )
+    delete_file_batch_max: int = _setting(
+        "deleteFileBatchMax", 10, "Most commit log files one round deletes.", unit="files", low=1
+    )
+    delete_commit_log_files_interval: int = _setting(
+        "deleteCommitLogFilesInterval", 100, "Pause after each deleted commit log file.", unit="ms"
+    )
+    delete_consume_queue_files_interval: int = _setting(
+        "deleteConsumeQueueFilesInterval",
+        100,
+        "Pause after each consume queue of which files were deleted.",
+        unit="ms",
+    )
+    destroy_maped_file_interval_forcibly: int = _setting(
+        "destroyMapedFileIntervalForcibly",
+        120_000,
+        "How long a reader may hold a deleted file before it is unmapped all the same.",
+        unit="ms",
+    )
+    redelete_hanged_file_interval: int = _setting(
+        "redeleteHangedFileInterval",
+        120_000,
+        "Time between two attempts to delete a file that a reader still held.",
+        unit="ms",
+        low=1,
+    )
+    clean_resource_interval: int = _setting(
+        "cleanResourceInterval", 10_000, "Time between two cleaning rounds.", unit="ms", low=1
+    )
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            setting: Setting = field.metadata["setting"]
+            self._set(field.name, setting.parse(getattr(self, field.name)))
+        self._set(
+            "mapped_file_size_consume_queue", _round_up(self.mapped_file_size_consume_queue, CQ_UNIT_SIZE)
+        )
+        self._check_together()
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+
+    def _check_together(self) -> None:
+        """What one value alone cannot show to be wrong."""
+        for key, path in (
+            ("storePathRootDir", self.store_path_root_dir),
+            ("storePathCommitLog", self.store_path_commit_log),
+        ):
+            if "\0" in path:
+                raise ConfigError(f"{key}: a path cannot hold a NUL character")
+        if not self.store_path_root_dir:
+            raise ConfigError("storePathRootDir: a directory is needed")
+        if "," in self.store_path_commit_log:
+            raise ConfigError(
+                f"storePathCommitLog={self.store_path_commit_log}: a commit log over several directories "
+                "is not supported; name one directory"
+            )
+        if self.mapper_file_size_batch_consume_queue % BATCH_CQ_UNIT_SIZE:
+            raise ConfigError(
+                f"mapperFileSizeBatchConsumeQueue={self.mapper_file_size_batch_consume_queue}: "
+                f"a multiple of {BATCH_CQ_UNIT_SIZE} is needed"
+            )
+        if self.index_file_size > INT_MAX:
+            raise ConfigError(
+                f"maxHashSlotNum={self.max_hash_slot_num} and maxIndexNum={self.max_index_num} make index files "
+                f"of {self.index_file_size} bytes; at most {INT_MAX} is allowed"
+            )
+        levels = self.message_delay_level.split()
+        if not levels or not all(_DELAY_LEVEL.fullmatch(level) for level in levels):
+            raise ConfigError(
+                f"messageDelayLevel={self.message_delay_level!r}: "
+                "numbers with s, m, h or d are needed, like `1s 5s 2h`"
+            )
+        if not self.delete_when_hours:
+            raise ConfigError("deleteWhen: at least one hour is needed, like 04 or 02;14")
+
+    # -- derived ---------------------------------------------------------------------------------------------
+
+    @property
+    def index_file_size(self) -> int:
+        """Bytes of an index file: header, slots, entries."""
+        return (
+            INDEX_HEADER_SIZE
+            + self.max_hash_slot_num * INDEX_SLOT_SIZE
+            + self.max_index_num * INDEX_ENTRY_SIZE
+        )
+
+    @property
+    def delete_when_hours(self) -> frozenset[int]:
+        """The hours of `deleteWhen`; raises ConfigError when one is not 00 to 23."""
+        hours = [hour.strip() for hour in self.delete_when.split(";") if hour.strip()]
+        for hour in hours:
+            if not re.fullmatch(r"\d{1,2}", hour, re.ASCII) or int(hour) > 23:
+                raise ConfigError(
+                    f"deleteWhen={self.delete_when}: hours of 00 to 23 are needed, with `;` between them"
+                )
+        return frozenset(int(hour) for hour in hours)
+
+    @property
+    def commit_log_dir(self) -> str:
+        return self.store_path_commit_log or self._under_root("commitlog")
+
+    @property
+    def consume_queue_dir(self) -> str:
+        return self._under_root("consumequeue")
+
+    @property
+    def consume_queue_ext_dir(self) -> str:
+        return self._under_root("consumequeue_ext")
+
+    @property
+    def batch_consume_queue_dir(self) -> str:
+        return self._under_root("batchconsumequeue")
+
+    @property
+    def index_dir(self) -> str:
+        return self._under_root("index")
+
+    @property
+    def config_dir(self) -> str:
+        return self._under_root("config")
+
+    @property
+    def checkpoint_path(self) -> str:
+        return self._under_root("checkpoint")
+
+    @property
+    def abort_path(self) -> str:
+        return self._under_root("abort")
+
+    @property
+    def lock_path(self) -> str:
+        return self._under_root("lock")
+
+    def _under_root(self, name: str) -> str:
+        return os.path.join(self.store_path_root_dir, name)
+
+    # -- from and to key = value -----------------------------------------------------------------------------
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, object], *, strict: bool = True) -> MessageStoreConfig:
+        """The configuration of RocketMQ's keys with texts (or values of the right type).
+
+        `strict=False` passes over unknown keys, as a broker.conf also holds what other parts act on.
+        Raises UnknownKeyError (strict) and ConfigError.
+        """
+        return cls()._replaced(mapping, strict=strict)
+
+    def with_overrides(self, assignments: Iterable[str]) -> MessageStoreConfig:
+        """This configuration with `key=value` assignments on top; raises UnknownKeyError and ConfigError."""
+        return self._replaced(parse_assignments(assignments), strict=True)
+
+    def _replaced(self, mapping: Mapping[str, object], *, strict: bool) -> MessageStoreConfig:
+        changes: dict[str, Any] = {}
+        for key, value in mapping.items():
+            if key in _ATTRIBUTES:
+                changes[_ATTRIBUTES[key]] = SETTINGS[key].parse(value)
+            elif key in REFUSED_UNLESS:
+                _refuse(key, value)
+            elif key not in KEYS_WITHOUT_EFFECT and strict:
+                raise UnknownKeyError(key, known_keys())
+        if idle := keys_without_effect(mapping):
+            logger.warning("settings without effect on this store: %s", ", ".join(idle))
+        return dataclasses.replace(self, **changes)
+
+    def to_mapping(self) -> dict[str, bool | int | str]:
+        """RocketMQ's key → value (choices as their names), in the order of the fields."""
+        values = {key: getattr(self, attribute) for key, attribute in _ATTRIBUTES.items()}
+        return {key: value.name if isinstance(value, enum.Enum) else value for key, value in values.items()}
+
+
+def _round_up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit
+
+
+_ATTRIBUTES: dict[str, str] = {
+    field.metadata["setting"].key: field.name for field in dataclasses.fields(MessageStoreConfig)
+}
+SETTINGS: dict[str, Setting] = {
+    field.metadata["setting"].key: field.metadata["setting"]
+    for field in dataclasses.fields(MessageStoreConfig)
+}
+
+# Another value would put other files (or another meaning of the same files) on disk.
+REFUSED_UNLESS: dict[str, tuple[str, str]] = {
+    "storeType": ("default", "consume queues in RocksDB are not supported"),
+    "enableDLegerCommitLog": ("false", "DLedger's commit log is another format"),
+    "readOnlyCommitLogStorePaths": ("", "a commit log over several directories is not supported"),
+}
+
+_WITHOUT_EFFECT = """
+    accessMessageInMemoryHotRatio allAckInSyncStateSet asyncLearner batchDispatchRequestThreadPoolNums
+    bottomMostCompressionTypeForConsumeQueueStore cleanRocksDBDirtyCQIntervalMin cleanSwapedMapInterval
+    coldDataFlowControlEnable coldDataScanEnable commitLogForceSwapMapInterval commitLogSwapMapInterval
+    commitLogSwapMapReserveFileNum compactionCqMappedFileSize compactionMappedFileSize
+    compactionScheduleInternal compactionThreadNum correctLogicMinOffsetForceInterval
+    correctLogicMinOffsetSleepInterval dLegerGroup dLegerPeers dLegerSelfId dataReadAheadEnable
+    debugLockEnable disappearTimeAfterStart diskFallRecorded dispatchCqCacheNum dispatchCqThreads
+    dispatchFromSenderThread duplicationEnable enableAsyncReput enableAutoInSyncReplicas enableBatchPush
+    enableBuildConsumeQueueConcurrently enableCleanExpiredOffset enableCompaction enableLmq
+    enableMultiDispatch enableRocksDBLog enableScheduleAsyncDeliver enableScheduleMessageStats
+    flushDelayOffsetInterval haFlowControlEnable haHousekeepingInterval haListenPort haMasterAddress
+    haMaxGapNotInSync haMaxTimeSlaveNotCatchup haSendHeartbeatInterval haTransferBatchSize inSyncReplicas
+    logicQueueForceSwapMapInterval logicQueueSwapMapInterval logicQueueSwapMapReserveFileNum
+    logicalDiskSpaceCleanForciblyThreshold mappedFileSizeTimerLog mappedFileSwapEnable
+    maxAsyncPutMessageRequests maxBatchDeleteFilesNum maxChecksumRange maxConsumeQueueScan
+    maxHaTransferByteInSecond maxLmqConsumeQueueNum maxOffsetMapSize maxRecoveryCommitlogFiles
+    maxSlaveResendLength maxTopicLength memTableFlushIntervalMs minInSyncReplicas preferredLeaderId
+    pullBatchMaxMessageCount putConsumeQueueDataByFileChannel putMsgIndexHightWater
+    realTimePersistRocksDBConfig recheckReputOffsetFromCq replicasPerDiskPartition
+    rocksdbCQDoubleWriteEnable rocksdbCompressionType rocksdbFlushWalFrequency
+    rocksdbWalFileRollingThreshold sampleCountThreshold sampleSteps scheduleAsyncDeliverMaxPendingLimit
+    scheduleAsyncDeliverMaxResendNum2Blocked searchBcqByCacheEnable spinLockCollisionRetreatOptimalDegree
+    statRocksDBCQIntervalSec storePathBrokerIdentity storePathDLedgerCommitLog storePathEpochFile
+    syncFromLastFile syncMasterFlushOffsetWhenStartup timerCheckMetricsWhen timerColdDataCheckIntervalMs
+    timerCongestNumEachSlot timerEnableCheckMetrics timerEnableDisruptor timerEnableRetryUntilSuccess
+    timerFlushIntervalMs timerGetMessageThreadNum timerInterceptDelayLevel timerMaxDelaySec
+    timerMetricSmallThreshold timerPrecisionMs timerProgressLogIntervalMs timerPutMessageThreadNum
+    timerRollWindowSlot timerSkipUnknownError timerStopDequeue timerStopEnqueue timerWarmEnable
+    timerWheelEnable topicQueueLockNum totalReplicas useABSLock
+"""
+KEYS_WITHOUT_EFFECT: frozenset[str] = frozenset(_WITHOUT_EFFECT.split())
+
+
+def _refuse(key: str, value: object) -> None:
+    only, reason = REFUSED_UNLESS[key]
+    if _text_of(value).strip() != only:
+        raise ConfigError(
+            f"{key}={_text_of(value)}: {reason}; {f'only {only}' if only else 'no value'} is allowed"
+        )
+
+
+def known_keys() -> list[str]:
+    """Every key that is accepted: acted on, accepted only as it is, and without effect."""
+    return [*SETTINGS, *REFUSED_UNLESS, *sorted(KEYS_WITHOUT_EFFECT)]
+
+
+def keys_without_effect(mapping: Iterable[str]) -> list[str]:
+    """The keys of `mapping` that RocketMQ knows and this store does not act on."""
+    return sorted(KEYS_WITHOUT_EFFECT.intersection(mapping))
+
+
+def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
+    """`key=value` texts as a mapping (the last of a key counts); ConfigError when there is no `=`."""
+    mapping = {}
+    for assignment in assignments:
+        key, equals, value = assignment.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(f"{assignment!r}: key=value is needed")
+        mapping[key.strip()] = value.strip()
+    return mapping
+
+
+# -- Java's properties format --------------------------------------------------------------------------
+
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|u|.|$)", re.DOTALL)
+_KEY = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """The keys and values of a Java .properties text.
+
+    Comments begin with # or !; `=`, `:` or white space ends the key; a backslash at the end continues the
+    line; \\t \\n \\r \\f \\uXXXX are escapes. The last of a key counts. ConfigError on a malformed \\u escape.
+    """
+    properties = {}
+    for line in _logical_lines(text):
+        match = _KEY.fullmatch(line)
+        assert match is not None  # both groups may be empty and the last takes anything
+        key, value = (_unescape(part) for part in match.groups())
+        properties[key] = value
+    return properties
+
+
+def _logical_lines(text: str) -> list[str]:
+    """Lines without comments and blanks, continued ones joined, white space before them dropped."""
+    lines: list[str] = []
+    continued = False
+    for natural in re.split(r"\r\n|\r|\n", text):
+        line = natural.lstrip(" \t\f")
+        if not continued and (not line or line[0] in "#!"):
+            continue
+        backslashes = len(line) - len(line.rstrip("\\"))
+        ends_open = backslashes % 2 == 1
+        body = line[:-1] if ends_open else line
+        if continued:
+            lines[-1] += body
+        else:
+            lines.append(body)
+        continued = ends_open
+    return lines
+
+
+def _unescape(text: str) -> str:
+    def one(match: re.Match[str]) -> str:
+        escape = match[1]
+        if escape == "u":
+            raise ConfigError(f"malformed \\u escape in {text!r}: four hexadecimal digits are needed")
+        return chr(int(escape[1:], 16)) if len(escape) == 5 else _ESCAPES.get(escape, escape)
+
+    plain = _ESCAPE.sub(one, text)
+    # Two escapes may be the halves of one character outside the basic plane.
+    return plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def read_properties(path: str) -> dict[str, str]:
+    """The properties file at `path`: UTF-8, or when it is not that, Latin-1, as Java reads it.
+
+    ConfigError when it cannot be read.
+    """
+    try:
+        with open(path, "rb") as file:
+            raw = file.read()
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    try:
+        return parse_properties(raw.decode("utf-8"))
+    except UnicodeDecodeError:
+        return parse_properties(raw.decode("latin-1"))
