@@ -1,14 +1,14 @@
 """What an operator may set: RocketMQ's MessageStoreConfig, typed and frozen.
 
 A key is spelled as in a broker.conf (`mappedFileSizeCommitLog`), its attribute here in Python's convention
-(`mapped_file_size_commit_log`). Defaults are those of RocketMQ 5.3.3. Every field carries its key, unit, range
-and meaning, so the checks, the error texts and docs/configuration.md all come from this one list.
+(`mapped_file_size_commit_log`). Defaults are those of RocketMQ 5.3.3. Every field carries its key, unit,
+range and meaning, so the checks, the error texts and docs/configuration.md all come from this one list.
 
 Three kinds of keys exist:
 
     acted on       the fields of MessageStoreConfig
     only as is     REFUSED_UNLESS: another value would mean another format on disk, so it is refused
-    no effect      KEYS_WITHOUT_EFFECT: known to RocketMQ, accepted (and logged) so that a Java broker.conf can be read
+    no effect      KEYS_WITHOUT_EFFECT: RocketMQ knows them; accepted and logged, so that a broker.conf can be read
 """
 
 # ruff: noqa: RUF009 - every field is declared by _setting(), which is dataclasses.field() with its Setting
@@ -81,7 +81,7 @@ class Setting:
         return _text_of(self.default)
 
     def parse(self, value: object) -> Any:
-        """`value` (text, or already of the right type) as the field's type; ConfigError says what is allowed."""
+        """`value` (text, or of the right type) as the field's type; ConfigError says what is allowed."""
         default = self.default
         if isinstance(default, bool):
             return self._parse_bool(value)
@@ -321,6 +321,9 @@ class MessageStoreConfig:
     fast_fail_if_no_buffer_in_store_pool: bool = _setting(
         "fastFailIfNoBufferInStorePool", False, "Refuse a new file at once when the pool has no buffer left."
     )
+    write_without_mmap: bool = _setting(
+        "writeWithoutMmap", False, "Write commit log files through their descriptor, without mapping them."
+    )
     warm_maped_file_enable: bool = _setting(
         "warmMapedFileEnable", False, "Touch every page of a new commit log file before it is used."
     )
@@ -526,8 +529,8 @@ class MessageStoreConfig:
             )
         if self.index_file_size > INT_MAX:
             raise ConfigError(
-                f"maxHashSlotNum={self.max_hash_slot_num} and maxIndexNum={self.max_index_num} make index files "
-                f"of {self.index_file_size} bytes; at most {INT_MAX} is allowed"
+                f"maxHashSlotNum={self.max_hash_slot_num} and maxIndexNum={self.max_index_num}: an index file "
+                f"would have {self.index_file_size} bytes; at most {INT_MAX} is allowed"
             )
         levels = self.message_delay_level.split()
         if not levels or not all(_DELAY_LEVEL.fullmatch(level) for level in levels):
@@ -726,7 +729,7 @@ def parse_properties(text: str) -> dict[str, str]:
     """The keys and values of a Java .properties text.
 
     Comments begin with # or !; `=`, `:` or white space ends the key; a backslash at the end continues the
-    line; \\t \\n \\r \\f \\uXXXX are escapes. The last of a key counts. ConfigError on a malformed \\u escape.
+    line; \\t \\n \\r \\f \\uXXXX are escapes. The last of a key counts. ConfigError on a malformed \\u.
     """
     properties = {}
     for line in _logical_lines(text):
