@@ -8,7 +8,7 @@ Three kinds of keys exist:
 
     acted on       the fields of MessageStoreConfig
     only as is     REFUSED_UNLESS: another value would mean another format on disk, so it is refused
-    no effect      KEYS_WITHOUT_EFFECT: RocketMQ knows them; accepted and logged, so that a broker.conf can be read
+    no effect      KEYS_WITHOUT_EFFECT: RocketMQ has them; accepted (a broker.conf can be read) and logged
 """
 
 # ruff: noqa: RUF009 - every field is declared by _setting(), which is dataclasses.field() with its Setting
@@ -478,19 +478,6 @@ class MessageStoreConfig:
         "Pause after each consume queue of which files were deleted.",
         unit="ms",
     )
-    destroy_maped_file_interval_forcibly: int = _setting(
-        "destroyMapedFileIntervalForcibly",
-        120_000,
-        "How long a reader may hold a deleted file before it is unmapped all the same.",
-        unit="ms",
-    )
-    redelete_hanged_file_interval: int = _setting(
-        "redeleteHangedFileInterval",
-        120_000,
-        "Time between two attempts to delete a file that a reader still held.",
-        unit="ms",
-        low=1,
-    )
     clean_resource_interval: int = _setting(
         "cleanResourceInterval", 10_000, "Time between two cleaning rounds.", unit="ms", low=1
     )
@@ -529,8 +516,8 @@ class MessageStoreConfig:
             )
         if self.index_file_size > INT_MAX:
             raise ConfigError(
-                f"maxHashSlotNum={self.max_hash_slot_num} and maxIndexNum={self.max_index_num}: an index file "
-                f"would have {self.index_file_size} bytes; at most {INT_MAX} is allowed"
+                f"maxHashSlotNum={self.max_hash_slot_num}, maxIndexNum={self.max_index_num}: an index file would "
+                f"have {self.index_file_size} bytes; at most {INT_MAX} is allowed"
             )
         levels = self.message_delay_level.split()
         if not levels or not all(_DELAY_LEVEL.fullmatch(level) for level in levels):
@@ -562,6 +549,10 @@ class MessageStoreConfig:
                     f"deleteWhen={self.delete_when}: hours of 00 to 23 are needed, with `;` between them"
                 )
         return frozenset(int(hour) for hour in hours)
+
+    @property
+    def is_sync_flush(self) -> bool:
+        return self.flush_disk_type is FlushDiskType.SYNC_FLUSH
 
     @property
     def commit_log_dir(self) -> str:
@@ -656,35 +647,35 @@ REFUSED_UNLESS: dict[str, tuple[str, str]] = {
 }
 
 _WITHOUT_EFFECT = """
-    accessMessageInMemoryHotRatio allAckInSyncStateSet asyncLearner batchDispatchRequestThreadPoolNums
-    bottomMostCompressionTypeForConsumeQueueStore cleanRocksDBDirtyCQIntervalMin cleanSwapedMapInterval
-    coldDataFlowControlEnable coldDataScanEnable commitLogForceSwapMapInterval commitLogSwapMapInterval
-    commitLogSwapMapReserveFileNum compactionCqMappedFileSize compactionMappedFileSize
-    compactionScheduleInternal compactionThreadNum correctLogicMinOffsetForceInterval
-    correctLogicMinOffsetSleepInterval dLegerGroup dLegerPeers dLegerSelfId dataReadAheadEnable
-    debugLockEnable disappearTimeAfterStart diskFallRecorded dispatchCqCacheNum dispatchCqThreads
-    dispatchFromSenderThread duplicationEnable enableAsyncReput enableAutoInSyncReplicas enableBatchPush
-    enableBuildConsumeQueueConcurrently enableCleanExpiredOffset enableCompaction enableLmq
-    enableMultiDispatch enableRocksDBLog enableScheduleAsyncDeliver enableScheduleMessageStats
-    flushDelayOffsetInterval haFlowControlEnable haHousekeepingInterval haListenPort haMasterAddress
-    haMaxGapNotInSync haMaxTimeSlaveNotCatchup haSendHeartbeatInterval haTransferBatchSize inSyncReplicas
-    logicQueueForceSwapMapInterval logicQueueSwapMapInterval logicQueueSwapMapReserveFileNum
-    logicalDiskSpaceCleanForciblyThreshold mappedFileSizeTimerLog mappedFileSwapEnable
-    maxAsyncPutMessageRequests maxBatchDeleteFilesNum maxChecksumRange maxConsumeQueueScan
-    maxHaTransferByteInSecond maxLmqConsumeQueueNum maxOffsetMapSize maxRecoveryCommitlogFiles
-    maxSlaveResendLength maxTopicLength memTableFlushIntervalMs minInSyncReplicas preferredLeaderId
-    pullBatchMaxMessageCount putConsumeQueueDataByFileChannel putMsgIndexHightWater
-    realTimePersistRocksDBConfig recheckReputOffsetFromCq replicasPerDiskPartition
-    rocksdbCQDoubleWriteEnable rocksdbCompressionType rocksdbFlushWalFrequency
-    rocksdbWalFileRollingThreshold sampleCountThreshold sampleSteps scheduleAsyncDeliverMaxPendingLimit
-    scheduleAsyncDeliverMaxResendNum2Blocked searchBcqByCacheEnable spinLockCollisionRetreatOptimalDegree
-    statRocksDBCQIntervalSec storePathBrokerIdentity storePathDLedgerCommitLog storePathEpochFile
-    syncFromLastFile syncMasterFlushOffsetWhenStartup timerCheckMetricsWhen timerColdDataCheckIntervalMs
-    timerCongestNumEachSlot timerEnableCheckMetrics timerEnableDisruptor timerEnableRetryUntilSuccess
-    timerFlushIntervalMs timerGetMessageThreadNum timerInterceptDelayLevel timerMaxDelaySec
-    timerMetricSmallThreshold timerPrecisionMs timerProgressLogIntervalMs timerPutMessageThreadNum
-    timerRollWindowSlot timerSkipUnknownError timerStopDequeue timerStopEnqueue timerWarmEnable
-    timerWheelEnable topicQueueLockNum totalReplicas useABSLock
+accessMessageInMemoryHotRatio allAckInSyncStateSet asyncLearner batchDispatchRequestThreadPoolNums
+bottomMostCompressionTypeForConsumeQueueStore cleanRocksDBDirtyCQIntervalMin cleanSwapedMapInterval
+coldDataFlowControlEnable coldDataScanEnable commitLogForceSwapMapInterval commitLogSwapMapInterval
+commitLogSwapMapReserveFileNum compactionCqMappedFileSize compactionMappedFileSize
+compactionScheduleInternal compactionThreadNum correctLogicMinOffsetForceInterval
+correctLogicMinOffsetSleepInterval dLegerGroup dLegerPeers dLegerSelfId dataReadAheadEnable
+debugLockEnable destroyMapedFileIntervalForcibly disappearTimeAfterStart diskFallRecorded
+dispatchCqCacheNum dispatchCqThreads dispatchFromSenderThread duplicationEnable enableAsyncReput
+enableAutoInSyncReplicas enableBatchPush enableBuildConsumeQueueConcurrently enableCleanExpiredOffset
+enableCompaction enableLmq enableMultiDispatch enableRocksDBLog enableScheduleAsyncDeliver
+enableScheduleMessageStats flushDelayOffsetInterval haFlowControlEnable haHousekeepingInterval
+haListenPort haMasterAddress haMaxGapNotInSync haMaxTimeSlaveNotCatchup haSendHeartbeatInterval
+haTransferBatchSize inSyncReplicas logicQueueForceSwapMapInterval logicQueueSwapMapInterval
+logicQueueSwapMapReserveFileNum logicalDiskSpaceCleanForciblyThreshold mappedFileSizeTimerLog
+mappedFileSwapEnable maxAsyncPutMessageRequests maxBatchDeleteFilesNum maxChecksumRange
+maxConsumeQueueScan maxHaTransferByteInSecond maxLmqConsumeQueueNum maxOffsetMapSize
+maxRecoveryCommitlogFiles maxSlaveResendLength maxTopicLength memTableFlushIntervalMs minInSyncReplicas
+preferredLeaderId pullBatchMaxMessageCount putConsumeQueueDataByFileChannel putMsgIndexHightWater
+realTimePersistRocksDBConfig recheckReputOffsetFromCq redeleteHangedFileInterval replicasPerDiskPartition
+rocksdbCQDoubleWriteEnable rocksdbCompressionType rocksdbFlushWalFrequency rocksdbWalFileRollingThreshold
+sampleCountThreshold sampleSteps scheduleAsyncDeliverMaxPendingLimit
+scheduleAsyncDeliverMaxResendNum2Blocked searchBcqByCacheEnable spinLockCollisionRetreatOptimalDegree
+statRocksDBCQIntervalSec storePathBrokerIdentity storePathDLedgerCommitLog storePathEpochFile
+syncFromLastFile syncMasterFlushOffsetWhenStartup timerCheckMetricsWhen timerColdDataCheckIntervalMs
+timerCongestNumEachSlot timerEnableCheckMetrics timerEnableDisruptor timerEnableRetryUntilSuccess
+timerFlushIntervalMs timerGetMessageThreadNum timerInterceptDelayLevel timerMaxDelaySec
+timerMetricSmallThreshold timerPrecisionMs timerProgressLogIntervalMs timerPutMessageThreadNum
+timerRollWindowSlot timerSkipUnknownError timerStopDequeue timerStopEnqueue timerWarmEnable
+timerWheelEnable topicQueueLockNum totalReplicas useABSLock
 """
 KEYS_WITHOUT_EFFECT: frozenset[str] = frozenset(_WITHOUT_EFFECT.split())
 
