@@ -516,8 +516,8 @@ class MessageStoreConfig:
             )
         if self.index_file_size > INT_MAX:
             raise ConfigError(
-                f"maxHashSlotNum={self.max_hash_slot_num}, maxIndexNum={self.max_index_num}: an index file would "
-                f"have {self.index_file_size} bytes; at most {INT_MAX} is allowed"
+                f"maxHashSlotNum={self.max_hash_slot_num}, maxIndexNum={self.max_index_num}: "
+                f"an index file would have {self.index_file_size} bytes; at most {INT_MAX} is allowed"
             )
         levels = self.message_delay_level.split()
         if not levels or not all(_DELAY_LEVEL.fullmatch(level) for level in levels):

@@ -1,0 +1,39 @@
+"""Small files written whole: after a crash at any point the name holds the old content or the new, never half.
+
+write NAME.tmp → fsync → rename to NAME → fsync the directory
+"""
+
+from __future__ import annotations
+
+import os
+
+
+def fsync_dir(path: str) -> None:
+    """Makes the names in a directory durable. OSError."""
+    fd = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def write_temporary(path: str, data: bytes) -> str:
+    """Writes `data` beside `path` and makes it durable; returns the temporary name. OSError leaves no file."""
+    temporary = f"{path}.tmp"
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    try:
+        with open(fd, "wb", buffering=0) as file:
+            remaining = memoryview(data)
+            while remaining:
+                remaining = remaining[file.write(remaining) or 0 :]
+            os.fsync(fd)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    return temporary
+
+
+def write_durably(path: str, data: bytes) -> None:
+    """`path` holds `data`, also after a power loss. On OSError it holds what it held before."""
+    os.replace(write_temporary(path, data), path)
+    fsync_dir(os.path.dirname(path))
