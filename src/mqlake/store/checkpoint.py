@@ -1,8 +1,8 @@
-"""StoreCheckpoint: the checkpoint (its bytes are drawn in formats/checkpoint.py) as a file that is kept up to date.
+"""StoreCheckpoint: the checkpoint (its bytes are drawn in formats/checkpoint.py) as a file kept up to date.
 
-The 40 bytes lie within one disk sector and are written by one pwrite, so a reader or a crash meets the old values
-or the new ones. The file is one page long from its first moment on; an empty or short one (a crash at its making)
-reads as zeros, which makes recovery start at the first file.
+The 40 bytes lie within one disk sector and are written by one pwrite, so a reader or a crash meets the old
+values or the new ones. The file is one page long from its first moment on; an empty or short one (another
+program's crash) reads as zeros, which makes recovery start at the first file.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class StoreCheckpoint(Checkpoint):
         super().__init__(**asdict(Checkpoint.decode(_read(path))))
 
     def flush(self) -> None:
-        """Writes the fields and waits for the disk. Raises OSError, after which the file holds old or new values."""
+        """Writes the fields and waits for the disk. After an OSError the file holds the old or the new values."""
         with self._lock:
             if self._fd < 0:
                 raise StoreClosedError(f"{self.path} is closed, or was opened read-only")

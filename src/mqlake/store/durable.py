@@ -1,4 +1,4 @@
-"""Small files written whole: after a crash at any point the name holds the old content or the new, never half.
+"""Small files written whole: after a crash at any point the name holds the old content or the new one.
 
 write NAME.tmp → fsync → rename to NAME → fsync the directory
 """
@@ -18,7 +18,7 @@ def fsync_dir(path: str) -> None:
 
 
 def write_temporary(path: str, data: bytes) -> str:
-    """Writes `data` beside `path` and makes it durable; returns the temporary name. OSError leaves no file."""
+    """Writes `data` durably beside `path` and returns the temporary name. An OSError leaves no file."""
     temporary = f"{path}.tmp"
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     try:

@@ -9,8 +9,8 @@
      32   FENCED                               no
      64   LOGIC_DISK_FULL                      no          no
 
-The bits are RocketMQ's. Unlike there, making the store not writeable always sets its own bit, so it lasts when
-another reason (a full disk) goes away.
+The bits are RocketMQ's. Unlike there, making the store not writeable always sets its own bit, so it lasts
+when another reason (a full disk) goes away.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class RunningFlags:
 
     @property
     def is_cq_writeable(self) -> bool:
-        """Consume queues may be written while the disk of the commit log is full: what is there gets dispatched."""
+        """True also while the commit log's disk is full: what the log holds is still dispatched."""
         return not self.flag_bits & _STOPS_QUEUE_WRITES
 
     @property

@@ -1,12 +1,12 @@
-"""The two marker files of a store: `lock` keeps other writers out, `abort` tells whether the last exit was clean.
+"""The marker files of a store: `lock` keeps other writers out, `abort` tells whether the last exit was clean.
 
-    lock    byte 0 is under an exclusive POSIX lock (as Java's FileChannel.tryLock takes it) while a writer runs;
-            the kernel drops the lock with the process. The text `lock` is for people.
-    abort   made when the store starts, holding the process id; deleted at a clean shutdown. Its presence at the
-            next start means: recover as after a crash.
+    lock    byte 0 is under an exclusive POSIX lock (what Java's FileChannel.tryLock takes) while a writer
+            runs; the kernel drops the lock with the process. The text `lock` is for people.
+    abort   made when the store starts, holding the process id; deleted at a clean shutdown. Its presence at
+            the next start means: recover as after a crash.
 
-A POSIX lock has two traps: it does not keep out the own process, and closing *any* descriptor of the file drops
-it. So the locks this process holds are kept in a table, asked before the file is opened.
+A POSIX lock has two traps: it does not keep out the own process, and closing *any* descriptor of the file
+drops it. So the locks this process holds are kept in a table, asked before the file is opened.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class StoreLock:
 
 
 def lock_holder(path: str) -> int | None:
-    """Process id that holds the lock file `path`, 0 when it cannot be told, None when nobody does. Takes nothing."""
+    """Process id that holds the lock file `path`: 0 when it cannot be told, None when nobody does."""
     with _held_guard:
         if _identity_of(path) in _held:
             return os.getpid()
