@@ -1,0 +1,415 @@
+"""One record of the commit log: a message as it lies on disk.
+
+    offset  size      field (big-endian)
+         0  4         TOTALSIZE        of the whole record
+         4  4         MAGIC            v1: topic length is one byte, v2: two
+         8  4         BODYCRC          of the body as stored
+        12  4         QUEUEID
+        16  4         FLAG             the producer's, not looked at
+        20  8         QUEUEOFFSET      number of the message in its queue
+        28  8         PHYSICALOFFSET   of this record in the commit log
+        36  4         SYSFLAG          `MessageSysFlag`
+        40  8         BORNTIMESTAMP    ms
+        48  8 | 20    BORNHOST         IPv4 | IPv6 address, port i32
+            8         STORETIMESTAMP   ms
+            8 | 20    STOREHOST
+            4         RECONSUMETIMES
+            8         PREPARED TRANSACTION OFFSET
+            4 + n     body length, body
+        1 | 2 + n     topic length, topic
+            2 + n     properties length, properties
+
+A file ends with a blank: 8 bytes, TOTALSIZE = what is left of the file, MAGIC = BLANK_MAGIC_CODE. Behind the
+last record of a file in use there are zeros.
+
+With the property CRC switched on, the properties end with 20 bytes: `__CRC32#` \\x01, ten decimal digits with
+the lowest first, \\x02. The number is the CRC of the record without these 20 bytes.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from functools import lru_cache
+from struct import Struct
+from typing import NamedTuple
+
+from mqlake.errors import (
+    BadCrcError,
+    BadLengthError,
+    BadMagicError,
+    IllegalTopicError,
+    MessageError,
+    PropertiesTooLargeError,
+    TruncatedRecordError,
+)
+from mqlake.message import (
+    PROPERTY_CRC32,
+    MessageExt,
+    MessageSysFlag,
+    bytes_to_properties,
+    crc32,
+    host_from_bytes,
+)
+
+MESSAGE_MAGIC_CODE = -626843481
+MESSAGE_MAGIC_CODE_V2 = -626843477
+BLANK_MAGIC_CODE = -875286124
+END_FILE_MIN_BLANK_LENGTH = 8
+CRC32_TAIL_LENGTH = 20
+
+PROPERTIES_LENGTH_MAX = 0x7FFF
+TOPIC_LENGTH_MAX_V1 = 0x7F
+TOPIC_LENGTH_MAX_V2 = 0x7FFF
+RECORD_SIZE_MIN = 91
+"""An empty v1 record between IPv4 hosts."""
+
+# Positions that are the same in every record.
+PHYSICAL_OFFSET_POSITION = 28
+SYS_FLAG_POSITION = 36
+
+_BORN_V6 = MessageSysFlag.BORNHOST_V6_FLAG
+_STORE_V6 = MessageSysFlag.STOREHOSTADDRESS_V6_FLAG
+_HOST_FLAGS = _BORN_V6 | _STORE_V6
+
+
+def _head(born_host_length: int, store_host_length: int) -> Struct:
+    return Struct(
+        ">"
+        "i"  # TOTALSIZE
+        "i"  # MAGIC
+        "i"  # BODYCRC
+        "i"  # QUEUEID
+        "i"  # FLAG
+        "q"  # QUEUEOFFSET
+        "q"  # PHYSICALOFFSET
+        "i"  # SYSFLAG
+        "q"  # BORNTIMESTAMP
+        f"{born_host_length}s"
+        "q"  # STORETIMESTAMP
+        f"{store_host_length}s"
+        "i"  # RECONSUMETIMES
+        "q"  # PREPARED TRANSACTION OFFSET
+        "i"  # body length
+    )
+
+
+HEADS = {
+    0: _head(8, 8),
+    _BORN_V6: _head(20, 8),
+    _STORE_V6: _head(8, 20),
+    _HOST_FLAGS: _head(20, 20),
+}
+"""Everything up to the body, by the two host bits of SYSFLAG."""
+
+_HEAD_V4 = HEADS[0]
+_pack_head_v4 = _HEAD_V4.pack
+_SIZE_AND_MAGIC = Struct(">ii")
+_I16 = Struct(">h")
+_pack_i16 = _I16.pack
+_CRC_NAME = PROPERTY_CRC32.encode() + b"\x01"
+
+Buffer = bytes | bytearray | memoryview
+
+
+def calculate_message_length(
+    sys_flag: int, body_length: int, topic_length: int, properties_length: int, version: int = 1
+) -> int:
+    """TOTALSIZE in bytes; lengths are in bytes, `properties_length` includes a CRC tail."""
+    return HEADS[sys_flag & _HOST_FLAGS].size + body_length + version + topic_length + 2 + properties_length
+
+
+@lru_cache(maxsize=16384)
+def _topic_field(topic: bytes, version: int) -> bytes:
+    limit = TOPIC_LENGTH_MAX_V1 if version == 1 else TOPIC_LENGTH_MAX_V2
+    if len(topic) > limit:
+        raise IllegalTopicError(f"the topic has {len(topic)} bytes; a v{version} record holds {limit}")
+    return len(topic).to_bytes(version, "big") + topic
+
+
+def encode_record(
+    body: bytes,
+    body_crc: int,
+    queue_id: int,
+    flag: int,
+    queue_offset: int,
+    physical_offset: int,
+    sys_flag: int,
+    born_timestamp: int,
+    born_host: bytes,
+    store_timestamp: int,
+    store_host: bytes,
+    reconsume_times: int,
+    prepared_transaction_offset: int,
+    topic: bytes,
+    properties: bytes,
+    version: int = 1,
+    prop_crc: bool = False,
+) -> bytes:
+    """The record's bytes.
+
+    `version` is 1 or 2; hosts are as `message.host_bytes` gives them, and SYSFLAG's two host bits follow from
+    their lengths. `prop_crc` puts the CRC tail behind the properties, which must not hold one already.
+
+    Raises IllegalTopicError and PropertiesTooLargeError when a length does not fit its field, MessageError
+    when a number does not.
+    """
+    tail_length = 0
+    if prop_crc:
+        tail_length = CRC32_TAIL_LENGTH
+        if properties and properties[-1] != 2:
+            properties += b"\x02"
+    topic_field = _topic_field(topic, version)
+    properties_length = len(properties) + tail_length
+    body_length = len(body)
+    magic = MESSAGE_MAGIC_CODE if version == 1 else MESSAGE_MAGIC_CODE_V2
+    if len(born_host) == 8 and len(store_host) == 8:
+        sys_flag &= ~_HOST_FLAGS
+        pack = _pack_head_v4
+        head_length = 88
+    else:
+        shape = _host_flags(born_host, store_host)
+        sys_flag = sys_flag & ~_HOST_FLAGS | shape
+        pack = HEADS[shape].pack
+        head_length = HEADS[shape].size
+    try:
+        record = b"".join(
+            (
+                pack(
+                    head_length + body_length + len(topic_field) + 2 + properties_length,
+                    magic,
+                    body_crc,
+                    queue_id,
+                    flag,
+                    queue_offset,
+                    physical_offset,
+                    sys_flag,
+                    born_timestamp,
+                    born_host,
+                    store_timestamp,
+                    store_host,
+                    reconsume_times,
+                    prepared_transaction_offset,
+                    body_length,
+                ),
+                body,
+                topic_field,
+                _pack_i16(properties_length),
+                properties,
+            )
+        )
+    except struct.error as e:
+        if properties_length > PROPERTIES_LENGTH_MAX:
+            raise PropertiesTooLargeError(
+                f"the properties have {properties_length} bytes; a record holds {PROPERTIES_LENGTH_MAX}"
+            ) from e
+        raise MessageError(f"a number does not fit its field of the record: {e}") from e
+    if prop_crc:
+        return record + _crc_tail(record)
+    return record
+
+
+def _host_flags(born_host: bytes, store_host: bytes) -> int:
+    for host in (born_host, store_host):
+        if len(host) not in (8, 20):
+            raise MessageError(f"a host has 8 or 20 bytes, not {len(host)}")
+    return (_BORN_V6 if len(born_host) == 20 else 0) | (_STORE_V6 if len(store_host) == 20 else 0)
+
+
+def _crc_tail(record: Buffer) -> bytes:
+    """The 20 bytes that follow a record which was encoded up to them."""
+    return _CRC_NAME + f"{crc32(record):010d}"[::-1].encode() + b"\x02"
+
+
+def encode_blank(max_blank: int) -> bytes:
+    """The 8 bytes that end a file which has `max_blank` bytes left."""
+    return _SIZE_AND_MAGIC.pack(max_blank, BLANK_MAGIC_CODE)
+
+
+def decode_record(buf: Buffer, pos: int = 0, *, check_crc: bool = True, read_body: bool = True) -> MessageExt:
+    """The message whose record begins at `pos`.
+
+    What is not UTF-8 becomes U+FFFD. Without `read_body` the body is empty and its CRC not checked.
+    Raises TruncatedRecordError, BadMagicError (for a blank too), BadLengthError or BadCrcError, nothing else.
+    """
+    available = len(buf) - pos
+    if pos < 0 or available < END_FILE_MIN_BLANK_LENGTH:
+        raise TruncatedRecordError(pos, f"{max(0, available)} bytes are no record")
+    size, magic = _SIZE_AND_MAGIC.unpack_from(buf, pos)
+    if magic == MESSAGE_MAGIC_CODE:
+        version = 1
+    elif magic == MESSAGE_MAGIC_CODE_V2:
+        version = 2
+    else:
+        what = "a blank, not a record" if magic == BLANK_MAGIC_CODE else f"magic {magic & 0xFFFFFFFF:#010x}"
+        raise BadMagicError(pos, what)
+    if size < RECORD_SIZE_MIN:
+        raise BadLengthError(pos, f"a record cannot have {size} bytes")
+    if size > available:
+        raise TruncatedRecordError(pos, f"the record has {size} bytes, {available} are there")
+    shape = buf[pos + 39] & _HOST_FLAGS
+    head = HEADS[shape]
+    end = pos + size
+    # With the larger heads the smallest record may be shorter than its own head.
+    body_start = pos + head.size
+    if body_start + version + 2 > end:
+        raise BadLengthError(pos, f"{size} bytes do not hold a record with these hosts")
+    (
+        _,
+        _,
+        body_crc,
+        queue_id,
+        flag,
+        queue_offset,
+        physical_offset,
+        sys_flag,
+        born_timestamp,
+        born_host,
+        store_timestamp,
+        store_host,
+        reconsume_times,
+        prepared_transaction_offset,
+        body_length,
+    ) = head.unpack_from(buf, pos)
+    topic_start = body_start + body_length + version
+    if body_length < 0 or topic_start + 2 > end:
+        raise BadLengthError(pos, f"a body of {body_length} bytes in a record of {size}")
+    topic_length = buf[topic_start - 1] if version == 1 else _I16.unpack_from(buf, topic_start - 2)[0]
+    properties_start = topic_start + topic_length + 2
+    if topic_length < 0 or (version == 1 and topic_length > TOPIC_LENGTH_MAX_V1) or properties_start > end:
+        raise BadLengthError(pos, f"a topic of {topic_length} bytes in a record of {size}")
+    properties_length = _I16.unpack_from(buf, properties_start - 2)[0]
+    if properties_start + properties_length != end:
+        raise BadLengthError(
+            pos, f"the fields add up to {properties_start + properties_length - pos}, not {size}"
+        )
+    body = b""
+    if read_body:
+        body = bytes(buf[body_start : body_start + body_length])
+        if check_crc and crc32(body) != body_crc:
+            raise BadCrcError(pos, f"body CRC {crc32(body)}, the record says {body_crc}")
+
+    message = MessageExt.__new__(MessageExt)
+    message.topic = str(buf[topic_start : topic_start + topic_length], "utf-8", "replace")
+    message.body = body
+    message.flag = flag
+    message.properties = bytes_to_properties(buf[properties_start:end]) if properties_length else {}
+    message.queue_id = queue_id
+    message.sys_flag = sys_flag
+    message.born_timestamp = born_timestamp
+    message.born_host = host_from_bytes(born_host)
+    message.store_timestamp = store_timestamp
+    message.store_host = host_from_bytes(store_host)
+    message.reconsume_times = reconsume_times
+    message.prepared_transaction_offset = prepared_transaction_offset
+    message.queue_offset = queue_offset
+    message.physical_offset = physical_offset
+    message.body_crc = body_crc
+    message.store_size = size
+    message.magic = magic
+    return message
+
+
+class RecordKind(enum.IntEnum):
+    """What begins at a position of the commit log."""
+
+    MESSAGE = 0
+    BLANK = 1
+    """The rest of the file is unused on purpose."""
+    END = 2
+    """Zeros: nothing was written here."""
+    TRUNCATED = 3
+    """A record or blank that says more bytes than there are."""
+    INVALID = 4
+    """Bytes that no writer leaves behind, or not at this place."""
+
+
+class RecordCheck(NamedTuple):
+    kind: RecordKind
+    size: int
+    """TOTALSIZE for MESSAGE, BLANK and TRUNCATED (0 when not even that is there), else 0."""
+    reason: str
+    """Why it is TRUNCATED or INVALID, else empty."""
+
+
+_CLEAN_END = RecordCheck(RecordKind.END, 0, "")
+
+
+def _invalid(reason: str) -> RecordCheck:
+    return RecordCheck(RecordKind.INVALID, 0, reason)
+
+
+def check_record(
+    buf: Buffer,
+    pos: int,
+    limit: int,
+    physical_offset: int,
+    *,
+    check_crc: bool = True,
+    force_prop_crc: bool = False,
+) -> RecordCheck:
+    """What begins at `pos`, looking no further than `limit` (both positions in `buf`). Never raises.
+
+    A MESSAGE has a known magic, lengths that add up to its size, PHYSICALOFFSET == `physical_offset`, and
+    with `check_crc` the right CRC: the body's, or with `force_prop_crc` the one that ends its properties.
+    """
+    available = min(limit, len(buf)) - pos
+    if pos < 0 or available < END_FILE_MIN_BLANK_LENGTH:
+        if any(buf[pos : pos + max(0, available)]):
+            return RecordCheck(RecordKind.TRUNCATED, 0, f"{available} bytes are no record")
+        return _CLEAN_END
+    size, magic = _SIZE_AND_MAGIC.unpack_from(buf, pos)
+    if magic == MESSAGE_MAGIC_CODE:
+        version = 1
+    elif magic == MESSAGE_MAGIC_CODE_V2:
+        version = 2
+    elif magic == BLANK_MAGIC_CODE:
+        if size < END_FILE_MIN_BLANK_LENGTH:
+            return _invalid(f"a blank of {size} bytes")
+        if size > available:
+            return RecordCheck(RecordKind.TRUNCATED, size, f"a blank of {size} bytes, {available} are there")
+        return RecordCheck(RecordKind.BLANK, size, "")
+    elif size == 0 and magic == 0:
+        return _CLEAN_END
+    else:
+        return _invalid(f"magic {magic & 0xFFFFFFFF:#010x}")
+    if size < RECORD_SIZE_MIN:
+        return _invalid(
+            f"a record cannot have {size} bytes" if size else "a record whose size was not yet written"
+        )
+    if size > available:
+        return RecordCheck(RecordKind.TRUNCATED, size, f"the record has {size} bytes, {available} are there")
+    head_length = HEADS[buf[pos + 39] & _HOST_FLAGS].size
+    end = pos + size
+    body_start = pos + head_length
+    if body_start + version + 2 > end:
+        return _invalid(f"{size} bytes do not hold a record with these hosts")
+    body_length = int.from_bytes(buf[body_start - 4 : body_start], "big", signed=True)
+    topic_start = body_start + body_length + version
+    if body_length < 0 or topic_start + 2 > end:
+        return _invalid(f"a body of {body_length} bytes in a record of {size}")
+    topic_length = int.from_bytes(buf[topic_start - version : topic_start], "big", signed=True)
+    properties_start = topic_start + topic_length + 2
+    if topic_length < 0 or properties_start > end:
+        return _invalid(f"a topic of {topic_length} bytes in a record of {size}")
+    properties_length = int.from_bytes(buf[properties_start - 2 : properties_start], "big", signed=True)
+    if properties_start + properties_length != end:
+        return _invalid(
+            f"the fields add up to {properties_start + properties_length - pos} bytes, not {size}"
+        )
+    found_offset = int.from_bytes(buf[pos + 28 : pos + 36], "big", signed=True)
+    if found_offset != physical_offset:
+        return _invalid(f"physical offset {found_offset} where {physical_offset} was expected")
+    if check_crc:
+        view = memoryview(buf)
+        if force_prop_crc:
+            tail_start = end - CRC32_TAIL_LENGTH
+            if tail_start < properties_start or buf[tail_start : tail_start + len(_CRC_NAME)] != _CRC_NAME:
+                return _invalid("there is no property CRC")
+            if view[tail_start:end] != _crc_tail(view[pos:tail_start]):
+                return _invalid("property CRC")
+        else:
+            body_crc = int.from_bytes(buf[pos + 8 : pos + 12], "big", signed=True)
+            if crc32(view[body_start : body_start + body_length]) != body_crc:
+                return _invalid("body CRC")
+    return RecordCheck(RecordKind.MESSAGE, size, "")
