@@ -1,0 +1,21 @@
+"""The Java store as a session-wide peer; every test that uses it is marked ``java``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.interop.java_peer import JavaStore
+
+
+@pytest.fixture(scope="session")
+def java_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaStore]:
+    with JavaStore(tmp_path_factory.mktemp("java")) as store:
+        yield store
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "java_store" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.java)
