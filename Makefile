@@ -46,6 +46,7 @@ check: $(VENV)/.ready
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python tools/check_layers.py
+	$(BIN)/python tools/config_table.py --check
 
 format: $(VENV)/.ready
 	$(BIN)/ruff check --fix .

@@ -33,7 +33,7 @@ class StoreCheckpoint(Checkpoint):
         super().__init__(**asdict(Checkpoint.decode(_read(path))))
 
     def flush(self) -> None:
-        """Writes the fields and waits for the disk. After an OSError the file holds the old or the new values."""
+        """Writes the fields and waits for the disk. After an OSError the file holds old or new values."""
         with self._lock:
             if self._fd < 0:
                 raise StoreClosedError(f"{self.path} is closed, or was opened read-only")

@@ -472,12 +472,6 @@ class MessageStoreConfig:
     delete_commit_log_files_interval: int = _setting(
         "deleteCommitLogFilesInterval", 100, "Pause after each deleted commit log file.", unit="ms"
     )
-    delete_consume_queue_files_interval: int = _setting(
-        "deleteConsumeQueueFilesInterval",
-        100,
-        "Pause after each consume queue of which files were deleted.",
-        unit="ms",
-    )
     clean_resource_interval: int = _setting(
         "cleanResourceInterval", 10_000, "Time between two cleaning rounds.", unit="ms", low=1
     )
@@ -653,16 +647,16 @@ coldDataFlowControlEnable coldDataScanEnable commitLogForceSwapMapInterval commi
 commitLogSwapMapReserveFileNum compactionCqMappedFileSize compactionMappedFileSize
 compactionScheduleInternal compactionThreadNum correctLogicMinOffsetForceInterval
 correctLogicMinOffsetSleepInterval dLegerGroup dLegerPeers dLegerSelfId dataReadAheadEnable
-debugLockEnable destroyMapedFileIntervalForcibly disappearTimeAfterStart diskFallRecorded
-dispatchCqCacheNum dispatchCqThreads dispatchFromSenderThread duplicationEnable enableAsyncReput
-enableAutoInSyncReplicas enableBatchPush enableBuildConsumeQueueConcurrently enableCleanExpiredOffset
-enableCompaction enableLmq enableMultiDispatch enableRocksDBLog enableScheduleAsyncDeliver
-enableScheduleMessageStats flushDelayOffsetInterval haFlowControlEnable haHousekeepingInterval
-haListenPort haMasterAddress haMaxGapNotInSync haMaxTimeSlaveNotCatchup haSendHeartbeatInterval
-haTransferBatchSize inSyncReplicas logicQueueForceSwapMapInterval logicQueueSwapMapInterval
-logicQueueSwapMapReserveFileNum logicalDiskSpaceCleanForciblyThreshold mappedFileSizeTimerLog
-mappedFileSwapEnable maxAsyncPutMessageRequests maxBatchDeleteFilesNum maxChecksumRange
-maxConsumeQueueScan maxHaTransferByteInSecond maxLmqConsumeQueueNum maxOffsetMapSize
+debugLockEnable deleteConsumeQueueFilesInterval destroyMapedFileIntervalForcibly disappearTimeAfterStart
+diskFallRecorded dispatchCqCacheNum dispatchCqThreads dispatchFromSenderThread duplicationEnable
+enableAsyncReput enableAutoInSyncReplicas enableBatchPush enableBuildConsumeQueueConcurrently
+enableCleanExpiredOffset enableCompaction enableLmq enableMultiDispatch enableRocksDBLog
+enableScheduleAsyncDeliver enableScheduleMessageStats flushDelayOffsetInterval haFlowControlEnable
+haHousekeepingInterval haListenPort haMasterAddress haMaxGapNotInSync haMaxTimeSlaveNotCatchup
+haSendHeartbeatInterval haTransferBatchSize inSyncReplicas logicQueueForceSwapMapInterval
+logicQueueSwapMapInterval logicQueueSwapMapReserveFileNum logicalDiskSpaceCleanForciblyThreshold
+mappedFileSizeTimerLog mappedFileSwapEnable maxAsyncPutMessageRequests maxBatchDeleteFilesNum
+maxChecksumRange maxConsumeQueueScan maxHaTransferByteInSecond maxLmqConsumeQueueNum maxOffsetMapSize
 maxRecoveryCommitlogFiles maxSlaveResendLength maxTopicLength memTableFlushIntervalMs minInSyncReplicas
 preferredLeaderId pullBatchMaxMessageCount putConsumeQueueDataByFileChannel putMsgIndexHightWater
 realTimePersistRocksDBConfig recheckReputOffsetFromCq redeleteHangedFileInterval replicasPerDiskPartition

@@ -1,0 +1,264 @@
+"""Cleaning: old commit log files go by time, by hour and by the disk; what pointed into them goes after.
+
+Every round asks three questions, and any yes deletes from the oldest file on, never the last, at most
+deleteFileBatchMax:
+
+    is it the hour?      the local hour is one of deleteWhen
+    is the disk short?   its use is above a ratio:
+
+        0 ──── diskMaxUsedSpaceRatio ──── diskSpaceCleanForciblyRatio ──── diskSpaceWarningLevelRatio ──── 1
+          fine          old files go               any file goes              and no message is taken
+
+    was it asked for?    execute_delete_files_manually, good for 20 rounds
+
+A file is old when fileReservedTime hours have passed since it was last written. Above the warning level the
+flag DISK_FULL stops puts; it is cleared in every round that finds the use of both disks at or below it.
+(RocketMQ 5.3.3 clears it only below the lower, forcible ratio, so a store can stay not writeable after space
+has returned.)
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from mqlake.store.config import MessageStoreConfig
+from mqlake.store.running_flags import RunningFlags
+from mqlake.store.stats import wall_clock_ms
+
+logger = logging.getLogger(__name__)
+
+MAX_MANUAL_DELETE_FILE_TIMES = 20
+FIRST_ROUND_AFTER_MS = 60_000
+HOUR_MS = 3_600_000
+
+Clock = Callable[[], int]
+DiskUsed = Callable[[str], float | None]
+
+
+def disk_used_ratio(path: str) -> float | None:
+    """Used share (0..1) of what a user may use of the disk that holds `path`; None when it cannot be told."""
+    try:
+        disk = os.statvfs(path)
+    except OSError:
+        return None
+    used = disk.f_blocks - disk.f_bfree
+    entire = used + disk.f_bavail
+    return used / entire if entire > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class DiskThresholds:
+    """The ratios (0..1), held within RocketMQ's bounds."""
+
+    max_used: float
+    clean_forcibly: float
+    warning_level: float
+
+    @classmethod
+    def of(cls, config: MessageStoreConfig) -> DiskThresholds:
+        return cls(
+            max_used=_held(config.disk_max_used_space_ratio, 10, 95),
+            clean_forcibly=_held(config.disk_space_clean_forcibly_ratio, 30, 85),
+            warning_level=_held(config.disk_space_warning_level_ratio, 35, 90),
+        )
+
+
+def _held(percent: int, low: int, high: int) -> float:
+    return min(max(percent, low), high) / 100
+
+
+@dataclass(frozen=True, slots=True)
+class DiskVerdict:
+    """`full`: take no message. `clean_immediately`: delete whatever the age. `over`: delete what is old."""
+
+    used: float
+    full: bool
+    clean_immediately: bool
+    over: bool
+
+
+def judge_disk(thresholds: DiskThresholds, *used: float | None) -> DiskVerdict:
+    """The verdict over the disks of commit log and consume queues; the fuller counts, an unknown does not."""
+    fullest = max((ratio for ratio in used if ratio is not None), default=0.0)
+    clean_immediately = fullest > min(thresholds.clean_forcibly, thresholds.warning_level)
+    return DiskVerdict(
+        used=fullest,
+        full=fullest > thresholds.warning_level,
+        clean_immediately=clean_immediately,
+        over=clean_immediately or fullest > thresholds.max_used,
+    )
+
+
+def is_time_to_delete(hours: frozenset[int], now_ms: int) -> bool:
+    """Whether the local hour at `now_ms` is one of `hours`."""
+    return time.localtime(now_ms / 1000).tm_hour in hours
+
+
+class ExpiringFiles(Protocol):
+    """What cleaning needs of the commit log's MappedFileQueue."""
+
+    def delete_expired_file_by_time(
+        self,
+        expired_ms: int,
+        *,
+        interval_ms: int,
+        clean_immediately: bool,
+        batch_max: int,
+        now_ms: Clock,
+    ) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class CleanRound:
+    """What one round found and did."""
+
+    time_up: bool
+    manual: bool
+    disk: DiskVerdict
+    deleted: int
+
+
+class CleanCommitLogService:
+    """Deletes commit log files and watches the disk. `run_once` is one round."""
+
+    def __init__(
+        self,
+        config: MessageStoreConfig,
+        files: ExpiringFiles,
+        flags: RunningFlags,
+        *,
+        clock: Clock = wall_clock_ms,
+        disk_used: DiskUsed = disk_used_ratio,
+    ) -> None:
+        self._config = config
+        self._files = files
+        self._flags = flags
+        self._clock = clock
+        self._disk_used = disk_used
+        self._thresholds = DiskThresholds.of(config)
+        self._manual_rounds = 0
+
+    def execute_delete_files_manually(self) -> None:
+        """Lets the next 20 rounds delete old files at any hour."""
+        self._manual_rounds = MAX_MANUAL_DELETE_FILE_TIMES
+
+    def check_disk(self) -> DiskVerdict:
+        """Looks at the disks and sets or clears DISK_FULL."""
+        config = self._config
+        used = self._disk_used(config.commit_log_dir), self._disk_used(config.consume_queue_dir)
+        verdict = judge_disk(self._thresholds, *used)
+        if verdict.full:
+            text = f"{verdict.used:.1%} used, more than {self._thresholds.warning_level:.0%}"
+            if self._flags.make_disk_full(text):
+                logger.error(
+                    "the disk of %s is nearly full (%s): no message is taken", config.commit_log_dir, text
+                )
+        elif any(ratio is not None for ratio in used) and not self._flags.make_disk_ok():
+            logger.info("space has returned (%.1f%% used): messages are taken again", verdict.used * 100)
+        return verdict
+
+    def run_once(self) -> CleanRound:
+        """One round. Raises OSError when a file cannot be deleted."""
+        config = self._config
+        disk = self.check_disk()
+        time_up = is_time_to_delete(config.delete_when_hours, self._clock())
+        manual = self._manual_rounds > 0
+        deleted = 0
+        if time_up or disk.over or manual:
+            if manual:
+                self._manual_rounds -= 1
+            deleted = self._files.delete_expired_file_by_time(
+                config.file_reserved_time * HOUR_MS,
+                interval_ms=config.delete_commit_log_files_interval,
+                clean_immediately=disk.clean_immediately and config.clean_file_forcibly_enable,
+                batch_max=config.delete_file_batch_max,
+                now_ms=self._clock,
+            )
+            if deleted:
+                logger.info("%d commit log files deleted (%s)", deleted, _why(time_up, disk, manual))
+            elif disk.over:
+                logger.warning("the disk is %.1f%% used, but no commit log file may go", disk.used * 100)
+        return CleanRound(time_up=time_up, manual=manual, disk=disk, deleted=deleted)
+
+
+def _why(time_up: bool, disk: DiskVerdict, manual: bool) -> str:
+    reasons = {
+        "the hour has come": time_up,
+        f"the disk is {disk.used:.1%} used": disk.over,
+        "asked for": manual,
+    }
+    return ", ".join(reason for reason, holds in reasons.items() if holds)
+
+
+class CleanConsumeQueueService:
+    """Deletes what points only before the commit log's first byte. `run_once` is one round.
+
+    `min_offset` gives the commit log's first physical offset. Each of `delete_before` takes it and deletes
+    the files of one kind (consume queues, index), returning how many.
+    """
+
+    def __init__(self, min_offset: Callable[[], int], *delete_before: Callable[[int], int]) -> None:
+        self._min_offset = min_offset
+        self._delete_before = delete_before
+        self._last_physical_min_offset = 0
+
+    def run_once(self) -> int:
+        """Files deleted. Does nothing while the commit log begins where it began. Raises OSError."""
+        min_offset = self._min_offset()
+        if min_offset <= self._last_physical_min_offset:
+            return 0
+        deleted = sum(delete(min_offset) for delete in self._delete_before)
+        # Noted after the work: what a failure left over is tried again in the next round.
+        self._last_physical_min_offset = min_offset
+        return deleted
+
+
+class CleanService:
+    """The thread that runs both every cleanResourceInterval, deleting from a minute after its start on."""
+
+    def __init__(
+        self,
+        config: MessageStoreConfig,
+        commit_log: CleanCommitLogService,
+        consume_queue: CleanConsumeQueueService,
+    ) -> None:
+        self._interval_s = config.clean_resource_interval / 1000
+        self._first_after_s = max(FIRST_ROUND_AFTER_MS / 1000, self._interval_s)
+        self._commit_log = commit_log
+        self._consume_queue = consume_queue
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="CleanService", daemon=True)
+
+    def start(self) -> None:
+        """Looks at the disk at once, then starts the thread."""
+        self._commit_log.check_disk()
+        self._thread.start()
+
+    def shutdown(self) -> None:
+        """Ends the thread and waits for it; also good when it was never started."""
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def run_once(self) -> None:
+        """One round of both; what fails is logged and tried again in the next round."""
+        for service in (self._commit_log, self._consume_queue):
+            try:
+                service.run_once()
+            except OSError as error:
+                logger.warning("%s: %s", type(service).__name__, error)
+
+    def _run(self) -> None:
+        """Between start and the first deletion the disk is watched all the same."""
+        deadline = time.monotonic() + self._first_after_s
+        while not self._stopped.wait(self._interval_s):
+            if time.monotonic() >= deadline:
+                self.run_once()
+            else:
+                self._commit_log.check_disk()

@@ -1,0 +1,219 @@
+"""StoreStatsService: what the store did, in numbers under RocketMQ's names.
+
+Counting is a few additions to plain ints. A put's time (whole ms) is one increment in a histogram with a slot
+per millisecond; RocketMQ's 13 labelled ranges and the percentiles are made from it when somebody asks. Rates
+come from totals sampled once a second, kept for ten minutes.
+
+Counts are exact when puts (and likewise gets) are counted by one thread at a time, as under the store's lock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+FREQUENCY_OF_SAMPLING_MS = 1000
+MAX_RECORDS_OF_SAMPLING = 600
+WINDOW_MS = 60_000
+HISTOGRAM_MS = 10_000
+
+# Label and the first millisecond that is above the range; a range begins where the one before ends.
+PUT_MESSAGE_ENTIRE_TIME_RANGES: tuple[tuple[str, int], ...] = (
+    ("[<=0ms]", 1),
+    ("[0~10ms]", 10),
+    ("[10~50ms]", 50),
+    ("[50~100ms]", 100),
+    ("[100~200ms]", 200),
+    ("[200~500ms]", 500),
+    ("[500ms~1s]", 1000),
+    ("[1~2s]", 2000),
+    ("[2~3s]", 3000),
+    ("[3~4s]", 4000),
+    ("[4~5s]", 5000),
+    ("[5~10s]", 10_000),
+    ("[10s~]", HISTOGRAM_MS + 1),
+)
+
+
+def wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class StoreStatsService:
+    """Counters of one store. `clock` gives milliseconds since 1970. Call `sample` once a second."""
+
+    def __init__(self, clock: Callable[[], int] = wall_clock_ms) -> None:
+        self._clock = clock
+        self.boot_timestamp = clock()
+        self.put_message_times_total = 0
+        self.put_message_size_total = 0
+        self.put_message_failed_times = 0
+        self.put_message_entire_time_max = 0
+        self.get_message_times_total_found = 0
+        self.get_message_times_total_miss = 0
+        self.get_message_transferred_msg_count = 0
+        self.get_message_entire_time_max = 0
+        self.dispatch_max_buffer = 0
+        self._topics: dict[str, list[int]] = {}
+        self._histogram = [0] * (HISTOGRAM_MS + 1)
+        self._last_histogram: list[int] | None = None
+        self._window_start = self.boot_timestamp
+        self._samples: deque[tuple[int, int, int, int, int]] = deque(maxlen=MAX_RECORDS_OF_SAMPLING + 1)
+        self._samples.append(self._totals())
+
+    # -- counting --------------------------------------------------------------------------------
+
+    def put(self, topic: str, count: int, size: int, elapsed_ms: int) -> None:
+        """One successful put of `count` messages, `size` bytes of records together, in whole ms."""
+        self.put_message_times_total += count
+        self.put_message_size_total += size
+        try:
+            totals = self._topics[topic]
+        except KeyError:
+            totals = self._topics[topic] = [0, 0]
+        totals[0] += count
+        totals[1] += size
+        if 0 <= elapsed_ms < HISTOGRAM_MS:
+            self._histogram[elapsed_ms] += 1
+        else:  # beyond the last slot, or the clock was set back
+            self._histogram[HISTOGRAM_MS if elapsed_ms > 0 else 0] += 1
+        if elapsed_ms > self.put_message_entire_time_max:
+            self.put_message_entire_time_max = elapsed_ms
+
+    def put_failed(self) -> None:
+        self.put_message_failed_times += 1
+
+    def get_found(self, count: int, elapsed_ms: int) -> None:
+        """One get that found `count` messages."""
+        self.get_message_times_total_found += 1
+        self.get_message_transferred_msg_count += count
+        if elapsed_ms > self.get_message_entire_time_max:
+            self.get_message_entire_time_max = elapsed_ms
+
+    def get_missed(self, elapsed_ms: int) -> None:
+        """One get that found nothing."""
+        self.get_message_times_total_miss += 1
+        if elapsed_ms > self.get_message_entire_time_max:
+            self.get_message_entire_time_max = elapsed_ms
+
+    def dispatched(self, behind_bytes: int) -> None:
+        """Notes how far dispatch was behind the log; the largest value is kept."""
+        self.dispatch_max_buffer = max(self.dispatch_max_buffer, behind_bytes)
+
+    def remove_topic(self, topic: str) -> None:
+        """Forgets a deleted topic; the store's totals stay."""
+        self._topics.pop(topic, None)
+
+    # -- sampling --------------------------------------------------------------------------------
+
+    def sample(self) -> None:
+        """Notes the totals for the rates, and once a minute begins a new histogram."""
+        self._samples.append(self._totals())
+        now = self._samples[-1][0]
+        if now - self._window_start >= WINDOW_MS:
+            self._window_start = now
+            self._last_histogram, self._histogram = self._histogram, [0] * (HISTOGRAM_MS + 1)
+
+    def _totals(self) -> tuple[int, int, int, int, int]:
+        return (
+            self._clock(),
+            self.put_message_times_total,
+            self.get_message_times_total_found,
+            self.get_message_times_total_miss,
+            self.get_message_transferred_msg_count,
+        )
+
+    # -- answers ---------------------------------------------------------------------------------
+
+    def topic_put_times_total(self, topic: str) -> int:
+        """Messages put to `topic`."""
+        return self._topics.get(topic, (0, 0))[0]
+
+    def topic_put_size_total(self, topic: str) -> int:
+        """Bytes of records put to `topic`."""
+        return self._topics.get(topic, (0, 0))[1]
+
+    def put_tps(self, seconds: int) -> float:
+        """Messages put a second, over the last `seconds` (or as many as there are samples for)."""
+        return self._tps(1, seconds)
+
+    def get_found_tps(self, seconds: int) -> float:
+        return self._tps(2, seconds)
+
+    def get_miss_tps(self, seconds: int) -> float:
+        return self._tps(3, seconds)
+
+    def get_total_tps(self, seconds: int) -> float:
+        return self._tps(2, seconds) + self._tps(3, seconds)
+
+    def get_transferred_tps(self, seconds: int) -> float:
+        return self._tps(4, seconds)
+
+    def _tps(self, column: int, seconds: int) -> float:
+        samples = self._samples
+        first, last = samples[-min(seconds + 1, len(samples))], samples[-1]
+        elapsed_ms = last[0] - first[0]
+        return (last[column] - first[column]) * 1000 / elapsed_ms if elapsed_ms > 0 else 0.0
+
+    def put_message_distribute_time(self) -> dict[str, int]:
+        """Puts by RocketMQ's labels, of the last whole minute (of the time since boot within the first)."""
+        histogram = self._window()
+        counts, begin = {}, 0
+        for label, end in PUT_MESSAGE_ENTIRE_TIME_RANGES:
+            counts[label] = sum(histogram[begin:end])
+            begin = end
+        return counts
+
+    def put_message_entire_time_px(self, px: float) -> float:
+        """The time (ms) within which the share `px` (0..1) of the window's puts ended."""
+        return percentile(self._window(), px)
+
+    def _window(self) -> Sequence[int]:
+        return self._histogram if self._last_histogram is None else self._last_histogram
+
+    def runtime_info(self) -> dict[str, str]:
+        """All of it under RocketMQ's keys, as text."""
+        average = self.put_message_size_total / max(self.put_message_times_total, 1)
+        distribution = self.put_message_distribute_time()
+        return {
+            "bootTimestamp": str(self.boot_timestamp),
+            "runtime": format_runtime(self._clock() - self.boot_timestamp),
+            "putMessageEntireTimeMax": str(self.put_message_entire_time_max),
+            "putMessageTimesTotal": str(self.put_message_times_total),
+            "putMessageFailedTimes": str(self.put_message_failed_times),
+            "putMessageSizeTotal": str(self.put_message_size_total),
+            "putMessageDistributeTime": "".join(f"{label}:{n} " for label, n in distribution.items()),
+            "putMessageAverageSize": str(average),
+            "dispatchMaxBuffer": str(self.dispatch_max_buffer),
+            "getMessageEntireTimeMax": str(self.get_message_entire_time_max),
+            "putTps": _three_windows(self.put_tps),
+            "getFoundTps": _three_windows(self.get_found_tps),
+            "getMissTps": _three_windows(self.get_miss_tps),
+            "getTotalTps": _three_windows(self.get_total_tps),
+            "getTransferredTps": _three_windows(self.get_transferred_tps),
+            "putLatency99": f"{self.put_message_entire_time_px(0.99):.2f}",
+            "putLatency999": f"{self.put_message_entire_time_px(0.999):.2f}",
+        }
+
+
+def percentile(histogram: Sequence[int], px: float) -> float:
+    """The smallest slot number at or below which the share `px` of all counts lies; 0 without counts."""
+    wanted = sum(histogram) * px
+    passed = 0
+    for slot, count in enumerate(histogram):
+        passed += count
+        if count and passed >= wanted:
+            return float(slot)
+    return 0.0
+
+
+def format_runtime(elapsed_ms: int) -> str:
+    """`[ 1 days, 2 hours, 3 minutes, 4 seconds ]`"""
+    seconds = max(elapsed_ms, 0) // 1000
+    days, hours, minutes = seconds // 86_400, seconds // 3600 % 24, seconds // 60 % 60
+    return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds % 60} seconds ]"
+
+
+def _three_windows(tps: Callable[[int], float]) -> str:
+    return " ".join(str(tps(seconds)) for seconds in (10, 60, 600))

@@ -1,0 +1,228 @@
+import dataclasses
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqlake.errors import ConfigError, UnknownKeyError
+from mqlake.store.config import (
+    KEYS_WITHOUT_EFFECT,
+    REFUSED_UNLESS,
+    SETTINGS,
+    BrokerRole,
+    FlushDiskType,
+    MessageStoreConfig,
+    keys_without_effect,
+    parse_assignments,
+    parse_properties,
+    read_properties,
+)
+
+
+def test_defaults_are_rocketmqs():
+    config = MessageStoreConfig()
+    assert config.store_path_root_dir == os.path.expanduser("~/store")
+    assert config.mapped_file_size_commit_log == 1073741824
+    assert config.mapped_file_size_consume_queue == 6_000_000
+    assert config.mapper_file_size_batch_consume_queue == 13_800_000
+    assert config.index_file_size == 420_000_040
+    assert config.flush_disk_type is FlushDiskType.ASYNC_FLUSH
+    assert config.broker_role is BrokerRole.ASYNC_MASTER
+    assert config.flush_least_pages_when_warm_maped_file == 4096
+    assert config.delete_when_hours == {4}
+    assert not config.is_sync_flush
+
+
+def test_the_three_kinds_of_keys_do_not_overlap():
+    assert not set(SETTINGS) & set(REFUSED_UNLESS)
+    assert not set(SETTINGS) & KEYS_WITHOUT_EFFECT
+    assert not set(REFUSED_UNLESS) & KEYS_WITHOUT_EFFECT
+
+
+@pytest.mark.parametrize("key", SETTINGS)
+def test_every_setting_explains_itself_and_reads_its_own_text(key):
+    setting = SETTINGS[key]
+    assert setting.key == key
+    assert setting.doc.endswith(".")
+    assert setting.parse(setting.default_text) == setting.default
+
+
+def test_every_default_survives_the_way_through_text():
+    config = MessageStoreConfig(store_path_root_dir="/data/store", flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    text = {key: str(value) for key, value in config.to_mapping().items()}
+    assert MessageStoreConfig.from_mapping(text) == config
+    assert MessageStoreConfig.from_mapping(config.to_mapping()) == config
+
+
+def test_paths_are_those_of_rocketmq():
+    config = MessageStoreConfig(store_path_root_dir="/s")
+    assert config.commit_log_dir == "/s/commitlog"
+    assert config.consume_queue_dir == "/s/consumequeue"
+    assert config.consume_queue_ext_dir == "/s/consumequeue_ext"
+    assert config.batch_consume_queue_dir == "/s/batchconsumequeue"
+    assert config.index_dir == "/s/index"
+    assert config.config_dir == "/s/config"
+    assert (config.checkpoint_path, config.abort_path, config.lock_path) == (
+        "/s/checkpoint",
+        "/s/abort",
+        "/s/lock",
+    )
+    assert dataclasses.replace(config, store_path_commit_log="/fast/log").commit_log_dir == "/fast/log"
+
+
+def test_values_of_text_and_of_the_right_type():
+    config = MessageStoreConfig.from_mapping(
+        {
+            "mappedFileSizeCommitLog": "64k",
+            "maxMessageSize": "1M",
+            "mappedFileSizeConsumeQueue": 101,
+            "flushDiskType": "SYNC_FLUSH",
+            "brokerRole": BrokerRole.SLAVE,
+            "messageIndexEnable": "FALSE",
+            "deleteWhen": "02; 14",
+        }
+    )
+    assert config.mapped_file_size_commit_log == 65536
+    assert config.max_message_size == 1024**2
+    assert config.mapped_file_size_consume_queue == 120
+    assert config.is_sync_flush
+    assert config.broker_role is BrokerRole.SLAVE
+    assert config.message_index_enable is False
+    assert config.delete_when_hours == {2, 14}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("mappedFileSizeCommitLog", "many", "64k, 16m and 1g"),
+        ("mappedFileSizeCommitLog", "4g", "1024 to 2147483647"),
+        ("mappedFileSizeCommitLog", True, "a whole number is needed"),
+        ("flushIntervalCommitLog", "1.5", "a whole number is needed"),
+        ("flushIntervalCommitLog", "64k", "a whole number is needed"),
+        ("flushIntervalCommitLog", "0", "1 to 2147483647"),
+        ("messageIndexEnable", "yes", "true or false"),
+        ("flushDiskType", "SYNC", "SYNC_FLUSH or ASYNC_FLUSH"),
+        ("diskMaxUsedSpaceRatio", "101", "0 to 100"),
+        ("deleteWhen", "25", "00 to 23"),
+        ("deleteWhen", ";", "at least one hour"),
+        ("messageDelayLevel", "1s soon", "1s 5s 2h"),
+        ("messageDelayLevel", "", "1s 5s 2h"),
+        ("storePathRootDir", " ", "a directory is needed"),
+        ("storePathRootDir", "/a\0b", "NUL"),
+        ("storePathRootDir", 7, "text is needed"),
+        ("storePathCommitLog", "/a,/b", "several directories"),
+        ("mapperFileSizeBatchConsumeQueue", "100", "a multiple of 46"),
+        ("maxIndexNum", "200000000", "at most 2147483647"),
+        ("storeType", "defaultRocksDB", "only default is allowed"),
+        ("enableDLegerCommitLog", True, "only false is allowed"),
+        ("readOnlyCommitLogStorePaths", "/old", "no value is allowed"),
+    ],
+)
+def test_an_unusable_value_says_what_is_allowed(key, value, says):
+    with pytest.raises(ConfigError, match=key) as raised:
+        MessageStoreConfig.from_mapping({key: value})
+    assert says in str(raised.value)
+
+
+def test_construction_checks_too():
+    with pytest.raises(ConfigError, match="maxMessageSize"):
+        MessageStoreConfig(max_message_size=0)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        MessageStoreConfig().max_message_size = 1  # type: ignore[misc]
+
+
+def test_an_unknown_key_names_the_nearest():
+    with pytest.raises(UnknownKeyError, match="mappedFileSizeCommitLog"):
+        MessageStoreConfig.from_mapping({"mapedFileSizeCommitlog": "1g"})
+    assert MessageStoreConfig.from_mapping({"brokerName": "a"}, strict=False) == MessageStoreConfig()
+
+
+def test_keys_without_effect_are_accepted_and_logged(caplog):
+    mapping = {"timerWheelEnable": "true", "haListenPort": "10912", "storeType": "default"}
+    assert MessageStoreConfig.from_mapping(mapping) == MessageStoreConfig()
+    assert keys_without_effect(mapping) == ["haListenPort", "timerWheelEnable"]
+    assert "haListenPort, timerWheelEnable" in caplog.text
+
+
+def test_overrides_go_on_top():
+    config = MessageStoreConfig(store_path_root_dir="/s").with_overrides(
+        ["maxMessageSize=1k", "maxMessageSize = 2k"]
+    )
+    assert (config.store_path_root_dir, config.max_message_size) == ("/s", 2048)
+    with pytest.raises(ConfigError, match="key=value"):
+        config.with_overrides(["maxMessageSize"])
+    with pytest.raises(UnknownKeyError):
+        config.with_overrides(["maxMessageSiz=1"])
+
+
+def test_an_assignment_keeps_later_equal_signs():
+    assert parse_assignments(["a=b=c"]) == {"a": "b=c"}
+
+
+PROPERTIES = r"""
+# a comment, also with a backslash at its end \
+! another
+plain=value
+  spaced   =   out
+colon:value
+blank	tab
+only.key
+joined = one, \
+         two
+escaped\ key\=\: = tab\there \u4e2d \ud83d\ude00 \q
+trailing = x\\
+twice = 1
+twice = 2
+"""
+
+
+def test_properties_as_java_reads_them():
+    assert parse_properties(PROPERTIES) == {
+        "plain": "value",
+        "spaced": "out",
+        "colon": "value",
+        "blank": "tab",
+        "only.key": "",
+        "joined": "one, two",
+        "escaped key=:": "tab\there 中 😀 q",
+        "trailing": "x\\",
+        "twice": "2",
+    }
+    with pytest.raises(ConfigError, match="four hexadecimal digits"):
+        parse_properties(r"a=\u12")
+
+
+def _escaped(text: str, special: str) -> str:
+    return "".join(
+        "\\" + c if c in special else f"\\u{ord(c):04x}" if ord(c) < 32 or 127 <= ord(c) < 0x10000 else c
+        for c in text
+    )
+
+
+SPECIAL = " =:#!\\"
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+
+
+@given(st.dictionaries(TEXT.filter(bool), TEXT, max_size=5))
+def test_properties_round_trip(mapping):
+    text = "\n".join(_escaped(k, SPECIAL) + "=" + _escaped(v, SPECIAL) for k, v in mapping.items())
+    assert parse_properties(text) == mapping
+
+
+@given(st.text())
+def test_any_text_is_parsed_or_refused(text):
+    try:
+        assert all(isinstance(value, str) for value in parse_properties(text).values())
+    except ConfigError:
+        pass
+
+
+def test_a_properties_file_in_either_encoding(tmp_path):
+    path = tmp_path / "broker.conf"
+    path.write_bytes("storePathRootDir=/données\r\nbrokerName=a\r\n".encode())
+    assert read_properties(str(path))["storePathRootDir"] == "/données"
+    path.write_bytes("storePathRootDir=/données".encode("latin-1"))
+    assert read_properties(str(path)) == {"storePathRootDir": "/données"}
+    with pytest.raises(ConfigError, match="No such file"):
+        read_properties(str(tmp_path / "missing.conf"))

@@ -1,0 +1,85 @@
+"""Writes docs/configuration.md from the settings in the code; --check only says whether it is up to date."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from pathlib import Path
+
+from mqlake.store.config import CQ_UNIT_SIZE, INT_MAX, KEYS_WITHOUT_EFFECT, REFUSED_UNLESS, SETTINGS, Setting
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
+
+HEAD = """\
+# Configuration
+
+<!-- Made by tools/config_table.py from src/mqlake/store/config.py; run that to renew it. -->
+
+The store is configured with RocketMQ's keys. They come from a Java properties file or one by one from
+`--set key=value`; the last of a key counts. Sizes in bytes may be written `64k`, `16m`, `1g`. A key that nobody
+knows is an error that names the nearest known one.
+
+Keys marked *fixed* belong to the files on disk: a store is opened with the values it was made with.
+
+"""
+
+REFUSED = """
+## Accepted with one value only
+
+| key | value | why |
+|---|---|---|
+"""
+
+WITHOUT_EFFECT = """
+## Accepted without effect
+
+RocketMQ 5.3.3 has these keys in the same class. This store does not act on them; they are accepted, and named
+in the log, so that a configuration made for the Java broker need not be changed.
+
+"""
+
+
+def row(setting: Setting) -> str:
+    meaning = setting.doc + allowed(setting) + (" *Fixed.*" if setting.fixed else "")
+    default = f"`{setting.default_text}`" if setting.default_text else ""
+    kind = setting.type_name.replace(" | ", ", ")
+    return f"| `{setting.key}` | {kind} | {default} | {setting.unit} | {meaning} |"
+
+
+def allowed(setting: Setting) -> str:
+    """The range, where it says more than the type does."""
+    if isinstance(setting.default, bool) or not isinstance(setting.default, int):
+        return ""
+    if setting.high > INT_MAX - CQ_UNIT_SIZE:
+        return f" At least {setting.low}." if setting.low > 1 else ""
+    return f" {setting.low} to {setting.high}."
+
+
+def page() -> str:
+    lines = [
+        "| key | type | default | unit | meaning |",
+        "|---|---|---|---|---|",
+        *map(row, SETTINGS.values()),
+    ]
+    refused = [
+        f"| `{key}` | {f'`{value}`' if value else 'none'} | {why} |"
+        for key, (value, why) in REFUSED_UNLESS.items()
+    ]
+    idle = textwrap.fill(", ".join(f"`{key}`" for key in sorted(KEYS_WITHOUT_EFFECT)), 118)
+    return HEAD + "\n".join(lines) + "\n" + REFUSED + "\n".join(refused) + "\n" + WITHOUT_EFFECT + idle + "\n"
+
+
+def main() -> int:
+    if "--check" in sys.argv[1:]:
+        if PAGE.exists() and PAGE.read_text(encoding="utf-8") == page():
+            print(f"{PAGE.name}: up to date, {len(SETTINGS)} settings")
+            return 0
+        print(f"{PAGE} is not what the code says; run: .venv/bin/python tools/config_table.py")
+        return 1
+    PAGE.write_text(page(), encoding="utf-8")
+    print(f"wrote {PAGE}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
