@@ -140,7 +140,7 @@ def item(body: bytes | None = None, **fields: Any) -> Json:
 def batch(
     topic: str, messages: Sequence[Json], *, queue_id: int = 0, inner: bool = False, **fields: Any
 ) -> Json:
-    """A batch of items, with the fields of ``put``; ``inner``: one record of a topic of queue.type BatchCQ."""
+    """A batch of items, with the fields of ``put``; ``inner``: one record (queue.type is BatchCQ)."""
     items = list(messages)
     return {"op": "batch", "topic": topic, "queueId": queue_id, "messages": items, "inner": inner, **fields}
 
@@ -347,8 +347,8 @@ class OpenJavaStore:
         self._handle = self.info.pop("store")
 
     def put(self, ops: Iterable[Json]) -> list[Json]:
-        """A result per operation: status, and when the log was reached appendStatus, wroteOffset, wroteBytes,
-        logicsOffset, msgNum, msgId, storeTimestamp."""
+        """A result per operation: status (EXCEPTION when the store threw one, with exception); and when the
+        log was reached appendStatus, wroteOffset, wroteBytes, logicsOffset, msgNum, msgId, storeTimestamp."""
         return self.peer.lines("put", store=self._handle, ops=list(ops))[0]
 
     def contents(self, *, records: bool = True) -> JavaStoreContents:

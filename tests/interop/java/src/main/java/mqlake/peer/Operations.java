@@ -48,6 +48,15 @@ final class Operations {
     }
 
     JSONObject run(JSONObject op) throws Exception {
+        try {
+            return perform(op);
+        } catch (RuntimeException thrown) {
+            // Some puts are refused by an exception.
+            return JSONObject.of("status", "EXCEPTION", "exception", thrown.toString());
+        }
+    }
+
+    private JSONObject perform(JSONObject op) throws Exception {
         switch (op.getString("op")) {
             case "put":
                 return result(peer.store.putMessage(single(op)));
