@@ -1,3 +1,8 @@
 """mqlake: a message store and broker that is Apache RocketMQ on disk and on the wire, read in place by Spark."""
 
+import os
+
 __version__ = "0.1.0"
+
+NO_JIT = os.environ.get("MQLAKE_NO_JIT", "0") not in ("", "0")
+"""MQLAKE_NO_JIT=1: the formats are read and written by plain Python, numba is not imported."""

@@ -1,0 +1,457 @@
+"""Many records at a time: logs to columns, columns to consume queue and index entries, batches to logs.
+
+    mapped file ──scan_records──▶ Scan ──dispatch_columns──▶ DispatchColumns ──index_put_many──▶ index file
+                                   └──gather──▶ bodies, topics, properties back to back (Arrow's layout)
+    encodeMessages blob ──append_batch──▶ mapped file
+
+Buffers are one-dimensional, contiguous numpy arrays of uint8 (`np.frombuffer(mmap, np.uint8)`); a position
+counts bytes from the start of such a buffer. The work is done by one of two modules with the same functions
+and the same results: `kernels`, compiled by numba at the first call and cached on disk, which lets go of the
+GIL, or `plain` when numba is missing or MQLAKE_NO_JIT=1 is in the environment. Importing this package imports
+neither numba nor the kernels.
+
+No input makes these functions read or write outside their buffers, and none makes them raise, except for
+arguments that contradict each other (ValueError, TypeError).
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+import mqlake
+from mqlake.formats.batch import ITEM_SIZE_MIN
+from mqlake.formats.columns import layout, plain
+from mqlake.formats.columns.layout import BAD_BLOB, NO_ROOM, PROPERTIES_TOO_LARGE, RECORD_TOO_LARGE
+from mqlake.formats.index import index_file_size
+from mqlake.formats.record import RECORD_SIZE_MIN, check_record, encode_record
+from mqlake.message import SCHEDULE_TOPIC, deliver_timestamp
+
+__all__ = [
+    "BAD_BLOB",
+    "NO_ROOM",
+    "PROPERTIES_TOO_LARGE",
+    "RECORD_TOO_LARGE",
+    "AppendedBatch",
+    "DispatchColumns",
+    "Scan",
+    "ScanStop",
+    "append_batch",
+    "dispatch_columns",
+    "find_record",
+    "gather",
+    "index_put_many",
+    "index_query",
+    "scan_records",
+]
+
+Bytes = NDArray[np.uint8]
+Int16s = NDArray[np.int16]
+Int32s = NDArray[np.int32]
+Int64s = NDArray[np.int64]
+
+
+@functools.cache
+def twin() -> ModuleType:
+    """The module that does the work: `kernels`, or `plain` where numba cannot or may not compile."""
+    if mqlake.NO_JIT:
+        return plain
+    try:
+        import numba
+    except ImportError:
+        return plain
+    if numba.config.DISABLE_JIT:
+        return plain
+    from mqlake.formats.columns import kernels
+
+    return kernels
+
+
+def _input(array: NDArray[Any], dtype: type[np.generic]) -> NDArray[Any]:
+    """A read-only view: numba compiles one function for read-only and another for writable arrays."""
+    view = np.ascontiguousarray(array, dtype).view()
+    view.flags.writeable = False
+    return view
+
+
+def _input_bytes(buf: Bytes) -> Bytes:
+    _require_bytes(buf)
+    view = buf.view()
+    view.flags.writeable = False
+    return view
+
+
+def _require_bytes(buf: Bytes) -> None:
+    if buf.dtype != np.uint8 or buf.ndim != 1 or not buf.flags.c_contiguous:
+        raise TypeError(f"a contiguous array of uint8 is needed, not {buf.dtype} with strides {buf.strides}")
+
+
+def _require_range(start: int, limit: int, length: int) -> None:
+    if not 0 <= start <= limit <= length:
+        raise ValueError(f"positions {start} to {limit} do not lie in a buffer of {length} bytes")
+
+
+class ScanStop(enum.IntEnum):
+    """Why a walk over records stopped. The first four have the values of record.RecordKind."""
+
+    BLANK = layout.BLANK
+    """The blank that ends a file; `Scan.end` is the position behind all it claims."""
+    END = layout.END
+    """Zeros: nothing was written from `Scan.end` on."""
+    TRUNCATED = layout.TRUNCATED
+    """The record or blank at `Scan.end` says more bytes than there are before the limit."""
+    INVALID = layout.INVALID
+    """Damage at `Scan.end`."""
+    LIMIT = layout.LIMIT
+    """Everything up to the limit is records."""
+    MAX_RECORDS = layout.MAX_RECORDS
+    """There may be more: go on at `Scan.end`."""
+
+
+class Scan:
+    """n records that lie back to back, a numpy array of length n for each field.
+
+    Starts are positions in the scanned buffer, lengths and sizes are bytes, timestamps ms. `topic_id` is a
+    number into `topics`, given in order of appearance; it means nothing outside this scan.
+    """
+
+    __slots__ = (
+        "_narrow",
+        "_topic_record",
+        "_wide",
+        "end",
+        "stop",
+        "stop_reason",
+        "topics",
+        *layout.WIDE,
+        *layout.NARROW,
+    )
+
+    position: Int64s
+    physical_offset: Int64s
+    queue_offset: Int64s
+    born_timestamp: Int64s
+    store_timestamp: Int64s
+    prepared_transaction_offset: Int64s
+    body_start: Int64s
+    topic_start: Int64s
+    properties_start: Int64s
+    born_host_start: Int64s
+    store_host_start: Int64s
+    size: Int32s
+    queue_id: Int32s
+    sys_flag: Int32s
+    flag: Int32s
+    body_crc: Int32s
+    reconsume_times: Int32s
+    body_length: Int32s
+    topic_length: Int32s
+    topic_id: Int32s
+    properties_length: Int32s
+
+    topics: list[bytes]
+    end: int
+    """Position where the walk stopped: the next one to look at."""
+    stop: ScanStop
+    stop_reason: str
+    """What is wrong at `end` when the stop is INVALID or TRUNCATED, else empty."""
+
+    def __init__(self, wide: Int64s, narrow: Int32s, topic_record: Int32s) -> None:
+        self._wide = wide
+        self._narrow = narrow
+        self._topic_record = topic_record
+        for name, column in zip(layout.WIDE, wide, strict=True):
+            setattr(self, name, column)
+        for name, column in zip(layout.NARROW, narrow, strict=True):
+            setattr(self, name, column)
+
+    def __len__(self) -> int:
+        return len(self.position)
+
+
+def scan_records(
+    buf: Bytes,
+    start: int,
+    limit: int,
+    base_offset: int,
+    *,
+    max_records: int = 65536,
+    check_crc: bool = True,
+    force_prop_crc: bool = False,
+) -> Scan:
+    """The records from `start` on, none beyond `limit`, at most `max_records`, up to the first non-record.
+
+    `base_offset` is the physical offset of buf[0]: a record at position p must say PHYSICALOFFSET
+    base_offset + p. The checks are those of record.check_record. A blank ends the walk.
+    """
+    data = _input_bytes(buf)
+    _require_range(start, limit, len(data))
+    if max_records < 1:
+        raise ValueError(f"max_records is {max_records}; at least 1 is needed")
+    capacity = min(max_records, (limit - start) // RECORD_SIZE_MIN + 1)
+    wide = np.empty((len(layout.WIDE), capacity), np.int64)
+    narrow = np.empty((len(layout.NARROW), capacity), np.int32)
+    slots = np.zeros(1 << (2 * capacity - 1).bit_length(), np.int32)
+    topic_record = np.empty(capacity, np.int32)
+    n, topics, end, stop = twin().scan(
+        data, start, limit, base_offset, check_crc, force_prop_crc, wide, narrow, slots, topic_record
+    )
+    scan = Scan(wide[:, :n], narrow[:, :n], topic_record[:topics])
+    scan.end = end
+    scan.stop = ScanStop(stop)
+    scan.stop_reason = ""
+    if scan.stop in (ScanStop.INVALID, ScanStop.TRUNCATED):
+        scan.stop_reason = check_record(
+            data.data,
+            end,
+            limit,
+            base_offset + end,
+            check_crc=check_crc,
+            force_prop_crc=force_prop_crc,
+        ).reason
+    starts = scan.topic_start[scan._topic_record]
+    stops = starts + scan.topic_length[scan._topic_record]
+    view = data.data
+    scan.topics = [bytes(view[a:b]) for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
+    return scan
+
+
+def find_record(buf: Bytes, start: int, limit: int, base_offset: int) -> int:
+    """First position in [start, limit) where a whole record begins that passes every check, or -1.
+
+    A body may hold the image of a record, but not one that says the physical offset at which it lies, unless
+    someone who can foresee offsets wants to be found.
+    """
+    data = _input_bytes(buf)
+    _require_range(start, limit, len(data))
+    return int(twin().find_record(data, start, limit, base_offset))
+
+
+class DispatchColumns(NamedTuple):
+    """What consume queues and index need. Per record, as in the Scan:"""
+
+    tags_code: Int64s
+    """The tags' hash, 0 without tags; for a delayed message in SCHEDULE_TOPIC_XXXX when it is due (ms)."""
+    has_keys: NDArray[np.bool_]
+    """Whether the record has any index keys."""
+    inner_num: Int16s
+    """Messages in an inner batch, 1 for a message alone."""
+    inner_base: Int64s
+    """Queue offset of the first of them."""
+    key_hash: Int32s
+    """Index keys of all records in order, UNIQ_KEY before KEYS; none for rolled back records."""
+    key_record: Int32s
+    """Which record each key belongs to."""
+
+
+def dispatch_columns(buf: Bytes, scan: Scan, *, delay_levels: Mapping[int, int]) -> DispatchColumns:
+    """Reads the properties of the scanned records; `delay_levels` gives the ms of each level.
+
+    Of equal property names the last counts. Text that is not UTF-8 counts as if it had U+FFFD in its place. A
+    DELAY, INNER_NUM or INNER_BASE that is no number counts as absent.
+    """
+    data = _input_bytes(buf)
+    n = len(scan)
+    if n and scan.position[-1] + scan.size[-1] > len(data):
+        raise ValueError("the scan is of another, longer buffer")
+    last_level = max(delay_levels, default=0)
+    delays = np.array(
+        [deliver_timestamp(level, 0, delay_levels) for level in range(last_level + 1)], np.int64
+    )
+    schedule = SCHEDULE_TOPIC.encode()
+    schedule_topic = scan.topics.index(schedule) if schedule in scan.topics else -1
+    tags_code = np.empty(n, np.int64)
+    has_keys = np.empty(n, np.bool_)
+    inner_num = np.empty(n, np.int16)
+    inner_base = np.empty(n, np.int64)
+    topic_code = np.empty(len(scan.topics), np.int64)
+    hashes: list[Int32s] = []
+    records: list[Int32s] = []
+    first = 0
+    capacity = 2 * n + 16
+    while True:
+        key_hash = np.empty(capacity, np.int32)
+        key_record = np.empty(capacity, np.int32)
+        first, keys = twin().dispatch(
+            data,
+            first,
+            scan._wide,
+            scan._narrow,
+            scan._topic_record,
+            topic_code,
+            schedule_topic,
+            delays,
+            tags_code,
+            has_keys,
+            inner_num,
+            inner_base,
+            key_hash,
+            key_record,
+        )
+        hashes.append(key_hash[:keys])
+        records.append(key_record[:keys])
+        if first == n:
+            break
+        capacity *= 2
+    if len(hashes) > 1:
+        hashes, records = [np.concatenate(hashes)], [np.concatenate(records)]
+    return DispatchColumns(tags_code, has_keys, inner_num, inner_base, hashes[0], records[0])
+
+
+def gather(
+    buf: Bytes, starts: Int64s, lengths: NDArray[np.integer[Any]], *, large: bool = False
+) -> tuple[NDArray[np.integer[Any]], Bytes]:
+    """Copies the slices back to back: slice i is data[offsets[i]:offsets[i + 1]].
+
+    Offsets are int32, with `large` int64 (Arrow's binary and large_binary). ValueError when a slice lies
+    outside the buffer, or when 2 GiB are exceeded without `large`.
+    """
+    source = _input_bytes(buf)
+    starts = _input(starts, np.int64)
+    if len(starts) != len(lengths) or (len(lengths) and lengths.min() < 0):
+        raise ValueError("as many lengths as starts are needed, none below 0")
+    offsets = np.zeros(len(starts) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    total = int(offsets[-1])
+    if total > 0x7FFFFFFF and not large:
+        raise ValueError(f"{total} bytes do not fit 32-bit offsets")
+    data = np.empty(total, np.uint8)
+    if not twin().gather(source, starts, _input(offsets, np.int64), data):
+        raise ValueError("a slice lies outside the buffer")
+    return (offsets if large else offsets.astype(np.int32)), data
+
+
+class AppendedBatch(NamedTuple):
+    n: int
+    """Records written; when none was, BAD_BLOB, NO_ROOM, RECORD_TOO_LARGE or PROPERTIES_TOO_LARGE (< 0)."""
+    wrote: int
+    """Bytes of all records."""
+    physical_offsets: Int64s
+    sizes: Int32s
+
+
+def append_batch(
+    out: Bytes,
+    position: int,
+    max_blank: int,
+    blob: Bytes,
+    *,
+    base_offset: int,
+    topic: bytes,
+    queue_id: int,
+    queue_offset: int,
+    sys_flag: int,
+    born_timestamp: int,
+    born_host: bytes,
+    store_timestamp: int,
+    store_host: bytes,
+    reconsume_times: int,
+    extra_props: bytes,
+    version: int,
+    max_record_size: int,
+) -> AppendedBatch:
+    """Writes a record for each message of an encodeMessages `blob` to out[position:position + max_blank].
+
+    `base_offset` is the physical offset of out[0]; `queue_offset` belongs to the first message, the others
+    count on from there. `extra_props`, the properties of the batch itself, are put behind each message's own.
+
+    The batch shows only when the caller writes the first record's TOTALSIZE (`sizes[0]`, 4 bytes at
+    `position`), which is left as it is here; 4 zero bytes follow the last record. NO_ROOM: the records and
+    the 8 bytes of a blank exceed `max_blank`. Raises what record.encode_record raises for these fields.
+    """
+    _require_bytes(out)
+    if max_blank < 0:
+        raise ValueError(f"max_blank is {max_blank}")
+    _require_range(position, position + max_blank, len(out))
+    source = _input_bytes(blob)
+    empty = encode_record(
+        b"",
+        0,
+        queue_id,
+        0,
+        queue_offset,
+        0,
+        sys_flag,
+        born_timestamp,
+        born_host,
+        store_timestamp,
+        store_host,
+        reconsume_times,
+        0,
+        topic,
+        b"",
+        version,
+    )
+    extra_start = len(empty) - 2
+    template = np.frombuffer(empty[:extra_start] + extra_props, np.uint8)
+    capacity = len(source) // ITEM_SIZE_MIN
+    offsets = np.empty(capacity, np.int64)
+    sizes = np.empty(capacity, np.int32)
+    n, wrote = twin().append_batch(
+        out,
+        position,
+        max_blank,
+        source,
+        template,
+        extra_start - len(topic) - version,
+        extra_start,
+        queue_offset,
+        base_offset,
+        max_record_size,
+        offsets,
+        sizes,
+    )
+    return AppendedBatch(n, wrote, offsets[: max(0, n)], sizes[: max(0, n)])
+
+
+def _require_index(index: Bytes, hash_slot_num: int, index_num: int) -> None:
+    _require_bytes(index)
+    if hash_slot_num < 1 or index_num < 1 or len(index) < index_file_size(hash_slot_num, index_num):
+        raise ValueError(f"{len(index)} bytes are no index of {hash_slot_num} slots and {index_num} entries")
+
+
+def index_put_many(
+    index: Bytes,
+    hash_slot_num: int,
+    index_num: int,
+    key_hash: Int32s,
+    physical_offset: Int64s,
+    store_timestamp: Int64s,
+) -> int:
+    """Puts keys into an index file in order; how many were put, fewer than given when the file is full.
+
+    The three arrays have one element a key. Entries, slots and the header in `index` are brought up to date.
+    """
+    _require_index(index, hash_slot_num, index_num)
+    if not len(key_hash) == len(physical_offset) == len(store_timestamp):
+        raise ValueError("hashes, offsets and timestamps differ in number")
+    return int(
+        twin().index_put_many(
+            index,
+            hash_slot_num,
+            index_num,
+            _input(key_hash, np.int32),
+            _input(physical_offset, np.int64),
+            _input(store_timestamp, np.int64),
+        )
+    )
+
+
+def index_query(
+    index: Bytes, hash_slot_num: int, index_num: int, key_hash: int, begin: int, end: int, max_num: int
+) -> Int64s:
+    """Physical offsets, newest first, at most `max_num`, of entries with this hash stored in [begin, end] ms.
+
+    Times are kept in whole seconds after the file's first. Equal hashes do not mean equal keys: look at the
+    records.
+    """
+    _require_index(index, hash_slot_num, index_num)
+    found = np.empty(max(0, max_num), np.int64)
+    hits = twin().index_query(_input_bytes(index), hash_slot_num, index_num, int(key_hash), begin, end, found)
+    return found[:hits]
