@@ -16,8 +16,8 @@ HEAD = """\
 <!-- Made by tools/config_table.py from src/mqlake/store/config.py; run that to renew it. -->
 
 The store is configured with RocketMQ's keys. They come from a Java properties file or one by one from
-`--set key=value`; the last of a key counts. Sizes in bytes may be written `64k`, `16m`, `1g`. A key that nobody
-knows is an error that names the nearest known one.
+`--set key=value`; the last of a key counts. Sizes in bytes may be written `64k`, `16m`, `1g`. A key that
+nobody knows is an error that names the nearest known one.
 
 Keys marked *fixed* belong to the files on disk: a store is opened with the values it was made with.
 
