@@ -1,0 +1,188 @@
+"""ReputMessageService: carries what was appended to everything derived from the log.
+
+    commit log ──scan──▶ columns ──┬──▶ consume queues          (ConsumeQueueStore.dispatch)
+    from reput_from_offset         ├──▶ index                   (IndexService.dispatch)
+    up to the confirm offset       └──▶ message arriving listener
+
+It works behind the append, in batches of whatever has come since the last round. Under SYNC_FLUSH the confirm
+offset is the flushed one: what is not on the disk is shown to nobody. Recovery runs the same dispatch over the
+same scan, so there is one code path and it is exercised all the time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import numpy as np
+
+from mqlake.formats.columns import DispatchColumns, Scan, ScanStop, dispatch_columns
+from mqlake.store.log_scan import LogChunk, scan_log
+from mqlake.store.mapped_file_queue import MappedFileQueue
+from mqlake.store.running_flags import RunningFlags
+
+log = logging.getLogger(__name__)
+
+RETRY_FIRST_S = 0.05
+RETRY_LAST_S = 5.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Arrival:
+    """What one dispatched batch brought one queue: `count` records of `size` bytes together."""
+
+    topic: str
+    queue_id: int
+    next_offset: int
+    count: int
+    size: int
+
+
+MessageArrivingListener = Callable[[Arrival], None]
+"""Told once a batch for each queue that got messages, after their dispatch, on the dispatch thread."""
+
+
+class CommitLogDispatcher(Protocol):
+    """Something derived from the log. dispatch() must do nothing for records it has had; OSError to be tried again."""
+
+    def dispatch(self, scan: Scan, columns: DispatchColumns) -> None: ...
+
+
+def dispatch_chunk(
+    chunk: LogChunk, dispatchers: list[CommitLogDispatcher], delay_levels: Mapping[int, int]
+) -> None:
+    """Hands the records of a chunk to every dispatcher. OSError from any of them."""
+    columns = dispatch_columns(chunk.mapped_file.array, chunk.scan, delay_levels=dict(delay_levels))
+    for dispatcher in dispatchers:
+        dispatcher.dispatch(chunk.scan, columns)
+
+
+class ReputMessageService:
+    """Dispatches on a thread of its own from `reput_from_offset` to `confirm_offset()`."""
+
+    def __init__(
+        self,
+        queue: MappedFileQueue,
+        dispatchers: list[CommitLogDispatcher],
+        delay_levels: Mapping[int, int],
+        running_flags: RunningFlags,
+        *,
+        confirm_offset: Callable[[], int],
+        on_damage: Callable[[str], None],
+        listeners: list[MessageArrivingListener],
+    ) -> None:
+        self.reput_from_offset = 0
+        self.listeners = listeners
+        self._queue = queue
+        self._dispatchers = dispatchers
+        self._delay_levels = delay_levels
+        self._running_flags = running_flags
+        self._confirm_offset = confirm_offset
+        self._on_damage = on_damage
+        self._wake = threading.Event()
+        self._progress = threading.Condition()
+        self._sleeping = False
+        self._stopped = False
+        self._broken = False
+        self._thread = threading.Thread(target=self._run, name="ReputMessageService", daemon=True)
+
+    def start(self, from_offset: int) -> None:
+        self.reput_from_offset = from_offset
+        self._thread.start()
+
+    def notify(self) -> None:
+        """There may be more to dispatch. Costs nothing while a round is under way."""
+        if self._sleeping:
+            self._wake.set()
+
+    @property
+    def dispatch_behind_bytes(self) -> int:
+        return max(0, self._confirm_offset() - self.reput_from_offset)
+
+    def wait_until_dispatched(self, offset: int | None = None, timeout_s: float | None = None) -> bool:
+        """Blocks until everything before `offset` (None: what is confirmed now) is dispatched; False in time."""
+        target = self._confirm_offset() if offset is None else offset
+        self._wake.set()
+        with self._progress:
+            return self._progress.wait_for(
+                lambda: self.reput_from_offset >= target or self._broken or self._stopped, timeout_s
+            ) and (self.reput_from_offset >= target)
+
+    def shutdown(self, timeout_s: float) -> bool:
+        """Dispatches what is left (for `timeout_s` at most), stops; True when nothing is left."""
+        done = self._thread.is_alive() and self.wait_until_dispatched(timeout_s=timeout_s)
+        self._stopped = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        return done
+
+    def _run(self) -> None:
+        while not self._stopped:
+            if self.reput_from_offset < self._confirm_offset() and not self._broken:
+                before = self.reput_from_offset
+                self._do_reput()
+                if self.reput_from_offset != before:
+                    continue
+            self._sleeping = True
+            if self.reput_from_offset >= self._confirm_offset() or self._broken:
+                self._wake.wait()
+            else:  # a file is being rolled: its blank record is not there yet
+                self._wake.wait(0.001)
+            self._sleeping = False
+            self._wake.clear()
+
+    def _do_reput(self) -> None:
+        confirmed = self._confirm_offset()
+        for chunk in scan_log(self._queue, self.reput_from_offset, confirmed, check_crc=False):
+            if chunk.count and not self._dispatch(chunk):
+                return
+            if chunk.scan.stop == ScanStop.INVALID:
+                self._broken = True
+                self._on_damage(f"{chunk.mapped_file.path}: byte {chunk.scan.end}: {chunk.scan.stop_reason}")
+            with self._progress:
+                self.reput_from_offset = chunk.end
+                self._progress.notify_all()
+            if self._stopped:
+                return
+
+    def _dispatch(self, chunk: LogChunk) -> bool:
+        """Dispatches, again and again while the disk refuses: nothing is lost, the log has it all."""
+        delay = RETRY_FIRST_S
+        while True:
+            try:
+                dispatch_chunk(chunk, self._dispatchers, self._delay_levels)
+            except OSError as error:
+                if self._running_flags.make_logics_queue_error(str(error)):
+                    log.error("dispatch failed, the store takes no messages until it works: %s", error)
+                if self._stopped:
+                    return False
+                self._wake.wait(delay)
+                delay = min(delay * 2, RETRY_LAST_S)
+                continue
+            if self._running_flags.is_logics_queue_error:
+                self._running_flags.clear_logics_queue_error()
+                log.warning("dispatch works again, the store takes messages")
+            if self.listeners:
+                self._tell(chunk.scan)
+            return True
+
+    def _tell(self, scan: Scan) -> None:
+        queues = scan.topic_id.astype(np.int64) << 32 | scan.queue_id
+        for packed in np.unique(queues).tolist():
+            chosen = queues == packed
+            arrival = Arrival(
+                scan.topics[packed >> 32].decode("utf-8", "replace"),
+                packed & 0xFFFFFFFF,
+                int(scan.queue_offset[chosen].max()) + 1,
+                int(np.count_nonzero(chosen)),
+                int(scan.size[chosen].sum()),
+            )
+            for listener in self.listeners:
+                try:
+                    listener(arrival)
+                except Exception:  # a listener's failure is its own: dispatch goes on
+                    log.exception("a message arriving listener failed")

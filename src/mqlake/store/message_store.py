@@ -1,0 +1,544 @@
+"""DefaultMessageStore: takes messages, keeps them, gives them back.
+
+    put_message ──▶ may it? ──▶ CommitLog ──▶ flush service ──▶ PUT_OK
+                                    │
+                                    └──▶ ReputMessageService ──▶ consume queues, index, listeners
+    get_message, query_message, ...  ◀── StoreView over the same files
+
+    load() takes the lock and recovers; start() runs the services; shutdown() ends cleanly.
+    open_store(path) does the first two, and the third at the end of a `with`.
+
+What an acknowledgement (PUT_OK) is worth: SYNC_FLUSH: the disk has the message. ASYNC_FLUSH: the page cache has
+it, so it outlives this process. ASYNC_FLUSH with the transient store pool: this process's memory has it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+
+from mqlake.errors import ForeignFormatError, NotAStoreError
+from mqlake.message import MessageExtBatch, MessageExtBrokerInner
+from mqlake.store.allocate_mapped_file_service import AllocateMappedFileService
+from mqlake.store.broker_stats import BrokerStatsManager
+from mqlake.store.checkpoint import StoreCheckpoint
+from mqlake.store.clean import CleanCommitLogService, CleanConsumeQueueService, CleanService
+from mqlake.store.commit_log import CommitLog, now_ms
+from mqlake.store.config import BrokerRole, MessageStoreConfig
+from mqlake.store.consume_queue_store import ConsumeQueueStore
+from mqlake.store.dispatch import Arrival, CommitLogDispatcher, MessageArrivingListener, ReputMessageService
+from mqlake.store.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService
+from mqlake.store.index_service import IndexService
+from mqlake.store.mapped_file_queue import MappedFileQueue
+from mqlake.store.recovery import Progress, Recovery, RecoveryReport
+from mqlake.store.results import PutMessageFuture, PutMessageResult, PutMessageStatus
+from mqlake.store.running_flags import RunningFlags
+from mqlake.store.stats import StoreStatsService
+from mqlake.store.store_lock import AbortFile, StoreLock
+from mqlake.store.store_view import StoreView
+from mqlake.store.transient_store_pool import TransientStorePool
+
+log = logging.getLogger(__name__)
+
+SLOW_PUT_MS = 500
+STORE_ENTRIES = ("commitlog", "consumequeue", "index", "checkpoint", "config", "abort", "lock")
+# a clock set back makes the time under the lock look huge: not a busy page cache
+PAGE_CACHE_BUSY_MAX_MS = 10_000_000
+
+
+def check_is_store(root: str, *, must_exist: bool) -> None:
+    """Raises NotAStoreError for a directory that holds something else (or is missing, when it must exist),
+    ForeignFormatError for a store of a kind that is not handled."""
+    if not os.path.exists(root):
+        if must_exist:
+            raise NotAStoreError(f"{root}: there is no such directory")
+        return
+    if not os.path.isdir(root):
+        raise NotAStoreError(f"{root}: a store is a directory")
+    names = set(os.listdir(root))
+    if any(name.startswith("dledger-") for name in names):
+        raise ForeignFormatError(f"{root}: a DLedger store; only the classic commit log is handled")
+    known = names.intersection(STORE_ENTRIES)
+    if (names and not known) or (must_exist and "commitlog" not in names):
+        raise NotAStoreError(
+            f"{root}: not a RocketMQ store (no commitlog directory in it)"
+            + ("" if must_exist else "; name an empty or new directory to make one")
+        )
+
+
+class DefaultMessageStore(StoreView):
+    """One store directory, open for writing by this process alone.
+
+    `is_batch_topic(topic)` tells the topics with the attribute queue.type=BatchCQ; `clock_ms` gives store times.
+    """
+
+    def __init__(
+        self,
+        config: MessageStoreConfig,
+        *,
+        clock_ms: Callable[[], int] = now_ms,
+        is_batch_topic: Callable[[str], bool] = lambda topic: False,
+        broker_stats: BrokerStatsManager | None = None,
+        message_arriving_listener: MessageArrivingListener | None = None,
+    ) -> None:
+        self.running_flags = RunningFlags()
+        self.store_stats_service = StoreStatsService(clock_ms)
+        self.broker_stats_manager = broker_stats or BrokerStatsManager("DefaultCluster")
+        self.transient_store_pool = (
+            TransientStorePool(config.transient_store_pool_size, config.mapped_file_size_commit_log)
+            if config.transient_store_pool_enable
+            else None
+        )
+        self._allocate_service = AllocateMappedFileService(config, self.transient_store_pool)
+        queue = MappedFileQueue(
+            config.commit_log_dir,
+            config.mapped_file_size_commit_log,
+            without_mmap=config.write_without_mmap,
+            allocate=self._allocate_service.put_request_and_return_mapped_file,
+            return_buffer=self.transient_store_pool.give_back if self.transient_store_pool else None,
+        )
+        consume_queues = ConsumeQueueStore(
+            config, queue_type_of=lambda topic: "BatchCQ" if is_batch_topic(topic) else "SimpleCQ"
+        )
+        index = IndexService(config) if config.message_index_enable else None
+        super().__init__(config, queue, consume_queues, index)
+        self.commit_log = CommitLog(
+            config,
+            queue,
+            consume_queues.queue_offsets,
+            clock_ms=clock_ms,
+            is_batch_topic=is_batch_topic,
+        )
+        self.clock_ms = clock_ms
+        self._lock_file = StoreLock(config.lock_path, abort_path=config.abort_path)
+        self._abort_file = AbortFile(config.abort_path)
+        self._checkpoint: StoreCheckpoint | None = None
+        self._state = "new"
+        self._sync_flush = config.is_sync_flush
+        self._next_warning = 0.0
+
+        dispatchers: list[CommitLogDispatcher] = [consume_queues]
+        if index is not None:
+            dispatchers.append(index)
+        listeners: list[MessageArrivingListener] = [self._count_arrival]
+        if message_arriving_listener is not None:
+            listeners.append(message_arriving_listener)
+        self._reput_service = ReputMessageService(
+            queue,
+            dispatchers,
+            self.commit_log.delay_levels,
+            self.running_flags,
+            confirm_offset=lambda: self.confirm_offset,
+            on_damage=self._fence,
+            listeners=listeners,
+        )
+        self._group_commit_service = GroupCommitService(config, queue, self._on_flushed, self._on_flush_error)
+        self._flush_service = FlushRealTimeService(config, queue, self._on_flushed, self._on_flush_error)
+        self._commit_service = CommitRealTimeService(config, queue, self._on_committed, self._on_flush_error)
+        self._clean_commit_log_service = CleanCommitLogService(
+            config, queue, self.running_flags, clock=clock_ms
+        )
+        cleaned = [consume_queues.clean_expired]
+        if index is not None:
+            cleaned.append(index.delete_expired)
+        self._clean_service = CleanService(
+            config,
+            self._clean_commit_log_service,
+            CleanConsumeQueueService(lambda: queue.min_offset, *cleaned),
+        )
+        self._housekeeping = _Housekeeping(self)
+
+    # ------------------------------------------------------------------ life
+
+    def load(self, progress: Progress | None = None) -> RecoveryReport:
+        """Takes the lock, maps the files, recovers.
+
+        Raises NotAStoreError, ForeignFormatError, StoreLockedError, WrongFileSizeError, StoreCorruptError,
+        OSError; the lock is free again then, and the commit log is as it was.
+        """
+        assert self._state == "new", "load() is called once"
+        config = self.config
+        check_is_store(config.store_path_root_dir, must_exist=False)
+        os.makedirs(config.store_path_root_dir, exist_ok=True)
+        self._lock_file.acquire()
+        try:
+            clean_exit = not self._abort_file.exists()
+            self._checkpoint = checkpoint = StoreCheckpoint(config.checkpoint_path)
+            self.log.load()
+            self.consume_queues.load()
+            if self.index is not None:
+                self.index.load(clean_exit, checkpoint)
+            self._allocate_service.start()
+            report = Recovery(
+                config,
+                self.log,
+                self.consume_queues,
+                self.index,
+                checkpoint,
+                self.commit_log.delay_levels,
+                clean_exit=clean_exit,
+                progress=progress,
+            ).run()
+        except BaseException:
+            self._release()
+            raise
+        self._state = "loaded"
+        return report
+
+    def start(self) -> None:
+        """Runs the services. From here on a process that dies leaves the abort file behind. OSError."""
+        assert self._state == "loaded", "load() comes first"
+        self._abort_file.create()
+        self._reput_service.start(self.log.max_offset)
+        if self._sync_flush:
+            self._group_commit_service.start()
+        else:
+            self._flush_service.start()
+            if self.transient_store_pool is not None:
+                self._commit_service.start()
+        self._clean_service.start()
+        self._housekeeping.start()
+        self._state = "running"
+
+    def shutdown(self) -> None:
+        """Ends cleanly: flushes, dispatches what is left, deletes the abort file when all is well. Idempotent."""
+        if self._state == "running":
+            self._state = "stopping"
+            self._housekeeping.shutdown()
+            self._clean_service.shutdown()
+            flushed = self._flush_rest()
+            dispatched = self._reput_service.shutdown(timeout_s=60.0)
+            derived = self._flush_derived()
+            if flushed and dispatched and derived and not self.running_flags.is_fenced:
+                self._abort_file.delete()
+            else:
+                log.warning("no clean shutdown (%s): the next start recovers", self._why_not_clean())
+        if self._state != "closed":
+            self._release()
+
+    def _flush_rest(self) -> bool:
+        self._group_commit_service.shutdown()
+        self._commit_service.shutdown()
+        self._flush_service.shutdown()
+        if self.running_flags.is_fenced:
+            return False
+        try:
+            self.log.flush_all()
+        except OSError as error:
+            self._on_flush_error(error)
+            return False
+        self._on_flushed()
+        return True
+
+    def _flush_derived(self) -> bool:
+        checkpoint = self._checkpoint
+        assert checkpoint is not None
+        try:
+            self.consume_queues.flush()
+            checkpoint.logics_msg_timestamp = self.consume_queues.store_timestamp
+            if self.index is not None:
+                self.index.flush(checkpoint)
+            checkpoint.flush()
+        except OSError as error:
+            log.error("flushing the consume queues and the index failed: %s", error)
+            return False
+        return True
+
+    def _why_not_clean(self) -> str:
+        return "; ".join(self.running_flags.reasons()) or f"{self.dispatch_behind_bytes} bytes not dispatched"
+
+    def _release(self) -> None:
+        self._state = "closed"
+        self._closed = True
+        self._allocate_service.shutdown()
+        self.log.close()
+        self.consume_queues.close()
+        if self.index is not None:
+            self.index.close()
+        if self._checkpoint is not None:
+            self._checkpoint.close()
+        self._lock_file.release()
+
+    def destroy(self) -> None:
+        """Shuts down and deletes every message, queue and index. The configuration files stay."""
+        self.shutdown()
+        config = self.config
+        for directory in (
+            config.commit_log_dir,
+            config.consume_queue_dir,
+            config.consume_queue_ext_dir,
+            config.batch_consume_queue_dir,
+            config.index_dir,
+        ):
+            if os.path.isdir(directory):
+                shutil.rmtree(directory)
+        for path in (config.checkpoint_path, config.abort_path):
+            if os.path.exists(path):
+                os.unlink(path)
+
+    def __enter__(self) -> DefaultMessageStore:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.shutdown()
+
+    # ------------------------------------------------------------------ put
+
+    def put_message(self, msg: MessageExtBrokerInner) -> PutMessageResult:
+        """Stores one message; under SYNC_FLUSH waits for the disk (unless the message says WAIT=false).
+
+        Never raises for what a message or the disk does: the result's status says it, its `reason` in words.
+        """
+        result = self._put(msg, batch=False)
+        if self._sync_flush and result.status is PutMessageStatus.PUT_OK and self._needs_flush(msg):
+            return self._submit_flush_request(result).result()
+        return result
+
+    def async_put_message(self, msg: MessageExtBrokerInner) -> PutMessageFuture:
+        """put_message() without blocking: the future is awaitable and has result()."""
+        return self._future_of(msg, self._put(msg, batch=False))
+
+    def put_messages(self, batch: MessageExtBatch) -> PutMessageResult:
+        """Stores the messages of an encoded batch (formats.batch.encode_messages) as one: all or none."""
+        result = self._put(batch, batch=True)
+        if self._sync_flush and result.status is PutMessageStatus.PUT_OK and self._needs_flush(batch):
+            return self._submit_flush_request(result).result()
+        return result
+
+    def async_put_messages(self, batch: MessageExtBatch) -> PutMessageFuture:
+        """put_messages() without blocking: the future is awaitable and has result()."""
+        return self._future_of(batch, self._put(batch, batch=True))
+
+    def _future_of(self, msg: MessageExtBrokerInner, result: PutMessageResult) -> PutMessageFuture:
+        if self._sync_flush and result.status is PutMessageStatus.PUT_OK and self._needs_flush(msg):
+            return self._submit_flush_request(result)
+        return PutMessageFuture(result)
+
+    def _put(self, msg: MessageExtBrokerInner, *, batch: bool) -> PutMessageResult:
+        refused = self._check_status()
+        if refused is not None:
+            self.store_stats_service.put_failed()
+            return refused
+        begin = time.monotonic_ns()
+        commit_log = self.commit_log
+        try:
+            if batch:
+                assert isinstance(msg, MessageExtBatch)
+                result = commit_log.put_messages(msg)
+            else:
+                result = commit_log.put_message(msg)
+        except OSError as error:
+            self._fence(f"writing the commit log failed: {error}")
+            result = PutMessageResult(PutMessageStatus.UNKNOWN_ERROR, None, str(error))
+        elapsed = (time.monotonic_ns() - begin) // 1_000_000
+        if elapsed > SLOW_PUT_MS:
+            log.warning("put took %d ms: topic %s, body %d bytes", elapsed, msg.topic, len(msg.body))
+        appended = result.append_result
+        if result.status is not PutMessageStatus.PUT_OK or appended is None:
+            self.store_stats_service.put_failed()
+            return result
+        self.store_stats_service.put(msg.topic, appended.msg_num, appended.wrote_bytes, elapsed)
+        if not self._sync_flush:
+            if self.transient_store_pool is not None and self.config.wake_commit_when_put_message:
+                self._commit_service.wakeup()
+            self._reput_service.notify()
+        return result
+
+    def _check_status(self) -> PutMessageResult | None:
+        if self._state != "running":
+            return self._refuse("the store is not running")
+        if self.config.broker_role is BrokerRole.SLAVE:
+            return self._refuse("the store is a slave: its messages come from the master")
+        if self.running_flags.flag_bits and not self.running_flags.is_writeable:
+            return self._refuse("; ".join(self.running_flags.reasons()))
+        begin = self.commit_log.begin_time_in_lock
+        if begin:
+            busy = self.clock_ms() - begin
+            if self.config.os_page_cache_busy_time_out_mills < busy < PAGE_CACHE_BUSY_MAX_MS:
+                limit = self.config.os_page_cache_busy_time_out_mills
+                reason = f"a put holds the lock for {busy} ms, osPageCacheBusyTimeOutMills is {limit}"
+                return PutMessageResult(PutMessageStatus.OS_PAGECACHE_BUSY, None, reason)
+        return None
+
+    def _refuse(self, reason: str) -> PutMessageResult:
+        now = time.monotonic()
+        if now >= self._next_warning:
+            self._next_warning = now + 10.0
+            log.warning("messages are refused: %s", reason)
+        return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, None, reason)
+
+    @property
+    def is_os_page_cache_busy(self) -> bool:
+        begin = self.commit_log.begin_time_in_lock
+        limit = self.config.os_page_cache_busy_time_out_mills
+        return bool(begin) and limit < self.clock_ms() - begin < PAGE_CACHE_BUSY_MAX_MS
+
+    # ------------------------------------------------------------------ flush
+
+    def _needs_flush(self, msg: MessageExtBrokerInner) -> bool:
+        if msg.wait_store_msg_ok:
+            return True
+        self._group_commit_service.wakeup()
+        return False
+
+    def _submit_flush_request(self, result: PutMessageResult) -> PutMessageFuture:
+        appended = result.append_result
+        assert appended is not None
+        deadline = time.monotonic() + self.config.sync_flush_timeout / 1000
+        future = PutMessageFuture(result, appended.wrote_offset + appended.wrote_bytes, deadline)
+        self._group_commit_service.put_request(future)
+        return future
+
+    @property
+    def confirm_offset(self) -> int:
+        """Where dispatch may go: under SYNC_FLUSH (unless readUnCommitted) only what the disk has."""
+        if self._sync_flush and not self.config.read_un_committed:
+            return self.log.flushed_where
+        return self.log.max_offset
+
+    @property
+    def flushed_where(self) -> int:
+        return self.log.flushed_where
+
+    def flush(self) -> int:
+        """Flushes all that was put before the call; the flushed offset. OSError fences the store and is raised."""
+        self._check_open()
+        try:
+            self.log.flush_all()
+        except OSError as error:
+            self._on_flush_error(error)
+            raise
+        self._on_flushed()
+        return self.log.flushed_where
+
+    def _on_flushed(self) -> None:
+        checkpoint = self._checkpoint
+        if checkpoint is not None and self.log.store_timestamp > checkpoint.physic_msg_timestamp:
+            checkpoint.physic_msg_timestamp = self.log.store_timestamp
+        if self._sync_flush:
+            self._reput_service.notify()
+
+    def _on_committed(self) -> None:
+        if self._sync_flush:
+            return
+        self._flush_service.wakeup()
+        self._reput_service.notify()
+
+    def _on_flush_error(self, error: OSError) -> None:
+        self._fence(f"flushing the commit log failed: {error}")
+
+    def _fence(self, reason: str) -> None:
+        """No message is taken any more, until the store is opened anew and has recovered."""
+        if self.running_flags.make_fenced(True, reason):
+            log.critical("the store is fenced: %s", reason)
+
+    # ------------------------------------------------------------------ dispatch
+
+    @property
+    def dispatch_behind_bytes(self) -> int:
+        return self._reput_service.dispatch_behind_bytes
+
+    def wait_until_dispatched(self, timeout_s: float | None = None) -> bool:
+        """Blocks until what was put (and, under SYNC_FLUSH, flushed) can be read; False in time."""
+        return self._reput_service.wait_until_dispatched(timeout_s=timeout_s)
+
+    def _count_arrival(self, arrival: Arrival) -> None:
+        self.broker_stats_manager.put(arrival.topic, arrival.queue_id, arrival.count, arrival.size, 0)
+
+    # ------------------------------------------------------------------ care
+
+    def execute_delete_files_manually(self) -> None:
+        """Lets the next cleaning rounds delete expired files at any hour."""
+        self._clean_commit_log_service.execute_delete_files_manually()
+
+    def clean_once(self) -> None:
+        """One round of cleaning, now."""
+        self._clean_service.run_once()
+
+    def runtime_info(self) -> Mapping[str, str]:
+        """RocketMQ's runtime keys and their values, as its tools read them."""
+        info = dict(self.store_stats_service.runtime_info())
+        info["commitLogMinOffset"] = str(self.min_phy_offset)
+        info["commitLogMaxOffset"] = str(self.max_phy_offset)
+        info["dispatchBehindBytes"] = str(self.dispatch_behind_bytes)
+        info["remainHowManyDataToFlush"] = str(max(0, self.log.max_wrote_position - self.log.flushed_where))
+        pool = self.transient_store_pool
+        info["remainTransientStoreBufferNumbs"] = str(pool.available_buffer_nums if pool else 0)
+        return info
+
+
+class _Housekeeping:
+    """FlushConsumeQueueService and the seconds' work: queues, index and checkpoint to the disk, statistics sampled."""
+
+    def __init__(self, store: DefaultMessageStore) -> None:
+        self._store = store
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="FlushConsumeQueueService", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def shutdown(self) -> None:
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        store, config = self._store, self._store.config
+        last_thorough = time.monotonic()
+        while not self._stopped.wait(config.flush_interval_consume_queue / 1000):
+            thorough = time.monotonic() - last_thorough >= config.flush_consume_queue_thorough_interval / 1000
+            try:
+                self._flush(thorough)
+            except OSError as error:
+                log.error("flushing the consume queues failed, it is tried again: %s", error)
+                continue
+            if thorough:
+                last_thorough = time.monotonic()
+            store.store_stats_service.sample()
+            store.store_stats_service.dispatched(store.dispatch_behind_bytes)
+            store.broker_stats_manager.sample()
+
+    def _flush(self, thorough: bool) -> None:
+        store = self._store
+        checkpoint = store._checkpoint
+        assert checkpoint is not None
+        # read before the flush: what is dispatched meanwhile is not known to be on the disk
+        dispatched_until = store.consume_queues.store_timestamp
+        store.consume_queues.flush(0 if thorough else store.config.flush_consume_queue_least_pages)
+        if thorough:
+            checkpoint.logics_msg_timestamp = dispatched_until
+        if store.index is not None:
+            store.index.flush_full_files(checkpoint)
+        checkpoint.flush()
+
+
+def open_store(
+    path: str | os.PathLike[str],
+    settings: Mapping[str, object] | None = None,
+    *,
+    progress: Progress | None = None,
+    on_recovered: Callable[[RecoveryReport], None] | None = None,
+) -> DefaultMessageStore:
+    """Opens (or makes) the store in directory `path` and starts it; use it in a `with`.
+
+    `settings` are RocketMQ's keys, e.g. {"flushDiskType": "SYNC_FLUSH"}. Raises what load() raises, and
+    ConfigError / UnknownKeyError.
+    """
+    config = dataclasses.replace(
+        MessageStoreConfig.from_mapping(settings or {}), store_path_root_dir=os.fspath(path)
+    )
+    store = DefaultMessageStore(config)
+    report = store.load(progress)
+    if on_recovered is not None:
+        on_recovered(report)
+    store.start()
+    return store

@@ -1,0 +1,155 @@
+"""ReadOnlyStore: a store directory looked at, also beside a running writer and without its co-operation.
+
+No lock is taken and no byte is written. The end of the log is found by walking the records of the newest file
+that holds any; sizes are published last (see MappedFile), so what the walk accepts is whole. refresh() looks again.
+
+File sizes are taken from the files themselves, so a store made with other than the default sizes opens as it is.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+
+from mqlake.formats.columns import ScanStop, scan_records
+from mqlake.formats.index import HASH_SLOT_SIZE, INDEX_HEADER_SIZE, INDEX_SIZE
+from mqlake.store.config import MessageStoreConfig
+from mqlake.store.consume_queue_store import ConsumeQueueStore
+from mqlake.store.index_service import IndexService
+from mqlake.store.log_scan import LogChunk, scan_log
+from mqlake.store.mapped_file_queue import MappedFileQueue
+from mqlake.store.message_store import check_is_store
+from mqlake.store.store_view import StoreView
+
+# RocketMQ's defaults have four entries a slot; a file that fits the ratio needs no setting
+INDEX_ENTRIES_PER_SLOT = 4
+
+
+def detect_settings(root: str) -> dict[str, object]:
+    """The file sizes a store was written with, as settings: read from the lengths of its files."""
+    found: dict[str, object] = {}
+    for key, directory, depth in (
+        ("mappedFileSizeCommitLog", "commitlog", 0),
+        ("mappedFileSizeConsumeQueue", "consumequeue", 2),
+        ("mappedFileSizeConsumeQueueExt", "consumequeue_ext", 2),
+        ("mapperFileSizeBatchConsumeQueue", "batchconsumequeue", 2),
+    ):
+        size = next(_file_sizes(os.path.join(root, directory), depth), 0)
+        if size:
+            found[key] = size
+    if os.path.isdir(os.path.join(root, "consumequeue_ext")):
+        found["enableConsumeQueueExt"] = True
+    index_size = next(_file_sizes(os.path.join(root, "index"), 0), 0) - INDEX_HEADER_SIZE
+    slots, rest = divmod(index_size, HASH_SLOT_SIZE + INDEX_ENTRIES_PER_SLOT * INDEX_SIZE)
+    if index_size > 0 and rest == 0:
+        found["maxHashSlotNum"] = slots
+        found["maxIndexNum"] = slots * INDEX_ENTRIES_PER_SLOT
+    return found
+
+
+def _file_sizes(directory: str, depth: int) -> Iterator[int]:
+    if not os.path.isdir(directory):
+        return
+    with os.scandir(directory) as entries:
+        for entry in sorted(entries, key=lambda e: e.name):
+            if depth and entry.is_dir():
+                yield from _file_sizes(entry.path, depth - 1)
+            elif not depth and entry.is_file() and entry.name.isdigit() and entry.stat().st_size:
+                yield entry.stat().st_size
+
+
+class ReadOnlyStore(StoreView):
+    """Use it in a `with`. `settings` (RocketMQ's keys) go before what the files' sizes say.
+
+    Raises NotAStoreError, ForeignFormatError, WrongFileSizeError, StoreCorruptError (a missing file between two),
+    ConfigError and UnknownKeyError.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], settings: Mapping[str, object] | None = None) -> None:
+        root = os.fspath(path)
+        check_is_store(root, must_exist=True)
+        config = MessageStoreConfig.from_mapping(
+            {**detect_settings(root), **(settings or {}), "storePathRootDir": root}
+        )
+        log = MappedFileQueue(config.commit_log_dir, config.mapped_file_size_commit_log, read_only=True)
+        log.load()
+        consume_queues = ConsumeQueueStore(config, read_only=True)
+        consume_queues.load()
+        index = None
+        if os.path.isdir(config.index_dir):
+            index = IndexService(config, read_only=True)
+            index.load(True, None)
+        super().__init__(config, log, consume_queues, index)
+        self._find_end()
+        consume_queues.correct_min_offsets(log.min_offset)
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether the last writer ended cleanly (and none runs now)."""
+        return not os.path.exists(self.config.abort_path)
+
+    def refresh(self) -> None:
+        """Looks for what a writer has added, or cleaning has taken away, since."""
+        self._check_open()
+        self.log.refresh()
+        self._find_end()
+        self.consume_queues.refresh()
+        self.consume_queues.correct_min_offsets(self.log.min_offset)
+        if self.index is not None:
+            self.index.refresh()
+
+    def _find_end(self) -> None:
+        """Positions of the files: all full but the newest that holds records, and empty ones behind it."""
+        files = self.log.mapped_files
+        for number in range(len(files) - 1, -1, -1):
+            mapped_file = files[number]
+            end = 0
+            while True:
+                scan = scan_records(
+                    mapped_file.array,
+                    end,
+                    mapped_file.file_size,
+                    mapped_file.file_from_offset,
+                    check_crc=False,
+                )
+                end = scan.end
+                if scan.stop != ScanStop.MAX_RECORDS:
+                    break
+            mapped_file.set_positions(end)
+            if end or number == 0:
+                break
+        # a reader takes the end of the log for flushed: nobody here can know better
+        self.log.flushed_where = self.log.committed_where = self.end_offset
+
+    @property
+    def end_offset(self) -> int:
+        """Physical offset behind the last record (and the blank after it, in a full file)."""
+        end = self.log.min_offset
+        for mapped_file in self.log.mapped_files:
+            if mapped_file.read_position:
+                end = mapped_file.file_from_offset + mapped_file.read_position
+        return end
+
+    def scan(
+        self, start: int | None = None, end: int | None = None, *, check_crc: bool = True
+    ) -> Iterator[LogChunk]:
+        """The log's records in chunks of columns; `start` (a record's physical offset) None: from the first."""
+        self._check_open()
+        return scan_log(self.log, self.min_phy_offset if start is None else start, end, check_crc=check_crc)
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self.log.close()
+            self.consume_queues.close()
+            if self.index is not None:
+                self.index.close()
+
+    def __enter__(self) -> ReadOnlyStore:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

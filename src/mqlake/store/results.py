@@ -1,0 +1,290 @@
+"""What the store answers: status enums under RocketMQ's names and the result objects that carry them.
+
+Facts: the seeds' putMessage and AppendMessageResult; GetMessageStatus as RocketMQ 5.3.3 names it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import threading
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
+
+from mqlake.formats.record import decode_record
+from mqlake.message import Host, MessageExt, create_message_id
+
+
+class PutMessageStatus(enum.Enum):
+    PUT_OK = "PUT_OK"
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
+    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
+    SERVICE_NOT_AVAILABLE = "SERVICE_NOT_AVAILABLE"
+    CREATE_MAPPED_FILE_FAILED = "CREATE_MAPPED_FILE_FAILED"
+    MESSAGE_ILLEGAL = "MESSAGE_ILLEGAL"
+    PROPERTIES_SIZE_EXCEEDED = "PROPERTIES_SIZE_EXCEEDED"
+    OS_PAGECACHE_BUSY = "OS_PAGECACHE_BUSY"
+    UNKNOWN_ERROR = "UNKNOWN_ERROR"
+
+
+class AppendMessageStatus(enum.Enum):
+    PUT_OK = "PUT_OK"
+    END_OF_FILE = "END_OF_FILE"
+    MESSAGE_SIZE_EXCEEDED = "MESSAGE_SIZE_EXCEEDED"
+    PROPERTIES_SIZE_EXCEEDED = "PROPERTIES_SIZE_EXCEEDED"
+    UNKNOWN_ERROR = "UNKNOWN_ERROR"
+
+
+class GetMessageStatus(enum.Enum):
+    FOUND = "FOUND"
+    NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
+    MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
+    OFFSET_FOUND_NULL = "OFFSET_FOUND_NULL"
+    OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
+    OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
+    OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
+    NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
+    NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
+
+
+class BoundaryType(enum.Enum):
+    """Which end of a run of equal store timestamps an offset-by-time lookup answers."""
+
+    LOWER = "lower"
+    UPPER = "upper"
+
+
+class AppendMessageResult:
+    """Where a record (or a batch of them) went.
+
+    wrote_offset: physical offset of the first byte; wrote_bytes: bytes of all records; logics_offset: queue
+    offset of the first; page_cache_rt_ms: time spent writing, under the lock; msg_num: records written.
+    """
+
+    __slots__ = (
+        "_record_offsets",
+        "_store_host",
+        "logics_offset",
+        "msg_num",
+        "page_cache_rt_ms",
+        "status",
+        "store_timestamp",
+        "wrote_bytes",
+        "wrote_offset",
+    )
+
+    def __init__(
+        self,
+        status: AppendMessageStatus,
+        wrote_offset: int = 0,
+        wrote_bytes: int = 0,
+        store_host: Host | None = None,
+        store_timestamp: int = 0,
+        logics_offset: int = 0,
+        page_cache_rt_ms: int = 0,
+        record_offsets: list[int] | None = None,
+        msg_num: int = 1,
+    ) -> None:
+        self.status = status
+        self.wrote_offset = wrote_offset
+        self.wrote_bytes = wrote_bytes
+        self._store_host = store_host
+        self.store_timestamp = store_timestamp
+        self.logics_offset = logics_offset
+        self.page_cache_rt_ms = page_cache_rt_ms
+        self._record_offsets = record_offsets
+        self.msg_num = msg_num
+
+    @property
+    def is_ok(self) -> bool:
+        return self.status is AppendMessageStatus.PUT_OK
+
+    @property
+    def msg_id(self) -> str | None:
+        """The offset message id; of a classic batch, the ids of its records joined by commas."""
+        if self._store_host is None:
+            return None
+        offsets = self._record_offsets or [self.wrote_offset]
+        return ",".join(create_message_id(self._store_host, offset) for offset in offsets)
+
+    def __repr__(self) -> str:
+        return (
+            f"AppendMessageResult({self.status.name}, wrote_offset={self.wrote_offset}, "
+            f"wrote_bytes={self.wrote_bytes}, logics_offset={self.logics_offset}, "
+            f"store_timestamp={self.store_timestamp}, page_cache_rt_ms={self.page_cache_rt_ms}, "
+            f"msg_num={self.msg_num})"
+        )
+
+
+class PutMessageResult:
+    """`status` decides; `append_result` says where the bytes are, when they got as far; `reason` says why not."""
+
+    __slots__ = ("append_result", "reason", "status")
+
+    def __init__(
+        self, status: PutMessageStatus, append_result: AppendMessageResult | None = None, reason: str = ""
+    ) -> None:
+        self.status = status
+        self.append_result = append_result
+        self.reason = reason
+
+    @property
+    def is_ok(self) -> bool:
+        """Acknowledged: stored, and flushed or replicated as far as the configuration asks."""
+        return self.status is PutMessageStatus.PUT_OK
+
+    def __repr__(self) -> str:
+        return f"PutMessageResult({self.status.name}, {self.append_result!r}, reason={self.reason!r})"
+
+
+class PutMessageFuture:
+    """The result of a put that may still wait for its flush: `result()` blocks, `await` suspends.
+
+    Much lighter than concurrent.futures: a put that needs no wait is born finished, and a group commit
+    finishes thousands with one wake-up of each event loop.
+    """
+
+    __slots__ = ("_lock", "_put_result", "_waiters", "deadline", "next_offset")
+
+    def __init__(self, put_result: PutMessageResult, next_offset: int = 0, deadline: float = 0.0) -> None:
+        self._put_result = put_result
+        self.next_offset = next_offset
+        self.deadline = deadline
+        self._waiters: list[Callable[[], None]] | None = None
+        self._lock: threading.Lock | None = threading.Lock() if next_offset else None
+
+    def done(self) -> bool:
+        return self._lock is None
+
+    def result(self) -> PutMessageResult:
+        """Waits until the flush service has answered (it always does, by its timeout at the latest)."""
+        lock = self._lock
+        if lock is not None:
+            gate = threading.Lock()
+            gate.acquire()
+            if self._add_waiter(lock, gate.release):
+                gate.acquire()
+        return self._put_result
+
+    def __await__(self) -> Generator[Any, None, PutMessageResult]:
+        lock = self._lock
+        if lock is not None:
+            loop = asyncio.get_running_loop()
+            future = loop.create_future()
+            if self._add_waiter(lock, _LoopWaiter(loop, future)):
+                yield from future
+        return self._put_result
+
+    def add_done_callback(self, callback: Callable[[], None]) -> None:
+        """Calls `callback()` when the result is there: at once, or on the flush service's thread."""
+        lock = self._lock
+        if lock is None or not self._add_waiter(lock, callback):
+            callback()
+
+    def _add_waiter(self, lock: threading.Lock, waiter: Callable[[], None]) -> bool:
+        with lock:
+            if self._lock is None:
+                return False
+            if self._waiters is None:
+                self._waiters = [waiter]
+            else:
+                self._waiters.append(waiter)
+            return True
+
+    def finish(self, status: PutMessageStatus, reason: str = "") -> list[Callable[[], None]]:
+        """Sets the result once; returns whom to call (the flush service calls them, loops in one go)."""
+        lock = self._lock
+        if lock is None:
+            return []
+        with lock:
+            if self._lock is None:
+                return []
+            self._put_result.status = status
+            self._put_result.reason = reason
+            waiters, self._waiters = self._waiters, None
+            self._lock = None
+        return waiters or []
+
+
+class _LoopWaiter:
+    __slots__ = ("future", "loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
+        self.loop, self.future = loop, future
+
+    def __call__(self) -> None:
+        wake_all([self])
+
+
+def wake_all(waiters: list[Callable[[], None]]) -> None:
+    """Calls every waiter; those that sit on an event loop are woken with one hand-over per loop."""
+    per_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
+    for waiter in waiters:
+        if isinstance(waiter, _LoopWaiter):
+            per_loop.setdefault(waiter.loop, []).append(waiter.future)
+        else:
+            waiter()
+    for loop, futures in per_loop.items():
+        try:
+            loop.call_soon_threadsafe(_set_done, futures)
+        except RuntimeError:  # the loop was closed: nobody is left to hear the answer
+            continue
+
+
+def _set_done(futures: list[asyncio.Future[None]]) -> None:
+    for future in futures:
+        if not future.done():
+            future.set_result(None)
+
+
+class GetMessageResult:
+    """A pull's answer: the records as slices of the mapped log, never copied here."""
+
+    __slots__ = (
+        "buffer_total_size",
+        "buffers",
+        "max_offset",
+        "min_offset",
+        "next_begin_offset",
+        "queue_offsets",
+        "status",
+        "suggest_pulling_from_slave",
+    )
+
+    def __init__(
+        self, status: GetMessageStatus, next_begin_offset: int, min_offset: int, max_offset: int
+    ) -> None:
+        self.status = status
+        self.next_begin_offset = next_begin_offset
+        self.min_offset = min_offset
+        self.max_offset = max_offset
+        self.buffers: list[memoryview] = []
+        self.queue_offsets: list[int] = []
+        self.buffer_total_size = 0
+        self.suggest_pulling_from_slave = False
+
+    @property
+    def message_count(self) -> int:
+        return len(self.buffers)
+
+    def messages(self) -> Iterator[MessageExt]:
+        """The records decoded, CRC checked. Raises FormatError when one is damaged."""
+        for buffer in self.buffers:
+            yield decode_record(buffer)
+
+
+class QueryMessageResult:
+    """Records found by key, oldest first, and how far the index had come."""
+
+    __slots__ = ("buffers", "index_last_update_phyoffset", "index_last_update_timestamp")
+
+    def __init__(self, buffers: list[memoryview], update_timestamp: int, update_phyoffset: int) -> None:
+        self.buffers = buffers
+        self.index_last_update_timestamp = update_timestamp
+        self.index_last_update_phyoffset = update_phyoffset
+
+    def messages(self) -> Iterator[MessageExt]:
+        """The records decoded, CRC checked. Raises FormatError when one is damaged."""
+        for buffer in self.buffers:
+            yield decode_record(buffer)

@@ -1,0 +1,285 @@
+"""StoreView: everything that can be asked of a store, whether it is being written or only looked at.
+
+    get_message             group, topic, queue, offset ─▶ consume queue ─▶ slices of the commit log
+    look_message_*          physical offset or message id ─▶ commit log
+    query_message           topic, key, time range ─▶ index ─▶ commit log, the key checked against the record
+    offset by time          topic, queue, timestamp ─▶ binary search in the consume queue
+
+DefaultMessageStore adds writing to it, ReadOnlyStore opens it beside a running writer.
+"""
+
+from __future__ import annotations
+
+import os
+
+from mqlake.errors import FormatError, OffsetOutOfRangeError, StoreClosedError
+from mqlake.formats.record import decode_record
+from mqlake.message import (
+    KEY_SEPARATOR,
+    PROPERTY_KEYS,
+    PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX,
+    MessageExt,
+    decode_message_id,
+)
+from mqlake.store.config import BrokerRole, MessageStoreConfig
+from mqlake.store.consume_queue_store import ConsumeQueueStore
+from mqlake.store.filter import MessageFilter
+from mqlake.store.index_service import IndexService
+from mqlake.store.mapped_file_queue import MappedFileQueue
+from mqlake.store.results import BoundaryType, GetMessageResult, GetMessageStatus, QueryMessageResult
+
+CQ_SCAN_SPAN_MIN_BYTES = 16_000
+CQ_UNIT_SIZE = 20
+
+
+class StoreView:
+    """The read side over `log`, `consume_queues` and `index` (None when the store keeps none)."""
+
+    def __init__(
+        self,
+        config: MessageStoreConfig,
+        log: MappedFileQueue,
+        consume_queues: ConsumeQueueStore,
+        index: IndexService | None,
+    ) -> None:
+        self.config = config
+        self.log = log
+        self.consume_queues = consume_queues
+        self.index = index
+        self._closed = False
+        ratio = config.access_message_in_memory_max_ratio
+        if config.broker_role is BrokerRole.SLAVE:
+            ratio -= 10
+        self._in_memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * ratio // 100
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreClosedError(f"the store {self.config.store_path_root_dir} was shut down")
+
+    # ------------------------------------------------------------------ offsets
+
+    @property
+    def min_phy_offset(self) -> int:
+        return self.log.min_offset
+
+    @property
+    def max_phy_offset(self) -> int:
+        return self.log.max_offset
+
+    def min_offset_in_queue(self, topic: str, queue_id: int) -> int:
+        """The first queue offset still there; -1 for a queue that does not exist."""
+        queue = self.consume_queues.get(topic, queue_id)
+        return queue.min_offset_in_queue if queue is not None else -1
+
+    def max_offset_in_queue(self, topic: str, queue_id: int) -> int:
+        """The queue offset the next message will get (among those dispatched); 0 for no such queue."""
+        queue = self.consume_queues.get(topic, queue_id)
+        return queue.max_offset_in_queue if queue is not None else 0
+
+    def get_offset_in_queue_by_time(
+        self, topic: str, queue_id: int, timestamp: int, boundary: BoundaryType = BoundaryType.LOWER
+    ) -> int:
+        """The queue offset at a store timestamp (ms): LOWER the first message not older, UPPER the last
+        not newer; 0 for no such queue."""
+        self._check_open()
+        queue = self.consume_queues.get(topic, queue_id)
+        if queue is None:
+            return 0
+        return queue.get_offset_in_queue_by_time(timestamp, boundary, self.store_timestamp_at)
+
+    def store_timestamp_at(self, physical_offset: int, size: int) -> int:
+        """Store time (ms) of the record at an offset, -1 when it is not there."""
+        record = self.log.select(physical_offset, size)
+        if record is None or len(record) < 91:
+            return -1
+        at = 68 if record[39] & 0x10 else 56
+        return int.from_bytes(record[at : at + 8], "big", signed=True)
+
+    def earliest_message_time(self, topic: str, queue_id: int) -> int:
+        """Store time (ms) of the queue's first message, -1 when there is none."""
+        queue = self.consume_queues.get(topic, queue_id)
+        if queue is None or queue.max_offset_in_queue <= queue.min_offset_in_queue:
+            return -1
+        return self.message_store_timestamp(topic, queue_id, queue.min_offset_in_queue)
+
+    def message_store_timestamp(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        """Store time (ms) of one message of a queue, -1 when it is not there."""
+        queue = self.consume_queues.get(topic, queue_id)
+        units = queue.get_range(queue_offset, 1) if queue is not None else ()
+        if len(units) == 0:
+            return -1
+        return self.store_timestamp_at(int(units["offset"][0]), int(units["size"][0]))
+
+    # ------------------------------------------------------------------ by queue
+
+    def get_message(
+        self,
+        group: str,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_count: int,
+        message_filter: MessageFilter | None = None,
+    ) -> GetMessageResult:
+        """Up to `max_count` messages from a queue offset on, within RocketMQ's limits for one pull.
+
+        `group` is for statistics only. Never raises for offsets: the status says what is wrong with one and
+        `next_begin_offset` where to go on.
+        """
+        self._check_open()
+        queue = self.consume_queues.get(topic, queue_id)
+        if queue is None:
+            return GetMessageResult(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, self._corrected(offset, 0), 0, 0)
+        low, high = queue.min_offset_in_queue, queue.max_offset_in_queue
+        if high == 0:
+            status, following = GetMessageStatus.NO_MESSAGE_IN_QUEUE, self._corrected(offset, 0)
+        elif offset < low:
+            status, following = GetMessageStatus.OFFSET_TOO_SMALL, self._corrected(offset, low)
+        elif offset == high:
+            status, following = GetMessageStatus.OFFSET_OVERFLOW_ONE, offset
+        elif offset > high:
+            status, following = GetMessageStatus.OFFSET_OVERFLOW_BADLY, self._corrected(offset, high)
+        else:
+            return self._get_found(queue, offset, max_count, message_filter, low, high)
+        return GetMessageResult(status, following, low, high)
+
+    def _corrected(self, offset: int, correct: int) -> int:
+        """A slave may be behind its master, so it corrects nobody unless told to."""
+        slave = self.config.broker_role is BrokerRole.SLAVE
+        return correct if not slave or self.config.offset_check_in_slave else offset
+
+    def _get_found(
+        self,
+        queue: object,
+        offset: int,
+        max_count: int,
+        message_filter: MessageFilter | None,
+        low: int,
+        high: int,
+    ) -> GetMessageResult:
+        config = self.config
+        span = max(CQ_SCAN_SPAN_MIN_BYTES, max_count * CQ_UNIT_SIZE) // CQ_UNIT_SIZE
+        units = queue.get_range(offset, min(span, max_count) if message_filter is None else span)  # type: ignore[attr-defined]
+        result = GetMessageResult(GetMessageStatus.NO_MATCHED_MESSAGE, offset, low, high)
+        if len(units) == 0:
+            result.status = GetMessageStatus.OFFSET_FOUND_NULL
+            result.next_begin_offset = queue.roll_next_file(offset)  # type: ignore[attr-defined]
+            return result
+        log_end = self.log.max_offset
+        select = self.log.select
+        buffers, queue_offsets, total = result.buffers, result.queue_offsets, 0
+        following = offset
+        for physical_offset, size, code in zip(
+            units["offset"].tolist(), units["size"].tolist(), units["tags_code"].tolist(), strict=True
+        ):
+            in_disk = log_end - physical_offset > self._in_memory_bytes
+            if in_disk:
+                count_max = config.max_transfer_count_on_message_in_disk
+                bytes_max = config.max_transfer_bytes_on_message_in_disk
+            else:
+                count_max = config.max_transfer_count_on_message_in_memory
+                bytes_max = config.max_transfer_bytes_on_message_in_memory
+            count = len(buffers)
+            if count >= max_count or (count and (count >= count_max or total + size > bytes_max)):
+                break
+            following += 1
+            if message_filter is not None and not message_filter.is_matched_by_consume_queue(code):
+                continue
+            record = select(physical_offset, size)
+            if record is None:
+                if not buffers:
+                    result.status = GetMessageStatus.MESSAGE_WAS_REMOVING
+                continue
+            if message_filter is not None and not message_filter.is_matched_by_commit_log(record):
+                continue
+            buffers.append(record)
+            queue_offsets.append(following - 1)
+            total += size
+        if buffers:
+            result.status = GetMessageStatus.FOUND
+            result.suggest_pulling_from_slave = in_disk
+        result.next_begin_offset = following
+        result.buffer_total_size = total
+        return result
+
+    # ------------------------------------------------------------------ by place
+
+    def select_one_message_by_offset(self, physical_offset: int, size: int = 0) -> memoryview | None:
+        """The record's bytes at a physical offset (its size read from it when not given), or None."""
+        self._check_open()
+        if size <= 0:
+            head = self.log.select(physical_offset, 4)
+            size = int.from_bytes(head, "big", signed=True) if head is not None else 0
+        return self.log.select(physical_offset, size) if size > 0 else None
+
+    def look_message_by_offset(self, physical_offset: int) -> MessageExt:
+        """The message at a physical offset, all of it checked.
+
+        Raises OffsetOutOfRangeError when no record lies there, FormatError when it is damaged (or when
+        the offset is not where a record begins).
+        """
+        record = self.select_one_message_by_offset(physical_offset)
+        if record is None:
+            raise OffsetOutOfRangeError(
+                f"no message at physical offset {physical_offset}: "
+                f"the log holds {self.min_phy_offset} to {self.max_phy_offset}"
+            )
+        message = decode_record(record)
+        if message.physical_offset != physical_offset:
+            raise FormatError(physical_offset, "no record begins here")
+        return message
+
+    def look_message_by_id(self, message_id: str) -> MessageExt:
+        """The message with an offset message id. Raises MessageError for a malformed id, else as
+        look_message_by_offset()."""
+        _, physical_offset = decode_message_id(message_id)
+        return self.look_message_by_offset(physical_offset)
+
+    # ------------------------------------------------------------------ by key
+
+    def query_message(
+        self, topic: str, key: str, max_count: int, begin: int = 0, end: int = 2**63 - 1
+    ) -> QueryMessageResult:
+        """The newest `max_count` messages with `key` (one of its KEYS, or its UNIQ_KEY) stored in the time
+        range [begin, end] (ms), oldest first.
+
+        The index holds only hashes, so each candidate's own key is compared; wrong ones never come out.
+        """
+        self._check_open()
+        if self.index is None or max_count <= 0:
+            return QueryMessageResult([], 0, 0)
+        wanted = min(max_count, self.config.max_msgs_num_batch)
+        asked, found = wanted, []
+        while True:
+            candidates = self.index.query_offset(topic, key, asked, begin, end)
+            found = [o for o in candidates if self._has_key(o, topic, key, begin, end)][:wanted]
+            if len(found) >= wanted or len(candidates) < asked:
+                break
+            asked *= 4  # hash collisions or doubles took places: look further back
+        buffers = [self.log.select(offset, self._size_at(offset)) for offset in sorted(set(found))]
+        return QueryMessageResult(
+            [buffer for buffer in buffers if buffer is not None],
+            self.index.last_update_timestamp,
+            self.index.last_update_phyoffset,
+        )
+
+    def _size_at(self, physical_offset: int) -> int:
+        head = self.log.select(physical_offset, 4)
+        return int.from_bytes(head, "big", signed=True) if head is not None else 0
+
+    def _has_key(self, physical_offset: int, topic: str, key: str, begin: int, end: int) -> bool:
+        size = self._size_at(physical_offset)
+        record = self.log.select(physical_offset, size) if size > 0 else None
+        if record is None:
+            return False
+        try:
+            message = decode_record(record, check_crc=False, read_body=False)
+        except FormatError:
+            return False
+        if message.physical_offset != physical_offset or message.topic != topic:
+            return False
+        if not begin <= message.store_timestamp <= end:
+            return False
+        if message.properties.get(PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX) == key:
+            return True
+        return key in message.properties.get(PROPERTY_KEYS, "").split(KEY_SEPARATOR)
