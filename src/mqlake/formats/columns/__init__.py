@@ -81,15 +81,25 @@ def _input(array: NDArray[Any], dtype: type[np.generic]) -> NDArray[Any]:
 
 
 def _input_bytes(buf: Bytes) -> Bytes:
-    _require_bytes(buf)
+    if not _require_bytes(buf):
+        return buf
     view = buf.view()
     view.flags.writeable = False
     return view
 
 
-def _require_bytes(buf: Bytes) -> None:
-    if buf.dtype != np.uint8 or buf.ndim != 1 or not buf.flags.c_contiguous:
+def _output_bytes(buf: Bytes) -> Bytes:
+    if not _require_bytes(buf):
+        raise TypeError("a writable array is needed")
+    return buf
+
+
+def _require_bytes(buf: Bytes) -> bool:
+    """Whether `buf` may be written; TypeError when it is not an array of bytes without gaps."""
+    flags = buf.flags
+    if buf.dtype != np.uint8 or buf.ndim != 1 or not flags.c_contiguous:
         raise TypeError(f"a contiguous array of uint8 is needed, not {buf.dtype} with strides {buf.strides}")
+    return flags.writeable
 
 
 def _require_range(start: int, limit: int, length: int) -> None:
@@ -166,13 +176,21 @@ class Scan:
         self._wide = wide
         self._narrow = narrow
         self._topic_record = topic_record
-        for name, column in zip(layout.WIDE, wide, strict=True):
-            setattr(self, name, column)
-        for name, column in zip(layout.NARROW, narrow, strict=True):
-            setattr(self, name, column)
+
+    def __getattr__(self, name: str) -> NDArray[Any]:
+        """Makes a column at its first use: 21 at once would cost as much as a small scan."""
+        column: NDArray[Any]
+        if name in layout.WIDE:
+            column = self._wide[layout.WIDE.index(name)]
+        elif name in layout.NARROW:
+            column = self._narrow[layout.NARROW.index(name)]
+        else:
+            raise AttributeError(name)
+        setattr(self, name, column)
+        return column
 
     def __len__(self) -> int:
-        return len(self.position)
+        return len(self._wide[0])
 
 
 def scan_records(
@@ -215,10 +233,10 @@ def scan_records(
             check_crc=check_crc,
             force_prop_crc=force_prop_crc,
         ).reason
-    starts = scan.topic_start[scan._topic_record]
-    stops = starts + scan.topic_length[scan._topic_record]
     view = data.data
-    scan.topics = [bytes(view[a:b]) for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
+    starts = wide[layout.TOPIC_START].take(scan._topic_record).tolist()
+    lengths = narrow[layout.TOPIC_LENGTH].take(scan._topic_record).tolist()
+    scan.topics = [bytes(view[a : a + b]) for a, b in zip(starts, lengths, strict=True)]
     return scan
 
 
@@ -365,7 +383,7 @@ def append_batch(
     `position`), which is left as it is here; 4 zero bytes follow the last record. NO_ROOM: the records and
     the 8 bytes of a blank exceed `max_blank`. Raises what record.encode_record raises for these fields.
     """
-    _require_bytes(out)
+    _output_bytes(out)
     if max_blank < 0:
         raise ValueError(f"max_blank is {max_blank}")
     _require_range(position, position + max_blank, len(out))
@@ -411,7 +429,6 @@ def append_batch(
 
 
 def _require_index(index: Bytes, hash_slot_num: int, index_num: int) -> None:
-    _require_bytes(index)
     if hash_slot_num < 1 or index_num < 1 or len(index) < index_file_size(hash_slot_num, index_num):
         raise ValueError(f"{len(index)} bytes are no index of {hash_slot_num} slots and {index_num} entries")
 
@@ -428,7 +445,7 @@ def index_put_many(
 
     The three arrays have one element a key. Entries, slots and the header in `index` are brought up to date.
     """
-    _require_index(index, hash_slot_num, index_num)
+    _require_index(_output_bytes(index), hash_slot_num, index_num)
     if not len(key_hash) == len(physical_offset) == len(store_timestamp):
         raise ValueError("hashes, offsets and timestamps differ in number")
     return int(
@@ -451,7 +468,8 @@ def index_query(
     Times are kept in whole seconds after the file's first. Equal hashes do not mean equal keys: look at the
     records.
     """
-    _require_index(index, hash_slot_num, index_num)
+    data = _input_bytes(index)
+    _require_index(data, hash_slot_num, index_num)
     found = np.empty(max(0, max_num), np.int64)
-    hits = twin().index_query(_input_bytes(index), hash_slot_num, index_num, int(key_hash), begin, end, found)
+    hits = twin().index_query(data, hash_slot_num, index_num, int(key_hash), begin, end, found)
     return found[:hits]
