@@ -16,9 +16,11 @@ import threading
 import time
 from collections.abc import Callable
 
+import numpy as np
 
 from mqlake.errors import FormatError, IllegalTopicError, MessageError
 from mqlake.formats.batch import BatchItem, decode_messages
+from mqlake.formats.columns import NO_ROOM, PROPERTIES_TOO_LARGE, RECORD_TOO_LARGE, append_batch
 from mqlake.formats.record import (
     CRC32_TAIL_LENGTH,
     END_FILE_MIN_BLANK_LENGTH,
@@ -300,14 +302,90 @@ class CommitLog:
             )
         try:
             topic = self._topics.get(batch.topic) or self._check_topic(batch.topic)
-            items = decode_messages(batch.body)
+            if self._prop_crc or self.config.write_without_mmap:
+                return self._put_items(batch, topic, decode_messages(batch.body))
+            return self._put_blob(batch, topic)
         except (MessageError, FormatError) as error:
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, None, str(error))
-        if not items:
-            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, None, "the batch is empty")
-        return self._put_items(batch, topic, items)
+
+    def _put_blob(self, batch: MessageExtBatch, topic: bytes) -> PutMessageResult:
+        """The batch in one compiled pass, from its encoded body straight into the file."""
+        blob = np.frombuffer(batch.body, dtype=np.uint8)
+        born_host, store_host = host_bytes(batch.born_host), host_bytes(batch.store_host)
+        shared = properties_to_bytes(batch.properties)
+        version = 1 if len(topic) <= TOPIC_V1_LENGTH_MAX else 2
+        key = (batch.topic, batch.queue_id)
+        with self._lock:
+            self.begin_time_in_lock = begin = self.clock_ms()
+            try:
+                mapped_file = self.queue.get_last_mapped_file()
+                queue_offset = self.queue_offsets.get(key, 0)
+                rolled = False
+                while True:
+                    target = mapped_file.target_array() if mapped_file is not None else None
+                    if mapped_file is None or target is None:
+                        return self._no_file(0)
+                    start = mapped_file.wrote_position
+                    room = mapped_file.file_size - start
+                    appended = append_batch(
+                        target,
+                        start,
+                        room,
+                        blob,
+                        base_offset=mapped_file.file_from_offset,
+                        topic=topic,
+                        queue_id=batch.queue_id,
+                        queue_offset=queue_offset,
+                        sys_flag=batch.sys_flag,
+                        born_timestamp=batch.born_timestamp,
+                        born_host=born_host,
+                        store_timestamp=begin,
+                        store_host=store_host,
+                        reconsume_times=batch.reconsume_times,
+                        extra_props=shared,
+                        version=version,
+                        max_record_size=self._record_max,
+                    )
+                    if appended.n != NO_ROOM:
+                        break
+                    if rolled or start == 0 or len(blob) > mapped_file.file_size - END_FILE_MIN_BLANK_LENGTH:
+                        return _too_large(
+                            f"a batch of {len(blob)} bytes, but a commit log file has {mapped_file.file_size}"
+                        )
+                    mapped_file, rolled = self._roll(mapped_file, room), True
+                if appended.n <= 0:
+                    return _refused_batch(appended.n)
+                end = start + appended.wrote
+                mapped_file.publish(start, int(appended.sizes[0]).to_bytes(4, "big"), end, begin)
+                self.queue_offsets[key] = queue_offset + appended.n
+                elapsed = self.clock_ms() - begin
+            finally:
+                self.begin_time_in_lock = 0
+        physical_offset = mapped_file.file_from_offset + start
+        batch.store_timestamp, batch.queue_offset, batch.physical_offset = (
+            begin,
+            queue_offset,
+            physical_offset,
+        )
+        return PutMessageResult(
+            PutMessageStatus.PUT_OK,
+            AppendMessageResult(
+                AppendMessageStatus.PUT_OK,
+                physical_offset,
+                appended.wrote,
+                batch.store_host,
+                begin,
+                queue_offset,
+                elapsed,
+                appended.physical_offsets,
+                appended.n,
+            ),
+        )
 
     def _put_items(self, batch: MessageExtBatch, topic: bytes, items: list[BatchItem]) -> PutMessageResult:
+        """The batch message by message: where compiled code may not write, or each record gets a CRC tail."""
+        if not items:
+            return _refused_batch(0)
         born_host, store_host = host_bytes(batch.born_host), host_bytes(batch.store_host)
         sys_flag = _with_host_flags(batch.sys_flag, born_host, store_host)
         version = 1 if len(topic) <= TOPIC_V1_LENGTH_MAX else 2
@@ -415,6 +493,19 @@ def _too_large(reason: str) -> PutMessageResult:
         AppendMessageResult(AppendMessageStatus.MESSAGE_SIZE_EXCEEDED),
         reason,
     )
+
+
+def _refused_batch(n: int) -> PutMessageResult:
+    if n == PROPERTIES_TOO_LARGE:
+        return PutMessageResult(
+            PutMessageStatus.PROPERTIES_SIZE_EXCEEDED,
+            AppendMessageResult(AppendMessageStatus.PROPERTIES_SIZE_EXCEEDED),
+            f"a message of the batch has properties of over {PROPERTIES_LENGTH_MAX} bytes",
+        )
+    if n == RECORD_TOO_LARGE:
+        return _too_large("a message of the batch is larger than maxMessageSize allows")
+    reason = "the batch is empty" if n == 0 else "the body is not an encoded batch"
+    return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, None, reason)
 
 
 def _properties_too_large(length: int) -> PutMessageResult:

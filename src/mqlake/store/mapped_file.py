@@ -265,7 +265,7 @@ class MappedFile:
         """mlock and madvise(WILLNEED); False when the system's limits forbid the lock."""
         assert self._map is not None
         address, size = ctypes.c_void_p(self.array.ctypes.data), ctypes.c_size_t(self.file_size)
-        locked = _libc().mlock(address, size) == 0
+        locked: bool = _libc().mlock(address, size) == 0
         self._map.madvise(mmap.MADV_WILLNEED)
         return locked
 

@@ -133,7 +133,7 @@ class Recovery:
             return reached
         safe = self._config.message_index_enable and self._config.message_index_safe
         checkpoint = self._checkpoint
-        flushed_until = checkpoint.min_timestamp_index() if safe else checkpoint.min_timestamp()
+        flushed_until = checkpoint.min_timestamp_index if safe else checkpoint.min_timestamp
         for mapped_file in reversed(files):
             first = self._first_timestamp(mapped_file)
             if 0 < first <= flushed_until:

@@ -8,8 +8,11 @@ from __future__ import annotations
 import asyncio
 import enum
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from mqlake.formats.record import decode_record
 from mqlake.message import Host, MessageExt, create_message_id
@@ -83,7 +86,7 @@ class AppendMessageResult:
         store_timestamp: int = 0,
         logics_offset: int = 0,
         page_cache_rt_ms: int = 0,
-        record_offsets: list[int] | None = None,
+        record_offsets: Sequence[int] | npt.NDArray[np.int64] | None = None,
         msg_num: int = 1,
     ) -> None:
         self.status = status
@@ -105,8 +108,8 @@ class AppendMessageResult:
         """The offset message id; of a classic batch, the ids of its records joined by commas."""
         if self._store_host is None:
             return None
-        offsets = self._record_offsets or [self.wrote_offset]
-        return ",".join(create_message_id(self._store_host, offset) for offset in offsets)
+        offsets = [self.wrote_offset] if self._record_offsets is None else self._record_offsets
+        return ",".join(create_message_id(self._store_host, int(offset)) for offset in offsets)
 
     def __repr__(self) -> str:
         return (
