@@ -25,7 +25,7 @@ import os
 import shutil
 import subprocess
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -52,16 +52,16 @@ SMALL_FILES: Json = {
 DEFAULTS: Json = {"enableCompaction": False, "diskMaxUsedSpaceRatio": 95, "cleanFileForciblyEnable": False}
 
 # The JVM of tests lives briefly and beside others.
-TEST_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx512m")
-# The peer of a bench gets what a broker's start script gives it.
-BENCH_JVM = (
-    "-server",
-    "-Xms1g",
-    "-Xmx4g",
-    "-XX:MaxDirectMemorySize=8g",
-    "-XX:+UseG1GC",
-    "-XX:+AlwaysPreTouch",
+TEST_JVM = (
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-Xshare:auto",
+    "-Xmx512m",
+    # The buffers of a closed store are then given back by the collector.
+    "-Dio.netty.maxDirectMemory=0",
 )
+# In a bench it compiles all it can, and has what a broker's start script gives it, on a smaller heap.
+BENCH_JVM = ("-Xms2g", "-Xmx2g", "-XX:+AlwaysPreTouch", "-XX:+UseG1GC", "-XX:MaxDirectMemorySize=2g")
 
 
 class JavaPeerError(RuntimeError):
@@ -246,8 +246,6 @@ class JavaPeer:
         command = [
             _need("java", "openjdk-17-jdk-headless"),
             *jvm,
-            # The buffers of a closed store are then given back by the collector.
-            "-Dio.netty.maxDirectMemory=0",
             f"-Duser.home={directory}",
             f"-Djava.io.tmpdir={directory}",
             f"-Dmqlake.peer.log={self.log}",
@@ -393,6 +391,44 @@ class OpenJavaStore:
         done = self.peer.request("close", store=self._handle)
         if not done["clean"]:
             raise JavaPeerError("the Java store kept its abort file in a shutdown")
+
+
+class JavaBench:
+    """A bench in a peer, for rounds that alternate with another's: append, get or recover (``Benches.java``
+    says what each takes and gives). The peer is one of ``BENCH_JVM``."""
+
+    def __init__(self, peer: JavaPeer, kind: str, **fields: Any) -> None:
+        self.peer = peer
+        self._handle = peer.request("bench.open", kind=kind, **fields)["bench"]
+
+    def round(self, **fields: Any) -> Json:
+        """One timed round: at least seconds, cpuSeconds, and count or bytes."""
+        return self.peer.request("bench.round", bench=self._handle, **fields)
+
+    def close(self) -> None:
+        self.peer.request("bench.close", bench=self._handle)
+
+    def __enter__(self) -> JavaBench:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def warm_up(
+    rate: Callable[[], float], *, gain: float = 0.02, patience: int = 4, rounds_max: int = 400
+) -> list[float]:
+    """Runs rounds until their rate stops rising: until ``patience`` of them in a row have not been better by
+    ``gain`` than the best before. Gives the rates."""
+    rates: list[float] = []
+    best, since = 0.0, 0
+    while since < patience and len(rates) < rounds_max:
+        rates.append(rate())
+        if rates[-1] > best * (1 + gain):
+            best, since = rates[-1], 0
+        else:
+            since += 1
+    return rates
 
 
 class JavaStore:

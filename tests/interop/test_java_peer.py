@@ -10,6 +10,7 @@ from tests.interop import java_peer
 from tests.interop.java_peer import (
     SMALL_FILES,
     TICK,
+    JavaBench,
     JavaPeerError,
     JavaStore,
     batch,
@@ -20,6 +21,7 @@ from tests.interop.java_peer import (
     item,
     put,
     seeded_body,
+    warm_up,
 )
 
 EVERY_FIELD = {
@@ -194,3 +196,31 @@ def test_missing_tools_name_the_package(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setattr(java_peer, "TARGET", tmp_path / "target")
     with pytest.raises(JavaPeerError, match="apt-get install openjdk-17-jdk-headless"):
         java_peer.build()
+
+
+def test_bench_rounds(java_store: JavaStore, tmp_path: Path) -> None:
+    single = put("Bench", seed="%d", size=100, tags="a", keys="k%d")
+    several = batch("Bench", [item(seed="%d", size=100, keys="k%d")] * 8)
+    with JavaBench(
+        java_store.peer, "append", root=str(tmp_path), config=SMALL_FILES, op=single, threads=2
+    ) as bench:
+        first, second = bench.round(count=100), bench.round(count=100)
+    assert (first["count"], second["count"], second["round"], second["failed"]) == (100, 100, 2, 0)
+    assert 0 < first["seconds"] <= first["dispatchedSeconds"]
+
+    with JavaBench(
+        java_store.peer, "append", root=str(tmp_path), config=SMALL_FILES, op=several, queues=2
+    ) as bench:
+        assert bench.round(count=80)["count"] == 80
+    with JavaBench(
+        java_store.peer, "get", root=str(tmp_path), config=SMALL_FILES, topic="Bench", queues=2, decode=True
+    ) as bench:
+        assert bench.round(count=500)["count"] == 500
+    with JavaBench(java_store.peer, "recover") as bench:
+        done = bench.round(root=str(tmp_path), config=SMALL_FILES)
+    assert done["lastExitOk"] and done["bytes"] > first["bytes"] + second["bytes"]
+
+
+def test_warm_up_ends_when_the_rate_stops_rising() -> None:
+    rates = iter([1.0, 5.0, 9.0, 9.1, 8.0, 9.0, 9.5, 9.4, 9.3, 9.2, 100.0])
+    assert warm_up(lambda: next(rates), patience=3) == [1.0, 5.0, 9.0, 9.1, 8.0, 9.0]

@@ -87,7 +87,7 @@ final class Operations {
         return message;
     }
 
-    private static MessageExtBatch batch(JSONObject op) throws Exception {
+    static MessageExtBatch batch(JSONObject op) throws Exception {
         MessageExtBatch batch = new MessageExtBatch();
         fill(batch, op);
         batch.setBody(op.containsKey("messages") ? encoded(op) : body(op));

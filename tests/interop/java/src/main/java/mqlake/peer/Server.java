@@ -24,6 +24,7 @@ import org.apache.rocketmq.common.MQVersion;
  * flush   store                                  flush the commit log
  * close   store                                  clean shutdown
  * halt                                           end the process as a crash does: no shutdown hook, abort file stays
+ * bench.open / bench.round / bench.close         see {@link Benches}
  * exit                                           end the process; stores still open are left as after a crash
  * </pre>
  */
@@ -31,6 +32,7 @@ final class Server {
     private final BufferedReader requests;
     private final PrintStream answers;
     private final Map<Integer, PeerStore> stores = new HashMap<>();
+    private final Benches benches = new Benches();
     private int lastHandle;
 
     Server(BufferedReader requests, PrintStream answers) {
@@ -107,6 +109,12 @@ final class Server {
                 return stores.remove(request.getInteger("store")).close();
             case "halt":
                 return new JSONObject();
+            case "bench.open":
+                return benches.open(request);
+            case "bench.round":
+                return benches.round(request);
+            case "bench.close":
+                return benches.close(request);
             default:
                 throw new IllegalArgumentException("unknown request " + request.getString("do"));
         }
