@@ -503,27 +503,33 @@ def crc32(data: bytes | bytearray | memoryview) -> int:
 
 def properties_to_string(properties: Mapping[str, str]) -> str:
     """The stored text; always ends with a separator unless empty. Values that are None are left out."""
-    if not properties:
-        return ""
-    try:
-        return "\x02".join(map("\x01".join, properties.items())) + "\x02"
-    except TypeError:  # join met a None
-        return "".join([f"{k}\x01{v}\x02" for k, v in properties.items() if v is not None])
+    text = ""
+    for name, value in properties.items():
+        if value is not None:
+            text = f"{text}{name}\x01{value}\x02"
+    return text
 
 
 def string_to_properties(text: str) -> dict[str, str]:
     """Parse the stored text; pieces without a key or a value are skipped, the last \\x02 may be absent."""
-    return {k: v for k, _, v in [piece.partition("\x01") for piece in text.split("\x02")] if v and k}
+    properties = {}
+    for piece in text.split("\x02"):
+        name, _, value = piece.partition("\x01")
+        if value and name:
+            properties[name] = value
+    return properties
 
 
 def properties_to_bytes(properties: Mapping[str, str]) -> bytes:
     """`properties_to_string` in UTF-8; what cannot be encoded (lone surrogates) becomes `?`, as in Java."""
-    if not properties:
-        return b""
+    text = ""
+    for name, value in properties.items():  # not by a call: this runs at every put
+        if value is not None:
+            text = f"{text}{name}\x01{value}\x02"
     try:
-        return ("\x02".join(map("\x01".join, properties.items())) + "\x02").encode()
-    except (TypeError, UnicodeEncodeError):
-        return properties_to_string(properties).encode("utf-8", "replace")
+        return text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace")
 
 
 def bytes_to_properties(data: bytes | bytearray | memoryview) -> dict[str, str]:
@@ -563,25 +569,24 @@ class _UniqIds:
 
     def __init__(self) -> None:
         self._counter = itertools.count()
-        self._pid: int | None = None
-        self._prefix = ""
+        self._address = random.SystemRandom().getrandbits(32)
+        self._hash = random.SystemRandom().getrandbits(32)
+        self._prefix = (0, "")  # of a native thread id
         self._month_start = self._month_end = 0
 
     def create(self) -> str:
-        # The main thread's native id is the process id, and it changes in a forked child: a child that went
-        # on with its parent's prefix and counter would give its parent's ids out again.
-        pid = threading.main_thread().native_id
-        if pid != self._pid:
-            random.seed()
-            self._prefix = (
-                f"{random.getrandbits(32):08X}{(pid or 0) & 0xFFFF:04X}{random.getrandbits(32):08X}"
-            )
-            self._pid = pid
+        # The native id of the main thread is the process id. Taking the caller's makes sure that a forked child,
+        # which has its parent's counter, does not give its parent's ids out again.
+        native_id = threading.get_native_id()
+        known, prefix = self._prefix
+        if native_id != known:
+            prefix = f"{self._address:08X}{native_id & 0xFFFF:04X}{(self._hash + (native_id >> 16)) & 0xFFFFFFFF:08X}"
+            self._prefix = (native_id, prefix)
         now = time.time_ns() // 1_000_000
         if now >= self._month_end:
             self._set_month(now)
         elapsed = max(0, now - self._month_start) & 0xFFFFFFFF
-        return f"{self._prefix}{elapsed:08X}{next(self._counter) & 0xFFFF:04X}"
+        return f"{prefix}{elapsed:08X}{next(self._counter) & 0xFFFF:04X}"
 
     def _set_month(self, now: int) -> None:
         year, month = time.localtime(now // 1000)[:2]

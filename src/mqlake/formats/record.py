@@ -32,12 +32,13 @@ import enum
 import struct
 from functools import lru_cache
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from mqlake.errors import (
     BadCrcError,
     BadLengthError,
     BadMagicError,
+    FormatError,
     IllegalTopicError,
     MessageError,
     PropertiesTooLargeError,
@@ -105,6 +106,7 @@ HEADS = {
 _HEAD_V4 = HEADS[0]
 _pack_head_v4 = _HEAD_V4.pack
 _SIZE_AND_MAGIC = Struct(">ii")
+_I8 = Struct(">b")
 _I16 = Struct(">h")
 _pack_i16 = _I16.pack
 _CRC_NAME = PROPERTY_CRC32.encode() + b"\x01"
@@ -226,15 +228,13 @@ def encode_blank(max_blank: int) -> bytes:
     return _SIZE_AND_MAGIC.pack(max_blank, BLANK_MAGIC_CODE)
 
 
-def decode_record(buf: Buffer, pos: int = 0, *, check_crc: bool = True, read_body: bool = True) -> MessageExt:
-    """The message whose record begins at `pos`.
+def _layout(buf: Buffer, pos: int, available: int) -> tuple[tuple[Any, ...], int, int, int, int, int]:
+    """The parts of the record at `pos`, which has at least 8 and at most `available` bytes.
 
-    What is not UTF-8 becomes U+FFFD. Without `read_body` the body is empty and its CRC not checked.
-    Raises TruncatedRecordError, BadMagicError (for a blank too), BadLengthError or BadCrcError, nothing else.
+    Returns the head's fields and, as positions in `buf`: start of the body, start and end of the topic, start
+    of the properties, end of the record. All lie in the record.
+    Raises TruncatedRecordError, BadMagicError or BadLengthError.
     """
-    available = len(buf) - pos
-    if pos < 0 or available < END_FILE_MIN_BLANK_LENGTH:
-        raise TruncatedRecordError(pos, f"{max(0, available)} bytes are no record")
     size, magic = _SIZE_AND_MAGIC.unpack_from(buf, pos)
     if magic == MESSAGE_MAGIC_CODE:
         version = 1
@@ -247,66 +247,66 @@ def decode_record(buf: Buffer, pos: int = 0, *, check_crc: bool = True, read_bod
         raise BadLengthError(pos, f"a record cannot have {size} bytes")
     if size > available:
         raise TruncatedRecordError(pos, f"the record has {size} bytes, {available} are there")
-    shape = buf[pos + 39] & _HOST_FLAGS
-    head = HEADS[shape]
     end = pos + size
-    # With the larger heads the smallest record may be shorter than its own head.
-    body_start = pos + head.size
-    if body_start + version + 2 > end:
+    head_struct = HEADS[buf[pos + SYS_FLAG_POSITION + 3] & _HOST_FLAGS]
+    body_start = pos + head_struct.size
+    if body_start + version + 2 > end:  # the smallest record between IPv4 hosts is too small for IPv6 ones
         raise BadLengthError(pos, f"{size} bytes do not hold a record with these hosts")
-    (
-        _,
-        _,
-        body_crc,
-        queue_id,
-        flag,
-        queue_offset,
-        physical_offset,
-        sys_flag,
-        born_timestamp,
-        born_host,
-        store_timestamp,
-        store_host,
-        reconsume_times,
-        prepared_transaction_offset,
-        body_length,
-    ) = head.unpack_from(buf, pos)
+    head = head_struct.unpack_from(buf, pos)
+    body_length = head[-1]
     topic_start = body_start + body_length + version
     if body_length < 0 or topic_start + 2 > end:
         raise BadLengthError(pos, f"a body of {body_length} bytes in a record of {size}")
-    topic_length = buf[topic_start - 1] if version == 1 else _I16.unpack_from(buf, topic_start - 2)[0]
-    properties_start = topic_start + topic_length + 2
-    if topic_length < 0 or (version == 1 and topic_length > TOPIC_LENGTH_MAX_V1) or properties_start > end:
+    topic_length = (_I8 if version == 1 else _I16).unpack_from(buf, topic_start - version)[0]
+    topic_end = topic_start + topic_length
+    properties_start = topic_end + 2
+    if topic_length < 0 or properties_start > end:
         raise BadLengthError(pos, f"a topic of {topic_length} bytes in a record of {size}")
-    properties_length = _I16.unpack_from(buf, properties_start - 2)[0]
-    if properties_start + properties_length != end:
-        raise BadLengthError(
-            pos, f"the fields add up to {properties_start + properties_length - pos}, not {size}"
-        )
-    body = b""
+    fields_end = properties_start + _I16.unpack_from(buf, topic_end)[0]
+    if fields_end != end:
+        raise BadLengthError(pos, f"the fields add up to {fields_end - pos} bytes, not {size}")
+    return head, body_start, topic_start, topic_end, properties_start, end
+
+
+def decode_record(buf: Buffer, pos: int = 0, *, check_crc: bool = True, read_body: bool = True) -> MessageExt:
+    """The message whose record begins at `pos`.
+
+    What is not UTF-8 becomes U+FFFD. Without `read_body` the body is empty and its CRC not checked.
+    Raises TruncatedRecordError, BadMagicError (for a blank too), BadLengthError or BadCrcError, nothing else.
+    """
+    available = len(buf) - pos
+    if pos < 0 or available < END_FILE_MIN_BLANK_LENGTH:
+        raise TruncatedRecordError(pos, f"{max(0, available)} bytes are no record")
+    head, body_start, topic_start, topic_end, properties_start, end = _layout(buf, pos, available)
+    message = MessageExt.__new__(MessageExt)
+    (
+        message.store_size,
+        message.magic,
+        message.body_crc,
+        message.queue_id,
+        message.flag,
+        message.queue_offset,
+        message.physical_offset,
+        message.sys_flag,
+        message.born_timestamp,
+        born_host,
+        message.store_timestamp,
+        store_host,
+        message.reconsume_times,
+        message.prepared_transaction_offset,
+        body_length,
+    ) = head
+    message.born_host = host_from_bytes(born_host)
+    message.store_host = host_from_bytes(store_host)
     if read_body:
         body = bytes(buf[body_start : body_start + body_length])
-        if check_crc and crc32(body) != body_crc:
-            raise BadCrcError(pos, f"body CRC {crc32(body)}, the record says {body_crc}")
-
-    message = MessageExt.__new__(MessageExt)
-    message.topic = str(buf[topic_start : topic_start + topic_length], "utf-8", "replace")
-    message.body = body
-    message.flag = flag
-    message.properties = bytes_to_properties(buf[properties_start:end]) if properties_length else {}
-    message.queue_id = queue_id
-    message.sys_flag = sys_flag
-    message.born_timestamp = born_timestamp
-    message.born_host = host_from_bytes(born_host)
-    message.store_timestamp = store_timestamp
-    message.store_host = host_from_bytes(store_host)
-    message.reconsume_times = reconsume_times
-    message.prepared_transaction_offset = prepared_transaction_offset
-    message.queue_offset = queue_offset
-    message.physical_offset = physical_offset
-    message.body_crc = body_crc
-    message.store_size = size
-    message.magic = magic
+        if check_crc and crc32(body) != message.body_crc:
+            raise BadCrcError(pos, f"body CRC {crc32(body)}, the record says {message.body_crc}")
+        message.body = body
+    else:
+        message.body = b""
+    message.topic = str(buf[topic_start:topic_end], "utf-8", "replace")
+    message.properties = bytes_to_properties(buf[properties_start:end])
     return message
 
 
@@ -359,57 +359,30 @@ def check_record(
             return RecordCheck(RecordKind.TRUNCATED, 0, f"{available} bytes are no record")
         return _CLEAN_END
     size, magic = _SIZE_AND_MAGIC.unpack_from(buf, pos)
-    if magic == MESSAGE_MAGIC_CODE:
-        version = 1
-    elif magic == MESSAGE_MAGIC_CODE_V2:
-        version = 2
-    elif magic == BLANK_MAGIC_CODE:
+    if magic == BLANK_MAGIC_CODE:
         if size < END_FILE_MIN_BLANK_LENGTH:
             return _invalid(f"a blank of {size} bytes")
         if size > available:
             return RecordCheck(RecordKind.TRUNCATED, size, f"a blank of {size} bytes, {available} are there")
         return RecordCheck(RecordKind.BLANK, size, "")
-    elif size == 0 and magic == 0:
+    if size == 0 and magic == 0:
         return _CLEAN_END
-    else:
-        return _invalid(f"magic {magic & 0xFFFFFFFF:#010x}")
-    if size < RECORD_SIZE_MIN:
-        return _invalid(
-            f"a record cannot have {size} bytes" if size else "a record whose size was not yet written"
-        )
-    if size > available:
-        return RecordCheck(RecordKind.TRUNCATED, size, f"the record has {size} bytes, {available} are there")
-    head_length = HEADS[buf[pos + 39] & _HOST_FLAGS].size
-    end = pos + size
-    body_start = pos + head_length
-    if body_start + version + 2 > end:
-        return _invalid(f"{size} bytes do not hold a record with these hosts")
-    body_length = int.from_bytes(buf[body_start - 4 : body_start], "big", signed=True)
-    topic_start = body_start + body_length + version
-    if body_length < 0 or topic_start + 2 > end:
-        return _invalid(f"a body of {body_length} bytes in a record of {size}")
-    topic_length = int.from_bytes(buf[topic_start - version : topic_start], "big", signed=True)
-    properties_start = topic_start + topic_length + 2
-    if topic_length < 0 or properties_start > end:
-        return _invalid(f"a topic of {topic_length} bytes in a record of {size}")
-    properties_length = int.from_bytes(buf[properties_start - 2 : properties_start], "big", signed=True)
-    if properties_start + properties_length != end:
-        return _invalid(
-            f"the fields add up to {properties_start + properties_length - pos} bytes, not {size}"
-        )
-    found_offset = int.from_bytes(buf[pos + 28 : pos + 36], "big", signed=True)
-    if found_offset != physical_offset:
-        return _invalid(f"physical offset {found_offset} where {physical_offset} was expected")
+    try:
+        head, body_start, _, _, properties_start, end = _layout(buf, pos, available)
+    except TruncatedRecordError as e:
+        return RecordCheck(RecordKind.TRUNCATED, size, e.reason)
+    except FormatError as e:
+        return _invalid(e.reason)
+    if head[6] != physical_offset:
+        return _invalid(f"physical offset {head[6]} where {physical_offset} was expected")
     if check_crc:
         view = memoryview(buf)
         if force_prop_crc:
             tail_start = end - CRC32_TAIL_LENGTH
-            if tail_start < properties_start or buf[tail_start : tail_start + len(_CRC_NAME)] != _CRC_NAME:
+            if tail_start < properties_start or view[tail_start : tail_start + len(_CRC_NAME)] != _CRC_NAME:
                 return _invalid("there is no property CRC")
             if view[tail_start:end] != _crc_tail(view[pos:tail_start]):
                 return _invalid("property CRC")
-        else:
-            body_crc = int.from_bytes(buf[pos + 8 : pos + 12], "big", signed=True)
-            if crc32(view[body_start : body_start + body_length]) != body_crc:
-                return _invalid("body CRC")
+        elif crc32(view[body_start : body_start + head[-1]]) != head[2]:
+            return _invalid("body CRC")
     return RecordCheck(RecordKind.MESSAGE, size, "")
