@@ -88,6 +88,13 @@ class TestMessage:
         Message("T").properties["a"] = "b"
         assert Message("T").properties == {}
 
+    def test_the_callers_properties_stay_as_they_are(self):
+        properties = {"a": "b"}
+        for kind in Message, MessageExt:
+            message = kind("T", b"", "TagA", "k", properties=properties)
+            assert message.properties == {"a": "b", "TAGS": "TagA", "KEYS": "k"}
+        assert properties == {"a": "b"}
+
     def test_no_attribute_is_invented(self):
         for message in Message("T"), MessageExt("T"), MessageExtBrokerInner("T"):
             with pytest.raises(AttributeError):

@@ -297,7 +297,11 @@ def host_from_bytes(data: bytes) -> Host:
 
 
 class Message:
-    """What a producer makes. `keys` is one key, or several (any iterable): stored joined by one space."""
+    """What a producer makes.
+
+    `keys` is one key, or several (any iterable): stored joined by one space. `properties` becomes the message's
+    own, without a copy, unless tags or keys must be added to it.
+    """
 
     __slots__ = ("body", "flag", "properties", "topic")
 
@@ -319,11 +323,15 @@ class Message:
         self.topic = topic
         self.body = body
         self.flag = flag
-        self.properties = {} if properties is None else properties
+        if properties is None:
+            properties = {}
+        elif tags or keys:
+            properties = properties.copy()
         if tags:
-            self.properties[PROPERTY_TAGS] = tags
+            properties[PROPERTY_TAGS] = tags
         if keys:
-            self.properties[PROPERTY_KEYS] = keys if isinstance(keys, str) else KEY_SEPARATOR.join(keys)
+            properties[PROPERTY_KEYS] = keys if isinstance(keys, str) else KEY_SEPARATOR.join(keys)
+        self.properties = properties
 
     @property
     def tags(self) -> str | None:
@@ -434,11 +442,15 @@ class MessageExt(Message):
         self.topic = topic
         self.body = body
         self.flag = flag
-        self.properties = {} if properties is None else properties
+        if properties is None:
+            properties = {}
+        elif tags or keys:
+            properties = properties.copy()
         if tags:
-            self.properties[PROPERTY_TAGS] = tags
+            properties[PROPERTY_TAGS] = tags
         if keys:
-            self.properties[PROPERTY_KEYS] = keys if isinstance(keys, str) else KEY_SEPARATOR.join(keys)
+            properties[PROPERTY_KEYS] = keys if isinstance(keys, str) else KEY_SEPARATOR.join(keys)
+        self.properties = properties
         self.queue_id = queue_id
         self.sys_flag = sys_flag
         self.born_timestamp = born_timestamp
