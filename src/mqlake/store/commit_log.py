@@ -25,6 +25,7 @@ from mqlake.formats.record import (
     CRC32_TAIL_LENGTH,
     END_FILE_MIN_BLANK_LENGTH,
     PROPERTIES_LENGTH_MAX,
+    RECORD_SIZE_MIN,
     calculate_message_length,
     encode_blank,
     encode_record,
@@ -49,7 +50,7 @@ from mqlake.message import (
     validate_topic,
 )
 from mqlake.store.config import MessageStoreConfig
-from mqlake.store.mapped_file import MappedFile
+from mqlake.store.mapped_file import ZERO_SIZE, MappedFile
 from mqlake.store.mapped_file_queue import MappedFileQueue
 from mqlake.store.results import (
     AppendMessageResult,
@@ -69,11 +70,26 @@ SLOW_PUT_MS = 500
 _TRANSACTION_MASK = 0xC
 _V6_FLAGS = MessageSysFlag.BORNHOST_V6_FLAG | MessageSysFlag.STOREHOSTADDRESS_V6_FLAG
 
+_UNUSUAL_FLAGS = (
+    _TRANSACTION_MASK | _V6_FLAGS | MessageSysFlag.INNER_BATCH_FLAG | MessageSysFlag.NEED_UNWRAP_FLAG
+)
+_UNUSUAL_PROPERTIES = frozenset((PROPERTY_DELAY_TIME_LEVEL, PROPERTY_INNER_NUM, PROPERTY_CRC32))
+
 QueueOffsets = dict[tuple[str, int], int]
 
 
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+class _NoFile:
+    """Stands where a file can be written the usual way when there is none: it has no room."""
+
+    wrote_position = committed_position = file_size = file_from_offset = store_timestamp = 0
+    view = memoryview(b"")
+
+
+_NO_FILE = _NoFile()
 
 
 class CommitLog:
@@ -98,6 +114,9 @@ class CommitLog:
         self.begin_time_in_lock = 0
         self._lock = threading.Lock()
         self._topics: dict[str, bytes] = {}
+        self._usual_topics: dict[str, bytes] = {}
+        self._usual_file: MappedFile | _NoFile = _NO_FILE
+        self._usual_size_max = min(config.max_message_size, config.mapped_file_size_commit_log)
         self._record_max = config.max_message_size + RECORD_OVER_BODY_MAX
         self._prop_crc = config.enabled_append_prop_crc
         self._prop_crc_length = CRC32_TAIL_LENGTH if self._prop_crc else 0
@@ -107,6 +126,78 @@ class CommitLog:
     def put_message(self, msg: MessageExtBrokerInner) -> PutMessageResult:
         """Appends one message. Statuses: PUT_OK, MESSAGE_ILLEGAL, PROPERTIES_SIZE_EXCEEDED,
         CREATE_MAPPED_FILE_FAILED. OSError from a device that fails under `writeWithoutMmap`."""
+        # The common message, with everything looked up once; what is unusual in any way (a delay, a transaction,
+        # IPv6, a file that is full, a limit that is exceeded) takes the other way, which checks and explains.
+        properties = msg.properties
+        topic = self._usual_topics.get(msg.topic)
+        body = msg.body
+        if topic is None or msg.sys_flag & _UNUSUAL_FLAGS or not _UNUSUAL_PROPERTIES.isdisjoint(properties):
+            return self._put_unusual(msg)
+        born_host, store_host = host_bytes(msg.born_host), host_bytes(msg.store_host)
+        properties_bytes = properties_to_bytes(properties)
+        size = RECORD_SIZE_MIN + len(body) + len(topic) + len(properties_bytes)
+        if size > self._usual_size_max or len(properties_bytes) > PROPERTIES_LENGTH_MAX:
+            return self._put_unusual(msg)
+        body_crc = crc32(body)
+        key = (msg.topic, msg.queue_id)
+        with self._lock:
+            mapped_file = self._usual_file
+            start = mapped_file.wrote_position
+            end = start + size
+            if (
+                end + END_FILE_MIN_BLANK_LENGTH <= mapped_file.file_size
+                and len(born_host) + len(store_host) == 16
+            ):
+                begin = self.clock_ms()
+                queue_offset = self.queue_offsets.get(key, 0)
+                physical_offset = mapped_file.file_from_offset + start
+                try:
+                    record = encode_record(
+                        body,
+                        body_crc,
+                        msg.queue_id,
+                        msg.flag,
+                        queue_offset,
+                        physical_offset,
+                        msg.sys_flag,
+                        msg.born_timestamp,
+                        born_host,
+                        begin,
+                        store_host,
+                        msg.reconsume_times,
+                        msg.prepared_transaction_offset,
+                        topic,
+                        properties_bytes,
+                    )
+                except MessageError as error:
+                    return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, None, str(error))
+                self.begin_time_in_lock = begin
+                view = mapped_file.view
+                view[start + 4 : end + 4] = record[4:] + ZERO_SIZE
+                view[start : start + 4] = record[:4]
+                mapped_file.wrote_position = mapped_file.committed_position = end
+                mapped_file.store_timestamp = begin
+                self.begin_time_in_lock = 0
+                self.queue_offsets[key] = queue_offset + 1
+                msg.store_timestamp, msg.queue_offset, msg.physical_offset = (
+                    begin,
+                    queue_offset,
+                    physical_offset,
+                )
+                return PutMessageResult(
+                    PutMessageStatus.PUT_OK,
+                    AppendMessageResult(
+                        AppendMessageStatus.PUT_OK,
+                        physical_offset,
+                        size,
+                        msg.store_host,
+                        begin,
+                        queue_offset,
+                    ),
+                )
+        return self._put_unusual(msg)
+
+    def _put_unusual(self, msg: MessageExtBrokerInner) -> PutMessageResult:
         sys_flag = msg.sys_flag
         transaction = sys_flag & _TRANSACTION_MASK
         advance = 1
@@ -235,6 +326,8 @@ class CommitLog:
         if len(encoded) > TOPIC_V1_LENGTH_MAX and not self.config.auto_message_version_on_topic_len:
             raise IllegalTopicError("a topic this long needs autoMessageVersionOnTopicLen=true")
         self._topics[topic] = encoded
+        if len(encoded) <= TOPIC_V1_LENGTH_MAX:
+            self._usual_topics[topic] = encoded
         return encoded
 
     def _check_inner_batch(self, msg: MessageExtBrokerInner) -> PutMessageResult | None:
@@ -261,6 +354,9 @@ class CommitLog:
         room = mapped_file.file_size - mapped_file.wrote_position
         if needed > room:
             mapped_file = self._roll(mapped_file, room)
+        if mapped_file is not None and self._usual_file is not mapped_file and not self._prop_crc:
+            plain = mapped_file.write_buffer is None and not mapped_file.without_mmap
+            self._usual_file = mapped_file if plain else _NO_FILE
         return mapped_file
 
     def _roll(self, full: MappedFile, room: int) -> MappedFile | None:

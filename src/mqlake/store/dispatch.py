@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -26,6 +27,7 @@ from mqlake.store.running_flags import RunningFlags
 
 log = logging.getLogger(__name__)
 
+GATHER_S = 0.001
 RETRY_FIRST_S = 0.05
 RETRY_LAST_S = 5.0
 
@@ -83,6 +85,7 @@ class ReputMessageService:
         self._confirm_offset = confirm_offset
         self._on_damage = on_damage
         self._wake = threading.Event()
+        self._hurry = threading.Event()
         self._progress = threading.Condition()
         self._sleeping = False
         self._stopped = False
@@ -105,6 +108,7 @@ class ReputMessageService:
     def wait_until_dispatched(self, offset: int | None = None, timeout_s: float | None = None) -> bool:
         """Blocks until everything before `offset` (None: what is confirmed now) is dispatched; False in time."""
         target = self._confirm_offset() if offset is None else offset
+        self._hurry.set()
         self._wake.set()
         with self._progress:
             return self._progress.wait_for(
@@ -122,16 +126,20 @@ class ReputMessageService:
 
     def _run(self) -> None:
         while not self._stopped:
-            if self.reput_from_offset < self._confirm_offset() and not self._broken:
-                before = self.reput_from_offset
+            before = self.reput_from_offset
+            if before < self._confirm_offset() and not self._broken:
                 self._do_reput()
-                if self.reput_from_offset != before:
-                    continue
+                # let a batch gather, unless somebody waits: a round a message would cost the writer more
+                # than it costs us (and without progress a file is being rolled: its blank is not there yet)
+                if self.reput_from_offset == before:
+                    time.sleep(GATHER_S)
+                elif not self._stopped:
+                    self._hurry.wait(GATHER_S)
+                continue
+            self._hurry.clear()
             self._sleeping = True
             if self.reput_from_offset >= self._confirm_offset() or self._broken:
                 self._wake.wait()
-            else:  # a file is being rolled: its blank record is not there yet
-                self._wake.wait(0.001)
             self._sleeping = False
             self._wake.clear()
 

@@ -144,7 +144,7 @@ class DefaultMessageStore(StoreView):
         self._clean_commit_log_service = CleanCommitLogService(
             config, queue, self.running_flags, clock=clock_ms
         )
-        cleaned = [consume_queues.clean_expired]
+        cleaned = [consume_queues.delete_expired_file]
         if index is not None:
             cleaned.append(index.delete_expired)
         self._clean_service = CleanService(
@@ -241,7 +241,7 @@ class DefaultMessageStore(StoreView):
         assert checkpoint is not None
         try:
             self.consume_queues.flush()
-            checkpoint.logics_msg_timestamp = self.consume_queues.store_timestamp
+            checkpoint.logics_msg_timestamp = self.consume_queues.logics_msg_timestamp
             if self.index is not None:
                 self.index.flush(checkpoint)
             checkpoint.flush()
@@ -258,7 +258,10 @@ class DefaultMessageStore(StoreView):
         self._closed = True
         self._allocate_service.shutdown()
         self.log.close()
-        self.consume_queues.close()
+        try:
+            self.consume_queues.close()
+        except OSError as error:
+            log.error("closing the consume queues failed: %s", error)
         if self.index is not None:
             self.index.close()
         if self._checkpoint is not None:
@@ -328,13 +331,12 @@ class DefaultMessageStore(StoreView):
             self.store_stats_service.put_failed()
             return refused
         begin = time.monotonic_ns()
-        commit_log = self.commit_log
         try:
             if batch:
                 assert isinstance(msg, MessageExtBatch)
-                result = commit_log.put_messages(msg)
+                result = self.commit_log.put_messages(msg)
             else:
-                result = commit_log.put_message(msg)
+                result = self.commit_log.put_message(msg)
         except OSError as error:
             self._fence(f"writing the commit log failed: {error}")
             result = PutMessageResult(PutMessageStatus.UNKNOWN_ERROR, None, str(error))
@@ -512,7 +514,7 @@ class _Housekeeping:
         checkpoint = store._checkpoint
         assert checkpoint is not None
         # read before the flush: what is dispatched meanwhile is not known to be on the disk
-        dispatched_until = store.consume_queues.store_timestamp
+        dispatched_until = store.consume_queues.logics_msg_timestamp
         store.consume_queues.flush(0 if thorough else store.config.flush_consume_queue_least_pages)
         if thorough:
             checkpoint.logics_msg_timestamp = dispatched_until

@@ -82,7 +82,8 @@ class ReadOnlyStore(StoreView):
             index.load(True, None)
         super().__init__(config, log, consume_queues, index)
         self._find_end()
-        consume_queues.correct_min_offsets(log.min_offset)
+        consume_queues.refresh()
+        self._correct_min_offsets()
 
     @property
     def is_clean(self) -> bool:
@@ -95,16 +96,19 @@ class ReadOnlyStore(StoreView):
         self.log.refresh()
         self._find_end()
         self.consume_queues.refresh()
-        self.consume_queues.correct_min_offsets(self.log.min_offset)
+        self._correct_min_offsets()
         if self.index is not None:
             self.index.refresh()
 
+    def _correct_min_offsets(self) -> None:
+        for queue in self.consume_queues:
+            queue.correct_min_offset(self.log.min_offset)
+
     def _find_end(self) -> None:
-        """Positions of the files: all full but the newest that holds records, and empty ones behind it."""
+        """Walks the newest file that holds records; empty ones behind it (made ahead) are passed over."""
         files = self.log.mapped_files
-        for number in range(len(files) - 1, -1, -1):
-            mapped_file = files[number]
-            end = 0
+        while files:
+            mapped_file, end = files[-1], 0
             while True:
                 scan = scan_records(
                     mapped_file.array,
@@ -117,19 +121,9 @@ class ReadOnlyStore(StoreView):
                 if scan.stop != ScanStop.MAX_RECORDS:
                     break
             mapped_file.set_positions(end)
-            if end or number == 0:
-                break
-        # a reader takes the end of the log for flushed: nobody here can know better
-        self.log.flushed_where = self.log.committed_where = self.end_offset
-
-    @property
-    def end_offset(self) -> int:
-        """Physical offset behind the last record (and the blank after it, in a full file)."""
-        end = self.log.min_offset
-        for mapped_file in self.log.mapped_files:
-            if mapped_file.read_position:
-                end = mapped_file.file_from_offset + mapped_file.read_position
-        return end
+            if end or len(files) == 1:
+                return
+            files.pop().close()
 
     def scan(
         self, start: int | None = None, end: int | None = None, *, check_crc: bool = True

@@ -106,13 +106,14 @@ class Recovery:
         """Raises StoreCorruptError, ForeignFormatError (both before anything of the log is changed), OSError."""
         began = time.monotonic()
         report = self._report
-        dispatched_to = self._consume_queues.recover()
+        dispatched_to = self._consume_queues.recover(thorough=not report.clean_exit)
         if self._queue.mapped_files:
             start = self._start_file(dispatched_to)
             self._check_format(self._queue.mapped_files[0])
             self._rebuild_index_before(start.file_from_offset)
             end, last_timestamp = self._scan(start, dispatched_to)
             self._cut_at(end, last_timestamp, dispatched_to)
+            self._fill_gaps()
         else:
             self._consume_queues.destroy()
             self._queue.set_end(0)
@@ -197,6 +198,13 @@ class Recovery:
     def _dispatch(self, chunk: LogChunk, dispatchers: list[CommitLogDispatcher]) -> None:
         if chunk.count:
             dispatch_chunk(chunk, dispatchers, self._delay_levels)
+
+    def _fill_gaps(self) -> None:
+        """Queues that lack units in the middle (a file of theirs was lost) get them from the log."""
+        if self._consume_queues.cut_gaps():
+            log.warning("units of consume queues are missing: the whole log is dispatched again")
+            for chunk in scan_log(self._queue, self._queue.min_offset, self._queue.max_offset, check_crc=False):
+                self._dispatch(chunk, [self._consume_queues])
 
     # ------------------------------------------------------------------ the end
 

@@ -13,16 +13,18 @@ from __future__ import annotations
 import os
 
 from mqlake.errors import FormatError, OffsetOutOfRangeError, StoreClosedError
-from mqlake.formats.record import decode_record
+from mqlake.formats.record import RECORD_SIZE_MIN, decode_record
 from mqlake.message import (
     KEY_SEPARATOR,
     PROPERTY_KEYS,
     PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX,
     MessageExt,
+    MessageSysFlag,
     decode_message_id,
 )
+from mqlake.store.batch_consume_queue import BatchConsumeQueue
 from mqlake.store.config import BrokerRole, MessageStoreConfig
-from mqlake.store.consume_queue_store import ConsumeQueueStore
+from mqlake.store.consume_queue_store import ConsumeQueueStore, Queue
 from mqlake.store.filter import MessageFilter
 from mqlake.store.index_service import IndexService
 from mqlake.store.mapped_file_queue import MappedFileQueue
@@ -85,14 +87,16 @@ class StoreView:
         queue = self.consume_queues.get(topic, queue_id)
         if queue is None:
             return 0
-        return queue.get_offset_in_queue_by_time(timestamp, boundary, self.store_timestamp_at)
+        return queue.get_offset_in_queue_by_time(
+            timestamp, boundary, self.store_timestamp_at, commit_log_min=self.log.min_offset
+        )
 
     def store_timestamp_at(self, physical_offset: int, size: int) -> int:
         """Store time (ms) of the record at an offset, -1 when it is not there."""
         record = self.log.select(physical_offset, size)
-        if record is None or len(record) < 91:
+        if record is None or len(record) < RECORD_SIZE_MIN:
             return -1
-        at = 68 if record[39] & 0x10 else 56
+        at = 68 if record[39] & MessageSysFlag.BORNHOST_V6_FLAG else 56
         return int.from_bytes(record[at : at + 8], "big", signed=True)
 
     def earliest_message_time(self, topic: str, queue_id: int) -> int:
@@ -105,10 +109,8 @@ class StoreView:
     def message_store_timestamp(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """Store time (ms) of one message of a queue, -1 when it is not there."""
         queue = self.consume_queues.get(topic, queue_id)
-        units = queue.get_range(queue_offset, 1) if queue is not None else ()
-        if len(units) == 0:
-            return -1
-        return self.store_timestamp_at(int(units["offset"][0]), int(units["size"][0]))
+        unit = queue.get(queue_offset) if queue is not None else None
+        return self.store_timestamp_at(unit.physical_offset, unit.size) if unit is not None else -1
 
     # ------------------------------------------------------------------ by queue
 
@@ -150,7 +152,7 @@ class StoreView:
 
     def _get_found(
         self,
-        queue: object,
+        queue: Queue,
         offset: int,
         max_count: int,
         message_filter: MessageFilter | None,
@@ -159,18 +161,31 @@ class StoreView:
     ) -> GetMessageResult:
         config = self.config
         span = max(CQ_SCAN_SPAN_MIN_BYTES, max_count * CQ_UNIT_SIZE) // CQ_UNIT_SIZE
-        units = queue.get_range(offset, min(span, max_count) if message_filter is None else span)  # type: ignore[attr-defined]
+        units = queue.get_range(offset, min(span, max_count) if message_filter is None else span)
         result = GetMessageResult(GetMessageStatus.NO_MATCHED_MESSAGE, offset, low, high)
         if len(units) == 0:
             result.status = GetMessageStatus.OFFSET_FOUND_NULL
-            result.next_begin_offset = queue.roll_next_file(offset)  # type: ignore[attr-defined]
+            result.next_begin_offset = queue.roll_next_file(offset)
             return result
+        if isinstance(
+            queue, BatchConsumeQueue
+        ):  # a unit is an inner batch: it has an offset for each message
+            begins = units["msg_base_offset"].tolist()
+            ends = (units["msg_base_offset"] + units["batch_size"]).tolist()
+        else:
+            begins = range(offset, offset + len(units))
+            ends = range(offset + 1, offset + 1 + len(units))
         log_end = self.log.max_offset
         select = self.log.select
         buffers, queue_offsets, total = result.buffers, result.queue_offsets, 0
         following = offset
-        for physical_offset, size, code in zip(
-            units["offset"].tolist(), units["size"].tolist(), units["tags_code"].tolist(), strict=True
+        for physical_offset, size, code, begin, end in zip(
+            units["offset"].tolist(),
+            units["size"].tolist(),
+            units["tags_code"].tolist(),
+            begins,
+            ends,
+            strict=True,
         ):
             in_disk = log_end - physical_offset > self._in_memory_bytes
             if in_disk:
@@ -182,7 +197,7 @@ class StoreView:
             count = len(buffers)
             if count >= max_count or (count and (count >= count_max or total + size > bytes_max)):
                 break
-            following += 1
+            following = end
             if message_filter is not None and not message_filter.is_matched_by_consume_queue(code):
                 continue
             record = select(physical_offset, size)
@@ -193,7 +208,7 @@ class StoreView:
             if message_filter is not None and not message_filter.is_matched_by_commit_log(record):
                 continue
             buffers.append(record)
-            queue_offsets.append(following - 1)
+            queue_offsets.append(begin)
             total += size
         if buffers:
             result.status = GetMessageStatus.FOUND
