@@ -356,6 +356,11 @@ class TestCheck:
         assert check_record(data, 0, len(data), 4096) == (RecordKind.INVALID, 0, "body CRC")
         assert check_record(data, 0, len(data), 4096, check_crc=False).kind is RecordKind.MESSAGE
 
+    def test_body_crc_of_no_body(self):
+        data = make(b"", body_crc=5)
+        assert check_record(data, 0, len(data), 4096).kind is RecordKind.MESSAGE
+        assert decode_record(data).body_crc == 5
+
     def test_blank(self):
         data = encode_blank(100) + bytes(92)
         assert check_record(data, 0, 100, 0) == (RecordKind.BLANK, 100, "")

@@ -3,7 +3,7 @@
     offset  size      field (big-endian)
          0  4         TOTALSIZE        of the whole record
          4  4         MAGIC            v1: topic length is one byte, v2: two
-         8  4         BODYCRC          of the body as stored
+         8  4         BODYCRC          of the body as stored; not looked at when there is none
         12  4         QUEUEID
         16  4         FLAG             the producer's, not looked at
         20  8         QUEUEOFFSET      number of the message in its queue
@@ -300,7 +300,7 @@ def decode_record(buf: Buffer, pos: int = 0, *, check_crc: bool = True, read_bod
     message.store_host = host_from_bytes(store_host)
     if read_body:
         body = bytes(buf[body_start : body_start + body_length])
-        if check_crc and crc32(body) != message.body_crc:
+        if check_crc and body and crc32(body) != message.body_crc:
             raise BadCrcError(pos, f"body CRC {crc32(body)}, the record says {message.body_crc}")
         message.body = body
     else:
@@ -383,6 +383,6 @@ def check_record(
                 return _invalid("there is no property CRC")
             if view[tail_start:end] != _crc_tail(view[pos:tail_start]):
                 return _invalid("property CRC")
-        elif crc32(view[body_start : body_start + head[-1]]) != head[2]:
+        elif head[-1] and crc32(view[body_start : body_start + head[-1]]) != head[2]:
             return _invalid("body CRC")
     return RecordCheck(RecordKind.MESSAGE, size, "")
