@@ -220,6 +220,8 @@ class Recovery:
                 self._keep_records(mapped_file, position, last)
                 mapped_file.erase(position)
         self._queue.set_end(end)
+        if self._index is not None and self._index.last_update_phyoffset >= max(1, end):
+            self._index_again()
         self._queue.store_timestamp = last_timestamp
         if dispatched_to > end:
             self._consume_queues.truncate_dirty(end)
@@ -231,6 +233,15 @@ class Recovery:
             # the page cache outlived the process but not yet a power cut; from here on these bytes count
             for mapped_file in self._queue.files_from(report.scanned_from):
                 mapped_file.sync()
+
+    def _index_again(self) -> None:
+        """The index knows records that the log has lost; entries cannot be taken out of it, so it is made anew."""
+        assert self._index is not None
+        log.warning("the index reaches behind the end of the log: it is made again from the whole log")
+        self._index.destroy()
+        self._report.records_indexed_again_from = self._queue.min_offset
+        for chunk in scan_log(self._queue, self._queue.min_offset, check_crc=False):
+            self._dispatch(chunk, [self._index])
 
     def _refuse_corruption(self, end: int, last_timestamp: int, dispatched_to: int) -> None:
         """Raises StoreCorruptError when what follows `end` had been flushed: cutting there would lose messages."""
