@@ -63,6 +63,32 @@ _I32_MAX = 2**31 - 1
 _I64_MAX = 2**63 - 1
 
 
+def _head(view: memoryview, position: int) -> tuple[int, tuple[Any, ...]]:
+    """Size and fields of what precedes the body."""
+    head = HEADS[_I32.unpack_from(view, position + SYS_FLAG_POSITION)[0] & _HOST_FLAGS]
+    return head.size, head.unpack_from(view, position)
+
+
+def _check(
+    view: memoryview, position: int, limit: int, base_offset: int, check_crc: bool, force_prop_crc: bool
+) -> tuple[RecordKind, int]:
+    kind, size, _ = check_record(
+        view,
+        position,
+        limit,
+        base_offset + position,
+        check_crc=check_crc and force_prop_crc,
+        force_prop_crc=force_prop_crc,
+    )
+    if kind == RecordKind.MESSAGE and check_crc and not force_prop_crc:
+        head_length, (_, _, body_crc, *_, body_length) = _head(view, position)
+        body_start = position + head_length
+        # As in Java, the CRC of a body that is empty is not looked at.
+        if body_length and crc32(view[body_start : body_start + body_length]) != body_crc:
+            kind = RecordKind.INVALID
+    return kind, size
+
+
 def scan(
     buf: Bytes,
     start: int,
@@ -81,17 +107,10 @@ def scan(
     for n in range(wide.shape[1]):
         if position == limit:
             return n, len(topics), position, layout.LIMIT
-        kind, size, _ = check_record(
-            view,
-            position,
-            limit,
-            base_offset + position,
-            check_crc=check_crc,
-            force_prop_crc=force_prop_crc,
-        )
+        kind, size = _check(view, position, limit, base_offset, check_crc, force_prop_crc)
         if kind != RecordKind.MESSAGE:
             return n, len(topics), position + (size if kind == RecordKind.BLANK else 0), int(kind)
-        head = HEADS[_I32.unpack_from(view, position + SYS_FLAG_POSITION)[0] & _HOST_FLAGS]
+        head_length, head = _head(view, position)
         (
             _,
             magic,
@@ -108,8 +127,8 @@ def scan(
             reconsume_times,
             prepared_transaction_offset,
             body_length,
-        ) = head.unpack_from(view, position)
-        body_start = position + head.size
+        ) = head
+        body_start = position + head_length
         version = 1 if magic == MESSAGE_MAGIC_CODE else 2
         topic_start = body_start + body_length + version
         topic_length = int.from_bytes(view[topic_start - version : topic_start], "big")
@@ -155,7 +174,7 @@ def find_record(buf: Bytes, start: int, limit: int, base_offset: int) -> int:
         found = data.find(_MAGIC_START)
         while found >= 0:
             position = block + found
-            if check_record(view, position, limit, base_offset + position).kind == RecordKind.MESSAGE:
+            if _check(view, position, limit, base_offset, True, False)[0] == RecordKind.MESSAGE:
                 return position
             found = data.find(_MAGIC_START, found + 1)
     return -1
