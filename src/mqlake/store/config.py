@@ -287,16 +287,6 @@ class MessageStoreConfig:
         unit="ms",
         low=1,
     )
-    put_message_timeout: int = _setting(
-        "putMessageTimeout", 8000, "How long a put waits for flush and replicas together.", unit="ms", low=1
-    )
-    slave_timeout: int = _setting(
-        "slaveTimeout",
-        3000,
-        "How long a put waits for a replica before FLUSH_SLAVE_TIMEOUT.",
-        unit="ms",
-        low=1,
-    )
     wake_commit_when_put_message: bool = _setting(
         "wakeCommitWhenPutMessage",
         True,
@@ -408,18 +398,8 @@ class MessageStoreConfig:
         unit="bytes",
         low=1,
     )
-    travel_cq_file_num_when_get_message: int = _setting(
-        "travelCqFileNumWhenGetMessage",
-        1,
-        "Consume queue files one get may walk through before it answers without a message.",
-        unit="files",
-        low=1,
-    )
     max_msgs_num_batch: int = _setting(
         "maxMsgsNumBatch", 64, "Most messages a query by key returns.", unit="messages", low=1
-    )
-    default_query_max_num: int = _setting(
-        "defaultQueryMaxNum", 32, "Messages a query by key returns when the caller names no number.", low=1
     )
     offset_check_in_slave: bool = _setting(
         "offsetCheckInSlave", False, "A slave corrects wrong consumer offsets as a master does."
@@ -641,6 +621,7 @@ REFUSED_UNLESS: dict[str, tuple[str, str]] = {
 }
 
 _WITHOUT_EFFECT = """
+defaultQueryMaxNum putMessageTimeout slaveTimeout travelCqFileNumWhenGetMessage
 accessMessageInMemoryHotRatio allAckInSyncStateSet asyncLearner batchDispatchRequestThreadPoolNums
 bottomMostCompressionTypeForConsumeQueueStore cleanRocksDBDirtyCQIntervalMin cleanSwapedMapInterval
 coldDataFlowControlEnable coldDataScanEnable commitLogForceSwapMapInterval commitLogSwapMapInterval

@@ -141,6 +141,11 @@ class DefaultMessageStore(StoreView):
         self._group_commit_service = GroupCommitService(config, queue, self._on_flushed, self._on_flush_error)
         self._flush_service = FlushRealTimeService(config, queue, self._on_flushed, self._on_flush_error)
         self._commit_service = CommitRealTimeService(config, queue, self._on_committed, self._on_flush_error)
+        self._wake_on_put: Callable[[], None] | None = None
+        if self.transient_store_pool is not None and config.wake_commit_when_put_message:
+            self._wake_on_put = self._commit_service.wakeup
+        elif config.wake_flush_when_put_message and not config.flush_commit_log_timed:
+            self._wake_on_put = self._flush_service.wakeup
         self._clean_commit_log_service = CleanCommitLogService(
             config, queue, self.running_flags, clock=clock_ms
         )
@@ -349,8 +354,8 @@ class DefaultMessageStore(StoreView):
             return result
         self.store_stats_service.put(msg.topic, appended.msg_num, appended.wrote_bytes, elapsed)
         if not self._sync_flush:
-            if self.transient_store_pool is not None and self.config.wake_commit_when_put_message:
-                self._commit_service.wakeup()
+            if self._wake_on_put is not None:
+                self._wake_on_put()
             self._reput_service.notify()
         return result
 

@@ -30,7 +30,6 @@ from mqlake.store.index_service import IndexService
 from mqlake.store.mapped_file_queue import MappedFileQueue
 from mqlake.store.results import BoundaryType, GetMessageResult, GetMessageStatus, QueryMessageResult
 
-CQ_SCAN_SPAN_MIN_BYTES = 16_000
 CQ_UNIT_SIZE = 20
 
 
@@ -160,7 +159,7 @@ class StoreView:
         high: int,
     ) -> GetMessageResult:
         config = self.config
-        span = max(CQ_SCAN_SPAN_MIN_BYTES, max_count * CQ_UNIT_SIZE) // CQ_UNIT_SIZE
+        span = max(config.max_filter_message_size, max_count * CQ_UNIT_SIZE) // CQ_UNIT_SIZE
         units = queue.get_range(offset, min(span, max_count) if message_filter is None else span)
         result = GetMessageResult(GetMessageStatus.NO_MATCHED_MESSAGE, offset, low, high)
         if len(units) == 0:
