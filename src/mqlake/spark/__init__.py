@@ -1,1 +1,74 @@
-"""Spark reads the log in place: PySpark data sources and the jobs made of them."""
+"""Spark reads the log in place: PySpark data sources and the jobs made of them.
+
+    spark = mqlake.spark.session()                    a local session made for them, or any of your own
+    mqlake.spark.register(spark)                      once: the sources `commitlog` and `commitlogaudit`
+    spark.read.format("commitlog").load("/store")     the messages, a row each
+
+Importing this package imports neither PySpark nor pyarrow; whoever calls a function without them gets a
+MissingPartError that says what installs them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mqlake.spark.parts import require_java, require_pyspark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from mqlake.spark.audit import VerifyReport
+
+__all__ = ["read_log", "register", "session", "verify_log"]
+
+
+def session(app_name: str = "mqlake", **options: Any) -> SparkSession:
+    """A local session for mqlake's sources, registered and quiet; see mqlake.spark.session_helper.session."""
+    require_pyspark()
+    require_java()
+    from mqlake.spark.session_helper import session
+
+    return session(app_name, **options)
+
+
+def register(spark: SparkSession) -> None:
+    """Makes the sources known to a session, and switches on that it tells them its filters."""
+    require_pyspark()
+    from mqlake.spark.audit import CommitLogAuditDataSource
+    from mqlake.spark.commitlog import CommitLogDataSource
+
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    spark.dataSource.register(CommitLogDataSource)
+    spark.dataSource.register(CommitLogAuditDataSource)
+
+
+def read_log(spark: SparkSession, *paths: str, **options: object) -> DataFrame:
+    """`spark.read.format("commitlog")` with the options checked here and now.
+
+    Raises what LogOptions.parse() raises, and NotAStoreError and its like for each of `paths`; Spark itself
+    would wrap them in an exception of its own.
+    """
+    require_pyspark()
+    from mqlake.spark.options import LogOptions
+    from mqlake.store.message_store import check_is_store
+
+    given = {"path": ",".join(paths), **{name: _text(value) for name, value in options.items()}}
+    for path in LogOptions.parse(given).paths:
+        check_is_store(path, must_exist=True)
+    return spark.read.format("commitlog").options(**given).load()
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str) or not hasattr(value, "__iter__"):
+        return str(value)
+    return ",".join(map(str, value))
+
+
+def verify_log(spark: SparkSession, *paths: str, **options: Any) -> VerifyReport:
+    """Checks every record of one store or more in parallel; see mqlake.spark.audit.verify_log."""
+    require_pyspark()
+    from mqlake.spark.audit import verify_log
+
+    return verify_log(spark, *paths, **options)

@@ -1,0 +1,117 @@
+"""Properties of many records at once: where each name and value lies, found without a loop over records.
+
+    KEYS \\1 a b \\2 TAGS \\1 t \\2 │ TAGS \\1 u \\2 │ user \\1 v          records back to back (gather)
+    └──── pair ───┘└─── pair ──┘   └── pair ──┘   └─ pair ─┘          the last \\2 may be absent
+
+The rules are message.bytes_to_properties': a pair needs a name and a value, the first \\1 parts them, of
+equal names the last value counts.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from mqlake.formats.columns import gather
+
+Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
+
+NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR = 1, 2
+
+
+def text_array(data: Bytes, offsets: npt.NDArray[np.int32], valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+    """Arrow strings over UTF-8 `data`; what is not UTF-8 becomes U+FFFD, as everywhere in mqlake."""
+    n = len(offsets) - 1
+    mask = None
+    if valid is not None and not valid.all():
+        mask = pa.py_buffer(np.packbits(valid, bitorder="little"))
+    array = pa.StringArray.from_buffers(n, pa.py_buffer(offsets), pa.py_buffer(data), mask)
+    if len(data) and data.max() >= 0x80:
+        try:
+            array.validate(full=True)
+        except pa.ArrowInvalid:
+            raw = array.view(pa.binary()).to_pylist()  # damaged text only: rare, so one by one
+            return pa.array([None if b is None else b.decode("utf-8", "replace") for b in raw], pa.string())
+    return array
+
+
+def gather_text(
+    buf: Bytes, starts: Ints, lengths: npt.NDArray[np.integer], valid: npt.NDArray[np.bool_] | None = None
+) -> pa.Array:
+    """Slices of `buf` as Arrow strings, null where not `valid`."""
+    offsets, data = gather(buf, starts, lengths)
+    return text_array(data, offsets.astype(np.int32, copy=False), valid)
+
+
+class Properties:
+    """The pairs of n records: positions in `data`, and `first_pair[i]:first_pair[i + 1]` are those of record i."""
+
+    def __init__(self, buf: Bytes, starts: Ints, lengths: npt.NDArray[np.integer]) -> None:
+        offsets, self.data = gather(buf, starts, lengths)
+        self.n = len(starts)
+        self._split(offsets.astype(np.int64))
+        self._drop_overwritten()
+        self.first_pair = np.searchsorted(self.record, np.arange(self.n + 1)).astype(np.int32)
+
+    def _split(self, offsets: Ints) -> None:
+        data = self.data
+        # A boundary is a \2 at p (2p + 1: the next piece starts at p + 1) or a record's end at e (2e: it starts
+        # at e), so that sorting puts a record's end before the \2 that begins the next record and after its own.
+        separators = 2 * np.flatnonzero(data == PROPERTY_SEPARATOR) + 1
+        boundaries = np.concatenate([separators, 2 * offsets[1:]])
+        is_record_end = np.zeros(len(boundaries), np.bool_)
+        is_record_end[len(separators) :] = True
+        order = np.argsort(boundaries, kind="stable")
+        boundaries, is_record_end = boundaries[order], is_record_end[order]
+        ends = boundaries >> 1
+        starts = np.empty_like(ends)
+        starts[:1] = 0
+        starts[1:] = (boundaries[:-1] + 1) >> 1
+        record = np.cumsum(is_record_end) - is_record_end
+        partings = np.append(np.flatnonzero(data == NAME_VALUE_SEPARATOR), len(data))
+        parting = partings[np.searchsorted(partings[:-1], starts)]
+        kept = (parting > starts) & (parting + 1 < ends)
+        self.record: Ints = record[kept]
+        self.name_start: Ints = starts[kept]
+        self.name_length: Ints = parting[kept] - self.name_start
+        self.value_start: Ints = parting[kept] + 1
+        self.value_length: Ints = ends[kept] - self.value_start
+
+    def _drop_overwritten(self) -> None:
+        """Of a record's equal names only the last stays."""
+        names = self._names().dictionary_encode()
+        key = self.record * max(1, len(names.dictionary)) + names.indices.to_numpy()
+        _, last = np.unique(key[::-1], return_index=True)
+        if len(last) == len(key):
+            return
+        kept = np.sort(len(key) - 1 - last)
+        for column in ("record", "name_start", "name_length", "value_start", "value_length"):
+            setattr(self, column, getattr(self, column)[kept])
+
+    def _names(self) -> pa.Array:
+        return gather_text(self.data, self.name_start, self.name_length)
+
+    def as_map(self) -> pa.Array:
+        """An Arrow map<string, string> per record."""
+        values = gather_text(self.data, self.value_start, self.value_length)
+        entries = pa.StructArray.from_arrays(
+            [self._names(), values],
+            fields=[pa.field("key", pa.string(), nullable=False), pa.field("value", pa.string())],
+        )
+        return pa.MapArray.from_buffers(
+            pa.map_(pa.string(), pa.string()), self.n, [None, pa.py_buffer(self.first_pair)], children=[entries]
+        )
+
+    def value_of(self, name: str) -> pa.Array:
+        """The value of one property per record, null where it is absent."""
+        wanted = name.encode()
+        hits = np.flatnonzero(self.name_length == len(wanted))
+        for at, byte in enumerate(wanted):
+            hits = hits[self.data[self.name_start[hits] + at] == byte]
+        starts, lengths = np.zeros(self.n, np.int64), np.zeros(self.n, np.int64)
+        valid = np.zeros(self.n, np.bool_)
+        records = self.record[hits]
+        starts[records], lengths[records], valid[records] = self.value_start[hits], self.value_length[hits], True
+        return gather_text(self.data, starts, lengths, valid)

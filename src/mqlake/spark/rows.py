@@ -1,0 +1,190 @@
+"""Records to Arrow rows: scanned columns as they are, text and bodies gathered, no Python object per record."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from mqlake.formats.columns import Scan, gather
+from mqlake.message import (
+    PROPERTY_KEYS,
+    PROPERTY_TAGS,
+    PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX,
+    MessageSysFlag,
+    host_from_bytes,
+)
+from mqlake.spark.properties import Bytes, Ints, Properties, gather_text, text_array
+from mqlake.spark.schema import CORRUPT_COLUMN, arrow_schema
+
+Selection = slice | npt.NDArray[np.int64]
+
+BATCH_RECORDS_MAX = 16384
+BATCH_BYTES_MAX = 8 << 20
+
+TIMESTAMP_MS_MAX = (2**63 - 1) // 1000
+PHYSICAL_OFFSET_AT = 28
+"""Where in a record its physical offset lies (8 bytes)."""
+
+_HEX = np.frombuffer(b"0123456789ABCDEF", np.uint8)
+
+
+class Records:
+    """Some of a scan's records, each field a numpy array by its name in Scan."""
+
+    def __init__(self, buf: Bytes, scan: Scan, selection: Selection) -> None:
+        self.buf = buf
+        self.scan = scan
+        self.selection = selection
+        self.n = len(self.column("position"))
+
+    def column(self, name: str) -> npt.NDArray[Any]:
+        array: npt.NDArray[Any] = getattr(self.scan, name)[self.selection]
+        return array
+
+    @functools.cached_property
+    def properties(self) -> Properties:
+        return Properties(self.buf, self.column("properties_start"), self.column("properties_length"))
+
+    def host_lengths(self, flag: int) -> Ints:
+        return np.where(self.column("sys_flag") & flag, 20, 8).astype(np.int64)
+
+
+# ---------------------------------------------------------------------- columns
+
+
+def _number(name: str) -> Callable[[Records], pa.Array]:
+    return lambda records: pa.array(records.column(name))
+
+
+def _timestamp(name: str) -> Callable[[Records], pa.Array]:
+    def build(records: Records) -> pa.Array:
+        ms = records.column(name)
+        beyond = (ms > TIMESTAMP_MS_MAX) | (ms < -TIMESTAMP_MS_MAX)
+        us = np.where(beyond, 0, ms) * 1000
+        return pa.array(us, mask=beyond if beyond.any() else None).view(pa.timestamp("us", tz="UTC"))
+
+    return build
+
+
+def _property(name: str) -> Callable[[Records], pa.Array]:
+    return lambda records: records.properties.value_of(name)
+
+
+def _topic(records: Records) -> pa.Array:
+    topics = pa.array([topic.decode("utf-8", "replace") for topic in records.scan.topics], pa.string())
+    return topics.take(pa.array(records.column("topic_id")))
+
+
+def _body(records: Records) -> pa.Array:
+    offsets, data = gather(records.buf, records.column("body_start"), records.column("body_length"))
+    return pa.BinaryArray.from_buffers(pa.binary(), records.n, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+def _message_id(records: Records) -> pa.Array:
+    """Store host and physical offset in hexadecimal; both lie in the record as they are needed."""
+    starts = np.empty(2 * records.n, np.int64)
+    starts[0::2] = records.column("store_host_start")
+    starts[1::2] = records.column("position") + PHYSICAL_OFFSET_AT
+    lengths = np.full(2 * records.n, 8, np.int64)
+    lengths[0::2] = records.host_lengths(MessageSysFlag.STOREHOSTADDRESS_V6_FLAG)
+    offsets, data = gather(records.buf, starts, lengths)
+    digits = np.empty((len(data), 2), np.uint8)
+    digits[:, 0] = _HEX[data >> 4]
+    digits[:, 1] = _HEX[data & 15]
+    return text_array(digits.reshape(-1), (2 * offsets[::2]).astype(np.int32))
+
+
+def _host(start_name: str, flag: int) -> Callable[[Records], pa.Array]:
+    """Each distinct host is put into words once."""
+
+    def build(records: Records) -> pa.Array:
+        starts, lengths = records.column(start_name), records.host_lengths(flag)
+        texts: list[str] = []
+        number = np.zeros(records.n, np.int64)
+        for length in (8, 20):
+            of_length = np.flatnonzero(lengths == length)
+            if len(of_length) == 0:
+                continue
+            _, data = gather(records.buf, starts[of_length], lengths[of_length])
+            hosts, inverse = np.unique(data.view(f"S{length}"), return_inverse=True)
+            number[of_length] = inverse + len(texts)
+            texts += [host_text(bytes(host).ljust(length, b"\0")) for host in hosts]
+        return pa.array(texts, pa.string()).take(pa.array(number))
+
+    return build
+
+
+def host_text(host: bytes) -> str:
+    """`ip:port` of a host as records hold it, `[ip]:port` for IPv6."""
+    ip, port = host_from_bytes(host)
+    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+
+
+BUILDERS: dict[str, Callable[[Records], pa.Array]] = {
+    "topic": _topic,
+    "queueId": _number("queue_id"),
+    "queueOffset": _number("queue_offset"),
+    "physicalOffset": _number("physical_offset"),
+    "msgId": _message_id,
+    "uniqKey": _property(PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX),
+    "tags": _property(PROPERTY_TAGS),
+    "keys": _property(PROPERTY_KEYS),
+    "body": _body,
+    "bodyCrc": _number("body_crc"),
+    "properties": lambda records: records.properties.as_map(),
+    "flag": _number("flag"),
+    "sysFlag": _number("sys_flag"),
+    "bornTimestamp": _timestamp("born_timestamp"),
+    "bornHost": _host("born_host_start", MessageSysFlag.BORNHOST_V6_FLAG),
+    "storeTimestamp": _timestamp("store_timestamp"),
+    "storeHost": _host("store_host_start", MessageSysFlag.STOREHOSTADDRESS_V6_FLAG),
+    "reconsumeTimes": _number("reconsume_times"),
+    "preparedTransactionOffset": _number("prepared_transaction_offset"),
+    "size": _number("size"),
+}
+"""Columns made from records; `brokerName` and `path` are the same for all rows of a batch."""
+
+
+# ---------------------------------------------------------------------- batches
+
+
+class RowBuilder:
+    """Makes record batches with the columns `names`, in that order, for the store at `path`."""
+
+    def __init__(self, names: Sequence[str], path: str) -> None:
+        self._names = tuple(names)
+        self._schema = arrow_schema(self._names)
+        self._path = path
+
+    def batches(self, buf: Bytes, scan: Scan, rows: npt.NDArray[np.int64] | None = None) -> Iterator[pa.RecordBatch]:
+        """The scan's records (only those numbered in `rows`), at most 16384 and about 8 MiB of bodies a batch."""
+        n = len(scan) if rows is None else len(rows)
+        cuts = np.arange(0, n, BATCH_RECORDS_MAX)
+        if "body" in self._names and n:
+            lengths = scan.body_length if rows is None else scan.body_length[rows]
+            filled = np.cumsum(lengths, dtype=np.int64) // BATCH_BYTES_MAX
+            cuts = np.union1d(cuts, np.flatnonzero(np.diff(filled)) + 1)
+        for first, last in zip(cuts, [*cuts[1:], n], strict=True):
+            selection: Selection = slice(first, last) if rows is None else rows[first:last]
+            yield self._batch(Records(buf, scan, selection))
+
+    def _batch(self, records: Records) -> pa.RecordBatch:
+        arrays = [self._array(name, records) for name in self._names]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _array(self, name: str, records: Records) -> pa.Array:
+        if name in BUILDERS:
+            return BUILDERS[name](records)
+        if name == "path":
+            return pa.repeat(pa.scalar(self._path, pa.string()), records.n)
+        return pa.nulls(records.n, pa.string())
+
+    def damage(self, physical_offset: int, text: str) -> pa.RecordBatch:
+        """The row of mode permissive that stands for damage."""
+        values = {"physicalOffset": physical_offset, "path": self._path, CORRUPT_COLUMN: text}
+        return pa.RecordBatch.from_pylist([{name: values.get(name) for name in self._names}], schema=self._schema)

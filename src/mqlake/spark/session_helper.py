@@ -1,0 +1,122 @@
+"""A local Spark session as mqlake's jobs want it: quiet, on the loopback address, leaving nothing behind.
+
+What the JVM and the Python workers write to their standard error goes to a log file; how far a job has come
+is asked of Spark and shown by `progress` as one line.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+
+from pyspark.sql import SparkSession
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+import mqlake.spark
+
+CONFIG = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "16384",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.parquet.compression.codec": "zstd",
+}
+
+
+def session(
+    app_name: str = "mqlake",
+    *,
+    master: str = "local[*]",
+    config: Mapping[str, str] | None = None,
+    log_path: str | None = None,
+) -> SparkSession:
+    """A session with CONFIG (and `config` over it) and mqlake's sources registered.
+
+    What Spark has to say goes to the end of the file `log_path`, by default one among its working files, which
+    are deleted when this process ends. One session lives in a process: a second call gives the first again.
+    """
+    work = tempfile.mkdtemp(prefix="mqlake-spark-")
+    atexit.register(shutil.rmtree, work, ignore_errors=True)
+    settings = {
+        **CONFIG,
+        "spark.local.dir": os.path.join(work, "local"),
+        "spark.sql.warehouse.dir": os.path.join(work, "warehouse"),
+        **(config or {}),
+    }
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers take the first python3 on the PATH
+    builder = SparkSession.builder.master(master).appName(app_name)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    with _stderr_to(log_path or os.path.join(work, "spark.log")):
+        spark: SparkSession = builder.getOrCreate()
+        spark.sparkContext.setLogLevel("ERROR")
+    mqlake.spark.register(spark)
+    return spark
+
+
+@contextlib.contextmanager
+def _stderr_to(path: str) -> Iterator[None]:
+    """While the JVM is started: it and its children keep what they inherit. A failure quotes what was written."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with open(path, "ab") as log:
+        began = log.tell()
+        os.dup2(log.fileno(), 2)
+    try:
+        yield
+    except Exception as error:
+        with open(path, "rb") as log:
+            log.seek(began)
+            error.add_note(log.read().decode(errors="replace")[-2000:])
+        raise
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+@contextlib.contextmanager
+def progress(spark: SparkSession, what: str, console: Console) -> Iterator[None]:
+    """One line on a terminal while the body runs jobs: tasks done of those known so far."""
+    if not console.is_terminal:
+        yield
+        return
+    tracker = spark.sparkContext.statusTracker()
+    stopped = threading.Event()
+    columns = (TextColumn("  {task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        line = bar.add_task(what, total=None)
+
+        def watch() -> None:
+            seen: dict[int, tuple[int, int]] = {}
+            while not stopped.wait(0.2):
+                for stage_id in tracker.getActiveStageIds():
+                    stage = tracker.getStageInfo(stage_id)
+                    if stage is not None:
+                        seen[stage_id] = (stage.numCompletedTasks, stage.numTasks)
+                for stage_id in seen.keys() - set(tracker.getActiveStageIds()):
+                    seen[stage_id] = (seen[stage_id][1], seen[stage_id][1])
+                if seen:
+                    done, total = (sum(column) for column in zip(*seen.values(), strict=True))
+                    bar.update(line, completed=done, total=total)
+
+        watcher = threading.Thread(target=watch, name="spark-progress", daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            stopped.set()
+            watcher.join()
