@@ -332,8 +332,11 @@ def gather(
     """
     source = _input_bytes(buf)
     starts = _input(starts, np.int64)
-    if len(starts) != len(lengths) or (len(lengths) and lengths.min() < 0):
-        raise ValueError("as many lengths as starts are needed, none below 0")
+    if len(starts) != len(lengths):
+        raise ValueError("as many lengths as starts are needed")
+    # Before the sum: lengths that no slice can have might overflow it.
+    if len(lengths) and (lengths.min() < 0 or lengths.max() > len(source)):
+        raise ValueError("a slice lies outside the buffer")
     offsets = np.zeros(len(starts) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     total = int(offsets[-1])
