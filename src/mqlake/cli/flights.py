@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import lru_cache
+from functools import cache
 from typing import NamedTuple
 
 import orjson
@@ -80,12 +80,12 @@ class Flight(NamedTuple):
         )
 
 
-@lru_cache(maxsize=None)
+@cache
 def _queue_of(key: str) -> int:
     return (java_hash(key) & 0x7FFFFFFF) % QUEUES
 
 
-@lru_cache(maxsize=None)
+@cache
 def _ms(time_hour: str) -> int:
     return int(datetime.fromisoformat(time_hour).timestamp() * 1000)
 

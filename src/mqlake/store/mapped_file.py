@@ -272,6 +272,15 @@ class MappedFile:
     def unlock_in_memory(self) -> None:
         _libc().munlock(ctypes.c_void_p(self.array.ctypes.data), ctypes.c_size_t(self.file_size))
 
+    def evict(self, start: int, end: int) -> None:
+        """Takes the pages of [start, end) out of this process's memory; the page cache keeps them.
+
+        For who reads a log from end to end: it would seem to need as much memory as the log has bytes.
+        """
+        first, last = start // mmap.PAGESIZE * mmap.PAGESIZE, end // mmap.PAGESIZE * mmap.PAGESIZE
+        if self._map is not None and last > first:
+            self._map.madvise(mmap.MADV_DONTNEED, first, last - first)
+
     def close(self) -> None:
         """Gives up the file. Slices that readers still hold stay valid: the memory is unmapped with the last."""
         if self._map is None:

@@ -15,7 +15,7 @@ from types import TracebackType
 from mqlake.formats.columns import ScanStop, scan_records
 from mqlake.formats.index import HASH_SLOT_SIZE, INDEX_HEADER_SIZE, INDEX_SIZE
 from mqlake.store.config import MessageStoreConfig
-from mqlake.store.consume_queue_store import ConsumeQueueStore
+from mqlake.store.consume_queue_store import BATCH_CQ, SIMPLE_CQ, ConsumeQueueStore, QueueTypeOf
 from mqlake.store.index_service import IndexService
 from mqlake.store.log_scan import LogChunk, scan_log
 from mqlake.store.mapped_file_queue import MappedFileQueue
@@ -59,6 +59,16 @@ def _file_sizes(directory: str, depth: int) -> Iterator[int]:
                 yield entry.stat().st_size
 
 
+def queue_type_by_files(config: MessageStoreConfig) -> QueueTypeOf:
+    """The queue.type of a topic that has queues on disk already, for who does not know the topics' attributes."""
+
+    def queue_type_of(topic: str) -> str:
+        is_batch = os.path.isdir(os.path.join(config.batch_consume_queue_dir, topic))
+        return BATCH_CQ if is_batch else SIMPLE_CQ
+
+    return queue_type_of
+
+
 class ReadOnlyStore(StoreView):
     """Use it in a `with`. `settings` (RocketMQ's keys) go before what the files' sizes say.
 
@@ -74,7 +84,7 @@ class ReadOnlyStore(StoreView):
         )
         log = MappedFileQueue(config.commit_log_dir, config.mapped_file_size_commit_log, read_only=True)
         log.load()
-        consume_queues = ConsumeQueueStore(config, read_only=True)
+        consume_queues = ConsumeQueueStore(config, queue_type_of=queue_type_by_files(config), read_only=True)
         consume_queues.load()
         index = None
         if os.path.isdir(config.index_dir):

@@ -1,0 +1,55 @@
+"""Arguments and options that several commands take."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from mqlake.store.config import MessageStoreConfig, parse_assignments
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+TIME_MAX_MS = 2**63 - 1
+
+
+def directory_argument(command: Command) -> Command:
+    return click.argument("directory", metavar="DIR", type=click.Path())(command)
+
+
+def json_option(command: Command) -> Command:
+    return click.option("--json", "as_json", is_flag=True, help="JSON instead of text.")(command)
+
+
+def _parse_settings(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> dict[str, str]:
+    settings = parse_assignments(value)
+    MessageStoreConfig.from_mapping(settings)  # an unknown key or a bad value ends the command here
+    return settings
+
+
+def set_option(command: Command) -> Command:
+    return click.option(
+        "--set",
+        "settings",
+        metavar="KEY=VALUE",
+        multiple=True,
+        callback=_parse_settings,
+        help="A RocketMQ store setting, e.g. mappedFileSizeCommitLog=64m; any number of times. "
+        "File sizes of an existing store are read from its files.",
+    )(command)
+
+
+def time_ms(text: str) -> int:
+    """Milliseconds since 1970, or a date and time: `2024-05-01`, `2024-05-01T12:30:00.5+02:00`."""
+    text = text.strip()
+    if text.isdecimal() and int(text) <= TIME_MAX_MS:
+        return int(text)
+    try:
+        # rounded up from microseconds: a time between two milliseconds belongs to the later one
+        return -(-int(datetime.datetime.fromisoformat(text).timestamp() * 1_000_000) // 1000)
+    except (ValueError, OverflowError):
+        raise click.BadParameter(
+            f"{text!r} is neither milliseconds nor a time like 2024-05-01T12:30:00"
+        ) from None

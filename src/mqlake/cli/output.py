@@ -1,0 +1,127 @@
+"""What the commands print: tables, JSON and progress.
+
+Results go to stdout, everything else to stderr. A table is as wide as its contents, never cut to a terminal;
+progress shows only on a terminal, and rich is imported only then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import click
+
+Progress = Callable[[int, int], None]
+"""Told (done, in all)."""
+
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def print_json(value: Any) -> None:
+    """One JSON document; dataclasses are objects."""
+    import orjson
+
+    click.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
+
+
+def print_json_line(value: Any) -> None:
+    """One JSON document on a line of its own."""
+    import orjson
+
+    click.echo(orjson.dumps(value).decode())
+
+
+def note(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def size_text(size: float) -> str:
+    """1536 → `1.5 KiB`."""
+    for unit in UNITS[:-1]:
+        if abs(size) < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} {UNITS[-1]}"
+
+
+def count_text(count: int, thing: str, things: str = "") -> str:
+    return f"{count:,} {thing if count == 1 else things or thing + 's'}"
+
+
+def time_text(timestamp_ms: int) -> str:
+    """ISO 8601 in local time with milliseconds; `-` for no time (0 or less), the number when no calendar has it."""
+    if timestamp_ms <= 0:
+        return "-"
+    try:
+        moment = datetime.datetime.fromtimestamp(timestamp_ms / 1000).astimezone()
+    except (OverflowError, ValueError, OSError):
+        return f"{timestamp_ms} ms"
+    return moment.isoformat(sep=" ", timespec="milliseconds")
+
+
+def print_table(header: Sequence[str], rows: Sequence[Sequence[object]], *, indent: int = 0) -> None:
+    """Columns two spaces apart; a column of numbers is aligned to the right."""
+    cells = [[f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row] for row in rows]
+    widths = [max(len(row[i]) for row in [list(header), *cells]) for i in range(len(header))]
+    right = [bool(rows) and all(isinstance(row[i], int) for row in rows) for i in range(len(header))]
+    for line in [list(header), *cells]:
+        padded = [
+            cell.rjust(width) if number else cell.ljust(width)
+            for cell, width, number in zip(line, widths, right, strict=True)
+        ]
+        click.echo((" " * indent + "  ".join(padded)).rstrip())
+
+
+def print_fields(fields: Sequence[tuple[str, object]], *, indent: int = 0) -> None:
+    """`name  value` lines."""
+    width = max((len(name) for name, _ in fields), default=0)
+    for name, value in fields:
+        text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+        click.echo(f"{' ' * indent}{name.ljust(width)}  {text}".rstrip())
+
+
+def _no_progress(done: int, total: int) -> None:
+    pass
+
+
+@contextlib.contextmanager
+def progress(description: str, *, in_bytes: bool = True) -> Iterator[Progress]:
+    """A progress bar on stderr for as long as the `with` lasts; nothing when stderr is no terminal.
+
+    It appears with the first report and is gone at the end. A total of 0 means: not known.
+    """
+    if not sys.stderr.isatty():
+        yield _no_progress
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+    from rich.progress import Progress as Bar
+
+    columns = (
+        (DownloadColumn(binary_units=True), TransferSpeedColumn()) if in_bytes else (MofNCompleteColumn(),)
+    )
+    bar = Bar(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        *columns,
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task(description, total=None)
+
+        def report(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total or None)
+
+        yield report

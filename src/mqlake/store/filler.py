@@ -1,0 +1,59 @@
+"""A filler: a record that stands where damage was, so that every reader of the log gets across.
+
+    ┌ sizes, magic, CRC, physical offset: all right ┬ SYSFLAG: rolled back ┬ body: zeros ┬ topic ┐
+    └───────────────────────────────────────────────┴──────────────────────┴─────────────┴───────┘
+
+It fills its place to the byte, and it is a rolled back transaction's record of a system topic: RocketMQ and mqlake
+check it like any other record, and dispatch it to no consume queue and to no index. A blank would not do, as it
+means that the rest of the file is unused.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from mqlake.formats.columns import Scan
+from mqlake.formats.record import RECORD_SIZE_MIN, calculate_message_length, encode_record
+from mqlake.message import MessageSysFlag, crc32, host_bytes
+
+FILLER_TOPIC = b"rmq_sys_filler"
+# where the name above does not fit: a record is never smaller than one with a topic of one character
+SHORT_FILLER_TOPIC = b"_"
+FILLER_SIZE_MIN = RECORD_SIZE_MIN + len(SHORT_FILLER_TOPIC)
+
+_NO_HOST = host_bytes(("0.0.0.0", 0))
+_ROLLBACK = MessageSysFlag.TRANSACTION_ROLLBACK_TYPE
+
+
+def encode_filler(size: int, physical_offset: int, store_timestamp: int) -> bytes:
+    """A filler of exactly `size` bytes, at least FILLER_SIZE_MIN. `store_timestamp` (ms) is a neighbour's."""
+    assert size >= FILLER_SIZE_MIN
+    topic = FILLER_TOPIC if size >= RECORD_SIZE_MIN + len(FILLER_TOPIC) else SHORT_FILLER_TOPIC
+    body = bytes(size - calculate_message_length(_ROLLBACK, 0, len(topic), 0))
+    return encode_record(
+        body,
+        crc32(body),
+        0,
+        0,
+        0,
+        physical_offset,
+        _ROLLBACK,
+        store_timestamp,
+        _NO_HOST,
+        store_timestamp,
+        _NO_HOST,
+        0,
+        0,
+        topic,
+        b"",
+    )
+
+
+def are_fillers(scan: Scan) -> npt.NDArray[np.bool_]:
+    """Which records of a scan are fillers."""
+    ids = [number for number, topic in enumerate(scan.topics) if topic in (FILLER_TOPIC, SHORT_FILLER_TOPIC)]
+    if not ids:
+        return np.zeros(len(scan), np.bool_)
+    found: npt.NDArray[np.bool_] = np.isin(scan.topic_id, ids) & ((scan.sys_flag & _ROLLBACK) == _ROLLBACK)
+    return found

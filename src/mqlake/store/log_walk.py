@@ -1,0 +1,197 @@
+"""LogWalk: every record of a commit log that can still be read, and what lies between them.
+
+    [rec][rec]▒▒▒▒▒▒▒▒[rec][rec][blank]  [rec]▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒  [rec][rec]▒▒▒▒▒  0 0 0 0 ...
+              CORRUPT                         CORRUPT                    TORN
+                                                                         or STALE: whole records of an
+                                                                         earlier life of the file
+
+A walk for recovery or dispatch (`log_scan`) ends at the first thing that is no record. This one looks behind it
+for the next record that says the physical offset at which it lies, and goes on there. Nothing is written.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Callable, Iterator
+
+from mqlake.formats.columns import Scan, ScanStop, find_record, scan_records
+from mqlake.store.config import MessageStoreConfig
+from mqlake.store.log_scan import LogChunk
+from mqlake.store.mapped_file import MappedFile
+from mqlake.store.mapped_file_queue import MappedFileQueue
+
+# what a pass reads twice (sizes and CRCs, then properties) should still be in the cache the second time
+CHUNK_RECORDS = 8192
+
+Progress = Callable[[int, int], None]
+IsKnown = Callable[[Scan, int], bool]
+
+
+class HoleKind(enum.Enum):
+    CORRUPT = "corruption"
+    """Something that had been stored is gone: later records follow, or consume queues point here."""
+    TORN = "torn tail"
+    """The log ends with something that is no whole record: a write that was interrupted."""
+    STALE = "stale bytes"
+    """Behind the log's end lie records older than its last: left over from before the log was cut there."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Hole:
+    """Bytes [start, end) of the log (physical offsets, all in one file) that are no records of it."""
+
+    kind: HoleKind
+    path: str
+    position: int
+    """Where it begins in the file."""
+    start: int
+    end: int
+    reason: str
+    records_follow: bool
+    """In the same file."""
+
+    @property
+    def size(self) -> int:
+        return self.end - self.start
+
+
+def open_log(config: MessageStoreConfig) -> MappedFileQueue:
+    """The commit log's files, read-only. Raises WrongFileSizeError, StoreCorruptError (a file is missing)."""
+    queue = MappedFileQueue(config.commit_log_dir, config.mapped_file_size_commit_log, read_only=True)
+    queue.load()
+    return queue
+
+
+def _nothing_known(_scan: Scan, _record: int) -> bool:
+    return False
+
+
+class LogWalk:
+    """One walk from physical offset `start` (None: the first).
+
+    `is_known(scan, record)` says whether a consume queue points to a record: such a one is not stale.
+    `known_until` is the physical offset to which the consume queues of a cleanly ended store reach.
+
+    `holes`, `end` (behind the last record or blank) and `last_timestamp` (ms) are complete when `chunks()` is.
+    """
+
+    def __init__(
+        self,
+        queue: MappedFileQueue,
+        *,
+        start: int | None = None,
+        check_crc: bool = True,
+        force_prop_crc: bool = False,
+        is_known: IsKnown = _nothing_known,
+        known_until: int = 0,
+        progress: Progress | None = None,
+    ) -> None:
+        self.holes: list[Hole] = []
+        self.start = queue.min_offset if start is None else start
+        self.end = self.start
+        self.last_timestamp = 0
+        self._queue = queue
+        self._check_crc = check_crc
+        self._force_prop_crc = force_prop_crc
+        self._is_known = is_known
+        self._known_until = known_until
+        self._progress = progress
+        # holes that are corruption if records follow, and the log's end if none do
+        self._pending: list[tuple[MappedFile, int, int, str]] = []
+
+    def chunks(self) -> Iterator[LogChunk]:
+        """The records in order. A chunk's memory is given up when the next one is asked for."""
+        files = list(self._queue.files_from(self.start))
+        total = sum(mapped_file.file_size for mapped_file in files)
+        for number, mapped_file in enumerate(files):
+            base = mapped_file.file_from_offset
+            position = max(0, self.start - base)
+            while True:
+                scan = self._scan(mapped_file, position)
+                if len(scan):
+                    if self._pending and not self._goes_on(scan):
+                        return
+                    yield LogChunk(mapped_file, scan, base + position, base + scan.end)
+                    self.end = base + scan.end
+                    self.last_timestamp = int(scan.store_timestamp[-1])
+                    mapped_file.evict(position, scan.end)
+                position = scan.end
+                if self._progress is not None:
+                    self._progress(number * mapped_file.file_size + position, total)
+                if scan.stop == ScanStop.MAX_RECORDS:
+                    continue
+                if scan.stop == ScanStop.BLANK and not self._pending:
+                    self.end = base + position
+                if scan.stop in (ScanStop.BLANK, ScanStop.LIMIT):
+                    break
+                following = self._find(mapped_file, position, scan.stop)
+                end = following if following >= 0 else mapped_file.file_size
+                reason = scan.stop_reason or "zeros where a record should be"
+                self._pending.append((mapped_file, position, end, reason))
+                if following < 0:
+                    break
+                position = following
+        self._end_of_log()
+
+    def _scan(self, mapped_file: MappedFile, position: int) -> Scan:
+        return scan_records(
+            mapped_file.array,
+            position,
+            mapped_file.file_size,
+            mapped_file.file_from_offset,
+            max_records=CHUNK_RECORDS,
+            check_crc=self._check_crc,
+            force_prop_crc=self._force_prop_crc,
+        )
+
+    @staticmethod
+    def _find(mapped_file: MappedFile, position: int, stop: ScanStop) -> int:
+        """Position of the next record behind `position` in the file, -1 when there is none."""
+        if stop == ScanStop.END:
+            extents = mapped_file.data_extents(position)
+            if not extents or mapped_file.last_data(position) == position:
+                return -1
+            position = max(position, extents[0][0] - 1)
+        if position + 1 >= mapped_file.file_size:
+            return -1
+        return find_record(
+            mapped_file.array, position + 1, mapped_file.file_size, mapped_file.file_from_offset
+        )
+
+    def _goes_on(self, scan: Scan) -> bool:
+        """Records after holes: whether they belong to the log. If not, the log has ended before the holes."""
+        if int(scan.store_timestamp[0]) < self.last_timestamp and not self._is_known(scan, 0):
+            self._tail(HoleKind.STALE)
+            return False
+        for mapped_file, position, end, reason in self._pending:
+            self._add(HoleKind.CORRUPT, mapped_file, position, end, reason)
+        self._pending.clear()
+        return True
+
+    def _end_of_log(self) -> None:
+        if self._known_until > self.end:
+            self._tail(HoleKind.CORRUPT, f"; the consume queues reach to offset {self._known_until}")
+        else:
+            self._tail(HoleKind.TORN)
+
+    def _tail(self, kind: HoleKind, more: str = "") -> None:
+        """What lies behind the log's end, file by file; zeros are nothing, unless something should be there."""
+        if not self._pending:
+            return
+        first = self._pending[0][0]
+        for mapped_file in self._queue.files_from(first.file_from_offset):
+            is_first = mapped_file is first
+            position, reason = (self._pending[0][1], self._pending[0][3]) if is_first else (0, "no record")
+            end = mapped_file.last_data(position)
+            if kind is HoleKind.CORRUPT and is_first:
+                end = max(end, min(self._known_until - mapped_file.file_from_offset, mapped_file.file_size))
+            if end > position:
+                self._add(kind, mapped_file, position, end, reason + more if is_first else reason)
+            mapped_file.evict(0, mapped_file.file_size)
+        self._pending.clear()
+
+    def _add(self, kind: HoleKind, mapped_file: MappedFile, position: int, end: int, reason: str) -> None:
+        base = mapped_file.file_from_offset
+        follow = kind is HoleKind.CORRUPT and end < mapped_file.file_size
+        self.holes.append(Hole(kind, mapped_file.path, position, base + position, base + end, reason, follow))
