@@ -248,6 +248,7 @@ class GetMessageResult:
         "buffer_total_size",
         "buffers",
         "max_offset",
+        "message_count",
         "min_offset",
         "next_begin_offset",
         "queue_offsets",
@@ -264,12 +265,10 @@ class GetMessageResult:
         self.max_offset = max_offset
         self.buffers: list[memoryview] = []
         self.queue_offsets: list[int] = []
+        # of an inner batch all messages count, though it is one buffer
+        self.message_count = 0
         self.buffer_total_size = 0
         self.suggest_pulling_from_slave = False
-
-    @property
-    def message_count(self) -> int:
-        return len(self.buffers)
 
     def messages(self) -> Iterator[MessageExt]:
         """The records decoded, CRC checked. Raises FormatError when one is damaged."""

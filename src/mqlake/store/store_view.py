@@ -122,7 +122,8 @@ class StoreView:
         max_count: int,
         message_filter: MessageFilter | None = None,
     ) -> GetMessageResult:
-        """Up to `max_count` messages from a queue offset on, within RocketMQ's limits for one pull.
+        """Up to `max_count` messages from a queue offset on, within RocketMQ's limits for one pull. An inner
+        batch counts as all its messages; the first one comes whatever its size.
 
         `group` is for statistics only. Never raises for offsets: the status says what is wrong with one and
         `next_begin_offset` where to go on.
@@ -159,6 +160,7 @@ class StoreView:
         high: int,
     ) -> GetMessageResult:
         config = self.config
+        max_count = max(max_count, 1)  # as RocketMQ: whoever asks for none gets one
         span = max(config.max_filter_message_size, max_count * CQ_UNIT_SIZE) // CQ_UNIT_SIZE
         units = queue.get_range(offset, min(span, max_count) if message_filter is None else span)
         result = GetMessageResult(GetMessageStatus.NO_MATCHED_MESSAGE, offset, low, high)
@@ -176,7 +178,7 @@ class StoreView:
             ends = range(offset + 1, offset + 1 + len(units))
         log_end = self.log.max_offset
         select = self.log.select
-        buffers, queue_offsets, total = result.buffers, result.queue_offsets, 0
+        buffers, queue_offsets, messages, total = result.buffers, result.queue_offsets, 0, 0
         following = offset
         for physical_offset, size, code, begin, end in zip(
             units["offset"].tolist(),
@@ -193,8 +195,9 @@ class StoreView:
             else:
                 count_max = config.max_transfer_count_on_message_in_memory
                 bytes_max = config.max_transfer_bytes_on_message_in_memory
-            count = len(buffers)
-            if count >= max_count or (count and (count >= count_max or total + size > bytes_max)):
+            if messages and (
+                messages + end - begin > max_count or messages >= count_max or total + size > bytes_max
+            ):
                 break
             following = end
             if message_filter is not None and not message_filter.is_matched_by_consume_queue(code):
@@ -208,11 +211,13 @@ class StoreView:
                 continue
             buffers.append(record)
             queue_offsets.append(begin)
+            messages += end - begin
             total += size
         if buffers:
             result.status = GetMessageStatus.FOUND
             result.suggest_pulling_from_slave = in_disk
         result.next_begin_offset = following
+        result.message_count = messages
         result.buffer_total_size = total
         return result
 
