@@ -1,3 +1,4 @@
+# mypy: disable-error-code="misc"
 """Every record of a log checked in parallel; what crosses to the JVM is a row per split and queue, not the records.
 
     task     split ─▶ walk (sizes, magic, CRC, physical offsets) ─▶ per queue: records, bytes, first and next
@@ -220,7 +221,9 @@ class VerifyReport:
         return text + ("all sound" if self.ok else f"{len(self.damages)} damages, {len(self.breaks)} breaks")
 
 
-def audit_frame(spark: SparkSession, *paths: str, verify: str = VERIFY_CRC, split_size: int | None = None) -> DataFrame:
+def audit_frame(
+    spark: SparkSession, *paths: str, verify: str = VERIFY_CRC, split_size: int | None = None
+) -> DataFrame:
     """The partial results as a DataFrame."""
     options = {"path": ",".join(paths), "verify": verify}
     if split_size is not None:

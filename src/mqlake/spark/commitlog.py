@@ -1,3 +1,4 @@
+# mypy: disable-error-code="misc"
 """The batch source `commitlog`: store directories as a table, read in place, also while a broker writes.
 
     driver    options ─▶ paths ─▶ splits (byte ranges of files; where the log ends is decided here)
@@ -62,16 +63,14 @@ class CommitLogReader(DataSourceReader):
         return [LogPartition(split) for split in splits if self._may_hold_rows(split)]
 
     def _may_hold_rows(self, split: Split) -> bool:
-        """Physical offsets are the one thing known of a split before it is read.
-
-        Its rows begin between its own borders, or behind them when damage lies there: so only what must lie
-        before it is left out.
-        """
-        for condition in self._conditions:
-            if condition.column == "physicalOffset" and condition.compare in (operator.lt, operator.le, operator.eq):
-                if condition.values[0] < split.base_offset + split.start:
-                    return False
-        return True
+        """Of a split not yet read only this is known: its rows begin where it does, or behind."""
+        start = split.base_offset + split.start
+        return not any(
+            condition.column == "physicalOffset"
+            and condition.compare in (operator.lt, operator.le, operator.eq)
+            and condition.values[0] < start
+            for condition in self._conditions
+        )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, LogPartition):  # Spark's stand-in when there are no partitions
@@ -90,5 +89,3 @@ class CommitLogReader(DataSourceReader):
                 rows = rows_passing(found, options.topics, self._conditions)
                 if rows is None or len(rows):
                     yield from builder.batches(buf, found, rows)
-
-

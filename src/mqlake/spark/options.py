@@ -55,7 +55,9 @@ class LogOptions:
             topics=frozenset(_listed(given["topics"])) if "topics" in given else None,
             verify=_one_of("verify", given.get("verify", VERIFY_CRC), (VERIFY_NONE, VERIFY_CRC, VERIFY_FULL)),
             mode=mode,
-            split_size=parse_size("splitSize", given["splitSize"]) if "splitSize" in given else DEFAULT_SPLIT_SIZE,
+            split_size=parse_size("splitSize", given["splitSize"])
+            if "splitSize" in given
+            else DEFAULT_SPLIT_SIZE,
         )
 
 

@@ -21,7 +21,9 @@ Ints = npt.NDArray[np.int64]
 NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR = 1, 2
 
 
-def text_array(data: Bytes, offsets: npt.NDArray[np.int32], valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+def text_array(
+    data: Bytes, offsets: npt.NDArray[np.int32], valid: npt.NDArray[np.bool_] | None = None
+) -> pa.Array:
     """Arrow strings over UTF-8 `data`; what is not UTF-8 becomes U+FFFD, as everywhere in mqlake."""
     n = len(offsets) - 1
     mask = None
@@ -69,7 +71,7 @@ class Properties:
         starts = np.empty_like(ends)
         starts[:1] = 0
         starts[1:] = (boundaries[:-1] + 1) >> 1
-        record = np.cumsum(is_record_end) - is_record_end
+        record: Ints = np.cumsum(is_record_end) - is_record_end
         partings = np.append(np.flatnonzero(data == NAME_VALUE_SEPARATOR), len(data))
         parting = partings[np.searchsorted(partings[:-1], starts)]
         kept = (parting > starts) & (parting + 1 < ends)
@@ -101,7 +103,10 @@ class Properties:
             fields=[pa.field("key", pa.string(), nullable=False), pa.field("value", pa.string())],
         )
         return pa.MapArray.from_buffers(
-            pa.map_(pa.string(), pa.string()), self.n, [None, pa.py_buffer(self.first_pair)], children=[entries]
+            pa.map_(pa.string(), pa.string()),
+            self.n,
+            [None, pa.py_buffer(self.first_pair)],
+            children=[entries],
         )
 
     def value_of(self, name: str) -> pa.Array:
@@ -113,5 +118,9 @@ class Properties:
         starts, lengths = np.zeros(self.n, np.int64), np.zeros(self.n, np.int64)
         valid = np.zeros(self.n, np.bool_)
         records = self.record[hits]
-        starts[records], lengths[records], valid[records] = self.value_start[hits], self.value_length[hits], True
+        starts[records], lengths[records], valid[records] = (
+            self.value_start[hits],
+            self.value_length[hits],
+            True,
+        )
         return gather_text(self.data, starts, lengths, valid)

@@ -18,7 +18,7 @@ from mqlake.message import (
     MessageSysFlag,
     host_from_bytes,
 )
-from mqlake.spark.properties import Bytes, Ints, Properties, gather_text, text_array
+from mqlake.spark.properties import Bytes, Ints, Properties, text_array
 from mqlake.spark.schema import CORRUPT_COLUMN, arrow_schema
 
 Selection = slice | npt.NDArray[np.int64]
@@ -82,7 +82,9 @@ def _topic(records: Records) -> pa.Array:
 
 def _body(records: Records) -> pa.Array:
     offsets, data = gather(records.buf, records.column("body_start"), records.column("body_length"))
-    return pa.BinaryArray.from_buffers(pa.binary(), records.n, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    return pa.BinaryArray.from_buffers(
+        pa.binary(), records.n, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    )
 
 
 def _message_id(records: Records) -> pa.Array:
@@ -161,7 +163,9 @@ class RowBuilder:
         self._schema = arrow_schema(self._names)
         self._path = path
 
-    def batches(self, buf: Bytes, scan: Scan, rows: npt.NDArray[np.int64] | None = None) -> Iterator[pa.RecordBatch]:
+    def batches(
+        self, buf: Bytes, scan: Scan, rows: npt.NDArray[np.int64] | None = None
+    ) -> Iterator[pa.RecordBatch]:
         """The scan's records (only those numbered in `rows`), at most 16384 and about 8 MiB of bodies a batch."""
         n = len(scan) if rows is None else len(rows)
         cuts = np.arange(0, n, BATCH_RECORDS_MAX)
@@ -187,4 +191,6 @@ class RowBuilder:
     def damage(self, physical_offset: int, text: str) -> pa.RecordBatch:
         """The row of mode permissive that stands for damage."""
         values = {"physicalOffset": physical_offset, "path": self._path, CORRUPT_COLUMN: text}
-        return pa.RecordBatch.from_pylist([{name: values.get(name) for name in self._names}], schema=self._schema)
+        return pa.RecordBatch.from_pylist(
+            [{name: values.get(name) for name in self._names}], schema=self._schema
+        )

@@ -1,7 +1,7 @@
 """A local Spark session as mqlake's jobs want it: quiet, on the loopback address, leaving nothing behind.
 
 What the JVM and the Python workers write to their standard error goes to a log file; how far a job has come
-is asked of Spark and shown by `progress` as one line.
+is asked of Spark and shown by `job_progress` as one line.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ CONFIG = {
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.parquet.compression.codec": "zstd",
 }
+
+PROGRESS_INTERVAL_S = 0.2
 
 
 def session(
@@ -89,8 +91,9 @@ def _stderr_to(path: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def progress(spark: SparkSession, what: str, console: Console) -> Iterator[None]:
-    """One line on a terminal while the body runs jobs: tasks done of those known so far."""
+def job_progress(spark: SparkSession, what: str) -> Iterator[None]:
+    """One line on a terminal while the body runs jobs: tasks done, of those known so far."""
+    console = Console(stderr=True)
     if not console.is_terminal:
         yield
         return
@@ -101,16 +104,17 @@ def progress(spark: SparkSession, what: str, console: Console) -> Iterator[None]
         line = bar.add_task(what, total=None)
 
         def watch() -> None:
-            seen: dict[int, tuple[int, int]] = {}
-            while not stopped.wait(0.2):
-                for stage_id in tracker.getActiveStageIds():
+            stages: dict[int, tuple[int, int]] = {}
+            while not stopped.wait(PROGRESS_INTERVAL_S):
+                active = set(tracker.getActiveStageIds())
+                for stage_id in active:
                     stage = tracker.getStageInfo(stage_id)
                     if stage is not None:
-                        seen[stage_id] = (stage.numCompletedTasks, stage.numTasks)
-                for stage_id in seen.keys() - set(tracker.getActiveStageIds()):
-                    seen[stage_id] = (seen[stage_id][1], seen[stage_id][1])
-                if seen:
-                    done, total = (sum(column) for column in zip(*seen.values(), strict=True))
+                        stages[stage_id] = (stage.numCompletedTasks, stage.numTasks)
+                for stage_id in stages.keys() - active:
+                    stages[stage_id] = (stages[stage_id][1],) * 2
+                if stages:
+                    done, total = (sum(column) for column in zip(*stages.values(), strict=True))
                     bar.update(line, completed=done, total=total)
 
         watcher = threading.Thread(target=watch, name="spark-progress", daemon=True)
