@@ -71,12 +71,13 @@ class TestOneMessage:
         self, tmp_path: Path, rounds: int, without_mmap: bool
     ) -> None:
         log = make(tmp_path, write_without_mmap=without_mmap)
-        for number in range(rounds):
+        for _ in range(rounds):
             msg = message(
                 queue_id=3, flag=7, born_timestamp=5, reconsume_times=2, prepared_transaction_offset=9
             )
             msg.tags, msg.keys = "TagA", "k1 k2"
             result = log.put_message(msg)
+        number = rounds - 1
         assert result.status is PutMessageStatus.PUT_OK
         appended = result.append_result
         assert appended is not None
@@ -288,7 +289,9 @@ def batch_of(items: list[Message], topic: str = "TopicTest", **fields: object) -
     return batch
 
 
-@pytest.mark.parametrize("settings", [{}, {"write_without_mmap": True}, {"enabled_append_prop_crc": True}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{}, {"write_without_mmap": True}, {"enabled_append_prop_crc": True}], ids=str
+)
 class TestBatch:
     def test_each_message_becomes_a_record(self, tmp_path: Path, settings: dict[str, bool]) -> None:
         log = make(tmp_path, **settings)
@@ -341,6 +344,25 @@ class TestBatch:
         assert result.status is PutMessageStatus.MESSAGE_ILLEGAL
         assert text in result.reason
         assert log.max_offset == 0
+
+    @pytest.mark.parametrize(
+        ("items", "reason"),
+        [
+            ([Message("TopicTest", b"z" * 10_001)] * 4, "the batch has 40092 bytes"),
+            ([Message("TopicTest", b"z")] * 700, "a commit log file takes"),
+        ],
+        ids=["over maxMessageSize", "its records over a file"],
+    )
+    def test_one_that_fits_nowhere_does_not_end_the_file(
+        self, tmp_path: Path, settings: dict[str, bool], items: list[Message], reason: str
+    ) -> None:
+        log = make(tmp_path, **settings)
+        log.put_message(message())
+        end = log.max_offset
+        result = log.put_messages(batch_of(items))
+        assert result.status is PutMessageStatus.MESSAGE_ILLEGAL
+        assert reason in result.reason
+        assert log.max_offset == end
 
     def test_merged_properties_too_large(self, tmp_path: Path, settings: dict[str, bool]) -> None:
         log = make(tmp_path, **settings)

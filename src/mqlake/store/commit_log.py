@@ -396,6 +396,10 @@ class CommitLog:
             return PutMessageResult(
                 PutMessageStatus.MESSAGE_ILLEGAL, None, "a batch can be neither delayed nor transactional"
             )
+        if len(batch.body) > self.config.max_message_size:
+            return _too_large(
+                f"the batch has {len(batch.body)} bytes, maxMessageSize allows {self.config.max_message_size}"
+            )
         try:
             topic = self._topics.get(batch.topic) or self._check_topic(batch.topic)
             if self._prop_crc or self.config.write_without_mmap:
@@ -408,6 +412,7 @@ class CommitLog:
         """The batch in one compiled pass, from its encoded body straight into the file."""
         blob = np.frombuffer(batch.body, dtype=np.uint8)
         born_host, store_host = host_bytes(batch.born_host), host_bytes(batch.store_host)
+        sys_flag = _with_host_flags(batch.sys_flag, born_host, store_host)
         shared = properties_to_bytes(batch.properties)
         version = 1 if len(topic) <= TOPIC_V1_LENGTH_MAX else 2
         key = (batch.topic, batch.queue_id)
@@ -416,7 +421,6 @@ class CommitLog:
             try:
                 mapped_file = self.queue.get_last_mapped_file()
                 queue_offset = self.queue_offsets.get(key, 0)
-                rolled = False
                 while True:
                     target = mapped_file.target_array() if mapped_file is not None else None
                     if mapped_file is None or target is None:
@@ -432,7 +436,7 @@ class CommitLog:
                         topic=topic,
                         queue_id=batch.queue_id,
                         queue_offset=queue_offset,
-                        sys_flag=batch.sys_flag,
+                        sys_flag=sys_flag,
                         born_timestamp=batch.born_timestamp,
                         born_host=born_host,
                         store_timestamp=begin,
@@ -444,11 +448,10 @@ class CommitLog:
                     )
                     if appended.n != NO_ROOM:
                         break
-                    if rolled or start == 0 or len(blob) > mapped_file.file_size - END_FILE_MIN_BLANK_LENGTH:
-                        return _too_large(
-                            f"a batch of {len(blob)} bytes, but a commit log file has {mapped_file.file_size}"
-                        )
-                    mapped_file, rolled = self._roll(mapped_file, room), True
+                    size = _size_of_records(batch, sys_flag, len(topic), shared, version)
+                    if size > mapped_file.file_size - END_FILE_MIN_BLANK_LENGTH:
+                        return self._no_file(size)
+                    mapped_file = self._roll(mapped_file, room)
                 if appended.n <= 0:
                     return _refused_batch(appended.n)
                 end = start + appended.wrote
@@ -619,6 +622,18 @@ def _with_host_flags(sys_flag: int, born_host: bytes, store_host: bytes) -> int:
     if len(store_host) == 20:
         sys_flag |= MessageSysFlag.STOREHOSTADDRESS_V6_FLAG
     return sys_flag
+
+
+def _size_of_records(
+    batch: MessageExtBatch, sys_flag: int, topic_length: int, shared: bytes, version: int
+) -> int:
+    """Bytes that the records of an encoded batch will take. FormatError."""
+    return sum(
+        calculate_message_length(
+            sys_flag, len(item.body), topic_length, len(_joined(item.properties, shared)), version
+        )
+        for item in decode_messages(batch.body)
+    )
 
 
 def _joined(own: bytes, shared: bytes, *, ended: bool = False) -> bytes:
