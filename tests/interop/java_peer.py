@@ -21,10 +21,12 @@ import fcntl
 import hashlib
 import ipaddress
 import json
+import math
 import os
 import shutil
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -416,13 +418,19 @@ class JavaBench:
 
 
 def warm_up(
-    rate: Callable[[], float], *, gain: float = 0.02, patience: int = 4, rounds_max: int = 400
+    rate: Callable[[], float],
+    *,
+    gain: float = 0.02,
+    patience: int = 4,
+    rounds_max: int = 400,
+    seconds_max: float = math.inf,
 ) -> list[float]:
     """Runs rounds until their rate stops rising: until ``patience`` of them in a row have not been better by
     ``gain`` than the best before. Gives the rates."""
     rates: list[float] = []
     best, since = 0.0, 0
-    while since < patience and len(rates) < rounds_max:
+    deadline = time.monotonic() + seconds_max
+    while since < patience and len(rates) < rounds_max and time.monotonic() < deadline:
         rates.append(rate())
         if rates[-1] > best * (1 + gain):
             best, since = rates[-1], 0

@@ -1,0 +1,86 @@
+"""The benches' command: `python -m bench [--quick] [--only NAME] [--json FILE]`."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import datetime
+import json
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from bench import append, memory, opening, reading
+from bench.context import FULL, QUICK, Context, Scale
+from bench.measure import Line, Progress
+
+BENCHES: dict[str, Callable[[Context], Iterator[Line]]] = {
+    "append-1k": append.append_single_1k,
+    "append-128": append.append_single_128,
+    "batch-1k": append.append_batch_1k,
+    "batch-128": append.append_batch_128,
+    "sync-flush": append.sync_flush,
+    "recover": opening.recover,
+    "rebuild": opening.rebuild,
+    "get": reading.get,
+    "verify": reading.verify,
+    "start": opening.start,
+    "memory": memory.memory,
+}
+
+
+def run(
+    names: list[str], scale: Scale, directory: Path, progress: Progress, show: Callable[[Line], None]
+) -> list[Line]:
+    """The lines of the named benches; each is shown when it is there."""
+    lines = []
+    with Context(directory, scale, progress) as context:
+        for name in names:
+            for line in BENCHES[name](context):
+                lines.append(line)
+                progress.clear()
+                show(line)
+    return lines
+
+
+def machine() -> dict[str, object]:
+    return {
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "processors": len(os.sched_getaffinity(0)),
+        "machine": platform.machine(),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "load": os.getloadavg()[0],
+    }
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="minutes instead of an hour; rougher figures")
+    parser.add_argument("--only", action="append", choices=BENCHES, help="this bench (may be repeated)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything measured there")
+    parser.add_argument(
+        "--dir", type=Path, help="where to work (12 GB free); default: the temporary directory"
+    )
+    given = parser.parse_args(arguments)
+    progress = Progress()
+    print(f"# {' '.join(f'{key}={value}' for key, value in machine().items())}")
+    with tempfile.TemporaryDirectory(prefix="mqlake-bench-", dir=given.dir) as directory:
+        lines = run(
+            given.only or list(BENCHES),
+            QUICK if given.quick else FULL,
+            Path(directory),
+            progress,
+            lambda line: print(line, flush=True),
+        )
+    if given.json is not None:
+        measured = {"machine": machine(), "lines": [dataclasses.asdict(line) for line in lines]}
+        given.json.write_text(json.dumps(measured, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

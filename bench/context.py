@@ -1,0 +1,127 @@
+"""What every bench gets: where to work, how much, and JVMs that end with the run."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from tests.interop.java_peer import BENCH_JVM, JavaPeer
+
+from bench.measure import Progress
+
+MIB = 1 << 20
+GIB = 1 << 30
+
+
+@dataclasses.dataclass(frozen=True)
+class Scale:
+    """How much work. Counts are messages a round."""
+
+    rounds: int = 9
+    warm_up_s: float = 90.0
+    warm_up_rounds: int = 200
+    single: int = 100_000
+    batch: int = 204_800
+    sync: int = 12_800
+    log_file: int = GIB
+    log_max: int = 512 * MIB
+    """A log larger than this is begun anew before a round."""
+    recovered: int = GIB
+    recovered_file: int = 256 * MIB
+    recovery_rounds: int = 5
+    get_log: int = 256 * MIB
+    get: int = 160_000
+    verify_rounds: int = 7
+    queue_files: int = 200_000
+    queue_files_java: int = 20_000
+    queues_a_topic: int = 100
+    start_rounds: int = 3
+    memory_log: int = 4 * GIB
+    jvm: Sequence[str] = BENCH_JVM
+    jvm_a_bench: bool = True
+
+
+FULL = Scale()
+QUICK = dataclasses.replace(
+    FULL,
+    rounds=5,
+    warm_up_s=15.0,
+    single=30_000,
+    batch=64_000,
+    sync=6_400,
+    recovered=128 * MIB,
+    recovered_file=64 * MIB,
+    recovery_rounds=3,
+    get_log=64 * MIB,
+    get=40_000,
+    verify_rounds=3,
+    queue_files=20_000,
+    queue_files_java=2_000,
+    start_rounds=1,
+    memory_log=GIB,
+)
+
+
+class Context:
+    """One run's directory, scale and progress line; a `with` ends its JVMs and deletes what was made."""
+
+    def __init__(self, directory: Path, scale: Scale, progress: Progress) -> None:
+        self.directory = directory
+        self.scale = scale
+        self.progress = progress
+        self._jvms = 0
+        self._peer: JavaPeer | None = None
+        self._kept: dict[str, Path] = {}
+        self._keep = contextlib.ExitStack()
+
+    @contextlib.contextmanager
+    def java(self) -> Iterator[JavaPeer]:
+        """A JVM for one bench: what another made its compiler assume is not in it."""
+        if self._peer is None:
+            self.progress.say("a JVM starts")
+            self._jvms += 1
+            self._peer = JavaPeer(self.directory / f"jvm-{self._jvms}", jvm=self.scale.jvm, log="ERROR")
+        try:
+            yield self._peer
+        finally:
+            if self.scale.jvm_a_bench:
+                self._close_jvm()
+
+    def _close_jvm(self) -> None:
+        if self._peer is not None:
+            self._peer.close()
+            self._peer = None
+
+    @contextlib.contextmanager
+    def scratch(self, name: str) -> Iterator[Path]:
+        """A directory that is gone afterwards."""
+        path = self.directory / name
+        path.mkdir(parents=True)
+        try:
+            yield path
+        finally:
+            self.progress.say(f"{name}: deleting")
+            shutil.rmtree(path)
+
+    def kept(self, name: str, make: Callable[[Path], object]) -> Path:
+        """A directory that several benches read: made once, gone at the end of the run."""
+        if name not in self._kept:
+            path = self._keep.enter_context(self.scratch(name))
+            with self.progress.step(f"{name}: making it"):
+                make(path)
+            self._kept[name] = path
+        return self._kept[name]
+
+    def __enter__(self) -> Context:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close_jvm()
+        self._keep.close()
+        self.progress.clear()

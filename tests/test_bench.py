@@ -1,0 +1,76 @@
+"""Every bench runs, with tiny inputs: figures mean nothing here, the work must be the same on both sides."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from bench.__main__ import BENCHES, run
+from bench.context import MIB, QUICK
+from bench.measure import Line, Progress, Round, compare
+
+from tests.interop.java_peer import TEST_JVM
+
+TINY = dataclasses.replace(
+    QUICK,
+    rounds=1,
+    warm_up_s=0.0,
+    warm_up_rounds=0,
+    single=128,
+    batch=128,
+    sync=128,
+    log_file=4 * MIB,
+    log_max=MIB,
+    recovered=MIB,
+    recovered_file=MIB,
+    recovery_rounds=1,
+    get_log=MIB // 4,
+    get=64,
+    verify_rounds=1,
+    queue_files=20,
+    queue_files_java=10,
+    queues_a_topic=5,
+    memory_log=2 * MIB,
+    jvm=TEST_JVM,
+    jvm_a_bench=False,
+)
+
+
+@pytest.mark.java
+def test_every_bench_gives_its_lines(tmp_path: Path) -> None:
+    shown: list[Line] = []
+    lines = run(list(BENCHES), TINY, tmp_path, Progress(quiet=True), shown.append)
+    assert lines == shown
+    assert len({line.name for line in lines}) == len(lines) >= len(BENCHES)
+    assert all(line.mqlake > 0 for line in lines if line.unit != "MiB")
+    assert all(str(line) for line in lines)
+    assert [path for path in tmp_path.iterdir() if not path.name.startswith("jvm-")] == []
+
+
+class Fixed:
+    """Rounds of given lengths, one after the other, all doing `work`."""
+
+    def __init__(self, *seconds: float, work: int = 1) -> None:
+        self._rounds = [Round(100, each, each / 2, (work,)) for each in seconds]
+
+    def round(self) -> Round:
+        return self._rounds.pop(0) if len(self._rounds) > 1 else self._rounds[0]
+
+
+def compared(mqlake: Fixed, java: Fixed) -> Line:
+    return compare("x", mqlake, java, Progress(quiet=True), unit="msg/s", rounds=3, warm_up_s=0, ratio_min=2)
+
+
+def test_the_ratio_is_the_median_of_the_rounds() -> None:
+    line = compared(Fixed(1, 1, 1, 1, 10), Fixed(2, 4, 8))
+    assert line.ratio == 2
+    assert line.ratio_best == 2
+    assert line.met
+    assert line.cpu_us == 5000
+    assert line.peer_cpu_us == 20_000
+
+
+def test_sides_that_did_different_work_are_not_compared() -> None:
+    with pytest.raises(RuntimeError, match="mqlake did"):
+        compared(Fixed(1, work=1), Fixed(1, work=2))
