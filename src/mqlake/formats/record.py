@@ -317,7 +317,7 @@ class RecordKind(enum.IntEnum):
     BLANK = 1
     """The rest of the file is unused on purpose."""
     END = 2
-    """Zeros: nothing was written here."""
+    """A size of zero: nothing was written here, or nothing that was finished, as the size is written last."""
     TRUNCATED = 3
     """A record or blank that says more bytes than there are."""
     INVALID = 4
@@ -359,14 +359,14 @@ def check_record(
             return RecordCheck(RecordKind.TRUNCATED, 0, f"{available} bytes are no record")
         return _CLEAN_END
     size, magic = _SIZE_AND_MAGIC.unpack_from(buf, pos)
+    if size == 0:
+        return _CLEAN_END
     if magic == BLANK_MAGIC_CODE:
         if size < END_FILE_MIN_BLANK_LENGTH:
             return _invalid(f"a blank of {size} bytes")
         if size > available:
             return RecordCheck(RecordKind.TRUNCATED, size, f"a blank of {size} bytes, {available} are there")
         return RecordCheck(RecordKind.BLANK, size, "")
-    if size == 0 and magic == 0:
-        return _CLEAN_END
     try:
         head, body_start, _, _, properties_start, end = _layout(buf, pos, available)
     except TruncatedRecordError as e:

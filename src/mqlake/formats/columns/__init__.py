@@ -113,7 +113,7 @@ class ScanStop(enum.IntEnum):
     BLANK = layout.BLANK
     """The blank that ends a file; `Scan.end` is the position behind all it claims."""
     END = layout.END
-    """Zeros: nothing was written from `Scan.end` on."""
+    """A size of zero: nothing was written from `Scan.end` on, or nothing that was finished."""
     TRUNCATED = layout.TRUNCATED
     """The record or blank at `Scan.end` says more bytes than there are before the limit."""
     INVALID = layout.INVALID

@@ -218,6 +218,8 @@ def check(buf, position, limit, base_offset, check_crc, force_prop_crc):
         return clean_end
     size = np.int64(load32(buf, position))
     magic = load32(buf, position + 4)
+    if size == 0:
+        return clean_end
     if magic == BLANK_MAGIC_CODE:
         if size < END_FILE_MIN_BLANK_LENGTH:
             return invalid
@@ -225,7 +227,7 @@ def check(buf, position, limit, base_offset, check_crc, force_prop_crc):
             return truncated
         return np.int64(layout.BLANK), size, none, none, none, none
     if magic != MESSAGE_MAGIC_CODE and magic != MESSAGE_MAGIC_CODE_V2:
-        return clean_end if magic == 0 and size == 0 else invalid
+        return invalid
     if size < RECORD_SIZE_MIN:
         return invalid
     if size > available:
