@@ -147,12 +147,14 @@ class ConsumeQueue(UnitQueue):
             if self.files.files and self.files.min_offset != file_start:
                 self.files.destroy()  # one empty file of another place
             self.min_logic_offset = offset
-            self._note_gap(0)
             start = file_start
+            if offset > 0:
+                self._note_gap(0)
         elif offset < end:
             log.warning("%r: units from %d on are dispatched again", self, offset // CQ_STORE_UNIT_SIZE)
             return end, data[end - offset :]
         else:
+            log.warning("%r: the units from %d on are missing", self, self.max_offset_in_queue)
             self._note_gap(end // CQ_STORE_UNIT_SIZE)
             start = end
             if end < file_start:
@@ -161,7 +163,6 @@ class ConsumeQueue(UnitQueue):
         return start, PRE_BLANK * ((offset - start) // CQ_STORE_UNIT_SIZE) + bytes(data)
 
     def _note_gap(self, queue_offset: int) -> None:
-        log.warning("%r: units are missing from %d on", self, queue_offset)
         if self.first_gap is None:
             self.first_gap = queue_offset
 
@@ -221,16 +222,16 @@ class ConsumeQueue(UnitQueue):
         unit = self._unit(number)
         if unit is not None and unit[1] != PRE_BLANK_SIZE:
             return unit[0]
-        return super()._physical_at(self._skip_blanks(number))
+        return super()._physical_at(number)
 
     def _skip_blanks(self, number: int) -> int:
-        units = self._units(number * CQ_STORE_UNIT_SIZE, 1)
-        while len(units):
+        count = 1
+        while number < self.max_offset_in_queue:
+            units = self._units(number * CQ_STORE_UNIT_SIZE, count)
             filled = units["size"] != PRE_BLANK_SIZE
             if filled.any():
                 return number + int(filled.argmax())
-            number += len(units)
-            units = self._units(number * CQ_STORE_UNIT_SIZE, BLANKS_A_READ)
+            number, count = super()._skip_blanks(number + len(units)), BLANKS_A_READ
         return number
 
     def _without_trailing_blanks(self, end: int) -> int:

@@ -122,17 +122,18 @@ class ConsumeQueueStore:
     # ------------------------------------------------------------------ loading and recovery
 
     def load(self) -> None:
-        """Takes stock of the directories; read-only also finds the ends. Raises WrongFileSizeError,
-        StoreCorruptError, and StoreError when a topic's queues are of another type than its queue.type."""
+        """Takes stock of the directories. Raises WrongFileSizeError, StoreCorruptError, and StoreError when a
+        topic's queues are of another type than its queue.type. Read-only, types are taken as they are found,
+        and the ends are searched, as no recovery follows."""
         for topic, queue_id, queue_type in self._on_disk():
-            if self._queue_type_of(topic) != queue_type:
+            if not self.pool.read_only and self._queue_type_of(topic) != queue_type:
                 raise StoreError(
                     f"the queues of topic {topic} on disk are {queue_type}, its queue.type is "
                     f"{self._queue_type_of(topic)}"
                 )
             queue = self._add(topic, queue_id, queue_type)
             queue.load()
-            if self.pool.read_only:  # no recovery follows
+            if self.pool.read_only:
                 queue.recover(thorough=False)
 
     def _on_disk(self) -> Iterator[tuple[str, int, str]]:

@@ -49,16 +49,19 @@ class FilePool:
     """
 
     def __init__(self, capacity: int | None = None, *, read_only: bool = False) -> None:
+        self._idle: OrderedDict[PooledFile, int] = OrderedDict()
         if capacity is None:
             soft_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
             unlimited = soft_limit == resource.RLIM_INFINITY
             capacity = CAPACITY_MAX if unlimited else min(CAPACITY_MAX, soft_limit // 4)
         self.capacity = capacity
         self.read_only = read_only
-        self._idle: OrderedDict[PooledFile, int] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._idle)
+
+    def __del__(self) -> None:
+        self.close()
 
     def create(self, file: PooledFile, size: int) -> None:
         """Makes the file, `size` bytes of zeros that take no space yet, in a directory that exists."""

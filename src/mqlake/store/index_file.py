@@ -21,6 +21,7 @@ from mqlake.store.mapped_file import MappedFile
 
 SIZE_KEY = "maxHashSlotNum and maxIndexNum"
 _COUNT = Struct(">i")
+_END_PHY_OFFSET = Struct(">q")
 
 
 class IndexFile:
@@ -51,7 +52,17 @@ class IndexFile:
     @property
     def index_count(self) -> int:
         """Number of the next entry, as `header` says it."""
-        return max(1, _COUNT.unpack_from(self.mapped_file.view, INDEX_HEADER_SIZE - _COUNT.size)[0])
+        return max(1, self._field(_COUNT, 36))
+
+    @property
+    def end_phy_offset(self) -> int:
+        return self._field(_END_PHY_OFFSET, 24)
+
+    def _field(self, kind: Struct, position: int) -> int:
+        """One field of the header, 0 when the file is closed."""
+        view = self.mapped_file.view
+        value: int = kind.unpack_from(view, position)[0] if len(view) else 0
+        return value
 
     @property
     def is_full(self) -> bool:

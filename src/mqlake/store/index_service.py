@@ -92,7 +92,7 @@ class IndexService:
             kept += 1
         dropped, self.files = self.files[kept:], self.files[:kept]
         if self.files:
-            self.rebuild_from = self.files[-1].header.end_phy_offset
+            self.rebuild_from = self.files[-1].end_phy_offset
         else:
             first = dropped[0]
             self.rebuild_from = max(0, first.header.begin_phy_offset) if first.is_sound else 0
@@ -130,14 +130,13 @@ class IndexService:
 
         OSError (no room for a new file): what was added stays, dispatching the same again completes it.
         """
-        count = len(scan)
-        if count == 0:
+        if len(scan) == 0:
             return
-        file = self._file_to_write()
         record = columns.key_record
-        start = 0
         offsets, timestamps = scan.physical_offset[record], scan.store_timestamp[record]
-        done_until = file.header.end_phy_offset
+        file = self.files[-1] if self.files else self._file_to_write()
+        done_until = file.end_phy_offset
+        start = 0
         if len(offsets) and offsets[0] <= done_until:
             start = int(np.searchsorted(offsets, done_until))
             if start < len(offsets) and offsets[start] == done_until:
@@ -145,8 +144,8 @@ class IndexService:
         while start < len(offsets):
             file = self._file_to_write()
             start += file.put_keys(columns.key_hash[start:], offsets[start:], timestamps[start:])
-        if len(record) and int(record[-1]) < count - 1:
-            self._file_to_write()  # RocketMQ looks for room at every record, keys or not
+        if scan.physical_offset[-1] > file.end_phy_offset:
+            self._file_to_write()  # RocketMQ looks for room at every record, with keys or without
 
     def _entries_of(self, physical_offset: int) -> int:
         """How many keys of the record that was indexed last are there; they may be spread over files."""
@@ -193,7 +192,7 @@ class IndexService:
 
     @property
     def last_update_phyoffset(self) -> int:
-        return self.files[-1].header.end_phy_offset if self.files else 0
+        return self.files[-1].end_phy_offset if self.files else 0
 
     def query_offset(self, topic: str, key: str, max_num: int, begin: int, end: int) -> list[int]:
         """Physical offsets of up to `max_num` messages stored in [begin, end] (ms) that may have the key,
@@ -231,7 +230,7 @@ class IndexService:
         with self._files_lock:
             count = 0
             for file in self.files[:-1]:
-                if file.header.end_phy_offset >= commit_log_min:
+                if file.end_phy_offset >= commit_log_min:
                     break
                 count += 1
             gone, self.files = self.files[:count], self.files[count:]

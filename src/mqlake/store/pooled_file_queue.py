@@ -111,7 +111,7 @@ class PooledFileQueue:
         self._make_directory()
         self.pool.create(file, self.file_size)
         self._names_unsynced.append(self.directory)
-        self.files = [*self.files, file]
+        self.files = sorted([*self.files, file], key=_start_of)
         return file
 
     def _make_directory(self) -> None:
@@ -128,11 +128,9 @@ class PooledFileQueue:
         files = self.files
         if not files:
             return None
-        number = (offset - files[0].file_from_offset) // self.file_size
-        if 0 <= number < len(files) and files[number].file_from_offset <= offset:
-            file = files[number]
-            if offset < file.file_from_offset + self.file_size:
-                return file
+        last = files[-1]
+        if last.file_from_offset <= offset < last.file_from_offset + self.file_size:
+            return last
         number = bisect.bisect_right(files, offset, key=_start_of) - 1
         if number >= 0 and offset < files[number].file_from_offset + self.file_size:
             return files[number]
@@ -167,15 +165,13 @@ class PooledFileQueue:
             return b""
 
     def write(self, offset: int, data: Buffer) -> None:
-        """Writes `data` at `offset`, into the last file or files behind it, one system call for each file.
+        """Writes `data` at `offset`, one system call for each file, and makes the files that are missing.
 
         OSError: `max_offset` has not moved, and what reached a file is not visible.
         """
         position, done, size = offset, 0, len(data)
         while done < size:
-            file = self.files[-1] if self.files else None
-            if file is None or position >= file.file_from_offset + self.file_size:
-                file = self._create(position - position % self.file_size)
+            file = self.file_at(position) or self._create(position - position % self.file_size)
             part = min(size - done, file.file_from_offset + self.file_size - position)
             piece = data if part == size else data[done : done + part]
             self.pool.pwrite(file, piece, position - file.file_from_offset)

@@ -90,8 +90,8 @@ class UnitQueue(ABC):
             if position < self.files.file_size:
                 break
         self._set_end(end, erase=thorough)
-        if len(files) == 1 and self.max_physic_offset >= 0:
-            self._min_physical = self._physical_at(self.min_logic_offset // self.unit_size)
+        if not self.is_empty:
+            self._begin_at(self._skip_blanks(self.files.min_offset // self.unit_size))
         return self.max_physic_offset
 
     def _end_of_data(self, file: PooledFile, *, thorough: bool) -> int:
@@ -147,14 +147,16 @@ class UnitQueue(ABC):
         return np.frombuffer(data, self.dtype, len(data) // self.unit_size)
 
     def _physical_at(self, number: int) -> int:
-        """Physical offset of unit `number`, or of the first one behind it that is there."""
-        unit = self._unit(number)
-        while unit is None:
-            number = self.files.next_file_start(number * self.unit_size) // self.unit_size
-            if number * self.unit_size >= self.files.max_offset:
-                return self.max_physic_offset
-            unit = self._unit(number)
-        return int(unit[0])
+        """Physical offset of unit `number`, or of the first one behind it that stands for a record."""
+        unit = self._unit(self._skip_blanks(number))
+        return self.max_physic_offset if unit is None else int(unit[0])
+
+    def _skip_blanks(self, number: int) -> int:
+        """`number`, or the first unit behind it that stands for a record; the end when there is none."""
+        offset = number * self.unit_size
+        while offset < self.files.max_offset and self.files.file_at(offset) is None:
+            offset = self.files.next_file_start(offset)
+        return offset // self.unit_size
 
     def _first_from(self, physical_offset: int) -> int:
         """Number of the first unit whose record begins at or behind `physical_offset`, the end if none does."""
@@ -173,12 +175,11 @@ class UnitQueue(ABC):
             number = self.files.max_offset // self.unit_size
         else:
             number = self._skip_blanks(self._first_from(commit_log_min))
+        self._begin_at(number)
+
+    def _begin_at(self, number: int) -> None:
         self.min_logic_offset = number * self.unit_size
         self._min_physical = self._physical_at(number)
-
-    def _skip_blanks(self, number: int) -> int:
-        """`number`, or the first unit behind it that stands for a record."""
-        return number
 
     def truncate_dirty_logic_files(self, physical_offset: int) -> None:
         """Drops every unit whose record ends behind `physical_offset`, where the commit log now ends."""
