@@ -21,6 +21,13 @@
     │   ├── BadMagicError           neither a record nor a blank begins here
     │   ├── BadCrcError             the checksum does not match
     │   └── BadLengthError          the lengths inside contradict each other
+    ├── RemotingError               a request did not get its answer
+    │   ├── ProtocolError           the peer sent bytes that are no frame; its connection is closed
+    │   ├── HeaderError             a field of a command's header is missing or of the wrong type
+    │   ├── RemotingConnectError    no connection, or it was lost before the answer
+    │   ├── RemotingTimeoutError    no answer in time
+    │   ├── RemotingTooMuchError    more requests under way than allowed
+    │   └── ResponseError           the answer is a response code other than SUCCESS
     └── MissingPartError            an optional part (Java, PySpark, ...) is absent; says what installs it
 
 The command line prints `str(error)` and ends with `exit_code`; a library caller catches the class.
@@ -137,6 +144,47 @@ class BadCrcError(FormatError):
 
 class BadLengthError(FormatError):
     pass
+
+
+class RemotingError(MqlakeError):
+    pass
+
+
+class ProtocolError(RemotingError):
+    pass
+
+
+class HeaderError(RemotingError):
+    pass
+
+
+class RemotingConnectError(RemotingError):
+    """The connection to `address` (host:port)."""
+
+    def __init__(self, address: str, reason: str) -> None:
+        self.address, self.reason = address, reason
+        super().__init__(f"{address}: {reason}")
+
+
+class RemotingTimeoutError(RemotingError):
+    def __init__(self, address: str, timeout_s: float) -> None:
+        self.address, self.timeout_s = address, timeout_s
+        super().__init__(f"{address}: no answer within {timeout_s:g} s")
+
+
+class RemotingTooMuchError(RemotingError):
+    pass
+
+
+class ResponseError(RemotingError):
+    """`code` is RocketMQ's response code, `remark` the text that came with it.
+
+    A client raises it for an answer that is not SUCCESS; raised in a processor it is the answer.
+    """
+
+    def __init__(self, code: int, remark: str = "") -> None:
+        self.code, self.remark = int(code), remark
+        super().__init__(f"{remark or 'no remark'} (code {self.code})")
 
 
 class MissingPartError(MqlakeError):

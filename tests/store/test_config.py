@@ -2,8 +2,6 @@ import dataclasses
 import os
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mqlake.errors import ConfigError, UnknownKeyError
 from mqlake.store.config import (
@@ -15,7 +13,6 @@ from mqlake.store.config import (
     MessageStoreConfig,
     keys_without_effect,
     parse_assignments,
-    parse_properties,
     read_properties,
 )
 
@@ -158,64 +155,6 @@ def test_overrides_go_on_top():
 
 def test_an_assignment_keeps_later_equal_signs():
     assert parse_assignments(["a=b=c"]) == {"a": "b=c"}
-
-
-PROPERTIES = r"""
-# a comment, also with a backslash at its end \
-! another
-plain=value
-  spaced   =   out
-colon:value
-blank	tab
-only.key
-joined = one, \
-         two
-escaped\ key\=\: = tab\there \u4e2d \ud83d\ude00 \q
-trailing = x\\
-twice = 1
-twice = 2
-"""
-
-
-def test_properties_as_java_reads_them():
-    assert parse_properties(PROPERTIES) == {
-        "plain": "value",
-        "spaced": "out",
-        "colon": "value",
-        "blank": "tab",
-        "only.key": "",
-        "joined": "one, two",
-        "escaped key=:": "tab\there 中 😀 q",
-        "trailing": "x\\",
-        "twice": "2",
-    }
-    with pytest.raises(ConfigError, match="four hexadecimal digits"):
-        parse_properties(r"a=\u12")
-
-
-def _escaped(text: str, special: str) -> str:
-    return "".join(
-        "\\" + c if c in special else f"\\u{ord(c):04x}" if ord(c) < 32 or 127 <= ord(c) < 0x10000 else c
-        for c in text
-    )
-
-
-SPECIAL = " =:#!\\"
-TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-
-
-@given(st.dictionaries(TEXT.filter(bool), TEXT, max_size=5))
-def test_properties_round_trip(mapping):
-    text = "\n".join(_escaped(k, SPECIAL) + "=" + _escaped(v, SPECIAL) for k, v in mapping.items())
-    assert parse_properties(text) == mapping
-
-
-@given(st.text())
-def test_any_text_is_parsed_or_refused(text):
-    try:
-        assert all(isinstance(value, str) for value in parse_properties(text).values())
-    except ConfigError:
-        pass
 
 
 def test_a_properties_file_in_either_encoding(tmp_path):

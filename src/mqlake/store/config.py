@@ -24,6 +24,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from mqlake.errors import ConfigError, UnknownKeyError
+from mqlake.formats.properties import parse_properties
 
 logger = logging.getLogger(__name__)
 
@@ -682,59 +683,6 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
             raise ConfigError(f"{assignment!r}: key=value is needed")
         mapping[key.strip()] = value.strip()
     return mapping
-
-
-# -- Java's properties format --------------------------------------------------------------------------
-
-_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|u|.|$)", re.DOTALL)
-_KEY = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
-
-
-def parse_properties(text: str) -> dict[str, str]:
-    """The keys and values of a Java .properties text.
-
-    Comments begin with # or !; `=`, `:` or white space ends the key; a backslash at the end continues the
-    line; \\t \\n \\r \\f \\uXXXX are escapes. The last of a key counts. ConfigError on a malformed \\u.
-    """
-    properties = {}
-    for line in _logical_lines(text):
-        match = _KEY.fullmatch(line)
-        assert match is not None  # both groups may be empty and the last takes anything
-        key, value = (_unescape(part) for part in match.groups())
-        properties[key] = value
-    return properties
-
-
-def _logical_lines(text: str) -> list[str]:
-    """Lines without comments and blanks, continued ones joined, white space before them dropped."""
-    lines: list[str] = []
-    continued = False
-    for natural in re.split(r"\r\n|\r|\n", text):
-        line = natural.lstrip(" \t\f")
-        if not continued and (not line or line[0] in "#!"):
-            continue
-        backslashes = len(line) - len(line.rstrip("\\"))
-        ends_open = backslashes % 2 == 1
-        body = line[:-1] if ends_open else line
-        if continued:
-            lines[-1] += body
-        else:
-            lines.append(body)
-        continued = ends_open
-    return lines
-
-
-def _unescape(text: str) -> str:
-    def one(match: re.Match[str]) -> str:
-        escape = match[1]
-        if escape == "u":
-            raise ConfigError(f"malformed \\u escape in {text!r}: four hexadecimal digits are needed")
-        return chr(int(escape[1:], 16)) if len(escape) == 5 else _ESCAPES.get(escape, escape)
-
-    plain = _ESCAPE.sub(one, text)
-    # Two escapes may be the halves of one character outside the basic plane.
-    return plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def read_properties(path: str) -> dict[str, str]:
