@@ -1,0 +1,327 @@
+"""JsonBody: a dataclass that is a JSON body.
+
+Attributes are the JSON's names in Python's spelling, None is left out, unknown names are ignored, missing ones
+have their defaults. Maps may have numbers or objects (a dataclass with frozen=True) as keys:
+
+    {"offsetTable":{{"brokerName":"b","queueId":0,"topic":"T"}:5}}      what RocketMQ's clients write and read
+    {"brokerAddrs":{0:"10.0.0.1:10911"}}
+    {"brokerAddrs":{"0":"10.0.0.1:10911"}}                              the same in strict JSON
+
+Either is read. What is written is RocketMQ's, unless strict JSON is asked for.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import contextlib
+import dataclasses
+import enum
+import functools
+import types
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from mqlake.errors import FormatError
+from mqlake.formats import json_config
+from mqlake.remoting.headers.codec import wire_name
+
+if typing.TYPE_CHECKING:
+    from typing import Self
+
+Reader = Callable[[Any], Any]
+Writer = Callable[[Any], Any]
+
+
+def json_name(name: str) -> Any:
+    """A field whose JSON name is not its attribute's in camel case; for `dataclasses.field(metadata=...)`."""
+    return {"name": name}
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class JsonBody:
+    def to_value(self) -> dict[str, Any]:
+        """Plain dicts and lists, as `json_config.dumps` takes them."""
+        kind: Any = type(self)
+        value: dict[str, Any] = _writer(kind)(self)
+        return value
+
+    def to_json(self, *, strict: bool = False) -> bytes:
+        """The body's bytes. `strict`: every key in quotes, ASCII only."""
+        value = self.to_value()
+        kind: Any = type(self)
+        if not _has_wide_keys(kind):
+            with contextlib.suppress(orjson.JSONEncodeError):  # half a character in some name
+                return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+        return json_config.dumps(value, pretty=False, browser_compatible=strict).encode()
+
+    @classmethod
+    def from_value(cls, value: Any) -> Self:
+        """The body of parsed JSON. FormatError names the field that does not fit."""
+        kind: Any = cls
+        try:
+            body: Self = _reader(kind)(value)
+        except _WrongTypeError as error:
+            raise FormatError(0, f"{cls.__name__}{error.path}: {error.reason}") from None
+        return body
+
+    @classmethod
+    def from_json(cls, data: bytes | bytearray | memoryview) -> Self:
+        """The body that `data` holds, in RocketMQ's JSON or strict. FormatError."""
+        return cls.from_value(load_json(data))
+
+
+def load_json(data: bytes | bytearray | memoryview) -> Any:
+    """Parsed JSON: quickly when it is strict, else as fastjson reads it. FormatError."""
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return json_config.loads(bytes(data))
+
+
+class _WrongTypeError(Exception):
+    """`path` grows on the way out: `.queueDatas[2].perm`."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        self.path = ""
+
+
+def _expected(what: str, value: Any) -> _WrongTypeError:
+    text = "null" if value is None else f"{type(value).__name__} {str(value)[:60]!r}"
+    return _WrongTypeError(f"{what} is needed, not {text}")
+
+
+# --- reading -----------------------------------------------------------------------------------------------
+
+
+def _read_int(value: Any) -> int:
+    if type(value) is int:
+        return value
+    try:
+        if isinstance(value, str) and len(value) <= 20:
+            return int(value)
+        if isinstance(value, float) and value.is_integer():
+            return int(value)
+    except ValueError:
+        pass
+    raise _expected("a whole number", value)
+
+
+def _read_float(value: Any) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    raise _expected("a number", value)
+
+
+def _read_bool(value: Any) -> bool:
+    if value is True or value is False:
+        return value
+    if value in ("true", "false"):
+        return bool(value == "true")
+    raise _expected("true or false", value)
+
+
+def _read_str(value: Any) -> str:
+    if type(value) is str:
+        return value
+    if value is True or value is False:
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return str(value)
+    raise _expected("a text", value)
+
+
+_SCALARS: dict[Any, Reader] = {
+    int: _read_int,
+    float: _read_float,
+    bool: _read_bool,
+    str: _read_str,
+    Any: lambda value: value,
+}
+
+
+@functools.cache
+def _reader(hint: Any) -> Reader:
+    if hint in _SCALARS:
+        return _SCALARS[hint]
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is types.UnionType or origin is typing.Union:
+        inner = _reader(_not_none(arguments))
+        return lambda value: None if value is None else inner(value)
+    if origin in (list, set, collections.abc.Sequence):
+        return _list_reader(_reader(arguments[0]), origin)
+    if origin is dict:
+        return _dict_reader(_key_reader(arguments[0]), _reader(arguments[1]))
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        return _enum_reader(hint)
+    assert dataclasses.is_dataclass(hint), hint
+    return _object_reader(hint)
+
+
+def _not_none(arguments: tuple[Any, ...]) -> Any:
+    (inner,) = (argument for argument in arguments if argument is not type(None))
+    return inner
+
+
+def _list_reader(item: Reader, kind: Any) -> Reader:
+    def read(value: Any) -> Any:
+        if not isinstance(value, list):
+            raise _expected("a list", value)
+        items = []
+        for i, one in enumerate(value):
+            try:
+                items.append(item(one))
+            except _WrongTypeError as error:
+                error.path = f"[{i}]{error.path}"
+                raise
+        return set(items) if kind is set else items
+
+    return read
+
+
+def _dict_reader(key_reader: Reader, item: Reader) -> Reader:
+    def read(value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise _expected("an object", value)
+        fields = {}
+        for key, one in value.items():
+            try:
+                if one is not None:
+                    fields[key_reader(key)] = item(one)
+            except _WrongTypeError as error:
+                error.path = f"[{str(key)[:60]}]{error.path}"
+                raise
+        return fields
+
+    return read
+
+
+def _key_reader(hint: Any) -> Reader:
+    inner = _reader(hint)
+    if not dataclasses.is_dataclass(hint):
+        return inner
+
+    def read(key: Any) -> Any:
+        # an object as a key: pairs from the dialect, its own JSON as a text in strict JSON
+        if isinstance(key, str):
+            try:
+                key = load_json(key.encode())
+            except (FormatError, UnicodeEncodeError):
+                raise _expected("an object", key) from None
+        return inner(dict(key) if isinstance(key, tuple) else key)
+
+    return read
+
+
+def _enum_reader(kind: type[enum.Enum]) -> Reader:
+    def read(value: Any) -> Any:
+        if isinstance(value, str) and value in kind.__members__:
+            return kind[value]
+        raise _expected(f"one of {', '.join(kind.__members__)}", value)
+
+    return read
+
+
+def _object_reader(kind: Any) -> Reader:
+    # The fields' readers are made at the first use: a type may hold its own kind.
+    readers: list[tuple[str, str, Reader]] = []
+
+    def read(value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise _expected("an object", value)
+        if not readers:
+            readers.extend((attribute, name, _reader(hint)) for attribute, name, hint in _fields(kind))
+        fields = {}
+        for attribute, name, reader in readers:
+            one = value.get(name)
+            if one is None:
+                continue
+            try:
+                fields[attribute] = reader(one)
+            except _WrongTypeError as error:
+                error.path = f".{name}{error.path}"
+                raise
+        return kind(**fields)
+
+    return read
+
+
+@functools.cache
+def _fields(kind: Any) -> tuple[tuple[str, str, Any], ...]:
+    """(attribute, JSON name, type) of each field."""
+    hints = typing.get_type_hints(kind)
+    return tuple(
+        (field.name, field.metadata.get("name") or wire_name(field.name), hints[field.name])
+        for field in dataclasses.fields(kind)
+    )
+
+
+# --- writing -----------------------------------------------------------------------------------------------
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+@functools.cache
+def _writer(hint: Any) -> Writer:
+    if hint in _SCALARS:
+        return _same
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is types.UnionType or origin is typing.Union:
+        inner = _writer(_not_none(arguments))
+        return inner if inner is _same else lambda value: None if value is None else inner(value)
+    if origin in (list, set, collections.abc.Sequence):
+        return _list_writer(_writer(arguments[0]), origin)
+    if origin is dict:
+        return _dict_writer(arguments[0], _writer(arguments[1]))
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        return lambda value: value.name
+    return _object_writer(hint)
+
+
+def _list_writer(item: Writer, kind: Any) -> Writer:
+    if kind is set:  # sorted: the same set is the same bytes
+        return lambda value: [item(one) for one in sorted(value)]
+    if item is _same:
+        return _same
+    return lambda value: [item(one) for one in value]
+
+
+def _dict_writer(key: Any, item: Writer) -> Writer:
+    if dataclasses.is_dataclass(key):
+        key_writer = _writer(key)
+        return lambda value: {tuple(sorted(key_writer(k).items())): item(v) for k, v in value.items()}
+    return lambda value: {k: item(v) for k, v in value.items()}
+
+
+def _object_writer(kind: Any) -> Writer:
+    writers: list[tuple[str, str, Writer]] = []
+
+    def write(value: Any) -> Any:
+        if not writers:
+            writers.extend((attribute, name, _writer(hint)) for attribute, name, hint in _fields(kind))
+        fields = {}
+        for attribute, name, writer in writers:
+            one = getattr(value, attribute)
+            if one is not None:
+                fields[name] = writer(one)
+        return fields
+
+    return write
+
+
+@functools.cache
+def _has_wide_keys(hint: Any) -> bool:
+    """Whether some map in the type has keys that are not texts."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is dict and arguments[0] is not str:
+        return True
+    if arguments:
+        return any(_has_wide_keys(argument) for argument in arguments)
+    if dataclasses.is_dataclass(hint):
+        return any(_has_wide_keys(field_hint) for _, _, field_hint in _fields(hint))
+    return False

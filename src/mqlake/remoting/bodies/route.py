@@ -1,0 +1,60 @@
+"""Where things are: what the name server tells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mqlake.remoting.bodies.codec import JsonBody
+from mqlake.remoting.bodies.topic import TopicQueueMappingInfo
+
+MASTER_ID = 0
+"""The broker id of a master; replicas have others."""
+
+
+@dataclass(slots=True, kw_only=True)
+class BrokerData(JsonBody):
+    """A broker and its replicas: broker id → host:port."""
+
+    cluster: str | None = None
+    broker_name: str | None = None
+    broker_addrs: dict[int, str] = field(default_factory=dict)
+    zone_name: str | None = None
+    enable_acting_master: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class QueueData(JsonBody):
+    """How many queues of a topic a broker has, and what may be done with them."""
+
+    broker_name: str = ""
+    read_queue_nums: int = 0
+    write_queue_nums: int = 0
+    perm: int = 0
+    topic_sys_flag: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class TopicRouteData(JsonBody):
+    order_topic_conf: str | None = None
+    queue_datas: list[QueueData] = field(default_factory=list)
+    broker_datas: list[BrokerData] = field(default_factory=list)
+    filter_server_table: dict[str, list[str]] = field(default_factory=dict)
+    topic_queue_mapping_by_broker: dict[str, TopicQueueMappingInfo] | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class ClusterInfo(JsonBody):
+    broker_addr_table: dict[str, BrokerData] = field(default_factory=dict)
+    cluster_addr_table: dict[str, set[str]] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class BrokerMemberGroup(JsonBody):
+    cluster: str | None = None
+    broker_name: str | None = None
+    broker_addrs: dict[int, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class GetBrokerMemberGroupResponseBody(JsonBody):
+    broker_member_group: BrokerMemberGroup | None = None

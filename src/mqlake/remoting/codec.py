@@ -1,0 +1,319 @@
+"""Frames: where one ends, what it says, and how it is written.
+
+    i32 length          of all that follows
+    u8  serialize type  of the header: 0 JSON, 1 ROCKETMQ
+    u24 header length
+    header
+    body                length - 4 - header length bytes
+
+    JSON header      {"code":105,"extFields":{"topic":"T"},"flag":0,"language":"JAVA","opaque":7,
+                      "remark":"..","serializeTypeCurrentRPC":"JSON","version":479}
+    ROCKETMQ header  i16 code | u8 language | i16 version | i32 opaque | i32 flag | i32 n, remark
+                     | i32 n, fields: n bytes of  (i16 n, key | i32 n, value)…
+
+In the ROCKETMQ form nothing and the empty text are the same, and a code beyond i16 cannot be said: such a
+command is written as JSON. Everything here either gives a result or raises ProtocolError, and allocates no
+more than the frame is long.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import Any
+
+import orjson
+
+from mqlake.errors import FormatError, ProtocolError
+from mqlake.formats import json_config
+from mqlake.remoting.codes import LanguageCode, SerializeType
+from mqlake.remoting.command import Buffer, RemotingCommand
+
+FRAME_SIZE_MAX = 16_777_216
+"""Bytes of a whole frame, its length field included."""
+HEADER_SIZE_MAX = 1 << 20
+"""Bytes of a header. The longest a client has reason to send is a message's properties (32 KiB), escaped."""
+DIALECT_HEADER_SIZE_MAX = 64 * 1024
+"""A header that only fastjson would take is read up to this size: reading it is slow, and others wait."""
+BODY_JOINED_MAX = 16 * 1024
+"""A body up to this is copied behind its header; a longer one is handed to the transport as it is."""
+
+_INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
+_PREFIX = struct.Struct(">iI")
+_LENGTH = struct.Struct(">i")
+_KEY_LENGTH = struct.Struct(">h")
+_BINARY_HEAD = struct.Struct(">hBhiii")  # code, language, version, opaque, flag, length of the remark
+
+_LANGUAGE_BY_NAME: dict[Any, LanguageCode] = {language.name: language for language in LanguageCode}
+_LANGUAGE_BY_CODE: dict[int, LanguageCode] = {int(language): language for language in LanguageCode}
+_NAME_BY_LANGUAGE = {language: language.name for language in LanguageCode}
+
+
+def frame_size(data: Buffer, start: int, end: int) -> int:
+    """Bytes of the frame at `start`, 0 as long as `end` is too near to tell. ProtocolError for no frame."""
+    if end - start < 4:
+        return 0
+    size = int(_LENGTH.unpack_from(data, start)[0]) + 4
+    if not 8 <= size <= FRAME_SIZE_MAX:
+        raise ProtocolError(f"a frame of {size} bytes: it must be 8 to {FRAME_SIZE_MAX}")
+    return size
+
+
+def frame_end(data: Buffer, start: int, end: int) -> int:
+    """Where the frame at `start` ends, 0 when `end` comes before that (need more). ProtocolError for no frame."""
+    size = frame_size(data, start, end)
+    return start + size if 0 < size <= end - start else 0
+
+
+def decode_frame(data: memoryview, start: int, end: int) -> RemotingCommand:
+    """The command of the frame that fills `data[start:end]`; its body is a slice of `data`.
+
+    Raises ProtocolError and nothing else.
+    """
+    header_word = _PREFIX.unpack_from(data, start)[1]
+    header_size = header_word & 0xFFFFFF
+    body_start = start + 8 + header_size
+    if body_start > end:
+        raise ProtocolError(f"a header of {header_size} bytes in a frame of {end - start}")
+    if header_size > HEADER_SIZE_MAX:
+        raise ProtocolError(f"a header of {header_size} bytes: more than {HEADER_SIZE_MAX}")
+    header = data[start + 8 : body_start]
+    kind = header_word >> 24
+    if kind == 0:
+        command = decode_json_header(header)
+    elif kind == 1:
+        command = decode_binary_header(header)
+    else:
+        raise ProtocolError(f"serialize type {kind} is not known")
+    if body_start < end:
+        command.body = data[body_start:end]
+    return command
+
+
+# --- JSON --------------------------------------------------------------------------------------------------
+
+
+def decode_json_header(header: Buffer) -> RemotingCommand:
+    """The command of a JSON header, without a body. ProtocolError."""
+    try:
+        fields = orjson.loads(header)
+    except orjson.JSONDecodeError as strict_error:
+        # fastjson takes a wider language
+        if len(header) > DIALECT_HEADER_SIZE_MAX:
+            raise ProtocolError(f"the header is not JSON: {strict_error}") from strict_error
+        try:
+            fields = json_config.loads(bytes(header))
+        except FormatError as error:
+            raise ProtocolError(f"the header is not JSON: {error}") from error
+    if type(fields) is not dict:
+        raise ProtocolError("the header is not a JSON object")
+    remark = fields.get("remark")
+    if remark is not None and type(remark) is not str:
+        remark = _text(remark)
+    command = RemotingCommand.__new__(RemotingCommand)
+    command.code = _int32(fields, "code")
+    command.language = _LANGUAGE_BY_NAME.get(_hashable(fields.get("language")), LanguageCode.OTHER)
+    command.version = _int32(fields, "version")
+    command.opaque = _int32(fields, "opaque")
+    command.flag = _int32(fields, "flag")
+    command.remark = remark
+    command.ext_fields = _ext_fields(fields.get("extFields"))
+    command.body = None
+    command.serialize_type = SerializeType.JSON
+    return command
+
+
+def _int32(fields: dict[Any, Any], name: str) -> int:
+    value = fields.get(name, 0)
+    if type(value) is not int or not _INT32_MIN <= value <= _INT32_MAX:
+        raise ProtocolError(f"the header's {name} is {_shortened(value)}, not a 32-bit number")
+    return value
+
+
+def _hashable(value: Any) -> Any:
+    return value if type(value) is str else None
+
+
+def _ext_fields(fields: Any) -> dict[str, str]:
+    if fields is None:
+        return {}
+    if type(fields) is not dict:
+        raise ProtocolError("extFields is not a JSON object")
+    for value in fields.values():
+        if type(value) is not str:
+            break
+    else:
+        return fields
+    return {key: _text(value) for key, value in fields.items() if value is not None}
+
+
+def _text(value: Any) -> str:
+    """A number or a truth value where a text belongs, as fastjson reads it."""
+    if type(value) is str:
+        return value
+    if value is True or value is False:
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return str(value)
+    raise ProtocolError(f"the header holds {_shortened(value)} where a text belongs")
+
+
+def _shortened(value: Any) -> str:
+    if isinstance(value, dict | list):
+        return "an object" if isinstance(value, dict) else "a list"
+    if isinstance(value, int) and abs(value) >= 10**30:
+        return "a very long number"
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def encode_json_header(command: RemotingCommand) -> bytes:
+    fields: dict[str, Any] = {"code": command.code}
+    if command.ext_fields:
+        fields["extFields"] = command.ext_fields
+    fields["flag"] = command.flag
+    fields["language"] = _NAME_BY_LANGUAGE[command.language]
+    fields["opaque"] = command.opaque
+    if command.remark is not None:
+        fields["remark"] = command.remark
+    fields["serializeTypeCurrentRPC"] = "JSON"
+    fields["version"] = command.version
+    try:
+        return orjson.dumps(fields)
+    except orjson.JSONEncodeError:  # half a character, from a file name perhaps
+        return json_config.dumps(fields, pretty=False, browser_compatible=True).encode()
+
+
+# --- ROCKETMQ ----------------------------------------------------------------------------------------------
+
+
+def decode_binary_header(header: Buffer) -> RemotingCommand:
+    """The command of a ROCKETMQ header, without a body. ProtocolError."""
+    data = bytes(header)
+    if len(data) < _BINARY_HEAD.size + 4:
+        raise ProtocolError(f"a ROCKETMQ header of {len(data)} bytes: it has at least 21")
+    code, language, version, opaque, flag, remark_size = _BINARY_HEAD.unpack_from(data)
+    position = _BINARY_HEAD.size + remark_size
+    if remark_size < 0 or position + 4 > len(data):
+        raise ProtocolError(f"a remark of {remark_size} bytes in a header of {len(data)}")
+    try:
+        remark = data[_BINARY_HEAD.size : position].decode() if remark_size else None
+        ext_fields = _decode_fields(data, position)
+    except UnicodeDecodeError as error:
+        raise ProtocolError(f"the header is not UTF-8: {error.reason}") from error
+    return RemotingCommand(
+        code,
+        language=_LANGUAGE_BY_CODE.get(language, LanguageCode.OTHER),
+        version=version,
+        opaque=opaque,
+        flag=flag,
+        remark=remark,
+        ext_fields=ext_fields,
+        serialize_type=SerializeType.ROCKETMQ,
+    )
+
+
+def _decode_fields(data: bytes, position: int) -> dict[str, str]:
+    end = position + 4 + _LENGTH.unpack_from(data, position)[0]
+    position += 4
+    if not position <= end <= len(data):
+        raise ProtocolError(f"extFields of {end - position} bytes in a header of {len(data)}")
+    fields = {}
+    while position < end:
+        key_start = position + 2
+        if key_start > end:
+            raise ProtocolError("extFields end inside a key's length")
+        key_end = key_start + _KEY_LENGTH.unpack_from(data, position)[0]
+        value_start = key_end + 4
+        if not key_start <= key_end or value_start > end:
+            raise ProtocolError("extFields end inside a key")
+        position = value_start + _LENGTH.unpack_from(data, key_end)[0]
+        if not value_start <= position <= end:
+            raise ProtocolError("extFields end inside a value")
+        if key_start < key_end and value_start < position:
+            fields[data[key_start:key_end].decode()] = data[value_start:position].decode()
+    return fields
+
+
+def encode_binary_header(command: RemotingCommand) -> bytes | None:
+    """The ROCKETMQ header, None for a command that this form cannot say."""
+    try:
+        remark = (command.remark or "").encode()
+        fields = bytearray()
+        for key, value in command.ext_fields.items():
+            key_bytes, value_bytes = key.encode(), value.encode()
+            fields += _KEY_LENGTH.pack(len(key_bytes)) + key_bytes
+            fields += _LENGTH.pack(len(value_bytes)) + value_bytes
+        head = _BINARY_HEAD.pack(
+            command.code, command.language, command.version, command.opaque, command.flag, len(remark)
+        )
+    except (struct.error, UnicodeEncodeError):
+        return None
+    return b"".join((head, remark, _LENGTH.pack(len(fields)), fields))
+
+
+# --- writing -----------------------------------------------------------------------------------------------
+
+
+def encode_into(out: list[Buffer], command: RemotingCommand) -> int:
+    """Appends the buffers of `command`'s frame to `out`; the bytes they hold together.
+
+    A long body is appended as it is, so it must not change until it is sent. ProtocolError when the frame is
+    larger than a frame may be.
+    """
+    header = None
+    kind = SerializeType.JSON
+    if (
+        command.serialize_type == SerializeType.ROCKETMQ
+        and (header := encode_binary_header(command)) is not None
+    ):
+        kind = SerializeType.ROCKETMQ
+    if header is None:
+        header = encode_json_header(command)
+    body = command.body
+    parts: Iterable[Buffer]
+    if body is None:
+        body_size, parts = 0, ()
+    elif isinstance(body, bytes | bytearray | memoryview):
+        body_size, parts = len(body), (body,)
+    else:
+        body_size, parts = sum(map(len, body)), body
+    size = 8 + len(header) + body_size
+    if size > FRAME_SIZE_MAX or len(header) > HEADER_SIZE_MAX:
+        raise ProtocolError(
+            f"a frame of {size} bytes with a header of {len(header)}: "
+            f"more than {FRAME_SIZE_MAX} and {HEADER_SIZE_MAX}"
+        )
+    prefix = _PREFIX.pack(size - 4, kind << 24 | len(header))
+    if body_size <= BODY_JOINED_MAX:
+        out.append(b"".join((prefix, header, *parts)))
+    else:
+        out.append(prefix + header)
+        out += parts
+    return size
+
+
+def encode_frame(command: RemotingCommand) -> bytes:
+    """The frame of `command` in one piece. ProtocolError."""
+    out: list[Buffer] = []
+    encode_into(out, command)
+    return b"".join(out)
+
+
+def join_small(parts: list[Buffer]) -> list[Buffer]:
+    """The same bytes in fewer buffers: runs of small ones are joined, large ones stay as they are."""
+    if len(parts) == 1:
+        return parts
+    joined: list[Buffer] = []
+    run: list[Buffer] = []
+    for part in parts:
+        if len(part) <= BODY_JOINED_MAX:
+            run.append(part)
+            continue
+        if run:
+            joined.append(b"".join(run))
+            run = []
+        joined.append(part)
+    if run:
+        joined.append(b"".join(run))
+    return joined

@@ -1,0 +1,245 @@
+"""Headers of administration: topics, groups, statistics, offsets set from outside, replicas."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mqlake.remoting.headers.codec import CommandHeader, Long, mandatory
+from mqlake.remoting.headers.common import RpcRequestHeader, TopicRequestHeader
+
+
+@dataclass(slots=True, kw_only=True)
+class CreateTopicRequestHeader(TopicRequestHeader):
+    """17 UPDATE_AND_CREATE_TOPIC."""
+
+    topic: str
+    default_topic: str
+    read_queue_nums: int
+    write_queue_nums: int
+    perm: int
+    topic_filter_type: str
+    topic_sys_flag: int | None = None
+    order: bool = mandatory(False)
+    attributes: str | None = None
+    force: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class CreateTopicListRequestHeader(RpcRequestHeader):
+    """18 UPDATE_AND_CREATE_TOPIC_LIST."""
+
+
+@dataclass(slots=True, kw_only=True)
+class DeleteTopicRequestHeader(TopicRequestHeader):
+    """215 DELETE_TOPIC_IN_BROKER."""
+
+    topic: str
+
+
+@dataclass(slots=True, kw_only=True)
+class GetTopicConfigRequestHeader(TopicRequestHeader):
+    """351 GET_TOPIC_CONFIG."""
+
+    topic: str
+
+
+@dataclass(slots=True, kw_only=True)
+class GetTopicStatsInfoRequestHeader(TopicRequestHeader):
+    """202 GET_TOPIC_STATS_INFO."""
+
+    topic: str
+
+
+@dataclass(slots=True, kw_only=True)
+class GetBrokerConfigResponseHeader(CommandHeader):
+    version: str
+
+
+@dataclass(slots=True, kw_only=True)
+class GetSubscriptionGroupConfigRequestHeader(RpcRequestHeader):
+    """352 GET_SUBSCRIPTIONGROUP_CONFIG."""
+
+    group: str
+
+
+@dataclass(slots=True, kw_only=True)
+class DeleteSubscriptionGroupRequestHeader(RpcRequestHeader):
+    """207 DELETE_SUBSCRIPTIONGROUP."""
+
+    group_name: str
+    clean_offset: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class UpdateGroupForbiddenRequestHeader(TopicRequestHeader):
+    """353 UPDATE_AND_GET_GROUP_FORBIDDEN."""
+
+    group: str
+    topic: str
+    readable: bool | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class GetConsumeStatsRequestHeader(TopicRequestHeader):
+    """208 GET_CONSUME_STATS."""
+
+    consumer_group: str
+    topic: str | None = None
+    topic_list: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class GetConsumeStatsInBrokerHeader(CommandHeader):
+    """317 GET_BROKER_CONSUME_STATS."""
+
+    is_order: bool
+
+
+@dataclass(slots=True, kw_only=True)
+class GetConsumerConnectionListRequestHeader(RpcRequestHeader):
+    """203 GET_CONSUMER_CONNECTION_LIST."""
+
+    consumer_group: str
+
+
+@dataclass(slots=True, kw_only=True)
+class GetProducerConnectionListRequestHeader(RpcRequestHeader):
+    """204 GET_PRODUCER_CONNECTION_LIST."""
+
+    producer_group: str
+
+
+@dataclass(slots=True, kw_only=True)
+class GetAllProducerInfoRequestHeader(CommandHeader):
+    """328 GET_ALL_PRODUCER_INFO."""
+
+
+@dataclass(slots=True, kw_only=True)
+class ResetOffsetRequestHeader(TopicRequestHeader):
+    """222 INVOKE_BROKER_TO_RESET_OFFSET."""
+
+    group: str
+    topic: str
+    queue_id: int = -1
+    offset: Long | None = None
+    timestamp: Long
+    is_force: bool
+
+
+@dataclass(slots=True, kw_only=True)
+class GetConsumerStatusRequestHeader(TopicRequestHeader):
+    """223 INVOKE_BROKER_TO_GET_CONSUMER_STATUS."""
+
+    topic: str
+    group: str
+    client_addr: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class CloneGroupOffsetRequestHeader(RpcRequestHeader):
+    """314 CLONE_GROUP_OFFSET."""
+
+    src_group: str
+    dest_group: str
+    topic: str | None = None
+    offline: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class QueryTopicConsumeByWhoRequestHeader(TopicRequestHeader):
+    """300 QUERY_TOPIC_CONSUME_BY_WHO."""
+
+    topic: str
+
+
+@dataclass(slots=True, kw_only=True)
+class QueryTopicsByConsumerRequestHeader(RpcRequestHeader):
+    """343 QUERY_TOPICS_BY_CONSUMER."""
+
+    group: str
+
+
+@dataclass(slots=True, kw_only=True)
+class QuerySubscriptionByConsumerRequestHeader(TopicRequestHeader):
+    """345 QUERY_SUBSCRIPTION_BY_CONSUMER."""
+
+    group: str
+    topic: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class QueryConsumeTimeSpanRequestHeader(TopicRequestHeader):
+    """303 QUERY_CONSUME_TIME_SPAN."""
+
+    topic: str
+    group: str
+
+
+@dataclass(slots=True, kw_only=True)
+class QueryConsumeQueueRequestHeader(TopicRequestHeader):
+    """321 QUERY_CONSUME_QUEUE."""
+
+    topic: str | None = None
+    queue_id: int = 0
+    index: Long = 0
+    count: int = 0
+    consumer_group: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class QueryCorrectionOffsetHeader(TopicRequestHeader):
+    """308 QUERY_CORRECTION_OFFSET."""
+
+    filter_groups: str | None = None
+    compare_group: str
+    topic: str
+
+
+@dataclass(slots=True, kw_only=True)
+class ViewBrokerStatsDataRequestHeader(CommandHeader):
+    """315 VIEW_BROKER_STATS_DATA."""
+
+    stats_name: str
+    stats_key: str
+
+
+@dataclass(slots=True, kw_only=True)
+class ResumeCheckHalfMessageRequestHeader(CommandHeader):
+    """323 RESUME_CHECK_HALF_MESSAGE."""
+
+    topic: str | None = None
+    msg_id: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class ExchangeHAInfoRequestHeader(CommandHeader):
+    """906 EXCHANGE_BROKER_HA_INFO."""
+
+    master_ha_address: str | None = None
+    master_flush_offset: Long | None = None
+    master_address: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class ExchangeHAInfoResponseHeader(CommandHeader):
+    master_ha_address: str | None = None
+    master_flush_offset: Long | None = None
+    master_address: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class NotifyMinBrokerIdChangeRequestHeader(CommandHeader):
+    """905 NOTIFY_MIN_BROKER_ID_CHANGE."""
+
+    min_broker_id: Long | None = None
+    broker_name: str | None = None
+    min_broker_addr: str | None = None
+    offline_broker_addr: str | None = None
+    ha_broker_addr: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class ResetMasterFlushOffsetHeader(CommandHeader):
+    """908 RESET_MASTER_FLUSH_OFFSET."""
+
+    master_flush_offset: Long

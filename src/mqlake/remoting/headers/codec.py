@@ -1,0 +1,145 @@
+"""How a code's own header becomes text fields and is read from them.
+
+A header is a dataclass whose attributes are the protocol's field names in Python's spelling (`queue_id` is
+`queueId` on the wire), in the order of RocketMQ's class:
+
+    topic: str                        mandatory: without it the request fails
+    properties: str | None = None     may be missing, then the default holds; None is not sent
+    order: bool = mandatory(False)    mandatory to a reader, and a writer's default
+
+Unknown fields are ignored, so headers of newer versions can be read. Types: str, int (32 bits), Long, bool,
+float. A value of the wrong type is an error here, with the field's name; RocketMQ would go on without it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, NamedTuple
+
+from mqlake.errors import HeaderError
+
+if typing.TYPE_CHECKING:
+    from typing import Self
+
+Long = Annotated[int, "long"]
+"""An int of 64 bits; plain int has 32 on the wire."""
+
+_MISSING: Any = object()
+
+
+def mandatory(default: Any) -> Any:
+    """A field that must be there to be read, and need not be given to be written."""
+    return dataclasses.field(default=default, metadata={"mandatory": True})
+
+
+def wire_name(attribute: str) -> str:
+    """`queue_id` → `queueId`."""
+    head, *rest = attribute.split("_")
+    return head + "".join(part[:1].upper() + part[1:] for part in rest)
+
+
+class _Field(NamedTuple):
+    attribute: str
+    name: str
+    convert: Callable[[str], Any] | None  # None: a text is taken as it is
+    default: Any  # _MISSING: mandatory
+    type_name: str
+
+
+def _whole_number(bits: int) -> Callable[[str], int]:
+    low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+
+    def convert(text: str) -> int:
+        if len(text) > 20 or "_" in text:
+            raise ValueError(text)
+        number = int(text)
+        if not low <= number <= high:
+            raise ValueError(text)
+        return number
+
+    return convert
+
+
+def _truth(text: str) -> bool:
+    return text.lower() == "true"
+
+
+_CONVERTERS: dict[Any, tuple[Callable[[str], Any] | None, str]] = {
+    str: (None, "a text"),
+    int: (_whole_number(32), "a 32-bit number"),
+    Long: (_whole_number(64), "a 64-bit number"),
+    bool: (_truth, "true or false"),
+    float: (float, "a number"),
+}
+
+
+_FIELDS: dict[type, tuple[_Field, ...]] = {}
+
+
+def _fields_of(header_class: type[CommandHeader]) -> tuple[_Field, ...]:
+    known = _FIELDS.get(header_class)
+    if known is None:
+        known = _FIELDS[header_class] = _declared(header_class)
+    return known
+
+
+def _declared(header_class: type[CommandHeader]) -> tuple[_Field, ...]:
+    hints = typing.get_type_hints(header_class, include_extras=True)
+    fields = []
+    for field in dataclasses.fields(header_class):
+        hint = hints[field.name]
+        convert, type_name = _CONVERTERS[_without_none(hint)]
+        default = field.default
+        if default is dataclasses.MISSING or field.metadata.get("mandatory"):
+            default = _MISSING
+        name = field.metadata.get("name") or wire_name(field.name)
+        fields.append(_Field(field.name, name, convert, default, type_name))
+    return tuple(fields)
+
+
+def _without_none(hint: Any) -> Any:
+    options = [option for option in typing.get_args(hint) if option is not type(None)]
+    return options[0] if type(None) in typing.get_args(hint) else hint
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class CommandHeader:
+    """The fields of one code's requests or answers."""
+
+    def encode(self) -> dict[str, str]:
+        """The fields as they are sent; None is left out."""
+        encoded = {}
+        for attribute, name, _, _, _ in _fields_of(type(self)):
+            value = getattr(self, attribute)
+            if value is None:
+                continue
+            if value is True or value is False:
+                encoded[name] = "true" if value else "false"
+            else:
+                encoded[name] = value if type(value) is str else str(value)
+        return encoded
+
+    @classmethod
+    def decode(cls, ext_fields: Mapping[str, str]) -> Self:
+        """The header that `ext_fields` hold. HeaderError for a mandatory field missing or a wrong type."""
+        header = cls.__new__(cls)
+        get = ext_fields.get
+        for attribute, name, convert, default, type_name in _fields_of(cls):
+            text = get(name)
+            value: Any
+            if text is None:
+                if default is _MISSING:
+                    raise HeaderError(f"the custom field <{name}> is null")
+                value = default
+            elif convert is None:
+                value = text
+            else:
+                try:
+                    value = convert(text)
+                except ValueError:
+                    shown = text if len(text) <= 80 else text[:77] + "..."
+                    raise HeaderError(f"the custom field <{name}> is {shown!r}, not {type_name}") from None
+            setattr(header, attribute, value)
+        return header

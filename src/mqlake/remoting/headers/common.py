@@ -1,0 +1,24 @@
+"""What many headers begin with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mqlake.remoting.headers.codec import CommandHeader
+
+
+@dataclass(slots=True, kw_only=True)
+class RpcRequestHeader(CommandHeader):
+    ns: str | None = None
+    """Namespace."""
+    nsd: bool | None = None
+    """Whether the names in the header carry the namespace already."""
+    bname: str | None = None
+    """The broker's name, for requests that a proxy passes on."""
+    oway: bool | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class TopicRequestHeader(RpcRequestHeader):
+    lo: bool | None = None
+    """Whether the queue is a logical one of a static topic."""

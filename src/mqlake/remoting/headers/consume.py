@@ -1,0 +1,307 @@
+"""Headers of consuming: pull, offsets, groups, locks, queries, pop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mqlake.remoting.headers.codec import CommandHeader, Long, mandatory
+from mqlake.remoting.headers.common import RpcRequestHeader, TopicRequestHeader
+
+
+@dataclass(slots=True, kw_only=True)
+class PullMessageRequestHeader(TopicRequestHeader):
+    """11 PULL_MESSAGE."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    queue_offset: Long
+    max_msg_nums: int
+    sys_flag: int
+    commit_offset: Long
+    suspend_timeout_millis: Long
+    subscription: str | None = None
+    sub_version: Long
+    expression_type: str | None = None
+    max_msg_bytes: int | None = None
+    request_source: int | None = None
+    proxy_froward_client_id: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class PullMessageResponseHeader(CommandHeader):
+    suggest_which_broker_id: Long
+    next_begin_offset: Long
+    min_offset: Long
+    max_offset: Long
+    offset_delta: Long | None = None
+    topic_sys_flag: int | None = None
+    group_sys_flag: int | None = None
+    forbidden_type: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class QueryConsumerOffsetRequestHeader(TopicRequestHeader):
+    """14 QUERY_CONSUMER_OFFSET."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    set_zero_if_not_found: bool | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class QueryConsumerOffsetResponseHeader(CommandHeader):
+    offset: Long
+
+
+@dataclass(slots=True, kw_only=True)
+class UpdateConsumerOffsetRequestHeader(TopicRequestHeader):
+    """15 UPDATE_CONSUMER_OFFSET."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    commit_offset: Long
+
+
+@dataclass(slots=True, kw_only=True)
+class SearchOffsetRequestHeader(TopicRequestHeader):
+    """29 SEARCH_OFFSET_BY_TIMESTAMP."""
+
+    topic: str
+    queue_id: int
+    timestamp: Long
+    boundary_type: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class SearchOffsetResponseHeader(CommandHeader):
+    offset: Long
+
+
+@dataclass(slots=True, kw_only=True)
+class GetMaxOffsetRequestHeader(TopicRequestHeader):
+    """30 GET_MAX_OFFSET."""
+
+    topic: str
+    queue_id: int
+    committed: bool = True
+
+
+@dataclass(slots=True, kw_only=True)
+class GetMaxOffsetResponseHeader(CommandHeader):
+    offset: Long
+
+
+@dataclass(slots=True, kw_only=True)
+class GetMinOffsetRequestHeader(TopicRequestHeader):
+    """31 GET_MIN_OFFSET."""
+
+    topic: str
+    queue_id: int
+
+
+@dataclass(slots=True, kw_only=True)
+class GetMinOffsetResponseHeader(CommandHeader):
+    offset: Long
+
+
+@dataclass(slots=True, kw_only=True)
+class GetEarliestMsgStoretimeRequestHeader(TopicRequestHeader):
+    """32 GET_EARLIEST_MSG_STORETIME."""
+
+    topic: str
+    queue_id: int
+
+
+@dataclass(slots=True, kw_only=True)
+class GetEarliestMsgStoretimeResponseHeader(CommandHeader):
+    timestamp: Long
+
+
+@dataclass(slots=True, kw_only=True)
+class HeartbeatRequestHeader(RpcRequestHeader):
+    """34 HEART_BEAT."""
+
+
+@dataclass(slots=True, kw_only=True)
+class UnregisterClientRequestHeader(RpcRequestHeader):
+    """35 UNREGISTER_CLIENT."""
+
+    client_id: str = field(metadata={"name": "clientID"})
+    producer_group: str | None = None
+    consumer_group: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class GetConsumerListByGroupRequestHeader(RpcRequestHeader):
+    """38 GET_CONSUMER_LIST_BY_GROUP."""
+
+    consumer_group: str
+
+
+@dataclass(slots=True, kw_only=True)
+class LockBatchMqRequestHeader(RpcRequestHeader):
+    """41 LOCK_BATCH_MQ."""
+
+
+@dataclass(slots=True, kw_only=True)
+class UnlockBatchMqRequestHeader(RpcRequestHeader):
+    """42 UNLOCK_BATCH_MQ."""
+
+
+@dataclass(slots=True, kw_only=True)
+class NotifyConsumerIdsChangedRequestHeader(RpcRequestHeader):
+    """40 NOTIFY_CONSUMER_IDS_CHANGED."""
+
+    consumer_group: str
+
+
+@dataclass(slots=True, kw_only=True)
+class QueryMessageRequestHeader(TopicRequestHeader):
+    """12 QUERY_MESSAGE."""
+
+    topic: str
+    key: str
+    max_num: int
+    begin_timestamp: Long
+    end_timestamp: Long
+
+
+@dataclass(slots=True, kw_only=True)
+class QueryMessageResponseHeader(CommandHeader):
+    index_last_update_timestamp: Long
+    index_last_update_phyoffset: Long
+
+
+@dataclass(slots=True, kw_only=True)
+class ViewMessageRequestHeader(CommandHeader):
+    """33 VIEW_MESSAGE_BY_ID."""
+
+    topic: str | None = None
+    offset: Long
+
+
+@dataclass(slots=True, kw_only=True)
+class GetConsumerRunningInfoRequestHeader(RpcRequestHeader):
+    """307 GET_CONSUMER_RUNNING_INFO."""
+
+    consumer_group: str
+    client_id: str
+    jstack_enable: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class ConsumeMessageDirectlyResultRequestHeader(TopicRequestHeader):
+    """309 CONSUME_MESSAGE_DIRECTLY."""
+
+    consumer_group: str
+    client_id: str | None = None
+    msg_id: str | None = None
+    broker_name: str | None = None
+    topic: str | None = None
+    topic_sys_flag: int | None = None
+    group_sys_flag: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class PopMessageRequestHeader(TopicRequestHeader):
+    """200050 POP_MESSAGE."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    max_msg_nums: int
+    invisible_time: Long
+    poll_time: Long
+    born_time: Long
+    init_mode: int
+    exp_type: str | None = None
+    exp: str | None = None
+    order: bool = False
+    attempt_id: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class PopMessageResponseHeader(CommandHeader):
+    pop_time: Long
+    invisible_time: Long
+    revive_qid: int
+    rest_num: Long
+    start_offset_info: str | None = None
+    msg_offset_info: str | None = None
+    order_count_info: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class AckMessageRequestHeader(TopicRequestHeader):
+    """200051 ACK_MESSAGE."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    extra_info: str
+    offset: Long
+
+
+@dataclass(slots=True, kw_only=True)
+class ChangeInvisibleTimeRequestHeader(TopicRequestHeader):
+    """200053 CHANGE_MESSAGE_INVISIBLETIME."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    extra_info: str
+    offset: Long
+    invisible_time: Long
+
+
+@dataclass(slots=True, kw_only=True)
+class ChangeInvisibleTimeResponseHeader(CommandHeader):
+    pop_time: Long
+    invisible_time: Long
+    revive_qid: int
+
+
+@dataclass(slots=True, kw_only=True)
+class PeekMessageRequestHeader(TopicRequestHeader):
+    """200052 PEEK_MESSAGE."""
+
+    topic: str
+    queue_id: int
+    max_msg_nums: int
+    consumer_group: str
+
+
+@dataclass(slots=True, kw_only=True)
+class NotificationRequestHeader(TopicRequestHeader):
+    """200054 NOTIFICATION."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    poll_time: Long
+    born_time: Long
+    order: bool = False
+    attempt_id: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class NotificationResponseHeader(CommandHeader):
+    has_msg: bool = mandatory(False)
+    polling_full: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class PollingInfoRequestHeader(TopicRequestHeader):
+    """200055 POLLING_INFO."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+
+
+@dataclass(slots=True, kw_only=True)
+class PollingInfoResponseHeader(CommandHeader):
+    polling_num: int

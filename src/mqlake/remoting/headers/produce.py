@@ -1,0 +1,130 @@
+"""Headers of sending: messages, messages given back, ends of transactions, replies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mqlake.remoting.headers.codec import CommandHeader, Long
+from mqlake.remoting.headers.common import RpcRequestHeader, TopicRequestHeader
+
+
+@dataclass(slots=True, kw_only=True)
+class SendMessageRequestHeader(TopicRequestHeader):
+    """10 SEND_MESSAGE."""
+
+    producer_group: str
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: int
+    queue_id: int
+    sys_flag: int
+    born_timestamp: Long
+    flag: int
+    properties: str | None = None
+    reconsume_times: int | None = None
+    unit_mode: bool | None = None
+    batch: bool | None = None
+    max_reconsume_times: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class SendMessageRequestHeaderV2(TopicRequestHeader):
+    """310, 320, 325: SendMessageRequestHeader with one letter for a name, which is shorter to send."""
+
+    producer_group: str = field(metadata={"name": "a"})
+    topic: str = field(metadata={"name": "b"})
+    default_topic: str = field(metadata={"name": "c"})
+    default_topic_queue_nums: int = field(metadata={"name": "d"})
+    queue_id: int = field(metadata={"name": "e"})
+    sys_flag: int = field(metadata={"name": "f"})
+    born_timestamp: Long = field(metadata={"name": "g"})
+    flag: int = field(metadata={"name": "h"})
+    properties: str | None = field(default=None, metadata={"name": "i"})
+    reconsume_times: int | None = field(default=None, metadata={"name": "j"})
+    unit_mode: bool | None = field(default=None, metadata={"name": "k"})
+    max_reconsume_times: int | None = field(default=None, metadata={"name": "l"})
+    batch: bool | None = field(default=None, metadata={"name": "m"})
+    broker_name: str | None = field(default=None, metadata={"name": "n"})
+
+
+@dataclass(slots=True, kw_only=True)
+class SendMessageResponseHeader(CommandHeader):
+    msg_id: str
+    queue_id: int
+    queue_offset: Long
+    transaction_id: str | None = None
+    batch_uniq_id: str | None = None
+    recall_handle: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class ConsumerSendMsgBackRequestHeader(RpcRequestHeader):
+    """36 CONSUMER_SEND_MSG_BACK."""
+
+    offset: Long
+    group: str
+    delay_level: int
+    origin_msg_id: str | None = None
+    origin_topic: str | None = None
+    unit_mode: bool = False
+    max_reconsume_times: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class EndTransactionRequestHeader(RpcRequestHeader):
+    """37 END_TRANSACTION."""
+
+    topic: str | None = None
+    producer_group: str
+    tran_state_table_offset: Long
+    commit_log_offset: Long
+    commit_or_rollback: int
+    from_transaction_check: bool = False
+    msg_id: str
+    transaction_id: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class RecallMessageRequestHeader(TopicRequestHeader):
+    """370 RECALL_MESSAGE."""
+
+    producer_group: str | None = None
+    topic: str
+    recall_handle: str
+
+
+@dataclass(slots=True, kw_only=True)
+class RecallMessageResponseHeader(CommandHeader):
+    msg_id: str
+
+
+@dataclass(slots=True, kw_only=True)
+class ReplyMessageRequestHeader(TopicRequestHeader):
+    """326 PUSH_REPLY_MESSAGE_TO_CLIENT."""
+
+    producer_group: str
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: int
+    queue_id: int
+    sys_flag: int
+    born_timestamp: Long
+    flag: int
+    properties: str | None = None
+    reconsume_times: int | None = None
+    unit_mode: bool = False
+    born_host: str
+    store_host: str
+    store_timestamp: Long
+
+
+@dataclass(slots=True, kw_only=True)
+class CheckTransactionStateRequestHeader(RpcRequestHeader):
+    """39 CHECK_TRANSACTION_STATE."""
+
+    topic: str | None = None
+    tran_state_table_offset: Long
+    commit_log_offset: Long
+    msg_id: str | None = None
+    transaction_id: str | None = None
+    offset_msg_id: str | None = None
