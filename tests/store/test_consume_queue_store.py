@@ -15,6 +15,7 @@ from mqlake.formats.batch_consume_queue import encode_unit as encode_batch_unit
 from mqlake.formats.consume_queue import encode_unit
 from mqlake.message import MessageSysFlag, tags_code
 from mqlake.store.config import MessageStoreConfig
+from mqlake.store.consume_queue import ConsumeQueue
 from mqlake.store.consume_queue_store import FEW, ConsumeQueueStore
 from mqlake.store.file_pool import FilePool
 from tests.store.log_of import DELAY_LEVELS, LogOf, Record
@@ -391,7 +392,7 @@ def test_flush_touches_only_what_changed(tmp_path):
     assert len(synced) == 2
 
 
-def test_a_failed_flush_is_tried_again(tmp_path):
+def test_after_a_failed_flush_none_counts(tmp_path):
     store = make(tmp_path)
     store.dispatch(*LogOf(records_of("a0 b0")).dispatched())
 
@@ -402,8 +403,39 @@ def test_a_failed_flush_is_tried_again(tmp_path):
     with pytest.raises(OSError, match="Input/output"):
         store.flush()
     store.pool.fdatasync = real
+    with pytest.raises(OSError, match="an earlier flush failed: Input/output error"):
+        store.flush()
+    assert 0 in (store.get("a", 0).files.flushed_where, store.get("b", 0).files.flushed_where)
+
+
+def test_a_queue_is_to_be_flushed_only_when_it_has_its_units(tmp_path, monkeypatch):
+    store = make(tmp_path)
+    put = ConsumeQueue.put_unit
+
+    def flushed_meanwhile(queue, *unit):
+        assert store.flush()
+        put(queue, *unit)
+
+    monkeypatch.setattr(ConsumeQueue, "put_unit", flushed_meanwhile)
+    store.dispatch(*LogOf(records_of("a0")).dispatched())
+    assert store.get("a", 0).files.flushed_where == 0
     assert store.flush()
-    assert store.get("a", 0).files.flushed_where == store.get("b", 0).files.flushed_where == 20
+    assert store.get("a", 0).files.flushed_where == 20
+
+
+@pytest.mark.parametrize("age_ms", [0, 60_000])
+def test_after_a_crash_what_was_written_lately_is_flushed_again(tmp_path, age_ms):
+    store = make(tmp_path)
+    store.dispatch(*LogOf(records_of("a0 " * 25)).dispatched())
+    again = make(tmp_path)
+    again.load()
+    queue = again.get("a", 0)
+    flushed_until = queue.files.modified_ms + age_ms
+    again.recover(flushed_until=flushed_until)
+    assert len(queue.files.files) == 3
+    assert queue.files.flushed_where == (25 * 20 if age_ms else 0)
+    again.flush()
+    assert queue.files.flushed_where == 25 * 20
 
 
 def test_expired_files_and_queues(tmp_path):

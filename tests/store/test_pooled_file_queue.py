@@ -6,7 +6,7 @@ import pytest
 
 from mqlake.errors import StoreCorruptError, WrongFileSizeError
 from mqlake.store.file_pool import FilePool
-from mqlake.store.pooled_file_queue import PooledFileQueue, remove_if_empty
+from mqlake.store.pooled_file_queue import UNFLUSHED_FILES_MAX, PooledFileQueue, remove_if_empty
 
 SIZE = 100
 
@@ -154,8 +154,31 @@ def test_a_failed_flush_is_not_forgotten(queue):
         queue.flush()
     assert queue.flushed_where == 0
     queue.pool.fdatasync = real
-    assert queue.flush()
-    assert queue.flushed_where == 150
+    with pytest.raises(OSError, match="an earlier flush failed: Input/output error"):
+        queue.flush()
+    assert queue.flushed_where == 0
+
+
+def test_few_files_are_unflushed_at_any_time(queue):
+    for start in range(0, 1500, 150):
+        queue.write(start, b"a" * 150)
+        assert len(queue.files) - queue.flushed_where // queue.file_size <= UNFLUSHED_FILES_MAX
+    queue.write(1500, b"a" * 2000)
+    assert len(queue.files) - queue.flushed_where // queue.file_size <= UNFLUSHED_FILES_MAX
+
+
+def test_what_was_flushed_ahead_of_a_failed_write_is_not_counted(queue, monkeypatch):
+    write = queue.pool.pwrite
+
+    def full(file, data, position):
+        if file.file_from_offset >= 900:
+            raise OSError(28, "No space left on device")
+        write(file, data, position)
+
+    monkeypatch.setattr(queue.pool, "pwrite", full)
+    with pytest.raises(OSError, match="No space"):
+        queue.write(0, b"a" * 2000)
+    assert queue.max_offset == queue.flushed_where == 0
 
 
 def test_new_names_are_synced_once(queue, monkeypatch):

@@ -155,14 +155,20 @@ class ConsumeQueueStore:
         for queue in self:
             queue.refresh()
 
-    def recover(self, *, thorough: bool = True, progress: Progress | None = None) -> int:
+    def recover(
+        self, *, thorough: bool = True, flushed_until: int = 0, progress: Progress | None = None
+    ) -> int:
         """Finds the end of every queue (`thorough` after a crash); returns `max_physic_offset`. OSError.
 
-        `progress` is told (queues done, queues in all).
+        After a crash, queues that were written to later than `flushed_until` (ms) count as not flushed: the
+        page cache outlived the process, but not yet a power cut. `progress` is told (queues done, queues in all).
         """
         total = sum(len(queues) for queues in self._table.values())
         for done, queue in enumerate(self):
             queue.recover(thorough=thorough)
+            if thorough and queue.files.modified_ms >= flushed_until:
+                queue.files.count_as_unflushed()
+                self._dirty.add(queue)
             if progress is not None and done % 1024 == 0:
                 progress(done, total)
         return self.max_physic_offset
@@ -220,15 +226,16 @@ class ConsumeQueueStore:
             queue = self._queue_of(scan.topics[narrow[layout.TOPIC_ID]], narrow[layout.QUEUE_ID])
             if queue is None:
                 continue
-            self._dirty.add(queue)
             offset, size, tags_code = wide[layout.PHYSICAL_OFFSET], narrow[layout.SIZE], tags_codes[record]
             store_time = wide[layout.STORE_TIMESTAMP]
             if isinstance(queue, ConsumeQueue):
                 queue.put_unit(wide[layout.QUEUE_OFFSET], offset, size, tags_code, store_time)
-                continue
-            base, number = int(columns.inner_base[record]), int(columns.inner_num[record])
-            if base >= 0 and number > 0:
-                queue.put_unit(BatchConsumeQueueUnit(offset, size, tags_code, store_time, base, number))
+            else:
+                base, number = int(columns.inner_base[record]), int(columns.inner_num[record])
+                if base >= 0 and number > 0:
+                    queue.put_unit(BatchConsumeQueueUnit(offset, size, tags_code, store_time, base, number))
+            # behind the put: a flush between the two would take the queue for flushed, and the checkpoint with it
+            self._dirty.add(queue)
         self.logics_msg_timestamp = wide[layout.STORE_TIMESTAMP]
 
     def _dispatch_many(self, scan: Scan, columns: DispatchColumns) -> None:
@@ -262,8 +269,6 @@ class ConsumeQueueStore:
         for queue_end in last_of_queue.tolist():
             key = int(queue_key[start])
             queue = self._queue_of(scan.topics[key >> 32], _signed32(key & 0xFFFFFFFF))
-            if queue is not None:
-                self._dirty.add(queue)
             if isinstance(queue, BatchConsumeQueue):
                 part = slice(start, queue_end)
                 base, number = columns.inner_base[rows][part], columns.inner_num[rows][part]
@@ -273,6 +278,8 @@ class ConsumeQueueStore:
                 if isinstance(queue, ConsumeQueue):
                     queue.put_units(int(queue_offset[start]), units[start:end], store_time[start:end])
                 start = end
+            if queue is not None:
+                self._dirty.add(queue)
         self.logics_msg_timestamp = int(scan.store_timestamp[-1])
 
     def _queue_of(self, topic: bytes, queue_id: int) -> Queue | None:

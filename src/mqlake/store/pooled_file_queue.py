@@ -23,6 +23,10 @@ from mqlake.store.mapped_file import OS_PAGE_SIZE
 
 log = logging.getLogger(__name__)
 
+UNFLUSHED_FILES_MAX = 3
+"""So many files at most, the last one among them, hold bytes that may not be on disk: where a crash can leave
+holes, and where recovery looks for them."""
+
 
 def _start_of(file: PooledFile) -> int:
     return file.file_from_offset
@@ -40,6 +44,7 @@ class PooledFileQueue:
         "directory",
         "file_size",
         "files",
+        "flush_error",
         "flushed_where",
         "max_offset",
         "pool",
@@ -54,6 +59,8 @@ class PooledFileQueue:
         self.files: list[PooledFile] = []
         self.max_offset = 0
         self.flushed_where = 0
+        # the first flush that failed: a later one that succeeds would prove nothing, so all of them fail
+        self.flush_error: OSError | None = None
         # directories with a name in them that may not be on disk yet
         self._names_unsynced: list[str] = []
 
@@ -170,28 +177,51 @@ class PooledFileQueue:
         OSError: `max_offset` has not moved, and what reached a file is not visible.
         """
         position, done, size = offset, 0, len(data)
-        while done < size:
-            file = self.file_at(position) or self._create(position - position % self.file_size)
-            part = min(size - done, file.file_from_offset + self.file_size - position)
-            piece = data if part == size else data[done : done + part]
-            self.pool.pwrite(file, piece, position - file.file_from_offset)
-            done += part
-            position += part
+        try:
+            while done < size:
+                file = self.file_at(position)
+                if file is None:
+                    start = position - position % self.file_size
+                    if start - self.flushed_where > (UNFLUSHED_FILES_MAX - 1) * self.file_size:
+                        self._sync(start)
+                    file = self._create(start)
+                part = min(size - done, file.file_from_offset + self.file_size - position)
+                piece = data if part == size else data[done : done + part]
+                self.pool.pwrite(file, piece, position - file.file_from_offset)
+                done += part
+                position += part
+        except BaseException:
+            self.flushed_where = min(self.flushed_where, self.max_offset)
+            raise
         self.max_offset = position
 
     def flush(self, least_pages: int = 0) -> bool:
         """Brings the data to the disk when at least that many pages wait (or a file was completed).
 
-        True when nothing is left. OSError: `flushed_where` has not moved past what the disk refused.
+        True when nothing is left. OSError: `flushed_where` has not moved, and no later flush succeeds.
         """
         end = self.max_offset
         if self.flushed_where >= end:
             return True
-        files = self.files
         pages = end // OS_PAGE_SIZE - self.flushed_where // OS_PAGE_SIZE
-        if pages < least_pages and self.flushed_where >= files[-1].file_from_offset:
+        if pages < least_pages and self.flushed_where >= self.files[-1].file_from_offset:
             return False
-        for file in files:
+        self._sync(end)
+        return self.flushed_where >= self.max_offset
+
+    def _sync(self, end: int) -> None:
+        if self.flush_error is not None:
+            error = self.flush_error
+            raise OSError(error.errno, f"{self.directory}: an earlier flush failed: {error.strerror}")
+        try:
+            self._sync_files(end)
+        except OSError as error:
+            self.flush_error = error
+            raise
+        self.flushed_where = end
+
+    def _sync_files(self, end: int) -> None:
+        for file in self.files:
             if self.flushed_where - self.file_size < file.file_from_offset < end:
                 try:
                     self.pool.fdatasync(file)
@@ -204,8 +234,17 @@ class PooledFileQueue:
         except BaseException:
             self._names_unsynced += names
             raise
-        self.flushed_where = end
-        return self.flushed_where >= self.max_offset
+
+    @property
+    def modified_ms(self) -> int:
+        """When the last file was written to; -1 without files. OSError."""
+        return os.stat(self.files[-1].path).st_mtime_ns // 1_000_000 if self.files else -1
+
+    def count_as_unflushed(self) -> None:
+        """Of the files that may hold bytes which are not on disk, nothing counts as flushed any more."""
+        if self.files:
+            first = self.files[-UNFLUSHED_FILES_MAX:][0]
+            self.flushed_where = min(self.flushed_where, first.file_from_offset)
 
     # ------------------------------------------------------------------ cutting and deleting
 

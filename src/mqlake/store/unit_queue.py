@@ -23,14 +23,13 @@ import numpy as np
 import numpy.typing as npt
 
 from mqlake.store.file_pool import FilePool, PooledFile
-from mqlake.store.pooled_file_queue import PooledFileQueue
+from mqlake.store.pooled_file_queue import UNFLUSHED_FILES_MAX, PooledFileQueue
 
 log = logging.getLogger(__name__)
 
 Units = npt.NDArray[np.void]
 I64Array = npt.NDArray[np.int64]
 
-RECOVERED_FILES = 3
 SEARCH_WINDOW = 64 * 1024
 CHUNK = 256 * 1024
 
@@ -84,7 +83,7 @@ class UnitQueue(ABC):
         if not files:
             return -1
         end = 0
-        for file in files[-RECOVERED_FILES:]:
+        for file in files[-UNFLUSHED_FILES_MAX:]:
             position = self._end_of_data(file, thorough=thorough)
             end = file.file_from_offset + position
             if position < self.files.file_size:
