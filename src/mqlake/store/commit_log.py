@@ -20,7 +20,7 @@ import numpy as np
 
 from mqlake.errors import FormatError, IllegalTopicError, MessageError
 from mqlake.formats.batch import BatchItem, decode_messages
-from mqlake.formats.columns import NO_ROOM, PROPERTIES_TOO_LARGE, RECORD_TOO_LARGE, append_batch
+from mqlake.formats.columns import NO_ROOM, PROPERTIES_TOO_LARGE, RECORD_TOO_LARGE, append_batch, warm_append
 from mqlake.formats.record import (
     CRC32_TAIL_LENGTH,
     END_FILE_MIN_BLANK_LENGTH,
@@ -416,6 +416,7 @@ class CommitLog:
         shared = properties_to_bytes(batch.properties)
         version = 1 if len(topic) <= TOPIC_V1_LENGTH_MAX else 2
         key = (batch.topic, batch.queue_id)
+        warm_append()
         with self._lock:
             self.begin_time_in_lock = begin = self.clock_ms()
             try:

@@ -17,6 +17,15 @@ def fsync_dir(path: str) -> None:
         os.close(fd)
 
 
+def make_dirs(path: str) -> None:
+    """Makes a directory and those above it that are missing, and their names durable. OSError."""
+    if not os.path.isdir(path):
+        parent = os.path.dirname(os.path.abspath(path))
+        make_dirs(parent)
+        os.makedirs(path, exist_ok=True)
+        fsync_dir(parent)
+
+
 def write_temporary(path: str, data: bytes) -> str:
     """Writes `data` durably beside `path` and returns the temporary name. An OSError leaves no file."""
     temporary = f"{path}.tmp"

@@ -45,6 +45,7 @@ class MappedFile:
     TOTAL_MAPPED_FILES: ClassVar[int] = 0
 
     __slots__ = (
+        "_committed_timestamp",
         "_fd",
         "_map",
         "array",
@@ -81,6 +82,7 @@ class MappedFile:
         self.committed_position = 0
         self.flushed_position = 0
         self.store_timestamp = 0
+        self._committed_timestamp = 0
         self._fd = _open(path, file_size, read_only=read_only, size_key=size_key)
         try:
             access = mmap.ACCESS_READ if read_only else mmap.ACCESS_WRITE
@@ -107,6 +109,11 @@ class MappedFile:
     def read_position(self) -> int:
         """End of what readers may see (bytes from the file's start)."""
         return self.wrote_position if self.write_buffer is None else self.committed_position
+
+    @property
+    def read_timestamp(self) -> int:
+        """Store time (ms) of the newest message that readers may see, or of one before it."""
+        return self.store_timestamp if self.write_buffer is None else self._committed_timestamp
 
     def invariants(self) -> None:
         assert 0 <= self.flushed_position <= self.committed_position, self
@@ -171,11 +178,12 @@ class MappedFile:
         OSError leaves the position where it was.
         """
         if self.write_buffer is not None and self.is_able_to_commit(least_pages):
-            start, end = self.committed_position, self.wrote_position
+            timestamp, start, end = self.store_timestamp, self.committed_position, self.wrote_position
             terminated = min(end + 4, self.file_size)
             _pwrite_all(self._fd, self.write_buffer[start + 4 : terminated], start + 4)
             _pwrite_all(self._fd, self.write_buffer[start : start + 4], start)
             self.committed_position = end
+            self._committed_timestamp = timestamp
             self.invariants()
         return self.committed_position
 

@@ -52,6 +52,9 @@ class MappedFileQueue:
         self._flush_lock = threading.Lock()
         self._commit_lock = threading.Lock()
         self.create_error: OSError | None = None
+        # the first flush or commit that failed. The kernel tells of lost pages once, so a later fdatasync that
+        # succeeds proves nothing, whoever calls it: every flush after this one fails too
+        self.write_error: OSError | None = None
 
     # ------------------------------------------------------------------ files
 
@@ -211,15 +214,23 @@ class MappedFileQueue:
     # ------------------------------------------------------------------ flush and commit
 
     def flush(self, least_pages: int) -> bool:
-        """One file's worth of flushing; True when there was nothing (more) to do. OSError: nothing moved."""
+        """One file's worth of flushing; True when there was nothing (more) to do.
+
+        OSError: nothing moved, and nothing will until the store is opened anew.
+        """
         with self._flush_lock:
+            self._check_no_error()
             mapped_file = self.find_mapped_file_by_offset(
                 self.flushed_where, first_if_not_found=self.flushed_where == 0
             )
             if mapped_file is None:
                 return True
-            store_timestamp, end = mapped_file.store_timestamp, mapped_file.read_position
-            where = mapped_file.file_from_offset + mapped_file.flush(least_pages)
+            store_timestamp, end = mapped_file.read_timestamp, mapped_file.read_position
+            try:
+                where = mapped_file.file_from_offset + mapped_file.flush(least_pages)
+            except OSError as error:
+                self.write_error = error
+                raise
             if mapped_file.flushed_position >= end:
                 self.store_timestamp = max(self.store_timestamp, store_timestamp)
             done = where == self.flushed_where
@@ -234,18 +245,28 @@ class MappedFileQueue:
             pass
 
     def commit(self, least_pages: int) -> bool:
-        """One file's worth of committing; True when there was nothing (more) to do. OSError: nothing moved."""
+        """One file's worth of committing; True when there was nothing (more) to do. OSError as flush()."""
         with self._commit_lock:
+            self._check_no_error()
             mapped_file = self.find_mapped_file_by_offset(
                 self.committed_where, first_if_not_found=self.committed_where == 0
             )
             if mapped_file is None:
                 return True
-            where = mapped_file.file_from_offset + mapped_file.commit(least_pages)
+            try:
+                where = mapped_file.file_from_offset + mapped_file.commit(least_pages)
+            except OSError as error:
+                self.write_error = error
+                raise
             self._take_back_buffer(mapped_file)
             done = where == self.committed_where
             self.committed_where = where
             return done
+
+    def _check_no_error(self) -> None:
+        error = self.write_error
+        if error is not None:
+            raise OSError(error.errno, f"an earlier write to the disk failed: {error.strerror}")
 
     def _take_back_buffer(self, mapped_file: MappedFile) -> None:
         buffer = mapped_file.write_buffer

@@ -33,6 +33,7 @@ from mqlake.store.commit_log import CommitLog, now_ms
 from mqlake.store.config import BrokerRole, MessageStoreConfig
 from mqlake.store.consume_queue_store import ConsumeQueueStore
 from mqlake.store.dispatch import Arrival, CommitLogDispatcher, MessageArrivingListener, ReputMessageService
+from mqlake.store.durable import make_dirs
 from mqlake.store.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService
 from mqlake.store.index_service import IndexService
 from mqlake.store.mapped_file_queue import MappedFileQueue
@@ -170,9 +171,10 @@ class DefaultMessageStore(StoreView):
         assert self._state == "new", "load() is called once"
         config = self.config
         check_is_store(config.store_path_root_dir, must_exist=False)
-        os.makedirs(config.store_path_root_dir, exist_ok=True)
+        make_dirs(config.store_path_root_dir)
         self._lock_file.acquire()
         try:
+            make_dirs(config.commit_log_dir)
             clean_exit = not self._abort_file.exists()
             self._checkpoint = checkpoint = StoreCheckpoint(config.checkpoint_path)
             self.log.load()
@@ -244,6 +246,8 @@ class DefaultMessageStore(StoreView):
     def _flush_derived(self) -> bool:
         checkpoint = self._checkpoint
         assert checkpoint is not None
+        if self.running_flags.is_fenced:
+            return False
         try:
             self.consume_queues.flush()
             checkpoint.logics_msg_timestamp = self.consume_queues.logics_msg_timestamp
@@ -503,11 +507,12 @@ class _Housekeeping:
         last_thorough = time.monotonic()
         while not self._stopped.wait(config.flush_interval_consume_queue / 1000):
             thorough = time.monotonic() - last_thorough >= config.flush_consume_queue_thorough_interval / 1000
-            try:
-                self._flush(thorough)
-            except OSError as error:
-                log.error("flushing the consume queues failed, it is tried again: %s", error)
-                continue
+            if not store.running_flags.is_fenced:
+                try:
+                    self._flush(thorough)
+                except OSError as error:
+                    # what a second try reports may not be true; the next start makes them anew from the log
+                    store._fence(f"flushing the consume queues failed: {error}")
             if thorough:
                 last_thorough = time.monotonic()
             store.store_stats_service.sample()
@@ -544,8 +549,12 @@ def open_store(
         MessageStoreConfig.from_mapping(settings or {}), store_path_root_dir=os.fspath(path)
     )
     store = DefaultMessageStore(config)
-    report = store.load(progress)
-    if on_recovered is not None:
-        on_recovered(report)
-    store.start()
+    try:
+        report = store.load(progress)
+        if on_recovered is not None:
+            on_recovered(report)
+        store.start()
+    except BaseException:
+        store.shutdown()
+        raise
     return store

@@ -106,7 +106,9 @@ class Recovery:
         """Raises StoreCorruptError, ForeignFormatError (both before anything of the log is changed), OSError."""
         began = time.monotonic()
         report = self._report
-        dispatched_to = self._consume_queues.recover(thorough=not report.clean_exit)
+        dispatched_to = self._consume_queues.recover(
+            thorough=not report.clean_exit, flushed_until=self._checkpoint.min_timestamp
+        )
         if self._queue.mapped_files:
             start = self._start_file(dispatched_to)
             self._check_format(self._queue.mapped_files[0])
@@ -203,7 +205,9 @@ class Recovery:
         """Queues that lack units in the middle (a file of theirs was lost) get them from the log."""
         if self._consume_queues.cut_gaps():
             log.warning("units of consume queues are missing: the whole log is dispatched again")
-            for chunk in scan_log(self._queue, self._queue.min_offset, self._queue.max_offset, check_crc=False):
+            for chunk in scan_log(
+                self._queue, self._queue.min_offset, self._queue.max_offset, check_crc=False
+            ):
                 self._dispatch(chunk, [self._consume_queues])
 
     # ------------------------------------------------------------------ the end
@@ -254,8 +258,9 @@ class Recovery:
             if found is None:
                 continue
             timestamp = int(found.store_timestamp[0])
-            # leftovers of an earlier life are older than what was written after them
-            if timestamp >= last_timestamp and (self._report.clean_exit or timestamp <= flushed_until):
+            # Leftovers of an earlier life are older than what was written after them. Of messages stored in the
+            # very millisecond that was flushed last, some may have come after the flush.
+            if last_timestamp <= timestamp < flushed_until:
                 at = mapped_file.file_from_offset + int(found.position[0])
                 self._corrupt(end, f"{damage}; flushed messages follow at offset {at}")
             return

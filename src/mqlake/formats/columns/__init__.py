@@ -26,12 +26,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 import mqlake
-from mqlake.formats.batch import ITEM_SIZE_MIN
+from mqlake.formats.batch import ITEM_SIZE_MIN, encode_messages
 from mqlake.formats.columns import layout, plain
 from mqlake.formats.columns.layout import BAD_BLOB, NO_ROOM, PROPERTIES_TOO_LARGE, RECORD_TOO_LARGE
 from mqlake.formats.index import index_file_size
 from mqlake.formats.record import RECORD_SIZE_MIN, check_record, encode_record
-from mqlake.message import SCHEDULE_TOPIC, deliver_timestamp
+from mqlake.message import SCHEDULE_TOPIC, Message, deliver_timestamp
 
 __all__ = [
     "BAD_BLOB",
@@ -49,6 +49,7 @@ __all__ = [
     "index_put_many",
     "index_query",
     "scan_records",
+    "warm_append",
 ]
 
 Bytes = NDArray[np.uint8]
@@ -429,6 +430,32 @@ def append_batch(
         sizes,
     )
     return AppendedBatch(n, wrote, offsets[: max(0, n)], sizes[: max(0, n)])
+
+
+@functools.cache
+def warm_append() -> None:
+    """Gets append_batch compiled (or from numba's cache): for who is about to call it under a lock."""
+    blob = np.frombuffer(encode_messages([Message("T", b"body")]), np.uint8)
+    host = bytes(8)
+    append_batch(
+        np.zeros(1024, np.uint8),
+        0,
+        1024,
+        blob,
+        base_offset=0,
+        topic=b"T",
+        queue_id=0,
+        queue_offset=0,
+        sys_flag=0,
+        born_timestamp=0,
+        born_host=host,
+        store_timestamp=0,
+        store_host=host,
+        reconsume_times=0,
+        extra_props=b"",
+        version=1,
+        max_record_size=1024,
+    )
 
 
 def _require_index(index: Bytes, hash_slot_num: int, index_num: int) -> None:
