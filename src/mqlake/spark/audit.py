@@ -242,12 +242,16 @@ def verify_log(
     Damage is reported, not raised. Raises what planning raises: NotAStoreError, WrongFileSizeError (within
     Spark's exception), ConfigError.
     """
+    frame = audit_frame(spark, *paths, verify=verify, split_size=split_size)
+    return report_of(paths, frame.collect())
+
+
+def report_of(paths: tuple[str, ...], partial: list[Any]) -> VerifyReport:
+    """Joins the rows of the partial results, which may come in any order."""
     report = VerifyReport(paths)
     files: set[str] = set()
     queues: dict[tuple[str, str, int], QueueReport] = {}
-    frame = audit_frame(spark, *paths, verify=verify, split_size=split_size)
-    rows = sorted(frame.collect(), key=lambda row: (row.path, row.splitOffset))
-    for row in rows:
+    for row in sorted(partial, key=lambda row: (row.path, row.splitOffset)):
         if row.kind == KIND_DAMAGE:
             report.damages.append(row.reason)
         elif row.kind == KIND_SPLIT:
@@ -256,15 +260,14 @@ def verify_log(
             report.records += row.records
             report.bytes += row.bytes
         else:
-            _join(report, queues.setdefault((row.path, row.topic, row.queueId), _new_queue(row)), row)
+            queue = queues.setdefault(
+                (row.path, row.topic, row.queueId), QueueReport(row.path, row.topic, row.queueId)
+            )
+            _join(report, queue, row)
     report.files = len(files)
     report.queues = [queues[key] for key in sorted(queues)]
     report.messages = sum(queue.messages for queue in report.queues)
     return report
-
-
-def _new_queue(row: Any) -> QueueReport:
-    return QueueReport(row.path, row.topic, row.queueId)
 
 
 def _join(report: VerifyReport, queue: QueueReport, row: Any) -> None:

@@ -1,0 +1,151 @@
+"""Stores of all kinds of records, what is in them by the plain decoder, and damage done to them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from mqlake.formats.batch import encode_messages
+from mqlake.formats.record import decode_record
+from mqlake.message import Message, MessageExt, MessageExtBatch, MessageExtBrokerInner, MessageSysFlag
+from mqlake.store import PutMessageStatus, open_store
+from mqlake.store.log_scan import scan_log
+from mqlake.store.mapped_file_queue import MappedFileQueue
+
+BORN = 1_700_000_000_000
+V4, V6 = ("10.1.2.3", 5001), ("2001:db8::7", 5002)
+SETTINGS: dict[str, object] = {
+    "autoMessageVersionOnTopicLen": True,
+    "mappedFileSizeCommitLog": 16 << 10,
+    "mappedFileSizeConsumeQueue": 2000,
+    "maxHashSlotNum": 100,
+    "maxIndexNum": 400,
+}
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def messages() -> Iterator[MessageExtBrokerInner]:
+    """Topics, queues, tags, keys, hosts, flags, bodies and properties of many shapes."""
+    for n in range(160):
+        message = MessageExtBrokerInner(
+            f"Topic-{n % 5}" if n % 31 else "%RETRY%" + "long" * 40,
+            b"" if n % 17 == 0 else bytes([n % 256]) * (n * 7 % 300),
+            tags=("TagA", "标签", None)[n % 3],
+            keys=[f"key-{n}", "shared"][: n % 3] or None,
+            flag=n - 80,
+            queue_id=n % 3,
+            born_timestamp=BORN + n,
+            born_host=V6 if n % 4 == 1 else V4,
+            store_host=V6 if n % 8 in (1, 3) else V4,
+            reconsume_times=n % 2,
+        )
+        if n % 6 == 0:
+            message.properties.update({"ключ": "значение 🚀", "empty": "", "a=b": "x\x01y"})
+        if n % 7 == 0:
+            message.uniq_key = f"7F00000100{n:022X}"
+        if n % 19 == 0:
+            message.properties["DELAY"] = str(n % 18 + 1)
+        if n % 23 == 0:
+            message.sys_flag |= MessageSysFlag.COMPRESSED_FLAG | MessageSysFlag.COMPRESSION_ZSTD_TYPE
+        if n % 29 == 0:
+            message.sys_flag |= (n // 29 % 4) << 2
+            message.prepared_transaction_offset = n
+        yield message
+
+
+def batch(first: int) -> MessageExtBatch:
+    items = [Message("Batch", bytes(10 * i), tags="b", keys=f"batch-{first + i}") for i in range(4)]
+    return MessageExtBatch(
+        "Batch", encode_messages(items), queue_id=1, born_timestamp=BORN, born_host=V4, store_host=V4
+    )
+
+
+def write_store(root: Path, **settings: object) -> None:
+    with open_store(root, {**SETTINGS, **settings}) as store:
+        for n, message in enumerate(messages()):
+            result = store.put_message(message)
+            assert result.status is PutMessageStatus.PUT_OK, (n, result.reason)
+            if n % 40 == 0:
+                assert store.put_messages(batch(n)).status is PutMessageStatus.PUT_OK
+
+
+def copy_store(root: Path, to: Path) -> Path:
+    """With holes kept as holes."""
+    shutil.copytree(root, to, copy_function=shutil.copyfile)
+    return to
+
+
+def decoded(root: Path) -> list[MessageExt]:
+    """Every message of a sound store, each decoded by itself."""
+    queue = MappedFileQueue(str(root / "commitlog"), log_files(root)[0].stat().st_size, read_only=True)
+    queue.load()
+    return [
+        decode_record(chunk.mapped_file.view, int(position))
+        for chunk in scan_log(queue, queue.min_offset, check_crc=True)
+        for position in chunk.scan.position
+    ]
+
+
+def row_of(message: MessageExt, path: Path | str) -> dict[str, Any]:
+    """What the source is to give for a message."""
+    properties = message.properties
+    return {
+        "topic": message.topic,
+        "queueId": message.queue_id,
+        "queueOffset": message.queue_offset,
+        "physicalOffset": message.physical_offset,
+        "msgId": message.msg_id,
+        "uniqKey": properties.get("UNIQ_KEY"),
+        "tags": properties.get("TAGS"),
+        "keys": properties.get("KEYS"),
+        "body": message.body,
+        "bodyCrc": message.body_crc,
+        "properties": properties,
+        "flag": message.flag,
+        "sysFlag": message.sys_flag,
+        "bornTimestamp": time_of(message.born_timestamp),
+        "bornHost": host_text(message.born_host),
+        "storeTimestamp": time_of(message.store_timestamp),
+        "storeHost": host_text(message.store_host),
+        "reconsumeTimes": message.reconsume_times,
+        "preparedTransactionOffset": message.prepared_transaction_offset,
+        "size": message.store_size,
+        "brokerName": None,
+        "path": str(path),
+    }
+
+
+def time_of(ms: int) -> datetime | None:
+    try:
+        return EPOCH + timedelta(milliseconds=ms)
+    except OverflowError:
+        return None
+
+
+def host_text(host: tuple[str, int]) -> str:
+    ip, port = host
+    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+
+
+def log_files(root: Path) -> list[Path]:
+    return sorted((root / "commitlog").iterdir())
+
+
+def flip_bit(path: Path, position: int) -> None:
+    with open(path, "r+b") as file:
+        byte = os.pread(file.fileno(), 1, position)[0]
+        os.pwrite(file.fileno(), bytes([byte ^ 0x10]), position)
+
+
+def overwrite(path: Path, position: int, data: bytes) -> None:
+    with open(path, "r+b") as file:
+        os.pwrite(file.fileno(), data, position)
+
+
+def body_position(message: MessageExt) -> int:
+    """Where a message's body begins in its record."""
+    return 88 + 12 * (message.sys_flag & 0x30).bit_count()
