@@ -34,7 +34,6 @@ class Scale:
     recovered_file: int = 256 * MIB
     recovery_rounds: int = 5
     get_log: int = 256 * MIB
-    get: int = 160_000
     verify_rounds: int = 7
     queue_files: int = 200_000
     queue_files_java: int = 20_000
@@ -57,7 +56,6 @@ QUICK = dataclasses.replace(
     recovered_file=64 * MIB,
     recovery_rounds=3,
     get_log=64 * MIB,
-    get=40_000,
     verify_rounds=3,
     queue_files=20_000,
     queue_files_java=2_000,

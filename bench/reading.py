@@ -21,17 +21,19 @@ PAGE = 32
 
 
 class MqlakeGet:
-    """Each message's bytes are copied out of the log, or (`decode`) made a message, as for a consumer."""
+    """A round reads every message once. Its bytes are copied out of the log, or (`decode`) made a message, as for
+    a consumer."""
 
-    def __init__(self, root: Path, config: Json, count: int, *, decode: bool) -> None:
+    def __init__(self, root: Path, config: Json, *, decode: bool) -> None:
         self._store = open_store(root, config)
         self._store.wait_until_dispatched()
-        self._count, self._decode = count, decode
+        self.count = sum(self._store.max_offset_in_queue(TOPIC, queue_id) for queue_id in range(QUEUES))
+        self._decode = decode
         self._queue_id = 0
         self._offset = self._store.min_offset_in_queue(TOPIC, 0)
 
     def round(self) -> Round:
-        store, decode, wanted = self._store, self._decode, self._count
+        store, decode, wanted = self._store, self._decode, self.count
         queue_id, offset = self._queue_id, self._offset
         count = nbytes = 0
         watch = Stopwatch()
@@ -87,8 +89,8 @@ def get(context: Context) -> Iterator[Line]:
             make_log(root / side, scale.get_log, config)
         for name, decode in (("get by queue offset, 1 KB", False), ("get and decode, 1 KB", True)):
             with context.java() as peer:
-                mqlake = MqlakeGet(root / "mqlake", config, scale.get, decode=decode)
-                java = JavaGet(peer, root / "java", config, scale.get, decode=decode)
+                mqlake = MqlakeGet(root / "mqlake", config, decode=decode)
+                java = JavaGet(peer, root / "java", config, mqlake.count, decode=decode)
                 try:
                     # the logs differ in their store times only: the same bytes are read
                     line = compare(

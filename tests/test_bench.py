@@ -26,7 +26,6 @@ TINY = dataclasses.replace(
     recovered_file=MIB,
     recovery_rounds=1,
     get_log=MIB // 4,
-    get=64,
     verify_rounds=1,
     queue_files=20,
     queue_files_java=10,
