@@ -7,7 +7,9 @@ progress shows only on a terminal, and rich is imported only then.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
+import enum
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -20,11 +22,32 @@ Progress = Callable[[int, int], None]
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
+def as_object(value: Any) -> Any:
+    """What JSON can say: a dataclass is an object with its fields' names in camelCase, an enum its value."""
+    if dataclasses.is_dataclass(value):
+        return {
+            _camel_case(field.name): as_object(getattr(value, field.name))
+            for field in dataclasses.fields(value)
+        }
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, dict):
+        return {str(key): as_object(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_object(each) for each in value]
+    return value
+
+
+def _camel_case(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
 def print_json(value: Any) -> None:
-    """One JSON document; dataclasses are objects."""
+    """One JSON document, made by as_object()."""
     import orjson
 
-    click.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
+    click.echo(orjson.dumps(as_object(value), option=orjson.OPT_INDENT_2).decode())
 
 
 def print_json_line(value: Any) -> None:

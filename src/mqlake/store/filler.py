@@ -5,7 +5,7 @@
 
 It fills its place to the byte, and it is a rolled back transaction's record of a system topic: RocketMQ and mqlake
 check it like any other record, and dispatch it to no consume queue and to no index. A blank would not do, as it
-means that the rest of the file is unused.
+means that the rest of the file is unused. Where it fits there is a property CRC too, for stores that insist on it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mqlake.formats.columns import Scan
-from mqlake.formats.record import RECORD_SIZE_MIN, calculate_message_length, encode_record
+from mqlake.formats.record import CRC32_TAIL_LENGTH, RECORD_SIZE_MIN, encode_record
 from mqlake.message import MessageSysFlag, crc32, host_bytes
 
 FILLER_TOPIC = b"rmq_sys_filler"
@@ -29,8 +29,10 @@ _ROLLBACK = MessageSysFlag.TRANSACTION_ROLLBACK_TYPE
 def encode_filler(size: int, physical_offset: int, store_timestamp: int) -> bytes:
     """A filler of exactly `size` bytes, at least FILLER_SIZE_MIN. `store_timestamp` (ms) is a neighbour's."""
     assert size >= FILLER_SIZE_MIN
-    topic = FILLER_TOPIC if size >= RECORD_SIZE_MIN + len(FILLER_TOPIC) else SHORT_FILLER_TOPIC
-    body = bytes(size - calculate_message_length(_ROLLBACK, 0, len(topic), 0))
+    room = size - RECORD_SIZE_MIN
+    topic = FILLER_TOPIC if room >= len(FILLER_TOPIC) else SHORT_FILLER_TOPIC
+    prop_crc = room - len(topic) >= CRC32_TAIL_LENGTH
+    body = bytes(room - len(topic) - (CRC32_TAIL_LENGTH if prop_crc else 0))
     return encode_record(
         body,
         crc32(body),
@@ -47,6 +49,7 @@ def encode_filler(size: int, physical_offset: int, store_timestamp: int) -> byte
         0,
         topic,
         b"",
+        prop_crc=prop_crc,
     )
 
 

@@ -9,6 +9,7 @@ File sizes are taken from the files themselves, so a store made with other than 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 
@@ -35,7 +36,11 @@ def detect_settings(root: str) -> dict[str, object]:
         ("mappedFileSizeConsumeQueueExt", "consumequeue_ext", 2),
         ("mapperFileSizeBatchConsumeQueue", "batchconsumequeue", 2),
     ):
-        size = next(_file_sizes(os.path.join(root, directory), depth), 0)
+        sizes = _file_sizes(os.path.join(root, directory), depth)
+        if depth == 0:  # the log's files are few, and one of them may have been cut short
+            size = max(Counter(sizes).items(), key=lambda item: item[::-1], default=(0, 0))[0]
+        else:
+            size = next(sizes, 0)
         if size:
             found[key] = size
     if os.path.isdir(os.path.join(root, "consumequeue_ext")):

@@ -12,6 +12,7 @@ end, harmless), and corruption. What a crash leaves and the next start puts righ
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import time
 from collections.abc import Mapping
@@ -31,7 +32,7 @@ from mqlake.store.message_store import check_is_store
 from mqlake.store.read_only import detect_settings, queue_type_by_files
 from mqlake.store.store_lock import AbortFile, lock_holder
 from mqlake.store.verify_index import IndexVerifier
-from mqlake.store.verify_queues import LostMessage, QueueVerifier
+from mqlake.store.verify_queues import LostMessage, QueueVerifier, WrongQueueOffset, is_known
 
 CLOCK_SLACK_MS = 24 * 3600 * 1000
 
@@ -60,6 +61,8 @@ class VerifyReport:
     """Messages that the consume queues know of and the log has lost."""
     lost: list[LostMessage] = dataclasses.field(default_factory=list)
     """The first thousand of them."""
+    wrong_queue_offsets: list[WrongQueueOffset] = dataclasses.field(default_factory=list)
+    """Those of which the right value is known."""
     findings: list[Finding] = dataclasses.field(default_factory=list)
     damage_count: int = 0
     """Findings that are damage, also those of which only a hundred are kept."""
@@ -122,7 +125,7 @@ def _verify(
 ) -> None:
     settled = report.clean_exit and report.writer is None
     report.min_offset, report.files = log.min_offset, len(log.mapped_files)
-    queues = _load_queues(config, findings)
+    queues = load_queues(config, findings)
     index = _load_index(config, findings)
     try:
         queue_verifier = QueueVerifier(
@@ -136,7 +139,7 @@ def _verify(
         walk = LogWalk(
             log,
             force_prop_crc=config.force_verify_prop_crc,
-            is_known=queue_verifier.is_known,
+            is_known=functools.partial(is_known, queues),
             known_until=_known_until(queues, log) if settled else 0,
             progress=progress,
         )
@@ -156,6 +159,7 @@ def _verify(
         report.queues = sum(1 for _ in queues)
         report.units = queue_verifier.units_checked
         report.lost, report.lost_count = queue_verifier.lost, queue_verifier.lost_count
+        report.wrong_queue_offsets = queue_verifier.wrong_offsets
         report.index_files = len(index.files)
         report.index_entries = index_verifier.entries_checked
         report.keys_before_index = index_verifier.keys_before
@@ -164,7 +168,7 @@ def _verify(
         index.close()
 
 
-def _load_queues(config: MessageStoreConfig, findings: Findings) -> ConsumeQueueStore:
+def load_queues(config: MessageStoreConfig, findings: Findings) -> ConsumeQueueStore:
     """The consume queues; when one of them cannot be loaded that is a finding and there are none."""
     queues = ConsumeQueueStore(config, queue_type_of=queue_type_by_files(config), read_only=True)
     try:

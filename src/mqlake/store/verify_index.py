@@ -139,7 +139,12 @@ class IndexVerifier:
             previous = np.empty(len(block), np.int32)
             previous[order[~first]] = start + 1 + order[np.flatnonzero(~first) - 1]
             previous[order[first]] = newest[by_slot[first]]
-            wrong = np.flatnonzero((block["previous"] != previous) | (key_hash < 0))
+            wrong = np.flatnonzero(block["previous"] != previous)
+            negative = np.flatnonzero(key_hash < 0)
+            if len(negative):
+                at = int(negative[0])
+                text = f"entry {start + at + 1} has the hash {key_hash[at]}, hashes are never negative"
+                self._report(file, "index entry", file.position_of(start + at), text, len(negative))
             if len(wrong):
                 at = int(wrong[0])
                 text = (

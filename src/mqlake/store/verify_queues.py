@@ -50,6 +50,29 @@ class LostMessage:
     size: int
 
 
+def is_known(queues: ConsumeQueueStore, scan: Scan, record: int) -> bool:
+    """Whether a queue points to this record."""
+    queue = _queue_of(queues, scan.topics[scan.topic_id[record]], int(scan.queue_id[record]))
+    if queue is None or int(scan.sys_flag[record]) & TRANSACTION_UNDECIDED:
+        return False
+    unit = queue.get(int(scan.queue_offset[record]))
+    return unit is not None and unit.physical_offset == int(scan.physical_offset[record])
+
+
+def _queue_of(queues: ConsumeQueueStore, topic: bytes, queue_id: int) -> Queue | None:
+    return queues.get(topic.decode("utf-8", "replace"), queue_id)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WrongQueueOffset:
+    """A record whose QUEUEOFFSET (which no CRC covers) is `found` where its queue says it must be `right`."""
+
+    path: str
+    position: int
+    found: int
+    right: int
+
+
 class _State:
     """What was seen of one queue so far. Offsets are of messages; `cursor` counts units (batch queues)."""
 
@@ -77,6 +100,7 @@ class QueueVerifier:
         self.units_checked = 0
         self.lost: list[LostMessage] = []
         self.lost_count = 0
+        self.wrong_offsets: list[WrongQueueOffset] = []
         self.queues = queues
         self._findings = findings
         self._log_min = log_min
@@ -86,17 +110,6 @@ class QueueVerifier:
         self._fillers = False
         self._hole_starts = self._hole_ends = np.empty(0, np.int64)
         self._log_end = 0
-
-    def is_known(self, scan: Scan, record: int) -> bool:
-        """Whether a queue points to this record."""
-        queue = self._queue_of(scan.topics[scan.topic_id[record]], int(scan.queue_id[record]))
-        if queue is None or int(scan.sys_flag[record]) & TRANSACTION_UNDECIDED:
-            return False
-        unit = queue.get(int(scan.queue_offset[record]))
-        return unit is not None and unit.physical_offset == int(scan.physical_offset[record])
-
-    def _queue_of(self, topic: bytes, queue_id: int) -> Queue | None:
-        return self.queues.get(topic.decode("utf-8", "replace"), queue_id)
 
     # ------------------------------------------------------------------ records
 
@@ -122,7 +135,7 @@ class QueueVerifier:
         offsets = scan.queue_offset[rows]
         state = self._states.get((topic, queue_id))
         if state is None:
-            state = _State(self._queue_of(topic, queue_id), int(offsets[0]))
+            state = _State(_queue_of(self.queues, topic, queue_id), int(offsets[0]))
             self._states[topic, queue_id] = state
         counts: I64Array = np.ones(len(rows), np.int64)
         if isinstance(state.queue, BatchConsumeQueue) or (
@@ -130,14 +143,64 @@ class QueueVerifier:
         ):
             counts = columns.inner_num[rows].astype(np.int64)
         expected = np.concatenate(([state.next], offsets[:-1] + counts[:-1]))
-        jumps = np.flatnonzero(offsets != expected).tolist()
+        jumps = np.flatnonzero(offsets != expected)
+        if len(jumps):
+            rows, offsets, counts = self._sort_out(state, chunk, rows, offsets, counts, jumps)
+            expected = np.concatenate(([state.next], offsets[:-1] + counts[:-1]))
+            jumps = np.flatnonzero(offsets != expected)
         begin = 0
-        for jump in jumps:
-            self._compare(state, scan, columns, rows[begin:jump])
+        for jump in jumps.tolist():
+            self._compare(state, scan, columns, rows[begin:jump], offsets[begin:jump])
             begin = jump
             self._jump(state, chunk, int(rows[jump]), int(offsets[jump]), int(expected[jump]), damaged)
-        self._compare(state, scan, columns, rows[begin:])
-        state.next = int(offsets[-1] + counts[-1])
+        self._compare(state, scan, columns, rows[begin:], offsets[begin:])
+        if len(offsets):
+            state.next = int(offsets[-1] + counts[-1])
+
+    def _sort_out(
+        self,
+        state: _State,
+        chunk: LogChunk,
+        rows: I64Array,
+        offsets: I64Array,
+        counts: I64Array,
+        jumps: I64Array,
+    ) -> tuple[I64Array, I64Array, I64Array]:
+        """Finds the queue offsets that are wrong by themselves, as the queue and the records behind them show.
+
+        Returns rows, offsets and counts with those put right, and without records that have no place at all.
+        """
+        offsets = offsets.copy()
+        kept = np.ones(len(rows), np.bool_)
+        right = state.next
+        for at in jumps.tolist():
+            if at:
+                right = int(offsets[at - 1] + counts[at - 1]) if kept[at - 1] else right
+            row, found = int(rows[at]), int(offsets[at])
+            if found == right or self._points_to(state, found, chunk.scan, row):
+                continue
+            following = int(offsets[at + 1]) if at + 1 < len(offsets) else None
+            in_place = following == right + counts[at] or self._points_to(state, right, chunk.scan, row)
+            if in_place or following == right:
+                self._wrong_offset(state, chunk, row, found, right if in_place else None)
+                kept[at] = in_place
+                offsets[at] = right
+        return rows[kept], offsets[kept], counts[kept]
+
+    @staticmethod
+    def _points_to(state: _State, queue_offset: int, scan: Scan, row: int) -> bool:
+        unit = state.queue.get(queue_offset) if state.queue is not None and queue_offset >= 0 else None
+        return unit is not None and unit.physical_offset == int(scan.physical_offset[row])
+
+    def _wrong_offset(self, state: _State, chunk: LogChunk, row: int, found: int, right: int | None) -> None:
+        scan = chunk.scan
+        path, position = chunk.mapped_file.path, int(scan.position[row])
+        text = f"{_name(scan, row)} has {found} where " + (
+            "there is no place for a record" if right is None else f"it must be {right}"
+        )
+        state.problems.append((Finding(Severity.DAMAGE, "queue offset", path, position, text), 1))
+        if right is not None:
+            self.wrong_offsets.append(WrongQueueOffset(path, position, found, right))
 
     def _jump(
         self, state: _State, chunk: LogChunk, row: int, offset: int, expected: int, damaged: bool
@@ -146,7 +209,7 @@ class QueueVerifier:
         if offset == 0:  # the topic was deleted and made again: its old queues are gone
             state.restart(0)
             return
-        name = f"{scan.topics[scan.topic_id[row]].decode('utf-8', 'replace')}/{scan.queue_id[row]}"
+        name = _name(scan, row)
         if offset > expected:
             state.gaps.append((expected, offset))
             text = f"{name} goes on at {offset}, {expected} was expected"
@@ -159,16 +222,20 @@ class QueueVerifier:
 
     # ------------------------------------------------------------------ units of records
 
-    def _compare(self, state: _State, scan: Scan, columns: DispatchColumns, rows: I64Array) -> None:
+    def _compare(
+        self, state: _State, scan: Scan, columns: DispatchColumns, rows: I64Array, offsets: I64Array
+    ) -> None:
         """Records of consecutive queue offsets with their units."""
         queue = state.queue
-        if not len(rows) or queue is None:
+        if not len(rows) or offsets[0] < 0:
+            return
+        if queue is None:
             state.missing += len(rows)
             return
         if isinstance(queue, BatchConsumeQueue):
             self._compare_batches(state, queue, scan, columns, rows)
             return
-        first = int(scan.queue_offset[rows[0]])
+        first = int(offsets[0])
         units = _read(queue, first, len(rows))
         self.units_checked += len(units)
         if len(units) < len(rows):
@@ -319,6 +386,10 @@ class QueueVerifier:
             self.lost.append(
                 LostMessage(queue.topic, queue.queue_id, queue_offset, int(unit["offset"]), int(unit["size"]))
             )
+
+
+def _name(scan: Scan, row: int) -> str:
+    return f"{scan.topics[scan.topic_id[row]].decode('utf-8', 'replace')}/{scan.queue_id[row]}"
 
 
 # ---------------------------------------------------------------------- reading units

@@ -1,0 +1,220 @@
+"""Makes consume queues and index anew from the commit log.
+
+    commit log ─▶ rebuild.tmp/new/consumequeue …    built and synced beside what is there
+                  consumequeue ─▶ rebuild.tmp/old   then each directory is swapped by two renames
+                  rebuild.tmp/new ─▶ consumequeue
+
+The log itself is only read. Until the swap nothing that the store uses has changed; during the swap the abort file
+is there, so that a start after a crash looks at everything. An interrupted rebuild is undone by the next one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import shutil
+import time
+from collections.abc import Mapping
+
+from mqlake.errors import FormatError, StoreCorruptError
+from mqlake.formats import json_config
+from mqlake.formats.columns import Scan, dispatch_columns
+from mqlake.message import parse_delay_levels
+from mqlake.store.checkpoint import StoreCheckpoint
+from mqlake.store.config import MessageStoreConfig
+from mqlake.store.consume_queue_store import BATCH_CQ, SIMPLE_CQ, ConsumeQueueStore
+from mqlake.store.durable import fsync_dir
+from mqlake.store.findings import Findings
+from mqlake.store.index_service import IndexService
+from mqlake.store.log_walk import HoleKind, LogWalk, Progress, open_log
+from mqlake.store.store_lock import AbortFile, StoreLock
+from mqlake.store.verify import load_queues, store_config
+from mqlake.store.verify_queues import INNER_BATCH, is_known
+
+TEMPORARY = "rebuild.tmp"
+DERIVED = ("consumequeue", "consumequeue_ext", "batchconsumequeue", "index")
+
+
+@dataclasses.dataclass(slots=True)
+class RebuildReport:
+    """What was made. Offsets are physical, in bytes."""
+
+    path: str
+    start_offset: int = 0
+    end_offset: int = 0
+    records: int = 0
+    topics: int = 0
+    queues: int = 0
+    index_files: int = 0
+    index_entries: int = 0
+    seconds: float = 0.0
+
+
+def rebuild_store(
+    path: str | os.PathLike[str],
+    settings: Mapping[str, object] | None = None,
+    *,
+    progress: Progress | None = None,
+) -> RebuildReport:
+    """Rebuilds the derived files of the store in directory `path`, which nobody may be writing.
+
+    Raises StoreLockedError, StoreCorruptError (the log does not walk: repair it first), NotAStoreError,
+    ForeignFormatError, WrongFileSizeError, ConfigError, UnknownKeyError, OSError; nothing has changed then.
+    """
+    config = store_config(os.fspath(path), settings)
+    with StoreLock(config.lock_path, abort_path=config.abort_path):
+        return rebuild_locked(config, progress=progress)
+
+
+def rebuild_locked(
+    config: MessageStoreConfig, *, keep_old_in: str | None = None, progress: Progress | None = None
+) -> RebuildReport:
+    """As rebuild_store() for who holds the lock. The directories that are replaced are moved to `keep_old_in`,
+    when that is given, and deleted otherwise."""
+    began = time.monotonic()
+    temporary = os.path.join(config.store_path_root_dir, TEMPORARY)
+    _undo_interrupted(config, temporary)
+    batch_topics = _batch_topics(config)
+    try:
+        while (report := _build(config, os.path.join(temporary, "new"), batch_topics, progress)) is None:
+            pass  # a topic turned out to have inner batches: once more, knowing it
+        old = keep_old_in or os.path.join(temporary, "old")
+        _swap(config, os.path.join(temporary, "new"), old)
+    except BaseException:
+        _undo_interrupted(config, temporary)
+        raise
+    shutil.rmtree(temporary)
+    report.seconds = time.monotonic() - began
+    return report
+
+
+def _batch_topics(config: MessageStoreConfig) -> set[str]:
+    """Topics with queue.type=BatchCQ, from their directories and from topics.json."""
+    topics = set()
+    if os.path.isdir(config.batch_consume_queue_dir):
+        topics.update(os.listdir(config.batch_consume_queue_dir))
+    try:
+        with open(os.path.join(config.config_dir, "topics.json"), encoding="utf-8") as file:
+            table = json_config.loads(file.read())["topicConfigTable"]
+        topics.update(
+            name for name, topic in table.items() if topic.get("attributes", {}).get("queue.type") == BATCH_CQ
+        )
+    except (OSError, ValueError, FormatError, KeyError, TypeError, AttributeError):
+        pass  # without the file, or with one that cannot be read, the records themselves tell
+    return topics
+
+
+def _build(
+    config: MessageStoreConfig, directory: str, batch_topics: set[str], progress: Progress | None
+) -> RebuildReport | None:
+    """Builds everything under `directory`; None when `batch_topics` had to be added to too late."""
+    if os.path.exists(directory):
+        shutil.rmtree(directory)
+    os.makedirs(directory)
+    beside = dataclasses.replace(
+        config, store_path_root_dir=directory, store_path_commit_log=config.commit_log_dir
+    )
+    log = open_log(config)
+    old_queues = load_queues(config, Findings())
+    queues = ConsumeQueueStore(
+        beside, queue_type_of=lambda topic: BATCH_CQ if topic in batch_topics else SIMPLE_CQ
+    )
+    index = IndexService(beside) if config.message_index_enable else None
+    walk = LogWalk(
+        log,
+        force_prop_crc=config.force_verify_prop_crc,
+        is_known=functools.partial(is_known, old_queues),
+        progress=progress,
+    )
+    report = RebuildReport(config.store_path_root_dir, log.min_offset)
+    delay_levels = parse_delay_levels(config.message_delay_level)
+    try:
+        for chunk in walk.chunks():
+            _refuse_holes(walk)
+            found = _topics_of_batches(chunk.scan) - batch_topics
+            if found:
+                batch_topics |= found
+                if any(queues.queues(topic) for topic in found):
+                    return None
+            columns = dispatch_columns(chunk.mapped_file.array, chunk.scan, delay_levels=delay_levels)
+            queues.dispatch(chunk.scan, columns)
+            if index is not None:
+                index.dispatch(chunk.scan, columns)
+            report.records += chunk.count
+            report.index_entries += len(columns.key_hash)
+        _refuse_holes(walk)
+        report.end_offset = walk.end
+        report.topics = len(queues.topics())
+        report.queues = sum(1 for _ in queues)
+        queues.flush()
+        if index is not None:
+            report.index_files = len(index.files)
+            index.flush(StoreCheckpoint(config.checkpoint_path, read_only=True))
+        for name in DERIVED:
+            os.makedirs(os.path.join(directory, name), exist_ok=True)
+        _fsync_dirs(directory)
+    finally:
+        queues.close()
+        old_queues.close()
+        if index is not None:
+            index.close()
+        log.close()
+    return report
+
+
+def _topics_of_batches(scan: Scan) -> set[str]:
+    """Topics that have inner batches in the scan."""
+    ids = set(scan.topic_id[(scan.sys_flag & INNER_BATCH) != 0].tolist())
+    return {scan.topics[number].decode("utf-8", "replace") for number in ids}
+
+
+def _refuse_holes(walk: LogWalk) -> None:
+    for hole in walk.holes:
+        if hole.kind is HoleKind.CORRUPT:
+            raise StoreCorruptError(
+                hole.path,
+                hole.position,
+                f"{hole.size} bytes of the log are lost ({hole.reason})",
+                hint="`mqlake store repair` saves the rest and rebuilds",
+            )
+
+
+def _fsync_dirs(directory: str) -> None:
+    for path, _, _ in os.walk(directory, topdown=False):
+        fsync_dir(path)
+
+
+# ---------------------------------------------------------------------- the swap
+
+
+def _swap(config: MessageStoreConfig, new: str, old: str) -> None:
+    """Puts the new directories in the place of those that are there, which go to `old`."""
+    root = config.store_path_root_dir
+    os.makedirs(old, exist_ok=True)
+    abort = AbortFile(config.abort_path)
+    was_clean = not abort.exists()
+    if was_clean:
+        abort.create()
+    for name in DERIVED:
+        place = os.path.join(root, name)
+        if os.path.exists(place):
+            os.rename(place, os.path.join(old, name))
+        if os.listdir(os.path.join(new, name)):
+            os.rename(os.path.join(new, name), place)
+    for directory in (root, old, new):
+        fsync_dir(directory)
+    if was_clean:
+        abort.delete()
+
+
+def _undo_interrupted(config: MessageStoreConfig, temporary: str) -> None:
+    """Puts back what a swap that did not end has moved away and not replaced; drops everything temporary."""
+    if not os.path.isdir(temporary):
+        return
+    for name in DERIVED:
+        place, moved = os.path.join(config.store_path_root_dir, name), os.path.join(temporary, "old", name)
+        if os.path.exists(moved) and not os.path.exists(place):
+            os.rename(moved, place)
+    fsync_dir(config.store_path_root_dir)
+    shutil.rmtree(temporary)
