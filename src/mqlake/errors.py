@@ -169,7 +169,7 @@ class RemotingConnectError(RemotingError):
 class RemotingTimeoutError(RemotingError):
     def __init__(self, address: str, timeout_s: float) -> None:
         self.address, self.timeout_s = address, timeout_s
-        super().__init__(f"{address}: no answer within {timeout_s:g} s")
+        super().__init__(f"{address}: no answer within {timeout_s:.2g} s")
 
 
 class RemotingTooMuchError(RemotingError):

@@ -157,8 +157,12 @@ def _reader(hint: Any) -> Reader:
         return _dict_reader(_key_reader(arguments[0]), _reader(arguments[1]))
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return _enum_reader(hint)
-    assert dataclasses.is_dataclass(hint), hint
+    assert _is_dataclass(hint), hint
     return _object_reader(hint)
+
+
+def _is_dataclass(hint: Any) -> bool:
+    return dataclasses.is_dataclass(hint)
 
 
 def _not_none(arguments: tuple[Any, ...]) -> Any:
@@ -201,7 +205,7 @@ def _dict_reader(key_reader: Reader, item: Reader) -> Reader:
 
 def _key_reader(hint: Any) -> Reader:
     inner = _reader(hint)
-    if not dataclasses.is_dataclass(hint):
+    if not _is_dataclass(hint):
         return inner
 
     def read(key: Any) -> Any:
@@ -292,7 +296,7 @@ def _list_writer(item: Writer, kind: Any) -> Writer:
 
 
 def _dict_writer(key: Any, item: Writer) -> Writer:
-    if dataclasses.is_dataclass(key):
+    if _is_dataclass(key):
         key_writer = _writer(key)
         return lambda value: {tuple(sorted(key_writer(k).items())): item(v) for k, v in value.items()}
     return lambda value: {k: item(v) for k, v in value.items()}
@@ -322,6 +326,6 @@ def _has_wide_keys(hint: Any) -> bool:
         return True
     if arguments:
         return any(_has_wide_keys(argument) for argument in arguments)
-    if dataclasses.is_dataclass(hint):
+    if _is_dataclass(hint):
         return any(_has_wide_keys(field_hint) for _, _, field_hint in _fields(hint))
     return False

@@ -1,0 +1,521 @@
+"""Connection: one peer, from bytes to processors and back.
+
+    read ─▶ all frames of what came ─▶ a processor each ─▶ all their answers ─▶ one write
+
+One read is one batch: every whole frame is handled, and what was answered at once goes out in one write. A
+processor that has to wait returns an awaitable; its answer follows when it is there, and nobody waits for it.
+Either side may ask: `invoke` works on a server's connection as on a client's.
+
+A peer that does not read its answers is not read from (`pause_writing`); one that lets more than
+`write_buffer_max` bytes pile up is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import ssl
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import cast
+
+from mqlake.errors import (
+    MqlakeError,
+    ProtocolError,
+    RemotingConnectError,
+    RemotingTimeoutError,
+    RemotingTooMuchError,
+    ResponseError,
+)
+from mqlake.remoting.codec import decode_frame, encode_into, frame_end, join_small
+from mqlake.remoting.codes import ResponseCode, Version
+from mqlake.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, Buffer, RemotingCommand
+from mqlake.remoting.receive_buffer import ReceiveBuffer
+from mqlake.remoting.tls import TLS_FIRST_BYTE, TlsMode, TlsPipe
+
+logger = logging.getLogger(__name__)
+
+SCRATCH_SIZE = 256 * 1024
+"""Bytes that one read brings at most; the scratch is shared by the connections of an endpoint."""
+FLUSH_FROM = 1 << 20
+"""Answers of this many bytes are written before more frames are handled."""
+
+Answer = RemotingCommand | None
+Processor = Callable[["Connection", RemotingCommand], Answer | Awaitable[Answer]]
+"""Given a request, its answer: at once, or an awaitable of it, or None for none.
+
+    plain function    `command.body` is good until it returns; `body_bytes()` is a copy to keep
+    async function    `command.body` is its own; it runs to its end even when the peer has gone
+    returns a Future  the Future is cancelled when the peer goes before it is done
+
+ResponseError is an answer with its code and remark; any other exception is SYSTEM_ERROR with its text.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What one connection may cost."""
+
+    idle_s: float = 120.0
+    """Closed after so many seconds without a byte in either direction; 0: never."""
+    write_high_water: int = 1 << 20
+    """Bytes that wait to be sent when reading stops; it goes on at a quarter."""
+    write_buffer_max: int = 64 << 20
+    """Bytes that wait to be sent when the connection is closed."""
+    in_flight_max: int = 16384
+    """Requests that have not been answered; more are answered SYSTEM_BUSY."""
+    pending_max: int = 65535
+    """Own requests without an answer; more raise RemotingTooMuchError."""
+
+
+class ProcessorTable:
+    """Request code → processor."""
+
+    def __init__(self) -> None:
+        self._processors: dict[int, tuple[Processor, bool]] = {}
+        self._default: tuple[Processor, bool] | None = None
+
+    def register(self, codes: int | Iterable[int], processor: Processor) -> None:
+        entry = (processor, _is_async(processor))
+        for code in (codes,) if isinstance(codes, int) else codes:
+            self._processors[int(code)] = entry
+
+    def register_default(self, processor: Processor) -> None:
+        """For the codes that nobody else takes."""
+        self._default = (processor, _is_async(processor))
+
+    def find(self, code: int) -> tuple[Processor, bool] | None:
+        """The processor and whether it is an async function."""
+        return self._processors.get(code, self._default)
+
+
+def _is_async(processor: Processor) -> bool:
+    return inspect.iscoroutinefunction(processor) or inspect.iscoroutinefunction(
+        getattr(processor, "__call__", None)  # noqa: B004 - an object with an async __call__
+    )
+
+
+class Endpoint:
+    """What the connections of one server, or of one client, share."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self.processors = ProcessorTable()
+        self.connections: set[Connection] = set()
+        self.on_open: list[Callable[[Connection], None]] = []
+        self.on_close: list[Callable[[Connection], None]] = []
+        self.going_away = False
+        """New requests are answered GO_AWAY, as far as the client knows that code."""
+        self.tls_mode = TlsMode.DISABLED
+        self.tls_context: ssl.SSLContext | None = None
+        self.scratch = memoryview(bytearray(SCRATCH_SIZE))
+        self._idle_timer: asyncio.TimerHandle | None = None
+
+    def start_idle_checks(self, loop: asyncio.AbstractEventLoop) -> None:
+        idle = self.limits.idle_s
+        if not idle:
+            return
+
+        def check() -> None:
+            now = loop.time()
+            for connection in list(self.connections):
+                if now - connection.active_at(now) > idle:
+                    logger.info("%s: idle for %g s, closed", connection.remote_address, idle)
+                    connection.abort()
+            self._idle_timer = loop.call_later(min(5.0, idle / 4), check)
+
+        self._idle_timer = loop.call_later(min(5.0, idle / 4), check)
+
+    def stop_idle_checks(self) -> None:
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One connection; made by a server or a client, never by hand."""
+
+    __slots__ = (
+        "_active_at",
+        "_address_called",
+        "_buffer",
+        "_closed",
+        "_endpoint",
+        "_flush_scheduled",
+        "_in_batch",
+        "_in_flight",
+        "_loop",
+        "_out",
+        "_out_size",
+        "_paused",
+        "_pending",
+        "_tls",
+        "_transport",
+        "_undecided",
+        "_unsent",
+        "attributes",
+        "local_address",
+        "remote_address",
+    )
+
+    def __init__(
+        self, endpoint: Endpoint, loop: asyncio.AbstractEventLoop, *, address_called: str = ""
+    ) -> None:
+        """`address_called`: host:port that a client has called; empty on a server."""
+        self._endpoint = endpoint
+        self._loop = loop
+        self._address_called = address_called
+        self._buffer = ReceiveBuffer(endpoint.scratch)
+        self._transport: asyncio.Transport | None = None
+        self._tls: TlsPipe | None = None
+        self._undecided = not address_called
+        self._out: list[Buffer] = []
+        self._out_size = 0
+        self._in_batch = False
+        self._flush_scheduled = False
+        self._paused = False
+        self._closed = False
+        self._pending: dict[int, asyncio.Future[RemotingCommand]] = {}
+        self._in_flight: set[asyncio.Future[Answer]] = set()
+        self._active_at = loop.time()
+        self._unsent = 0
+        self.remote_address = address_called
+        """host:port of the peer."""
+        self.local_address = ""
+        self.attributes: dict[str, object] = {}
+        """For those who serve the connection, to remember what they know of the peer."""
+
+    # --- what others may do
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def requests_under_way(self) -> list[asyncio.Future[Answer]]:
+        """What the peer's requests wait for."""
+        return list(self._in_flight)
+
+    async def invoke(self, command: RemotingCommand, timeout_s: float = 3.0) -> RemotingCommand:
+        """Sends a request; its answer, whatever its code. The answer's body is the caller's.
+
+        Raises RemotingTimeoutError, RemotingConnectError when the connection is or gets lost,
+        RemotingTooMuchError.
+        """
+        if self._closed:
+            raise RemotingConnectError(self.remote_address, "the connection is closed")
+        if len(self._pending) >= self._endpoint.limits.pending_max:
+            raise RemotingTooMuchError(
+                f"{self.remote_address}: {len(self._pending)} requests wait for an answer already"
+            )
+        answer: asyncio.Future[RemotingCommand] = self._loop.create_future()
+        self._pending[command.opaque] = answer
+        try:
+            async with asyncio.timeout(timeout_s):
+                self.send(command)
+                return await answer
+        except TimeoutError:
+            raise RemotingTimeoutError(self.remote_address, timeout_s) from None
+        finally:
+            self._pending.pop(command.opaque, None)
+
+    def invoke_oneway(self, command: RemotingCommand) -> None:
+        """Sends a request that is not answered. RemotingConnectError when the connection is closed."""
+        if self._closed:
+            raise RemotingConnectError(self.remote_address, "the connection is closed")
+        command.mark_oneway()
+        self.send(command)
+
+    def send(self, command: RemotingCommand) -> None:
+        """Writes a command: in a batch with its end, else with the end of this turn of the loop.
+
+        Nothing happens on a closed connection. ProtocolError when the command is too large for a frame.
+        """
+        if self._closed:
+            return
+        self._out_size += encode_into(self._out, command)
+        if not self._in_batch and not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def close(self) -> None:
+        """Closes when everything is sent."""
+        if self._transport is not None and not self._closed:
+            self._flush()
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Closes at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def active_at(self, now: float) -> float:
+        """The loop's time when last a byte came or went."""
+        unsent = self._transport.get_write_buffer_size() if self._transport is not None else 0
+        if unsent < self._unsent:
+            self._active_at = now
+        self._unsent = unsent
+        return self._active_at
+
+    # --- what the loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's is none by class
+        self.remote_address = self._address_called or format_address(transport.get_extra_info("peername"))
+        self.local_address = format_address(transport.get_extra_info("sockname"))
+        high = self._endpoint.limits.write_high_water
+        transport.set_write_buffer_limits(high, high // 4)
+        self._endpoint.connections.add(self)
+        for callback in self._endpoint.on_open:
+            callback(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._closed = True
+        self._out.clear()
+        self._endpoint.connections.discard(self)
+        reason = f"the connection was lost before the answer{f': {error}' if error else ''}"
+        for answer in self._pending.values():
+            if not answer.done():
+                answer.set_exception(RemotingConnectError(self.remote_address, reason))
+        self._pending.clear()
+        for waiting in list(self._in_flight):
+            if not isinstance(waiting, asyncio.Task):
+                waiting.cancel()
+        for callback in self._endpoint.on_close:
+            callback(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self._tls is not None:
+            return self._endpoint.scratch
+        return self._buffer.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._active_at = self._loop.time()
+        if self._undecided:
+            self._undecided = False
+            if not self._decide(self._endpoint.scratch[0]):
+                return
+        if self._tls is None:
+            self._process(self._buffer.commit(nbytes))
+        else:
+            self._tls.feed(self._endpoint.scratch[:nbytes])
+            self._decrypt()
+
+    def eof_received(self) -> bool:
+        return False  # half a connection is none
+
+    def pause_writing(self) -> None:
+        self._paused = True
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        self._active_at = self._loop.time()
+        # Not from here: the transport is in the middle of its own write.
+        self._loop.call_soon(self._resume)
+
+    # --- from bytes to commands
+
+    def _resume(self) -> None:
+        """Handles the frames that had to wait, then reads on."""
+        if self._closed or self._paused:
+            return
+        self._process(self._buffer.take_back())
+        if self._tls is not None and not self._paused:
+            self._decrypt()
+        if not self._paused and self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def _decide(self, first_byte: int) -> bool:
+        """Plain or TLS, by the first byte; whether the connection goes on."""
+        endpoint = self._endpoint
+        if first_byte != TLS_FIRST_BYTE:
+            if endpoint.tls_mode is TlsMode.ENFORCING:
+                logger.warning("%s: not TLS, which is required; closed", self.remote_address)
+                self.abort()
+                return False
+            return True
+        if endpoint.tls_mode is TlsMode.DISABLED or endpoint.tls_context is None:
+            logger.warning(
+                "%s: TLS is not configured here (tls.server.certPath); closed", self.remote_address
+            )
+            self.abort()
+            return False
+        self._tls = TlsPipe(endpoint.tls_context)
+        return True
+
+    def _decrypt(self) -> None:
+        pipe = self._tls
+        assert pipe is not None and self._transport is not None
+        try:
+            while not self._paused and not self._closed:
+                count = pipe.read_into(self._buffer.get_buffer())
+                if count == 0:
+                    break
+                if count < 0:
+                    self._transport.close()
+                    return
+                self._process(self._buffer.commit(count))
+        except ssl.SSLError as error:
+            logger.warning("%s: TLS failed: %s", self.remote_address, error)
+            self._transport.write(pipe.outgoing())
+            self._transport.close()
+            return
+        if (data := pipe.outgoing()) and not self._transport.is_closing():
+            self._transport.write(data)
+
+    def _process(self, data: memoryview) -> None:
+        """Handles every whole frame in `data`; the rest is kept."""
+        start, end = 0, len(data)
+        self._in_batch = True
+        try:
+            while stop := frame_end(data, start, end):
+                self._on_command(decode_frame(data, start, stop))
+                start = stop
+                if self._out_size >= FLUSH_FROM:
+                    self._flush()
+                if self._paused or self._closed:
+                    break
+        except ProtocolError as error:
+            logger.warning("%s: %s; closed", self.remote_address, error)
+            self._buffer.keep(end)
+            self.close()
+            return
+        finally:
+            self._in_batch = False
+        self._buffer.keep(start)
+        if self._out:
+            self._flush()
+
+    def _on_command(self, command: RemotingCommand) -> None:
+        if command.flag & RESPONSE_FLAG:
+            answer = self._pending.pop(command.opaque, None)
+            if answer is not None and not answer.done():  # else it came too late
+                if command.body is not None:
+                    command.body = command.body_bytes()
+                answer.set_result(command)
+            return
+        found = self._endpoint.processors.find(command.code)
+        if found is None:
+            self._respond(
+                command,
+                RemotingCommand.create_response(
+                    ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {command.code} not supported"
+                ),
+            )
+            return
+        if self._endpoint.going_away and command.version > Version.V5_3_1:
+            self._respond(
+                command,
+                RemotingCommand.create_response(
+                    ResponseCode.GO_AWAY, "the server is stopping; connect again"
+                ),
+            )
+            return
+        limit = self._endpoint.limits.in_flight_max
+        if len(self._in_flight) >= limit:
+            remark = (
+                f"[OVERLOAD]system busy, start flow control for a while: "
+                f"{limit} requests of this connection wait for their answer"
+            )
+            self._respond(command, RemotingCommand.create_response(ResponseCode.SYSTEM_BUSY, remark))
+            return
+        processor, is_async = found
+        if is_async and command.body is not None:
+            command.body = command.body_bytes()
+        try:
+            answer_or_later = processor(self, command)
+        except Exception as error:
+            self._respond(command, _failure(command, error))
+            return
+        if answer_or_later is None:
+            return
+        if isinstance(answer_or_later, RemotingCommand):
+            self._respond(command, answer_or_later)
+            return
+        later = asyncio.ensure_future(answer_or_later, loop=self._loop)
+        self._in_flight.add(later)
+
+        def done(later: asyncio.Future[Answer]) -> None:
+            self._in_flight.discard(later)
+            if later.cancelled():
+                return
+            error = later.exception()
+            if error is not None:
+                self._respond(command, _failure(command, error))
+            elif (answer := later.result()) is not None:
+                self._respond(command, answer)
+
+        if not is_async:
+            command.body = None  # nothing may hold on to the scratch
+        later.add_done_callback(done)
+
+    # --- from commands to bytes
+
+    def _respond(self, request: RemotingCommand, response: RemotingCommand) -> None:
+        if request.flag & ONEWAY_FLAG:
+            return
+        response.opaque = request.opaque
+        response.flag |= RESPONSE_FLAG
+        try:
+            self.send(response)
+        except ProtocolError as error:
+            logger.warning(
+                "%s: the answer to %d cannot be sent: %s", self.remote_address, request.code, error
+            )
+            self.send(
+                RemotingCommand(
+                    ResponseCode.SYSTEM_ERROR, opaque=request.opaque, flag=RESPONSE_FLAG, remark=str(error)
+                )
+            )
+
+    def _flush(self) -> None:
+        self._flush_scheduled = False
+        out = self._out
+        if not out:
+            return
+        self._out = []
+        self._out_size = 0
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if self._tls is not None:
+            self._tls.write(b"".join(out))
+            transport.write(self._tls.outgoing())
+        else:
+            parts = join_small(out)
+            if len(parts) == 1:
+                transport.write(parts[0])
+            else:
+                transport.writelines(parts)
+        unsent = transport.get_write_buffer_size()
+        if unsent > self._endpoint.limits.write_buffer_max:
+            logger.warning("%s: does not read, %d bytes wait for it; closed", self.remote_address, unsent)
+            transport.abort()
+
+
+def _failure(command: RemotingCommand, error: BaseException) -> RemotingCommand:
+    """The answer that an exception is."""
+    if isinstance(error, ResponseError):
+        return RemotingCommand.create_response(error.code, error.remark)
+    if isinstance(error, MqlakeError):
+        return RemotingCommand.create_response(ResponseCode.SYSTEM_ERROR, str(error))
+    logger.error("request %d failed", command.code, exc_info=error)
+    return RemotingCommand.create_response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+
+
+def format_address(address: object) -> str:
+    """A socket's address as host:port; IPv6 hosts in brackets."""
+    if not isinstance(address, tuple) or len(address) < 2:
+        return str(address or "")
+    host, port = address[0], address[1]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """`host:port` → (host, port). RemotingConnectError when it is none."""
+    host, colon, port = address.strip().rpartition(":")
+    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise RemotingConnectError(address, "not an address; host:port is needed")
+    return host.removeprefix("[").removesuffix("]"), int(port)

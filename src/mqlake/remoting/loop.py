@@ -1,0 +1,25 @@
+"""The event loop: uvloop where it is installed, asyncio's own elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """What makes an event loop, None for asyncio's default."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Runs `main` to its end on a loop of its own."""
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        return runner.run(main)

@@ -1,0 +1,83 @@
+"""RemotingServer: listens, and hands what comes to processors.
+
+server = RemotingServer()
+server.processors.register(RequestCode.HEART_BEAT, lambda connection, command: ...)
+await server.start("0.0.0.0", 0)
+server.port                      the port that was free
+await server.stop()
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from mqlake.errors import ConfigError
+from mqlake.remoting.connection import Connection, Endpoint, Limits
+from mqlake.remoting.tls import TlsConfig, server_context
+
+BACKLOG = 4096
+
+
+class RemotingServer(Endpoint):
+    """Register processors, then `start`. `on_open` and `on_close` are told of connections."""
+
+    def __init__(self, limits: Limits | None = None, tls: TlsConfig | None = None) -> None:
+        """ConfigError when the TLS files cannot be used."""
+        super().__init__(limits)
+        tls = tls or TlsConfig()
+        self.tls_mode = tls.mode
+        self.tls_context = server_context(tls)
+        self.port = 0
+        """Where it listens, from `start` on."""
+        self._server: asyncio.Server | None = None
+
+    async def start(self, host: str = "0.0.0.0", port: int = 0) -> None:
+        """Listens on `port` (0: any free one). ConfigError when that is not possible."""
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(
+                lambda: Connection(self, loop), host, port, backlog=BACKLOG, reuse_address=True
+            )
+        except OSError as error:
+            raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+        self.port = self._server.sockets[0].getsockname()[1]
+        self.start_idle_checks(loop)
+
+    async def stop(self, grace_s: float = 3.0) -> None:
+        """Takes no more connections, lets requests under way finish for `grace_s`, then closes all.
+
+        Requests that still come are answered GO_AWAY to clients that know it, so they go elsewhere.
+        """
+        self.going_away = True
+        self.stop_idle_checks()
+        if self._server is not None:
+            self._server.close()
+        waiting = [later for connection in self.connections for later in connection.requests_under_way()]
+        if waiting:
+            await asyncio.wait(waiting, timeout=grace_s)
+        for connection in list(self.connections):
+            connection.close()
+        await self._closed(grace_s)
+        for connection in list(self.connections):
+            connection.abort()
+        await self._closed(grace_s)
+        self._server = None
+
+    async def _closed(self, timeout_s: float) -> None:
+        """Until every connection is closed, or the time is over."""
+        if not self.connections:
+            return
+        gone = asyncio.Event()
+
+        def look(_: Connection) -> None:
+            if not self.connections:
+                gone.set()
+
+        self.on_close.append(look)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await gone.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self.on_close.remove(look)

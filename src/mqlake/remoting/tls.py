@@ -1,0 +1,154 @@
+"""TLS: who uses it, with which certificate, and the server's side of it without I/O.
+
+A TLS client begins with byte 0x16, a frame with 0x00 (frames are shorter than 16 MiB + 1), so one port serves
+both and the first byte tells.
+
+    disabled     TLS clients are closed
+    permissive   either is served
+    enforcing    plain clients are closed
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import ssl
+from collections.abc import Mapping
+
+from mqlake.errors import ConfigError
+
+TLS_FIRST_BYTE = 0x16
+
+
+class TlsMode(enum.Enum):
+    DISABLED = "disabled"
+    PERMISSIVE = "permissive"
+    ENFORCING = "enforcing"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TlsConfig:
+    """PEM files by path. Without a certificate there is no TLS, whatever the mode."""
+
+    mode: TlsMode = TlsMode.PERMISSIVE
+    cert_path: str = ""
+    key_path: str = ""
+    key_password: str = ""
+    trust_cert_path: str = ""
+    """Certificates that a client's must be signed by."""
+    client_auth: str = "none"
+    """none, optional or require: whether clients show a certificate."""
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> TlsConfig:
+        """From RocketMQ's `tls.server.*` keys; other keys are left alone. ConfigError."""
+        mode = properties.get("tls.server.mode", "permissive").strip().lower()
+        if mode not in {known.value for known in TlsMode}:
+            raise ConfigError(f"tls.server.mode is {mode!r}: it can be disabled, permissive or enforcing")
+        client_auth = properties.get("tls.server.need.client.auth", "none").strip().lower()
+        if client_auth not in _CLIENT_AUTH:
+            raise ConfigError(
+                f"tls.server.need.client.auth is {client_auth!r}: it can be none, optional or require"
+            )
+        return cls(
+            mode=TlsMode(mode),
+            cert_path=properties.get("tls.server.certPath", ""),
+            key_path=properties.get("tls.server.keyPath", ""),
+            key_password=properties.get("tls.server.keyPassword", ""),
+            trust_cert_path=properties.get("tls.server.trustCertPath", ""),
+            client_auth=client_auth,
+        )
+
+
+_CLIENT_AUTH = {
+    "none": ssl.CERT_NONE,
+    "optional": ssl.CERT_OPTIONAL,
+    "require": ssl.CERT_REQUIRED,
+}
+
+
+def server_context(config: TlsConfig) -> ssl.SSLContext | None:
+    """The server's context, None when there is no TLS. ConfigError when a file cannot be used."""
+    if config.mode is TlsMode.DISABLED:
+        return None
+    if not config.cert_path or not config.key_path:
+        if config.mode is TlsMode.ENFORCING:
+            raise ConfigError(
+                "tls.server.mode is enforcing, which needs tls.server.certPath and tls.server.keyPath"
+            )
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(config.cert_path, config.key_path, config.key_password or None)
+        if config.trust_cert_path:
+            context.load_verify_locations(config.trust_cert_path)
+    except (OSError, ssl.SSLError) as error:
+        files = ", ".join(filter(None, (config.cert_path, config.key_path, config.trust_cert_path)))
+        raise ConfigError(f"TLS cannot use {files}: {error}") from error
+    context.verify_mode = _CLIENT_AUTH[config.client_auth]
+    return context
+
+
+def client_context(
+    *,
+    trust_cert_path: str = "",
+    cert_path: str = "",
+    key_path: str = "",
+    verify: bool = True,
+) -> ssl.SSLContext:
+    """A client's context. `verify=False` takes any certificate, as RocketMQ's clients do by default.
+
+    Brokers are called by address, so a verified certificate must name the address that is called.
+    """
+    try:
+        context = ssl.create_default_context(cafile=trust_cert_path or None)
+        if cert_path:
+            context.load_cert_chain(cert_path, key_path or None)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"TLS cannot use {trust_cert_path or cert_path}: {error}") from error
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+class TlsPipe:
+    """The server's side of one TLS connection: bytes in, plain bytes out, and the other way. No I/O.
+
+    `ssl.SSLError` means that the connection cannot go on; what `outgoing` gives then is the alert to send.
+    """
+
+    __slots__ = ("_incoming", "_object", "_outgoing", "_shaken")
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._shaken = False
+
+    def feed(self, data: memoryview) -> None:
+        """Bytes from the peer."""
+        self._incoming.write(data)
+
+    def read_into(self, buffer: memoryview) -> int:
+        """Decrypts into `buffer`: the number of bytes, 0 when more must come first, -1 when the peer is done."""
+        try:
+            if not self._shaken:
+                self._object.do_handshake()
+                self._shaken = True
+            count = int(self._object.read(len(buffer), buffer))  # with a buffer it is a number
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return 0
+        except ssl.SSLZeroReturnError:
+            return -1
+        return count if count else -1
+
+    def write(self, data: bytes) -> None:
+        """Plain bytes for the peer. Only after its first frame, so the handshake is over."""
+        view = memoryview(data)
+        while view:
+            view = view[self._object.write(view) :]
+
+    def outgoing(self) -> bytes:
+        """Encrypted bytes to send."""
+        return self._outgoing.read()
