@@ -15,7 +15,7 @@ from tests.spark.stores import write_store
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    session = mqlake.spark.session("mqlake tests", master="local[2]")
+    session = mqlake.spark.session("mqlake tests", master="local[2]", short=True)
     yield session
     session.stop()
 

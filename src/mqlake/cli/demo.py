@@ -254,7 +254,7 @@ def read_with_spark(run: Demo, truth: Truth, writers: list[Writer]) -> Result:
     from mqlake.cli.flight_picture import Timeline, draw
 
     with run.step("Spark starts", "starting Spark"):
-        spark = mqlake.spark.session("mqlake demo", log_path=run.path(SPARK_LOG))
+        spark = mqlake.spark.session("mqlake demo", log_path=run.path(SPARK_LOG), short=True)
     try:
         verified, queues, delays, lookups = ask(run, truth, spark)
     finally:

@@ -19,6 +19,7 @@ from mqlake.cli.lazy import LazyGroup
 from mqlake.errors import MqlakeError
 
 COMMANDS = {
+    "demo": ("mqlake.cli.demo:demo", "The main job: a year of flights, a crash, recovery, Spark over the log."),
     "store": ("mqlake.cli.store:store", "Look into, check, fill and mend a store directory."),
 }
 EXIT_ERROR = 1

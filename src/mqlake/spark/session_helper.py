@@ -34,6 +34,9 @@ CONFIG = {
     "spark.sql.parquet.compression.codec": "zstd",
 }
 
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+"""For jobs of a minute or less, most of which a JVM would spend on compiling what is about to end."""
+
 PROGRESS_INTERVAL_S = 0.2
 
 
@@ -43,8 +46,9 @@ def session(
     master: str = "local[*]",
     config: Mapping[str, str] | None = None,
     log_path: str | None = None,
+    short: bool = False,
 ) -> SparkSession:
-    """A session with CONFIG (and `config` over it) and mqlake's sources registered.
+    """A session with CONFIG (and `config` over it) and mqlake's sources registered; `short` for a minute's work.
 
     What Spark has to say goes to the end of the file `log_path`, by default one among its working files, which
     are deleted when this process ends. One session lives in a process: a second call gives the first again.
@@ -55,6 +59,7 @@ def session(
         **CONFIG,
         "spark.local.dir": os.path.join(work, "local"),
         "spark.sql.warehouse.dir": os.path.join(work, "warehouse"),
+        **({"spark.driver.extraJavaOptions": QUICK_JAVA} if short else {}),
         **(config or {}),
     }
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
