@@ -1,0 +1,52 @@
+"""`mqlake namesrv`: the name server, until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+
+import click
+
+from mqlake.cli.output import note
+from mqlake.namesrv.config import NamesrvConfig
+from mqlake.namesrv.server import NamesrvController
+from mqlake.remoting.loop import run
+from mqlake.store.config import read_properties
+
+
+@click.command()
+@click.option(
+    "-p", "--port", type=click.IntRange(0, 65535), help="Port to listen on; 0: any free one.  [9876]"
+)
+@click.option("-c", "--config", "config_path", type=click.Path(), help="A namesrv.conf, as RocketMQ has it.")
+@click.option("--kv-path", type=click.Path(), help="Where the key-value configuration is kept.")
+def namesrv(port: int | None, config_path: str | None, kv_path: str | None) -> None:
+    """Run a name server: brokers register with it, clients ask it where topics are.
+
+    It ends with Ctrl-C or SIGTERM.
+    """
+    properties = {} if config_path is None else read_properties(config_path)
+    if port is not None:
+        properties["listenPort"] = str(port)
+    if kv_path is not None:
+        properties["kvConfigPath"] = kv_path
+    config, remarks = NamesrvConfig.from_mapping(properties)
+    for remark in remarks:
+        note(f"{config_path}: {remark}")
+    run(_serve(config))
+
+
+async def _serve(config: NamesrvConfig) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    controller = NamesrvController(config)
+    await controller.start()
+    try:
+        host = "127.0.0.1" if config.bind_address == "0.0.0.0" else config.bind_address
+        click.echo(f"name server listens on {config.bind_address}:{controller.port}")
+        click.echo(f"give brokers and clients  namesrvAddr={host}:{controller.port}")
+        await stop.wait()
+    finally:
+        await controller.stop()

@@ -1,0 +1,262 @@
+"""What each request code means to a name server: header and body in, tables, header and body out."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+
+from mqlake.errors import ConfigError, ResponseError
+from mqlake.formats.properties import format_properties, parse_properties
+from mqlake.message import crc32
+from mqlake.namesrv.config import NamesrvConfig
+from mqlake.namesrv.kv_config import NAMESPACE_ORDER_TOPIC_CONFIG, KVConfigManager
+from mqlake.namesrv.route_info_manager import RouteInfoManager
+from mqlake.remoting.bodies.compressed import decode_compressed
+from mqlake.remoting.bodies.route import GetBrokerMemberGroupResponseBody, TopicRouteData
+from mqlake.remoting.bodies.topic import (
+    DataVersion,
+    KVTable,
+    RegisterBrokerBody,
+    TopicList,
+)
+from mqlake.remoting.codes import RequestCode, ResponseCode, Version
+from mqlake.remoting.command import RemotingCommand
+from mqlake.remoting.connection import Connection, ProcessorTable
+from mqlake.remoting.headers import namesrv as headers
+
+logger = logging.getLogger(__name__)
+
+ZONE_NAME = "__ZONE_NAME"
+
+
+class NamesrvProcessors:
+    """The processors of one name server; `config` may be changed by one of them."""
+
+    def __init__(
+        self,
+        config: NamesrvConfig,
+        routes: RouteInfoManager,
+        kv_config: KVConfigManager,
+        store_config: Callable[[NamesrvConfig], None],
+    ) -> None:
+        """`store_config` keeps a changed configuration; OSError when it cannot."""
+        self.config = config
+        self._routes = routes
+        self._kv_config = kv_config
+        self._store_config = store_config
+
+    def register(self, table: ProcessorTable) -> None:
+        code = RequestCode
+        for request_code, processor in {
+            code.PUT_KV_CONFIG: self._put_kv_config,
+            code.GET_KV_CONFIG: self._get_kv_config,
+            code.DELETE_KV_CONFIG: self._delete_kv_config,
+            code.GET_KVLIST_BY_NAMESPACE: self._get_kv_list,
+            code.REGISTER_BROKER: self._register_broker,
+            code.UNREGISTER_BROKER: self._unregister_broker,
+            code.QUERY_DATA_VERSION: self._query_data_version,
+            code.BROKER_HEARTBEAT: self._broker_heartbeat,
+            code.GET_BROKER_MEMBER_GROUP: self._get_broker_member_group,
+            code.GET_ROUTEINFO_BY_TOPIC: self._get_route_info,
+            code.GET_BROKER_CLUSTER_INFO: self._get_broker_cluster_info,
+            code.WIPE_WRITE_PERM_OF_BROKER: self._wipe_write_perm,
+            code.ADD_WRITE_PERM_OF_BROKER: self._add_write_perm,
+            code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._get_all_topic_list,
+            code.DELETE_TOPIC_IN_NAMESRV: self._delete_topic,
+            code.REGISTER_TOPIC_IN_NAMESRV: self._register_topic,
+            code.GET_TOPICS_BY_CLUSTER: self._get_topics_by_cluster,
+            code.UPDATE_NAMESRV_CONFIG: self._update_config,
+            code.GET_NAMESRV_CONFIG: self._get_config,
+        }.items():
+            table.register(request_code, processor)
+        for request_code, topics in {
+            code.GET_SYSTEM_TOPIC_LIST_FROM_NS: self._routes.get_system_topic_list,
+            code.GET_UNIT_TOPIC_LIST: self._routes.get_unit_topics,
+            code.GET_HAS_UNIT_SUB_TOPIC_LIST: self._routes.get_has_unit_sub_topic_list,
+            code.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self._routes.get_has_unit_sub_ununit_topic_list,
+        }.items():
+            table.register(request_code, functools.partial(self._get_topic_list, topics))
+
+    # --- brokers
+
+    def _register_broker(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        header = request.decode_header(headers.RegisterBrokerRequestHeader)
+        raw = request.body_bytes()
+        if header.body_crc32 and crc32(raw) != header.body_crc32:
+            raise ResponseError(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+        if not raw:
+            body = RegisterBrokerBody()
+        elif header.compressed:
+            body = decode_compressed(raw, request.version)
+        else:
+            body = RegisterBrokerBody.from_json(raw)
+        result = self._routes.register_broker(
+            header.cluster_name,
+            header.broker_addr,
+            header.broker_name,
+            header.broker_id,
+            header.ha_server_addr,
+            body.topic_config_serialize_wrapper,
+            filter_servers=body.filter_server_list,
+            zone_name=request.ext_fields.get(ZONE_NAME),
+            expires_ms=header.heartbeat_timeout_millis,
+            enable_acting_master=header.enable_acting_master,
+            channel=connection,
+        )
+        if result is None:
+            raise ResponseError(ResponseCode.SYSTEM_ERROR, "register broker failed")
+        order_topics = None
+        if self.config.return_order_topic_config_to_broker:
+            order_topics = self._kv_config.get_namespace(NAMESPACE_ORDER_TOPIC_CONFIG)
+        return RemotingCommand.create_response(
+            header=headers.RegisterBrokerResponseHeader(
+                ha_server_addr=result.ha_server_addr, master_addr=result.master_addr
+            ),
+            body=None if order_topics is None else KVTable(table=order_topics).to_json(),
+        )
+
+    def _unregister_broker(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        header = request.decode_header(headers.UnRegisterBrokerRequestHeader)
+        self._routes.unregister_broker(
+            header.cluster_name, header.broker_addr, header.broker_name, header.broker_id
+        )
+        return RemotingCommand.create_response()
+
+    def _query_data_version(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        header = request.decode_header(headers.QueryDataVersionRequestHeader)
+        version = DataVersion.from_json(request.body_bytes() or b"{}")
+        cluster_name, broker_addr = header.cluster_name, header.broker_addr
+        changed = self._routes.is_broker_topic_config_changed(cluster_name, broker_addr, version)
+        self._routes.update_broker_info_update_timestamp(cluster_name, broker_addr)
+        known = self._routes.query_broker_topic_config(cluster_name, broker_addr)
+        return RemotingCommand.create_response(
+            header=headers.QueryDataVersionResponseHeader(changed=changed),
+            body=None if known is None else known.to_json(),
+        )
+
+    def _broker_heartbeat(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        header = request.decode_header(headers.BrokerHeartbeatRequestHeader)
+        self._routes.update_broker_info_update_timestamp(header.cluster_name, header.broker_addr)
+        return RemotingCommand.create_response()
+
+    def _get_broker_member_group(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        header = request.decode_header(headers.GetBrokerMemberGroupRequestHeader)
+        group = self._routes.get_broker_member_group(header.cluster_name, header.broker_name)
+        body = GetBrokerMemberGroupResponseBody(broker_member_group=group)
+        return RemotingCommand.create_response(body=body.to_json())
+
+    # --- clients
+
+    def _get_route_info(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        header = request.decode_header(headers.GetRouteInfoRequestHeader)
+        route = self._routes.pickup_topic_route_data(header.topic)
+        if route is None:
+            raise ResponseError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"No topic route info in name server for the topic: {header.topic}; "
+                "create it, or check that its broker runs and names this server in namesrvAddr",
+            )
+        if self.config.order_message_enable:
+            route.order_topic_conf = self._kv_config.get(NAMESPACE_ORDER_TOPIC_CONFIG, header.topic)
+        strict = request.version >= Version.V4_9_4 or bool(header.accept_standard_json_only)
+        return RemotingCommand.create_response(body=route.to_json(strict=strict))
+
+    def _get_broker_cluster_info(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        return RemotingCommand.create_response(body=self._routes.get_all_cluster_info().to_json())
+
+    # --- topics
+
+    def _get_all_topic_list(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        if not self.config.enable_all_topic_list:
+            raise ResponseError(ResponseCode.SYSTEM_ERROR, "disabled here (enableAllTopicList=false)")
+        return RemotingCommand.create_response(body=self._routes.get_all_topic_list().to_json())
+
+    def _get_topic_list(
+        self, topics: Callable[[], TopicList], connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand:
+        self._require_topic_lists()
+        return RemotingCommand.create_response(body=topics().to_json())
+
+    def _get_topics_by_cluster(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        self._require_topic_lists()
+        header = request.decode_header(headers.GetTopicsByClusterRequestHeader)
+        topics = self._routes.get_topics_by_cluster(header.cluster)
+        return RemotingCommand.create_response(body=topics.to_json())
+
+    def _require_topic_lists(self) -> None:
+        if not self.config.enable_topic_list:
+            raise ResponseError(ResponseCode.SYSTEM_ERROR, "disabled here (enableTopicList=false)")
+
+    def _delete_topic(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        header = request.decode_header(headers.DeleteTopicFromNamesrvRequestHeader)
+        self._routes.delete_topic(header.topic, header.cluster_name)
+        return RemotingCommand.create_response()
+
+    def _register_topic(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        header = request.decode_header(headers.RegisterTopicRequestHeader)
+        route = TopicRouteData.from_json(request.body_bytes() or b"{}")
+        self._routes.register_topic(header.topic, route.queue_datas)
+        return RemotingCommand.create_response()
+
+    # --- operators
+
+    def _wipe_write_perm(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        header = request.decode_header(headers.WipeWritePermOfBrokerRequestHeader)
+        count = self._routes.wipe_write_perm_of_broker(header.broker_name)
+        logger.info("%s: nothing more is sent to its %d topics", header.broker_name, count)
+        return RemotingCommand.create_response(
+            header=headers.WipeWritePermOfBrokerResponseHeader(wipe_topic_count=count)
+        )
+
+    def _add_write_perm(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        header = request.decode_header(headers.AddWritePermOfBrokerRequestHeader)
+        count = self._routes.add_write_perm_of_broker(header.broker_name)
+        return RemotingCommand.create_response(
+            header=headers.AddWritePermOfBrokerResponseHeader(add_topic_count=count)
+        )
+
+    def _put_kv_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        header = request.decode_header(headers.PutKVConfigRequestHeader)
+        self._kv_config.put(header.namespace, header.key, header.value)
+        return RemotingCommand.create_response()
+
+    def _get_kv_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        header = request.decode_header(headers.GetKVConfigRequestHeader)
+        value = self._kv_config.get(header.namespace, header.key)
+        if value is None:
+            raise ResponseError(
+                ResponseCode.QUERY_NOT_FOUND,
+                f"No config item, Namespace: {header.namespace} Key: {header.key}",
+            )
+        return RemotingCommand.create_response(header=headers.GetKVConfigResponseHeader(value=value))
+
+    def _delete_kv_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        header = request.decode_header(headers.DeleteKVConfigRequestHeader)
+        self._kv_config.delete(header.namespace, header.key)
+        return RemotingCommand.create_response()
+
+    def _get_kv_list(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        header = request.decode_header(headers.GetKVListByNamespaceRequestHeader)
+        table = self._kv_config.get_namespace(header.namespace)
+        if table is None:
+            raise ResponseError(
+                ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {header.namespace}"
+            )
+        return RemotingCommand.create_response(body=KVTable(table=table).to_json())
+
+    def _update_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        try:
+            properties = parse_properties(request.body_bytes().decode())
+            changed = self.config.updated(properties)
+        except (ConfigError, UnicodeDecodeError) as error:
+            raise ResponseError(ResponseCode.NO_PERMISSION, str(error)) from error
+        if changed != self.config:
+            self._store_config(changed)
+            self.config = changed
+            self._routes.support_acting_master = changed.support_acting_master
+            self._routes.delete_topic_with_broker_registration = changed.delete_topic_with_broker_registration
+        return RemotingCommand.create_response()
+
+    def _get_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        return RemotingCommand.create_response(body=format_properties(self.config.to_mapping()).encode())
