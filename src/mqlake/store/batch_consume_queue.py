@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -77,9 +78,9 @@ class BatchConsumeQueue(UnitQueue):
         self.max_physic_offset = last.offset + last.size
         self.max_offset_in_queue = last.msg_base_offset + last.batch_size
 
-    def _look_at_last(self) -> None:
-        super()._look_at_last()
-        last = None if self.is_empty else self._unit(self.files.max_offset // BCQ_STORE_UNIT_SIZE - 1)
+    def _note_last(self, unit: Any) -> None:
+        super()._note_last(unit)
+        last = None if unit is None else BatchConsumeQueueUnit._make(unit)
         self.max_offset_in_queue = 0 if last is None else last.msg_base_offset + last.batch_size
 
     def destroy(self) -> None:

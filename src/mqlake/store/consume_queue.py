@@ -73,6 +73,10 @@ class ConsumeQueue(UnitQueue):
         result: npt.NDArray[np.bool_] = (units["offset"] >= 0) & (units["size"] > 0)
         return result
 
+    @staticmethod
+    def is_blank(unit: tuple[int, int, int]) -> bool:
+        return unit[1] == PRE_BLANK_SIZE
+
     def load(self) -> None:
         super().load()
         if self.ext is not None:
@@ -220,7 +224,7 @@ class ConsumeQueue(UnitQueue):
 
     def _physical_at(self, number: int) -> int:
         unit = self._unit(number)
-        if unit is not None and unit[1] != PRE_BLANK_SIZE:
+        if unit is not None and not self.is_blank(unit):
             return unit[0]
         return super()._physical_at(number)
 
@@ -238,7 +242,7 @@ class ConsumeQueue(UnitQueue):
         number, first = end // CQ_STORE_UNIT_SIZE, self.files.min_offset // CQ_STORE_UNIT_SIZE
         while number > first:
             unit = self._unit(number - 1)
-            if unit is not None and unit[1] != PRE_BLANK_SIZE:
+            if unit is not None and not self.is_blank(unit):
                 return number * CQ_STORE_UNIT_SIZE
             file = self.files.file_at((number - 1) * CQ_STORE_UNIT_SIZE)
             file_first = file.file_from_offset // CQ_STORE_UNIT_SIZE if file else first
@@ -274,7 +278,7 @@ class ConsumeQueue(UnitQueue):
 
         def time_at(number: int) -> int:
             unit = self._unit(number)
-            return -1 if unit is None or unit[1] == PRE_BLANK_SIZE else store_time_of(unit[0], unit[1])
+            return -1 if unit is None or self.is_blank(unit) else store_time_of(unit[0], unit[1])
 
         first = self._file_by_time(timestamp, boundary, time_at)
         if first is None:

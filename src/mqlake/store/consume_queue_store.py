@@ -67,6 +67,9 @@ class ConsumeQueueStore:
         self.queue_offsets: dict[tuple[str, int], int] = {}
         self.logics_msg_timestamp = 0
         self._config = config
+        self._root = config.consume_queue_dir
+        self._batch_root = config.batch_consume_queue_dir
+        self._ext_root = config.consume_queue_ext_dir
         self._queue_type_of = queue_type_of
         self._table: dict[str, dict[int, Queue]] = {}
         # the same queues by the topic's bytes in a record
@@ -104,15 +107,15 @@ class ConsumeQueueStore:
         config, pool, place = self._config, self.pool, f"{topic}/{queue_id}"
         queue: Queue
         if queue_type == BATCH_CQ:
-            directory = f"{config.batch_consume_queue_dir}/{place}"
+            directory = f"{self._batch_root}/{place}"
             size = config.mapper_file_size_batch_consume_queue
             queue = BatchConsumeQueue(topic, queue_id, directory, size, pool)
         else:
             ext = None
             if config.enable_consume_queue_ext:
-                directory = f"{config.consume_queue_ext_dir}/{place}"
+                directory = f"{self._ext_root}/{place}"
                 ext = ConsumeQueueExt(directory, config.mapped_file_size_consume_queue_ext, pool)
-            directory = f"{config.consume_queue_dir}/{place}"
+            directory = f"{self._root}/{place}"
             queue = ConsumeQueue(
                 topic, queue_id, directory, config.mapped_file_size_consume_queue, pool, ext=ext
             )
@@ -137,11 +140,7 @@ class ConsumeQueueStore:
                 queue.recover(thorough=False)
 
     def _on_disk(self) -> Iterator[tuple[str, int, str]]:
-        config = self._config
-        for root, queue_type in (
-            (config.consume_queue_dir, SIMPLE_CQ),
-            (config.batch_consume_queue_dir, BATCH_CQ),
-        ):
+        for root, queue_type in ((self._root, SIMPLE_CQ), (self._batch_root, BATCH_CQ)):
             for topic in _directories(root):
                 for name in _directories(f"{root}/{topic}"):
                     if name.removeprefix("-").isdecimal():
@@ -356,9 +355,7 @@ class ConsumeQueueStore:
         if not queues:
             del self._table[queue.topic]
             self._by_wire_topic = {wire: found for wire, found in self._by_wire_topic.items() if found}
-            config = self._config
-            roots = config.consume_queue_dir, config.consume_queue_ext_dir, config.batch_consume_queue_dir
-            for root in roots:
+            for root in (self._root, self._ext_root, self._batch_root):
                 remove_if_empty(f"{root}/{queue.topic}")
 
     def close(self) -> None:

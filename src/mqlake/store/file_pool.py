@@ -107,6 +107,17 @@ class FilePool:
         finally:
             self._give_back(file, fd)
 
+    def head(self, file: PooledFile, size_max: int) -> bytes | None:
+        """The file up to its first hole when nothing lies behind it and that is `size_max` at most, else None."""
+        fd = self._take(file)
+        try:
+            hole = os.lseek(fd, 0, os.SEEK_HOLE)
+            if hole > size_max or _next_data(fd, hole) is not None:
+                return None
+            return os.pread(fd, hole, 0)
+        finally:
+            self._give_back(file, fd)
+
     def erase(self, file: PooledFile, start: int) -> None:
         """Zeroes what is not zero behind `start`; holes stay holes and clean pages stay clean."""
         fd = self._take(file)

@@ -132,8 +132,8 @@ class IndexService:
         """
         if len(scan) == 0:
             return
-        record = columns.key_record
-        offsets, timestamps = scan.physical_offset[record], scan.store_timestamp[record]
+        offsets = scan.physical_offset.take(columns.key_record)
+        timestamps = scan.store_timestamp.take(columns.key_record)
         file = self.files[-1] if self.files else self._file_to_write()
         done_until = file.end_phy_offset
         start = 0

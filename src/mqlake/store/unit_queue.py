@@ -62,6 +62,11 @@ class UnitQueue(ABC):
     def valid(units: Units) -> npt.NDArray[np.bool_]:
         """Which units hold something; the first that does not is where the data ends."""
 
+    @staticmethod
+    def is_blank(unit: Any) -> bool:  # noqa: ARG004
+        """Whether the unit (a tuple of its fields) stands for no record."""
+        return False
+
     @abstractmethod
     def _unit(self, number: int) -> Any:
         """Unit `number` as a tuple that begins with physical offset and size; None when it is not there."""
@@ -82,6 +87,8 @@ class UnitQueue(ABC):
         files = self.files.files
         if not files:
             return -1
+        if len(files) == 1 and self._recover_small(files[0], thorough=thorough):
+            return self.max_physic_offset
         end = 0
         for file in files[-UNFLUSHED_FILES_MAX:]:
             position = self._end_of_data(file, thorough=thorough)
@@ -92,6 +99,33 @@ class UnitQueue(ABC):
         if not self.is_empty:
             self._begin_at(self._skip_blanks(self.files.min_offset // self.unit_size))
         return self.max_physic_offset
+
+    def _recover_small(self, file: PooledFile, *, thorough: bool) -> bool:
+        """A queue of little more than a few pages, as most are where there are very many: all from one read.
+
+        False, and nothing done, when it takes more than that.
+        """
+        size = self.unit_size
+        head = self.files.pool.head(file, SEARCH_WINDOW)
+        if not head:
+            return False
+        data = head.ljust(min(-(-len(head) // size) * size, self.files.file_size), b"\0")
+        units = np.frombuffer(data, self.dtype)
+        valid = self.valid(units)
+        count = len(units) if valid.all() else int(valid.argmin())
+        if count == 0:
+            return False
+        first, last = units[0].item(), units[count - 1].item()
+        behind = count * size
+        if self.is_blank(first) or self.is_blank(last):
+            return False
+        if thorough and data.count(b"\0", behind) != len(data) - behind:
+            return False
+        self.files.max_offset = file.file_from_offset + behind
+        self.files.flushed_where = min(self.files.flushed_where, self.files.max_offset)
+        self._note_last(last)
+        self._min_physical = first[0]
+        return True
 
     def _end_of_data(self, file: PooledFile, *, thorough: bool) -> int:
         """Position in `file` of the first unit without data, or the file's size."""
@@ -130,9 +164,11 @@ class UnitQueue(ABC):
         self._look_at_last()
 
     def _look_at_last(self) -> None:
-        """Takes what the queue knows of its newest record from the last unit."""
-        last = None if self.is_empty else self._unit(self.files.max_offset // self.unit_size - 1)
-        self.max_physic_offset = -1 if last is None else last[0] + last[1]
+        self._note_last(None if self.is_empty else self._unit(self.files.max_offset // self.unit_size - 1))
+
+    def _note_last(self, unit: Any) -> None:
+        """Takes what the queue knows of its newest record from the last unit, None when there is none."""
+        self.max_physic_offset = -1 if unit is None else unit[0] + unit[1]
 
     def _without_trailing_blanks(self, end: int) -> int:
         """`end`, or what is left when units that stand for nothing are taken from the tail."""
