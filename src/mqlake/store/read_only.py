@@ -82,22 +82,28 @@ class ReadOnlyStore(StoreView):
     """
 
     def __init__(self, path: str | os.PathLike[str], settings: Mapping[str, object] | None = None) -> None:
-        root = os.fspath(path)
-        check_is_store(root, must_exist=True)
+        self._root = os.fspath(path)
+        check_is_store(self._root, must_exist=True)
+        self._settings = dict(settings or {})
+        self._open(detect_settings(self._root))
+
+    def _open(self, detected: dict[str, object]) -> None:
+        self._detected = detected
         config = MessageStoreConfig.from_mapping(
-            {**detect_settings(root), **(settings or {}), "storePathRootDir": root}
+            {**detected, **self._settings, "storePathRootDir": self._root}
         )
-        log = MappedFileQueue(config.commit_log_dir, config.mapped_file_size_commit_log, read_only=True)
-        log.load()
+        # what is derived from the log first, as in refresh()
         consume_queues = ConsumeQueueStore(config, queue_type_of=queue_type_by_files(config), read_only=True)
         consume_queues.load()
+        consume_queues.refresh()
         index = None
         if os.path.isdir(config.index_dir):
             index = IndexService(config, read_only=True)
             index.load(True, None)
+        log = MappedFileQueue(config.commit_log_dir, config.mapped_file_size_commit_log, read_only=True)
+        log.load()
         super().__init__(config, log, consume_queues, index)
         self._find_end()
-        consume_queues.refresh()
         self._correct_min_offsets()
 
     @property
@@ -106,14 +112,20 @@ class ReadOnlyStore(StoreView):
         return not os.path.exists(self.config.abort_path)
 
     def refresh(self) -> None:
-        """Looks for what a writer has added, or cleaning has taken away, since."""
+        """Looks for what a writer has added, or cleaning has taken away, since. Raises as opening does."""
         self._check_open()
-        self.log.refresh()
-        self._find_end()
+        detected = detect_settings(self._root)
+        if detected != self._detected:  # the first file of its kind has come, and tells the size of its kind
+            self.close()
+            self._open(detected)
+            return
+        # the log last: then it has all that the queues and the index point to
         self.consume_queues.refresh()
-        self._correct_min_offsets()
         if self.index is not None:
             self.index.refresh()
+        self.log.refresh()
+        self._find_end()
+        self._correct_min_offsets()
 
     def _correct_min_offsets(self) -> None:
         for queue in self.consume_queues:
@@ -137,8 +149,10 @@ class ReadOnlyStore(StoreView):
                     break
             mapped_file.set_positions(end)
             if end or len(files) == 1:
-                return
+                break
             files.pop().close()
+        for mapped_file in files[:-1]:  # a file that has a successor is complete
+            mapped_file.set_positions(mapped_file.file_size)
 
     def scan(
         self, start: int | None = None, end: int | None = None, *, check_crc: bool = True

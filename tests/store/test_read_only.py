@@ -1,0 +1,85 @@
+"""ReadOnlyStore beside a writer in the same process: each look is of one moment, and nothing is missed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mqlake.formats.record import decode_record
+from mqlake.message import MessageExtBrokerInner
+from mqlake.store.message_store import DefaultMessageStore, open_store
+from mqlake.store.read_only import ReadOnlyStore
+from mqlake.store.results import GetMessageStatus
+
+SMALL = {
+    "mappedFileSizeCommitLog": 4096,
+    "mappedFileSizeConsumeQueue": 200,
+    "maxHashSlotNum": 10,
+    "maxIndexNum": 40,
+}
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Iterator[DefaultMessageStore]:
+    with open_store(tmp_path, SMALL) as store:
+        yield store
+
+
+def put(writer: DefaultMessageStore, first: int, last: int) -> None:
+    for n in range(first, last):
+        assert writer.put_message(MessageExtBrokerInner("T", b"%d" % n, keys=f"k{n}")).is_ok
+    assert writer.wait_until_dispatched(10)
+
+
+def bodies(view: ReadOnlyStore) -> list[int]:
+    return [
+        int(decode_record(chunk.mapped_file.view, at).body)
+        for chunk in view.scan()
+        for at in chunk.scan.position.tolist()
+    ]
+
+
+def test_what_a_writer_adds_is_seen_over_the_borders_of_files(
+    writer: DefaultMessageStore, tmp_path: Path
+) -> None:
+    put(writer, 0, 10)
+    with ReadOnlyStore(tmp_path) as view:
+        assert bodies(view) == list(range(10))
+        for last in range(20, 200, 10):
+            put(writer, last - 10, last)
+            view.refresh()
+            assert bodies(view) == list(range(last))
+        assert len(view.log.mapped_files) > 4
+
+
+def test_a_store_of_which_little_was_there(writer: DefaultMessageStore, tmp_path: Path) -> None:
+    """The sizes of queue and index files, which are none of the usual, show only when there are some."""
+    (tmp_path / "commitlog").mkdir(exist_ok=True)
+    with ReadOnlyStore(tmp_path) as view:
+        assert (view.max_phy_offset, view.index) == (0, None)
+        put(writer, 0, 3)
+        view.refresh()
+        assert bodies(view) == [0, 1, 2]
+        assert view.max_offset_in_queue("T", 0) == 3
+        assert len(view.query_message("T", "k2", 10).buffers) == 1
+
+
+def test_queues_are_never_ahead_of_the_log(
+    writer: DefaultMessageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(writer, 0, 3)
+    with ReadOnlyStore(tmp_path) as view:
+        refresh_queues, refresh_log = view.consume_queues.refresh, view.log.refresh
+
+        def then_more_comes() -> None:
+            refresh_queues()
+            put(writer, 3, 6)
+
+        monkeypatch.setattr(view.consume_queues, "refresh", then_more_comes)
+        monkeypatch.setattr(view.log, "refresh", lambda: (put(writer, 6, 9), refresh_log()))
+        view.refresh()
+        assert (view.max_offset_in_queue("T", 0), bodies(view)) == (3, list(range(9)))
+        got = view.get_message("group", "T", 0, 0, 10)
+        assert (got.status, got.message_count, got.next_begin_offset) == (GetMessageStatus.FOUND, 3, 3)
