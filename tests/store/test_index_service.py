@@ -308,11 +308,24 @@ def test_a_crash_before_the_first_file_was_full(tmp_path, checkpoint):
     assert names(tmp_path) == []
 
 
+def test_after_a_crash_a_file_of_the_time_that_was_flushed_last_may_not_be_flushed(tmp_path, checkpoint):
+    records = log_of(2 * (ENTRIES - 1)).records
+    log = LogOf([dataclasses.replace(r, store_timestamp=records[0].store_timestamp) for r in records])
+    index = loaded(tmp_path)
+    index.dispatch(*log.dispatched(0, ENTRIES - 1))
+    index.flush(checkpoint)
+    index.dispatch(*log.dispatched())
+    assert [file.header.end_timestamp for file in index.files] == [checkpoint.index_msg_timestamp] * 2
+    index.close()
+    again = loaded(tmp_path, False, checkpoint)
+    assert len(again.files) == 1
+    assert again.rebuild_from == log.records[ENTRIES - 2].physical_offset
+
+
 def test_after_a_crash_nothing_behind_a_dropped_file_is_kept(tmp_path, checkpoint):
     log, index = log_of(25), loaded(tmp_path)
     index.dispatch(*log.dispatched())
     index.flush(checkpoint)
-    checkpoint.index_msg_timestamp = 2**62
     index.close()
     with open(f"{tmp_path}/index/{names(tmp_path)[1]}", "r+b") as file:
         file.seek(36)

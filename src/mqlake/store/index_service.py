@@ -84,12 +84,12 @@ class IndexService:
             self._drop_unflushed(checkpoint.index_msg_timestamp)
 
     def _drop_unflushed(self, flushed_timestamp: int) -> None:
-        kept = 0
-        while kept < len(self.files):
-            file = self.files[kept]
-            if not file.is_sound or file.header.end_timestamp > flushed_timestamp:
-                break
-            kept += 1
+        # The checkpoint's time is the end of the newest file that was flushed. Of later files nothing is known,
+        # also when their time is the same (a new file begins with the end of the one before) or an earlier one.
+        flushed = next(
+            (n for n, file in enumerate(self.files, 1) if self._ends_at(file, flushed_timestamp)), 0
+        )
+        kept = next((n for n, file in enumerate(self.files[:flushed]) if not file.is_sound), flushed)
         dropped, self.files = self.files[kept:], self.files[:kept]
         if self.files:
             self.rebuild_from = self.files[-1].end_phy_offset
@@ -99,6 +99,10 @@ class IndexService:
         for file in dropped:
             log.warning("%r was not flushed before the crash, deleted; its entries are made again", file)
             file.destroy()
+
+    @staticmethod
+    def _ends_at(file: IndexFile, timestamp: int) -> bool:
+        return file.is_full and file.header.end_timestamp == timestamp
 
     def refresh(self) -> None:
         """Read-only beside a running writer: takes note of files that have come and gone."""
