@@ -314,22 +314,26 @@ class ConsumeQueueStore:
     def delete_expired_file(self, commit_log_min: int) -> int:
         """Deletes the files that point only before the commit log's beginning, each queue's last excepted;
         returns how many. OSError."""
-        with self._lock:
-            return sum(queue.delete_expired_file(commit_log_min) for queue in self)
+        deleted = 0
+        for queue in self:
+            with self._lock:  # for one queue at a time: dispatch goes on meanwhile
+                deleted += queue.delete_expired_file(commit_log_min)
+        return deleted
 
     def clean_expired(self, commit_log_min: int) -> int:
         """Deletes the queues that have no record in the commit log any more, system topics excepted; their
         offsets begin at 0 again. Returns how many. OSError."""
-        with self._lock:
-            gone = [
-                queue
-                for queue in self
-                if -1 < queue.max_physic_offset <= commit_log_min and not is_system_topic(queue.topic)
-            ]
-            for queue in gone:
-                log.info("%r: nothing of it is in the commit log any more, deleted", queue)
-                self._remove(queue)
-            return len(gone)
+        deleted = 0
+        for queue in self:
+            with self._lock:
+                expired = -1 < queue.max_physic_offset <= commit_log_min
+                following = self.queue_offsets.get((queue.topic, queue.queue_id))
+                waiting = following is not None and following > queue.max_offset_in_queue
+                if expired and not waiting and not is_system_topic(queue.topic):
+                    log.info("%r: nothing of it is in the commit log any more, deleted", queue)
+                    self._remove(queue)
+                    deleted += 1
+        return deleted
 
     def delete_topic(self, topic: str) -> bool:
         """Deletes the topic's queues; True when it had any. OSError."""
