@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import orjson
 
-from mqlake.cli.flights import ROWS_IN_ALL, TOPIC_PREFIX, Truth, airlines, count_truth
+from mqlake.cli.flights import MONTHS, QUEUES, ROWS_IN_ALL, TOPIC_PREFIX, Truth, airlines, count_truth
 from mqlake.cli.options import json_option
 from mqlake.cli.output import note, print_fields, print_json, print_table, progress
 from mqlake.errors import ConfigError, StoreError
@@ -136,7 +136,7 @@ def demo(directory: str, rows: int | None, fresh: bool, as_json: bool) -> None:
     require_java()
     run = Demo(os.path.abspath(directory), min(rows or ROWS_IN_ALL, ROWS_IN_ALL))
     prepare_directory(run.directory, fresh=fresh)
-    with run.step("count", f"counting what the {run.rows:,} flights in the file come to"):
+    with run.step("truth", f"counting what the {run.rows:,} flights in the file come to"):
         truth = count_truth(run.rows)
     writers = ingest(run, truth)
     result = read_with_spark(run, truth, writers)
@@ -464,14 +464,23 @@ def print_result(run: Demo, truth: Truth, result: Result, ok: bool) -> None:
         months = {m: v for (airline, m), v in result.delays.items() if airline == code}
         departed = sum(n for n, _ in months.values())
         minutes = sum(total for _, total in months.values())
-        worst = max(months, key=lambda m: months[m][1] / max(1, months[m][0]), default=0)
-        counts = [result.queues.get((f"{TOPIC_PREFIX}{code}", queue), 0) for queue in range(4)]
+        worst = max(months, key=lambda m: months[m][1] / max(1, months[m][0]), default=None)
+        counts = [result.queues.get((f"{TOPIC_PREFIX}{code}", queue), 0) for queue in range(QUEUES)]
         mean = minutes / departed if departed else 0.0
         rows.append(
-            [f"{TOPIC_PREFIX}{code}", names[code], sum(counts), *counts, f"{mean:.1f} min", f"{worst:02d}"]
+            [
+                f"{TOPIC_PREFIX}{code}",
+                names[code],
+                sum(counts),
+                *counts,
+                f"{mean:.1f} min",
+                MONTHS[worst - 1] if worst else "-",
+            ]
         )
     click.echo()
-    print_table(["topic", "airline", "messages", "q0", "q1", "q2", "q3", "mean delay", "worst month"], rows)
+    print_table(
+        ["topic", "airline", "messages", *(f"q{n}" for n in range(QUEUES)), "mean delay", "worst month"], rows
+    )
     click.echo()
     print_table(
         ["key", "topic", "messages", "by index", "by Spark"],

@@ -9,6 +9,7 @@ waits to be killed: rows are put so fast that a small demo would be over before 
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
 import time
@@ -79,6 +80,7 @@ def write(path: str, rows: int, hold: int | None) -> None:
 
 
 def main(arguments: list[str]) -> int:
+    logging.basicConfig(level=logging.WARNING, format="  %(message)s")
     path, rows, *rest = arguments
     try:
         write(path, int(rows), int(rest[0]) if rest else None)

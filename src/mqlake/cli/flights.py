@@ -41,6 +41,7 @@ ROWS_IN_ALL = 336_776
 TOPIC_PREFIX = "flights-"
 HOST: Host = ("127.0.0.1", 10911)
 TEXT_COLUMNS = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
+MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 NOT_AVAILABLE = ("", "NA")
 
 

@@ -19,7 +19,10 @@ from mqlake.cli.lazy import LazyGroup
 from mqlake.errors import MqlakeError
 
 COMMANDS = {
-    "demo": ("mqlake.cli.demo:demo", "The main job: a year of flights, a crash, recovery, Spark over the log."),
+    "demo": (
+        "mqlake.cli.demo:demo",
+        "The main job: a year of flights, a crash, recovery, Spark over the log.",
+    ),
     "namesrv": ("mqlake.cli.namesrv:namesrv", "Run a name server."),
     "store": ("mqlake.cli.store:store", "Look into, check, fill and mend a store directory."),
 }

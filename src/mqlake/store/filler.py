@@ -21,6 +21,8 @@ FILLER_TOPIC = b"rmq_sys_filler"
 # where the name above does not fit: a record is never smaller than one with a topic of one character
 SHORT_FILLER_TOPIC = b"_"
 FILLER_SIZE_MIN = RECORD_SIZE_MIN + len(SHORT_FILLER_TOPIC)
+# with its whole name and the property CRC
+FILLER_SIZE = RECORD_SIZE_MIN + len(FILLER_TOPIC) + CRC32_TAIL_LENGTH
 
 _NO_HOST = host_bytes(("0.0.0.0", 0))
 _ROLLBACK = MessageSysFlag.TRANSACTION_ROLLBACK_TYPE

@@ -1,15 +1,16 @@
 """Makes consume queues and index anew from the commit log.
 
-    commit log ─▶ rebuild.tmp/new/consumequeue …    built and synced beside what is there
-                  consumequeue ─▶ rebuild.tmp/old   then each directory is swapped by two renames
-                  rebuild.tmp/new ─▶ consumequeue
+    commit log ─▶ rebuild.tmp/new/consumequeue …       built and synced beside what is there
+                  rebuild.tmp/new/… ◀──▶ DIR/…         then each directory changes places with the new one
 
 The log itself is only read. Until the swap nothing that the store uses has changed; during the swap the abort file
-is there, so that a start after a crash looks at everything. An interrupted rebuild is undone by the next one.
+is there, so that a start after a crash looks at everything. Each directory is replaced in one step (on file systems
+that cannot exchange two names in two: then the next rebuild undoes what an interrupted one left).
 """
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import functools
 import os
@@ -28,11 +29,14 @@ from mqlake.store.durable import fsync_dir
 from mqlake.store.findings import Findings
 from mqlake.store.index_service import IndexService
 from mqlake.store.log_walk import HoleKind, LogWalk, Progress, open_log
+from mqlake.store.message_store import check_is_store
 from mqlake.store.store_lock import AbortFile, StoreLock
 from mqlake.store.verify import load_queues, store_config
 from mqlake.store.verify_queues import INNER_BATCH, is_known
 
 TEMPORARY = "rebuild.tmp"
+AT_FDCWD = -100
+RENAME_EXCHANGE = 2
 DERIVED = ("consumequeue", "consumequeue_ext", "batchconsumequeue", "index")
 
 
@@ -62,9 +66,11 @@ def rebuild_store(
     Raises StoreLockedError, StoreCorruptError (the log does not walk: repair it first), NotAStoreError,
     ForeignFormatError, WrongFileSizeError, ConfigError, UnknownKeyError, OSError; nothing has changed then.
     """
-    config = store_config(os.fspath(path), settings)
-    with StoreLock(config.lock_path, abort_path=config.abort_path):
-        return rebuild_locked(config, progress=progress)
+    root = os.fspath(path)
+    check_is_store(root, must_exist=True)
+    with StoreLock(os.path.join(root, "lock"), abort_path=os.path.join(root, "abort")):
+        _undo_interrupted(root)  # first of all: the sizes of files are read from them
+        return rebuild_locked(store_config(root, settings), progress=progress)
 
 
 def rebuild_locked(
@@ -74,7 +80,7 @@ def rebuild_locked(
     when that is given, and deleted otherwise."""
     began = time.monotonic()
     temporary = os.path.join(config.store_path_root_dir, TEMPORARY)
-    _undo_interrupted(config, temporary)
+    _undo_interrupted(config.store_path_root_dir)
     batch_topics = _batch_topics(config)
     try:
         while (report := _build(config, os.path.join(temporary, "new"), batch_topics, progress)) is None:
@@ -82,7 +88,7 @@ def rebuild_locked(
         old = keep_old_in or os.path.join(temporary, "old")
         _swap(config, os.path.join(temporary, "new"), old)
     except BaseException:
-        _undo_interrupted(config, temporary)
+        _undo_interrupted(config.store_path_root_dir)
         raise
     shutil.rmtree(temporary)
     report.seconds = time.monotonic() - began
@@ -197,24 +203,39 @@ def _swap(config: MessageStoreConfig, new: str, old: str) -> None:
     if was_clean:
         abort.create()
     for name in DERIVED:
-        place = os.path.join(root, name)
-        if os.path.exists(place):
+        place, made = os.path.join(root, name), os.path.join(new, name)
+        if not os.listdir(made):
+            if os.path.exists(place):
+                os.rename(place, os.path.join(old, name))
+        elif not os.path.exists(place):
+            os.rename(made, place)
+        elif _exchange(made, place):
+            os.rename(made, os.path.join(old, name))
+        else:
             os.rename(place, os.path.join(old, name))
-        if os.listdir(os.path.join(new, name)):
-            os.rename(os.path.join(new, name), place)
+            os.rename(made, place)
     for directory in (root, old, new):
         fsync_dir(directory)
     if was_clean:
         abort.delete()
 
 
-def _undo_interrupted(config: MessageStoreConfig, temporary: str) -> None:
+def _exchange(one: str, other: str) -> bool:
+    """Swaps two names at once; False when the system or the file system cannot."""
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    return renameat2 is not None and not renameat2(
+        AT_FDCWD, os.fsencode(one), AT_FDCWD, os.fsencode(other), RENAME_EXCHANGE
+    )
+
+
+def _undo_interrupted(root: str) -> None:
     """Puts back what a swap that did not end has moved away and not replaced; drops everything temporary."""
+    temporary = os.path.join(root, TEMPORARY)
     if not os.path.isdir(temporary):
         return
     for name in DERIVED:
-        place, moved = os.path.join(config.store_path_root_dir, name), os.path.join(temporary, "old", name)
+        place, moved = os.path.join(root, name), os.path.join(temporary, "old", name)
         if os.path.exists(moved) and not os.path.exists(place):
             os.rename(moved, place)
-    fsync_dir(config.store_path_root_dir)
+    fsync_dir(root)
     shutil.rmtree(temporary)

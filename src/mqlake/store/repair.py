@@ -3,9 +3,9 @@
     what is wrong in the log                          what is done
     ───────────────────────────────────────────────────────────────────────────────────────────────────────────
     damage, records follow in the same file           a filler in its place (see filler.py): all others stay
-    damage up to the end of a file, others follow     a blank: the rest of the file is unused
+    damage up to the end of a file, others follow     a filler and a blank: the rest of the file is unused
     a torn tail, stale bytes, damage at the end       zeros: the log ends before it
-    a file is missing between two others              a file with nothing but a blank
+    a file is missing between two others              a file with a filler and a blank
     a queue offset (no CRC covers it) that cannot be  set to what consume queue and neighbours say
     a file is too short                               made as long as the others; then as above
 
@@ -28,11 +28,18 @@ from collections.abc import Callable, Mapping
 from mqlake.errors import StoreCorruptError, StoreLockedError, WrongFileSizeError
 from mqlake.formats.checkpoint import CHECKPOINT_FILE_SIZE, Checkpoint
 from mqlake.formats.names import file_name_to_offset, offset_to_file_name
-from mqlake.formats.record import RECORD_SIZE_MIN, decode_record, encode_blank
+from mqlake.formats.record import (
+    END_FILE_MIN_BLANK_LENGTH,
+    MESSAGE_MAGIC_CODE,
+    MESSAGE_MAGIC_CODE_V2,
+    RECORD_SIZE_MIN,
+    decode_record,
+    encode_blank,
+)
 from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.durable import fsync_dir
-from mqlake.store.filler import FILLER_SIZE_MIN, encode_filler
+from mqlake.store.filler import FILLER_SIZE, FILLER_SIZE_MIN, encode_filler
 from mqlake.store.findings import Severity
 from mqlake.store.log_walk import Hole, HoleKind, Progress
 from mqlake.store.rebuild import RebuildReport, rebuild_locked
@@ -43,6 +50,7 @@ from mqlake.store.verify_queues import LostMessage
 COPIES_PREFIX = "repair-"
 COPY_CHUNK = 1 << 20
 QUEUE_OFFSET_POSITION = 20
+MAGICS = tuple(magic.to_bytes(4, "big", signed=True) for magic in (MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2))
 DERIVED_KINDS = frozenset(
     {
         "consume queue",
@@ -206,6 +214,7 @@ def _file_actions(config: MessageStoreConfig) -> list[Action]:
     offsets = sorted(int(name) for name in names)
     actions = []
     for number, offset in enumerate(offsets):
+        timestamp = _first_timestamp_from(config, offset)
         path = os.path.join(directory, offset_to_file_name(offset))
         size = os.path.getsize(path)
         if size > file_size:
@@ -222,7 +231,8 @@ def _file_actions(config: MessageStoreConfig) -> list[Action]:
                     os.path.join(directory, offset_to_file_name(missing)),
                     0,
                     file_size,
-                    "the file is missing; a blank one takes its place, its messages are lost",
+                    "the file is missing; one without messages takes its place",
+                    timestamp,
                 )
             )
         if size < file_size and (size or number < len(offsets) - 1):
@@ -251,9 +261,11 @@ def _hole_action(
         return Action(ActionKind.FILL, hole.path, hole.position, end - hole.start, text, timestamp), end
     rest = base + config.mapped_file_size_commit_log - hole.start
     text = (
-        f"the last {rest} bytes of the file become a blank ({hole.reason}); the log goes on in the next file"
+        f"the last {rest} bytes of the file become unused ({hole.reason}); the log goes on in the next file"
     )
-    return Action(ActionKind.BLANK, hole.path, hole.position, 8, text), hole.start + rest
+    size = min(rest, FILLER_SIZE + END_FILE_MIN_BLANK_LENGTH)
+    timestamp = _first_timestamp_from(config, hole.start + rest)
+    return Action(ActionKind.BLANK, hole.path, hole.position, size, text, timestamp), hole.start + rest
 
 
 def _give_up(fd: int, position: int, plan: RepairPlan) -> int:
@@ -335,10 +347,8 @@ def _change(file_size: int, action: Action) -> None:
     try:
         if action.kind in (ActionKind.MAKE_FILE, ActionKind.EXTEND_FILE):
             os.ftruncate(fd, file_size)
-        if action.kind is ActionKind.MAKE_FILE:
-            os.pwrite(fd, encode_blank(file_size), 0)
-        elif action.kind is ActionKind.BLANK:
-            os.pwrite(fd, encode_blank(file_size - action.offset), action.offset)
+        if action.kind in (ActionKind.MAKE_FILE, ActionKind.BLANK):
+            os.pwrite(fd, _nothing_more(action, file_size), action.offset)
         elif action.kind is ActionKind.CUT:
             for at in range(action.offset, action.offset + action.size, COPY_CHUNK):
                 os.pwrite(fd, bytes(min(COPY_CHUNK, action.offset + action.size - at)), at)
@@ -355,6 +365,27 @@ def _change(file_size: int, action: Action) -> None:
     finally:
         os.close(fd)
     fsync_dir(os.path.dirname(action.path))
+
+
+def _nothing_more(action: Action, file_size: int) -> bytes:
+    """A filler, so that it can be seen that something is gone, and a blank; where only that fits, the blank."""
+    filler, at = b"", action.offset
+    if file_size - at >= FILLER_SIZE + END_FILE_MIN_BLANK_LENGTH:
+        base = file_name_to_offset(os.path.basename(action.path)) or 0
+        filler = encode_filler(FILLER_SIZE, base + at, action.value)
+    return filler + encode_blank(file_size - at - len(filler))
+
+
+def _first_timestamp_from(config: MessageStoreConfig, offset: int) -> int:
+    """Store time (ms) of the first record in the first file that begins at or behind `offset` with a record."""
+    directory = config.commit_log_dir
+    for name in sorted(name for name in os.listdir(directory) if file_name_to_offset(name) is not None):
+        if int(name) >= offset:
+            with open(os.path.join(directory, name), "rb") as file:
+                magic = file.read(8)[4:]
+                if magic in MAGICS and (timestamp := _store_timestamp(file.fileno(), 0)) > 0:
+                    return timestamp
+    return time.time_ns() // 1_000_000
 
 
 def _store_timestamp(fd: int, position: int) -> int:

@@ -103,6 +103,8 @@ def verify_store(
     config = store_config(os.fspath(path), settings)
     writer = lock_holder(config.lock_path)
     clean = not AbortFile(config.abort_path).exists()
+    if writer == os.getpid() and clean:
+        writer = None  # the lock of a repair: a store that runs has its abort file
     report = VerifyReport(config.store_path_root_dir, clean, writer)
     findings = Findings()
     log = open_log(config)

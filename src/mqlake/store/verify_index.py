@@ -271,8 +271,9 @@ class IndexVerifier:
                 f"{self._missing} keys of records from offset {first} to {last} have no entry; "
                 "`mqlake store rebuild` makes the index anew"
             )
-            behind = first > self._last and not self._settled
-            severity = Severity.NOTE if behind else Severity.DAMAGE
+            newest = int(file.block(0, 1)["phy_offset"][0]) if file.count else self._last
+            made_anew = not self._settled and first >= newest
+            severity = Severity.NOTE if made_anew else Severity.DAMAGE
             position = file.position_of(file.count)
             finding = Finding(severity, "index missing", file.file.path, position, text)
             self._findings.add(finding, self._missing)

@@ -316,16 +316,20 @@ class QueueVerifier:
             self._findings.add(finding, count)
         queue = state.queue
         if state.missing:
+            deleted = False
             if queue is None:
                 path, position = f"{self._root}/consumequeue/{topic}/{queue_id}", 0
                 text = f"the queue is not there; the log has {state.missing} records of it"
+                if self.queues.topics() and not self.queues.queues(topic):
+                    text += " (nor is any of its topic, which may have been deleted)"
+                    deleted = True
             else:
                 path, position = _place(queue, state.missing_from)
                 text = (
                     f"{state.missing} records of {topic}/{queue_id} have no unit, from unit "
                     f"{state.missing_from} on"
                 )
-            severity = Severity.DAMAGE if self._settled else Severity.NOTE
+            severity = Severity.DAMAGE if self._settled and not deleted else Severity.NOTE
             self._findings.add(Finding(severity, "missing units", path, position, text))
         if queue is None:
             return
