@@ -1,0 +1,89 @@
+package mqlake.wire;
+
+import com.alibaba.fastjson2.JSONObject;
+import java.io.File;
+import java.net.ServerSocket;
+import org.apache.rocketmq.auth.config.AuthConfig;
+import org.apache.rocketmq.broker.BrokerController;
+import org.apache.rocketmq.common.BrokerConfig;
+import org.apache.rocketmq.common.namesrv.NamesrvConfig;
+import org.apache.rocketmq.namesrv.NamesrvController;
+import org.apache.rocketmq.remoting.netty.NettyClientConfig;
+import org.apache.rocketmq.remoting.netty.NettyServerConfig;
+import org.apache.rocketmq.store.config.MessageStoreConfig;
+
+/**
+ * RocketMQ's own name server and broker, one of each at most.
+ *
+ * <pre>
+ * namesrv.start  root                       port
+ * namesrv.stop
+ * broker.start   root, namesrv, name        port
+ * broker.stop
+ * </pre>
+ */
+final class Servers {
+    private NamesrvController namesrv;
+    private BrokerController broker;
+
+    JSONObject serve(String what, JSONObject request) throws Exception {
+        switch (what) {
+            case "namesrv.start":
+                return startNamesrv(request.getString("root"));
+            case "namesrv.stop":
+                namesrv.shutdown();
+                return new JSONObject();
+            case "broker.start":
+                return startBroker(request);
+            case "broker.stop":
+                broker.shutdown();
+                return new JSONObject();
+            default:
+                throw new IllegalArgumentException(what);
+        }
+    }
+
+    private JSONObject startNamesrv(String root) throws Exception {
+        NamesrvConfig config = new NamesrvConfig();
+        config.setKvConfigPath(root + File.separator + "kvConfig.json");
+        config.setConfigStorePath(root + File.separator + "namesrv.properties");
+        NettyServerConfig netty = new NettyServerConfig();
+        netty.setListenPort(freePort());
+        namesrv = new NamesrvController(config, netty);
+        namesrv.initialize();
+        namesrv.start();
+        return JSONObject.of("port", netty.getListenPort());
+    }
+
+    private JSONObject startBroker(JSONObject request) throws Exception {
+        BrokerConfig config = new BrokerConfig();
+        config.setBrokerName(request.getString("name"));
+        config.setBrokerClusterName("JavaCluster");
+        config.setBrokerIP1("127.0.0.1");
+        config.setNamesrvAddr(request.getString("namesrv"));
+        config.setRocketmqHome(request.getString("root"));
+        NettyServerConfig netty = new NettyServerConfig();
+        netty.setListenPort(freePort());
+        MessageStoreConfig store = new MessageStoreConfig();
+        store.setStorePathRootDir(request.getString("root"));
+        store.setStorePathCommitLog(request.getString("root") + File.separator + "commitlog");
+        store.setMappedFileSizeCommitLog(1 << 20);
+        store.setMaxHashSlotNum(100);
+        store.setMaxIndexNum(400);
+        store.setMappedFileSizeTimerLog(1 << 20);
+        store.setTimerWheelEnable(false);
+        store.setHaListenPort(freePort());
+        broker = new BrokerController(config, netty, new NettyClientConfig(), store, new AuthConfig());
+        if (!broker.initialize()) {
+            throw new IllegalStateException("the broker does not initialize");
+        }
+        broker.start();
+        return JSONObject.of("port", netty.getListenPort());
+    }
+
+    private static int freePort() throws Exception {
+        try (ServerSocket socket = new ServerSocket(0)) {
+            return socket.getLocalPort();
+        }
+    }
+}

@@ -1,0 +1,89 @@
+"""RocketMQ's side of the wire (5.3.3) as a peer: one JVM that encodes, administers and serves at our request.
+
+    with JavaWire(tmp_path) as java:
+        java.request("admin.route", namesrv="127.0.0.1:9876", topic="T")
+
+What it does is listed in tests/interop/java/src/main/java/mqlake/wire.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from tests.interop.java_peer import TEST_JVM, JavaPeerError, build
+
+Json = dict[str, Any]
+
+
+class JavaWire:
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        """Whatever the JVM writes of its own goes into `directory`."""
+        directory = Path(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        self.stderr = directory / "wire.stderr"
+        command = [
+            "java",
+            *TEST_JVM,
+            f"-Duser.home={directory}",
+            f"-Djava.io.tmpdir={directory}",
+            f"-Dmqlake.peer.log={directory / 'wire.log'}",
+            "-Dmqlake.peer.log.level=WARN",
+            "-XX:-UsePerfData",
+            "-cp",
+            build(),
+            "mqlake.wire.Main",
+        ]
+        with self.stderr.open("ab") as stderr:
+            self._process = subprocess.Popen(
+                command, cwd=directory, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr
+            )
+
+    def request(self, do: str, **fields: Any) -> Json:
+        """The answer; JavaPeerError when there was an exception in Java."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"do": do, **fields}).encode() + b"\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise JavaPeerError(f"the JVM ended during {do}:\n{self.stderr.read_text()[-2000:]}")
+        answer: Json = json.loads(line)
+        if "error" in answer:
+            raise JavaPeerError(f"{do}: {answer['error']} (see {self.stderr})")
+        return answer
+
+    def encode(self, kind: str, code: int, **fields: Any) -> bytes:
+        """A frame; a `body` is given as bytes."""
+        if "body" in fields:
+            fields["body"] = base64.b64encode(fields["body"]).decode()
+        return base64.b64decode(self.request("encode", type=kind, code=code, **fields)["frame"])
+
+    def decode(self, frame: bytes) -> Json:
+        """What Java reads in a frame; the body as bytes or None."""
+        answer = self.request("decode", frame=base64.b64encode(frame[4:]).decode())
+        body = answer.get("body")
+        answer["body"] = None if body is None else base64.b64decode(body)
+        return answer
+
+    def close(self) -> None:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(b'{"do":"exit"}\n')
+            self._process.stdin.close()
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+
+    def __enter__(self) -> JavaWire:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
