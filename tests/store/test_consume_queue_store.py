@@ -280,6 +280,25 @@ def test_inner_batches_of_a_batch_topic(tmp_path):
     assert store.max_physic_offset == log.end
 
 
+def test_inner_batches_are_written_together(tmp_path, monkeypatch):
+    writes = []
+    whole = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: writes.append(len(data)) or whole(fd, data, at))
+    store = make(tmp_path, queue_type_of=lambda _: "BatchCQ")
+    store.dispatch(*LogOf(batch_records(14)).dispatched())
+    assert writes == [460, 4 * 46]
+
+
+@pytest.mark.parametrize("count", [FEW, 30])
+def test_inner_batches_of_a_topic_that_is_none(tmp_path, count):
+    records = batch_records(count)
+    store = make(tmp_path)
+    store.dispatch(*LogOf(records).dispatched())
+    queue = store.get("B", 0)
+    for record in records:
+        assert queue.get(record.queue_offset).physical_offset == record.physical_offset
+
+
 @pytest.mark.parametrize("count", [1, FEW + 1])
 def test_impossible_batches_get_no_unit(tmp_path, count):
     records = batch_records(count)

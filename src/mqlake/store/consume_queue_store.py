@@ -213,6 +213,7 @@ class ConsumeQueueStore:
                     self._dispatch_few(scan, columns)
                 else:
                     self._dispatch_many(scan, columns)
+            self.logics_msg_timestamp = int(scan._wide[layout.STORE_TIMESTAMP, -1])
 
     def _dispatch_few(self, scan: Scan, columns: DispatchColumns) -> None:
         # one record's fields at once: reaching into twenty small arrays would cost more than all the rest
@@ -235,7 +236,6 @@ class ConsumeQueueStore:
                     queue.put_unit(BatchConsumeQueueUnit(offset, size, tags_code, store_time, base, number))
             # behind the put: a flush between the two would take the queue for flushed, and the checkpoint with it
             self._dirty.add(queue)
-        self.logics_msg_timestamp = wide[layout.STORE_TIMESTAMP]
 
     def _dispatch_many(self, scan: Scan, columns: DispatchColumns) -> None:
         visible = (scan.sys_flag & TRANSACTION_UNDECIDED) == 0
@@ -252,34 +252,43 @@ class ConsumeQueueStore:
         rows = slice(None) if order is None else order
         queue_offset = scan.queue_offset[rows]
         store_time = scan.store_timestamp[rows]
+        physical_offset, size = scan.physical_offset[rows], scan.size[rows]
         units = np.empty(len(queue_key), CQ_DTYPE)
-        units["offset"] = scan.physical_offset[rows]
-        units["size"] = scan.size[rows]
+        units["offset"] = physical_offset
+        units["size"] = size
         units["tags_code"] = columns.tags_code[rows]
 
+        # a run: messages of one queue without a gap between them; an inner batch counts as all of its own
+        inner_num = columns.inner_num[rows]
+        following = queue_offset + inner_num
         ends_run = np.ones(len(queue_key), np.bool_)
-        ends_run[:-1] = queue_key[1:] != queue_key[:-1]
-        last_of_queue = np.flatnonzero(ends_run) + 1
-        ends_run[:-1] |= queue_offset[1:] != queue_offset[:-1] + 1
-        last_of_run = np.flatnonzero(ends_run) + 1
-
-        start = 0
-        runs = iter(last_of_run.tolist())
-        for queue_end in last_of_queue.tolist():
-            key = int(queue_key[start])
+        ends_run[:-1] = (queue_key[1:] != queue_key[:-1]) | (queue_offset[1:] != following[:-1])
+        run_end = np.flatnonzero(ends_run) + 1
+        run_start = np.concatenate(([0], run_end[:-1]))
+        runs = zip(
+            queue_key[run_start].tolist(),
+            run_start.tolist(),
+            run_end.tolist(),
+            queue_offset[run_start].tolist(),
+            np.logical_and.reduceat(inner_num == 1, run_start).tolist(),
+            (physical_offset + size)[run_end - 1].tolist(),
+            strict=True,
+        )
+        for key, start, end, first_queue_offset, without_batches, physic_end in runs:
             queue = self._queue_of(scan.topics[key >> 32], _signed32(key & 0xFFFFFFFF))
+            if queue is None or physic_end <= queue.max_physic_offset:
+                continue
+            part = slice(start, end)
             if isinstance(queue, BatchConsumeQueue):
-                part = slice(start, queue_end)
-                base, number = columns.inner_base[rows][part], columns.inner_num[rows][part]
-                queue.put_units(_batch_units(units[part], store_time[part], base, number))
-            while start < queue_end:
-                end = next(runs)
-                if isinstance(queue, ConsumeQueue):
-                    queue.put_units(int(queue_offset[start]), units[start:end], store_time[start:end])
-                start = end
-            if queue is not None:
-                self._dirty.add(queue)
-        self.logics_msg_timestamp = int(scan.store_timestamp[-1])
+                base = columns.inner_base[part if order is None else order[part]]
+                queue.put_units(_batch_units(units[part], store_time[part], base, inner_num[part]))
+            elif without_batches:
+                queue.put_units(first_queue_offset, units[part], store_time[part])
+            else:  # inner batches in a queue that cannot count them: one unit each, at its own place
+                for one in range(start, end):
+                    place = slice(one, one + 1)
+                    queue.put_units(int(queue_offset[one]), units[place], store_time[place])
+            self._dirty.add(queue)
 
     def _queue_of(self, topic: bytes, queue_id: int) -> Queue | None:
         """The queue for a record; None for a topic that cannot be the name of a directory."""
