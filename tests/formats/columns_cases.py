@@ -51,6 +51,7 @@ INPUT, OUTPUT = GuardedMemory(), GuardedMemory()
 def working_with(module: ModuleType) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(columns, "twin", lambda: module)
+        patch.setattr(columns, "_plain_records_left", 0)
         yield
 
 

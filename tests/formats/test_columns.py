@@ -218,6 +218,28 @@ class TestChoice:
         assert run_python(self.TWIN, tmp_path, MQLAKE_NO_JIT="1") == "plain"
         assert run_python(self.TWIN, tmp_path, NUMBA_DISABLE_JIT="1") == "plain"
 
+    def test_a_little_work_is_done_without_loading_the_kernels(self, tmp_path: Path) -> None:
+        code = """
+import sys
+import numpy as np
+from mqlake.formats import columns
+from mqlake.formats.record import encode_record
+host = bytes(8)
+def record(n):
+    return encode_record(b"body", 0, 0, 0, n, 99 * n, 0, 0, host, 1, host, 0, 0, b"Tpc", b"a")
+assert len(record(0)) == 99
+log = b"".join(record(n) for n in range({count}))
+buf, found, position = np.frombuffer(log, np.uint8), 0, 0
+while position < len(log):
+    scan = columns.scan_records(buf, position, len(log), 0, check_crc=False)
+    assert len(scan), scan.stop_reason
+    found, position = found + len(scan), scan.end
+print(found, "numba" in sys.modules)
+"""
+        some, many = columns.PLAIN_RECORDS_MAX // 2, columns.PLAIN_RECORDS_MAX * 2
+        assert run_python(code.format(count=some), tmp_path) == f"{some} False"
+        assert run_python(code.format(count=many), tmp_path) == f"{many} True"
+
     def test_plain_without_numba(self, tmp_path: Path) -> None:
         assert run_python("import sys; sys.modules['numba'] = None; " + self.TWIN, tmp_path) == "plain"
 

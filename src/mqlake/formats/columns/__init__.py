@@ -74,6 +74,22 @@ def twin() -> ModuleType:
     return kernels
 
 
+PLAIN_RECORDS_MAX = 2000
+"""What a process has plain Python do before it loads the kernels, which takes a second and 80 MB."""
+
+_plain_records_left = PLAIN_RECORDS_MAX
+
+
+def _twin_for(records: int) -> ModuleType:
+    """`plain` for the first few records of a process, `twin()` from then on."""
+    global _plain_records_left
+    if records >= _plain_records_left:
+        _plain_records_left = 0
+        return twin()
+    _plain_records_left -= records
+    return plain
+
+
 def _input(array: NDArray[Any], dtype: type[np.generic]) -> NDArray[Any]:
     """A read-only view: numba compiles one function for read-only and another for writable arrays."""
     view = np.ascontiguousarray(array, dtype).view()
@@ -206,6 +222,8 @@ def scan_records(
 ) -> Scan:
     """The records from `start` on, none beyond `limit`, at most `max_records`, up to the first non-record.
 
+    MAX_RECORDS may come before that many: the first scans of a process take small steps.
+
     `base_offset` is the physical offset of buf[0]: a record at position p must say PHYSICALOFFSET
     base_offset + p. The checks are those of record.check_record. A blank ends the walk.
     """
@@ -214,13 +232,16 @@ def scan_records(
     if max_records < 1:
         raise ValueError(f"max_records is {max_records}; at least 1 is needed")
     capacity = min(max_records, (limit - start) // RECORD_SIZE_MIN + 1)
+    if _plain_records_left > 0:
+        capacity = min(capacity, _plain_records_left)
     wide = np.empty((len(layout.WIDE), capacity), np.int64)
     narrow = np.empty((len(layout.NARROW), capacity), np.int32)
     slots = np.zeros(1 << (2 * capacity - 1).bit_length(), np.int32)
     topic_record = np.empty(capacity, np.int32)
-    n, topics, end, stop = twin().scan(
+    n, topics, end, stop = _twin_for(0).scan(
         data, start, limit, base_offset, check_crc, force_prop_crc, wide, narrow, slots, topic_record
     )
+    _twin_for(n)
     scan = Scan(wide[:, :n], narrow[:, :n], topic_record[:topics])
     scan.end = end
     scan.stop = ScanStop(stop)
@@ -249,7 +270,7 @@ def find_record(buf: Bytes, start: int, limit: int, base_offset: int) -> int:
     """
     data = _input_bytes(buf)
     _require_range(start, limit, len(data))
-    return int(twin().find_record(data, start, limit, base_offset))
+    return int(_twin_for(limit - start >> 16).find_record(data, start, limit, base_offset))
 
 
 class DispatchColumns(NamedTuple):
@@ -293,11 +314,12 @@ def dispatch_columns(buf: Bytes, scan: Scan, *, delay_levels: Mapping[int, int])
     hashes: list[Int32s] = []
     records: list[Int32s] = []
     first = 0
+    work = _twin_for(n)
     capacity = 2 * n + 16
     while True:
         key_hash = np.empty(capacity, np.int32)
         key_record = np.empty(capacity, np.int32)
-        first, keys = twin().dispatch(
+        first, keys = work.dispatch(
             data,
             first,
             scan._wide,
@@ -344,7 +366,7 @@ def gather(
     if total > 0x7FFFFFFF and not large:
         raise ValueError(f"{total} bytes do not fit 32-bit offsets")
     data = np.empty(total, np.uint8)
-    if not twin().gather(source, starts, _input(offsets, np.int64), data):
+    if not _twin_for(len(starts)).gather(source, starts, _input(offsets, np.int64), data):
         raise ValueError("a slice lies outside the buffer")
     return (offsets if large else offsets.astype(np.int32)), data
 
@@ -415,7 +437,7 @@ def append_batch(
     capacity = len(source) // ITEM_SIZE_MIN
     offsets = np.empty(capacity, np.int64)
     sizes = np.empty(capacity, np.int32)
-    n, wrote = twin().append_batch(
+    n, wrote = _twin_for(1 + len(source) // 256).append_batch(
         out,
         position,
         max_blank,
@@ -479,7 +501,7 @@ def index_put_many(
     if not len(key_hash) == len(physical_offset) == len(store_timestamp):
         raise ValueError("hashes, offsets and timestamps differ in number")
     return int(
-        twin().index_put_many(
+        _twin_for(len(key_hash)).index_put_many(
             index,
             hash_slot_num,
             index_num,
@@ -501,5 +523,5 @@ def index_query(
     data = _input_bytes(index)
     _require_index(data, hash_slot_num, index_num)
     found = np.empty(max(0, max_num), np.int64)
-    hits = twin().index_query(data, hash_slot_num, index_num, int(key_hash), begin, end, found)
+    hits = _twin_for(1).index_query(data, hash_slot_num, index_num, int(key_hash), begin, end, found)
     return found[:hits]
