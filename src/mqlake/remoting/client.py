@@ -95,15 +95,20 @@ class RemotingClient(Endpoint):
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
-        for last in (False, True):
-            try:
-                async with asyncio.timeout_at(deadline):
-                    connection = await self.connection(address)
-            except TimeoutError:
-                raise RemotingTimeoutError(address, timeout_s) from None
-            answer = await connection.invoke(command, max(deadline - loop.time(), 0))
-            if answer.code != ResponseCode.GO_AWAY or last:
-                break
+        try:
+            answer = await self._invoke_once(address, command, deadline)
+            if answer.code == ResponseCode.GO_AWAY:
+                answer = await self._invoke_once(address, command, deadline)
+        except (TimeoutError, RemotingTimeoutError):
+            raise RemotingTimeoutError(address, timeout_s) from None
+        return answer
+
+    async def _invoke_once(self, address: str, command: RemotingCommand, deadline: float) -> RemotingCommand:
+        async with asyncio.timeout_at(deadline):
+            connection = await self.connection(address)
+        remaining = deadline - asyncio.get_running_loop().time()
+        answer = await connection.invoke(command, max(remaining, 0))
+        if answer.code == ResponseCode.GO_AWAY:
             if self._by_address.get(address) is connection:
                 del self._by_address[address]
             connection.close()

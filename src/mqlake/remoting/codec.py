@@ -12,8 +12,8 @@
                      | i32 n, fields: n bytes of  (i16 n, key | i32 n, value)…
 
 In the ROCKETMQ form nothing and the empty text are the same, and a code beyond i16 cannot be said: such a
-command is written as JSON. Everything here either gives a result or raises ProtocolError, and allocates no
-more than the frame is long.
+command is written as JSON. Everything here either gives a result or raises ProtocolError. A body is never
+copied by decoding; a header costs some multiple of its size while it is read, which is why it has a limit.
 """
 
 from __future__ import annotations

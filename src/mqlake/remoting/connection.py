@@ -103,6 +103,8 @@ class Endpoint:
         self.limits = limits or Limits()
         self.processors = ProcessorTable()
         self.connections: set[Connection] = set()
+        self.under_way: set[asyncio.Future[Answer]] = set()
+        """What requests wait for, also those whose peer has gone."""
         self.on_open: list[Callable[[Connection], None]] = []
         self.on_close: list[Callable[[Connection], None]] = []
         self.going_away = False
@@ -436,9 +438,11 @@ class Connection(asyncio.BufferedProtocol):
             return
         later = asyncio.ensure_future(answer_or_later, loop=self._loop)
         self._in_flight.add(later)
+        self._endpoint.under_way.add(later)
 
         def done(later: asyncio.Future[Answer]) -> None:
             self._in_flight.discard(later)
+            self._endpoint.under_way.discard(later)
             if later.cancelled():
                 return
             error = later.exception()

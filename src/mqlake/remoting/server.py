@@ -52,9 +52,8 @@ class RemotingServer(Endpoint):
         self.stop_idle_checks()
         if self._server is not None:
             self._server.close()
-        waiting = [later for connection in self.connections for later in connection.requests_under_way()]
-        if waiting:
-            await asyncio.wait(waiting, timeout=grace_s)
+        if self.under_way:
+            await asyncio.wait(self.under_way, timeout=grace_s)
         for connection in list(self.connections):
             connection.close()
         await self._closed(grace_s)

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqlake.errors import FormatError
+from mqlake.remoting.bodies.admin import ConsumerOffsetSerializeWrapper, SubscriptionGroupConfig
+from mqlake.remoting.bodies.client import (
+    HeartbeatData,
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+    ResetOffsetBody,
+)
+from mqlake.remoting.bodies.compressed import decode_compressed
+from mqlake.remoting.bodies.route import BrokerData, QueueData, TopicRouteData
+from mqlake.remoting.bodies.topic import (
+    DataVersion,
+    MessageQueue,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicList,
+)
+
+MQ = MessageQueue(topic="T", broker_name="b", queue_id=0)
+
+
+def test_numbers_as_keys_are_bare_or_quoted():
+    route = TopicRouteData(
+        broker_datas=[BrokerData(cluster="c", broker_name="b", broker_addrs={0: "h:1"})],
+        queue_datas=[QueueData(broker_name="b", read_queue_nums=4, write_queue_nums=4, perm=6)],
+    )
+    plain, strict = route.to_json(), route.to_json(strict=True)
+    assert b'"brokerAddrs":{0:"h:1"}' in plain
+    assert json.loads(strict)["brokerDatas"][0]["brokerAddrs"] == {"0": "h:1"}
+    assert TopicRouteData.from_json(plain) == TopicRouteData.from_json(strict) == route
+    assert b"zoneName" not in plain
+
+
+def test_objects_as_keys():
+    body = ResetOffsetBody(offset_table={MQ: 5})
+    assert body.to_json() == b'{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"T"}:5}}'
+    assert ResetOffsetBody.from_json(body.to_json()) == body
+    assert ResetOffsetBody.from_json(body.to_json(strict=True)) == body
+
+
+def test_what_clients_send():
+    heartbeat = HeartbeatData.from_json(
+        b'{"clientID":"10.0.0.1@7","consumerDataSet":[{"consumeFromWhere":"CONSUME_FROM_LAST_OFFSET",'
+        b'"consumeType":"CONSUME_PASSIVELY","groupName":"g","messageModel":"CLUSTERING","subscriptionDataSet":'
+        b'[{"classFilterMode":false,"codeSet":[97],"expressionType":"TAG","subString":"a","subVersion":17,'
+        b'"tagsSet":["a"],"topic":"T"}],"unitMode":false}],"heartbeatFingerprint":0,'
+        b'"producerDataSet":[{"groupName":"p"}],"withoutSub":false,"someThingNew":[1]}'
+    )
+    (consumer,) = heartbeat.consumer_data_set
+    assert heartbeat.client_id == "10.0.0.1@7"
+    assert consumer.consume_type is not None and consumer.consume_type.name == "CONSUME_PASSIVELY"
+    assert consumer.subscription_data_set[0].code_set == {97}
+    locks = LockBatchRequestBody.from_json(
+        b'{"clientId":"i","consumerGroup":"g","mqSet":[{"brokerName":"b","queueId":0,"topic":"T"}]}'
+    )
+    assert locks.mq_set == {MQ}
+    assert LockBatchResponseBody(lock_ok_mq_set={MQ}).to_json() == (
+        b'{"lockOKMQSet":[{"brokerName":"b","queueId":0,"topic":"T"}]}'
+    )
+
+
+def test_null_and_missing_have_the_default():
+    config = SubscriptionGroupConfig.from_json(b'{"groupName":"g","retryMaxTimes":null}')
+    assert config == SubscriptionGroupConfig(group_name="g")
+    assert SubscriptionGroupConfig(group_name="g").to_value()["groupRetryPolicy"] == {"type": "CUSTOMIZED"}
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        (b"[]", "TopicRouteData: an object"),
+        (b'{"queueDatas":{}}', r"\.queueDatas: a list"),
+        (b'{"queueDatas":[{"perm":6},{"perm":"rw"}]}', r"\.queueDatas\[1\]\.perm: a whole number"),
+        (b'{"brokerDatas":[{"brokerAddrs":{"x":"h:1"}}]}', r"\[x\]: a whole number"),
+        (b'{"orderTopicConf":[]}', r"\.orderTopicConf: a text"),
+        (b'{"brokerDatas":[{"enableActingMaster":7}]}', "true or false"),
+        (b'{"brokerDatas":', "ends"),
+        (b"\xff", "UTF-8"),
+    ],
+)
+def test_what_does_not_fit_is_named(text: bytes, where: str):
+    with pytest.raises(FormatError, match=where):
+        TopicRouteData.from_json(text)
+
+
+def test_an_unknown_choice_is_named():
+    with pytest.raises(FormatError, match="topicFilterType: one of SINGLE_TAG, MULTI_TAG"):
+        TopicConfig.from_json(b'{"topicFilterType":"OTHER"}')
+
+
+def test_a_key_that_is_no_object():
+    with pytest.raises(FormatError, match="an object is needed"):
+        ResetOffsetBody.from_json(b'{"offsetTable":{"x":1}}')
+
+
+@given(
+    st.dictionaries(
+        st.text(st.characters(exclude_categories=["Cs"])),
+        st.dictionaries(st.integers(0, 9), st.integers(0, 2**62)),
+    )
+)
+def test_offsets_round_trip(table: dict[str, dict[int, int]]):
+    body = ConsumerOffsetSerializeWrapper(offset_table=table)
+    assert ConsumerOffsetSerializeWrapper.from_json(body.to_json()) == body
+    assert ConsumerOffsetSerializeWrapper.from_json(body.to_json(strict=True)) == body
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_a_body_or_refused(data: bytes):
+    for kind in (RegisterBrokerBody, HeartbeatData, ResetOffsetBody, TopicList):
+        try:
+            kind.from_json(data)
+        except FormatError:
+            pass
+
+
+def piece(data: bytes) -> bytes:
+    return struct.pack(">i", len(data)) + data
+
+
+def compressed(*parts: bytes) -> bytes:
+    return zlib.compress(b"".join(parts))
+
+
+COUNT = struct.Struct(">i").pack
+
+
+def test_a_compressed_registration():
+    parts = [
+        piece(b'{"counter":3,"stateVersion":0,"timestamp":5}'),
+        COUNT(2) + piece(b"T 8 4 6 SINGLE_TAG {}") + piece(b'U 1 1 4 MULTI_TAG {"a":"b c"}'),
+        piece(b'["h:1"]'),
+    ]
+    old = decode_compressed(compressed(*parts), 400)
+    wrapper = old.topic_config_serialize_wrapper
+    assert wrapper.data_version == DataVersion(counter=3, timestamp=5)
+    assert wrapper.topic_config_table["T"].write_queue_nums == 4
+    assert wrapper.topic_config_table["U"].attributes == {"a": "b c"}
+    assert old.filter_server_list == ["h:1"]
+    new = decode_compressed(compressed(*parts, COUNT(1) + piece(b'{"topic":"T","bname":"b"}')), 479)
+    assert new.topic_config_serialize_wrapper.topic_queue_mapping_info_map["T"].bname == "b"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"no zlib",
+        compressed(piece(b"{}"))[:-3],
+        compressed(COUNT(-1)),
+        compressed(COUNT(2**31 - 1)),
+        compressed(piece(b"{}"), COUNT(1), piece(b"T 8 4")),
+        compressed(piece(b"{}"), COUNT(1), piece(b"T 8 4 6 NO_SUCH {}")),
+        compressed(piece(b"{}"), COUNT(1), piece(b"T 8 4 6 SINGLE_TAG [1]")),
+        compressed(piece(b"{}")),
+    ],
+)
+def test_a_compressed_registration_that_is_none(data: bytes):
+    with pytest.raises(FormatError):
+        decode_compressed(data, 479)
+
+
+def test_a_registration_that_unpacks_to_too_much_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("mqlake.remoting.bodies.compressed.DECOMPRESSED_SIZE_MAX", 1000)
+    with pytest.raises(FormatError, match="too large"):
+        decode_compressed(zlib.compress(bytes(10_000)), 479)

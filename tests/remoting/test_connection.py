@@ -1,0 +1,480 @@
+"""Server and client together, over real sockets, on both event loops."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import socket
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from mqlake.errors import (
+    ConfigError,
+    FormatError,
+    RemotingConnectError,
+    RemotingTimeoutError,
+    RemotingTooMuchError,
+    ResponseError,
+)
+from mqlake.remoting.client import RemotingClient
+from mqlake.remoting.codec import decode_frame, encode_frame, frame_end
+from mqlake.remoting.codes import ResponseCode, SerializeType
+from mqlake.remoting.command import RemotingCommand
+from mqlake.remoting.connection import Connection, Limits, format_address, parse_address
+from mqlake.remoting.server import RemotingServer
+
+ECHO, SLOW, FAIL, REFUSE, SILENT, ASYNC_FAIL, LARGE = range(1000, 1007)
+
+
+def respond(body: bytes = b"") -> RemotingCommand:
+    return RemotingCommand.create_response(body=body)
+
+
+class Service:
+    """A server with processors that tests need."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.server = RemotingServer(limits)
+        self.release = asyncio.Event()
+        self.seen: list[bytes] = []
+        table = self.server.processors
+        table.register(ECHO, self.echo)
+        table.register(SLOW, self.slow)
+        table.register(FAIL, self.fail)
+        table.register(REFUSE, self.refuse)
+        table.register(SILENT, lambda connection, command: self.seen.append(command.body_bytes()))
+        table.register(ASYNC_FAIL, self.async_fail)
+        table.register(LARGE, lambda connection, command: respond(bytes(int(command.ext_fields["size"]))))
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.server.port}"
+
+    def echo(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        self.seen.append(command.body_bytes())
+        return respond(command.body_bytes())
+
+    async def slow(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        await self.release.wait()
+        return respond(command.body_bytes())
+
+    def fail(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        raise FormatError(3, "no such thing") if command.body is None else ValueError("oops")
+
+    def refuse(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        raise ResponseError(ResponseCode.NO_PERMISSION, "not you")
+
+    async def async_fail(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        await asyncio.sleep(0)
+        raise ResponseError(ResponseCode.TOPIC_NOT_EXIST, "not here")
+
+
+@contextlib.asynccontextmanager
+async def serving(limits: Limits | None = None) -> AsyncIterator[Service]:
+    service = Service(limits)
+    await service.server.start("127.0.0.1", 0)
+    try:
+        yield service
+    finally:
+        service.release.set()
+        await service.server.stop()
+        assert not service.server.connections
+
+
+async def until(condition: Callable[[], object]) -> None:
+    while not condition():
+        await asyncio.sleep(0.002)
+
+
+def request(code: int, body: bytes | None = None, **fields: str) -> RemotingCommand:
+    command = RemotingCommand.create_request(code, body=body)
+    command.ext_fields = fields
+    return command
+
+
+def test_a_request_and_its_answer(run):
+    async def main():
+        async with serving() as service, RemotingClient() as client:
+            command = request(ECHO, b"hello")
+            answer = await client.call(service.address, command)
+            assert answer.is_response and answer.opaque == command.opaque
+            assert answer.body == b"hello"
+            command = request(ECHO, b"again")
+            command.serialize_type = SerializeType.ROCKETMQ
+            assert (await client.call(service.address, command)).body == b"again"
+            assert len(service.server.connections) == 1
+
+    run(main())
+
+
+def test_a_frame_as_large_as_it_may_be(run):
+    async def main():
+        async with serving() as service, RemotingClient() as client:
+            body = bytes(range(256)) * 65_000
+            assert (await client.call(service.address, request(ECHO, body), 20)).body == body
+            answer = await client.invoke(service.address, request(LARGE, size=str(17_000_000)), 20)
+            assert answer.code == ResponseCode.SYSTEM_ERROR and "16777216" in (answer.remark or "")
+
+    run(main())
+
+
+def test_a_waiting_request_holds_up_nobody(run):
+    async def main():
+        async with serving() as service, RemotingClient() as client:
+            waiting = [
+                asyncio.ensure_future(client.call(service.address, request(SLOW, bytes([i]))))
+                for i in range(9)
+            ]
+            assert (await client.call(service.address, request(ECHO, b"quick"))).body == b"quick"
+            assert not any(task.done() for task in waiting)
+            service.release.set()
+            assert [answer.body for answer in await asyncio.gather(*waiting)] == [
+                bytes([i]) for i in range(9)
+            ]
+
+    run(main())
+
+
+def test_what_goes_wrong_is_answered_and_the_connection_lives(run, caplog):
+    async def main():
+        async with serving() as service, RemotingClient() as client:
+            outcomes = {}
+            for name, command in {
+                "unknown": request(31999),
+                "told": request(FAIL),
+                "untold": request(FAIL, b"x"),
+                "refused": request(REFUSE),
+                "later": request(ASYNC_FAIL),
+            }.items():
+                answer = await client.invoke(service.address, command)
+                outcomes[name] = answer.code, answer.remark
+            assert outcomes == {
+                "unknown": (3, " request type 31999 not supported"),
+                "told": (1, "at byte 3: no such thing"),
+                "untold": (1, "ValueError: oops"),
+                "refused": (16, "not you"),
+                "later": (17, "not here"),
+            }
+            with pytest.raises(ResponseError, match="not you"):
+                await client.call(service.address, request(REFUSE))
+            assert len(service.server.connections) == 1
+
+    with caplog.at_level(logging.CRITICAL):
+        run(main())
+
+
+def test_oneway_is_never_answered(run):
+    async def main():
+        async with serving() as service, RemotingClient() as client:
+            for code in (ECHO, FAIL, 31999, SILENT):
+                await client.invoke_oneway(service.address, request(code, b"one"))
+            assert (await client.call(service.address, request(ECHO, b"two"))).body == b"two"
+            assert service.seen == [b"one", b"one", b"two"]
+
+    run(main())
+
+
+def test_many_requests_in_one_write_are_answered_in_one(run):
+    async def main():
+        async with serving() as service:
+            reader, writer = await asyncio.open_connection("127.0.0.1", service.server.port)
+            frames = [encode_frame(request(ECHO, bytes([i]))) for i in range(100)]
+            data = b"".join(frames)
+            writer.write(data[:-3])
+            answers = await read_commands(reader, 99)
+            writer.write(data[-3:])
+            answers += await read_commands(reader, 1)
+            assert [answer.body_bytes() for answer in answers] == [bytes([i]) for i in range(100)]
+            writer.close()
+
+    run(main())
+
+
+async def read_commands(reader: asyncio.StreamReader, count: int) -> list[RemotingCommand]:
+    commands = []
+    for _ in range(count):
+        head = await reader.readexactly(4)
+        frame = head + await reader.readexactly(int.from_bytes(head, "big"))
+        assert frame_end(frame, 0, len(frame)) == len(frame)
+        commands.append(decode_frame(memoryview(frame), 0, len(frame)))
+    return commands
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 40, b"\x00\x00\x00\x06\x09\x00\x00\x02{}"]
+)
+def test_garbage_closes_that_connection_only(run, garbage, caplog):
+    async def main():
+        async with serving() as service, RemotingClient() as client:
+            await client.call(service.address, request(ECHO, b"a"))
+            reader, writer = await asyncio.open_connection("127.0.0.1", service.server.port)
+            writer.write(encode_frame(request(ECHO, b"before")) + garbage)
+            assert (await read_commands(reader, 1))[0].body == b"before"
+            assert await reader.read() == b""
+            writer.close()
+            assert (await client.call(service.address, request(ECHO, b"b"))).body == b"b"
+
+    with caplog.at_level(logging.CRITICAL):
+        run(main())
+
+
+def test_the_server_asks_the_client(run):
+    async def main():
+        async with serving() as service, RemotingClient() as client:
+            client.processors.register(220, lambda connection, command: respond(b"from the client"))
+            await client.call(service.address, request(ECHO))
+            (connection,) = service.server.connections
+            assert (await connection.invoke(request(220))).body == b"from the client"
+            assert (await connection.invoke(request(221))).code == 3
+            connection.invoke_oneway(request(220))
+
+    run(main())
+
+
+def test_no_answer_in_time(run):
+    async def main():
+        async with serving() as service, RemotingClient() as client:
+            with pytest.raises(RemotingTimeoutError, match=r"no answer within 0\.05 s"):
+                await client.invoke(service.address, request(SLOW), 0.05)
+            service.release.set()  # the answer that nobody waits for is dropped
+            assert (await client.call(service.address, request(ECHO, b"x"))).body == b"x"
+
+    run(main())
+
+
+def test_nobody_listens(run):
+    async def main():
+        with socket.socket() as unused:
+            unused.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{unused.getsockname()[1]}"
+            async with RemotingClient() as client:
+                with pytest.raises(RemotingConnectError, match="cannot connect"):
+                    await client.invoke(address, request(ECHO))
+        with pytest.raises(RemotingConnectError, match="closed"):
+            await client.invoke(address, request(ECHO))
+        with pytest.raises(RemotingConnectError, match="host:port"):
+            await RemotingClient().invoke("nowhere", request(ECHO))
+
+    run(main())
+
+
+def test_a_lost_connection_fails_what_waits_and_is_made_again(run):
+    async def main():
+        async with serving() as service, RemotingClient() as client:
+            waiting = asyncio.ensure_future(client.invoke(service.address, request(SLOW)))
+            await until(lambda: service.server.connections)
+            (connection,) = service.server.connections
+            await until(connection.requests_under_way)
+            connection.abort()
+            with pytest.raises(RemotingConnectError, match="lost before the answer"):
+                await waiting
+            assert (await client.call(service.address, request(ECHO, b"again"))).body == b"again"
+
+    run(main())
+
+
+def test_what_waits_when_the_peer_goes(run):
+    """A coroutine runs to its end, a Future is cancelled."""
+
+    async def main():
+        ended = []
+        async with serving() as service:
+            held: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+            async def slow(connection, _):
+                await service.release.wait()
+                ended.append(connection.closed)
+
+            service.server.processors.register(1, lambda connection, command: held)
+            service.server.processors.register(2, slow)
+            async with RemotingClient() as client:
+                await client.invoke_oneway(service.address, request(1))
+                await client.invoke_oneway(service.address, request(2))
+                await client.call(service.address, request(ECHO))
+            await until(held.cancelled)
+            service.release.set()
+            await until(lambda: ended)
+            assert ended == [True]
+
+    run(main())
+
+
+def test_the_body_of_an_async_request_is_its_own(run):
+    async def main():
+        async with serving() as service, RemotingClient() as client:
+            waiting = asyncio.ensure_future(client.call(service.address, request(SLOW, b"mine" * 100)))
+            for _ in range(3):
+                await client.call(service.address, request(ECHO, b"other" * 100))
+            service.release.set()
+            assert (await waiting).body == b"mine" * 100
+
+    run(main())
+
+
+def test_too_many_requests_under_way(run):
+    async def main():
+        async with (
+            serving(Limits(in_flight_max=2)) as service,
+            RemotingClient(Limits(pending_max=3)) as client,
+        ):
+            waiting = [asyncio.ensure_future(client.invoke(service.address, request(SLOW))) for _ in range(3)]
+            answer = await asyncio.wait_for(waiting[2], 5)
+            assert answer.code == ResponseCode.SYSTEM_BUSY and "[OVERLOAD]" in (answer.remark or "")
+            waiting[2] = asyncio.ensure_future(client.invoke(service.address, request(SILENT), 0.3))
+            await asyncio.sleep(0)
+            with pytest.raises(RemotingTooMuchError):
+                await client.invoke(service.address, request(ECHO))
+            service.release.set()
+            await asyncio.gather(*waiting, return_exceptions=True)
+
+    run(main())
+
+
+def test_idle_connections_are_closed(run):
+    async def main():
+        async with serving(Limits(idle_s=0.2)) as service, RemotingClient(Limits(idle_s=0)) as client:
+            await client.call(service.address, request(ECHO))
+            await until(lambda: not service.server.connections and not client.connections)
+            assert (await client.call(service.address, request(ECHO, b"new"))).body == b"new"
+
+    run(main())
+
+
+def test_a_client_that_does_not_read_is_not_read_from(run):
+    async def main():
+        limits = Limits(write_high_water=64 * 1024)
+        async with serving(limits) as service, RemotingClient() as other:
+            reader, writer = await asyncio.open_connection("127.0.0.1", service.server.port, limit=1024)
+            one = encode_frame(request(ECHO, bytes(100_000)))
+            count = 400
+
+            async def write() -> None:
+                for _ in range(count):
+                    writer.write(one)
+                    await writer.drain()
+
+            writing = asyncio.ensure_future(write())
+            await until(lambda: any(connection._paused for connection in service.server.connections))
+            handled = len(service.seen)
+            for _ in range(20):  # others are served
+                await other.call(service.address, request(ECHO, b"x"))
+            assert len(service.seen) - 20 <= handled + 1 < count
+            answers = await read_commands(reader, count)
+            assert all(len(answer.body_bytes()) == 100_000 for answer in answers)
+            await writing
+            writer.close()
+
+    run(main())
+
+
+def test_frames_that_had_to_wait_are_handled_in_order(run):
+    """Small requests with large answers: one read holds hundreds, and they cannot all be answered at once."""
+
+    async def main():
+        async with serving(Limits(write_high_water=64 * 1024)) as service:
+            reader, writer = await asyncio.open_connection("127.0.0.1", service.server.port)
+            requests = [request(LARGE, size=str(200_000 + i)) for i in range(150)]
+            writer.write(b"".join(map(encode_frame, requests)))
+            await until(lambda: any(connection._paused for connection in service.server.connections))
+            answers = await read_commands(reader, 150)
+            assert [len(answer.body_bytes()) for answer in answers] == [200_000 + i for i in range(150)]
+            writer.close()
+
+    run(main())
+
+
+def test_a_client_that_never_reads_is_closed(run, caplog):
+    async def main():
+        limits = Limits(write_high_water=1024, write_buffer_max=20 << 20)
+        async with serving(limits) as service:
+            _, writer = await asyncio.open_connection("127.0.0.1", service.server.port)
+            writer.write(encode_frame(request(SLOW)) * 20)
+            await until(lambda: any(len(c.requests_under_way()) == 20 for c in service.server.connections))
+            (connection,) = service.server.connections
+            for _ in range(20):  # answers that come although nobody reads
+                connection.send(RemotingCommand.create_response(body=bytes(4 << 20)))
+            await until(lambda: connection.closed)
+            writer.close()
+
+    with caplog.at_level(logging.CRITICAL):
+        run(main())
+
+
+def test_a_stopping_server_sends_new_clients_away(run):
+    async def main():
+        async with serving() as service, RemotingClient() as client:
+            waiting = asyncio.ensure_future(client.call(service.address, request(SLOW, b"last")))
+            await until(lambda: any(c.requests_under_way() for c in service.server.connections))
+            connection = await client.connection(service.address)
+            stopping = asyncio.ensure_future(service.server.stop(grace_s=10))
+            await until(lambda: service.server.going_away)
+            answer = await connection.invoke(request(ECHO))
+            assert answer.code == ResponseCode.GO_AWAY
+            old = request(ECHO, b"old")
+            old.version = 401
+            assert (await connection.invoke(old)).body == b"old"
+            service.release.set()
+            assert (await waiting).body == b"last"
+            await stopping
+            await until(lambda: connection.closed)
+
+    run(main())
+
+
+def test_a_client_that_is_sent_away_asks_again(run):
+    async def main():
+        async with serving() as service, RemotingClient() as client:
+            first = await client.connection(service.address)
+            answers = iter([ResponseCode.GO_AWAY, ResponseCode.SUCCESS])
+            service.server.processors.register(
+                7, lambda connection, command: RemotingCommand.create_response(next(answers))
+            )
+            assert (await client.invoke(service.address, request(7))).code == ResponseCode.SUCCESS
+            assert await client.connection(service.address) is not first
+
+    run(main())
+
+
+def test_a_port_that_is_taken(run):
+    async def main():
+        async with serving() as service:
+            with pytest.raises(ConfigError, match="cannot listen"):
+                await RemotingServer().start("127.0.0.1", service.server.port)
+
+    run(main())
+
+
+def test_idle_connections_cost_little(run):
+    async def main():
+        count = 300
+        async with serving() as service:
+            warm = await asyncio.open_connection("127.0.0.1", service.server.port)
+            await until(lambda: service.server.connections)
+            gc.collect()
+            before = len(gc.get_objects())
+            sockets = [socket.create_connection(("127.0.0.1", service.server.port)) for _ in range(count)]
+            try:
+                await until(lambda: len(service.server.connections) == count + 1)
+                gc.collect()
+                assert (len(gc.get_objects()) - before) / count < 40
+                assert all(connection._buffer.held == 0 for connection in service.server.connections)
+            finally:
+                for one in sockets:
+                    one.close()
+                warm[1].close()
+            await until(lambda: not service.server.connections)
+
+    run(main())
+
+
+def test_addresses():
+    assert format_address(("10.0.0.1", 80)) == "10.0.0.1:80"
+    assert format_address(("::1", 80, 0, 0)) == "[::1]:80"
+    assert parse_address("[::1]:80") == ("::1", 80)
+    assert parse_address(" broker-a:10911 ") == ("broker-a", 10911)
+    for text in ("", "host", ":80", "host:", "host:x", "host:70000"):
+        with pytest.raises(RemotingConnectError):
+            parse_address(text)

@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from pathlib import Path
+
+import pytest
+import trustme
+
+from mqlake.errors import ConfigError, RemotingConnectError
+from mqlake.remoting.client import RemotingClient
+from mqlake.remoting.command import RemotingCommand
+from mqlake.remoting.server import RemotingServer
+from mqlake.remoting.tls import TlsConfig, TlsMode, client_context, server_context
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("tls")
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(directory / "ca.pem"))
+    certificate = authority.issue_cert("127.0.0.1", "localhost")
+    certificate.private_key_and_cert_chain_pem.write_to_path(str(directory / "server.pem"))
+    client = authority.issue_cert("client@example.org")
+    client.private_key_and_cert_chain_pem.write_to_path(str(directory / "client.pem"))
+    return directory
+
+
+def config(files: Path, mode: TlsMode, **more: str) -> TlsConfig:
+    path = str(files / "server.pem")
+    return TlsConfig(mode=mode, cert_path=path, key_path=path, **more)
+
+
+async def ask(server: RemotingServer, client: RemotingClient, size: int = 5) -> int:
+    answer = await client.call(
+        f"127.0.0.1:{server.port}", RemotingCommand.create_request(1, body=bytes(size)), 10
+    )
+    return len(answer.body_bytes())
+
+
+async def serve(tls: TlsConfig) -> RemotingServer:
+    server = RemotingServer(tls=tls)
+    server.processors.register(
+        1, lambda connection, command: RemotingCommand.create_response(body=command.body_bytes())
+    )
+    await server.start("127.0.0.1", 0)
+    return server
+
+
+PLAIN_OK = {TlsMode.DISABLED: True, TlsMode.PERMISSIVE: True, TlsMode.ENFORCING: False}
+
+
+@pytest.mark.parametrize("mode", TlsMode)
+def test_modes(run, files, mode, caplog):
+    async def main():
+        server = await serve(config(files, mode))
+        try:
+            async with RemotingClient() as plain:
+                if PLAIN_OK[mode]:
+                    assert await ask(server, plain) == 5
+                else:
+                    with pytest.raises(RemotingConnectError):
+                        await ask(server, plain)
+            context = client_context(trust_cert_path=str(files / "ca.pem"))
+            async with RemotingClient(tls=context) as secure:
+                if mode is TlsMode.DISABLED:
+                    with pytest.raises(RemotingConnectError):
+                        await ask(server, secure)
+                else:
+                    assert await ask(server, secure) == 5
+                    assert await ask(server, secure, 3_000_000) == 3_000_000
+                    sizes = await asyncio.gather(*(ask(server, secure, i * 997) for i in range(200)))
+                    assert sizes == [i * 997 for i in range(200)]
+        finally:
+            await server.stop()
+
+    with caplog.at_level(logging.CRITICAL):
+        run(main())
+
+
+def test_a_client_that_trusts_somebody_else(run, files, caplog):
+    async def main():
+        server = await serve(config(files, TlsMode.PERMISSIVE))
+        try:
+            async with RemotingClient(tls=client_context()) as client:
+                with pytest.raises(RemotingConnectError, match="certificate"):
+                    await ask(server, client)
+            async with RemotingClient(tls=client_context(verify=False)) as client:
+                assert await ask(server, client) == 5
+        finally:
+            await server.stop()
+
+    with caplog.at_level(logging.CRITICAL):
+        run(main())
+
+
+def test_clients_that_must_show_a_certificate(run, files, caplog):
+    async def main():
+        ca = str(files / "ca.pem")
+        server = await serve(config(files, TlsMode.ENFORCING, client_auth="require", trust_cert_path=ca))
+        try:
+            known = client_context(
+                trust_cert_path=ca, cert_path=str(files / "client.pem"), key_path=str(files / "client.pem")
+            )
+            async with RemotingClient(tls=known) as client:
+                assert await ask(server, client) == 5
+            async with RemotingClient(tls=client_context(trust_cert_path=ca)) as client:
+                with pytest.raises(RemotingConnectError):
+                    await ask(server, client)
+        finally:
+            await server.stop()
+
+    with caplog.at_level(logging.CRITICAL):
+        run(main())
+
+
+def test_a_handshake_that_is_none_closes_that_connection(run, files, caplog):
+    async def main():
+        server = await serve(config(files, TlsMode.PERMISSIVE))
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            writer.write(b"\x16" * 600)
+            await reader.read()  # perhaps an alert, then the end
+            writer.close()
+            async with RemotingClient() as client:
+                assert await ask(server, client) == 5
+        finally:
+            await server.stop()
+
+    with caplog.at_level(logging.CRITICAL):
+        run(main())
+
+
+def test_configuration(files, tmp_path):
+    keys = {
+        "tls.server.mode": "ENFORCING",
+        "tls.server.certPath": "c",
+        "tls.server.keyPath": "k",
+        "other": "x",
+    }
+    read = TlsConfig.from_properties(keys)
+    assert (read.mode, read.cert_path, read.key_path) == (TlsMode.ENFORCING, "c", "k")
+    with pytest.raises(ConfigError, match="TLS cannot use c, k"):
+        server_context(read)
+    with pytest.raises(ConfigError, match=r"needs tls\.server\.certPath"):
+        server_context(TlsConfig(mode=TlsMode.ENFORCING))
+    with pytest.raises(ConfigError, match="disabled, permissive or enforcing"):
+        TlsConfig.from_properties({"tls.server.mode": "on"})
+    with pytest.raises(ConfigError, match="none, optional or require"):
+        TlsConfig.from_properties({"tls.server.need.client.auth": "maybe"})
+    assert server_context(TlsConfig()) is None
+    complete = config(files, TlsMode.PERMISSIVE)
+    assert server_context(complete) is not None
+    assert server_context(dataclasses.replace(complete, mode=TlsMode.DISABLED)) is None
+    with pytest.raises(ConfigError, match="TLS cannot use"):
+        client_context(trust_cert_path=str(tmp_path / "none.pem"))
