@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from mqlake.formats.columns import DispatchColumns, Scan, dispatch_columns, scan_records
+from mqlake.formats.columns import DispatchColumns, Scan, ScanStop, dispatch_columns, scan_records
 from mqlake.formats.record import encode_record
 from mqlake.message import crc32, host_bytes, parse_delay_levels, properties_to_bytes
 
@@ -65,6 +65,8 @@ class LogOf:
         start = chosen[0].physical_offset - self.base
         end = chosen[-1].physical_offset + chosen[-1].size - self.base
         scan = scan_records(self.array, start, end, self.base)
+        while scan.stop == ScanStop.MAX_RECORDS:  # the first scans of a process take small steps
+            scan = scan_records(self.array, start, end, self.base)
         assert len(scan) == len(chosen)
         return scan, dispatch_columns(self.array, scan, delay_levels=DELAY_LEVELS)
 
