@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from mqlake.remoting.client import RemotingClient
+from mqlake.remoting.codes import RequestCode
+from mqlake.remoting.command import RemotingCommand
+from mqlake.remoting.loop import run
+
+
+def start(tmp_path, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", "from mqlake.cli.main import main; main()", "namesrv"]
+    return subprocess.Popen(
+        [*command, "--kv-path", str(tmp_path / "kvConfig.json"), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_says_where_it_listens_and_stops_when_told(tmp_path, number):
+    conf = tmp_path / "namesrv.conf"
+    conf.write_text("listenPort=9876\nrocketmqHome=/opt/rocketmq\nlistenPrt=1\n")
+    process = start(tmp_path, "--port", "0", "--config", str(conf))
+    try:
+        assert process.stdout is not None
+        port = process.stdout.readline().strip().rpartition(":")[2]
+        assert f"namesrvAddr=127.0.0.1:{port}" in process.stdout.readline()
+
+        async def ask() -> int:
+            async with RemotingClient() as client:
+                command = RemotingCommand.create_request(RequestCode.GET_BROKER_CLUSTER_INFO)
+                return (await client.call(f"127.0.0.1:{port}", command)).code
+
+        assert run(ask()) == 0
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=20)
+        assert process.returncode == 0
+        assert "rocketmqHome has no effect" in errors and "did you mean 'listenPort'" in errors
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+
+
+def test_what_cannot_be_used_is_one_line(tmp_path):
+    conf = tmp_path / "namesrv.conf"
+    conf.write_text("listenPort=many\n")
+    process = start(tmp_path, "--config", str(conf))
+    _, errors = process.communicate(timeout=20)
+    assert (process.returncode, errors) == (2, "error: listenPort is 'many': a whole number is needed\n")

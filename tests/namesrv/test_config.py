@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import pytest
+
+from mqlake.errors import ConfigError
+from mqlake.namesrv.config import NamesrvConfig
+from mqlake.remoting.tls import TlsMode
+
+
+def test_a_namesrv_conf_of_the_java_server():
+    config, remarks = NamesrvConfig.from_mapping(
+        {
+            "listenPort": "9877",
+            "kvConfigPath": "/data/kv.json",
+            "orderMessageEnable": "TRUE",
+            "serverWorkerThreads": "8",
+            "orderMesageEnable": "true",
+            "tls.server.mode": "disabled",
+        }
+    )
+    assert (config.listen_port, config.kv_config_path, config.order_message_enable) == (
+        9877,
+        "/data/kv.json",
+        True,
+    )
+    assert config.tls.mode is TlsMode.DISABLED
+    assert remarks == [
+        "serverWorkerThreads has no effect here",
+        "unknown configuration key 'orderMesageEnable'; did you mean 'orderMessageEnable'?",
+    ]
+
+
+@pytest.mark.parametrize("setting", [{"listenPort": "x"}, {"listenPort": "-1"}, {"enableTopicList": "yes"}])
+def test_values_that_cannot_be_used(setting):
+    (key,) = setting
+    with pytest.raises(ConfigError, match=key):
+        NamesrvConfig.from_mapping(setting)
+
+
+def test_changes_from_outside():
+    config = NamesrvConfig().updated({"orderMessageEnable": "true", "unknown": "x"})
+    assert config.order_message_enable
+    with pytest.raises(ConfigError, match="kvConfigPath can only be set where"):
+        config.updated({"kvConfigPath": "/elsewhere"})
+
+
+def test_what_is_shown_can_be_read():
+    config, _ = NamesrvConfig.from_mapping({"listenPort": "1", "supportActingMaster": "true"})
+    assert NamesrvConfig.from_mapping(config.to_mapping()) == (config, [])
