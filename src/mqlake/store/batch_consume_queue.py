@@ -36,6 +36,7 @@ class BatchConsumeQueue(UnitQueue):
     __slots__ = ("max_offset_in_queue",)
 
     dtype = BCQ_DTYPE
+    unit = UNIT
     unit_size = BCQ_STORE_UNIT_SIZE
 
     def __init__(self, topic: str, queue_id: int, directory: str, file_size: int, pool: FilePool) -> None:

@@ -52,6 +52,7 @@ class ConsumeQueue(UnitQueue):
     __slots__ = ("ext", "first_gap")
 
     dtype = CQ_DTYPE
+    unit = UNIT
     unit_size = CQ_STORE_UNIT_SIZE
 
     def __init__(

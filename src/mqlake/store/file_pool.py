@@ -127,8 +127,9 @@ class FilePool:
                 begin, at = extent
                 for position in range(begin, at, ERASE_CHUNK):
                     chunk = os.pread(fd, min(ERASE_CHUNK, at - position), position)
-                    if chunk.count(0) != len(chunk):
-                        os.pwrite(fd, bytes(len(chunk)), position)
+                    zeros = bytes(len(chunk))
+                    if chunk != zeros:
+                        os.pwrite(fd, zeros, position)
         finally:
             self._give_back(file, fd)
 

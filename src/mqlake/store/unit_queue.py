@@ -17,6 +17,7 @@ from __future__ import annotations
 import bisect
 import logging
 from abc import ABC, abstractmethod
+from struct import Struct
 from typing import Any, ClassVar
 
 import numpy as np
@@ -40,6 +41,7 @@ class UnitQueue(ABC):
     __slots__ = ("_min_physical", "files", "max_physic_offset", "min_logic_offset", "queue_id", "topic")
 
     dtype: ClassVar[np.dtype[np.void]]
+    unit: ClassVar[Struct]
     unit_size: ClassVar[int]
 
     def __init__(
@@ -110,16 +112,17 @@ class UnitQueue(ABC):
         if not head:
             return False
         data = head.ljust(min(-(-len(head) // size) * size, self.files.file_size), b"\0")
-        units = np.frombuffer(data, self.dtype)
-        valid = self.valid(units)
-        count = len(units) if valid.all() else int(valid.argmin())
-        if count == 0:
+        valid = self.valid(np.frombuffer(data, self.dtype))
+        count = int(valid.argmin())
+        if valid[count]:
+            count = len(valid)
+        elif count == 0:
             return False
-        first, last = units[0].item(), units[count - 1].item()
         behind = count * size
+        first, last = self.unit.unpack_from(data), self.unit.unpack_from(data, behind - size)
         if self.is_blank(first) or self.is_blank(last):
             return False
-        if thorough and data.count(b"\0", behind) != len(data) - behind:
+        if thorough and data[behind:] != bytes(len(data) - behind):
             return False
         self.files.max_offset = file.file_from_offset + behind
         self.files.flushed_where = min(self.files.flushed_where, self.files.max_offset)
