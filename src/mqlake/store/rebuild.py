@@ -18,12 +18,16 @@ import shutil
 import time
 from collections.abc import Mapping
 
+import numpy as np
+
 from mqlake.errors import FormatError, StoreCorruptError
 from mqlake.formats import json_config
 from mqlake.formats.columns import Scan, dispatch_columns
+from mqlake.formats.consume_queue import PRE_BLANK_SIZE
 from mqlake.message import parse_delay_levels
 from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.config import MessageStoreConfig
+from mqlake.store.consume_queue import ConsumeQueue
 from mqlake.store.consume_queue_store import BATCH_CQ, SIMPLE_CQ, ConsumeQueueStore
 from mqlake.store.durable import fsync_dir
 from mqlake.store.findings import Findings
@@ -153,6 +157,9 @@ def _build(
         report.end_offset = walk.end
         report.topics = len(queues.topics())
         report.queues = sum(1 for _ in queues)
+        for queue in queues:
+            if isinstance(queue, ConsumeQueue) and queue.first_gap is not None:
+                _bridge_gaps(queue)
         queues.flush()
         if index is not None:
             report.index_files = len(index.files)
@@ -173,6 +180,32 @@ def _topics_of_batches(scan: Scan) -> set[str]:
     """Topics that have inner batches in the scan."""
     ids = set(scan.topic_id[(scan.sys_flag & INNER_BATCH) != 0].tolist())
     return {scan.topics[number].decode("utf-8", "replace") for number in ids}
+
+
+def _bridge_gaps(queue: ConsumeQueue) -> None:
+    """Lets the units of messages that are lost point to the message after them.
+
+    A pre-blank there would be what dispatch leaves, but RocketMQ searches units by physical offset, which has
+    to ascend, and skips good messages after a unit whose record it cannot find. So a consumer that reads across
+    gets the next message more than once.
+    """
+    assert queue.first_gap is not None
+    size, files = queue.unit_size, queue.files
+    start = max(queue.first_gap, queue.min_offset_in_queue)
+    following = np.empty(0, queue.dtype)
+    for file in reversed(files.files):
+        first = max(start * size, file.file_from_offset)
+        units = np.frombuffer(files.read(first, files.file_size), queue.dtype).copy()
+        if not len(units):
+            continue
+        blank = units["size"] == PRE_BLANK_SIZE
+        source = np.where(blank, len(units), np.arange(len(units)))
+        source = np.minimum.accumulate(source[::-1])[::-1]
+        bridged = blank & ((source < len(units)) | (len(following) > 0))
+        if bridged.any():
+            units[bridged] = np.concatenate((units, following))[source[bridged]]
+            files.pool.pwrite(file, units.view(np.uint8).data, first - file.file_from_offset)
+        following = units[:1]
 
 
 def _refuse_holes(walk: LogWalk) -> None:

@@ -342,17 +342,20 @@ class QueueVerifier:
             ends = [first for first, _ in state.gaps] + [state.next]
             firsts = [state.first] + [last for _, last in state.gaps]
             compared = list(zip(firsts, ends, strict=True))
-        for first, last in compared:
-            self._left_over(queue, start, min(first, end))
+        for number, (first, last) in enumerate(compared):
+            self._left_over(queue, start, min(first, end), in_gap=number > 0)
             start = max(start, last)
         self._left_over(queue, start, end)
 
-    def _left_over(self, queue: Queue, start: int, end: int) -> None:
-        """Units [start, end) that no record was compared with."""
+    def _left_over(self, queue: Queue, start: int, end: int, *, in_gap: bool = False) -> None:
+        """Units [start, end) that no record was compared with. In a gap between records they may be blank or
+        point to the message after it (see rebuild)."""
+        following = _read(queue, end, 1) if in_gap else np.empty(0, queue.dtype)
         for first, units in _blocks(queue, start, end):
             offsets = units["offset"].astype(np.int64)
-            blank = units["size"] == PRE_BLANK_SIZE
-            fine = blank | (offsets < self._log_min)
+            fine = (units["size"] == PRE_BLANK_SIZE) | (offsets < self._log_min)
+            if len(following):
+                fine |= (offsets == following["offset"][0]) & (units["size"] == following["size"][0])
             lost = ~fine & self._in_hole(offsets)
             ahead = ~fine & ~lost & (offsets >= self._log_end)
             wrong = ~fine & ~lost & ~ahead
