@@ -62,9 +62,7 @@ class TestNewFile:
 class TestAppend:
     def make(self, tmp_path: Path, kind: str) -> MappedFile:
         buffer = memoryview(bytearray(b"\xff" * SIZE)) if kind == "write_buffer" else None
-        return MappedFile(
-            str(tmp_path / "f"), SIZE, write_buffer=buffer, without_mmap=kind == "without_mmap"
-        )
+        return MappedFile(str(tmp_path / "f"), SIZE, write_buffer=buffer, without_mmap=kind == "without_mmap")
 
     def test_positions_move_in_order(self, tmp_path: Path, kind: str) -> None:
         file = self.make(tmp_path, kind)
