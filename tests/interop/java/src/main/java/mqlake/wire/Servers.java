@@ -19,7 +19,7 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
  * namesrv.start  root                       port
  * namesrv.stop
  * broker.start   root, namesrv, name        port
- * broker.stop
+ * broker.stop                                does not wait for its end
  * </pre>
  */
 final class Servers {
@@ -36,7 +36,8 @@ final class Servers {
             case "broker.start":
                 return startBroker(request);
             case "broker.stop":
-                broker.shutdown();
+                // It says goodbye first and then waits long for its own threads.
+                new Thread(broker::shutdown, "broker-stop").start();
                 return new JSONObject();
             default:
                 throw new IllegalArgumentException(what);
