@@ -32,12 +32,12 @@ class TestNewFile:
     def test_counts_toward_the_mapped_totals_until_closed(self, tmp_path: Path) -> None:
         files, memory = MappedFile.TOTAL_MAPPED_FILES, MappedFile.TOTAL_MAPPED_VIRTUAL_MEMORY
         file = MappedFile(str(tmp_path / "f"), SIZE)
-        assert (MappedFile.TOTAL_MAPPED_FILES, MappedFile.TOTAL_MAPPED_VIRTUAL_MEMORY) == (
+        assert (
             files + 1,
             memory + SIZE,
-        )
+        ) == (MappedFile.TOTAL_MAPPED_FILES, MappedFile.TOTAL_MAPPED_VIRTUAL_MEMORY)
         file.close()
-        assert (MappedFile.TOTAL_MAPPED_FILES, MappedFile.TOTAL_MAPPED_VIRTUAL_MEMORY) == (files, memory)
+        assert (files, memory) == (MappedFile.TOTAL_MAPPED_FILES, MappedFile.TOTAL_MAPPED_VIRTUAL_MEMORY)
 
     def test_an_existing_file_of_another_size_is_refused_and_left_alone(self, tmp_path: Path) -> None:
         path = tmp_path / "00000000000000000000"
@@ -49,7 +49,7 @@ class TestNewFile:
     def test_a_full_disk_is_an_error_when_the_file_is_made(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def no_space(fd: int, offset: int, length: int) -> None:
+        def no_space(*_: int) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
 
         monkeypatch.setattr(os, "posix_fallocate", no_space)
@@ -70,7 +70,7 @@ class TestAppend:
         assert file.append_record(record(50), 6) == 100
         assert (file.wrote_position, file.store_timestamp) == (150, 6)
         assert file.read_position == (0 if kind == "write_buffer" else 150)
-        assert file.commit(0) == (150 if kind != "write_buffer" else 150)
+        assert file.commit(0) == 150
         assert file.flush(0) == 150
         file.invariants()
 
@@ -122,7 +122,7 @@ class TestFlush:
     ) -> None:
         mapped_file.append_record(record(100), 1)
 
-        def fail(fd: int) -> None:
+        def fail(_: int) -> None:
             raise OSError(errno.EIO, "Input/output error")
 
         monkeypatch.setattr(os, "fdatasync", fail)
