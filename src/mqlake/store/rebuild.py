@@ -39,6 +39,7 @@ from mqlake.store.verify import load_queues, store_config
 from mqlake.store.verify_queues import INNER_BATCH, is_known
 
 TEMPORARY = "rebuild.tmp"
+CHUNKS_BETWEEN_EVICTIONS = 64
 AT_FDCWD = -100
 RENAME_EXCHANGE = 2
 DERIVED = ("consumequeue", "consumequeue_ext", "batchconsumequeue", "index")
@@ -140,7 +141,7 @@ def _build(
     report = RebuildReport(config.store_path_root_dir, log.min_offset)
     delay_levels = parse_delay_levels(config.message_delay_level)
     try:
-        for chunk in walk.chunks():
+        for number, chunk in enumerate(walk.chunks()):
             _refuse_holes(walk)
             found = _topics_of_batches(chunk.scan) - batch_topics
             if found:
@@ -151,6 +152,9 @@ def _build(
             queues.dispatch(chunk.scan, columns)
             if index is not None:
                 index.dispatch(chunk.scan, columns)
+                if number % CHUNKS_BETWEEN_EVICTIONS == 0:
+                    for file in index.files:
+                        file.mapped_file.evict(0, file.mapped_file.file_size)
             report.records += chunk.count
             report.index_entries += len(columns.key_hash)
         _refuse_holes(walk)

@@ -12,7 +12,7 @@ Each file is also checked by itself: header, and that every entry can be reached
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -53,6 +53,16 @@ class _File:
 
     def block(self, start: int, end: int) -> Entries:
         return self.entries[start:end] if self.order is None else self.entries[self.order[start:end]]
+
+    def blocks(self) -> Iterator[tuple[int, Entries]]:
+        """(number of the first, entries) in the order they lie in; memory is given up behind them."""
+        for start in range(0, self.count, ENTRIES_A_BLOCK):
+            block = self.entries[start : start + ENTRIES_A_BLOCK]
+            yield start, block
+            self.evict(start, start + len(block))
+
+    def evict(self, start: int, end: int) -> None:
+        self.file.mapped_file.evict(self.position_of(start), self.position_of(end))
 
 
 class IndexVerifier:
@@ -108,19 +118,19 @@ class IndexVerifier:
         used = self._check_chains(file)
         if used != header.hash_slot_count:
             self._report(file, "index header", 32, f"{header.hash_slot_count} slots in use, {used} are")
-        if self._is_disordered(offsets):
+        if self._is_disordered(file):
             text = "entries are not in the order of the log"
             self._report(file, "index entry", file.position_of(0), text)
             file.order = np.argsort(offsets.astype(np.int64), kind="stable")
 
     @staticmethod
-    def _is_disordered(offsets: npt.NDArray[np.void]) -> bool:
+    def _is_disordered(file: _File) -> bool:
         last = -1
-        for start in range(0, len(offsets), ENTRIES_A_BLOCK):
-            block = offsets[start : start + ENTRIES_A_BLOCK].astype(np.int64)
-            if block[0] < last or (np.diff(block) < 0).any():
+        for _, block in file.blocks():
+            offsets = block["phy_offset"].astype(np.int64)
+            if offsets[0] < last or (np.diff(offsets) < 0).any():
                 return True
-            last = int(block[-1])
+            last = int(offsets[-1])
         return False
 
     def _check_chains(self, file: _File) -> int:
@@ -129,8 +139,7 @@ class IndexVerifier:
         slot_num = file.file.hash_slot_num
         slots = np.frombuffer(file.file.mapped_file.view, ">i4", slot_num, INDEX_HEADER_SIZE)
         newest = np.zeros(slot_num, np.int32)
-        for start in range(0, file.count, ENTRIES_A_BLOCK):
-            block = file.entries[start : start + ENTRIES_A_BLOCK]
+        for start, block in file.blocks():
             key_hash = block["key_hash"].astype(np.int64)
             slot = key_hash % slot_num
             order = np.argsort(slot, kind="stable")
@@ -211,6 +220,7 @@ class IndexVerifier:
                 continue
             count = int(np.searchsorted(block["phy_offset"].astype(np.int64), end))
             self._at = (number, at + count)
+            file.evict(max(0, at - ENTRIES_A_BLOCK), at)
             return (file, at, block[:count]) if count else None
         self._at = (number, at)
         return None
