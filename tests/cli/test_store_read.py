@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import random
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -324,6 +325,21 @@ def test_files_of_another_size(store: Path, command: str) -> None:
     assert {k: v for k, v in contents(store).items() if k != "lock"} == {
         k: v for k, v in before.items() if k != "lock"
     }
+
+
+@pytest.mark.parametrize(
+    "command", ["info", "dump", "search --key k", "verify", "append --topic T", "rebuild", "repair"]
+)
+def test_a_log_of_garbage(tmp_path: Path, command: str) -> None:
+    root = tmp_path / "store"
+    (root / "commitlog").mkdir(parents=True)
+    path = root / "commitlog" / f"{0:020}"
+    path.write_bytes(random.Random(5).randbytes(8192))
+    before = path.read_bytes()
+    name, *more = command.split()
+    result = mqlake(name, root, *more)
+    assert result.exit_code == 1 and result.stderr.startswith("error: ") and result.stderr.count("\n") == 1
+    assert str(path) in result.output and path.read_bytes() == before
 
 
 # ---------------------------------------------------------------------- small parts

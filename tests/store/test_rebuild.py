@@ -101,6 +101,17 @@ def test_a_damaged_log_is_refused(store: Path) -> None:
     assert contents(store) == before
 
 
+def test_a_log_without_its_end_is_refused(store: Path) -> None:
+    """The consume queues reach further: making them anew would forget messages."""
+    with log_file(store, -1).open("r+b") as file:
+        file.seek(1000)
+        file.write(bytes(15384))
+    before = contents(store)
+    with pytest.raises(StoreCorruptError, match="consume queues reach"):
+        rebuild_store(store)
+    assert contents(store) == before
+
+
 def test_beside_a_writer_it_is_refused(store: Path) -> None:
     with open_store(store, SETTINGS):
         before = queue_files(store)

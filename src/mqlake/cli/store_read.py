@@ -26,7 +26,7 @@ from mqlake.errors import StoreCorruptError, StoreError
 from mqlake.formats.record import decode_record
 from mqlake.message import MessageExt
 from mqlake.store.info import StoreInfo, store_info
-from mqlake.store.log_walk import Hole, HoleKind, LogWalk, open_log
+from mqlake.store.log_walk import Hole, HoleKind, LogWalk, open_log, refuse_foreign
 from mqlake.store.read_only import ReadOnlyStore
 from mqlake.store.results import BoundaryType
 from mqlake.store.search import (
@@ -178,6 +178,7 @@ def dump(
     config = store_config(directory, settings)
     log = open_log(config)
     try:
+        refuse_foreign(log)
         if offset is not None:
             check_begins_record(log, offset)
         if time_from is not None:
@@ -270,6 +271,7 @@ def search(
     with ReadOnlyStore(directory, settings) as store:
         log = open_log(store.config)
         try:
+            refuse_foreign(log)
             with progress("searching") as report:
                 found: Iterator[tuple[memoryview, MessageExt]]
                 if message_id is not None:

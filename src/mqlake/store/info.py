@@ -13,6 +13,7 @@ from mqlake.store.config import MessageStoreConfig
 from mqlake.store.consume_queue_store import BATCH_CQ, SIMPLE_CQ, ConsumeQueueStore
 from mqlake.store.index_service import IndexService
 from mqlake.store.log_scan import scan_log
+from mqlake.store.log_walk import refuse_foreign
 from mqlake.store.mapped_file_queue import MappedFileQueue
 from mqlake.store.read_only import ReadOnlyStore
 from mqlake.store.store_lock import lock_holder
@@ -91,9 +92,10 @@ class StoreInfo:
 def store_info(path: str | os.PathLike[str], settings: Mapping[str, object] | None = None) -> StoreInfo:
     """Looks at the store in directory `path`, also beside a running writer.
 
-    Raises what ReadOnlyStore raises.
+    Raises what ReadOnlyStore raises, ForeignFormatError also for a log without any record in it.
     """
     with ReadOnlyStore(path, settings) as store:
+        refuse_foreign(store.log)
         config = store.config
         queues = _queues(store.consume_queues)
         size, disk_size = _usage(config.store_path_root_dir)

@@ -15,7 +15,9 @@ import dataclasses
 import enum
 from collections.abc import Callable, Iterator
 
+from mqlake.errors import ForeignFormatError
 from mqlake.formats.columns import Scan, ScanStop, find_record, scan_records
+from mqlake.formats.record import END_FILE_MIN_BLANK_LENGTH, RecordKind, check_record
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.log_scan import LogChunk
 from mqlake.store.mapped_file import MappedFile
@@ -61,6 +63,23 @@ def open_log(config: MessageStoreConfig) -> MappedFileQueue:
     queue = MappedFileQueue(config.commit_log_dir, config.mapped_file_size_commit_log, read_only=True)
     queue.load()
     return queue
+
+
+def refuse_foreign(queue: MappedFileQueue) -> None:
+    """Raises ForeignFormatError when the first file holds something, but no record at all."""
+    if not queue.mapped_files:
+        return
+    first = queue.mapped_files[0]
+    if not first.array[:END_FILE_MIN_BLANK_LENGTH].any():
+        return
+    check = check_record(first.view, 0, first.file_size, first.file_from_offset, check_crc=False)
+    if check.kind in (RecordKind.MESSAGE, RecordKind.BLANK):
+        return
+    if find_record(first.array, 0, first.file_size, first.file_from_offset) < 0:
+        raise ForeignFormatError(
+            f"{first.path}: there is no RocketMQ record in it ({check.reason}); "
+            "it is of another program, of a newer version, or nothing can be saved of it"
+        )
 
 
 def _nothing_known(_scan: Scan, _record: int) -> bool:

@@ -32,10 +32,10 @@ from mqlake.store.consume_queue_store import BATCH_CQ, SIMPLE_CQ, ConsumeQueueSt
 from mqlake.store.durable import fsync_dir
 from mqlake.store.findings import Findings
 from mqlake.store.index_service import IndexService
-from mqlake.store.log_walk import HoleKind, LogWalk, Progress, open_log
+from mqlake.store.log_walk import HoleKind, LogWalk, Progress, open_log, refuse_foreign
 from mqlake.store.message_store import check_is_store
 from mqlake.store.store_lock import AbortFile, StoreLock
-from mqlake.store.verify import load_queues, store_config
+from mqlake.store.verify import known_until, load_queues, store_config
 from mqlake.store.verify_queues import INNER_BATCH, is_known
 
 TEMPORARY = "rebuild.tmp"
@@ -79,19 +79,22 @@ def rebuild_store(
 
 
 def rebuild_locked(
-    config: MessageStoreConfig, *, keep_old_in: str | None = None, progress: Progress | None = None
+    config: MessageStoreConfig, *, repaired_to: str | None = None, progress: Progress | None = None
 ) -> RebuildReport:
-    """As rebuild_store() for who holds the lock. The directories that are replaced are moved to `keep_old_in`,
-    when that is given, and deleted otherwise."""
+    """As rebuild_store() for who holds the lock. After a repair the directories that are replaced are moved to
+    `repaired_to` instead of deleted, and the log may end before what they point to."""
     began = time.monotonic()
     temporary = os.path.join(config.store_path_root_dir, TEMPORARY)
     _undo_interrupted(config.store_path_root_dir)
     batch_topics = _batch_topics(config)
     try:
-        while (report := _build(config, os.path.join(temporary, "new"), batch_topics, progress)) is None:
+        new = os.path.join(temporary, "new")
+        # after a crash the queues may be ahead of the log as well
+        may_end_early = repaired_to is not None or AbortFile(config.abort_path).exists()
+        while (report := _build(config, new, batch_topics, may_end_early, progress)) is None:
             pass  # a topic turned out to have inner batches: once more, knowing it
-        old = keep_old_in or os.path.join(temporary, "old")
-        _swap(config, os.path.join(temporary, "new"), old)
+        old = repaired_to or os.path.join(temporary, "old")
+        _swap(config, new, old)
     except BaseException:
         _undo_interrupted(config.store_path_root_dir)
         raise
@@ -117,7 +120,11 @@ def _batch_topics(config: MessageStoreConfig) -> set[str]:
 
 
 def _build(
-    config: MessageStoreConfig, directory: str, batch_topics: set[str], progress: Progress | None
+    config: MessageStoreConfig,
+    directory: str,
+    batch_topics: set[str],
+    may_end_early: bool,
+    progress: Progress | None,
 ) -> RebuildReport | None:
     """Builds everything under `directory`; None when `batch_topics` had to be added to too late."""
     if os.path.exists(directory):
@@ -127,6 +134,11 @@ def _build(
         config, store_path_root_dir=directory, store_path_commit_log=config.commit_log_dir
     )
     log = open_log(config)
+    try:
+        refuse_foreign(log)
+    except BaseException:
+        log.close()
+        raise
     old_queues = load_queues(config, Findings())
     queues = ConsumeQueueStore(
         beside, queue_type_of=lambda topic: BATCH_CQ if topic in batch_topics else SIMPLE_CQ
@@ -136,6 +148,7 @@ def _build(
         log,
         force_prop_crc=config.force_verify_prop_crc,
         is_known=functools.partial(is_known, old_queues),
+        known_until=0 if may_end_early else known_until(old_queues, log),
         progress=progress,
     )
     report = RebuildReport(config.store_path_root_dir, log.min_offset)

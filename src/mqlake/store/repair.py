@@ -41,7 +41,7 @@ from mqlake.store.config import MessageStoreConfig
 from mqlake.store.durable import fsync_dir
 from mqlake.store.filler import FILLER_SIZE, FILLER_SIZE_MIN, encode_filler
 from mqlake.store.findings import Severity
-from mqlake.store.log_walk import Hole, HoleKind, Progress
+from mqlake.store.log_walk import Hole, HoleKind, Progress, open_log, refuse_foreign
 from mqlake.store.rebuild import RebuildReport, rebuild_locked
 from mqlake.store.store_lock import StoreLock, lock_holder
 from mqlake.store.verify import VerifyReport, store_config, verify_store
@@ -164,7 +164,7 @@ def repair_store(
             report.plan = plan
             if any(action.kind is ActionKind.REBUILD for action in plan.actions):
                 progress = stage("rebuilding consume queues and index")
-                report.rebuild = rebuild_locked(config, keep_old_in=copies.directory, progress=progress)
+                report.rebuild = rebuild_locked(config, repaired_to=copies.directory, progress=progress)
     if report.copies is not None:
         report.after = verify_store(
             config.store_path_root_dir, settings, progress=stage("verifying what came of it")
@@ -182,6 +182,11 @@ def _plan(config: MessageStoreConfig, settings: Mapping[str, object] | None, sta
     if plan.actions:
         plan.unfinished = True
         return plan
+    log = open_log(config)
+    try:
+        refuse_foreign(log)
+    finally:
+        log.close()
     report = verify_store(config.store_path_root_dir, settings, progress=stage("verifying"))
     plan.lost, plan.lost_count = report.lost, report.lost_count
     covered_to = 0

@@ -142,7 +142,7 @@ def _verify(
             log,
             force_prop_crc=config.force_verify_prop_crc,
             is_known=functools.partial(is_known, queues),
-            known_until=_known_until(queues, log) if settled else 0,
+            known_until=known_until(queues, log) if settled else 0,
             progress=progress,
         )
         delay_levels = parse_delay_levels(config.message_delay_level)
@@ -205,7 +205,7 @@ def _first_offset(config: MessageStoreConfig) -> int:
     return min((int(name) for name in os.listdir(config.commit_log_dir) if name.isdecimal()), default=0)
 
 
-def _known_until(queues: ConsumeQueueStore, log: MappedFileQueue) -> int:
+def known_until(queues: ConsumeQueueStore, log: MappedFileQueue) -> int:
     """Physical offset to which the queues reach; a queue that points outside the files says nothing."""
     if not log.mapped_files:
         return 0
