@@ -83,3 +83,25 @@ def test_queues_are_never_ahead_of_the_log(
         assert (view.max_offset_in_queue("T", 0), bodies(view)) == (3, list(range(9)))
         got = view.get_message("group", "T", 0, 0, 10)
         assert (got.status, got.message_count, got.next_begin_offset) == (GetMessageStatus.FOUND, 3, 3)
+
+
+@pytest.mark.parametrize("properties", [{}, {"KEYS": "k"}], ids=["bare", "with properties"])
+@pytest.mark.parametrize("host", [("127.0.0.1", 1), ("::1", 256)], ids=["IPv4", "IPv6"])
+def test_a_record_that_is_being_written_does_not_show(
+    tmp_path: Path, properties: dict[str, str], host: tuple[str, int]
+) -> None:
+    """RocketMQ writes from front to back, the size first."""
+    with open_store(tmp_path, SMALL) as store:
+        for body in (b"whole", b"coming"):
+            msg = MessageExtBrokerInner("T", body, properties=dict(properties), store_host=host)
+            appended = store.put_message(msg).append_result
+    assert appended is not None
+    start, size = appended.wrote_offset, appended.wrote_bytes
+    path = tmp_path / "commitlog" / f"{0:020d}"
+    data = path.read_bytes()
+    for written in range(size + 1):
+        path.write_bytes(data[: start + written].ljust(len(data), b"\0"))
+        with ReadOnlyStore(tmp_path) as view:
+            # What is still to come are zeros that the record ends with, or it is not there yet.
+            is_whole = not any(data[start + written : start + size])
+            assert view.max_phy_offset == (start + size if is_whole else start)

@@ -37,6 +37,19 @@ class LogChunk:
         return self.scan.stop in (ScanStop.END, ScanStop.TRUNCATED, ScanStop.INVALID)
 
 
+def end_of_whole(mapped_file: MappedFile, scan: Scan) -> int:
+    """Position behind the last record of `scan` that is whole; `scan.end`, or one record less.
+
+    RocketMQ writes a record from front to back, its size first, so beside it (or after its crash) the newest
+    record may show while its end is still zeros. The end of a record is its properties' separator, or without
+    properties their length, and then the topic before it.
+    """
+    if scan.stop != ScanStop.END or len(scan) == 0:
+        return scan.end
+    last = scan.end - 1 if scan.properties_length[-1] else int(scan.properties_start[-1]) - 3
+    return scan.end if mapped_file.array[last] else int(scan.position[-1])
+
+
 def scan_log(
     queue: MappedFileQueue,
     start: int,

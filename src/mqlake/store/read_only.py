@@ -1,7 +1,8 @@
 """ReadOnlyStore: a store directory looked at, also beside a running writer and without its co-operation.
 
 No lock is taken and no byte is written. The end of the log is found by walking the records of the newest file
-that holds any; sizes are published last (see MappedFile), so what the walk accepts is whole. refresh() looks again.
+that holds any. mqlake publishes a record's size last (see MappedFile), RocketMQ does not: the newest record also
+has to have its end. refresh() looks again.
 
 File sizes are taken from the files themselves, so a store made with other than the default sizes opens as it is.
 """
@@ -18,7 +19,7 @@ from mqlake.formats.index import HASH_SLOT_SIZE, INDEX_HEADER_SIZE, INDEX_SIZE
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.consume_queue_store import BATCH_CQ, SIMPLE_CQ, ConsumeQueueStore, QueueTypeOf
 from mqlake.store.index_service import IndexService
-from mqlake.store.log_scan import LogChunk, scan_log
+from mqlake.store.log_scan import LogChunk, end_of_whole, scan_log
 from mqlake.store.mapped_file_queue import MappedFileQueue
 from mqlake.store.message_store import check_is_store
 from mqlake.store.store_view import StoreView
@@ -144,7 +145,7 @@ class ReadOnlyStore(StoreView):
                     mapped_file.file_from_offset,
                     check_crc=False,
                 )
-                end = scan.end
+                end = end_of_whole(mapped_file, scan)
                 if scan.stop != ScanStop.MAX_RECORDS:
                     break
             mapped_file.set_positions(end)
