@@ -7,12 +7,20 @@ from collections.abc import Iterator
 import pytest
 
 from tests.interop.java_peer import JavaStore
+from tests.interop.mixes import MIXES, JavaMix, java_mix
 
 
 @pytest.fixture(scope="session")
 def java_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaStore]:
     with JavaStore(tmp_path_factory.mktemp("java")) as store:
         yield store
+
+
+@pytest.fixture(scope="session", params=MIXES)
+def mixed_by_java(
+    java_store: JavaStore, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> JavaMix:
+    return java_mix(java_store, tmp_path_factory.mktemp("mix"), MIXES[request.param])
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
