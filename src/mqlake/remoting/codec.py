@@ -44,7 +44,10 @@ _LENGTH = struct.Struct(">i")
 _KEY_LENGTH = struct.Struct(">h")
 _BINARY_HEAD = struct.Struct(">hBhiii")  # code, language, version, opaque, flag, length of the remark
 
-_LANGUAGE_BY_NAME: dict[Any, LanguageCode] = {language.name: language for language in LanguageCode}
+# An enum's attributes are slow to reach.
+_JSON, _OTHER_LANGUAGE = SerializeType.JSON, LanguageCode.OTHER
+_ONLY_TEXT = frozenset([str])
+_LANGUAGE_BY_NAME: dict[str, LanguageCode] = {language.name: language for language in LanguageCode}
 _LANGUAGE_BY_CODE: dict[int, LanguageCode] = {int(language): language for language in LanguageCode}
 _NAME_BY_LANGUAGE = {language: language.name for language in LanguageCode}
 
@@ -107,31 +110,39 @@ def decode_json_header(header: Buffer) -> RemotingCommand:
             raise ProtocolError(f"the header is not JSON: {error}") from error
     if type(fields) is not dict:
         raise ProtocolError("the header is not a JSON object")
-    remark = fields.get("remark")
+    get = fields.get
+    code, version, opaque, flag = get("code", 0), get("version", 0), get("opaque", 0), get("flag", 0)
+    if not (
+        type(code) is type(version) is type(opaque) is type(flag) is int
+        and min(code, version, opaque, flag) >= _INT32_MIN
+        and max(code, version, opaque, flag) <= _INT32_MAX
+    ):
+        raise _no_int32(fields)
+    remark = get("remark")
     if remark is not None and type(remark) is not str:
         remark = _text(remark)
+    language = get("language")
     command = RemotingCommand.__new__(RemotingCommand)
-    command.code = _int32(fields, "code")
-    command.language = _LANGUAGE_BY_NAME.get(_hashable(fields.get("language")), LanguageCode.OTHER)
-    command.version = _int32(fields, "version")
-    command.opaque = _int32(fields, "opaque")
-    command.flag = _int32(fields, "flag")
+    command.code = code
+    command.language = (
+        _LANGUAGE_BY_NAME.get(language, _OTHER_LANGUAGE) if type(language) is str else _OTHER_LANGUAGE
+    )
+    command.version = version
+    command.opaque = opaque
+    command.flag = flag
     command.remark = remark
-    command.ext_fields = _ext_fields(fields.get("extFields"))
+    command.ext_fields = _ext_fields(get("extFields"))
     command.body = None
-    command.serialize_type = SerializeType.JSON
+    command.serialize_type = _JSON
     return command
 
 
-def _int32(fields: dict[Any, Any], name: str) -> int:
-    value = fields.get(name, 0)
-    if type(value) is not int or not _INT32_MIN <= value <= _INT32_MAX:
-        raise ProtocolError(f"the header's {name} is {_shortened(value)}, not a 32-bit number")
-    return value
-
-
-def _hashable(value: Any) -> Any:
-    return value if type(value) is str else None
+def _no_int32(fields: dict[Any, Any]) -> ProtocolError:
+    for name in ("code", "version", "opaque", "flag"):
+        value = fields.get(name, 0)
+        if type(value) is not int or not _INT32_MIN <= value <= _INT32_MAX:
+            return ProtocolError(f"the header's {name} is {_shortened(value)}, not a 32-bit number")
+    raise AssertionError(fields)
 
 
 def _ext_fields(fields: Any) -> dict[str, str]:
@@ -139,10 +150,7 @@ def _ext_fields(fields: Any) -> dict[str, str]:
         return {}
     if type(fields) is not dict:
         raise ProtocolError("extFields is not a JSON object")
-    for value in fields.values():
-        if type(value) is not str:
-            break
-    else:
+    if _ONLY_TEXT.issuperset(map(type, fields.values())):
         return fields
     return {key: _text(value) for key, value in fields.items() if value is not None}
 

@@ -52,12 +52,11 @@ def _whole_number(bits: int) -> Callable[[str], int]:
     low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
 
     def convert(text: str) -> int:
-        if len(text) > 20 or "_" in text:
-            raise ValueError(text)
-        number = int(text)
-        if not low <= number <= high:
-            raise ValueError(text)
-        return number
+        if len(text) <= 20:  # int() takes its time for more
+            number = int(text)
+            if low <= number <= high and "_" not in text:
+                return number
+        raise ValueError(text)
 
     return convert
 
