@@ -20,7 +20,7 @@ import functools
 import types
 import typing
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import orjson
 
