@@ -10,6 +10,7 @@ Run as a program it opens stores, puts into them, and waits to be killed: see `W
 from __future__ import annotations
 
 import base64
+import contextlib
 import dataclasses
 import json
 import signal
@@ -395,19 +396,23 @@ class Writer:
             if line.endswith(b"\n"):
                 yield json.loads(line)
 
-    def kill(self) -> None:
-        """SIGKILL."""
+    def end(self) -> None:
+        """SIGKILL; what it has answered can still be read."""
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
+
+    def kill(self) -> None:
+        """SIGKILL, and nothing more is of interest."""
+        self.end()
         for pipe in self._pipes():
-            pipe.close()
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
 
     def __enter__(self) -> Writer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._process.returncode is None:
-            self.kill()
+        self.kill()
 
 
 def numbered(op: Json, n: int) -> Json:
