@@ -48,6 +48,7 @@ class Ring:
 
     def __init__(self, template: Json) -> None:
         self.batch = template["op"] == "batch"
+        self._kind = MessageExtBatch if self.batch else MessageExtBrokerInner
         self.per_put = len(template["messages"]) if self.batch else 1
         self._items: list[tuple[bytes, dict[str, str]]] = []
         for number in range(RING // 16 if self.batch else RING):
@@ -63,16 +64,11 @@ class Ring:
 
     def fresh(self, number: int, queue_id: int) -> MessageExtBrokerInner:
         body, properties = self._items[number % len(self._items)]
-        kind = MessageExtBatch if self.batch else MessageExtBrokerInner
-        return kind(
-            TOPIC,
-            body,
-            properties=properties,
-            queue_id=queue_id,
-            born_timestamp=time.time_ns() // 1_000_000,
-            born_host=BORN_HOST,
-            store_host=STORE_HOST,
-        )
+        message = self._kind(TOPIC, body, properties=properties)
+        message.queue_id = queue_id
+        message.born_timestamp = time.time_ns() // 1_000_000
+        message.born_host, message.store_host = BORN_HOST, STORE_HOST
+        return message
 
     def put_into(self, store: DefaultMessageStore) -> Callable[[MessageExtBrokerInner], object]:
         return store.put_messages if self.batch else store.put_message  # type: ignore[return-value]

@@ -11,7 +11,11 @@ import subprocess
 import sys
 
 PARTS = {
-    "java": ("java", "a Java 17 runtime, for Spark and the Java peers", "apt-get install openjdk-17-jdk-headless"),
+    "java": (
+        "java",
+        "a Java 17 runtime, for Spark and the Java peers",
+        "apt-get install openjdk-17-jdk-headless",
+    ),
     "maven": ("mvn", "Maven, for the Java peers of the tests", "apt-get install maven"),
     "strace": ("strace", "strace, for the fault-injection tests", "apt-get install strace"),
 }

@@ -140,6 +140,7 @@ def read_log(store: StoreView) -> tuple[dict[int, int], list[tuple[int, int, int
         assert message.physical_offset == offset
         writer, number = identity_of(message.body)
         assert message.topic == topic_of(writer)
+        assert message.keys == f"{writer}-{number}"
         assert number == numbers.get(writer, 0), f"writer {writer}: {number} follows {numbers.get(writer)}"
         numbers[writer] = number + 1
         records.append((offset, writer, number, message.queue_id, message.queue_offset))

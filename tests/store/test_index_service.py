@@ -414,3 +414,21 @@ def test_a_reader_beside_a_writer(tmp_path):
     assert len(reader.files) == 1
     reader.close()
     assert reader.files == []
+
+
+def test_files_made_again_after_a_crash_do_not_pass_for_flushed_in_the_next(tmp_path, checkpoint):
+    """They end at the same time as those they replace, which the checkpoint knew to be flushed."""
+    log, index = log_of(25), loaded(tmp_path)
+    index.dispatch(*log.dispatched())
+    index.flush(checkpoint)
+    index.close()
+    with open(f"{tmp_path}/index/{names(tmp_path)[0]}", "r+b") as file:
+        file.seek(36)
+        file.write(struct.pack(">i", ENTRIES + 5))  # nonsense: it goes, and all behind it
+    again = loaded(tmp_path, False, checkpoint)
+    assert (again.files, checkpoint.index_msg_timestamp) == ([], 0)
+    again.dispatch(*log.dispatched())
+    again.close()
+    after_the_next_crash = loaded(tmp_path, False, checkpoint)
+    assert after_the_next_crash.files == []
+    assert after_the_next_crash.rebuild_from == 0

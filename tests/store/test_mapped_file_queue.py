@@ -52,6 +52,8 @@ class TestLoad:
         queue = MappedFileQueue(str(tmp_path), SIZE)
         queue.load()
         assert len(queue.mapped_files) == 1
+        assert (tmp_path / "00000000000000004096").exists(), "recovery may still find the log damaged"
+        queue.set_end(SIZE)
         assert not (tmp_path / "00000000000000004096").exists()
 
     def test_a_short_last_file_with_data_is_not_removed(self, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ stored, is DefaultMessageStore's to say.
 from __future__ import annotations
 
 import logging
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -24,6 +25,8 @@ from mqlake.formats.columns import NO_ROOM, PROPERTIES_TOO_LARGE, RECORD_TOO_LAR
 from mqlake.formats.record import (
     CRC32_TAIL_LENGTH,
     END_FILE_MIN_BLANK_LENGTH,
+    HEADS,
+    MESSAGE_MAGIC_CODE,
     PROPERTIES_LENGTH_MAX,
     RECORD_SIZE_MIN,
     calculate_message_length,
@@ -75,6 +78,9 @@ _UNUSUAL_FLAGS = (
 )
 _UNUSUAL_PROPERTIES = frozenset((PROPERTY_DELAY_TIME_LEVEL, PROPERTY_INNER_NUM, PROPERTY_CRC32))
 
+_pack_head = HEADS[0].pack
+_pack_i16 = struct.Struct(">h").pack
+
 QueueOffsets = dict[tuple[str, int], int]
 
 
@@ -85,7 +91,7 @@ def now_ms() -> int:
 class _NoFile:
     """Stands where a file can be written the usual way when there is none: it has no room."""
 
-    wrote_position = committed_position = file_size = file_from_offset = store_timestamp = 0
+    wrote_position = committed_position = file_size = file_from_offset = store_timestamp = wake_position = 0
     view = memoryview(b"")
 
 
@@ -103,9 +109,11 @@ class CommitLog:
         *,
         clock_ms: Callable[[], int] = now_ms,
         is_batch_topic: Callable[[str], bool] = lambda topic: False,
+        prefault: Callable[[MappedFile], None] | None = None,
     ) -> None:
         self.config = config
         self.queue = queue
+        self._prefault = prefault
         self.queue_offsets = queue_offsets
         self.clock_ms = clock_ms
         self.is_batch_topic = is_batch_topic
@@ -129,33 +137,43 @@ class CommitLog:
         # The common message, with everything looked up once; what is unusual in any way (a delay, a transaction,
         # IPv6, a file that is full, a limit that is exceeded) takes the other way, which checks and explains.
         properties = msg.properties
-        topic = self._usual_topics.get(msg.topic)
+        topic = msg.topic
+        topic_field = self._usual_topics.get(topic)
         body = msg.body
-        if topic is None or msg.sys_flag & _UNUSUAL_FLAGS or not _UNUSUAL_PROPERTIES.isdisjoint(properties):
+        if (
+            topic_field is None
+            or msg.sys_flag & _UNUSUAL_FLAGS
+            or not _UNUSUAL_PROPERTIES.isdisjoint(properties)
+        ):
             return self._put_unusual(msg)
         born_host, store_host = host_bytes(msg.born_host), host_bytes(msg.store_host)
         properties_bytes = properties_to_bytes(properties)
-        size = RECORD_SIZE_MIN + len(body) + len(topic) + len(properties_bytes)
-        if size > self._usual_size_max or len(properties_bytes) > PROPERTIES_LENGTH_MAX:
+        properties_length = len(properties_bytes)
+        body_length = len(body)
+        size = RECORD_SIZE_MIN - 1 + body_length + len(topic_field) + properties_length
+        if (
+            size > self._usual_size_max
+            or properties_length > PROPERTIES_LENGTH_MAX
+            or len(born_host) + len(store_host) != 16
+        ):
             return self._put_unusual(msg)
         body_crc = crc32(body)
-        key = (msg.topic, msg.queue_id)
+        queue_id = msg.queue_id
+        key = (topic, queue_id)
         with self._lock:
             mapped_file = self._usual_file
             start = mapped_file.wrote_position
             end = start + size
-            if (
-                end + END_FILE_MIN_BLANK_LENGTH <= mapped_file.file_size
-                and len(born_host) + len(store_host) == 16
-            ):
+            if end + END_FILE_MIN_BLANK_LENGTH <= mapped_file.file_size:
                 begin = self.clock_ms()
                 queue_offset = self.queue_offsets.get(key, 0)
                 physical_offset = mapped_file.file_from_offset + start
                 try:
-                    record = encode_record(
-                        body,
+                    head = _pack_head(
+                        size,
+                        MESSAGE_MAGIC_CODE,
                         body_crc,
-                        msg.queue_id,
+                        queue_id,
                         msg.flag,
                         queue_offset,
                         physical_offset,
@@ -166,24 +184,32 @@ class CommitLog:
                         store_host,
                         msg.reconsume_times,
                         msg.prepared_transaction_offset,
-                        topic,
-                        properties_bytes,
+                        body_length,
                     )
-                except MessageError as error:
+                except struct.error as error:
                     return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, None, str(error))
                 self.begin_time_in_lock = begin
                 view = mapped_file.view
-                view[start + 4 : end + 4] = record[4:] + ZERO_SIZE
-                view[start : start + 4] = record[:4]
+                view[start + 4 : end + 4] = b"".join(
+                    (
+                        head[4:],
+                        body,
+                        topic_field,
+                        _pack_i16(properties_length),
+                        properties_bytes,
+                        ZERO_SIZE,
+                    )
+                )
+                view[start : start + 4] = head[:4]
                 mapped_file.wrote_position = mapped_file.committed_position = end
                 mapped_file.store_timestamp = begin
+                if end > mapped_file.wake_position and self._prefault is not None:
+                    self._prefault(mapped_file)  # type: ignore[arg-type]  # _NO_FILE has no room
                 self.begin_time_in_lock = 0
                 self.queue_offsets[key] = queue_offset + 1
-                msg.store_timestamp, msg.queue_offset, msg.physical_offset = (
-                    begin,
-                    queue_offset,
-                    physical_offset,
-                )
+                msg.store_timestamp = begin
+                msg.queue_offset = queue_offset
+                msg.physical_offset = physical_offset
                 return PutMessageResult(
                     PutMessageStatus.PUT_OK,
                     AppendMessageResult(
@@ -327,7 +353,7 @@ class CommitLog:
             raise IllegalTopicError("a topic this long needs autoMessageVersionOnTopicLen=true")
         self._topics[topic] = encoded
         if len(encoded) <= TOPIC_V1_LENGTH_MAX:
-            self._usual_topics[topic] = encoded
+            self._usual_topics[topic] = len(encoded).to_bytes(1, "big") + encoded
         return encoded
 
     def _check_inner_batch(self, msg: MessageExtBrokerInner) -> PutMessageResult | None:
@@ -457,6 +483,8 @@ class CommitLog:
                     return _refused_batch(appended.n)
                 end = start + appended.wrote
                 mapped_file.publish(start, int(appended.sizes[0]).to_bytes(4, "big"), end, begin)
+                if end > mapped_file.wake_position and self._prefault is not None:
+                    self._prefault(mapped_file)
                 self.queue_offsets[key] = queue_offset + appended.n
                 elapsed = self.clock_ms() - begin
             finally:

@@ -28,6 +28,9 @@ from mqlake.store.running_flags import RunningFlags
 log = logging.getLogger(__name__)
 
 GATHER_S = 0.001
+GATHER_MAX_S = 0.01
+# a round costs its writer as much as it costs us (one interpreter lock): at most every fifth moment is a round's
+GATHER_ROUNDS = 4
 RETRY_FIRST_S = 0.05
 RETRY_LAST_S = 5.0
 
@@ -128,13 +131,15 @@ class ReputMessageService:
         while not self._stopped:
             before = self.reput_from_offset
             if before < self._confirm_offset() and not self._broken:
+                began = time.thread_time()
                 self._do_reput()
                 # let a batch gather, unless somebody waits: a round a message would cost the writer more
                 # than it costs us (and without progress a file is being rolled: its blank is not there yet)
                 if self.reput_from_offset == before:
                     time.sleep(GATHER_S)
                 elif not self._stopped:
-                    self._hurry.wait(GATHER_S)
+                    spent = time.thread_time() - began
+                    self._hurry.wait(min(max(GATHER_S, GATHER_ROUNDS * spent), GATHER_MAX_S))
                 continue
             self._hurry.clear()
             self._sleeping = True
@@ -179,16 +184,19 @@ class ReputMessageService:
             return True
 
     def _tell(self, scan: Scan) -> None:
-        queues = scan.topic_id.astype(np.int64) << 32 | scan.queue_id
-        for packed in np.unique(queues).tolist():
-            chosen = queues == packed
-            arrival = Arrival(
-                scan.topics[packed >> 32].decode("utf-8", "replace"),
-                packed & 0xFFFFFFFF,
-                int(scan.queue_offset[chosen].max()) + 1,
-                int(np.count_nonzero(chosen)),
-                int(scan.size[chosen].sum()),
-            )
+        queues = scan.topic_id.astype(np.int64) << 32 | scan.queue_id.astype(np.uint32)
+        order = np.argsort(queues, kind="stable")
+        queues = queues[order]
+        first = np.flatnonzero(np.concatenate(([True], queues[1:] != queues[:-1])))
+        for packed, next_offset, count, size in zip(
+            queues[first].tolist(),
+            (np.maximum.reduceat(scan.queue_offset[order], first) + 1).tolist(),
+            np.diff(first, append=len(queues)).tolist(),
+            np.add.reduceat(scan.size[order], first, dtype=np.int64).tolist(),
+            strict=True,
+        ):
+            topic = scan.topics[packed >> 32].decode("utf-8", "replace")
+            arrival = Arrival(topic, packed & 0xFFFFFFFF, next_offset, count, size)
             for listener in self.listeners:
                 try:
                     listener(arrival)

@@ -52,7 +52,7 @@ class IndexFile:
     @property
     def index_count(self) -> int:
         """Number of the next entry, as `header` says it."""
-        return max(1, self._field(_COUNT, 36))
+        return min(max(1, self._field(_COUNT, 36)), self.index_num)
 
     @property
     def end_phy_offset(self) -> int:

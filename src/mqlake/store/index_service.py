@@ -71,25 +71,32 @@ class IndexService:
     # ------------------------------------------------------------------ loading
 
     def load(self, last_exit_ok: bool, checkpoint: StoreCheckpoint | None) -> None:
-        """Opens the files; after a crash deletes those that the checkpoint does not know to be flushed, and
-        all after them. Raises WrongFileSizeError, OSError."""
+        """Opens the files; deletes the first that cannot be right, or after a crash the first that the checkpoint
+        does not know to be flushed, and all after it. Raises WrongFileSizeError, OSError."""
         for name in self._names():
             self.files = [*self.files, self._open(name)]
         if self._read_only:
             return
         if not self.files:
             self.rebuild_from = 0
-        elif not last_exit_ok:
-            assert checkpoint is not None
-            self._drop_unflushed(checkpoint.index_msg_timestamp)
+        else:
+            flushed = len(self.files)
+            if not last_exit_ok:
+                assert checkpoint is not None
+                flushed = self._flushed_files(checkpoint.index_msg_timestamp)
+            self._keep(next((n for n, file in enumerate(self.files[:flushed]) if not file.is_sound), flushed))
+        if self.rebuild_from is not None and checkpoint is not None:
+            self._tell_flushed(checkpoint)
 
-    def _drop_unflushed(self, flushed_timestamp: int) -> None:
-        # The checkpoint's time is the end of the newest file that was flushed. Of later files nothing is known,
-        # also when their time is the same (a new file begins with the end of the one before) or an earlier one.
-        flushed = next(
-            (n for n, file in enumerate(self.files, 1) if self._ends_at(file, flushed_timestamp)), 0
-        )
-        kept = next((n for n, file in enumerate(self.files[:flushed]) if not file.is_sound), flushed)
+    def _flushed_files(self, timestamp: int) -> int:
+        """The checkpoint's time is the end of the newest file that was flushed. Of later files nothing is known,
+        also when their time is the same (a new file begins with the end of the one before) or an earlier one."""
+        return next((n for n, file in enumerate(self.files, 1) if self._ends_at(file, timestamp)), 0)
+
+    def _keep(self, kept: int) -> None:
+        """The first so many files; what was in the others is to be made again."""
+        if kept == len(self.files):
+            return
         dropped, self.files = self.files[kept:], self.files[:kept]
         if self.files:
             self.rebuild_from = self.files[-1].end_phy_offset
@@ -97,8 +104,16 @@ class IndexService:
             first = dropped[0]
             self.rebuild_from = max(0, first.header.begin_phy_offset) if first.is_sound else 0
         for file in dropped:
-            log.warning("%r was not flushed before the crash, deleted; its entries are made again", file)
+            log.warning("%r cannot be relied on, deleted; its entries are made again", file)
             file.destroy()
+
+    def _tell_flushed(self, checkpoint: StoreCheckpoint) -> None:
+        """Takes the checkpoint's word back for files that are gone: those made again in their place end at the
+        same time, and would pass for flushed."""
+        flushed = self.files[-1].header.end_timestamp if self.files else 0
+        if checkpoint.index_msg_timestamp != flushed:
+            checkpoint.index_msg_timestamp = flushed
+            checkpoint.flush()
 
     @staticmethod
     def _ends_at(file: IndexFile, timestamp: int) -> bool:
@@ -246,9 +261,11 @@ class IndexService:
     def total_size(self) -> int:
         return sum(file.mapped_file.file_size for file in self.files)
 
-    def destroy(self) -> None:
-        """Deletes all files. OSError."""
+    def destroy(self, checkpoint: StoreCheckpoint | None = None) -> None:
+        """Deletes all files, and takes back what the checkpoint says of them. OSError."""
         gone, self.files = self.files, []
+        if checkpoint is not None:
+            self._tell_flushed(checkpoint)
         for file in gone:
             file.destroy()
 

@@ -31,6 +31,7 @@ from mqlake.store.durable import fsync_dir
 
 OS_PAGE_SIZE = 4096
 ZERO_SIZE = b"\0\0\0\0"
+MADV_POPULATE_WRITE = 23  # Linux 5.14; the mmap module has no name for it
 
 U8Array = npt.NDArray[np.uint8]
 
@@ -54,9 +55,11 @@ class MappedFile:
         "file_size",
         "flushed_position",
         "path",
+        "prefaulted_position",
         "read_only",
         "store_timestamp",
         "view",
+        "wake_position",
         "without_mmap",
         "write_buffer",
         "wrote_position",
@@ -83,6 +86,9 @@ class MappedFile:
         self.flushed_position = 0
         self.store_timestamp = 0
         self._committed_timestamp = 0
+        # PrefaultService's: how far pages were touched ahead, and the position at which it wants to be woken
+        self.prefaulted_position = 0
+        self.wake_position = 0
         self._fd = _open(path, file_size, read_only=read_only, size_key=size_key)
         try:
             access = mmap.ACCESS_READ if read_only else mmap.ACCESS_WRITE
@@ -268,6 +274,17 @@ class MappedFile:
             self.array[start : start + step : OS_PAGE_SIZE] = 0
             if sync_flush:
                 os.fdatasync(self._fd)
+
+    def prefault(self, start: int, end: int) -> bool:
+        """Has the pages of [start, end) made writable without touching their contents; False where the kernel
+        cannot. The interpreter lock is free meanwhile."""
+        array = self.array  # what this keeps mapped cannot become somebody else's memory
+        first = start // mmap.PAGESIZE * mmap.PAGESIZE
+        if first >= min(end, len(array)):
+            return True
+        address, size = array.ctypes.data + first, min(end, len(array)) - first
+        advised: int = _libc().madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), MADV_POPULATE_WRITE)
+        return advised == 0
 
     def lock_in_memory(self) -> bool:
         """mlock and madvise(WILLNEED); False when the system's limits forbid the lock."""

@@ -52,6 +52,7 @@ class MappedFileQueue:
         self._flush_lock = threading.Lock()
         self._commit_lock = threading.Lock()
         self.create_error: OSError | None = None
+        self._unfinished = ""
         # the first flush or commit that failed. The kernel tells of lost pages once, so a later fdatasync that
         # succeeds proves nothing, whoever calls it: every flush after this one fails too
         self.write_error: OSError | None = None
@@ -62,16 +63,14 @@ class MappedFileQueue:
         """Maps what the directory holds; every file counts as full until recovery says where data ends.
 
         Raises WrongFileSizeError for a file of another length (a last file that an interrupted allocation
-        left behind holds only zeros and is completed), StoreCorruptError for a gap between two files.
+        left behind holds only zeros and is deleted by set_end), StoreCorruptError for a gap between two files.
         """
         paths = self._list()
         for number, path in enumerate(paths):
             last = number == len(paths) - 1
             size = os.path.getsize(path)
             if last and size != self.file_size and (size == 0 or _only_zeros(path)):
-                if self.read_only:
-                    continue
-                os.unlink(path)
+                self._unfinished = path
                 continue
             if size != self.file_size:
                 raise WrongFileSizeError(path, size, self.file_size, key=self._size_key)
@@ -285,6 +284,9 @@ class MappedFileQueue:
             elif mapped_file.file_from_offset + self.file_size > offset:
                 mapped_file.set_positions(offset - mapped_file.file_from_offset)
         self.flushed_where = self.committed_where = offset
+        if self._unfinished:
+            os.unlink(self._unfinished)
+            self._unfinished = ""
 
     def delete_expired_file_by_time(
         self,

@@ -37,6 +37,7 @@ from mqlake.store.durable import make_dirs
 from mqlake.store.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService
 from mqlake.store.index_service import IndexService
 from mqlake.store.mapped_file_queue import MappedFileQueue
+from mqlake.store.prefault import PrefaultService
 from mqlake.store.recovery import Progress, Recovery, RecoveryReport
 from mqlake.store.results import PutMessageFuture, PutMessageResult, PutMessageStatus
 from mqlake.store.running_flags import RunningFlags
@@ -108,6 +109,8 @@ class DefaultMessageStore(StoreView):
             config, queue_type_of=lambda topic: "BatchCQ" if is_batch_topic(topic) else "SimpleCQ"
         )
         index = IndexService(config) if config.message_index_enable else None
+        mapped = not (config.write_without_mmap or config.transient_store_pool_enable)
+        self._prefault_service = PrefaultService()
         super().__init__(config, queue, consume_queues, index)
         self.commit_log = CommitLog(
             config,
@@ -115,6 +118,7 @@ class DefaultMessageStore(StoreView):
             consume_queues.queue_offsets,
             clock_ms=clock_ms,
             is_batch_topic=is_batch_topic,
+            prefault=self._prefault_service.wake if mapped else None,
         )
         self.clock_ms = clock_ms
         self._lock_file = StoreLock(config.lock_path, abort_path=config.abort_path)
@@ -202,6 +206,7 @@ class DefaultMessageStore(StoreView):
         """Runs the services. From here on a process that dies leaves the abort file behind. OSError."""
         assert self._state == "loaded", "load() comes first"
         self._abort_file.create()
+        self._prefault_service.start()
         self._reput_service.start(self.log.max_offset)
         if self._sync_flush:
             self._group_commit_service.start()
@@ -265,6 +270,7 @@ class DefaultMessageStore(StoreView):
     def _release(self) -> None:
         self._state = "closed"
         self._closed = True
+        self._prefault_service.shutdown()
         self._allocate_service.shutdown()
         self.log.close()
         try:

@@ -14,7 +14,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 
+from mqlake.formats.batch_consume_queue import BCQ_STORE_UNIT_SIZE
 from mqlake.formats.columns import ScanStop, scan_records
+from mqlake.formats.consume_queue import CQ_STORE_UNIT_SIZE
 from mqlake.formats.index import HASH_SLOT_SIZE, INDEX_HEADER_SIZE, INDEX_SIZE
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.consume_queue_store import BATCH_CQ, SIMPLE_CQ, ConsumeQueueStore, QueueTypeOf
@@ -31,17 +33,17 @@ INDEX_ENTRIES_PER_SLOT = 4
 def detect_settings(root: str) -> dict[str, object]:
     """The file sizes a store was written with, as settings: read from the lengths of its files."""
     found: dict[str, object] = {}
-    for key, directory, depth in (
-        ("mappedFileSizeCommitLog", "commitlog", 0),
-        ("mappedFileSizeConsumeQueue", "consumequeue", 2),
-        ("mappedFileSizeConsumeQueueExt", "consumequeue_ext", 2),
-        ("mapperFileSizeBatchConsumeQueue", "batchconsumequeue", 2),
+    for key, directory, depth, unit_size in (
+        ("mappedFileSizeCommitLog", "commitlog", 0, 1),
+        ("mappedFileSizeConsumeQueue", "consumequeue", 2, CQ_STORE_UNIT_SIZE),
+        ("mappedFileSizeConsumeQueueExt", "consumequeue_ext", 2, 1),
+        ("mapperFileSizeBatchConsumeQueue", "batchconsumequeue", 2, BCQ_STORE_UNIT_SIZE),
     ):
         sizes = _file_sizes(os.path.join(root, directory), depth)
         if depth == 0:  # the log's files are few, and one of them may have been cut short
             size = max(Counter(sizes).items(), key=lambda item: item[::-1], default=(0, 0))[0]
         else:
-            size = next(sizes, 0)
+            size = next((size for size in sizes if size % unit_size == 0), 0)
         if size:
             found[key] = size
     if os.path.isdir(os.path.join(root, "consumequeue_ext")):
@@ -160,7 +162,13 @@ class ReadOnlyStore(StoreView):
     ) -> Iterator[LogChunk]:
         """The log's records in chunks of columns; `start` (a record's physical offset) None: from the first."""
         self._check_open()
-        return scan_log(self.log, self.min_phy_offset if start is None else start, end, check_crc=check_crc)
+        return scan_log(
+            self.log,
+            self.min_phy_offset if start is None else start,
+            end,
+            check_crc=check_crc,
+            force_prop_crc=check_crc and self.config.force_verify_prop_crc,
+        )
 
     def close(self) -> None:
         if not self._closed:

@@ -20,10 +20,13 @@ entries that a crash took are dispatched again; and what was recovered is synced
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
 import os
 import time
 from collections.abc import Callable
+
+import numpy as np
 
 from mqlake.errors import ForeignFormatError, StoreCorruptError
 from mqlake.formats.columns import Scan, ScanStop, find_record, scan_records
@@ -35,13 +38,16 @@ from mqlake.store.dispatch import CommitLogDispatcher, dispatch_chunk
 from mqlake.store.durable import fsync_dir
 from mqlake.store.index_service import IndexService
 from mqlake.store.log_scan import LogChunk, scan_log
-from mqlake.store.mapped_file import MappedFile
+from mqlake.store.mapped_file import MappedFile, U8Array
 from mqlake.store.mapped_file_queue import MappedFileQueue
 
 log = logging.getLogger(__name__)
 
 Progress = Callable[[int, int], None]
 """Told (bytes done, bytes in all) now and then."""
+
+SECTOR = 512
+"""Bytes: what a disk writes as a whole."""
 
 DROPPED_DIR = "dropped"
 """Under the store's root: records that a torn tail was cut off with, one file `<physical offset>` each."""
@@ -58,6 +64,7 @@ class RecoveryReport:
     records_indexed_again_from: int | None = None
     torn_bytes: int = 0
     torn_reason: str = ""
+    queues_reached: int = 0
     dropped_records: int = 0
     dropped_copies: list[str] = dataclasses.field(default_factory=list)
     seconds: float = 0.0
@@ -69,6 +76,10 @@ class RecoveryReport:
         )
         if self.torn_bytes:
             text += f"; a torn tail of {self.torn_bytes} bytes was cut off ({self.torn_reason})"
+        if self.queues_reached > self.end_offset:
+            text += (
+                f"; the consume queues knew of messages up to offset {self.queues_reached}, which are gone"
+            )
         if self.dropped_records:
             text += (
                 f"; {self.dropped_records} unflushed records behind it are kept in {self.dropped_copies[0]}"
@@ -109,6 +120,7 @@ class Recovery:
         dispatched_to = self._consume_queues.recover(
             thorough=not report.clean_exit, flushed_until=self._checkpoint.min_timestamp
         )
+        report.queues_reached = max(0, dispatched_to)
         if self._queue.mapped_files:
             start = self._start_file(dispatched_to)
             self._check_format(self._queue.mapped_files[0])
@@ -119,6 +131,9 @@ class Recovery:
         else:
             self._consume_queues.destroy()
             self._queue.set_end(0)
+        if not report.clean_exit:
+            # units that were made again are older than what the checkpoint says was flushed
+            self._consume_queues.flush()
         self._consume_queues.recover_queue_offsets(self._queue.min_offset)
         report.end_offset = self._queue.max_offset
         report.seconds = time.monotonic() - began
@@ -186,6 +201,13 @@ class Recovery:
             check_crc=self._config.check_crc_on_recover,
             force_prop_crc=self._config.force_verify_prop_crc,
         ):
+            torn = -1 if report.clean_exit else _first_torn(chunk, self._checkpoint.physic_msg_timestamp)
+            if torn >= 0:
+                report.torn_reason = "a part of the record never reached the disk"
+                end = chunk.mapped_file.file_from_offset + torn
+                chunk = next(scan_log(self._queue, chunk.start, end, check_crc=False), None)
+            if chunk is None:
+                break
             report.records_scanned += chunk.count
             if chunk.count:
                 last_timestamp = int(chunk.scan.store_timestamp[-1])
@@ -193,6 +215,8 @@ class Recovery:
             end = chunk.end
             if self._progress is not None:
                 self._progress(end - report.scanned_from, total)
+            if torn >= 0:
+                break
         if chunk is not None and chunk.scan.stop in (ScanStop.INVALID, ScanStop.TRUNCATED):
             report.torn_reason = chunk.scan.stop_reason or "the record is cut short"
         return end, last_timestamp
@@ -242,7 +266,7 @@ class Recovery:
         """The index knows records that the log has lost; entries cannot be taken out of it, so it is made anew."""
         assert self._index is not None
         log.warning("the index reaches behind the end of the log: it is made again from the whole log")
-        self._index.destroy()
+        self._index.destroy(self._checkpoint)
         self._report.records_indexed_again_from = self._queue.min_offset
         for chunk in scan_log(self._queue, self._queue.min_offset, check_crc=False):
             self._dispatch(chunk, [self._index])
@@ -309,6 +333,36 @@ class Recovery:
             if scan.end >= last or scan.stop == ScanStop.LIMIT:
                 break
             at = find_record(mapped_file.array, max(scan.end, at + 1), last, mapped_file.file_from_offset)
+
+
+def _first_torn(chunk: LogChunk, flushed_until: int) -> int:
+    """Position of the first record that lacks a sector of its topic or properties, -1 when there is none.
+
+    A power cut takes whole sectors of what was not flushed, and where nothing had been before, zeros are left.
+    The body has a CRC and the fields of fixed place contradict a body of no length, but topic and properties have
+    no guard of their own.
+    """
+    scan, array = chunk.scan, chunk.mapped_file.array
+    found = []
+    for starts, lengths in (
+        (scan.topic_start, scan.topic_length),
+        (scan.properties_start, scan.properties_length),
+    ):
+        records = np.flatnonzero((lengths > 0) & (scan.store_timestamp >= flushed_until))
+        start, end = starts[records], starts[records] + lengths[records]
+        doubtful = (array[start] == 0) | (array[end - 1] == 0) | (end - start > SECTOR)
+        for record, a, b in zip(
+            *(column[doubtful].tolist() for column in (records, start, end)), strict=True
+        ):
+            if _lacks_sector(array, a, b):
+                found.append(int(scan.position[record]))
+                break
+    return min(found, default=-1)
+
+
+def _lacks_sector(array: U8Array, start: int, end: int) -> bool:
+    borders = [start, *range(start - start % SECTOR + SECTOR, end, SECTOR), end]
+    return any(not array[a:b].any() for a, b in itertools.pairwise(borders))
 
 
 def _one_record(mapped_file: MappedFile, position: int) -> Scan:

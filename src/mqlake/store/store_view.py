@@ -11,11 +11,14 @@ DefaultMessageStore adds writing to it, ReadOnlyStore opens it beside a running 
 from __future__ import annotations
 
 import os
+from struct import Struct
 
-from mqlake.errors import FormatError, OffsetOutOfRangeError, StoreClosedError
+from mqlake.errors import FormatError, OffsetOutOfRangeError, StoreClosedError, StoreCorruptError
+from mqlake.formats.consume_queue import PRE_BLANK_SIZE
 from mqlake.formats.record import RECORD_SIZE_MIN, decode_record
 from mqlake.message import (
     KEY_SEPARATOR,
+    LMQ_PREFIX,
     PROPERTY_KEYS,
     PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX,
     MessageExt,
@@ -31,6 +34,9 @@ from mqlake.store.mapped_file_queue import MappedFileQueue
 from mqlake.store.results import BoundaryType, GetMessageResult, GetMessageStatus, QueryMessageResult
 
 CQ_UNIT_SIZE = 20
+
+# TOTALSIZE, QUEUEID, QUEUEOFFSET, PHYSICALOFFSET: what a record says of the unit that points to it
+_PLACE = Struct(">i8xi4xqq")
 
 
 class StoreView:
@@ -126,7 +132,8 @@ class StoreView:
         batch counts as all its messages; the first one comes whatever its size.
 
         `group` is for statistics only. Never raises for offsets: the status says what is wrong with one and
-        `next_begin_offset` where to go on.
+        `next_begin_offset` where to go on. StoreCorruptError when a unit of the queue leads to anything but its
+        own message.
         """
         self._check_open()
         queue = self.consume_queues.get(topic, queue_id)
@@ -178,6 +185,8 @@ class StoreView:
             ends = range(offset + 1, offset + 1 + len(units))
         log_end = self.log.max_offset
         select = self.log.select
+        # the units of a light message queue point to records of other queues
+        queue_id, has_own = queue.queue_id, not queue.topic.startswith(LMQ_PREFIX)
         buffers, queue_offsets, messages, total = result.buffers, result.queue_offsets, 0, 0
         following = offset
         for physical_offset, size, code, begin, end in zip(
@@ -204,9 +213,18 @@ class StoreView:
                 continue
             record = select(physical_offset, size)
             if record is None:
+                if physical_offset >= self.log.min_offset and size != PRE_BLANK_SIZE:
+                    raise self._not_its_message(queue, begin, physical_offset)
                 if not buffers:
                     result.status = GetMessageStatus.MESSAGE_WAS_REMOVING
                 continue
+            if has_own and (
+                size < RECORD_SIZE_MIN
+                or _PLACE.unpack_from(record) != (size, queue_id, begin, physical_offset)
+            ):
+                if self._bridges_a_gap(queue, begin, physical_offset, record):
+                    continue
+                raise self._not_its_message(queue, begin, physical_offset)
             if message_filter is not None and not message_filter.is_matched_by_commit_log(record):
                 continue
             buffers.append(record)
@@ -220,6 +238,26 @@ class StoreView:
         result.message_count = messages
         result.buffer_total_size = total
         return result
+
+    @staticmethod
+    def _bridges_a_gap(queue: Queue, queue_offset: int, physical_offset: int, record: memoryview) -> bool:
+        """Whether message `queue_offset` was lost and its unit leads to the one after it (see rebuild)."""
+        if len(record) < RECORD_SIZE_MIN:
+            return False
+        place = (len(record), queue.queue_id, physical_offset)
+        size, queue_id, own_offset, own_place = _PLACE.unpack_from(record)
+        unit = queue.get(own_offset) if own_offset > queue_offset else None
+        return (size, queue_id, own_place) == place and unit is not None and unit.physical_offset == own_place
+
+    def _not_its_message(self, queue: Queue, queue_offset: int, physical_offset: int) -> StoreCorruptError:
+        mapped_file = self.log.find_mapped_file_by_offset(physical_offset, first_if_not_found=True)
+        assert mapped_file is not None
+        return StoreCorruptError(
+            mapped_file.path,
+            physical_offset - mapped_file.file_from_offset,
+            f"message {queue_offset} of {queue.topic}-{queue.queue_id} should be here, but is not",
+            hint="`mqlake store verify` tells whether the log or the queue is damaged",
+        )
 
     # ------------------------------------------------------------------ by place
 
