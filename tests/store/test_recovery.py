@@ -211,6 +211,27 @@ class TestTornTail:
             "a part of the record never reached the disk",
         )
 
+    @pytest.mark.parametrize("properties", [{}, {"KEYS": "k1 k2"}], ids=["bare", "with properties"])
+    def test_of_a_rocketmq_killed_within_an_append(self, tmp_path: Path, properties: dict[str, str]) -> None:
+        """Its records are written from front to back, their sizes first."""
+        root = tmp_path / "store"
+        with open_store(root, SMALL) as store:
+            store.put_message(MessageExtBrokerInner("T", b"whole"))
+            start = store.max_phy_offset
+            store.put_message(MessageExtBrokerInner("T", b"coming", properties=properties))
+            end = store.max_phy_offset
+        forget_flushes(root)
+        pretend_crash(root)
+        for written in range(1, end - start + 1):
+            copy = Path(shutil.copytree(root, tmp_path / str(written)))
+            rest = log_file(copy).read_bytes()[start + written : end]
+            overwrite(copy, start + written, bytes(len(rest)))
+            report, bodies = recovered(copy)
+            # what is still to come may be zeros that the record ends with
+            is_whole = not any(rest)
+            assert bodies == [b"whole", b"coming"][: 1 + is_whole]
+            assert report.end_offset == (end if is_whole else start)
+
     def test_is_not_seen_in_zeros_that_were_put(self, tmp_path: Path) -> None:
         """Empty properties, zero lengths, a body of zeros, NUL in a value: a whole record for all that."""
         with open_store(tmp_path, SMALL) as store:

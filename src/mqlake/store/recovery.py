@@ -37,7 +37,7 @@ from mqlake.store.consume_queue_store import ConsumeQueueStore
 from mqlake.store.dispatch import CommitLogDispatcher, dispatch_chunk
 from mqlake.store.durable import fsync_dir
 from mqlake.store.index_service import IndexService
-from mqlake.store.log_scan import LogChunk, scan_log
+from mqlake.store.log_scan import LogChunk, end_of_whole, scan_log
 from mqlake.store.mapped_file import MappedFile, U8Array
 from mqlake.store.mapped_file_queue import MappedFileQueue
 
@@ -336,14 +336,18 @@ class Recovery:
 
 
 def _first_torn(chunk: LogChunk, flushed_until: int) -> int:
-    """Position of the first record that lacks a sector of its topic or properties, -1 when there is none.
+    """Position of the first record that lacks a sector of its topic or properties, or is the last one and lacks
+    its end; -1 when there is none.
 
     A power cut takes whole sectors of what was not flushed, and where nothing had been before, zeros are left.
     The body has a CRC and the fields of fixed place contradict a body of no length, but topic and properties have
-    no guard of their own.
+    no guard of their own. The end is what a RocketMQ had not written yet that was killed within an append.
     """
     scan, array = chunk.scan, chunk.mapped_file.array
     found = []
+    whole = end_of_whole(chunk.mapped_file, scan)
+    if whole < scan.end and scan.store_timestamp[-1] >= flushed_until:
+        found.append(whole)
     for starts, lengths in (
         (scan.topic_start, scan.topic_length),
         (scan.properties_start, scan.properties_length),
