@@ -78,7 +78,7 @@ class Put:
             return self._batch(wait)
         msg = MessageExtBrokerInner(topic_of(self.writer), body_of(self.writer, self.first))
         msg.tags, msg.keys = f"tag{self.first % 5}", f"{self.writer}-{self.first}"
-        if is_prepared(self.first):
+        if not in_a_queue(self.first):
             msg.sys_flag = MessageSysFlag.TRANSACTION_PREPARED_TYPE
         return self._addressed(msg, wait)
 
