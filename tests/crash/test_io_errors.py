@@ -28,9 +28,7 @@ SECOND_FILE = "commitlog/00000000000000008192"
 Answers = list[tuple[int, str, str]]
 
 
-def puts_under(
-    root: Path, inject: str, path: str, settings: dict[str, object]
-) -> tuple[Answers, list[str]]:
+def puts_under(root: Path, inject: str, path: str, settings: dict[str, object]) -> tuple[Answers, list[str]]:
     """The child's answers while `inject` works on system calls that concern `path` (under the store's root)."""
     if shutil.which("strace") is None:
         pytest.fail("strace is missing; install it with: apt-get install strace")
@@ -83,7 +81,9 @@ def test_a_flush_that_fails_acknowledges_nothing_and_fences(
     assert statuses[:failed] == ["PUT_OK"] * failed
     assert "Input/output error" in answers[failed][2]
     assert set(statuses[failed + 1 :]) == {"SERVICE_NOT_AVAILABLE"}
-    assert all("fenced" in reason and "Input/output error" in reason for _, _, reason in answers[failed + 1 :])
+    assert all(
+        "fenced" in reason and "Input/output error" in reason for _, _, reason in answers[failed + 1 :]
+    )
     assert any("fenced" in reason for reason in reasons)
     assert (root / "abort").exists(), "a fenced store must be recovered at the next start"
     assert acknowledged(answers) <= kept(root, settings)
