@@ -224,6 +224,9 @@ class Recovery:
     def _dispatch(self, chunk: LogChunk, dispatchers: list[CommitLogDispatcher]) -> None:
         if chunk.count:
             dispatch_chunk(chunk, dispatchers, self._delay_levels)
+            # what was read is not needed again: a long log must not fill the process's memory
+            base = chunk.mapped_file.file_from_offset
+            chunk.mapped_file.evict(chunk.start - base, chunk.end - base)
 
     def _fill_gaps(self) -> None:
         """Queues that lack units in the middle (a file of theirs was lost) get them from the log."""
