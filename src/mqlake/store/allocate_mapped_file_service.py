@@ -58,10 +58,13 @@ class AllocateMappedFileService:
     def put_request_and_return_mapped_file(self, next_path: str, next_next_path: str) -> MappedFile | None:
         """Asks for both files, waits for the first.
 
-        None when the store pool is short (`fastFailIfNoBufferInStorePool`) or the wait takes over 5 s.
+        None when the store pool is short (`fastFailIfNoBufferInStorePool`), the wait takes over 5 s or the
+        service was shut down.
         OSError when the file cannot be made (a full disk); a later call tries again.
         """
         with self._changed:
+            if self._stopped:
+                return None
             room = self._room_in_pool()
             request = self._ask(next_path, room)
             if request is None:
@@ -75,9 +78,10 @@ class AllocateMappedFileService:
             return None
         with self._changed:
             self._requests.pop(next_path, None)
+            made = request.mapped_file
         if request.error is not None:
             raise request.error
-        return request.mapped_file
+        return made
 
     def _room_in_pool(self) -> int:
         if self._pool is None or not self._config.fast_fail_if_no_buffer_in_store_pool:
@@ -141,8 +145,11 @@ class AllocateMappedFileService:
             self._changed.notify_all()
         if self._thread is not None:
             self._thread.join()
-        for request in self._requests.values():
-            if request.mapped_file is not None:
-                request.mapped_file.destroy()
-        self._requests = {}
-        self._queue = []
+        with self._changed:
+            for request in self._requests.values():
+                made, request.mapped_file = request.mapped_file, None
+                if made is not None:
+                    made.destroy()
+                request.made.set()
+            self._requests = {}
+            self._queue = []

@@ -587,6 +587,12 @@ class CommitLog:
             ),
         )
 
+    def close(self) -> None:
+        """Closes the files. A put that comes too late finds no file to write to."""
+        with self._lock:
+            self._usual_file = _NO_FILE
+            self.queue.close()
+
     # ------------------------------------------------------------------ reading
 
     @property

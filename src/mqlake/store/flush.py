@@ -69,6 +69,7 @@ class GroupCommitService(_Service):
         self._on_error = on_error
         self._waiting: deque[PutMessageFuture] = deque()
         self._in_flight: list[PutMessageFuture] = []
+        self._group_lock = threading.Lock()
         self._failed: OSError | None = None
         self._watcher = threading.Thread(target=self._watch, name="GroupCommitWatcher", daemon=True)
         self._flush_under_way = threading.Event()
@@ -79,7 +80,9 @@ class GroupCommitService(_Service):
 
     def put_request(self, future: PutMessageFuture) -> None:
         self._waiting.append(future)
-        if not self._wake.is_set():
+        if self._stopped:  # a put that came while the store shuts down
+            self._commit_group()
+        elif not self._wake.is_set():
             self._wake.set()
 
     def shutdown(self) -> None:
@@ -96,6 +99,10 @@ class GroupCommitService(_Service):
             self._commit_group()
 
     def _commit_group(self) -> None:
+        with self._group_lock:
+            self._commit_waiting()
+
+    def _commit_waiting(self) -> None:
         group = [self._waiting.popleft() for _ in range(len(self._waiting))]
         if self._failed is not None:
             self._answer(group, PutMessageStatus.FLUSH_DISK_TIMEOUT, f"flush failed: {self._failed}")

@@ -8,6 +8,7 @@ commitlog/00000000000000000000  00000000001073741824  00000000002147483648
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import threading
@@ -53,6 +54,7 @@ class MappedFileQueue:
         self._commit_lock = threading.Lock()
         self.create_error: OSError | None = None
         self._unfinished = ""
+        self._closed = False
         # the first flush or commit that failed. The kernel tells of lost pages once, so a later fdatasync that
         # succeeds proves nothing, whoever calls it: every flush after this one fails too
         self.write_error: OSError | None = None
@@ -147,6 +149,9 @@ class MappedFileQueue:
         return self.mapped_files[-1].file_from_offset + self.file_size if self.mapped_files else 0
 
     def _create(self, offset: int) -> MappedFile | None:
+        if self._closed:
+            self.create_error = OSError(errno.ESHUTDOWN, "the log is closed")
+            return None
         self.create_error = None
         path = self.path_of(offset)
         try:
@@ -317,6 +322,7 @@ class MappedFileQueue:
         mapped_file.destroy()
 
     def close(self) -> None:
+        self._closed = True
         for mapped_file in self.mapped_files:
             mapped_file.close()
         self.mapped_files = []

@@ -272,7 +272,7 @@ class DefaultMessageStore(StoreView):
         self._closed = True
         self._prefault_service.shutdown()
         self._allocate_service.shutdown()
-        self.log.close()
+        self.commit_log.close()
         try:
             self.consume_queues.close()
         except OSError as error:

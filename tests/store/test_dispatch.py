@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from mqlake.formats.columns import DispatchColumns, Scan
+from mqlake.message import MessageExtBrokerInner, parse_delay_levels
+from mqlake.store.commit_log import CommitLog
+from mqlake.store.config import MessageStoreConfig
+from mqlake.store.dispatch import Arrival, ReputMessageService
+from mqlake.store.mapped_file_queue import MappedFileQueue
+from mqlake.store.running_flags import RunningFlags
+
+FILE_SIZE = 4096
+
+
+class Dispatcher:
+    """Notes what it is given; fails while `error` is set."""
+
+    def __init__(self) -> None:
+        self.offsets: list[int] = []
+        self.error: OSError | None = None
+        self.failed = threading.Event()
+
+    def dispatch(self, scan: Scan, columns: DispatchColumns) -> None:
+        assert len(columns.tags_code) == len(scan)
+        if self.error is not None:
+            self.failed.set()
+            raise self.error
+        self.offsets += scan.physical_offset.tolist()
+
+
+class Bench:
+    """A commit log and the service over it; `confirmed` None: all of it."""
+
+    def __init__(self, directory: Path) -> None:
+        config = MessageStoreConfig(store_path_root_dir=str(directory), mapped_file_size_commit_log=FILE_SIZE)
+        self.queue = MappedFileQueue(config.commit_log_dir, FILE_SIZE)
+        self.log = CommitLog(config, self.queue, {})
+        self.flags = RunningFlags()
+        self.dispatcher = Dispatcher()
+        self.confirmed: int | None = None
+        self.damage: list[str] = []
+        self.arrivals: list[Arrival] = []
+        self.service = ReputMessageService(
+            self.queue,
+            [self.dispatcher],
+            parse_delay_levels("1s 5s"),
+            self.flags,
+            confirm_offset=lambda: self.queue.max_offset if self.confirmed is None else self.confirmed,
+            on_damage=self.damage.append,
+            listeners=[self.arrivals.append],
+        )
+
+    def put(self, count: int, topic: str = "T") -> list[int]:
+        offsets = []
+        for _ in range(count):
+            result = self.log.put_message(MessageExtBrokerInner(topic, b"x" * 100))
+            assert result.append_result is not None
+            offsets.append(result.append_result.wrote_offset)
+        self.service.notify()
+        return offsets
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        for _ in range(60_000):
+            if condition():
+                return
+            self.service.wait_until_dispatched(timeout_s=0.001)
+        raise AssertionError("it does not come")
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(tmp_path)
+    yield bench
+    bench.service.shutdown(10)
+
+
+def test_everything_in_order_over_the_borders_of_files(bench: Bench) -> None:
+    before = bench.put(30)
+    bench.service.start(0)
+    offsets = before + bench.put(70)
+    assert bench.service.wait_until_dispatched(timeout_s=30)
+    assert bench.dispatcher.offsets == offsets
+    assert bench.service.dispatch_behind_bytes == 0
+    assert len(bench.queue.mapped_files) > 2
+
+
+def test_from_where_recovery_has_come(bench: Bench) -> None:
+    offsets = bench.put(20)
+    bench.service.start(offsets[12])
+    assert bench.service.wait_until_dispatched(timeout_s=30)
+    assert bench.dispatcher.offsets == offsets[12:]
+
+
+def test_not_beyond_what_is_confirmed(bench: Bench) -> None:
+    offsets = bench.put(10)
+    bench.confirmed = offsets[4]
+    bench.service.start(0)
+    assert bench.service.wait_until_dispatched(timeout_s=30)
+    assert bench.dispatcher.offsets == offsets[:4]
+    assert not bench.service.wait_until_dispatched(bench.queue.max_offset, timeout_s=0.01)
+    bench.confirmed = None
+    assert bench.service.wait_until_dispatched(timeout_s=30)
+    assert bench.dispatcher.offsets == offsets
+
+
+def test_a_disk_that_refuses_is_tried_again_and_stops_the_writers_meanwhile(bench: Bench) -> None:
+    bench.dispatcher.error = OSError(28, "No space left on device")
+    offsets = bench.put(10)
+    bench.service.start(0)
+    assert bench.dispatcher.failed.wait(30)
+    bench.wait_for(lambda: bench.flags.is_logics_queue_error)
+    assert not bench.flags.is_writeable
+    assert bench.flags.reasons() == ["writing a consume queue failed: [Errno 28] No space left on device"]
+    bench.dispatcher.error = None
+    assert bench.service.wait_until_dispatched(timeout_s=30)
+    assert bench.flags.is_writeable
+    assert bench.dispatcher.offsets == offsets
+
+
+def test_shutdown_does_not_wait_for_a_disk_that_refuses(bench: Bench) -> None:
+    bench.dispatcher.error = OSError(28, "No space left on device")
+    bench.put(10)
+    bench.service.start(0)
+    assert bench.dispatcher.failed.wait(30)
+    assert not bench.service.shutdown(timeout_s=0.05)
+
+
+def test_damage_in_the_log_ends_it(bench: Bench) -> None:
+    offsets = bench.put(10)
+    view = bench.queue.mapped_files[0].view
+    view[offsets[6] + 4] ^= 0xFF
+    bench.service.start(0)
+    assert not bench.service.wait_until_dispatched(timeout_s=30)
+    assert bench.dispatcher.offsets == offsets[:6]
+    [damage] = bench.damage
+    assert f"byte {offsets[6]}: magic" in damage
+    assert not bench.service.shutdown(timeout_s=1)
+
+
+def test_listeners_hear_of_each_queue(bench: Bench) -> None:
+    bench.put(7, "A")
+    bench.put(5, "B")
+    bench.service.start(0)
+    assert bench.service.wait_until_dispatched(timeout_s=30)
+    counts = {topic: sum(a.count for a in bench.arrivals if a.topic == topic) for topic in "AB"}
+    assert counts == {"A": 7, "B": 5}
+    assert max(a.next_offset for a in bench.arrivals if a.topic == "A") == 7
+
+
+def test_a_listener_that_fails_does_not_stop_it(bench: Bench) -> None:
+    def fail(_: Arrival) -> None:
+        raise ValueError("of its own")
+
+    bench.service.listeners.insert(0, fail)
+    bench.put(5)
+    bench.service.start(0)
+    assert bench.service.wait_until_dispatched(timeout_s=30)
+    assert sum(arrival.count for arrival in bench.arrivals) == 5
