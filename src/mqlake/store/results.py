@@ -1,6 +1,6 @@
 """What the store answers: status enums under RocketMQ's names and the result objects that carry them.
 
-Facts: the seeds' putMessage and AppendMessageResult; GetMessageStatus as RocketMQ 5.3.3 names it.
+Facts: the statuses of RocketMQ's putMessage, its AppendMessageResult and GetMessageStatus, as 5.3.3 names them.
 """
 
 from __future__ import annotations
