@@ -13,7 +13,7 @@ from tests.golden import CASES
 from tests.interop.agreement import as_asked, log_files, questions, same_answers, same_contents
 from tests.interop.java_peer import JavaStore, Json, put, seeded_body
 from tests.interop.make_golden import CONFIG, cases
-from tests.interop.mixes import MIXES, SMALL, TOPICS, everything
+from tests.interop.mixes import MIXES, ONE_INDEX_FILE, SMALL, TOPICS, everything
 from tests.interop.mqlake_peer import Writer, contents, numbered, open_store
 from tests.interop.mqlake_peer import put as mqlake_put
 
@@ -32,12 +32,13 @@ def java_agrees(
     with ReadOnlyStore(root, config) as view:
         assert view.is_clean == clean
         asked = questions(contents(view))
-    found = java.read(root, config, asked, topics=topics)
-    assert found.info["lastExitOk"] == clean
-    assert log_files(root) == log
-    with ReadOnlyStore(root, config) as view:
+        found = java.read(root, config, asked, topics=topics)
+        assert found.info["lastExitOk"] == clean
+        assert log_files(root) == log
         same_contents(view, found)
-        same_answers(view, found, zip(asked, found.answers, strict=True))
+        # An index of several files may be less when Java has made it again: see ONE_INDEX_FILE.
+        full_index = clean or len(view.index.files if view.index else ()) < 2
+        same_answers(view, found, zip(asked, found.answers, strict=True), full_index=full_index)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -88,7 +89,7 @@ def test_a_killed_store(java_store: JavaStore, killed: dict[str, tuple[Path, lis
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 def test_a_writer_killed_in_the_middle(java_store: JavaStore, tmp_path: Path, flush: str) -> None:
-    config = {**SMALL, "flushDiskType": flush}
+    config = {**SMALL, **ONE_INDEX_FILE, "flushDiskType": flush}
     op = put("T", size=300, queue_id=1)
     with Writer() as writer:
         writer.open(tmp_path, config)

@@ -12,7 +12,7 @@ import pytest
 from mqlake.store.read_only import ReadOnlyStore
 from tests.interop.agreement import as_asked, questions, same_answers, same_contents
 from tests.interop.java_peer import JavaStore, Json, batch, item, put
-from tests.interop.mixes import MIXES, TOPICS
+from tests.interop.mixes import MIXES, ONE_INDEX_FILE, TOPICS
 from tests.interop.mqlake_peer import Writer, contents, open_store
 from tests.interop.mqlake_peer import put as mqlake_put
 
@@ -59,7 +59,7 @@ def body(turn: int, n: int) -> bytes:
 
 @pytest.mark.parametrize("mix", MIXES)
 def test_one_log_of_two_writers(java_store: JavaStore, tmp_path: Path, mix: str) -> None:
-    config = MIXES[mix]
+    config = MIXES[mix] | ONE_INDEX_FILE
     ops: list[Json] = []
     results: list[Json] = []
     for turn, (writer, ending) in enumerate(TURNS):
