@@ -154,65 +154,71 @@ class GroupCommitService(_Service):
                 self._answer(late, PutMessageStatus.FLUSH_DISK_TIMEOUT, f"no flush within {timeout} ms")
 
 
-class FlushRealTimeService(_Service):
+class _IntervalService(_Service):
+    """Rounds at an interval: those of enough pages, and after `thorough_ms` one of all there is."""
+
+    interval_ms: int
+    thorough_ms: int
+    least_pages: int
+
+    def __init__(self, on_error: OnError) -> None:
+        super().__init__()
+        self._on_error = on_error
+
+    def _run(self) -> None:
+        last_thorough = time.monotonic()
+        while not self._stopped:
+            self._wake.wait(self.interval_ms / 1000)
+            self._wake.clear()
+            least_pages = self.least_pages
+            now = time.monotonic()
+            if now - last_thorough >= self.thorough_ms / 1000:
+                last_thorough, least_pages = now, 0
+            try:
+                self._round(least_pages)
+            except OSError as error:
+                self._on_error(error)
+                return
+
+    def _round(self, least_pages: int) -> None:
+        raise NotImplementedError
+
+
+class FlushRealTimeService(_IntervalService):
     """ASYNC_FLUSH: flushes in the background, by pages and by time."""
 
     def __init__(
         self, config: MessageStoreConfig, queue: MappedFileQueue, on_flushed: OnFlushed, on_error: OnError
     ) -> None:
-        super().__init__()
-        self._config = config
+        super().__init__(on_error)
+        self.interval_ms = config.flush_interval_commit_log
+        self.thorough_ms = config.flush_commit_log_thorough_interval
+        self.least_pages = config.flush_commit_log_least_pages
         self._queue = queue
         self._on_flushed = on_flushed
-        self._on_error = on_error
 
-    def _run(self) -> None:
-        config = self._config
-        last_thorough = time.monotonic()
-        while not self._stopped:
-            self._wake.wait(config.flush_interval_commit_log / 1000)
-            self._wake.clear()
-            least_pages = config.flush_commit_log_least_pages
-            now = time.monotonic()
-            if now - last_thorough >= config.flush_commit_log_thorough_interval / 1000:
-                last_thorough, least_pages = now, 0
-            try:
-                while not self._queue.flush(least_pages):
-                    pass
-            except OSError as error:
-                self._on_error(error)
-                return
-            self._on_flushed()
+    def _round(self, least_pages: int) -> None:
+        while not self._queue.flush(least_pages):
+            pass
+        self._on_flushed()
 
 
-class CommitRealTimeService(_Service):
+class CommitRealTimeService(_IntervalService):
     """ASYNC_FLUSH with the transient store pool: moves bytes from the write buffer to the file."""
 
     def __init__(
         self, config: MessageStoreConfig, queue: MappedFileQueue, on_committed: OnFlushed, on_error: OnError
     ) -> None:
-        super().__init__()
-        self._config = config
+        super().__init__(on_error)
+        self.interval_ms = config.commit_interval_commit_log
+        self.thorough_ms = config.commit_commit_log_thorough_interval
+        self.least_pages = config.commit_commit_log_least_pages
         self._queue = queue
         self._on_committed = on_committed
-        self._on_error = on_error
 
-    def _run(self) -> None:
-        config = self._config
-        last_thorough = time.monotonic()
-        while not self._stopped:
-            self._wake.wait(config.commit_interval_commit_log / 1000)
-            self._wake.clear()
-            least_pages = config.commit_commit_log_least_pages
-            now = time.monotonic()
-            if now - last_thorough >= config.commit_commit_log_thorough_interval / 1000:
-                last_thorough, least_pages = now, 0
-            before = self._queue.committed_where
-            try:
-                while not self._queue.commit(least_pages):
-                    pass
-            except OSError as error:
-                self._on_error(error)
-                return
-            if self._queue.committed_where != before:
-                self._on_committed()
+    def _round(self, least_pages: int) -> None:
+        before = self._queue.committed_where
+        while not self._queue.commit(least_pages):
+            pass
+        if self._queue.committed_where != before:
+            self._on_committed()
