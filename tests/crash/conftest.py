@@ -65,3 +65,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.parent.name == "crash":
             item.add_marker(pytest.mark.crash)
+            if "java_store" in getattr(item, "fixturenames", ()):
+                item.add_marker(pytest.mark.java)
