@@ -605,8 +605,9 @@ class TestSecondOpen:
             for number in range(50):
                 store.put_message(MessageExtBrokerInner("T", bytes(1000), keys=f"k{number}"))
             assert store.wait_until_dispatched(30)
-            before = sorted(str(path) for path in tmp_path.rglob("*"))
+            before = set(tmp_path.rglob("*"))
             with pytest.raises(StoreLockedError):
                 open_store(tmp_path, SMALL_FILES)
-            assert sorted(str(path) for path in tmp_path.rglob("*")) == before
+            # the running store may have made a file ahead meanwhile, or replaced its temporary one
+            assert {path for path in before if path.suffix != ".tmp"} <= set(tmp_path.rglob("*"))
             assert store.put_message(MessageExtBrokerInner("T", b"on it goes")).is_ok
