@@ -14,10 +14,10 @@ import pytest
 from mqlake.errors import StoreCorruptError
 from mqlake.store.mapped_file import MappedFile
 from mqlake.store.message_store import DefaultMessageStore, open_store
-from mqlake.store.results import PutMessageStatus
+from mqlake.store.results import PutMessageResult
 from tests.crash.power import Disk
 from tests.crash.test_kill import MODES
-from tests.crash.workload import SMALL, Put, puts, reopen_and_check
+from tests.crash.workload import SMALL, puts, reopen_and_check
 
 
 class Writers:
@@ -26,6 +26,7 @@ class Writers:
     def __init__(self, store: DefaultMessageStore, starts: dict[int, int]) -> None:
         self.store = store
         self.acknowledged = dict(starts)
+        self.refused: list[PutMessageResult] = []
         self._stopped = False
         self._condition = threading.Condition()
         self._threads = [threading.Thread(target=self._write, args=start) for start in starts.items()]
@@ -36,17 +37,14 @@ class Writers:
         for put in puts(writer, start):
             if self._stopped:
                 return
-            result = self._put(put)
-            assert result in (PutMessageStatus.PUT_OK, None)
+            msg = put.message(wait=put.first % 7 != 3)
+            result = self.store.put_messages(msg) if put.count > 1 else self.store.put_message(msg)  # type: ignore[arg-type]
             with self._condition:
-                if result is not None:
+                if not result.is_ok:
+                    self.refused.append(result)
+                elif msg.wait_store_msg_ok:
                     self.acknowledged[writer] = put.end
                 self._condition.notify_all()
-
-    def _put(self, put: Put) -> PutMessageStatus | None:
-        msg = put.message(wait=put.first % 7 != 3)
-        result = self.store.put_messages(msg) if put.count > 1 else self.store.put_message(msg)  # type: ignore[arg-type]
-        return result.status if msg.wait_store_msg_ok else None
 
     def wait_for(self, count: int) -> None:
         """Until so many messages of the first writer were acknowledged."""
@@ -57,6 +55,7 @@ class Writers:
         self._stopped = True
         for thread in self._threads:
             thread.join()
+        assert not self.refused
 
 
 class LossError(AssertionError):

@@ -34,6 +34,8 @@ SMALL: dict[str, object] = {
     "commitIntervalCommitLog": 10,
     "flushIntervalConsumeQueue": 10,
     "flushConsumeQueueThoroughInterval": 30,
+    # a busy disk may take its time; what is asked here is whether its answers are kept
+    "syncFlushTimeout": 60_000,
     "diskMaxUsedSpaceRatio": 99,
     "cleanFileForciblyEnable": False,
 }
