@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import time
 from dataclasses import dataclass, field
 
 from mqlake.remoting.bodies.codec import JsonBody
@@ -32,6 +33,11 @@ class DataVersion(JsonBody):
     timestamp: int = 0
     """ms since 1970."""
     counter: int = 0
+
+    def next_version(self) -> None:
+        """The table has changed."""
+        self.timestamp = time.time_ns() // 1_000_000
+        self.counter += 1
 
 
 class TopicFilterType(enum.Enum):

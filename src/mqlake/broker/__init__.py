@@ -1,0 +1,1 @@
+"""The broker: what clients ask of a store, over the wire."""

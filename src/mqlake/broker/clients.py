@@ -1,0 +1,414 @@
+"""Who is connected: ProducerManager and ConsumerManager know the clients by what their heartbeats say.
+
+A client is one connection. It belongs to groups, is forgotten when its connection closes, when it says goodbye
+(UNREGISTER_CLIENT), or when it has been silent for 120 s; then its connection is closed too.
+
+ConsumerManager tells its listener whenever the members of a group or what they subscribe to have changed: the
+members share the queues anew.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from mqlake.remoting.bodies.admin import ProducerInfo, ProducerTableInfo
+from mqlake.remoting.bodies.client import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
+from mqlake.remoting.codes import LanguageCode
+from mqlake.remoting.connection import Connection
+
+logger = logging.getLogger(__name__)
+
+CHANNEL_EXPIRED_TIMEOUT_MS = 120_000
+SUBSCRIPTION_EXPIRED_TIMEOUT_MS = 600_000
+
+
+def wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(slots=True, eq=False)
+class ClientChannelInfo:
+    """One client on one connection. `last_update_timestamp` (ms since 1970): its last heartbeat."""
+
+    connection: Connection
+    client_id: str
+    language: LanguageCode
+    version: int
+    last_update_timestamp: int = field(default_factory=wall_clock_ms)
+
+    def __str__(self) -> str:
+        return f"{self.client_id} ({self.connection.remote_address}, {self.language.name} v{self.version})"
+
+
+class ConsumerIdsChangeListener(Protocol):
+    """Who wants to know of consumers."""
+
+    def on_change(self, group: str, connections: list[Connection]) -> None:
+        """The members, or what they subscribe to, are others than before. These are the members now."""
+
+    def on_register(self, group: str, subscriptions: Collection[SubscriptionData]) -> None:
+        """A heartbeat said what the group subscribes to."""
+
+    def on_unregister(self, group: str) -> None:
+        """The last member has gone."""
+
+
+class ConsumerGroupInfo:
+    """The members of a group and what they subscribe to. The last heartbeat's word counts for all."""
+
+    def __init__(
+        self,
+        group_name: str,
+        consume_type: ConsumeType | None = None,
+        message_model: MessageModel | None = None,
+        consume_from_where: ConsumeFromWhere | None = None,
+    ) -> None:
+        self.group_name = group_name
+        self.consume_type = consume_type
+        self.message_model = message_model
+        self.consume_from_where = consume_from_where
+        self.subscription_table: dict[str, SubscriptionData] = {}
+        """By topic."""
+        self.channel_info_table: dict[Connection, ClientChannelInfo] = {}
+
+    def find_channel(self, client_id: str) -> ClientChannelInfo | None:
+        for info in self.channel_info_table.values():
+            if info.client_id == client_id:
+                return info
+        return None
+
+    def all_connections(self) -> list[Connection]:
+        return list(self.channel_info_table)
+
+    def all_client_ids(self) -> list[str]:
+        return [info.client_id for info in self.channel_info_table.values()]
+
+    @property
+    def is_broadcasting(self) -> bool:
+        return self.message_model is MessageModel.BROADCASTING
+
+    def find_subscription_data(self, topic: str) -> SubscriptionData | None:
+        return self.subscription_table.get(topic)
+
+    def update_channel(
+        self,
+        info: ClientChannelInfo,
+        consume_type: ConsumeType | None,
+        message_model: MessageModel | None,
+        consume_from_where: ConsumeFromWhere | None,
+    ) -> bool:
+        """Takes a heartbeat; whether its client is a new member."""
+        self.consume_type = consume_type
+        self.message_model = message_model
+        self.consume_from_where = consume_from_where
+        known = self.channel_info_table.get(info.connection)
+        if known is not None and known.client_id == info.client_id:
+            known.last_update_timestamp = info.last_update_timestamp
+            return False
+        self.channel_info_table[info.connection] = info
+        if known is None:
+            logger.info("%s: new consumer %s", self.group_name, info)
+            return True
+        logger.error("%s: %s on the connection of %s", self.group_name, info, known)
+        return False
+
+    def update_subscription(self, subscriptions: Iterable[SubscriptionData]) -> bool:
+        """Takes what a heartbeat subscribes to; whether topics came or went. A new expression for a topic
+        counts when it is younger than the known one."""
+        changed = False
+        topics = set()
+        for subscription in subscriptions:
+            topic = subscription.topic
+            topics.add(topic)
+            known = self.subscription_table.get(topic)
+            if known is None:
+                changed = True
+                logger.info("%s subscribes to %s (%s)", self.group_name, topic, subscription.sub_string)
+            if known is None or subscription.sub_version > known.sub_version:
+                self.subscription_table[topic] = subscription
+        for topic in self.subscription_table.keys() - topics:
+            changed = True
+            logger.warning("%s does not subscribe to %s any more", self.group_name, topic)
+            del self.subscription_table[topic]
+        return changed
+
+
+class ConsumerManager:
+    """Groups of consumers, by heartbeat. The compensation table holds what pulls said of groups without one."""
+
+    def __init__(
+        self,
+        listener: ConsumerIdsChangeListener,
+        channel_expired_timeout_ms: int = CHANNEL_EXPIRED_TIMEOUT_MS,
+        subscription_expired_timeout_ms: int = SUBSCRIPTION_EXPIRED_TIMEOUT_MS,
+        clock_ms: Callable[[], int] = wall_clock_ms,
+    ) -> None:
+        self.consumer_table: dict[str, ConsumerGroupInfo] = {}
+        self._groups_of: dict[Connection, set[str]] = {}
+        self._groups_by_topic: dict[str, set[str]] = {}
+        self._compensation_table: dict[str, ConsumerGroupInfo] = {}
+        self._listener = listener
+        self._channel_expired_timeout_ms = channel_expired_timeout_ms
+        self._subscription_expired_timeout_ms = subscription_expired_timeout_ms
+        self._clock_ms = clock_ms
+
+    # --- what is known
+
+    def find_channel(self, group: str, client_id: str) -> ClientChannelInfo | None:
+        info = self.consumer_table.get(group)
+        return info.find_channel(client_id) if info is not None else None
+
+    def get_consumer_group_info(
+        self, group: str, from_compensation_table: bool = False
+    ) -> ConsumerGroupInfo | None:
+        info = self.consumer_table.get(group)
+        if info is None and from_compensation_table:
+            info = self._compensation_table.get(group)
+        return info
+
+    def find_subscription_data(
+        self, group: str, topic: str, from_compensation_table: bool = True
+    ) -> SubscriptionData | None:
+        for table in (self.consumer_table, self._compensation_table):
+            info = table.get(group)
+            if info is not None and (found := info.find_subscription_data(topic)) is not None:
+                return found
+            if not from_compensation_table:
+                break
+        return None
+
+    def find_subscription_data_count(self, group: str) -> int:
+        info = self.consumer_table.get(group)
+        return len(info.subscription_table) if info is not None else 0
+
+    def query_topic_consume_by_who(self, topic: str) -> set[str]:
+        """The groups whose members are connected and subscribe to the topic."""
+        return set(self._groups_by_topic.get(topic, ()))
+
+    # --- who comes
+
+    def register_consumer(
+        self,
+        group: str,
+        info: ClientChannelInfo,
+        consume_type: ConsumeType | None,
+        message_model: MessageModel | None,
+        consume_from_where: ConsumeFromWhere | None,
+        subscriptions: Collection[SubscriptionData] | None,
+        notify_consumer_ids_changed: bool = True,
+    ) -> bool:
+        """Takes a heartbeat; whether members or subscriptions changed by it.
+
+        `subscriptions` is None for a heartbeat that leaves them as they are (withoutSub).
+        """
+        group_info = self.consumer_table.get(group)
+        if group_info is None:
+            group_info = self.consumer_table[group] = ConsumerGroupInfo(group)
+        changed = group_info.update_channel(info, consume_type, message_model, consume_from_where)
+        self._groups_of.setdefault(info.connection, set()).add(group)
+        if subscriptions is not None:
+            before = set(group_info.subscription_table)
+            changed |= group_info.update_subscription(subscriptions)
+            self._index_topics(group_info, before)
+        if changed and notify_consumer_ids_changed:
+            self._notify(group_info)
+        if subscriptions is not None:
+            self._listener.on_register(group, subscriptions)
+        return changed
+
+    def compensate_basic_consumer_info(
+        self, group: str, consume_type: ConsumeType, message_model: MessageModel
+    ) -> None:
+        """What a pull says of a group that sends no heartbeats."""
+        info = self._compensation_table.setdefault(group, ConsumerGroupInfo(group))
+        info.consume_type, info.message_model = consume_type, message_model
+
+    def compensate_subscribe_data(self, group: str, topic: str, subscription: SubscriptionData) -> None:
+        info = self._compensation_table.setdefault(group, ConsumerGroupInfo(group))
+        info.subscription_table[topic] = subscription
+
+    # --- who goes
+
+    def unregister_consumer(
+        self, group: str, connection: Connection, notify_consumer_ids_changed: bool = True
+    ) -> None:
+        """A client says goodbye to a group."""
+        group_info = self.consumer_table.get(group)
+        if group_info is not None and self._remove(group_info, connection) and notify_consumer_ids_changed:
+            self._notify(group_info)
+
+    def do_channel_close_event(self, connection: Connection) -> bool:
+        """Forgets the clients of a closed connection; whether there were any."""
+        groups = self._groups_of.pop(connection, set())
+        for group in groups:
+            group_info = self.consumer_table.get(group)
+            if group_info is not None and self._remove(group_info, connection):
+                self._notify(group_info)
+        return bool(groups)
+
+    def scan_not_active_channel(self) -> None:
+        """Closes the connections of consumers that have been silent for too long."""
+        oldest = self._clock_ms() - self._channel_expired_timeout_ms
+        for connection in {
+            info.connection
+            for group_info in self.consumer_table.values()
+            for info in group_info.channel_info_table.values()
+            if info.last_update_timestamp < oldest
+        }:
+            logger.warning("%s: no heartbeat of its consumers, closed", connection.remote_address)
+            self.do_channel_close_event(connection)
+            connection.close()
+        self._remove_expired_compensation()
+
+    def _remove_expired_compensation(self) -> None:
+        oldest = self._clock_ms() - self._subscription_expired_timeout_ms
+        for group, info in list(self._compensation_table.items()):
+            table = info.subscription_table
+            for topic in [topic for topic, data in table.items() if data.sub_version < oldest]:
+                del table[topic]
+            if not table:
+                del self._compensation_table[group]
+
+    def _remove(self, group_info: ConsumerGroupInfo, connection: Connection) -> bool:
+        info = group_info.channel_info_table.pop(connection, None)
+        if info is None:
+            return False
+        group = group_info.group_name
+        logger.info("%s: consumer %s has gone", group, info)
+        groups = self._groups_of.get(connection)
+        if groups is not None:
+            groups.discard(group)
+            if not groups:
+                del self._groups_of[connection]
+        if not group_info.channel_info_table:
+            del self.consumer_table[group]
+            before = set(group_info.subscription_table)
+            group_info.subscription_table.clear()
+            self._index_topics(group_info, before)
+            self._listener.on_unregister(group)
+        return True
+
+    def _index_topics(self, group_info: ConsumerGroupInfo, before: set[str]) -> None:
+        for topic in before - group_info.subscription_table.keys():
+            groups = self._groups_by_topic.get(topic, set())
+            groups.discard(group_info.group_name)
+            if not groups:
+                self._groups_by_topic.pop(topic, None)
+        for topic in group_info.subscription_table.keys() - before:
+            self._groups_by_topic.setdefault(topic, set()).add(group_info.group_name)
+
+    def _notify(self, group_info: ConsumerGroupInfo) -> None:
+        """Members of a broadcasting group share nothing, so they need not know."""
+        if not group_info.is_broadcasting and group_info.channel_info_table:
+            self._listener.on_change(group_info.group_name, group_info.all_connections())
+
+
+class ProducerManager:
+    """Groups of producers, by heartbeat: whom to ask about a transaction, whom to send a reply."""
+
+    def __init__(
+        self,
+        channel_expired_timeout_ms: int = CHANNEL_EXPIRED_TIMEOUT_MS,
+        clock_ms: Callable[[], int] = wall_clock_ms,
+    ) -> None:
+        self.group_channel_table: dict[str, dict[Connection, ClientChannelInfo]] = {}
+        self._groups_of: dict[Connection, set[str]] = {}
+        self._client_channel_table: dict[str, Connection] = {}
+        self._channel_expired_timeout_ms = channel_expired_timeout_ms
+        self._clock_ms = clock_ms
+        self._turn = itertools.count()
+
+    def group_size(self) -> int:
+        return len(self.group_channel_table)
+
+    def group_online(self, group: str) -> bool:
+        return group in self.group_channel_table
+
+    def find_channel(self, client_id: str) -> Connection | None:
+        return self._client_channel_table.get(client_id)
+
+    def get_available_channel(self, group: str) -> Connection | None:
+        """A producer of the group, another one at each call; None when none is connected."""
+        connections = [c for c in self.group_channel_table.get(group, ()) if not c.closed]
+        return connections[next(self._turn) % len(connections)] if connections else None
+
+    def get_producer_table(self) -> ProducerTableInfo:
+        return ProducerTableInfo(
+            data={
+                group: [
+                    ProducerInfo(
+                        client_id=info.client_id,
+                        remote_ip=info.connection.remote_address,
+                        language=info.language.name,
+                        version=info.version,
+                        last_update_timestamp=info.last_update_timestamp,
+                    )
+                    for info in channels.values()
+                ]
+                for group, channels in self.group_channel_table.items()
+            }
+        )
+
+    def register_producer(self, group: str, info: ClientChannelInfo) -> None:
+        """Takes a heartbeat."""
+        channels = self.group_channel_table.setdefault(group, {})
+        known = channels.get(info.connection)
+        if known is not None:
+            known.last_update_timestamp = info.last_update_timestamp
+            return
+        channels[info.connection] = info
+        self._groups_of.setdefault(info.connection, set()).add(group)
+        self._client_channel_table[info.client_id] = info.connection
+        logger.info("%s: new producer %s", group, info)
+
+    def unregister_producer(self, group: str, connection: Connection) -> None:
+        """A client says goodbye to a group."""
+        groups = self._groups_of.get(connection, set())
+        if group not in groups:
+            return
+        groups.discard(group)
+        if not groups:
+            del self._groups_of[connection]
+        info = self._remove(group, connection)
+        if info is not None and not groups:
+            self._forget_client(info)
+
+    def do_channel_close_event(self, connection: Connection) -> bool:
+        """Forgets the clients of a closed connection; whether there were any."""
+        groups = self._groups_of.pop(connection, set())
+        for group in groups:
+            info = self._remove(group, connection)
+            if info is not None:
+                self._forget_client(info)
+        return bool(groups)
+
+    def scan_not_active_channel(self) -> None:
+        """Closes the connections of producers that have been silent for too long."""
+        oldest = self._clock_ms() - self._channel_expired_timeout_ms
+        for connection in {
+            info.connection
+            for channels in self.group_channel_table.values()
+            for info in channels.values()
+            if info.last_update_timestamp < oldest
+        }:
+            logger.warning("%s: no heartbeat of its producers, closed", connection.remote_address)
+            self.do_channel_close_event(connection)
+            connection.close()
+
+    def _remove(self, group: str, connection: Connection) -> ClientChannelInfo | None:
+        channels = self.group_channel_table.get(group, {})
+        info = channels.pop(connection, None)
+        if not channels:
+            self.group_channel_table.pop(group, None)
+        if info is not None:
+            logger.info("%s: producer %s has gone", group, info)
+        return info
+
+    def _forget_client(self, info: ClientChannelInfo) -> None:
+        if self._client_channel_table.get(info.client_id) is info.connection:
+            del self._client_channel_table[info.client_id]
