@@ -28,6 +28,13 @@
     │   ├── RemotingTimeoutError    no answer in time
     │   ├── RemotingTooMuchError    more requests under way than allowed
     │   └── ResponseError           the answer is a response code other than SUCCESS
+    ├── ClientError                 a client cannot do what it was asked
+    │   ├── ClientClosedError       it was not started, or is closed
+    │   ├── NoNameServerError       none of the name servers answers; says each and why
+    │   ├── TopicNotFoundError      no name server knows the topic, or nobody lets it be written or read
+    │   ├── BrokerNotFoundError     no name server knows an address of the broker
+    │   ├── SendError               a message was not stored; says what was tried
+    │   └── NoReplyError            nobody replied to a request in time
     └── MissingPartError            an optional part (Java, PySpark, ...) is absent; says what installs it
 
 The command line prints `str(error)` and ends with `exit_code`; a library caller catches the class.
@@ -36,7 +43,7 @@ The command line prints `str(error)` and ends with `exit_code`; a library caller
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class MqlakeError(Exception):
@@ -185,6 +192,51 @@ class ResponseError(RemotingError):
     def __init__(self, code: int, remark: str = "") -> None:
         self.code, self.remark = int(code), remark
         super().__init__(f"{remark or 'no remark'} (code {self.code})")
+
+
+class ClientError(MqlakeError):
+    pass
+
+
+class ClientClosedError(ClientError):
+    pass
+
+
+class NoNameServerError(ClientError):
+    """`tried` is (address, what happened) of each name server."""
+
+    def __init__(self, tried: Sequence[tuple[str, str]]) -> None:
+        self.tried = list(tried)
+        reasons = "; ".join(reason for _, reason in self.tried)
+        super().__init__(f"no name server answers: {reasons or 'none is configured'}")
+
+
+class TopicNotFoundError(ClientError):
+    def __init__(self, topic: str, reason: str) -> None:
+        self.topic = topic
+        super().__init__(f"topic {topic}: {reason}")
+
+
+class BrokerNotFoundError(ClientError):
+    def __init__(self, broker_name: str) -> None:
+        self.broker_name = broker_name
+        super().__init__(f"broker {broker_name}: no name server knows an address of it")
+
+
+class SendError(ClientError):
+    """`code` is the last broker's response code, None when none answered; `tried` is (broker name, what happened)."""
+
+    def __init__(self, topic: str, code: int | None, tried: Sequence[tuple[str, str]]) -> None:
+        self.topic, self.code, self.tried = topic, code, list(tried)
+        times = "once" if len(self.tried) == 1 else f"{len(self.tried)} times"
+        reasons = "; ".join(f"{broker}: {reason}" for broker, reason in self.tried)
+        super().__init__(f"topic {topic}: not stored, tried {times}: {reasons}")
+
+
+class NoReplyError(ClientError):
+    def __init__(self, topic: str, timeout_s: float) -> None:
+        self.topic, self.timeout_s = topic, timeout_s
+        super().__init__(f"topic {topic}: the request was stored, but nobody replied within {timeout_s:g} s")
 
 
 class MissingPartError(MqlakeError):

@@ -268,8 +268,15 @@ def _layout(buf: Buffer, pos: int, available: int) -> tuple[tuple[Any, ...], int
     return head, body_start, topic_start, topic_end, properties_start, end
 
 
-def decode_record(buf: Buffer, pos: int = 0, *, check_crc: bool = True, read_body: bool = True) -> MessageExt:
-    """The message whose record begins at `pos`.
+def decode_record(
+    buf: Buffer,
+    pos: int = 0,
+    *,
+    check_crc: bool = True,
+    read_body: bool = True,
+    message_class: type[MessageExt] = MessageExt,
+) -> MessageExt:
+    """The message whose record begins at `pos`, as `message_class` (slots of its own are left unset).
 
     What is not UTF-8 becomes U+FFFD. Without `read_body` the body is empty and its CRC not checked.
     Raises TruncatedRecordError, BadMagicError (for a blank too), BadLengthError or BadCrcError, nothing else.
@@ -278,7 +285,7 @@ def decode_record(buf: Buffer, pos: int = 0, *, check_crc: bool = True, read_bod
     if pos < 0 or available < END_FILE_MIN_BLANK_LENGTH:
         raise TruncatedRecordError(pos, f"{max(0, available)} bytes are no record")
     head, body_start, topic_start, topic_end, properties_start, end = _layout(buf, pos, available)
-    message = MessageExt.__new__(MessageExt)
+    message = message_class.__new__(message_class)
     (
         message.store_size,
         message.magic,
