@@ -1,0 +1,231 @@
+"""The transaction journal: what was put in which transaction, and what became of the transaction.
+
+    ├──────┼───────────┼┄┄┄┄┄┄┄┄┄┄┄┄┤      length: i32 big-endian, of the TxCommand alone
+    │length│ TxCommand │ locations? │      locations: only behind a commit, `data_length` bytes
+    └──────┴───────────┴┄┄┄┄┄┄┄┄┄┄┄┄┘
+
+    TxCommand             required cmdType=1 (1 APPEND_MSG, 2 TX_OP); required bytes cmd_content=2;
+                          optional bool force=3
+    AppendMessageCommand  required int64 message_id=1; required bytes put_command=2 (the `put` as it came)
+    TransactionOperation  required type=1; required bool was_prepared=2; required string transaction_id=3;
+                          optional int32 data_length=4
+    location              i64 offset, i32 length, i32 checksum of these bytes, i32 n, n bytes `<topic>-<partition>`
+
+The first three are protobuf 2.5 messages; the few kinds of fields they have are coded here.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+from struct import Struct
+from typing import NamedTuple, TypeVar
+
+from mqlake.errors import BadLengthError, FormatError, TruncatedRecordError
+
+LENGTH = Struct(">i")
+_LOCATION = Struct(">qiii")
+_INT64 = 1 << 64
+
+T = TypeVar("T", int, bytes)
+
+
+class OperationType(enum.IntEnum):
+    XA_PREPARE = 1
+    XA_COMMIT = 2
+    XA_ROLLBACK = 3
+    LOCAL_COMMIT = 4
+    LOCAL_ROLLBACK = 5
+
+    @property
+    def is_commit(self) -> bool:
+        return self in (OperationType.XA_COMMIT, OperationType.LOCAL_COMMIT)
+
+    @property
+    def is_end(self) -> bool:
+        """Nothing comes after it."""
+        return self is not OperationType.XA_PREPARE
+
+
+@dataclass(frozen=True, slots=True)
+class AppendMessage:
+    """A message of a transaction: its id, and the `put` command that brought it, whole."""
+
+    message_id: int
+    put_command: bytes
+
+
+class MessageLocation(NamedTuple):
+    """Where the messages of a transaction for one partition were stored."""
+
+    store: str
+    """`<topic>-<partition>`"""
+    offset: int
+    length: int
+    checksum: int
+    """Of all their records' bytes, headers too."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionOperation:
+    type: OperationType
+    transaction_id: str
+    was_prepared: bool = False
+    locations: tuple[MessageLocation, ...] = ()
+    """Only with a commit."""
+
+
+JournalRecord = AppendMessage | TransactionOperation
+
+
+def encode_journal_record(record: JournalRecord) -> bytes:
+    """The bytes of one record, from its length to the end of its locations."""
+    attachment = b""
+    if isinstance(record, AppendMessage):
+        kind, force = 1, b""
+        content = b"\x08" + _varint(record.message_id) + _bytes_field(2, record.put_command)
+    else:
+        kind, force = 2, b"\x18\x01" if record.type is OperationType.XA_PREPARE else b""
+        content = bytes((0x08, record.type, 0x10, record.was_prepared))
+        content += _bytes_field(3, record.transaction_id.encode())
+        if record.type.is_commit:
+            attachment = encode_locations(record.locations)
+            content += b"\x20" + _varint(len(attachment))
+    command = bytes((0x08, kind)) + _bytes_field(2, content) + force
+    return LENGTH.pack(len(command)) + command + attachment
+
+
+def encode_locations(locations: Iterable[MessageLocation]) -> bytes:
+    parts: list[bytes] = []
+    for store, offset, length, checksum in locations:
+        name = store.encode()
+        parts += (_LOCATION.pack(offset, length, checksum, len(name)), name)
+    return b"".join(parts)
+
+
+def decode_locations(data: bytes) -> tuple[MessageLocation, ...]:
+    """Raises FormatError."""
+    found = []
+    position = 0
+    while position < len(data):
+        if len(data) - position < _LOCATION.size:
+            raise TruncatedRecordError(position, "a location is cut off")
+        offset, length, checksum, size = _LOCATION.unpack_from(data, position)
+        start = position + _LOCATION.size
+        if size < 0 or start + size > len(data):
+            raise BadLengthError(position, f"a store's name of {size} bytes")
+        found.append(MessageLocation(_text(data[start : start + size], start), offset, length, checksum))
+        position = start + size
+    return tuple(found)
+
+
+class DecodedRecord(NamedTuple):
+    record: JournalRecord
+    locations_start: int
+    """Where the locations begin (there may be none)."""
+    end: int
+    """Where the next record begins."""
+
+
+def decode_journal_record(data: bytes, position: int = 0) -> DecodedRecord:
+    """The record at `position`.
+
+    Raises TruncatedRecordError when the data ends inside it, FormatError when it is none.
+    """
+    if len(data) - position < LENGTH.size:
+        raise TruncatedRecordError(position, "a record's length is cut off")
+    (length,) = LENGTH.unpack_from(data, position)
+    if length <= 0:
+        raise BadLengthError(position, f"a command of {length} bytes")
+    start = position + LENGTH.size
+    end = start + length
+    if end > len(data):
+        raise TruncatedRecordError(position, f"the command ends {end - len(data)} bytes behind the data")
+    outer = _fields(data[start:end], start)
+    content = _required(outer, 2, bytes, start)
+    kind = _required(outer, 1, int, start)
+    fields = _fields(content, start)
+    if kind == 1:
+        message_id = _required(fields, 1, int, start)
+        signed = message_id - _INT64 if message_id >> 63 else message_id
+        return DecodedRecord(AppendMessage(signed, _required(fields, 2, bytes, start)), end, end)
+    if kind != 2:
+        raise FormatError(start, f"command type {kind} is not known")
+    number = _required(fields, 1, int, start)
+    try:
+        operation = OperationType(number)
+    except ValueError:
+        raise FormatError(start, f"transaction operation {number} is not known") from None
+    size = _required(fields, 4, int, start) if 4 in fields else 0
+    if size > len(data) - end:
+        raise TruncatedRecordError(position, "the locations are cut off")
+    operation_record = TransactionOperation(
+        operation,
+        _text(_required(fields, 3, bytes, start), start),
+        bool(_required(fields, 2, int, start)),
+        decode_locations(data[end : end + size]),
+    )
+    return DecodedRecord(operation_record, end, end + size)
+
+
+# --- protobuf: varints (wire type 0) and length-delimited fields (wire type 2)
+
+
+def _varint(value: int) -> bytes:
+    value %= _INT64
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _bytes_field(number: int, value: bytes) -> bytes:
+    return bytes((number << 3 | 2,)) + _varint(len(value)) + value
+
+
+def _read_varint(data: bytes, position: int, base: int) -> tuple[int, int]:
+    value = shift = 0
+    while position < len(data) and shift < 70:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value % _INT64, position
+        shift += 7
+    raise FormatError(base + position, "a number that does not end")
+
+
+def _fields(data: bytes, base: int) -> dict[int, int | bytes]:
+    """Field number → value, the last one counts; fields of other kinds are no part of these messages."""
+    fields: dict[int, int | bytes] = {}
+    position = 0
+    while position < len(data):
+        tag, position = _read_varint(data, position, base)
+        value, position = _read_varint(data, position, base)
+        if tag & 7 == 0:
+            fields[tag >> 3] = value
+        elif tag & 7 == 2:
+            if value > len(data) - position:
+                raise BadLengthError(base + position, f"a field of {value} bytes")
+            fields[tag >> 3] = data[position : position + value]
+            position += value
+        else:
+            raise FormatError(base + position, f"wire type {tag & 7} is not used here")
+    return fields
+
+
+def _required(fields: dict[int, int | bytes], number: int, kind: type[T], base: int) -> T:
+    value = fields.get(number)
+    if not isinstance(value, kind):
+        raise FormatError(base, f"field {number} is missing or of the wrong kind")
+    return value
+
+
+def _text(raw: bytes, base: int) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise FormatError(base + error.start, "not UTF-8") from None

@@ -1,0 +1,35 @@
+"""How directories and files of a data directory are called.
+
+<dataPath>/<topic>-<partition>/<offset of the first byte, 20 digits>.meta
+                               <...>.meta.arc  <...>.meta.zip        archived, not read any more
+"""
+
+from __future__ import annotations
+
+from mqlake.errors import FormatError
+from mqlake.formats.names import file_name_to_offset, offset_to_file_name
+
+SEGMENT_SUFFIX = ".meta"
+
+
+def segment_name(offset: int) -> str:
+    """`0` → `"00000000000000000000.meta"`. ValueError for an offset below zero."""
+    return offset_to_file_name(offset) + SEGMENT_SUFFIX
+
+
+def segment_offset(name: str) -> int | None:
+    """The offset that a segment's bare name says, None when it is not a segment's."""
+    stem = name.removesuffix(SEGMENT_SUFFIX)
+    return file_name_to_offset(stem) if stem != name else None
+
+
+def store_name(topic: str, partition: int) -> str:
+    return f"{topic}-{partition}"
+
+
+def parse_store_name(name: str) -> tuple[str, int]:
+    """`"a-topic-3"` → `("a-topic", 3)`. FormatError when the name is no partition's."""
+    topic, dash, number = name.rpartition("-")
+    if not dash or not topic or not (number.isascii() and number.isdigit()):
+        raise FormatError(0, f"{name!r} is not a partition's directory: <topic>-<number> is needed")
+    return topic, int(number)

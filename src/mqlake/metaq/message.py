@@ -1,0 +1,64 @@
+"""What MetaQ calls a message, and what it calls a partition.
+
+A message belongs to a topic, carries data and perhaps an attribute; the broker gives it an id and a partition.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from mqlake.errors import FormatError, MessageError
+
+HAS_ATTRIBUTE = 1
+"""Bit 0 of a message's flag. The other bits are the application's and travel untouched."""
+
+
+class Partition(NamedTuple):
+    """Partition `partition` of a topic on broker `broker_id`; sorts by broker, then number."""
+
+    broker_id: int
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.broker_id}-{self.partition}"
+
+    @classmethod
+    def parse(cls, text: str) -> Partition:
+        """`"0-3"` → Partition(0, 3). Raises FormatError."""
+        broker, dash, number = text.partition("-")
+        if not dash or not all(part.isascii() and part.isdigit() for part in (broker, number)):
+            raise FormatError(0, f"{text!r} is not a partition: <brokerId>-<number> is needed")
+        return cls(int(broker), int(number))
+
+
+@dataclass(slots=True, eq=True)
+class Message:
+    """`data` and `attribute` as the producer gave them; `id` and `partition` as the broker did.
+
+    A message that `set_read_only` was called on raises MessageError when it is changed, except for
+    `rollback_only`, by which a listener refuses it.
+    """
+
+    topic: str
+    data: bytes
+    attribute: str | None = None
+    flag: int = 0
+    """Bit 0 is kept in step with `attribute` by the codec."""
+    id: int = 0
+    partition: Partition | None = None
+    read_only: bool = False
+    rollback_only: bool = False
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name != "rollback_only" and getattr(self, "read_only", False):
+            raise MessageError(f"the message is read-only: {name} cannot be changed")
+        object.__setattr__(self, name, value)
+
+    @property
+    def has_attribute(self) -> bool:
+        """An empty attribute is one too."""
+        return self.attribute is not None
+
+    def set_read_only(self) -> None:
+        self.read_only = True
