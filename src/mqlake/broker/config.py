@@ -1,0 +1,435 @@
+"""What an operator of a broker may set: RocketMQ's BrokerConfig and NettyServerConfig, typed and frozen.
+
+A broker.conf is one flat file for the broker and its store. `read_settings` makes both configurations of it: keys
+of RocketMQ that are not acted on are named in one remark, keys that nobody knows in one each, with the nearest known
+key. Defaults are those of RocketMQ 5.3.3.
+"""
+
+# ruff: noqa: RUF009 - every field is declared by setting(), which is dataclasses.field() with its Setting
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import os
+import socket
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from mqlake.errors import ConfigError, UnknownKeyError
+from mqlake.message import TRACE_TOPIC
+from mqlake.remoting.bodies.topic import PERM_READ, PERM_WRITE
+from mqlake.remoting.connection import parse_address
+from mqlake.remoting.tls import TlsConfig
+from mqlake.store import config as store_settings
+from mqlake.store.config import INT_MAX, LONG_MAX, MessageStoreConfig, Setting
+
+PORT_MAX = 65535
+MASTER_ID = 0
+
+T = TypeVar("T")
+
+
+class MetricsExporterType(enum.Enum):
+    DISABLE = "DISABLE"
+    OTLP_GRPC = "OTLP_GRPC"
+    PROM = "PROM"
+    LOG = "LOG"
+
+
+def _setting(
+    key: str,
+    default: T,
+    doc: str,
+    *,
+    unit: str = "",
+    low: int = 0,
+    high: int = INT_MAX,
+    factory: Any = None,
+) -> T:
+    setting = Setting(key=key, doc=doc, default=default, unit=unit, low=low, high=high, fixed=False)
+    if factory is not None:
+        return dataclasses.field(default_factory=factory, metadata={"setting": setting})  # type: ignore[no-any-return]
+    return dataclasses.field(default=default, metadata={"setting": setting})
+
+
+def local_address() -> str:
+    """The IPv4 address that packets to elsewhere leave from; 127.0.0.1 on a machine without a network."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # nothing is sent: the kernel only chooses a route
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])
+
+
+def _default_broker_name() -> str:
+    return socket.gethostname() or "DEFAULT_BROKER"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BrokerConfig:
+    """The settings of one broker. Raises ConfigError at construction when a value cannot be used."""
+
+    broker_cluster_name: str = _setting(
+        "brokerClusterName", "DefaultCluster", "Cluster that the broker belongs to."
+    )
+    broker_name: str = _setting(
+        "brokerName",
+        "local host name",
+        "Name of the broker; a master and its slaves share it.",
+        factory=_default_broker_name,
+    )
+    broker_id: int = _setting("brokerId", MASTER_ID, "0 for a master, more for a slave.", high=LONG_MAX)
+    broker_ip1: str = _setting(
+        "brokerIP1", "local address", "Address that clients are told.", factory=local_address
+    )
+    broker_ip2: str = _setting(
+        "brokerIP2", "local address", "Address that slaves are told.", factory=local_address
+    )
+    namesrv_addr: str = _setting(
+        "namesrvAddr",
+        "$NAMESRV_ADDR",
+        "Name servers to register with: `host:port` with `;` between.",
+        factory=lambda: os.environ.get("NAMESRV_ADDR", ""),
+    )
+    broker_config_path: str = _setting(
+        "brokerConfigPath", "", "The broker.conf, where settings that are changed from outside are kept."
+    )
+    config_black_list: str = _setting(
+        "configBlackList",
+        "configBlackList;brokerConfigPath",
+        "Keys that nobody may change from outside; `;` between.",
+    )
+
+    listen_port: int = _setting(
+        "listenPort", 10911, "Port to listen on; 0: any free one. The VIP port is two below.", high=PORT_MAX
+    )
+    bind_address: str = _setting("bindAddress", "0.0.0.0", "Address to listen on.")
+    server_channel_max_idle_time_seconds: int = _setting(
+        "serverChannelMaxIdleTimeSeconds", 120, "A connection without a byte for so long is closed.", unit="s"
+    )
+    enable_net_work_flow_control: bool = _setting(
+        "enableNetWorkFlowControl", False, "Leave a pull unanswered while its client does not read."
+    )
+
+    register_name_server_period: int = _setting(
+        "registerNameServerPeriod",
+        30_000,
+        "Time between two registrations; held to 10000..60000.",
+        unit="ms",
+        low=1,
+    )
+    register_broker_timeout_mills: int = _setting(
+        "registerBrokerTimeoutMills",
+        24_000,
+        "How long a name server may take to answer one.",
+        unit="ms",
+        low=1,
+    )
+    force_register: bool = _setting(
+        "forceRegister",
+        True,
+        "Register at each period; false: only where the name server has another version.",
+    )
+    enable_single_topic_register: bool = _setting(
+        "enableSingleTopicRegister", False, "Register a new topic by its route alone."
+    )
+    enable_split_registration: bool = _setting(
+        "enableSplitRegistration", False, "Register many topics in several requests."
+    )
+    split_registration_size: int = _setting(
+        "splitRegistrationSize", 800, "Topics in one of those requests.", unit="topics", low=1
+    )
+
+    broker_permission: int = _setting(
+        "brokerPermission", PERM_READ | PERM_WRITE, "6 read and write, 4 read only, 2 write only.", high=7
+    )
+    default_topic_queue_nums: int = _setting(
+        "defaultTopicQueueNums",
+        8,
+        "Queues of TBW102, so the most that a topic gets which makes itself.",
+        low=1,
+    )
+    auto_create_topic_enable: bool = _setting(
+        "autoCreateTopicEnable", True, "A send to an unknown topic makes it."
+    )
+    cluster_topic_enable: bool = _setting(
+        "clusterTopicEnable", True, "The topic with the cluster's name can be read and written."
+    )
+    broker_topic_enable: bool = _setting(
+        "brokerTopicEnable", True, "The topic with the broker's name can be read and written."
+    )
+    auto_create_subscription_group: bool = _setting(
+        "autoCreateSubscriptionGroup", True, "The first request of an unknown group makes it."
+    )
+    enable_create_sys_group: bool = _setting(
+        "enableCreateSysGroup", True, "Groups with CID_RMQ_SYS_ in front make themselves in any case."
+    )
+    validate_system_topic_when_update_topic: bool = _setting(
+        "validateSystemTopicWhenUpdateTopic", True, "System topics cannot be changed from outside."
+    )
+    clear_retry_topic_when_delete_topic: bool = _setting(
+        "clearRetryTopicWhenDeleteTopic", True, "Deleting a topic deletes the pop retry topics of it."
+    )
+    trace_topic_enable: bool = _setting(
+        "traceTopicEnable", False, "Make the topic for message traces at start."
+    )
+    msg_trace_topic_name: str = _setting("msgTraceTopicName", TRACE_TOPIC, "The topic for message traces.")
+    revive_queue_num: int = _setting("reviveQueueNum", 8, "Queues of the topic for pop's checkpoints.", low=1)
+
+    region_id: str = _setting("regionId", "DefaultRegion", "Region that message traces name.")
+    trace_on: bool = _setting("traceOn", True, "Tell producers to trace.")
+    start_accept_send_request_time_stamp: int = _setting(
+        "startAcceptSendRequestTimeStamp",
+        0,
+        "Sends are refused until then (ms since 1970).",
+        unit="ms",
+        high=LONG_MAX,
+    )
+    reject_transaction_message: bool = _setting(
+        "rejectTransactionMessage", False, "Transactional messages are refused."
+    )
+    store_reply_message_enable: bool = _setting(
+        "storeReplyMessageEnable", True, "Replies to requests are stored as well as pushed."
+    )
+    broker_fast_failure_enable: bool = _setting(
+        "brokerFastFailureEnable", True, "Answer SYSTEM_BUSY to sends that came too late to be of use."
+    )
+    wait_time_mills_in_send_queue: int = _setting(
+        "waitTimeMillsInSendQueue",
+        200,
+        "A send that waited longer for its turn is answered SYSTEM_BUSY.",
+        unit="ms",
+        high=LONG_MAX,
+    )
+
+    long_polling_enable: bool = _setting(
+        "longPollingEnable", True, "Hold a pull that finds nothing for as long as its client asks."
+    )
+    short_polling_time_mills: int = _setting(
+        "shortPollingTimeMills", 1000, "How long it is held when longPollingEnable=false.", unit="ms", low=1
+    )
+    lite_pull_message_enable: bool = _setting("litePullMessageEnable", True, "Answer lite pull consumers.")
+    reject_pull_consumer_enable: bool = _setting(
+        "rejectPullConsumerEnable", False, "Refuse pulls of groups that send no heartbeat."
+    )
+    slave_read_enable: bool = _setting(
+        "slaveReadEnable", False, "Slaves answer pulls, and the master sends slow consumers there."
+    )
+    notify_consumer_ids_changed_enable: bool = _setting(
+        "notifyConsumerIdsChangedEnable", True, "Tell the members of a group when others come or go."
+    )
+    real_time_notify_consumer_change: bool = _setting(
+        "realTimeNotifyConsumerChange", True, "Tell them at once; false: every 15 s."
+    )
+    channel_expired_timeout: int = _setting(
+        "channelExpiredTimeout",
+        120_000,
+        "A client without a heartbeat for so long is forgotten.",
+        unit="ms",
+        low=1,
+        high=LONG_MAX,
+    )
+    subscription_expired_timeout: int = _setting(
+        "subscriptionExpiredTimeout",
+        600_000,
+        "A subscription that only pulls spoke of is forgotten after so long.",
+        unit="ms",
+        low=1,
+        high=LONG_MAX,
+    )
+    use_server_side_reset_offset: bool = _setting(
+        "useServerSideResetOffset", True, "A reset of offsets holds from the group's next pull on."
+    )
+
+    enable_property_filter: bool = _setting(
+        "enablePropertyFilter", False, "Consumers may filter by SQL92 expressions."
+    )
+    filter_support_retry: bool = _setting(
+        "filterSupportRetry", False, "Filters hold for retried messages as well."
+    )
+    enable_calc_filter_bit_map: bool = _setting(
+        "enableCalcFilterBitMap", False, "Keep for each message which filters it passed."
+    )
+    expect_consumer_num_use_filter: int = _setting(
+        "expectConsumerNumUseFilter", 32, "Groups with a filter that a topic is expected to have.", low=1
+    )
+    max_error_rate_of_bloom_filter: int = _setting(
+        "maxErrorRateOfBloomFilter",
+        20,
+        "Wrong answers of that bit map that are accepted.",
+        unit="%",
+        low=1,
+        high=100,
+    )
+    filter_data_clean_time_span: int = _setting(
+        "filterDataCleanTimeSpan",
+        24 * 3600 * 1000,
+        "A filter that nobody used for so long is forgotten.",
+        unit="ms",
+        high=LONG_MAX,
+    )
+
+    flush_consumer_offset_interval: int = _setting(
+        "flushConsumerOffsetInterval",
+        5000,
+        "Time between two writes of the consumer offsets.",
+        unit="ms",
+        low=1,
+    )
+    consumer_offset_update_version_step: int = _setting(
+        "consumerOffsetUpdateVersionStep", 500, "Commits that make a new version.", low=1, high=LONG_MAX
+    )
+    delay_offset_update_version_step: int = _setting(
+        "delayOffsetUpdateVersionStep",
+        200,
+        "Delivered delayed messages that make a new version.",
+        low=1,
+        high=LONG_MAX,
+    )
+
+    metrics_exporter_type: MetricsExporterType = _setting(
+        "metricsExporterType", MetricsExporterType.DISABLE, "PROM serves metrics to Prometheus."
+    )
+    metrics_prom_exporter_port: int = _setting(
+        "metricsPromExporterPort", 5557, "Port of the metrics; 0: any free one.", high=PORT_MAX
+    )
+    metrics_prom_exporter_host: str = _setting(
+        "metricsPromExporterHost", "", "Address of the metrics; empty means all."
+    )
+
+    tls: TlsConfig = dataclasses.field(default_factory=TlsConfig)
+
+    def __post_init__(self) -> None:
+        for key, name in _ATTRIBUTES.items():
+            object.__setattr__(self, name, SETTINGS[key].parse(getattr(self, name)))
+        for key, text in (("brokerName", self.broker_name), ("brokerClusterName", self.broker_cluster_name)):
+            if not text:
+                raise ConfigError(f"{key}: a name is needed")
+        for address in self.namesrv_addresses:
+            try:
+                parse_address(address)
+            except Exception as error:
+                raise ConfigError(f"namesrvAddr={self.namesrv_addr}: {error}") from None
+
+    @property
+    def namesrv_addresses(self) -> list[str]:
+        return [address.strip() for address in self.namesrv_addr.split(";") if address.strip()]
+
+    def updated(self, properties: Mapping[str, str]) -> BrokerConfig:
+        """With settings from outside; keys of others are passed over. ConfigError for a bad value or a key on
+        the black list."""
+        refused = [key for key in self.config_black_list.split(";") if key.strip() in properties]
+        if refused:
+            raise ConfigError(f"{refused[0]} can only be set where the broker runs")
+        return self._replaced(properties)
+
+    def _replaced(self, properties: Mapping[str, object]) -> BrokerConfig:
+        changes: dict[str, Any] = {
+            _ATTRIBUTES[key]: SETTINGS[key].parse(value)
+            for key, value in properties.items()
+            if key in _ATTRIBUTES
+        }
+        return dataclasses.replace(self, **changes)
+
+    def to_mapping(self) -> dict[str, bool | int | str]:
+        """RocketMQ's key → value (choices as their names), in the order of the fields."""
+        values = {key: getattr(self, attribute) for key, attribute in _ATTRIBUTES.items()}
+        return {key: value.name if isinstance(value, enum.Enum) else value for key, value in values.items()}
+
+
+_ATTRIBUTES: dict[str, str] = {
+    field.metadata["setting"].key: field.name
+    for field in dataclasses.fields(BrokerConfig)
+    if "setting" in field.metadata
+}
+SETTINGS: dict[str, Setting] = {
+    field.metadata["setting"].key: field.metadata["setting"]
+    for field in dataclasses.fields(BrokerConfig)
+    if "setting" in field.metadata
+}
+
+_WITHOUT_EFFECT = """
+accountStatsEnable accountStatsPrintZeroValues ackMessageThreadPoolNums ackThreadPoolQueueCapacity aclEnable
+adminBrokerThreadPoolNums adminBrokerThreadPoolQueueCapacity allowRecallWhenBrokerNotWriteable appendAckAsync
+appendCkAsync asyncSendEnable autoDeleteUnusedStats broadcastOffsetExpireMaxSecond broadcastOffsetExpireSecond
+brokerElectionPriority brokerHeartbeatInterval brokerNotActiveTimeoutMillis cgColdReadThreshold
+channelNotActiveInterval checkSyncStateSetPeriod cleanOfflineBrokerInterval clientAsyncSemaphoreValue
+clientCallbackExecutorThreads clientChannelMaxIdleTimeSeconds clientCloseSocketIfTimeout
+clientManageThreadPoolNums clientManagerThreadPoolQueueCapacity clientOnewaySemaphoreValue
+clientPooledByteBufAllocatorEnable clientSocketRcvBufSize clientSocketSndBufSize clientWorkerThreads
+coldCtrStrategyEnable commercialBaseCount commercialSizePerMsg compatibleWithOldNameSrv compressedRegister
+configManagerVersion connectTimeoutMillis consumerFallbehindThreshold consumerManageThreadPoolNums
+consumerManagerThreadPoolQueueCapacity controllerAddr controllerHeartBeatTimeoutMills
+defaultMessageRequestMode defaultPopShareQueueNum disableCallbackExecutor disableConsumeIfConsumerReadSlowly
+disableNettyWorkerGroup enableBroadcastOffsetStore enableControllerMode enableDetailStat
+enableFastChannelEventProcess enableLmqStats enableMixedMessageType enableNotifyAfterPopOrderLockRelease
+enableNotifyBeforePopCalculateLag enablePopBatchAck enablePopBufferMerge enablePopLog
+enablePopMessageThreshold enableReconnectForGoAway enableRegisterProducer enableRemoteEscape
+enableRetryTopicV2 enableShutdownGracefully enableSkipLongAwaitingAck enableSlaveActingMaster
+endTransactionPoolQueueCapacity endTransactionThreadPoolNums estimateAccumulation
+fetchControllerAddrByDnsLookup fetchNameSrvAddrByDnsLookup fetchNamesrvAddrByAddressServer
+fetchNamesrvAddrInterval flushConsumerOffsetHistoryInterval forwardTimeout globalColdReadThreshold
+heartbeatThreadPoolNums heartbeatThreadPoolQueueCapacity highSpeedMode initPopOffsetByCheckMsgInMem
+isScanAvailableNameSrv isolateLogEnable litePullMessageThreadPoolNums litePullThreadPoolQueueCapacity
+loadBalancePollNameServerInterval loadBalanceProcessorThreadPoolNums loadBalanceThreadPoolQueueCapacity
+lockInStrictMode maxPopPollingSize maxReconnectIntervalTimeSeconds maxStatsIdleTimeInMinutes
+messageStorePlugIn metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills
+metricLoggingExporterIntervalInMills metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta
+metricsLabel metricsOtelCardinalityLimit popCkMaxBufferSize popCkOffsetMaxQueueSize popCkStayBufferTime
+popCkStayBufferTimeOut popConsumerFSServiceInit popConsumerKVServiceEnable popConsumerKVServiceInit
+popConsumerKVServiceLog popFromRetryProbability popInflightMessageThreshold popLongPollingForceNotifyInterval
+popPollingMapSize popPollingSize popResponseReturnActualRetryTopic popReviveMaxAttemptTimes
+popReviveMaxReturnSizePerRead printChannelGroups printChannelGroupsMinNum processReplyMessageThreadPoolNums
+pullMessageThreadPoolNums pullThreadPoolQueueCapacity putMessageFutureThreadPoolNums
+putThreadPoolQueueCapacity queryMessageThreadPoolNums queryThreadPoolQueueCapacity recallMessageEnable
+recoverConcurrently recoverThreadPoolNums replyThreadPoolQueueCapacity retrieveMessageFromPopRetryTopicV1
+reviveAckWaitMs reviveInterval reviveMaxSlow reviveScanTime rocketmqHome sendHeartbeatTimeoutMillis
+sendMessageThreadPoolNums sendThreadPoolQueueCapacity serverAsyncSemaphoreValue serverCallbackExecutorThreads
+serverLoadBalancerEnable serverNettyWorkerGroupEnable serverOnewaySemaphoreValue
+serverPooledByteBufAllocatorEnable serverSelectorThreads serverSocketBacklog serverSocketRcvBufSize
+serverSocketSndBufSize serverWorkerThreads shutdownWaitTimeSeconds skipPreOnline skipWhenCKRePutReachMaxTimes
+socksProxyConfig syncBrokerMemberGroupPeriod syncBrokerMetadataPeriod syncControllerMetadataPeriod
+transactionCheckInterval transactionCheckMax transactionMetricFlushInterval transactionOpBatchInterval
+transactionOpMsgMaxSize transactionTimeOut transferMsgByHeap updateNameServerAddrPeriod useEpollNativeSelector
+usePIDColdCtrStrategy useStaticSubscription useTLS waitTimeMillsInAckQueue waitTimeMillsInAdminBrokerQueue
+waitTimeMillsInHeartbeatQueue waitTimeMillsInLitePullQueue waitTimeMillsInPullQueue
+waitTimeMillsInTransactionQueue writeBufferHighWaterMark writeBufferLowWaterMark
+"""
+KEYS_WITHOUT_EFFECT: frozenset[str] = frozenset(_WITHOUT_EFFECT.split())
+
+
+class BrokerSettings(NamedTuple):
+    config: BrokerConfig
+    store_config: MessageStoreConfig
+    remarks: list[str]
+    """A sentence for each thing in the file that the operator should know of."""
+
+
+def read_settings(properties: Mapping[str, str]) -> BrokerSettings:
+    """Both configurations from one flat set of keys. ConfigError for a value that cannot be used."""
+    store_properties = {
+        key: value
+        for key, value in properties.items()
+        if key in store_settings.SETTINGS or key in store_settings.REFUSED_UNLESS
+    }
+    config = BrokerConfig()._replaced(properties)
+    if any(key.startswith("tls.") for key in properties):
+        config = dataclasses.replace(config, tls=TlsConfig.from_properties(properties))
+    idle, remarks = [], []
+    for key in properties:
+        if key in _ATTRIBUTES or key in store_properties or key.startswith("tls."):
+            continue
+        if key in KEYS_WITHOUT_EFFECT or key in store_settings.KEYS_WITHOUT_EFFECT:
+            idle.append(key)
+        else:
+            remarks.append(str(UnknownKeyError(key, known_keys())))
+    if idle:
+        remarks.insert(0, f"without effect here: {', '.join(sorted(idle))}")
+    return BrokerSettings(config, MessageStoreConfig.from_mapping(store_properties), remarks)
+
+
+def known_keys() -> list[str]:
+    """Every key of a broker.conf that is accepted."""
+    return [*SETTINGS, *store_settings.known_keys(), *sorted(KEYS_WITHOUT_EFFECT)]

@@ -1,0 +1,176 @@
+"""BrokerOuterAPI: what a broker asks of name servers.
+
+Every request goes to all of them at once. One that does not answer is logged and asked again with the next
+registration; nothing here fails because of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from mqlake.errors import FormatError, MqlakeError
+from mqlake.message import crc32
+from mqlake.remoting.bodies.route import QueueData, TopicRouteData
+from mqlake.remoting.bodies.topic import (
+    DataVersion,
+    KVTable,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicConfigAndMappingSerializeWrapper,
+)
+from mqlake.remoting.client import RemotingClient
+from mqlake.remoting.codes import RequestCode
+from mqlake.remoting.command import RemotingCommand
+from mqlake.remoting.headers.namesrv import (
+    QueryDataVersionRequestHeader,
+    QueryDataVersionResponseHeader,
+    RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
+    RegisterTopicRequestHeader,
+    UnRegisterBrokerRequestHeader,
+)
+
+logger = logging.getLogger(__name__)
+
+TIMEOUT_S = 3.0
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerIdentity:
+    """Who registers, and under which addresses."""
+
+    cluster_name: str
+    broker_name: str
+    broker_id: int
+    broker_addr: str
+    ha_server_addr: str
+
+
+@dataclass(slots=True, kw_only=True)
+class RegisterBrokerResult:
+    """What one name server answered."""
+
+    ha_server_addr: str | None = None
+    master_addr: str | None = None
+    order_topics: dict[str, str] = field(default_factory=dict)
+    """ORDER_TOPIC_CONFIG: topic → queues."""
+
+
+class BrokerOuterAPI:
+    def __init__(self, name_servers: list[str], on_lost: Callable[[], None] = lambda: None) -> None:
+        """`on_lost` is called when the connection to a name server is lost."""
+        self.name_servers = name_servers
+        self._client = RemotingClient()
+        self._client.on_close.append(lambda _: on_lost())
+        self._away: set[str] = set()
+
+    async def register_broker_all(
+        self,
+        identity: BrokerIdentity,
+        wrapper: TopicConfigAndMappingSerializeWrapper,
+        timeout_s: float,
+    ) -> list[RegisterBrokerResult | None]:
+        """Registers the broker with the topics of the wrapper. For each name server what it answered, None when
+        it did not."""
+        body = RegisterBrokerBody(topic_config_serialize_wrapper=wrapper).to_json()
+        header = RegisterBrokerRequestHeader(
+            cluster_name=identity.cluster_name,
+            broker_name=identity.broker_name,
+            broker_id=identity.broker_id,
+            broker_addr=identity.broker_addr,
+            ha_server_addr=identity.ha_server_addr,
+            body_crc32=crc32(body),
+        )
+
+        async def register(address: str) -> RegisterBrokerResult:
+            request = RemotingCommand.create_request(RequestCode.REGISTER_BROKER, header, body)
+            answer = await self._client.call(address, request, timeout_s)
+            known = answer.decode_header(RegisterBrokerResponseHeader)
+            table = KVTable.from_json(answer.body_bytes()).table if answer.body else {}
+            return RegisterBrokerResult(
+                ha_server_addr=known.ha_server_addr, master_addr=known.master_addr, order_topics=table
+            )
+
+        return await self._ask_all(register)
+
+    async def need_register(self, identity: BrokerIdentity, version: DataVersion, timeout_s: float) -> bool:
+        """Whether any name server has other topics of this broker than `version`, or does not say."""
+
+        async def changed(address: str) -> bool:
+            header = QueryDataVersionRequestHeader(
+                cluster_name=identity.cluster_name,
+                broker_name=identity.broker_name,
+                broker_id=identity.broker_id,
+                broker_addr=identity.broker_addr,
+            )
+            request = RemotingCommand.create_request(
+                RequestCode.QUERY_DATA_VERSION, header, version.to_json()
+            )
+            answer = await self._client.call(address, request, timeout_s)
+            return answer.decode_header(QueryDataVersionResponseHeader).changed
+
+        return any(answer is not False for answer in await self._ask_all(changed))
+
+    async def register_single_topic_all(
+        self, broker_name: str, config: TopicConfig, timeout_s: float = TIMEOUT_S
+    ) -> None:
+        """Tells of one topic, without the rest of a registration."""
+        route = TopicRouteData(
+            queue_datas=[
+                QueueData(
+                    broker_name=broker_name,
+                    read_queue_nums=config.read_queue_nums,
+                    write_queue_nums=config.write_queue_nums,
+                    perm=config.perm,
+                    topic_sys_flag=config.topic_sys_flag,
+                )
+            ]
+        )
+        header = RegisterTopicRequestHeader(topic=config.topic_name)
+
+        async def register(address: str) -> None:
+            request = RemotingCommand.create_request(
+                RequestCode.REGISTER_TOPIC_IN_NAMESRV, header, route.to_json()
+            )
+            await self._client.call(address, request, timeout_s)
+
+        await self._ask_all(register)
+
+    async def unregister_broker_all(self, identity: BrokerIdentity, timeout_s: float = TIMEOUT_S) -> None:
+        header = UnRegisterBrokerRequestHeader(
+            cluster_name=identity.cluster_name,
+            broker_name=identity.broker_name,
+            broker_id=identity.broker_id,
+            broker_addr=identity.broker_addr,
+        )
+
+        async def unregister(address: str) -> None:
+            request = RemotingCommand.create_request(RequestCode.UNREGISTER_BROKER, header)
+            await self._client.call(address, request, timeout_s)
+
+        await self._ask_all(unregister)
+
+    async def _ask_all(self, ask: Callable[[str], Awaitable[T]]) -> list[T | None]:
+        return list(await asyncio.gather(*(self._ask(address, ask) for address in self.name_servers)))
+
+    async def _ask(self, address: str, ask: Callable[[str], Awaitable[T]]) -> T | None:
+        try:
+            answer = await ask(address)
+        except (MqlakeError, FormatError) as error:
+            if address not in self._away:  # said once, not every few seconds
+                self._away.add(address)
+                logger.warning("the name server %s does not answer: %s; it is asked again", address, error)
+            return None
+        if address in self._away:
+            self._away.discard(address)
+            logger.warning("the name server %s answers again", address)
+        return answer
+
+    async def close(self) -> None:
+        await self._client.close()
