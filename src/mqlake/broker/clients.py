@@ -75,6 +75,8 @@ class ConsumerGroupInfo:
         self.subscription_table: dict[str, SubscriptionData] = {}
         """By topic."""
         self.channel_info_table: dict[Connection, ClientChannelInfo] = {}
+        self.heartbeat_fingerprint: int | None = None
+        """Of the subscriptions in the last heartbeat, 0 for one without; None before they are known."""
 
     def find_channel(self, client_id: str) -> ClientChannelInfo | None:
         for info in self.channel_info_table.values():

@@ -117,6 +117,12 @@ class StoreView:
         unit = queue.get(queue_offset) if queue is not None else None
         return self.store_timestamp_at(unit.physical_offset, unit.size) if unit is not None else -1
 
+    def check_in_mem_by_consume_offset(self, topic: str, queue_id: int, queue_offset: int) -> bool:
+        """Whether a queue has this message and it is young enough to be taken for in memory."""
+        queue = self.consume_queues.get(topic, queue_id)
+        unit = queue.get(queue_offset) if queue is not None else None
+        return unit is not None and self.log.max_offset - unit.physical_offset <= self._in_memory_bytes
+
     # ------------------------------------------------------------------ by queue
 
     def get_message(

@@ -1,0 +1,128 @@
+"""ConsumerManageProcessor: who is in a group, how far it is, and who has locked which queue."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from mqlake.errors import ResponseError
+from mqlake.remoting.bodies.client import (
+    GetConsumerListByGroupResponseBody,
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+)
+from mqlake.remoting.codes import RequestCode, ResponseCode
+from mqlake.remoting.command import RemotingCommand
+from mqlake.remoting.connection import Connection, ProcessorTable
+from mqlake.remoting.headers.consume import (
+    GetConsumerListByGroupRequestHeader,
+    QueryConsumerOffsetRequestHeader,
+    QueryConsumerOffsetResponseHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+
+if TYPE_CHECKING:
+    from mqlake.broker.controller import BrokerController
+
+logger = logging.getLogger(__name__)
+
+
+class ConsumerManageProcessor:
+    def __init__(self, controller: BrokerController) -> None:
+        self._controller = controller
+
+    def register(self, table: ProcessorTable) -> None:
+        table.register(RequestCode.GET_CONSUMER_LIST_BY_GROUP, self.get_consumer_list_by_group)
+        table.register(RequestCode.UPDATE_CONSUMER_OFFSET, self.update_consumer_offset)
+        table.register(RequestCode.QUERY_CONSUMER_OFFSET, self.query_consumer_offset)
+        table.register(RequestCode.LOCK_BATCH_MQ, self.lock_batch_mq)
+        table.register(RequestCode.UNLOCK_BATCH_MQ, self.unlock_batch_mq)
+
+    def get_consumer_list_by_group(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """38 GET_CONSUMER_LIST_BY_GROUP."""
+        group = request.decode_header(GetConsumerListByGroupRequestHeader).consumer_group
+        info = self._controller.consumer_manager.get_consumer_group_info(group)
+        if info is None:
+            raise ResponseError(
+                ResponseCode.SYSTEM_ERROR,
+                f"no consumer for this group, {group}: none has sent this broker a heartbeat",
+            )
+        body = GetConsumerListByGroupResponseBody(consumer_id_list=info.all_client_ids())
+        return RemotingCommand.create_response(body=body.to_json())
+
+    # --- offsets
+
+    def update_consumer_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """15 UPDATE_CONSUMER_OFFSET. While an operator's reset waits for the group's next pull, what consumers
+        commit is from before it, and passed over."""
+        header = request.decode_header(UpdateConsumerOffsetRequestHeader)
+        controller = self._controller
+        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        if not controller.subscription_group_manager.contains_subscription_group(group):
+            raise ResponseError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"Group {group} not exist! Send a heartbeat or pull first, or create the group",
+            )
+        topic_config = controller.topic_config_manager.select_topic_config(topic)
+        if topic_config is None:
+            raise ResponseError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist! Create it first")
+        manager = controller.consumer_offset_manager
+        queue_nums = max(topic_config.read_queue_nums, topic_config.write_queue_nums)
+        # a topic may have had more queues: what is known of them may still be carried on
+        known = manager.query_offsets(group, topic) or ()
+        if queue_id < 0 or (queue_id >= queue_nums and queue_id not in known):
+            raise ResponseError(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId {queue_id} is not one of the {queue_nums} queues of topic {topic}",
+            )
+        if header.commit_offset < 0:
+            raise ResponseError(
+                ResponseCode.INVALID_PARAMETER,
+                f"commitOffset {header.commit_offset} is negative, topic is {topic}",
+            )
+        if manager.has_offset_reset(topic, group, queue_id):
+            logger.info(
+                "%s@%s, queue %d was reset: %d is passed over", topic, group, queue_id, header.commit_offset
+            )
+            return RemotingCommand.create_response(remark="Offset has been previously reset")
+        manager.commit_offset(connection.remote_address, group, topic, queue_id, header.commit_offset)
+        return RemotingCommand.create_response()
+
+    def query_consumer_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """14 QUERY_CONSUMER_OFFSET. A group that has none begins at 0 when the queue's first message is still
+        there and in memory: then nothing of it was missed. Else the client decides."""
+        header = request.decode_header(QueryConsumerOffsetRequestHeader)
+        controller = self._controller
+        topic, queue_id = header.topic, header.queue_id
+        offset = controller.consumer_offset_manager.query_offset(header.consumer_group, topic, queue_id)
+        if offset < 0:
+            if header.set_zero_if_not_found is False:
+                raise ResponseError(
+                    ResponseCode.QUERY_NOT_FOUND, "Not found, do not set to zero, maybe this group boot first"
+                )
+            store = controller.store
+            if store.min_offset_in_queue(topic, queue_id) > 0 or not store.check_in_mem_by_consume_offset(
+                topic, queue_id, 0
+            ):
+                raise ResponseError(
+                    ResponseCode.QUERY_NOT_FOUND,
+                    "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
+                )
+            offset = 0
+        return RemotingCommand.create_response(header=QueryConsumerOffsetResponseHeader(offset=offset))
+
+    # --- locks
+
+    def lock_batch_mq(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """41 LOCK_BATCH_MQ: answers which of the queues the client holds now."""
+        body = LockBatchRequestBody.from_json(request.body_bytes())
+        locked = self._controller.rebalance_lock_manager.try_lock_batch(
+            body.consumer_group, body.mq_set, body.client_id
+        )
+        return RemotingCommand.create_response(body=LockBatchResponseBody(lock_ok_mq_set=locked).to_json())
+
+    def unlock_batch_mq(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """42 UNLOCK_BATCH_MQ."""
+        body = LockBatchRequestBody.from_json(request.body_bytes())
+        self._controller.rebalance_lock_manager.unlock_batch(body.consumer_group, body.mq_set, body.client_id)
+        return RemotingCommand.create_response()

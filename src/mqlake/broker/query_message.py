@@ -1,0 +1,78 @@
+"""QueryMessageProcessor: messages by key and by place, sent as they lie in the log."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from mqlake.errors import ResponseError
+from mqlake.formats.record import MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2, RECORD_SIZE_MIN
+from mqlake.remoting.codes import RequestCode, ResponseCode
+from mqlake.remoting.command import RemotingCommand
+from mqlake.remoting.connection import Connection, ProcessorTable
+from mqlake.remoting.headers.consume import (
+    QueryMessageRequestHeader,
+    QueryMessageResponseHeader,
+    ViewMessageRequestHeader,
+)
+
+if TYPE_CHECKING:
+    from mqlake.broker.controller import BrokerController
+
+UNIQUE_MSG_QUERY_FLAG = "_UNIQUE_KEY_QUERY"
+
+_MAGIC_AND_PLACE = Struct(">4x i 20x q")
+
+
+class QueryMessageProcessor:
+    def __init__(self, controller: BrokerController) -> None:
+        self._controller = controller
+
+    def register(self, table: ProcessorTable) -> None:
+        table.register(RequestCode.QUERY_MESSAGE, self.query_message)
+        table.register(RequestCode.VIEW_MESSAGE_BY_ID, self.view_message_by_id)
+
+    def query_message(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """12 QUERY_MESSAGE."""
+        header = request.decode_header(QueryMessageRequestHeader)
+        store = self._controller.store
+        max_num = header.max_num
+        if request.ext_fields.get(UNIQUE_MSG_QUERY_FLAG) == "true":
+            max_num = store.config.default_query_max_num
+        result = store.query_message(
+            header.topic, header.key, max_num, header.begin_timestamp, header.end_timestamp
+        )
+        if not result.buffers:
+            raise ResponseError(
+                ResponseCode.QUERY_NOT_FOUND,
+                f"can not find message, maybe time range not correct: no message of {header.topic} with the key "
+                f"{header.key!r} was stored between {header.begin_timestamp} and {header.end_timestamp}",
+            )
+        return RemotingCommand.create_response(
+            header=QueryMessageResponseHeader(
+                index_last_update_timestamp=result.index_last_update_timestamp,
+                index_last_update_phyoffset=result.index_last_update_phyoffset,
+            ),
+            body=result.buffers,
+        )
+
+    def view_message_by_id(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """33 VIEW_MESSAGE_BY_ID. The id's second half is the offset."""
+        offset = request.decode_header(ViewMessageRequestHeader).offset
+        record = self._controller.store.select_one_message_by_offset(offset)
+        if record is None or not _begins_at(record, offset):
+            store = self._controller.store
+            raise ResponseError(
+                ResponseCode.SYSTEM_ERROR,
+                f"can not find message by the offset, {offset}: no message begins there; this broker's log holds "
+                f"{store.min_phy_offset} to {store.max_phy_offset}",
+            )
+        return RemotingCommand.create_response(body=record)
+
+
+def _begins_at(record: memoryview, offset: int) -> bool:
+    """Whether these bytes are a record of their own, and not the inside of another one."""
+    if len(record) < RECORD_SIZE_MIN:
+        return False
+    magic, place = _MAGIC_AND_PLACE.unpack_from(record)
+    return magic in (MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2) and place == offset
