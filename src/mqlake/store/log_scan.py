@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 from mqlake.formats.columns import Scan, ScanStop, scan_records
 from mqlake.store.mapped_file import MappedFile
 from mqlake.store.mapped_file_queue import MappedFileQueue
 
-CHUNK_RECORDS = 65536
+CHUNK_RECORDS = 8192
+"""Few enough that what the scan has read is still in the processor's cache when the next pass over it comes."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -88,3 +90,13 @@ def scan_log(
             position = scan.end
         if scan.stop == ScanStop.LIMIT and limit < mapped_file.file_size:
             return
+
+
+def one_ahead(chunks: Iterator[LogChunk]) -> Iterator[LogChunk]:
+    """The same chunks, each scanned by another thread while its predecessor is worked on (neither needs the
+    interpreter lock for long)."""
+    with ThreadPoolExecutor(1, "LogScan") as scanner:
+        following = scanner.submit(next, chunks, None)
+        while (chunk := following.result()) is not None:
+            following = scanner.submit(next, chunks, None)
+            yield chunk

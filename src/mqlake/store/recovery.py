@@ -37,7 +37,7 @@ from mqlake.store.consume_queue_store import ConsumeQueueStore
 from mqlake.store.dispatch import CommitLogDispatcher, dispatch_chunk
 from mqlake.store.durable import fsync_dir
 from mqlake.store.index_service import IndexService
-from mqlake.store.log_scan import LogChunk, end_of_whole, scan_log
+from mqlake.store.log_scan import LogChunk, end_of_whole, one_ahead, scan_log
 from mqlake.store.mapped_file import MappedFile, U8Array
 from mqlake.store.mapped_file_queue import MappedFileQueue
 
@@ -45,6 +45,9 @@ log = logging.getLogger(__name__)
 
 Progress = Callable[[int, int], None]
 """Told (bytes done, bytes in all) now and then."""
+
+Leftover = tuple[MappedFile, int, int]
+"""Bytes behind the end of the log that are not zeros: file, position of the end in it, one past the last of them."""
 
 SECTOR = 512
 """Bytes: what a disk writes as a whole."""
@@ -195,12 +198,13 @@ class Recovery:
             dispatchers.append(self._index)
         last_timestamp = 0
         chunk: LogChunk | None = None
-        for chunk in scan_log(
+        chunks = scan_log(
             self._queue,
             end,
             check_crc=self._config.check_crc_on_recover,
             force_prop_crc=self._config.force_verify_prop_crc,
-        ):
+        )
+        for chunk in one_ahead(chunks):
             torn = -1 if report.clean_exit else _first_torn(chunk, self._checkpoint.physic_msg_timestamp)
             if torn >= 0:
                 report.torn_reason = "a part of the record never reached the disk"
@@ -241,15 +245,18 @@ class Recovery:
 
     def _cut_at(self, end: int, last_timestamp: int, dispatched_to: int) -> None:
         report = self._report
-        self._refuse_corruption(end, last_timestamp, dispatched_to)
-        for mapped_file in list(self._queue.files_from(end)):
+        leftovers = []
+        for mapped_file in self._queue.files_from(end):
             position = max(0, end - mapped_file.file_from_offset)
             last = mapped_file.last_data(position)
             if last > position:
-                report.torn_bytes += last - position
-                report.torn_reason = report.torn_reason or "bytes of a record that was never finished"
-                self._keep_records(mapped_file, position, last)
-                mapped_file.erase(position)
+                leftovers.append((mapped_file, position, last))
+        self._refuse_corruption(end, last_timestamp, dispatched_to, leftovers)
+        for mapped_file, position, last in leftovers:
+            report.torn_bytes += last - position
+            report.torn_reason = report.torn_reason or "bytes of a record that was never finished"
+            self._keep_records(mapped_file, position, last)
+            mapped_file.erase(position)
         self._queue.set_end(end)
         if self._index is not None and self._index.last_update_phyoffset >= max(1, end):
             self._index_again()
@@ -274,14 +281,16 @@ class Recovery:
         for chunk in scan_log(self._queue, self._queue.min_offset, check_crc=False):
             self._dispatch(chunk, [self._index])
 
-    def _refuse_corruption(self, end: int, last_timestamp: int, dispatched_to: int) -> None:
+    def _refuse_corruption(
+        self, end: int, last_timestamp: int, dispatched_to: int, leftovers: list[Leftover]
+    ) -> None:
         """Raises StoreCorruptError when what follows `end` had been flushed: cutting there would lose messages."""
         damage = self._report.torn_reason or "zeros where a record should be"
         if self._report.clean_exit and dispatched_to > end:
             self._corrupt(end, f"{damage}; the consume queues reach to offset {dispatched_to}")
         flushed_until = self._checkpoint.physic_msg_timestamp
-        for mapped_file in self._queue.files_from(end):
-            found = self._next_record(mapped_file, max(0, end - mapped_file.file_from_offset))
+        for mapped_file, position, _ in leftovers:
+            found = self._next_record(mapped_file, position)
             if found is None:
                 continue
             timestamp = int(found.store_timestamp[0])
