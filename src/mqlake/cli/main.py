@@ -19,6 +19,7 @@ from mqlake.cli.lazy import LazyGroup
 from mqlake.errors import MqlakeError
 
 COMMANDS = {
+    "admin": ("mqlake.cli.admin:admin", "Look after clusters: topics, groups, messages, brokers."),
     "demo": (
         "mqlake.cli.demo:demo",
         "The main job: a year of flights, a crash, recovery, Spark over the log.",

@@ -1,0 +1,147 @@
+"""What the commands of `mqlake admin` have in common: options, arguments, whom they ask, how messages are shown."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from mqlake.cli.options import json_option
+from mqlake.client.admin import Admin
+from mqlake.client.name_servers import DEFAULT_ADDRESS
+from mqlake.errors import MqlakeError, RemotingConnectError, RemotingTimeoutError
+from mqlake.remoting.loop import run
+
+NAMESRV_VARIABLE = "NAMESRV_ADDR"
+COMPLETION_TIMEOUT_S = 1.0
+
+T = TypeVar("T")
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def admin_command(function: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """Makes an async function(admin, as_json=, ...) a command's body, with the options that all of them take."""
+
+    @click.option(
+        "-n",
+        "--namesrv",
+        envvar=NAMESRV_VARIABLE,
+        default=DEFAULT_ADDRESS,
+        show_default=True,
+        metavar="HOST:PORT",
+        help=f"Name server, several with `;` between; {NAMESRV_VARIABLE} sets it as well.",
+    )
+    @click.option(
+        "--timeout",
+        "timeout_s",
+        type=click.FloatRange(0.01, 3600),
+        default=5.0,
+        show_default=True,
+        help="Seconds that one question may take.",
+    )
+    @json_option
+    @functools.wraps(function)
+    def command(namesrv: str, timeout_s: float, **options: Any) -> None:
+        run(_with_admin(namesrv, timeout_s, lambda admin: function(admin, **options)))
+
+    return command
+
+
+async def _with_admin(namesrv: str, timeout_s: float, ask: Callable[[Admin], Awaitable[T]]) -> T:
+    async with Admin(namesrv, timeout_s=timeout_s) as admin:
+        try:
+            return await ask(admin)
+        except (RemotingConnectError, RemotingTimeoutError) as error:
+            if error.address in admin.name_servers.addresses:
+                raise MqlakeError(
+                    f"no name server: {error}; start one with `mqlake serve`, "
+                    f"or name yours with -n or {NAMESRV_VARIABLE}"
+                ) from error
+            raise
+
+
+# --- arguments and options
+
+
+def _complete(
+    list_names: Callable[[Admin], Awaitable[Sequence[str]]],
+) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    """Completes the names that the cluster has; nothing when it does not answer at once."""
+
+    def complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        namesrv = ctx.params.get("namesrv") or os.environ.get(NAMESRV_VARIABLE) or DEFAULT_ADDRESS
+        try:
+            names = run(_with_admin(namesrv, COMPLETION_TIMEOUT_S, list_names))
+        except (MqlakeError, OSError):
+            return []
+        return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
+
+    return complete
+
+
+async def _topics(admin: Admin) -> Sequence[str]:
+    return list(await admin.fetch_all_topic_list())
+
+
+async def _groups(admin: Admin) -> Sequence[str]:
+    return list(await admin.get_all_subscription_groups())
+
+
+def _named(name: str, letter: str, complete: Any, *, required: bool) -> Callable[[Command], Command]:
+    """An argument that can be given as an option as well, as mqadmin takes it."""
+
+    def decorate(function: Command) -> Command:
+        @functools.wraps(function)
+        def merged(*args: Any, **options: Any) -> Any:
+            by_option, by_argument = options.pop(f"{name}_option"), options.pop(name)
+            if by_option and by_argument and by_option != by_argument:
+                raise click.UsageError(f"{name.upper()} is given twice: {by_argument} and {by_option}.")
+            value = by_option or by_argument
+            if required and not value:
+                raise click.UsageError(f"Missing argument '{name.upper()}'.")
+            return function(*args, **options, **{name: value})
+
+        metavar = name.upper() if required else f"[{name.upper()}]"
+        merged = click.argument(name, required=False, metavar=metavar, shell_complete=complete)(merged)
+        return click.option(  # type: ignore[return-value]
+            f"-{letter}", f"--{name}", f"{name}_option", hidden=True, shell_complete=complete
+        )(merged)
+
+    return decorate
+
+
+topic_argument = _named("topic", "t", _complete(_topics), required=True)
+group_argument = _named("group", "g", _complete(_groups), required=True)
+optional_group_argument = _named("group", "g", _complete(_groups), required=False)
+topic_option = click.option(
+    "-t", "--topic", metavar="TOPIC", shell_complete=_complete(_topics), help="This topic only."
+)
+group_option = click.option(
+    "-g", "--group", metavar="GROUP", required=True, shell_complete=_complete(_groups), help="Consumer group."
+)
+cluster_option = click.option("-c", "--cluster", metavar="CLUSTER", help="Every broker of this cluster.")
+broker_option = click.option(
+    "-b", "--broker", metavar="BROKER", help="One broker: its name, or its address host:port."
+)
+
+
+# --- whom to ask
+
+
+async def targets(admin: Admin, broker: str | None, cluster: str | None) -> list[tuple[str, str]]:
+    """(name, address) of the broker that is named, or of the masters of a cluster, or of all masters."""
+    if broker and cluster:
+        raise click.UsageError("--broker names one broker, --cluster all of a cluster: give one of them.")
+    if broker:
+        return [(broker, await admin.broker_address(broker))]
+    return [(master.name, master.address) for master in await admin.masters(cluster)]
+
+
+def need_target(broker: str | None, cluster: str | None) -> None:
+    """UsageError when neither is given: what changes brokers is not done to all of them by default."""
+    if not broker and not cluster:
+        raise click.UsageError("Name a broker with --broker, or a cluster with --cluster.")

@@ -1,0 +1,450 @@
+"""Admin: what an operator does with a cluster.
+
+    async with Admin("127.0.0.1:9876") as admin:
+        await admin.create_topic("orders", queues=8)
+        stats = await admin.examine_consume_stats("billing")
+
+It finds the brokers through the name servers and asks each that it takes; `admin.name_servers` and `admin.brokers`
+are for what concerns one server alone. It works against RocketMQ's brokers as against ours. Method names are those
+of RocketMQ's DefaultMQAdminExt, where it has the method.
+
+Raises RemotingConnectError and RemotingTimeoutError when a server does not answer, ResponseError for what a server
+refuses, UnknownKeyError for a topic, cluster or broker that does not exist (with the nearest that does).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TypeVar
+
+from mqlake.client.broker_api import TIME_MAX, BrokerAPI
+from mqlake.client.name_servers import DEFAULT_ADDRESS, NameServers, parse_addresses
+from mqlake.errors import MessageError, MqlakeError, ResponseError, UnknownKeyError
+from mqlake.message import (
+    DLQ_GROUP_TOPIC_PREFIX,
+    RETRY_GROUP_TOPIC_PREFIX,
+    Host,
+    Message,
+    MessageExt,
+    decode_message_id,
+)
+from mqlake.remoting.bodies.admin import (
+    ConsumerConnection,
+    ConsumeStats,
+    ProducerConnection,
+    SubscriptionGroupConfig,
+    TopicStatsTable,
+)
+from mqlake.remoting.bodies.client import ConsumeMessageDirectlyResult
+from mqlake.remoting.bodies.route import MASTER_ID, BrokerData, ClusterInfo, TopicRouteData
+from mqlake.remoting.bodies.topic import MessageQueue, TopicConfig
+from mqlake.remoting.client import TIMEOUT_S, RemotingClient
+from mqlake.remoting.codes import ResponseCode
+from mqlake.remoting.headers.produce import SendMessageResponseHeader
+
+T = TypeVar("T")
+
+ADMIN_GROUP = "CID_MQLAKE_ADMIN"
+"""The producer group that the test messages of send() are from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """One broker process: broker id 0 is a master, others are its replicas."""
+
+    cluster: str
+    name: str
+    broker_id: int
+    address: str
+
+
+class Admin:
+    """Use it in an `async with`, or `close()` it."""
+
+    def __init__(
+        self,
+        name_servers: str | Sequence[str] = DEFAULT_ADDRESS,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """`name_servers`: addresses, or one text with `;` between them. ConfigError for none."""
+        addresses = parse_addresses(name_servers if isinstance(name_servers, str) else ";".join(name_servers))
+        self._client = RemotingClient(tls=tls, connect_timeout_s=timeout_s)
+        self.name_servers = NameServers(self._client, addresses, timeout_s=timeout_s)
+        self.brokers = BrokerAPI(self._client, timeout_s=timeout_s)
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def __aenter__(self) -> Admin:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    # --- who is there
+
+    async def examine_broker_cluster_info(self) -> ClusterInfo:
+        return await self.name_servers.get_broker_cluster_info()
+
+    async def list_brokers(self, cluster: str | None = None) -> list[Broker]:
+        """Every broker, masters and replicas, by cluster, name and id. UnknownKeyError for an unknown cluster."""
+        info = await self.examine_broker_cluster_info()
+        if cluster is not None and cluster not in info.cluster_addr_table:
+            raise UnknownKeyError(cluster, info.cluster_addr_table, what="cluster")
+        found = []
+        for name, data in info.broker_addr_table.items():
+            for own in sorted(c for c, names in info.cluster_addr_table.items() if name in names):
+                if cluster in (None, own):
+                    found += [Broker(own, name, number, at) for number, at in data.broker_addrs.items()]
+        return sorted(found, key=lambda broker: (broker.cluster, broker.name, broker.broker_id))
+
+    async def masters(self, cluster: str | None = None) -> list[Broker]:
+        """The masters of one cluster, or of all. UnknownKeyError for an unknown cluster, MqlakeError for none."""
+        found = [broker for broker in await self.list_brokers(cluster) if broker.broker_id == MASTER_ID]
+        if not found:
+            raise MqlakeError(
+                f"no master is registered at {';'.join(self.name_servers.addresses)}; "
+                "see that a broker runs and names this server in namesrvAddr"
+            )
+        return found
+
+    async def broker_address(self, broker: str) -> str:
+        """`broker` when it is an address, else the address of the master of that name. UnknownKeyError."""
+        if ":" in broker:
+            return broker
+        table = (await self.examine_broker_cluster_info()).broker_addr_table
+        if broker not in table or MASTER_ID not in table[broker].broker_addrs:
+            raise UnknownKeyError(broker, table, what="broker")
+        return table[broker].broker_addrs[MASTER_ID]
+
+    async def examine_topic_route_info(self, topic: str) -> TopicRouteData:
+        """Where the topic is. UnknownKeyError when no broker has it."""
+        try:
+            return await self.name_servers.get_topic_route_info(topic)
+        except ResponseError as error:
+            if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                raise
+        raise UnknownKeyError(topic, await self._topics_or_none(), what="topic")
+
+    async def _topics_or_none(self) -> set[str]:
+        try:
+            return await self.name_servers.get_topic_list()
+        except ResponseError:  # a name server may be set not to tell
+            return set()
+
+    async def _on_route(self, topic: str, ask: Callable[[str], Awaitable[T]]) -> list[T]:
+        """What each broker of the topic answers."""
+        route = await self.examine_topic_route_info(topic)
+        return await _all(ask(address) for address in map(_select_address, route.broker_datas) if address)
+
+    async def _on_masters(self, ask: Callable[[str], Awaitable[T]], cluster: str | None = None) -> list[T]:
+        return await _all(ask(broker.address) for broker in await self.masters(cluster))
+
+    async def _addresses_of_group(self, group: str) -> list[str]:
+        """The brokers that have the group's retry topic, which a group gets when it connects; else every master."""
+        try:
+            route = await self.name_servers.get_topic_route_info(RETRY_GROUP_TOPIC_PREFIX + group)
+        except ResponseError as error:
+            if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                raise
+            return [broker.address for broker in await self.masters()]
+        return [address for address in map(_select_address, route.broker_datas) if address]
+
+    # --- topics
+
+    async def fetch_all_topic_list(self) -> set[str]:
+        return await self.name_servers.get_topic_list()
+
+    async def create_topic(
+        self,
+        topic: str,
+        *,
+        queues: int = 8,
+        cluster: str | None = None,
+        perm: int = 6,
+        order: bool = False,
+        attributes: dict[str, str] | None = None,
+    ) -> list[Broker]:
+        """Creates (or changes) a topic with `queues` queues on each master of a cluster, or of all; those masters.
+
+        `attributes`: `+name` → value sets one, `-name` → "" drops it, like {"+message.type": "FIFO"}.
+        """
+        config = TopicConfig(
+            topic_name=topic,
+            read_queue_nums=queues,
+            write_queue_nums=queues,
+            perm=perm,
+            order=order,
+            attributes=attributes or {},
+        )
+        masters = await self.masters(cluster)
+        await _all(self.brokers.create_topic(broker.address, config) for broker in masters)
+        return masters
+
+    async def delete_topic(self, topic: str, cluster: str | None = None) -> None:
+        """Deletes the topic on every master of a cluster (or of all), then its routes on the name servers."""
+        found = await self.masters(cluster)
+        await _all(self.brokers.delete_topic_in_broker(broker.address, topic) for broker in found)
+        # a name server that is told no cluster takes out every broker's
+        await self.name_servers.delete_topic_in_nameserver(topic, cluster)
+
+    async def topic_exists(self, topic: str) -> bool:
+        try:
+            await self.name_servers.get_topic_route_info(topic)
+        except ResponseError as error:
+            if error.code == ResponseCode.TOPIC_NOT_EXIST:
+                return False
+            raise
+        return True
+
+    async def examine_topic_stats(self, topic: str) -> TopicStatsTable:
+        """First and last offset of every queue."""
+        total = TopicStatsTable()
+        for table in await self._on_route(topic, lambda at: self.brokers.get_topic_stats_info(at, topic)):
+            total.offset_table |= table.offset_table
+            total.topic_put_tps += table.topic_put_tps
+        return total
+
+    async def get_topic_cluster_list(self, topic: str) -> set[str]:
+        """The clusters whose brokers have the topic."""
+        route = await self.examine_topic_route_info(topic)
+        return {data.cluster for data in route.broker_datas if data.cluster}
+
+    # --- groups
+
+    async def create_subscription_group(
+        self, config: SubscriptionGroupConfig, cluster: str | None = None
+    ) -> list[Broker]:
+        """Creates (or changes) a group on each master of a cluster, or of all; those masters."""
+        masters = await self.masters(cluster)
+        await _all(self.brokers.create_subscription_group(broker.address, config) for broker in masters)
+        return masters
+
+    async def delete_subscription_group(
+        self, group: str, cluster: str | None = None, *, clean_offset: bool = False
+    ) -> None:
+        """Deletes the group, its retry topic and its dead letter topic; with `clean_offset` where it was, too."""
+        for broker in await self.masters(cluster):
+            await self.brokers.delete_subscription_group(broker.address, group, clean_offset=clean_offset)
+        for prefix in (RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX):
+            await self.delete_topic(prefix + group, cluster)
+
+    async def get_all_subscription_groups(
+        self, cluster: str | None = None
+    ) -> dict[str, dict[str, SubscriptionGroupConfig]]:
+        """Group → broker name → its settings there."""
+        masters = await self.masters(cluster)
+        tables = await _all(self.brokers.get_all_subscription_group_config(b.address) for b in masters)
+        groups: dict[str, dict[str, SubscriptionGroupConfig]] = {}
+        for broker, table in zip(masters, tables, strict=True):
+            for group, config in table.items():
+                groups.setdefault(group, {})[broker.name] = config
+        return groups
+
+    async def check_group(self, group: str) -> None:
+        """UnknownKeyError when no broker knows the group."""
+        groups = await self.get_all_subscription_groups()
+        if group not in groups:
+            raise UnknownKeyError(group, groups, what="group")
+
+    # --- consuming
+
+    async def examine_consume_stats(self, group: str, topic: str | None = None) -> ConsumeStats:
+        """The group's place in every queue, of one topic or of all it has consumed."""
+        addresses = await self._addresses_of_group(group)
+        total = ConsumeStats()
+        for stats in await _all(self.brokers.get_consume_stats(at, group, topic) for at in addresses):
+            total.offset_table |= stats.offset_table
+            total.consume_tps += stats.consume_tps
+        return total
+
+    async def examine_consumer_connection_info(self, group: str) -> ConsumerConnection:
+        """Consumers of the group that are connected; one that is connected to several brokers comes once.
+
+        ResponseError 206 when there is none.
+        """
+        offline: ResponseError | None = None
+        merged: ConsumerConnection | None = None
+        for address in await self._addresses_of_group(group):
+            try:
+                found = await self.brokers.get_consumer_connection_list(address, group)
+            except ResponseError as error:
+                if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
+                    raise
+                offline = error
+                continue
+            if merged is None:
+                merged = found
+                continue
+            known = {connection.client_id for connection in merged.connection_set}
+            merged.connection_set += [each for each in found.connection_set if each.client_id not in known]
+            merged.subscription_table |= found.subscription_table
+        if merged is None:
+            raise offline or ResponseError(
+                ResponseCode.CONSUMER_NOT_ONLINE, f"no consumer of {group} is connected"
+            )
+        return merged
+
+    async def examine_producer_connection_info(self, group: str, topic: str) -> ProducerConnection:
+        """Producers of the group that are connected to the topic's brokers. ResponseError 1 when there is none."""
+        merged = ProducerConnection()
+        missing: ResponseError | None = None
+        route = await self.examine_topic_route_info(topic)
+        for address in filter(None, map(_select_address, route.broker_datas)):
+            try:
+                found = await self.brokers.get_producer_connection_list(address, group)
+            except ResponseError as error:
+                missing = error
+                continue
+            known = {connection.client_id for connection in merged.connection_set}
+            merged.connection_set += [each for each in found.connection_set if each.client_id not in known]
+        if missing is not None and not merged.connection_set:
+            raise missing
+        return merged
+
+    async def query_topic_consume_by_who(self, topic: str) -> set[str]:
+        """The groups that consume the topic, or did."""
+        answers = await self._on_route(topic, lambda at: self.brokers.query_topic_consume_by_who(at, topic))
+        return set().union(*answers)
+
+    async def reset_offset_by_timestamp(
+        self, topic: str, group: str, timestamp: int, *, is_force: bool = True
+    ) -> dict[MessageQueue, int]:
+        """Sets the group back or forth to `timestamp` (ms; -1: the end of every queue); where it is then.
+
+        Without `is_force` a queue is set back only. Consumers that are connected go on from there at once.
+        """
+        answers = await self._on_route(
+            topic,
+            lambda at: self.brokers.invoke_broker_to_reset_offset(
+                at, topic, group, timestamp, is_force=is_force
+            ),
+        )
+        return {queue: offset for table in answers for queue, offset in table.items()}
+
+    async def reset_offset_by_queue(
+        self, queue: MessageQueue, group: str, offset: int
+    ) -> dict[MessageQueue, int]:
+        """Sets the group to one offset of one queue."""
+        address = await self.broker_address(queue.broker_name)
+        return await self.brokers.invoke_broker_to_reset_offset(
+            address, queue.topic, group, 0, queue_id=queue.queue_id, offset=offset
+        )
+
+    async def clone_group_offset(self, source: str, target: str, topic: str, *, is_offline: bool) -> None:
+        """Lets `target` begin where `source` is."""
+        await self._on_route(
+            topic,
+            lambda at: self.brokers.clone_group_offset(at, source, target, topic, is_offline=is_offline),
+        )
+
+    async def consume_message_directly(
+        self, group: str, client_id: str, topic: str, message_id: str
+    ) -> ConsumeMessageDirectlyResult:
+        """Hands one stored message to a connected consumer; what came of it. Offsets do not move."""
+        message = await self.view_message(topic, message_id)
+        # the broker that has the message reads it out of its log
+        address = _address_text(message.store_host)
+        return await self.brokers.consume_message_directly(address, group, client_id, topic, message.msg_id)
+
+    # --- messages
+
+    async def query_message(
+        self, topic: str, key: str, max_num: int = 64, begin: int = 0, end: int = TIME_MAX
+    ) -> list[MessageExt]:
+        """Messages with `key` among their keys, stored in [begin, end] (ms), the newest `max_num` of each broker."""
+        found = await self._on_route(
+            topic, lambda at: self.brokers.query_message(at, topic, key, max_num, begin, end)
+        )
+        keep = [message for messages in found for message in messages if key in (message.keys or "").split()]
+        return sorted(keep, key=lambda message: message.store_timestamp)
+
+    async def query_message_by_uniq_key(self, topic: str, message_id: str) -> list[MessageExt]:
+        """Messages with that id of a client's: one, or more after a retry of the client's or of a consumer."""
+        found = await self._on_route(
+            topic,
+            lambda at: self.brokers.query_message(at, topic, message_id, 32, is_unique_key=True),
+        )
+        keep = [message for messages in found for message in messages if message.uniq_key == message_id]
+        return sorted(keep, key=lambda message: message.store_timestamp)
+
+    async def view_message(self, topic: str | None, message_id: str) -> MessageExt:
+        """The message with an offset message id, or with a client's unique id (then the topic is needed).
+
+        Both are 32 hexadecimal digits: an offset message id begins with the address of a broker of the cluster.
+        MessageError when there is no such message.
+        """
+        host, offset = decode_message_id(message_id)
+        address = _address_text(host)
+        if any(broker.address == address for broker in await self.list_brokers()):
+            return await self.brokers.view_message(address, offset, topic)
+        if topic is None:
+            raise MessageError(
+                f"{message_id} does not begin with the address of a broker here: for a client's id name the topic"
+            )
+        messages = await self.query_message_by_uniq_key(topic, message_id)
+        if not messages:
+            raise MessageError(f"no message of {topic} has the id {message_id}")
+        return messages[-1]
+
+    async def message_at(self, queue: MessageQueue, offset: int) -> MessageExt:
+        """The message at an offset of a queue. MessageError when there is none."""
+        address = await self.broker_address(queue.broker_name)
+        messages, place = await self.brokers.pull_message(address, queue.topic, queue.queue_id, offset, 1)
+        if not messages or messages[0].queue_offset != offset:
+            raise MessageError(
+                f"{queue.topic}-{queue.queue_id} on {queue.broker_name} has no message at offset {offset}: "
+                f"it holds {place.min_offset} to {place.max_offset}"
+            )
+        return messages[0]
+
+    async def send(
+        self, message: Message, *, queue: MessageQueue | None = None
+    ) -> tuple[MessageQueue, SendMessageResponseHeader]:
+        """Sends one message, for a test: to `queue`, or to the first queue that can be written to; where it went."""
+        if queue is None:
+            route = await self.examine_topic_route_info(message.topic)
+            writable = [data for data in route.queue_datas if data.perm & 2 and data.write_queue_nums]
+            if not writable:
+                raise MqlakeError(f"no broker takes messages of {message.topic}: write permission is missing")
+            queue = MessageQueue(topic=message.topic, broker_name=writable[0].broker_name, queue_id=0)
+        address = await self.broker_address(queue.broker_name)
+        answer = await self.brokers.send_message(address, message, queue.queue_id, ADMIN_GROUP)
+        return MessageQueue(
+            topic=message.topic, broker_name=queue.broker_name, queue_id=answer.queue_id
+        ), answer
+
+
+async def _all(asked: Iterable[Awaitable[T]]) -> list[T]:
+    """The answers of all, in order; the first failure is raised when all have ended."""
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    results: list[T] = []
+    for answer in answers:
+        if isinstance(answer, BaseException):
+            raise answer
+        results.append(answer)
+    return results
+
+
+def _select_address(broker: BrokerData) -> str | None:
+    """The master's address, else that of some replica."""
+    addresses = broker.broker_addrs
+    if MASTER_ID in addresses:
+        return addresses[MASTER_ID]
+    return addresses[min(addresses)] if addresses else None
+
+
+def _address_text(host: Host) -> str:
+    ip, port = host
+    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"

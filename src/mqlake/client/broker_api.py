@@ -1,0 +1,416 @@
+"""BrokerAPI: what an operator can ask of one broker, one method for each request code.
+
+Every method takes the broker's address (host:port) first. Method names are those of RocketMQ's MQClientAPIImpl.
+Which brokers to ask is `Admin`'s matter.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from mqlake.errors import ResponseError
+from mqlake.formats.compression import decompress_body
+from mqlake.formats.properties import format_properties, parse_properties
+from mqlake.formats.record import decode_record
+from mqlake.message import Message, MessageExt, MessageSysFlag, create_uniq_id, properties_to_string
+from mqlake.remoting.bodies.admin import (
+    BrokerStatsData,
+    ConsumerConnection,
+    ConsumeStats,
+    ConsumeStatsList,
+    GroupList,
+    ProducerConnection,
+    ProducerTableInfo,
+    QueryConsumeQueueResponseBody,
+    QueryConsumeTimeSpanBody,
+    QueueTimeSpan,
+    SubscriptionGroupConfig,
+    SubscriptionGroupWrapper,
+    TopicStatsTable,
+)
+from mqlake.remoting.bodies.client import (
+    ConsumeMessageDirectlyResult,
+    ConsumerRunningInfo,
+    GetConsumerStatusBody,
+    ResetOffsetBody,
+)
+from mqlake.remoting.bodies.topic import (
+    KVTable,
+    MessageQueue,
+    TopicConfig,
+    TopicConfigAndMappingSerializeWrapper,
+    TopicList,
+)
+from mqlake.remoting.client import TIMEOUT_S, RemotingClient
+from mqlake.remoting.codes import RequestCode, ResponseCode
+from mqlake.remoting.command import Body, RemotingCommand
+from mqlake.remoting.headers import admin as headers
+from mqlake.remoting.headers import consume
+from mqlake.remoting.headers.codec import CommandHeader
+from mqlake.remoting.headers.produce import SendMessageRequestHeaderV2, SendMessageResponseHeader
+
+UNIQUE_MSG_QUERY_FLAG = "_UNIQUE_KEY_QUERY"
+"""The field that says: the key of a QUERY_MESSAGE is a client's message id."""
+DEFAULT_TOPIC = "TBW102"
+TIME_MAX = 2**63 - 1
+PULL_SUBSCRIPTION_FLAG = 4
+TOOLS_GROUP = "TOOLS_CONSUMER"
+"""RocketMQ's group for tools that read; it may read every topic and leaves no offsets."""
+
+
+class BrokerAPI:
+    """Raises RemotingConnectError, RemotingTimeoutError, and ResponseError for an answer other than SUCCESS."""
+
+    def __init__(self, client: RemotingClient, *, timeout_s: float = TIMEOUT_S) -> None:
+        self._client = client
+        self._timeout_s = timeout_s
+
+    async def _call(
+        self, address: str, code: int, header: CommandHeader | None = None, body: Body = None
+    ) -> RemotingCommand:
+        request = RemotingCommand.create_request(code, header, body)
+        return await self._client.call(address, request, self._timeout_s)
+
+    # --- topics
+
+    async def create_topic(self, address: str, config: TopicConfig) -> None:
+        """Creates the topic, or changes it to `config`. Attributes are changes: `+name` sets, `-name` drops."""
+        attributes = ",".join(
+            f"{name}={value}" if value else name for name, value in (config.attributes or {}).items()
+        )
+        header = headers.CreateTopicRequestHeader(
+            topic=config.topic_name,
+            default_topic=DEFAULT_TOPIC,
+            read_queue_nums=config.read_queue_nums,
+            write_queue_nums=config.write_queue_nums,
+            perm=config.perm,
+            topic_filter_type=config.topic_filter_type.name,
+            topic_sys_flag=config.topic_sys_flag,
+            order=config.order,
+            attributes=attributes or None,
+        )
+        await self._call(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+
+    async def delete_topic_in_broker(self, address: str, topic: str) -> None:
+        await self._call(
+            address, RequestCode.DELETE_TOPIC_IN_BROKER, headers.DeleteTopicRequestHeader(topic=topic)
+        )
+
+    async def get_topic_config(self, address: str, topic: str) -> TopicConfig:
+        """ResponseError 17 when the broker does not have it."""
+        header = headers.GetTopicConfigRequestHeader(topic=topic)
+        answer = await self._call(address, RequestCode.GET_TOPIC_CONFIG, header)
+        return TopicConfig.from_json(answer.body_bytes())
+
+    async def get_all_topic_config(self, address: str) -> dict[str, TopicConfig]:
+        answer = await self._call(address, RequestCode.GET_ALL_TOPIC_CONFIG)
+        wrapper = TopicConfigAndMappingSerializeWrapper.from_json(answer.body_bytes())
+        return wrapper.topic_config_table
+
+    async def get_topic_stats_info(self, address: str, topic: str) -> TopicStatsTable:
+        header = headers.GetTopicStatsInfoRequestHeader(topic=topic)
+        answer = await self._call(address, RequestCode.GET_TOPIC_STATS_INFO, header)
+        return TopicStatsTable.from_json(answer.body_bytes())
+
+    async def get_system_topic_list(self, address: str) -> set[str]:
+        answer = await self._call(address, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
+        return TopicList.from_json(answer.body_bytes()).topic_list
+
+    # --- groups
+
+    async def create_subscription_group(self, address: str, config: SubscriptionGroupConfig) -> None:
+        """Creates the group, or changes it to `config`."""
+        await self._call(
+            address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=config.to_json(strict=True)
+        )
+
+    async def delete_subscription_group(self, address: str, group: str, *, clean_offset: bool) -> None:
+        header = headers.DeleteSubscriptionGroupRequestHeader(group_name=group, clean_offset=clean_offset)
+        await self._call(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
+
+    async def get_subscription_group_config(self, address: str, group: str) -> SubscriptionGroupConfig:
+        """ResponseError 26 when the broker does not have it (and does not create groups by itself)."""
+        header = headers.GetSubscriptionGroupConfigRequestHeader(group=group)
+        answer = await self._call(address, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header)
+        return SubscriptionGroupConfig.from_json(answer.body_bytes())
+
+    async def get_all_subscription_group_config(self, address: str) -> dict[str, SubscriptionGroupConfig]:
+        answer = await self._call(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+        return SubscriptionGroupWrapper.from_json(answer.body_bytes()).subscription_group_table
+
+    # --- consuming
+
+    async def get_consume_stats(self, address: str, group: str, topic: str | None = None) -> ConsumeStats:
+        """Offsets of the group in `topic`, or in every topic it has offsets of."""
+        header = headers.GetConsumeStatsRequestHeader(consumer_group=group, topic=topic)
+        answer = await self._call(address, RequestCode.GET_CONSUME_STATS, header)
+        return ConsumeStats.from_json(answer.body_bytes())
+
+    async def fetch_consume_stats_in_broker(
+        self, address: str, *, is_order: bool = False
+    ) -> ConsumeStatsList:
+        header = headers.GetConsumeStatsInBrokerHeader(is_order=is_order)
+        answer = await self._call(address, RequestCode.GET_BROKER_CONSUME_STATS, header)
+        return ConsumeStatsList.from_json(answer.body_bytes())
+
+    async def get_consumer_connection_list(self, address: str, group: str) -> ConsumerConnection:
+        """ResponseError 206 when no consumer of the group is connected."""
+        header = headers.GetConsumerConnectionListRequestHeader(consumer_group=group)
+        answer = await self._call(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, header)
+        return ConsumerConnection.from_json(answer.body_bytes())
+
+    async def get_consumer_running_info(
+        self, address: str, group: str, client_id: str, *, jstack: bool = False
+    ) -> ConsumerRunningInfo:
+        """What a consumer tells of itself, through the broker. `jstack`: with its threads, if it has some."""
+        header = consume.GetConsumerRunningInfoRequestHeader(
+            consumer_group=group, client_id=client_id, jstack_enable=jstack
+        )
+        answer = await self._call(address, RequestCode.GET_CONSUMER_RUNNING_INFO, header)
+        return ConsumerRunningInfo.from_json(answer.body_bytes())
+
+    async def consume_message_directly(
+        self, address: str, group: str, client_id: str, topic: str, msg_id: str
+    ) -> ConsumeMessageDirectlyResult:
+        """Hands a stored message (by its offset message id) to one consumer, and what came of it."""
+        header = consume.ConsumeMessageDirectlyResultRequestHeader(
+            consumer_group=group, client_id=client_id, topic=topic, msg_id=msg_id
+        )
+        answer = await self._call(address, RequestCode.CONSUME_MESSAGE_DIRECTLY, header)
+        return ConsumeMessageDirectlyResult.from_json(answer.body_bytes())
+
+    async def invoke_broker_to_get_consumer_status(
+        self, address: str, topic: str, group: str, client_id: str | None = None
+    ) -> dict[str, dict[MessageQueue, int]]:
+        """Client id → the offsets its consumers are at."""
+        header = headers.GetConsumerStatusRequestHeader(topic=topic, group=group, client_addr=client_id)
+        answer = await self._call(address, RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, header)
+        return GetConsumerStatusBody.from_json(answer.body_bytes()).consumer_table
+
+    async def query_topic_consume_by_who(self, address: str, topic: str) -> set[str]:
+        header = headers.QueryTopicConsumeByWhoRequestHeader(topic=topic)
+        answer = await self._call(address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, header)
+        return GroupList.from_json(answer.body_bytes()).group_list
+
+    async def query_topics_by_consumer(self, address: str, group: str) -> set[str]:
+        header = headers.QueryTopicsByConsumerRequestHeader(group=group)
+        answer = await self._call(address, RequestCode.QUERY_TOPICS_BY_CONSUMER, header)
+        return TopicList.from_json(answer.body_bytes()).topic_list
+
+    async def query_consume_time_span(self, address: str, topic: str, group: str) -> list[QueueTimeSpan]:
+        header = headers.QueryConsumeTimeSpanRequestHeader(topic=topic, group=group)
+        answer = await self._call(address, RequestCode.QUERY_CONSUME_TIME_SPAN, header)
+        return QueryConsumeTimeSpanBody.from_json(answer.body_bytes()).consume_time_span_set
+
+    async def get_producer_connection_list(self, address: str, group: str) -> ProducerConnection:
+        header = headers.GetProducerConnectionListRequestHeader(producer_group=group)
+        answer = await self._call(address, RequestCode.GET_PRODUCER_CONNECTION_LIST, header)
+        return ProducerConnection.from_json(answer.body_bytes())
+
+    async def get_all_producer_info(self, address: str) -> ProducerTableInfo:
+        answer = await self._call(
+            address, RequestCode.GET_ALL_PRODUCER_INFO, headers.GetAllProducerInfoRequestHeader()
+        )
+        return ProducerTableInfo.from_json(answer.body_bytes())
+
+    # --- offsets
+
+    async def get_min_offset(self, address: str, topic: str, queue_id: int) -> int:
+        header = consume.GetMinOffsetRequestHeader(topic=topic, queue_id=queue_id)
+        answer = await self._call(address, RequestCode.GET_MIN_OFFSET, header)
+        return answer.decode_header(consume.GetMinOffsetResponseHeader).offset
+
+    async def get_max_offset(self, address: str, topic: str, queue_id: int) -> int:
+        header = consume.GetMaxOffsetRequestHeader(topic=topic, queue_id=queue_id)
+        answer = await self._call(address, RequestCode.GET_MAX_OFFSET, header)
+        return answer.decode_header(consume.GetMaxOffsetResponseHeader).offset
+
+    async def search_offset(self, address: str, topic: str, queue_id: int, timestamp: int) -> int:
+        """The offset of the first message stored at `timestamp` (ms since 1970) or later."""
+        header = consume.SearchOffsetRequestHeader(topic=topic, queue_id=queue_id, timestamp=timestamp)
+        answer = await self._call(address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
+        return answer.decode_header(consume.SearchOffsetResponseHeader).offset
+
+    async def update_consumer_offset(
+        self, address: str, group: str, topic: str, queue_id: int, offset: int
+    ) -> None:
+        header = consume.UpdateConsumerOffsetRequestHeader(
+            consumer_group=group, topic=topic, queue_id=queue_id, commit_offset=offset
+        )
+        await self._call(address, RequestCode.UPDATE_CONSUMER_OFFSET, header)
+
+    async def invoke_broker_to_reset_offset(
+        self,
+        address: str,
+        topic: str,
+        group: str,
+        timestamp: int,
+        *,
+        is_force: bool = True,
+        queue_id: int = -1,
+        offset: int | None = None,
+    ) -> dict[MessageQueue, int]:
+        """Sets the group back or forth to `timestamp` (ms; -1: the end), or one queue to `offset`: queue → where."""
+        header = headers.ResetOffsetRequestHeader(
+            topic=topic,
+            group=group,
+            timestamp=timestamp,
+            is_force=is_force,
+            queue_id=queue_id,
+            offset=offset,
+        )
+        answer = await self._call(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
+        return ResetOffsetBody.from_json(answer.body_bytes()).offset_table
+
+    async def clone_group_offset(
+        self, address: str, source: str, target: str, topic: str | None = None, *, is_offline: bool = False
+    ) -> None:
+        header = headers.CloneGroupOffsetRequestHeader(
+            src_group=source, dest_group=target, topic=topic, offline=is_offline
+        )
+        await self._call(address, RequestCode.CLONE_GROUP_OFFSET, header)
+
+    async def query_consume_queue(
+        self, address: str, topic: str, queue_id: int, index: int, count: int, group: str | None = None
+    ) -> QueryConsumeQueueResponseBody:
+        header = headers.QueryConsumeQueueRequestHeader(
+            topic=topic, queue_id=queue_id, index=index, count=count, consumer_group=group
+        )
+        answer = await self._call(address, RequestCode.QUERY_CONSUME_QUEUE, header)
+        return QueryConsumeQueueResponseBody.from_json(answer.body_bytes())
+
+    # --- messages
+
+    async def query_message(
+        self,
+        address: str,
+        topic: str,
+        key: str,
+        max_num: int,
+        begin: int = 0,
+        end: int = TIME_MAX,
+        *,
+        is_unique_key: bool = False,
+    ) -> list[MessageExt]:
+        """Messages of the topic with `key`, stored in [begin, end] (ms), the newest `max_num`. May be none."""
+        header = consume.QueryMessageRequestHeader(
+            topic=topic, key=key, max_num=max_num, begin_timestamp=begin, end_timestamp=end
+        )
+        request = RemotingCommand.create_request(RequestCode.QUERY_MESSAGE, header)
+        if is_unique_key:
+            request.ext_fields[UNIQUE_MSG_QUERY_FLAG] = "true"
+        answer = await self._client.invoke(address, request, self._timeout_s)
+        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+            return []
+        _check(answer)
+        return _messages(answer.body_bytes())
+
+    async def view_message(self, address: str, offset: int, topic: str | None = None) -> MessageExt:
+        """The message whose record begins at a physical offset of the broker's log."""
+        header = consume.ViewMessageRequestHeader(topic=topic, offset=offset)
+        answer = await self._call(address, RequestCode.VIEW_MESSAGE_BY_ID, header)
+        return _messages(answer.body_bytes())[0]
+
+    async def pull_message(
+        self, address: str, topic: str, queue_id: int, offset: int, max_num: int
+    ) -> tuple[list[MessageExt], consume.PullMessageResponseHeader]:
+        """Up to `max_num` messages of a queue from `offset` on (none at its end), and where it begins and ends."""
+        header = consume.PullMessageRequestHeader(
+            consumer_group=TOOLS_GROUP,
+            topic=topic,
+            queue_id=queue_id,
+            queue_offset=offset,
+            max_msg_nums=max_num,
+            sys_flag=PULL_SUBSCRIPTION_FLAG,
+            commit_offset=0,
+            suspend_timeout_millis=0,
+            subscription="*",
+            sub_version=0,
+            expression_type="TAG",
+        )
+        request = RemotingCommand.create_request(RequestCode.PULL_MESSAGE, header)
+        answer = await self._client.invoke(address, request, self._timeout_s)
+        nothing = {
+            ResponseCode.PULL_NOT_FOUND,
+            ResponseCode.PULL_RETRY_IMMEDIATELY,
+            ResponseCode.PULL_OFFSET_MOVED,
+        }
+        place = answer.decode_header(consume.PullMessageResponseHeader) if answer.ext_fields else None
+        if place is None or answer.code not in nothing:
+            _check(answer)
+        assert place is not None
+        return _messages(answer.body_bytes()) if answer.code not in nothing else [], place
+
+    async def send_message(
+        self, address: str, message: Message, queue_id: int, group: str
+    ) -> SendMessageResponseHeader:
+        """Stores one message; a group's name is only said. The message gets a unique id when it has none."""
+        if message.uniq_key is None:
+            message.uniq_key = create_uniq_id()
+        header = SendMessageRequestHeaderV2(
+            producer_group=group,
+            topic=message.topic,
+            default_topic=DEFAULT_TOPIC,
+            default_topic_queue_nums=4,
+            queue_id=queue_id,
+            sys_flag=0,
+            born_timestamp=_now_ms(),
+            flag=message.flag,
+            properties=properties_to_string(message.properties),
+        )
+        answer = await self._call(address, RequestCode.SEND_MESSAGE_V2, header, message.body)
+        return answer.decode_header(SendMessageResponseHeader)
+
+    # --- the broker itself
+
+    async def get_broker_runtime_info(self, address: str) -> dict[str, str]:
+        """RocketMQ's runtime keys, see reference §4.7."""
+        answer = await self._call(address, RequestCode.GET_BROKER_RUNTIME_INFO)
+        return KVTable.from_json(answer.body_bytes()).table
+
+    async def get_broker_config(self, address: str) -> dict[str, str]:
+        answer = await self._call(address, RequestCode.GET_BROKER_CONFIG)
+        return parse_properties(answer.body_bytes().decode())
+
+    async def update_broker_config(self, address: str, settings: Mapping[str, str]) -> None:
+        await self._call(address, RequestCode.UPDATE_BROKER_CONFIG, body=format_properties(settings).encode())
+
+    async def view_broker_stats_data(self, address: str, name: str, key: str) -> BrokerStatsData:
+        """Sums and rates of one counter. ResponseError 1 when nothing was counted yet."""
+        header = headers.ViewBrokerStatsDataRequestHeader(stats_name=name, stats_key=key)
+        answer = await self._call(address, RequestCode.VIEW_BROKER_STATS_DATA, header)
+        return BrokerStatsData.from_json(answer.body_bytes())
+
+    async def delete_expired_commit_log(self, address: str) -> None:
+        """Lets the broker delete expired files now, whatever the hour."""
+        await self._call(address, RequestCode.DELETE_EXPIRED_COMMITLOG)
+
+    async def clean_expired_consume_queue(self, address: str) -> None:
+        """Deletes what is left of queues whose messages are gone."""
+        await self._call(address, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
+
+    async def clean_unused_topic(self, address: str) -> None:
+        """Deletes the queues of topics that the broker does not know any more."""
+        await self._call(address, RequestCode.CLEAN_UNUSED_TOPIC)
+
+
+def _check(answer: RemotingCommand) -> None:
+    if answer.code != ResponseCode.SUCCESS:
+        raise ResponseError(answer.code, answer.remark or "")
+
+
+def _messages(data: bytes) -> list[MessageExt]:
+    """The records that lie back to back in `data`, bodies unpacked. FormatError for damage."""
+    messages, position = [], 0
+    while position < len(data):
+        message = decode_record(data, position)
+        position += message.store_size
+        message.body = decompress_body(message.body, message.sys_flag)
+        message.sys_flag &= ~MessageSysFlag.COMPRESSED_FLAG
+        messages.append(message)
+    return messages
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,137 @@
+"""NameServers: what can be asked of the name servers of a cluster, one method for each request code.
+
+What is read comes from the first that answers, in the order given; what is changed is changed in all of them,
+since name servers do not talk to each other. Method names are those of RocketMQ's MQClientAPIImpl.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from mqlake.errors import ConfigError, RemotingConnectError, RemotingTimeoutError
+from mqlake.formats.properties import format_properties, parse_properties
+from mqlake.remoting.bodies.route import ClusterInfo, TopicRouteData
+from mqlake.remoting.bodies.topic import KVTable, TopicList
+from mqlake.remoting.client import TIMEOUT_S, RemotingClient
+from mqlake.remoting.codes import RequestCode
+from mqlake.remoting.command import Body, RemotingCommand
+from mqlake.remoting.headers import namesrv as headers
+from mqlake.remoting.headers.codec import CommandHeader
+
+DEFAULT_ADDRESS = "127.0.0.1:9876"
+
+
+def parse_addresses(text: str) -> list[str]:
+    """`"10.0.0.1:9876;10.0.0.2:9876"` → its addresses; commas and spaces separate as well. ConfigError for none."""
+    addresses = [address for address in re.split(r"[;,\s]+", text) if address]
+    if not addresses:
+        raise ConfigError("a name server's address is needed: host:port, several with `;` between")
+    return addresses
+
+
+class NameServers:
+    """Raises RemotingConnectError and RemotingTimeoutError when none answers, ResponseError for a refusal."""
+
+    def __init__(
+        self, client: RemotingClient, addresses: Sequence[str], *, timeout_s: float = TIMEOUT_S
+    ) -> None:
+        self.addresses = list(addresses)
+        self._client = client
+        self._timeout_s = timeout_s
+
+    async def _ask(self, code: int, header: CommandHeader | None = None) -> RemotingCommand:
+        """The answer of the first that gives one."""
+        *others, last = self.addresses
+        for address in others:
+            try:
+                return await self._call(address, code, header)
+            except (RemotingConnectError, RemotingTimeoutError):
+                continue
+        return await self._call(last, code, header)
+
+    async def _tell(
+        self, code: int, header: CommandHeader | None = None, body: Body = None
+    ) -> dict[str, RemotingCommand]:
+        """The answer of each; the first failure is raised."""
+        return {address: await self._call(address, code, header, body) for address in self.addresses}
+
+    async def _call(
+        self, address: str, code: int, header: CommandHeader | None = None, body: Body = None
+    ) -> RemotingCommand:
+        request = RemotingCommand.create_request(code, header, body)
+        return await self._client.call(address, request, self._timeout_s)
+
+    # --- routes
+
+    async def get_topic_route_info(self, topic: str) -> TopicRouteData:
+        """Which brokers have the topic, and how many queues each. ResponseError 17 for an unknown topic."""
+        header = headers.GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
+        answer = await self._ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
+        return TopicRouteData.from_json(answer.body_bytes())
+
+    async def get_broker_cluster_info(self) -> ClusterInfo:
+        answer = await self._ask(RequestCode.GET_BROKER_CLUSTER_INFO)
+        return ClusterInfo.from_json(answer.body_bytes())
+
+    async def get_topic_list(self) -> set[str]:
+        """Every topic that some broker has registered."""
+        answer = await self._ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        return TopicList.from_json(answer.body_bytes()).topic_list
+
+    async def get_topics_by_cluster(self, cluster: str) -> set[str]:
+        header = headers.GetTopicsByClusterRequestHeader(cluster=cluster)
+        answer = await self._ask(RequestCode.GET_TOPICS_BY_CLUSTER, header)
+        return TopicList.from_json(answer.body_bytes()).topic_list
+
+    async def delete_topic_in_nameserver(self, topic: str, cluster: str | None = None) -> None:
+        header = headers.DeleteTopicFromNamesrvRequestHeader(topic=topic, cluster_name=cluster)
+        await self._tell(RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
+
+    # --- write permission
+
+    async def wipe_write_perm_of_broker(self, broker_name: str) -> dict[str, int]:
+        """Name server → topics of the broker that clients no longer send to."""
+        header = headers.WipeWritePermOfBrokerRequestHeader(broker_name=broker_name)
+        answers = await self._tell(RequestCode.WIPE_WRITE_PERM_OF_BROKER, header)
+        kind = headers.WipeWritePermOfBrokerResponseHeader
+        return {at: answer.decode_header(kind).wipe_topic_count for at, answer in answers.items()}
+
+    async def add_write_perm_of_broker(self, broker_name: str) -> dict[str, int]:
+        """Takes wipe_write_perm_of_broker() back: name server → topics."""
+        header = headers.AddWritePermOfBrokerRequestHeader(broker_name=broker_name)
+        answers = await self._tell(RequestCode.ADD_WRITE_PERM_OF_BROKER, header)
+        kind = headers.AddWritePermOfBrokerResponseHeader
+        return {at: answer.decode_header(kind).add_topic_count for at, answer in answers.items()}
+
+    # --- key-value configuration
+
+    async def put_kv_config_value(self, namespace: str, key: str, value: str) -> None:
+        header = headers.PutKVConfigRequestHeader(namespace=namespace, key=key, value=value)
+        await self._tell(RequestCode.PUT_KV_CONFIG, header)
+
+    async def get_kv_config_value(self, namespace: str, key: str) -> str | None:
+        """ResponseError 22 when there is none."""
+        header = headers.GetKVConfigRequestHeader(namespace=namespace, key=key)
+        answer = await self._ask(RequestCode.GET_KV_CONFIG, header)
+        return answer.decode_header(headers.GetKVConfigResponseHeader).value
+
+    async def delete_kv_config_value(self, namespace: str, key: str) -> None:
+        header = headers.DeleteKVConfigRequestHeader(namespace=namespace, key=key)
+        await self._tell(RequestCode.DELETE_KV_CONFIG, header)
+
+    async def get_kv_list_by_namespace(self, namespace: str) -> dict[str, str]:
+        """ResponseError 22 when there is no such namespace."""
+        header = headers.GetKVListByNamespaceRequestHeader(namespace=namespace)
+        answer = await self._ask(RequestCode.GET_KVLIST_BY_NAMESPACE, header)
+        return KVTable.from_json(answer.body_bytes()).table
+
+    # --- their own configuration
+
+    async def get_name_server_config(self) -> dict[str, dict[str, str]]:
+        """Name server → its settings."""
+        answers = await self._tell(RequestCode.GET_NAMESRV_CONFIG)
+        return {at: parse_properties(answer.body_bytes().decode()) for at, answer in answers.items()}
+
+    async def update_name_server_config(self, settings: Mapping[str, str]) -> None:
+        await self._tell(RequestCode.UPDATE_NAMESRV_CONFIG, body=format_properties(settings).encode())
