@@ -1,0 +1,428 @@
+"""MetaConfig: what server.ini says, and what has changed in it since.
+
+    [system]         brokerId, numPartitions, unflushThreshold, ...     SystemConfig
+    [zookeeper]      zk.zkConnect, zk.zkRoot, ...                       ZKConfig
+    [topic=<name>]   numPartitions, deletePolicy, group.<g>, ...        TopicConfig; what is missing, [system] gives
+
+`reload` takes only the topics anew. Listeners hear of `configFileChecksum`, `topics`, `topicConfigMap` and
+`unflushInterval`. The keys, their defaults and which of them must be there are the original's (1.4.6.2).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import re
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mqlake.errors import ConfigError, MqlakeError, UnknownKeyError
+from mqlake.metaq.config.cron import parse_cron
+from mqlake.metaq.config.ini import parse_ini
+from mqlake.metaq.config.values import parse_bool, parse_delete_policy, parse_int
+
+logger = logging.getLogger(__name__)
+
+Listener = Callable[[], None]
+EVENTS = ("configFileChecksum", "topics", "topicConfigMap", "unflushInterval")
+
+DEFAULT_PORT = 8123
+TOPIC_SECTION = "topic="
+GROUP_KEY = "group."
+
+
+@dataclass(frozen=True, kw_only=True)
+class ZKConfig:
+    """[zookeeper]. The keys have `zk.` in front."""
+
+    zk_connect: str = "localhost:2181"
+    zk_root: str = "/meta"
+    zk_enable: bool = True
+    zk_session_timeout_ms: int = 30000
+    zk_connection_timeout_ms: int = 30000
+    zk_sync_time_ms: int = 5000
+
+
+@dataclass(frozen=True, kw_only=True)
+class SystemConfig:
+    """[system]."""
+
+    broker_id: int = 0
+    num_partitions: int = 1
+    unflush_threshold: int = 1000
+    """Flushed when more messages than these are not; 0 or less: group commit, each is flushed before its answer."""
+    unflush_interval: int = 10000
+    """ms after which messages are flushed at the latest."""
+    max_segment_size: int = 1 << 30
+    max_transfer_size: int = 1 << 20
+    """Bytes that one `get` brings at most."""
+    server_port: int = DEFAULT_PORT
+    dashboard_http_port: int = 8120
+    host_name: str = ""
+    """Under which others reach the broker; empty: the machine's first address that is not the loopback's."""
+    data_path: str = ""
+    """Empty: ~/meta."""
+    data_log_path: str = ""
+    """Where `transactions/` is; empty: as data_path."""
+    app_class_path: str = ""
+    get_process_thread_count: int = 0
+    put_process_thread_count: int = 0
+    delete_policy: str = "delete,168"
+    delete_when: str = "0 0 6,18 * * ?"
+    quartz_thread_count: int = 5
+    max_checkpoints: int = 3
+    checkpoint_interval: int = 3600 * 1000
+    max_tx_timeout_timer_capacity: int = 30000
+    max_tx_timeout_in_seconds: int = 60
+    flush_tx_log_at_commit: int = 1
+    """0: when the system likes, 1: at each commit, 2: each second."""
+    accept_publish: bool = True
+    accept_subscribe: bool = True
+    stat: bool = False
+    update_consumer_offsets: bool = False
+    """A `get` behind the end is answered by the offset of the end (301) instead of 404."""
+    load_message_stores_in_parallel: bool = False
+
+    @property
+    def effective_data_path(self) -> str:
+        return self.data_path or os.path.expanduser("~/meta")
+
+    @property
+    def effective_data_log_path(self) -> str:
+        return self.data_log_path or self.effective_data_path
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicConfig:
+    """[topic=`topic`]; `*` in the name stands for anything."""
+
+    topic: str
+    num_partitions: int
+    unflush_threshold: int
+    unflush_interval: int
+    data_path: str
+    delete_policy: str
+    delete_when: str
+    accept_publish: bool
+    accept_subscribe: bool
+    stat: bool
+    filter_class_names: Mapping[str, str] = field(default_factory=dict)
+    """Consumer group → who says which messages it gets."""
+
+
+_REQUIRED = (
+    "brokerId",
+    "numPartitions",
+    "unflushThreshold",
+    "unflushInterval",
+    "maxSegmentSize",
+    "maxTransferSize",
+)
+_NO_EFFECT = {
+    "appClassPath": "Java classes are not loaded",
+    "getProcessThreadCount": "requests are served on one event loop",
+    "putProcessThreadCount": "requests are served on one event loop",
+    "quartzThreadCount": "delete jobs run one after the other",
+    "dashboardHttpPort": "there is no dashboard",
+    "maxTxTimeoutTimerCapacity": "timers are not limited in number",
+}
+_RANGES = {
+    "brokerId": (0, 1023),
+    "numPartitions": (1, 1 << 20),
+    "maxSegmentSize": (1, (1 << 31) - 1),
+    "maxTransferSize": (1, (1 << 31) - 1),
+    "serverPort": (0, 65535),
+    "flushTxLogAtCommit": (0, 2),
+    "maxCheckpoints": (1, 1000),
+    "checkpointInterval": (1, 1 << 40),
+    "maxTxTimeoutInSeconds": (0, 1 << 30),
+    "zk.zkSessionTimeoutMs": (1, 1 << 30),
+    "zk.zkConnectionTimeoutMs": (1, 1 << 30),
+    "zk.zkSyncTimeMs": (0, 1 << 30),
+}
+
+
+def _camel(name: str) -> str:
+    return re.sub(r"_(\w)", lambda match: match[1].upper(), name)
+
+
+def _keys(kind: type, prefix: str = "") -> dict[str, dataclasses.Field[Any]]:
+    return {prefix + _camel(each.name): each for each in dataclasses.fields(kind)}
+
+
+_SYSTEM_KEYS = _keys(SystemConfig)
+_ZK_KEYS = _keys(ZKConfig, "zk.")
+_TOPIC_KEYS = {key: each for key, each in _keys(TopicConfig).items() if key != "filterClassNames"}
+
+
+class MetaConfig:
+    """The configuration of one broker; `load` reads a file, the constructor takes what is known already."""
+
+    def __init__(
+        self,
+        system: SystemConfig | None = None,
+        zookeeper: ZKConfig | None = None,
+        topics: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> None:
+        """`topics`: name → keys and values as they stand in the file. ConfigError."""
+        self.system = system or SystemConfig()
+        self.zookeeper = zookeeper or ZKConfig()
+        self.path = ""
+        self.remarks: list[str] = []
+        """Keys that are known and have no effect here, and why."""
+        self.config_file_checksum = 0
+        """CRC-32 of the file, all 32 bits."""
+        self.topic_config_map: dict[str, TopicConfig] = {}
+        self._last_modified_ns = 0
+        self._listeners: dict[str, list[Listener]] = {name: [] for name in EVENTS}
+        self._closed: dict[str, set[int]] = {}
+        _check_system(self.system)
+        for topic, values in (topics or {}).items():
+            self.topic_config_map[topic] = self._topic_config(topic, values)
+
+    @classmethod
+    def load(cls, path: str) -> MetaConfig:
+        """Reads `path`. ConfigError (UnknownKeyError names the nearest key), OSError."""
+        raw, last_modified_ns = _read(path)
+        try:
+            sections = parse_ini(_decode(raw))
+            for name in ("system", "zookeeper"):
+                if name not in sections:
+                    raise ConfigError(f"the section [{name}] is missing")
+            system = sections["system"]
+            values = _values("system", system, _SYSTEM_KEYS)
+            for key in _REQUIRED:
+                if not system.get(key):
+                    raise ConfigError(f"[system] {key} must have a value")
+            config = cls(
+                SystemConfig(**values),
+                ZKConfig(**_values("zookeeper", sections["zookeeper"], _ZK_KEYS)),
+                _topic_sections(sections),
+            )
+            if not config.topic_config_map:
+                raise ConfigError("there is no [topic=<name>] section")
+            if not sections["zookeeper"].get("zk.zkConnect"):
+                raise ConfigError("[zookeeper] zk.zkConnect must have a value")
+        except ConfigError as error:
+            raise _in_file(error, path) from None
+        config.path = path
+        config.remarks = [f"{key} has no effect: {_NO_EFFECT[key]}" for key in _NO_EFFECT if system.get(key)]
+        config._last_modified_ns = last_modified_ns
+        config.config_file_checksum = zlib.crc32(raw)
+        return config
+
+    # --- topics
+
+    @property
+    def topics(self) -> list[str]:
+        return sorted(self.topic_config_map)
+
+    def topic_config(self, topic: str) -> TopicConfig:
+        """Of the topic, else of the first pattern that it matches, else what [system] says."""
+        found = self.topic_config_map.get(topic)
+        if found is not None:
+            return found
+        for name, config in sorted(self.topic_config_map.items()):
+            if "*" in name and topic_pattern(name).fullmatch(topic):
+                return dataclasses.replace(config, topic=topic)
+        return self._topic_config(topic, {})
+
+    def accepts(self, topic: str) -> bool:
+        """Whether a configured topic or pattern is `topic`."""
+        if topic in self.topic_config_map and "*" not in topic:
+            return True
+        return any(topic_pattern(name).fullmatch(topic) for name in self.topic_config_map if "*" in name)
+
+    def add_topic(self, topic: str, values: Mapping[str, str]) -> None:
+        """Makes a topic known, as if it stood in the file. ConfigError."""
+        self.topic_config_map = {**self.topic_config_map, topic: self._topic_config(topic, values)}
+        self._fire("topics", "topicConfigMap")
+
+    def reload(self) -> bool:
+        """Takes the topics of the file anew when it has changed; whether it had. What fails is only logged."""
+        if not self.path:
+            return False
+        try:
+            if os.stat(self.path).st_mtime_ns == self._last_modified_ns:
+                return False
+            raw, last_modified_ns = _read(self.path)
+            sections = _topic_sections(parse_ini(_decode(raw)))
+            topics = {topic: self._topic_config(topic, values) for topic, values in sections.items()}
+        except (MqlakeError, OSError) as error:
+            logger.error("%s is not reloaded: %s", self.path, error)
+            return False
+        self._last_modified_ns = last_modified_ns
+        self.config_file_checksum = zlib.crc32(raw)
+        self._fire("configFileChecksum")
+        if topics != self.topic_config_map:
+            self.topic_config_map = topics
+            self._fire("topics", "topicConfigMap")
+        self._fire("unflushInterval")
+        return True
+
+    # --- closed partitions
+
+    def close_partitions(self, topic: str, start: int, end: int) -> None:
+        """Puts and gets of these partitions are answered 403 until they are opened. ConfigError."""
+        count = self.topic_config(topic).num_partitions if self.accepts(topic) else 0
+        if not count:
+            raise ConfigError(f"there is no topic {topic!r}")
+        if not 0 <= start <= end < count:
+            raise ConfigError(
+                f"{topic!r} has the partitions 0 to {count - 1}, {start} to {end} cannot be closed"
+            )
+        self._closed.setdefault(topic, set()).update(range(start, end + 1))
+
+    def open_partitions(self, topic: str) -> None:
+        """Opens all of a topic. ConfigError when there is none of that name."""
+        if not self.accepts(topic):
+            raise ConfigError(f"there is no topic {topic!r}")
+        self._closed.pop(topic, None)
+
+    def is_closed(self, topic: str, partition: int) -> bool:
+        closed = self._closed.get(topic)
+        return closed is not None and partition in closed
+
+    def closed_partitions(self) -> dict[str, list[int]]:
+        return {topic: sorted(numbers) for topic, numbers in self._closed.items() if numbers}
+
+    # --- listeners
+
+    def add_property_change_listener(self, event: str, listener: Listener) -> None:
+        """UnknownKeyError unless `event` is one of EVENTS."""
+        if event not in self._listeners:
+            raise UnknownKeyError(event, EVENTS, what="property")
+        self._listeners[event].append(listener)
+
+    def remove_property_change_listener(self, listener: Listener) -> None:
+        for listeners in self._listeners.values():
+            if listener in listeners:
+                listeners.remove(listener)
+
+    def _fire(self, *events: str) -> None:
+        for event in events:
+            for listener in list(self._listeners[event]):
+                try:
+                    listener()
+                except Exception:
+                    logger.exception("a listener of %s failed", event)
+
+    def _topic_config(self, topic: str, values: Mapping[str, str]) -> TopicConfig:
+        if not topic or any(character.isspace() for character in topic):
+            raise ConfigError(f"{topic!r} cannot be a topic: it must have a name without white space")
+        if "/" in topic or topic in (".", ".."):
+            raise ConfigError(f"{topic!r} cannot be a topic: its name is that of a directory")
+        groups = {
+            key.removeprefix(GROUP_KEY): value
+            for key, value in values.items()
+            if key.startswith(GROUP_KEY) and value
+        }
+        plain = {key: value for key, value in values.items() if not key.startswith(GROUP_KEY)}
+        own = _values(f"topic={topic}", plain, _TOPIC_KEYS)
+        own.pop("topic", None)
+        shared = {
+            each.name: getattr(self.system, each.name)
+            for each in _TOPIC_KEYS.values()
+            if each.name not in ("topic", "data_path")
+        }
+        config = TopicConfig(
+            **{
+                **shared,
+                "data_path": self.system.effective_data_path,
+                **own,
+                "topic": topic,
+                "filter_class_names": groups,
+            }
+        )
+        _check_schedule(config.delete_policy, config.delete_when)
+        return config
+
+
+def topic_pattern(name: str) -> re.Pattern[str]:
+    """A configured name as an expression: `*` is anything, all else stands for itself."""
+    return re.compile(".*".join(map(re.escape, name.split("*"))))
+
+
+def _topic_sections(sections: Mapping[str, dict[str, str]]) -> dict[str, dict[str, str]]:
+    return {
+        name.removeprefix(TOPIC_SECTION): values
+        for name, values in sections.items()
+        if name.startswith(TOPIC_SECTION)
+    }
+
+
+def _values(
+    section: str, values: Mapping[str, str], keys: Mapping[str, dataclasses.Field[Any]]
+) -> dict[str, Any]:
+    """Field → value for the keys that have one."""
+    found: dict[str, Any] = {}
+    for key, text in values.items():
+        if key not in keys:
+            raise UnknownKeyError(key, keys, what=f"key in [{section}]:")
+        if text:
+            try:
+                found[keys[key].name] = _value(key, text, str(keys[key].type))
+            except ConfigError as error:
+                raise ConfigError(f"[{section}] {key}: {error}") from None
+    return found
+
+
+def _value(key: str, text: str, kind: str) -> Any:
+    if kind == "int":
+        number = parse_int(text)
+        low, high = _RANGES.get(key, (-(1 << 31), (1 << 31) - 1))
+        if not low <= number <= high:
+            raise ConfigError(f"{number} is not between {low} and {high}")
+        return number
+    if kind == "bool":
+        return parse_bool(text)
+    return text
+
+
+def _check_system(system: SystemConfig) -> None:
+    for key, each in _SYSTEM_KEYS.items():
+        if key in _RANGES:
+            low, high = _RANGES[key]
+            number = getattr(system, each.name)
+            if not low <= number <= high:
+                raise ConfigError(f"{key} is {number}; it must be between {low} and {high}")
+    _check_schedule(system.delete_policy, system.delete_when)
+
+
+def _check_schedule(delete_policy: str, delete_when: str) -> None:
+    parse_delete_policy(delete_policy)
+    parse_cron(delete_when)
+
+
+def _read(path: str) -> tuple[bytes, int]:
+    with open(path, "rb") as file:
+        return file.read(), os.fstat(file.fileno()).st_mtime_ns
+
+
+def _decode(raw: bytes) -> str:
+    """UTF-8, or GBK as in the original's distribution."""
+    for encoding in ("utf-8", "gbk"):
+        try:
+            return raw.decode(encoding)
+        except UnicodeDecodeError:
+            pass
+    raise ConfigError("neither UTF-8 nor GBK")
+
+
+def _in_file(error: ConfigError, path: str) -> ConfigError:
+    error.args = (f"{path}: {error}",)
+    return error
+
+
+def topic_values(assignments: Iterable[str]) -> dict[str, dict[str, str]]:
+    """`["orders=4", "log"]` → topics with so many partitions each. ConfigError."""
+    found: dict[str, dict[str, str]] = {}
+    for text in assignments:
+        topic, equals, count = text.partition("=")
+        if equals and not count.isdigit():
+            raise ConfigError(f"{text!r}: NAME=PARTITIONS is needed")
+        found[topic] = {"numPartitions": count} if equals else {}
+    return found
