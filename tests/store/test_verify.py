@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import struct
+import threading
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,33 @@ def test_beside_a_running_writer(store: Path) -> None:
         assert report.ok and report.writer is not None and not report.clean_exit
         assert report.records == COUNT + 1
     assert verified(store).ok
+
+
+def test_beside_a_busy_writer(tmp_path: Path) -> None:
+    """The log grows, rolls and is indexed while it is walked: nothing of that is damage or a torn tail."""
+    settings = {"mappedFileSizeCommitLog": 1 << 20, "mappedFileSizeConsumeQueue": 400_000}
+    done = threading.Event()
+    with open_store(tmp_path / "busy", settings) as writer:
+        assert all(writer.put_message(message(number)).is_ok for number in range(100))
+        writer.wait_until_dispatched()
+
+        def put() -> None:
+            for number in range(100_000):
+                assert writer.put_message(message(number, body_size=number % 700)).is_ok
+                if number % 10 == 0 and done.wait(0.001):
+                    return
+
+        putting = threading.Thread(target=put)
+        putting.start()
+        try:
+            reports = [verify_store(tmp_path / "busy") for _ in range(25)]
+        finally:
+            done.set()
+            putting.join()
+    assert not [finding for report in reports for finding in report.of(Severity.DAMAGE)]
+    assert not [hole for report in reports for hole in report.holes]
+    assert 100 <= reports[0].records < reports[-1].records
+    assert verified(tmp_path / "busy").ok
 
 
 def test_a_log_that_was_cleaned_at_its_start(store: Path) -> None:

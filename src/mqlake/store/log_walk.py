@@ -82,6 +82,17 @@ def refuse_foreign(queue: MappedFileQueue) -> None:
         )
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Gap:
+    """Positions [position, end) of a file, where a walk came upon `stop`."""
+
+    mapped_file: MappedFile
+    position: int
+    end: int
+    stop: ScanStop
+    reason: str
+
+
 def _nothing_known(_scan: Scan, _record: int) -> bool:
     return False
 
@@ -117,7 +128,7 @@ class LogWalk:
         self._known_until = known_until
         self._progress = progress
         # holes that are corruption if records follow, and the log's end if none do
-        self._pending: list[tuple[MappedFile, int, int, str]] = []
+        self._pending: list[_Gap] = []
 
     def chunks(self) -> Iterator[LogChunk]:
         """The records in order. A chunk's memory is given up when the next one is asked for."""
@@ -147,19 +158,19 @@ class LogWalk:
                 following = self._find(mapped_file, position, scan.stop)
                 end = following if following >= 0 else mapped_file.file_size
                 reason = scan.stop_reason or "zeros where a record should be"
-                self._pending.append((mapped_file, position, end, reason))
+                self._pending.append(_Gap(mapped_file, position, end, scan.stop, reason))
                 if following < 0:
                     break
                 position = following
         self._end_of_log()
 
-    def _scan(self, mapped_file: MappedFile, position: int) -> Scan:
+    def _scan(self, mapped_file: MappedFile, position: int, max_records: int = CHUNK_RECORDS) -> Scan:
         return scan_records(
             mapped_file.array,
             position,
             mapped_file.file_size,
             mapped_file.file_from_offset,
-            max_records=CHUNK_RECORDS,
+            max_records=max_records,
             check_crc=self._check_crc,
             force_prop_crc=self._force_prop_crc,
         )
@@ -180,13 +191,25 @@ class LogWalk:
 
     def _goes_on(self, scan: Scan) -> bool:
         """Records after holes: whether they belong to the log. If not, the log has ended before the holes."""
+        if self._writer_came_by():
+            return False
         if int(scan.store_timestamp[0]) < self.last_timestamp and not self._is_known(scan, 0):
             self._tail(HoleKind.STALE)
             return False
-        for mapped_file, position, end, reason in self._pending:
-            self._add(HoleKind.CORRUPT, mapped_file, position, end, reason)
+        for gap in self._pending:
+            self._add(HoleKind.CORRUPT, gap.mapped_file, gap.position, gap.end, gap.reason)
         self._pending.clear()
         return True
+
+    def _writer_came_by(self) -> bool:
+        """Whether a hole has been filled since: the log was being written there, and this walk ends there.
+
+        A writer goes from front to back, so where records follow what it has left is final.
+        """
+        if any(self._scan(gap.mapped_file, gap.position, 1).stop != gap.stop for gap in self._pending):
+            self._pending.clear()
+            return True
+        return False
 
     def _end_of_log(self) -> None:
         if self._known_until > self.end:
@@ -198,16 +221,20 @@ class LogWalk:
         """What lies behind the log's end, file by file; zeros are nothing, unless something should be there."""
         if not self._pending:
             return
-        first = self._pending[0][0]
+        found = len(self.holes)
+        gap = self._pending[0]
+        first = gap.mapped_file
         for mapped_file in self._queue.files_from(first.file_from_offset):
             is_first = mapped_file is first
-            position, reason = (self._pending[0][1], self._pending[0][3]) if is_first else (0, "no record")
+            position, reason = (gap.position, gap.reason) if is_first else (0, "no record")
             end = mapped_file.last_data(position)
             if kind is HoleKind.CORRUPT and is_first:
                 end = max(end, min(self._known_until - mapped_file.file_from_offset, mapped_file.file_size))
             if end > position:
                 self._add(kind, mapped_file, position, end, reason + more if is_first else reason)
             mapped_file.evict(0, mapped_file.file_size)
+        if kind is HoleKind.TORN and self._writer_came_by():
+            del self.holes[found:]
         self._pending.clear()
 
     def _add(self, kind: HoleKind, mapped_file: MappedFile, position: int, end: int, reason: str) -> None:
