@@ -75,8 +75,8 @@ async def _runtime(admin: Admin, address: str) -> dict[str, str]:
 def _first_number(text: str | None) -> float:
     """The rate of the last 10 s in `"1.5 1.4 1.3"`; 0 when there is none."""
     try:
-        return float((text or "0").split()[0])
-    except ValueError:
+        return float((text or "").split()[0])
+    except (IndexError, ValueError):  # a broker that has just started has no rates yet
         return 0.0
 
 

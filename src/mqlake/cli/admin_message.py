@@ -46,15 +46,15 @@ def _print_found(messages: Sequence[MessageExt], what: str, as_json: bool) -> No
 @message.command("by-key")
 @topic_argument
 @click.option("-k", "--key", required=True, help="One of the message's keys.")
-@click.option("-b", "--begin", type=time_ms, default=0, metavar="TIME", help="Stored then or later.")
-@click.option("-e", "--end", type=time_ms, default=TIME_MAX, metavar="TIME", help="Stored then or before.")
+@click.option("-b", "--begin", type=time_ms, default="0", metavar="TIME", help="Stored then or later.")
+@click.option("-e", "--end", type=time_ms, metavar="TIME", help="Stored then or before.")
 @click.option("-m", "--max", "max_num", type=click.IntRange(1, 10_000), default=64, show_default=True)
 @admin_command
 async def by_key(
-    admin: Admin, topic: str, key: str, begin: int, end: int, max_num: int, as_json: bool
+    admin: Admin, topic: str, key: str, begin: int, end: int | None, max_num: int, as_json: bool
 ) -> None:
     """Messages of a topic with a key, oldest first."""
-    found = await admin.query_message(topic, key, max_num, begin, end)
+    found = await admin.query_message(topic, key, max_num, begin, TIME_MAX if end is None else end)
     _print_found(found, f"of {topic} has the key {key}", as_json)
 
 

@@ -24,6 +24,7 @@ from mqlake.remoting.codes import ResponseCode
 
 PERMISSIONS = {"r": 4, "w": 2, "rw": 6, "2": 2, "4": 4, "6": 6}
 QUEUES_MAX = 1 << 16
+REPLY_TOPIC_POSTFIX = "_REPLY_TOPIC"
 
 
 @click.group()
@@ -52,7 +53,7 @@ async def topic_list(admin: Admin, cluster: str | None, with_system: bool, as_js
     else:
         await admin.list_brokers(cluster)  # an unknown cluster is an error, not an empty list
         names = await admin.name_servers.get_topics_by_cluster(cluster)
-    shown = sorted(name for name in names if with_system or not is_internal(name))
+    shown = sorted(names if with_system else await _users_topics(admin, names))
     if as_json:
         print_json(shown)
     else:
@@ -60,8 +61,15 @@ async def topic_list(admin: Admin, cluster: str | None, with_system: bool, as_js
             click.echo(name)
 
 
-def is_internal(name: str) -> bool:
-    return is_system_topic(name) or name.startswith((RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX))
+async def _users_topics(admin: Admin, names: set[str]) -> set[str]:
+    """Without those that servers make for themselves or for groups."""
+    own = await admin.name_servers.get_system_topic_list_from_ns()
+    prefixes = (RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX)
+    return {
+        name
+        for name in names - own
+        if not (is_system_topic(name) or name.startswith(prefixes) or name.endswith(REPLY_TOPIC_POSTFIX))
+    }
 
 
 @topic.command("create")
@@ -254,7 +262,7 @@ async def stats(admin: Admin, topic: str | None, active: bool, as_json: bool) ->
             raise UnknownKeyError(topic, names, what="topic")
         names = {topic}
     rows = []
-    for name in sorted(name for name in names if topic is not None or not is_internal(name)):
+    for name in sorted(names if topic is not None else await _users_topics(admin, names)):
         rows += await _topic_rows(admin, name)
     if active:
         rows = [row for row in rows if row["in24h"]]

@@ -84,6 +84,11 @@ class NameServers:
         answer = await self._ask(RequestCode.GET_TOPICS_BY_CLUSTER, header)
         return TopicList.from_json(answer.body_bytes()).topic_list
 
+    async def get_system_topic_list_from_ns(self) -> set[str]:
+        """The topics that name servers and brokers keep for themselves; each cluster and broker has one."""
+        answer = await self._ask(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
+        return TopicList.from_json(answer.body_bytes()).topic_list
+
     async def delete_topic_in_nameserver(self, topic: str, cluster: str | None = None) -> None:
         header = headers.DeleteTopicFromNamesrvRequestHeader(topic=topic, cluster_name=cluster)
         await self._tell(RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
