@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.interop.java_client import JavaClients
 from tests.interop.java_peer import JavaStore
 from tests.interop.mixes import MIXES, JavaMix, java_mix
 
@@ -14,6 +15,12 @@ from tests.interop.mixes import MIXES, JavaMix, java_mix
 def java_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaStore]:
     with JavaStore(tmp_path_factory.mktemp("java")) as store:
         yield store
+
+
+@pytest.fixture(scope="session")
+def java_clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaClients]:
+    with JavaClients(tmp_path_factory.mktemp("clients")) as clients:
+        yield clients
 
 
 @pytest.fixture(scope="session", params=MIXES)
@@ -25,5 +32,5 @@ def mixed_by_java(
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "java_store" in getattr(item, "fixturenames", ()):
+        if {"java_store", "java_clients"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.java)

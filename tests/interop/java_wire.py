@@ -13,23 +13,29 @@ import contextlib
 import json
 import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from tests.interop.java_peer import TEST_JVM, JavaPeerError, build
 
 Json = dict[str, Any]
 
 
-class JavaWire:
-    def __init__(self, directory: str | os.PathLike[str]) -> None:
+class JavaLines:
+    """A JVM that answers requests: a line of JSON each on its stdin, a line each on its stdout."""
+
+    MAIN = ""
+    """The Java class."""
+
+    def __init__(self, directory: str | os.PathLike[str], *, jvm: Sequence[str] = TEST_JVM) -> None:
         """Whatever the JVM writes of its own goes into `directory`."""
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
         self.stderr = directory / "wire.stderr"
         command = [
             "java",
-            *TEST_JVM,
+            *jvm,
             f"-Duser.home={directory}",
             f"-Djava.io.tmpdir={directory}",
             f"-Dmqlake.peer.log={directory / 'wire.log'}",
@@ -37,7 +43,7 @@ class JavaWire:
             "-XX:-UsePerfData",
             "-cp",
             build(),
-            "mqlake.wire.Main",
+            self.MAIN,
         ]
         with self.stderr.open("ab") as stderr:
             self._process = subprocess.Popen(
@@ -57,19 +63,6 @@ class JavaWire:
             raise JavaPeerError(f"{do}: {answer['error']} (see {self.stderr})")
         return answer
 
-    def encode(self, kind: str, code: int, **fields: Any) -> bytes:
-        """A frame; a `body` is given as bytes."""
-        if "body" in fields:
-            fields["body"] = base64.b64encode(fields["body"]).decode()
-        return base64.b64decode(self.request("encode", type=kind, code=code, **fields)["frame"])
-
-    def decode(self, frame: bytes) -> Json:
-        """What Java reads in a frame; the body as bytes or None."""
-        answer = self.request("decode", frame=base64.b64encode(frame[4:]).decode())
-        body = answer.get("body")
-        answer["body"] = None if body is None else base64.b64decode(body)
-        return answer
-
     def close(self) -> None:
         assert self._process.stdin is not None and self._process.stdout is not None
         with contextlib.suppress(BrokenPipeError):
@@ -82,8 +75,25 @@ class JavaWire:
             self._process.wait()
         self._process.stdout.close()
 
-    def __enter__(self) -> JavaWire:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class JavaWire(JavaLines):
+    MAIN = "mqlake.wire.Main"
+
+    def encode(self, kind: str, code: int, **fields: Any) -> bytes:
+        """A frame; a `body` is given as bytes."""
+        if "body" in fields:
+            fields["body"] = base64.b64encode(fields["body"]).decode()
+        return base64.b64decode(self.request("encode", type=kind, code=code, **fields)["frame"])
+
+    def decode(self, frame: bytes) -> Json:
+        """What Java reads in a frame; the body as bytes or None."""
+        answer = self.request("decode", frame=base64.b64encode(frame[4:]).decode())
+        body = answer.get("body")
+        answer["body"] = None if body is None else base64.b64decode(body)
+        return answer

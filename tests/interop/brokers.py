@@ -1,0 +1,264 @@
+"""A broker with its name server, as processes: mqlake's, or RocketMQ's own (5.3.3).
+
+    with MqlakeBroker(tmp_path, {"flushDiskType": "SYNC_FLUSH"}) as broker:
+        broker.namesrv                  where its clients go
+        broker.kill(); broker.start()   on the same ports, with what the first one left
+
+MQLAKE_TEST_BROKER=java makes `any_broker` one of RocketMQ's: what a test expects can then be seen to hold there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import queue
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, Self
+
+from mqlake.remoting.bodies.route import ClusterInfo
+from mqlake.remoting.client import RemotingClient
+from mqlake.remoting.codes import RequestCode
+from mqlake.remoting.command import RemotingCommand
+from mqlake.remoting.loop import run
+from tests.interop.java_peer import TEST_JVM, build
+
+START_S = 60.0
+SMALL_STORE = {
+    "mappedFileSizeCommitLog": 16 << 20,
+    "mappedFileSizeConsumeQueue": 20 * 30_000,
+    "maxHashSlotNum": 1000,
+    "maxIndexNum": 4000,
+}
+"""Files of a size for tests."""
+
+
+class Server:
+    """A process that says on its stdout when it is ready."""
+
+    def __init__(self, command: Sequence[str], ready: str, log: Path, env: Mapping[str, str]) -> None:
+        """`ready`: a pattern; `match` is what it found. The whole output goes to `log`."""
+        self.log = log
+        with log.open("ab") as stderr:
+            self.process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=stderr, env={**os.environ, **env}, text=True
+            )
+        assert self.process.stdout is not None
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        threading.Thread(target=self._read, args=(self.process.stdout,), daemon=True).start()
+        self.match = self._wait_for(re.compile(ready))
+
+    def _read(self, stdout: IO[str]) -> None:
+        with self.log.open("a") as log, stdout:
+            for line in stdout:
+                log.write(line)
+                log.flush()
+                self._lines.put(line)
+        self._lines.put(None)
+
+    def _wait_for(self, pattern: re.Pattern[str]) -> re.Match[str]:
+        said = ""
+        with contextlib.suppress(queue.Empty):
+            while (line := self._lines.get(timeout=START_S)) is not None:
+                said += line
+                if found := pattern.search(said):
+                    return found
+        self.end(signal.SIGKILL)
+        raise RuntimeError(f"{self.process.args!r} did not start:\n{self.log.read_text()[-4000:]}")
+
+    def end(self, number: int) -> int:
+        """Sends the signal; the exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        try:
+            return self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise
+
+
+class Broker:
+    """What the tests see of either."""
+
+    namesrv: str
+    """Address of its name server."""
+    address: str
+
+    @property
+    def pid(self) -> int:
+        """The process that serves messages."""
+        raise NotImplementedError
+
+    def start(self) -> None:
+        raise NotImplementedError
+
+    def end(self, number: int) -> None:
+        """The broker gets the signal, and is waited for."""
+        raise NotImplementedError
+
+    def kill(self) -> None:
+        self.end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        self.end(signal.SIGTERM)
+
+    def close(self) -> None:
+        self.kill()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def free_ports(count: int, tries: int = 100) -> int:
+    """The first of so many ports in a row that are free, below those that the system hands out."""
+    for _ in range(tries):
+        first = random.randrange(12_000, 30_000)
+        with contextlib.ExitStack() as sockets, contextlib.suppress(OSError):
+            for port in range(first, first + count):
+                sockets.enter_context(socket.create_server(("127.0.0.1", port)))
+            return first
+    raise RuntimeError(f"no {count} free ports in a row")
+
+
+def write_config(path: Path, config: Mapping[str, Any]) -> None:
+    path.write_text("".join(f"{key}={value}\n" for key, value in config.items()))
+
+
+class MqlakeBroker(Broker):
+    """`mqlake serve`: name server and broker in one process."""
+
+    def __init__(self, directory: Path, config: Mapping[str, Any] | None = None) -> None:
+        self.directory = directory
+        directory.mkdir(parents=True, exist_ok=True)
+        self.port = free_ports(4) + 2
+        self.namesrv = f"127.0.0.1:{self.port + 1}"
+        self.address = f"127.0.0.1:{self.port}"
+        write_config(directory / "broker.conf", {"brokerIP1": "127.0.0.1", **SMALL_STORE, **(config or {})})
+        self._server: Server | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._server is not None
+        return self._server.process.pid
+
+    def start(self) -> None:
+        command = [sys.executable, "-c", "from mqlake.cli.main import main; main()", "serve"]
+        options = {
+            "--store": self.directory / "store",
+            "--config": self.directory / "broker.conf",
+            "--port": self.port,
+            "--namesrv-port": self.port + 1,
+        }
+        self._server = Server(
+            [*command, *(str(part) for option in options.items() for part in option)],
+            rf":{self.port}\b",
+            self.directory / "serve.log",
+            {},
+        )
+
+    def end(self, number: int) -> None:
+        assert self._server is not None
+        self._server.end(number)
+
+
+class JavaBroker(Broker):
+    """RocketMQ's broker and name server, by their own main classes, a JVM each."""
+
+    def __init__(
+        self, directory: Path, config: Mapping[str, Any] | None = None, *, jvm: Sequence[str] = TEST_JVM
+    ) -> None:
+        self.directory, self._jvm = directory, jvm
+        directory.mkdir(parents=True, exist_ok=True)
+        self.port = free_ports(4) + 2
+        self.namesrv = f"127.0.0.1:{self.port + 1}"
+        self.address = f"127.0.0.1:{self.port}"
+        store = directory / "store"
+        write_config(
+            directory / "broker.conf",
+            {
+                "brokerIP1": "127.0.0.1",
+                "brokerName": "java-broker",
+                "namesrvAddr": self.namesrv,
+                "listenPort": self.port,
+                "haListenPort": free_ports(1),
+                "storePathRootDir": store,
+                "storePathCommitLog": store / "commitlog",
+                "enablePropertyFilter": "true",
+                "timerWheelEnable": "false",
+                "registerNameServerPeriod": 10_000,
+                **SMALL_STORE,
+                **(config or {}),
+            },
+        )
+        write_config(
+            directory / "namesrv.conf",
+            {"listenPort": self.port + 1, "kvConfigPath": directory / "kvConfig.json"},
+        )
+        self._namesrv: Server | None = None
+        self._broker: Server | None = None
+
+    def _java(self, main: str, config: str, jvm: Sequence[str]) -> Server:
+        home = self.directory / main.rpartition(".")[2]
+        home.mkdir(exist_ok=True)
+        command = [
+            "java",
+            *jvm,
+            f"-Duser.home={home}",
+            f"-Djava.io.tmpdir={home}",
+            f"-Dmqlake.peer.log={home / 'java.log'}",
+            "-cp",
+            build(),
+            main,
+            "-c",
+            str(self.directory / config),
+        ]
+        return Server(command, "boot success", home / "stdout.log", {"ROCKETMQ_HOME": str(home)})
+
+    @property
+    def pid(self) -> int:
+        assert self._broker is not None
+        return self._broker.process.pid
+
+    def start(self) -> None:
+        if self._namesrv is None:
+            self._namesrv = self._java("org.apache.rocketmq.namesrv.NamesrvStartup", "namesrv.conf", TEST_JVM)
+        self._broker = self._java("org.apache.rocketmq.broker.BrokerStartup", "broker.conf", self._jvm)
+        run(self._registered())
+
+    async def _registered(self) -> None:
+        """Until its name server knows it: the first registration may come to nothing when much goes on."""
+        async with RemotingClient() as client, asyncio.timeout(START_S):
+            while True:
+                request = RemotingCommand.create_request(RequestCode.GET_BROKER_CLUSTER_INFO)
+                info = ClusterInfo.from_json((await client.call(self.namesrv, request)).body_bytes())
+                if info.broker_addr_table:
+                    return
+                await asyncio.sleep(0.05)
+
+    def end(self, number: int) -> None:
+        assert self._broker is not None
+        self._broker.end(number)
+
+    def close(self) -> None:
+        for server in (self._broker, self._namesrv):
+            if server is not None:
+                server.end(signal.SIGKILL)
+
+
+def any_broker(directory: Path, config: Mapping[str, Any] | None = None) -> Broker:
+    """mqlake's, or the one that MQLAKE_TEST_BROKER names."""
+    kind = {"java": JavaBroker, "mqlake": MqlakeBroker}[os.environ.get("MQLAKE_TEST_BROKER", "mqlake")]
+    return kind(directory, config)
