@@ -1,7 +1,8 @@
 """Holds the imports of src/mqlake to one direction: a room imports only from the rooms before it.
 
     errors → message → formats → store → remoting → namesrv | broker → client → spark → cli
-    metaq may import errors, message, formats and remoting; nobody but spark and cli imports metaq.
+    metaq may import errors, message, formats and remoting, and two small modules of the store (files written
+    durably, findings of a check); nobody but spark and cli imports metaq.
     namesrv takes two modules of the store, for small files that survive a crash, and nothing else of it.
 
 Codecs do no I/O: `message` and `formats` may not import os, io, mmap, socket, asyncio, pathlib or shutil.
@@ -24,7 +25,7 @@ ALLOWED: dict[str, set[str]] = {
     "namesrv": {"errors", "message", "formats", "remoting", "store.config_manager", "store.durable"},
     "broker": {"errors", "message", "formats", "store", "remoting"},
     "client": {"errors", "message", "formats", "remoting"},
-    "metaq": {"errors", "message", "formats", "remoting"},
+    "metaq": {"errors", "message", "formats", "remoting", "store.durable", "store.findings"},
     "spark": {"errors", "message", "formats", "store", "client", "metaq"},
     "cli": {
         "errors",
@@ -38,6 +39,7 @@ ALLOWED: dict[str, set[str]] = {
         "metaq",
         "spark",
     },
+    "__main__": {"cli"},
 }
 NO_IO_ROOMS = {"errors", "message", "formats"}
 IO_MODULES = {"os", "io", "mmap", "socket", "asyncio", "pathlib", "shutil", "tempfile", "subprocess"}

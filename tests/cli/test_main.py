@@ -40,6 +40,13 @@ def test_version() -> None:
     assert (result.returncode, result.stdout, result.stderr) == (0, f"mqlake {__version__}\n", "")
 
 
+def test_as_a_module() -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "mqlake", "--version"], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert result.stdout == f"mqlake {__version__}\n"
+
+
 def test_every_command_has_help() -> None:
     names = [path for path, _ in every_command(cli)]
     assert {

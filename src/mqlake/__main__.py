@@ -1,0 +1,5 @@
+"""`python -m mqlake` is `mqlake`."""
+
+from mqlake.cli.main import main
+
+main()
