@@ -14,6 +14,7 @@
     │   └── StoreCorruptError       damage, named by file and offset
     ├── MessageError                a message cannot be stored as it is
     │   ├── IllegalTopicError
+    │   ├── WrongPartitionError     the topic has no partition of that number
     │   ├── MessageTooLargeError
     │   └── PropertiesTooLargeError
     ├── FormatError                 bytes are not what they should be, named by offset
@@ -28,6 +29,7 @@
     │   ├── RemotingTimeoutError    no answer in time
     │   ├── RemotingTooMuchError    more requests under way than allowed
     │   └── ResponseError           the answer is a response code other than SUCCESS
+    ├── FilterExpressionError       a subscription's filter cannot be understood; says where
     ├── ClientError                 a client cannot do what it was asked
     │   ├── ClientClosedError       it was not started, or is closed
     │   ├── NoNameServerError       none of the name servers answers; says each and why
@@ -118,6 +120,10 @@ class MessageError(MqlakeError):
 
 
 class IllegalTopicError(MessageError):
+    pass
+
+
+class WrongPartitionError(MessageError):
     pass
 
 
@@ -237,6 +243,10 @@ class NoReplyError(ClientError):
     def __init__(self, topic: str, timeout_s: float) -> None:
         self.topic, self.timeout_s = topic, timeout_s
         super().__init__(f"topic {topic}: the request was stored, but nobody replied within {timeout_s:g} s")
+
+
+class FilterExpressionError(MqlakeError):
+    exit_code = 2
 
 
 class MissingPartError(MqlakeError):

@@ -148,7 +148,7 @@ class Broker2Client:
 
 def _too_old(members: list[ClientChannelInfo]) -> RemotingCommand | None:
     for member in members:
-        if member.version < Version.V3_0_7_SNAPSHOT:
+        if member.version < Version.V3_0_7:
             return RemotingCommand.create_response(
                 ResponseCode.SYSTEM_ERROR,
                 f"the client does not support this feature. version={member.version}: {member.client_id} "

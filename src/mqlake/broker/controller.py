@@ -21,12 +21,19 @@ import os
 from collections.abc import Awaitable, Callable, Iterable
 
 from mqlake.broker.broker_to_client import Broker2Client
-from mqlake.broker.clients import ProducerManager, wall_clock_ms
+from mqlake.broker.client_housekeeping import ClientHousekeepingService
+from mqlake.broker.client_manage import ClientManageProcessor
+from mqlake.broker.clients import ConsumerManager, ProducerManager, wall_clock_ms
 from mqlake.broker.config import BrokerConfig
 from mqlake.broker.config_manager import ConfigManager
+from mqlake.broker.consumer_filter import ConsumerFilterManager
+from mqlake.broker.consumer_ids_change import DefaultConsumerIdsChangeListener
+from mqlake.broker.consumer_manage import ConsumerManageProcessor
 from mqlake.broker.consumer_offset import ConsumerOffsetManager
 from mqlake.broker.outer_api import BrokerIdentity, BrokerOuterAPI
+from mqlake.broker.query_message import QueryMessageProcessor
 from mqlake.broker.rebalance_lock import RebalanceLockManager
+from mqlake.broker.send_back import ConsumerSendMsgBackProcessor
 from mqlake.broker.subscription_group import SubscriptionGroupManager
 from mqlake.broker.topic_config import PERM_READ_WRITE, TopicConfigManager
 from mqlake.errors import ConfigError
@@ -76,7 +83,25 @@ class BrokerController:
         )
         self.rebalance_lock_manager = RebalanceLockManager()
         self.broker_to_client = Broker2Client(self)
+        self.consumer_filter_manager = ConsumerFilterManager(
+            os.path.join(directory, "consumerFilter.json"),
+            config.filter_data_clean_time_span,
+            clock_ms,
+            expected_groups=config.expect_consumer_num_use_filter,
+            error_rate_percent=config.max_error_rate_of_bloom_filter,
+        )
         self.producer_manager = ProducerManager(config.channel_expired_timeout, clock_ms)
+        self.consumer_manager = ConsumerManager(
+            DefaultConsumerIdsChangeListener(
+                self.broker_to_client,
+                self.consumer_filter_manager,
+                config.notify_consumer_ids_changed_enable,
+            ),
+            config.channel_expired_timeout,
+            config.subscription_expired_timeout,
+            clock_ms,
+        )
+        self.client_housekeeping_service = ClientHousekeepingService(self)
         self.store = DefaultMessageStore(
             store_config,
             is_batch_topic=self.topic_config_manager.is_batch_topic,
@@ -88,12 +113,15 @@ class BrokerController:
         self.fast_server = RemotingServer(limits, config.tls)
         """On the VIP port: everything but pulls, so that sends need not queue behind them."""
         self.outer_api = BrokerOuterAPI(config.namesrv_addresses, self._name_server_lost)
+        for server in (self.server, self.fast_server):
+            server.on_close.append(self.client_housekeeping_service.on_close)
         self._register_processors()
 
         self._config_managers: list[ConfigManager] = [
             self.topic_config_manager,
             self.subscription_group_manager,
             self.consumer_offset_manager,
+            self.consumer_filter_manager,
         ]
         self._tasks: list[asyncio.Task[None]] = []
         self._register_now = asyncio.Event()
@@ -108,6 +136,10 @@ class BrokerController:
 
     def _register_in(self, table: ProcessorTable) -> None:
         """What both ports answer."""
+        ClientManageProcessor(self).register(table)
+        ConsumerManageProcessor(self).register(table)
+        ConsumerSendMsgBackProcessor(self).register(table)
+        QueryMessageProcessor(self).register(table)
 
     # --- where it is
 
@@ -153,6 +185,7 @@ class BrokerController:
             await self._stop_parts()
             raise
         self._running = True
+        self.client_housekeeping_service.start()
         self._every(self._flush_interval_s, self._persist_config, "config files")
         self._tasks.append(asyncio.create_task(self._keep_registered()))
 
@@ -172,6 +205,7 @@ class BrokerController:
         """Unregisters, answers what is under way, writes everything down. Idempotent."""
         if self._running:
             self._running = False
+            self.client_housekeeping_service.shutdown()
             await self._cancel_tasks()
             await self.outer_api.unregister_broker_all(self.identity)
         await self._stop_parts()

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from mqlake.broker.controller import BrokerController
 
 UNIQUE_MSG_QUERY_FLAG = "_UNIQUE_KEY_QUERY"
+UNIQUE_MSG_QUERY_MAX_NUM = 32
+"""What is looked for then, whatever the client asks: RocketMQ's defaultQueryMaxNum."""
 
 _MAGIC_AND_PLACE = Struct(">4x i 20x q")
 
@@ -38,7 +40,7 @@ class QueryMessageProcessor:
         store = self._controller.store
         max_num = header.max_num
         if request.ext_fields.get(UNIQUE_MSG_QUERY_FLAG) == "true":
-            max_num = store.config.default_query_max_num
+            max_num = UNIQUE_MSG_QUERY_MAX_NUM
         result = store.query_message(
             header.topic, header.key, max_num, header.begin_timestamp, header.end_timestamp
         )

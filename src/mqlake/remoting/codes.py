@@ -198,6 +198,8 @@ class SerializeType(enum.IntEnum):
 class Version(enum.IntEnum):
     """Versions that something depends on, as the numbers that commands carry."""
 
+    V3_0_7 = 28
+    """From here on (its snapshot) a client can be told to reset its offsets."""
     V3_4_9 = 121
     """From here on a consumer's maxReconsumeTimes counts."""
     V4_9_4 = 401
