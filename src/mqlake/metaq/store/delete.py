@@ -1,0 +1,40 @@
+"""What the delete policies do with a segment's file.
+
+delete     unlinked
+archive    NAME.meta → NAME.meta.arc, or with compression → NAME.meta.zip with one entry NAME.meta
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+
+from mqlake.metaq.config.values import DeletePolicy
+from mqlake.store.durable import fsync_dir
+
+
+def process_segment(policy: DeletePolicy, path: str) -> None:
+    """Does to the file at `path` what the policy says, durably. OSError: then the file is still there."""
+    if policy.name == "delete":
+        os.unlink(path)
+    elif policy.compress:
+        _zip(path)
+        os.unlink(path)
+    else:
+        os.replace(path, f"{path}.arc")
+    fsync_dir(os.path.dirname(path))
+
+
+def _zip(path: str) -> None:
+    temporary = f"{path}.zip.tmp"
+    try:
+        with open(temporary, "wb") as raw:
+            with zipfile.ZipFile(raw, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
+                archive.write(path, os.path.basename(path))
+            raw.flush()
+            os.fsync(raw.fileno())
+        os.replace(temporary, f"{path}.zip")
+    except BaseException:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+        raise

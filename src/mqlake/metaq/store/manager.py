@@ -1,0 +1,270 @@
+"""MessageStoreManager: all partitions that a broker has, and what is done to them by the clock.
+
+    dataPath/  orders-0/  orders-1/  log-a-0/  transactions/        a topic may have a dataPath of its own
+
+Partitions that are there are opened by `load`, others when the first message comes: if a configured topic, `*` in
+it standing for anything, is that of the message, and the partition is one of so many.
+Timers, one for each distinct value, flush what lies around for a topic's unflushInterval, and run the delete
+policies by the topics' deleteWhen.
+"""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import os
+import random
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from mqlake.errors import FormatError, IllegalTopicError, MqlakeError, WrongPartitionError
+from mqlake.metaq.config.cron import parse_cron
+from mqlake.metaq.config.meta_config import MetaConfig
+from mqlake.metaq.config.values import parse_delete_policy
+from mqlake.metaq.formats.names import parse_store_name
+from mqlake.metaq.store.group_commit import GroupCommitService
+from mqlake.metaq.store.lock import DirectoryLock
+from mqlake.metaq.store.message_store import MessageStore
+from mqlake.metaq.store.schedule import Schedule, every
+from mqlake.store.durable import make_dirs
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class LoadReport:
+    """What `load` found."""
+
+    stores: int = 0
+    truncated: dict[str, int] = field(default_factory=dict)
+    """Partition → bytes that recovery cut off, where it did."""
+    ignored: list[str] = field(default_factory=list)
+    """Paths in the data directories that are no partition's."""
+
+
+class MessageStoreManager:
+    """Open from `load` to `close`; `start` sets the timers going."""
+
+    def __init__(
+        self,
+        config: MetaConfig,
+        *,
+        group_commit: GroupCommitService | None = None,
+        fast_boot: bool = False,
+    ) -> None:
+        self.config = config
+        self.schedule = Schedule()
+        self._group_commit = group_commit
+        self._fast_boot = fast_boot
+        self._stores: dict[str, dict[int, MessageStore]] = {}
+        self._locks: dict[str, DirectoryLock] = {}
+        self._creating = threading.Lock()
+        config.add_property_change_listener("topics", self._topics_changed)
+        config.add_property_change_listener("unflushInterval", self._schedule_flushes)
+
+    # --- opening and closing
+
+    def load(self) -> LoadReport:
+        """Opens every partition there is, each one recovered. StoreLockedError, StoreCorruptError, OSError."""
+        report = LoadReport()
+        try:
+            found = [each for path in self._data_paths() for each in self._partitions(path, report)]
+            in_parallel = self.config.system.load_message_stores_in_parallel
+            with ThreadPoolExecutor((os.cpu_count() or 1) + 1 if in_parallel else 1) as executor:
+                opened = [executor.submit(self._open, topic, partition) for topic, partition in found]
+                for future in opened:
+                    store = future.result()
+                    self._stores.setdefault(store.topic, {})[store.partition] = store
+                    if store.truncated:
+                        report.truncated[store.name] = store.truncated
+        except BaseException:
+            self.close()
+            raise
+        report.stores = len(found)
+        return report
+
+    def _data_paths(self) -> list[str]:
+        """Of the broker and of the topics, each made and locked."""
+        topics = self.config.topic_config_map.values()
+        paths = [self.config.system.effective_data_path, *(topic.data_path for topic in topics)]
+        return [self._claim(path) for path in dict.fromkeys(map(os.path.abspath, paths))]
+
+    def _claim(self, path: str) -> str:
+        if path not in self._locks:
+            make_dirs(path)
+            self._locks[path] = DirectoryLock(path)
+        return path
+
+    def _partitions(self, path: str, report: LoadReport) -> Iterator[tuple[str, int]]:
+        log_path = os.path.abspath(self.config.system.effective_data_log_path)
+        for name in sorted(os.listdir(path)):
+            full = os.path.join(path, name)
+            if name == "transactions" and path == log_path:
+                continue
+            try:
+                topic, partition = parse_store_name(name)
+                if not os.path.isdir(full):
+                    raise FormatError(0, "not a directory")
+                if self._data_path(topic) != path:
+                    raise FormatError(0, f"{topic} has its dataPath elsewhere")
+            except FormatError as error:
+                logger.warning("%s is ignored: %s", full, error.reason)
+                report.ignored.append(full)
+                continue
+            yield topic, partition
+
+    def _data_path(self, topic: str) -> str:
+        return os.path.abspath(self.config.topic_config(topic).data_path)
+
+    def _open(self, topic: str, partition: int, offset_if_create: int = 0) -> MessageStore:
+        topic_config = self.config.topic_config(topic)
+        return MessageStore(
+            self._claim(self._data_path(topic)),
+            topic,
+            partition,
+            max_segment_size=self.config.system.max_segment_size,
+            unflush_threshold=topic_config.unflush_threshold,
+            unflush_interval_ms=topic_config.unflush_interval,
+            delete_policy=parse_delete_policy(topic_config.delete_policy),
+            group_commit=self._group_commit,
+            offset_if_create=offset_if_create,
+            fast_boot=self._fast_boot,
+        )
+
+    def start(self) -> None:
+        """Sets the timers for flushing and deleting."""
+        self._schedule_flushes()
+        self._schedule_deletes()
+        self.schedule.start()
+
+    def close(self) -> None:
+        """Flushes and closes every partition. The first error that kept one from it is raised at the end."""
+        self.config.remove_property_change_listener(self._topics_changed)
+        self.config.remove_property_change_listener(self._schedule_flushes)
+        self.schedule.stop()
+        failure: MqlakeError | OSError | None = None
+        for store in self.stores():
+            try:
+                store.close()
+            except (MqlakeError, OSError) as error:
+                logger.error("%s", error)
+                failure = failure or error
+        self._stores = {}
+        for lock in self._locks.values():
+            lock.release()
+        self._locks = {}
+        if failure is not None:
+            raise failure
+
+    # --- what is there
+
+    def stores(self, topic: str | None = None) -> list[MessageStore]:
+        """Of a topic, or all, in the order of their names and numbers."""
+        topics = [topic] if topic is not None else sorted(self._stores)
+        return [store for each in topics for _, store in sorted(self._stores.get(each, {}).items())]
+
+    def get(self, topic: str, partition: int) -> MessageStore | None:
+        partitions = self._stores.get(topic)
+        return partitions.get(partition) if partitions is not None else None
+
+    def get_or_create(self, topic: str, partition: int, offset_if_create: int = 0) -> MessageStore:
+        """Raises IllegalTopicError, WrongPartitionError, OSError."""
+        if not self.config.accepts(topic):
+            raise IllegalTopicError(f"The server do not accept topic {topic}")
+        if not 0 <= partition < self.num_partitions(topic):
+            raise WrongPartitionError(f"wrong partition {partition}")
+        store = self.get(topic, partition)
+        if store is None:
+            with self._creating:
+                store = self.get(topic, partition)
+                if store is None:
+                    store = self._open(topic, partition, offset_if_create)
+                    self._stores.setdefault(topic, {})[partition] = store
+                    logger.info("%s is new", store.directory)
+        return store
+
+    def num_partitions(self, topic: str) -> int:
+        return self.config.topic_config(topic).num_partitions
+
+    def choose_random_partition(self, topic: str) -> int:
+        return random.randrange(self.num_partitions(topic))
+
+    @property
+    def total_messages_count(self) -> int:
+        return sum(store.message_count for store in self.stores())
+
+    def all_topics(self) -> list[str]:
+        """Configured ones and those that have messages."""
+        return sorted({*self.config.topics, *self._stores})
+
+    # --- timers
+
+    def _topics_changed(self) -> None:
+        for store in self.stores():
+            topic_config = self.config.topic_config(store.topic)
+            store.unflush_interval_ms = topic_config.unflush_interval
+            if not store.uses_group_commit:  # which way a store flushes is settled when it is opened
+                store.unflush_threshold = max(1, topic_config.unflush_threshold)
+        self._schedule_deletes()
+
+    def _schedule_flushes(self) -> None:
+        intervals = {self.config.topic_config(topic).unflush_interval for topic in self.all_topics()}
+        wanted = {f"flush every {ms} ms": ms for ms in intervals if ms > 0}
+        self._replace_jobs(
+            "flush ", {name: (every(ms / 1000), self._flusher(ms)) for name, ms in wanted.items()}
+        )
+
+    def _flusher(self, interval_ms: int) -> Callable[[], None]:
+        def flush() -> None:
+            for store in self.stores():
+                if store.unflush_interval_ms == interval_ms and not store.uses_group_commit:
+                    try:
+                        store.flush()
+                    except (MqlakeError, OSError) as error:
+                        logger.error("%s", error)
+
+        return flush
+
+    def _schedule_deletes(self) -> None:
+        expressions = {self.config.topic_config(topic).delete_when for topic in self.all_topics()}
+        self._replace_jobs(
+            "delete ", {f"delete at {text}": (_cron(text), self._deleter(text)) for text in expressions}
+        )
+
+    def _deleter(self, expression: str) -> Callable[[], object]:
+        return lambda: self.run_delete_policies(
+            topic for topic in list(self._stores) if self.config.topic_config(topic).delete_when == expression
+        )
+
+    def _replace_jobs(
+        self, prefix: str, jobs: dict[str, tuple[Callable[[float], float | None], Callable[[], object]]]
+    ) -> None:
+        for name in self.schedule.names:
+            if name.startswith(prefix) and name not in jobs:
+                self.schedule.remove(name)
+        for name, (next_time, job) in jobs.items():
+            if name not in self.schedule.names:
+                self.schedule.put(name, next_time, job)
+
+    def run_delete_policies(self, topics: Iterable[str] | None = None) -> list[str]:
+        """Of the topics, or of all: the paths of the segments that went. What fails is logged."""
+        gone = []
+        for topic in sorted(self._stores) if topics is None else topics:
+            for store in self.stores(topic):
+                try:
+                    gone += store.run_delete_policy()
+                except OSError as error:
+                    logger.error("%s: %s", store.directory, error)
+        return gone
+
+
+def _cron(expression: str) -> Callable[[float], float | None]:
+    parsed = parse_cron(expression)
+
+    def next_time(now: float) -> float | None:
+        found = parsed.next_after(datetime.datetime.fromtimestamp(now))
+        return found.timestamp() if found is not None else None
+
+    return next_time

@@ -1,0 +1,87 @@
+"""Stores are killed by SIGKILL, at chosen calls and at random; what was acknowledged must be there, whole and in order.
+
+Each round goes on where the last one died.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from mqlake.metaq.formats.record import MessageIterator
+from mqlake.metaq.store.manager import MessageStoreManager
+from tests.metaq.crash.conftest import WriterServer
+from tests.metaq.crash.server import config_of
+
+pytestmark = pytest.mark.crash
+
+KILLED = -9
+ROUNDS = int(os.environ.get("MQLAKE_CAMPAIGN", "0")) or 110
+POINTS = [
+    ("pwrite", ".meta", "before"),
+    ("pwrite", ".meta", "half"),
+    ("pwrite", ".meta", "after"),
+    ("fdatasync", ".meta", "before"),
+    ("fdatasync", ".meta", "after"),
+    ("open", ".meta", "before"),
+    ("open", ".meta", "after"),
+    ("fsync", "/t-", "before"),
+]
+
+
+def stored(root: Path) -> list[list[bytes]]:
+    """The bodies of each partition, after recovery."""
+    manager = MessageStoreManager(config_of({"root": str(root)}))
+    manager.load()
+    found: list[list[bytes]] = []
+    for partition in range(3):
+        store = manager.get_or_create("t", partition)
+        offset, partition_bodies = store.min_offset, []
+        while (part := store.slice(offset, 1 << 20)) is not None:
+            messages = MessageIterator("t", part.read(1 << 20))
+            partition_bodies += [message.data for message in messages]
+            assert messages.offset == part.size
+            offset += part.size
+        assert offset == store.append_offset
+        found.append(partition_bodies)
+    manager.close()
+    return found
+
+
+def test_nothing_acknowledged_is_lost(tmp_path: Path, metaq_writers: WriterServer) -> None:
+    chance = random.Random(17)
+    acks = tmp_path / "acks"
+    root = tmp_path / "data"
+    acknowledged = [0, 0, 0]
+    kills = 0
+    for round_number in range(ROUNDS):
+        point = (
+            POINTS[round_number % (2 * len(POINTS))]
+            if round_number % (2 * len(POINTS)) < len(POINTS)
+            else None
+        )
+        numbers = [len(bodies) for bodies in stored(root)] if round_number else [0, 0, 0]
+        acks.write_bytes(b"")
+        status = metaq_writers.run(
+            writer="messages",
+            root=str(root),
+            acks=str(acks),
+            starts=numbers,
+            count=40,
+            point=(*point, chance.randint(1, 6)) if point else None,
+            kill_after_ms=None if point else chance.uniform(2, 25),
+        )
+        assert status in (0, KILLED), metaq_writers.last_words()
+        kills += status == KILLED
+        for line in acks.read_bytes().splitlines():
+            partition, number = map(int, line.split(b":"))
+            acknowledged[partition] = max(acknowledged[partition], number + 1)
+        for partition, bodies in enumerate(stored(root)):
+            expected = [b"%d:%d:" % (partition, n) + b"x" * (n * 37 % 300) for n in range(len(bodies))]
+            assert bodies == expected, "each is there once, in order, whole"
+            assert len(bodies) >= acknowledged[partition]
+    assert kills > ROUNDS * 0.8
+    assert sum(acknowledged) > ROUNDS
