@@ -31,9 +31,14 @@ from mqlake.broker.consumer_ids_change import DefaultConsumerIdsChangeListener
 from mqlake.broker.consumer_manage import ConsumerManageProcessor
 from mqlake.broker.consumer_offset import ConsumerOffsetManager
 from mqlake.broker.outer_api import BrokerIdentity, BrokerOuterAPI
+from mqlake.broker.pull_message import PullMessageProcessor
+from mqlake.broker.pull_request_hold import PullRequestHoldService
 from mqlake.broker.query_message import QueryMessageProcessor
 from mqlake.broker.rebalance_lock import RebalanceLockManager
+from mqlake.broker.reply_message import ReplyMessageProcessor
+from mqlake.broker.schedule_message import ScheduleMessageService
 from mqlake.broker.send_back import ConsumerSendMsgBackProcessor
+from mqlake.broker.send_message import SendMessageProcessor
 from mqlake.broker.subscription_group import SubscriptionGroupManager
 from mqlake.broker.topic_config import PERM_READ_WRITE, TopicConfigManager
 from mqlake.errors import ConfigError
@@ -42,7 +47,7 @@ from mqlake.remoting.bodies.topic import TopicConfig
 from mqlake.remoting.connection import Limits, ProcessorTable
 from mqlake.remoting.server import RemotingServer
 from mqlake.store.broker_stats import BrokerStatsManager
-from mqlake.store.config import MessageStoreConfig
+from mqlake.store.config import BrokerRole, MessageStoreConfig
 from mqlake.store.message_store import DefaultMessageStore
 
 logger = logging.getLogger(__name__)
@@ -102,10 +107,17 @@ class BrokerController:
             clock_ms,
         )
         self.client_housekeeping_service = ClientHousekeepingService(self)
+        self.pull_request_hold_service = PullRequestHoldService(self)
         self.store = DefaultMessageStore(
             store_config,
             is_batch_topic=self.topic_config_manager.is_batch_topic,
             broker_stats=self.broker_stats_manager,
+            message_arriving_listener=self.pull_request_hold_service.on_arrival,
+        )
+        self.pull_message_processor = PullMessageProcessor(self)
+
+        self.schedule_message_service = ScheduleMessageService(
+            os.path.join(directory, "delayOffset.json"), self.store, config.delay_offset_update_version_step
         )
 
         limits = Limits(idle_s=float(config.server_channel_max_idle_time_seconds))
@@ -122,6 +134,7 @@ class BrokerController:
             self.subscription_group_manager,
             self.consumer_offset_manager,
             self.consumer_filter_manager,
+            self.schedule_message_service,
         ]
         self._tasks: list[asyncio.Task[None]] = []
         self._register_now = asyncio.Event()
@@ -133,9 +146,12 @@ class BrokerController:
     def _register_processors(self) -> None:
         for table in (self.server.processors, self.fast_server.processors):
             self._register_in(table)
+        self.pull_message_processor.register(self.server.processors)
 
     def _register_in(self, table: ProcessorTable) -> None:
         """What both ports answer."""
+        SendMessageProcessor(self).register(table)
+        ReplyMessageProcessor(self).register(table)
         ClientManageProcessor(self).register(table)
         ConsumerManageProcessor(self).register(table)
         ConsumerSendMsgBackProcessor(self).register(table)
@@ -185,7 +201,10 @@ class BrokerController:
             await self._stop_parts()
             raise
         self._running = True
+        self.pull_request_hold_service.start()
         self.client_housekeeping_service.start()
+        if self.store_config.broker_role is not BrokerRole.SLAVE:
+            self.schedule_message_service.start()
         self._every(self._flush_interval_s, self._persist_config, "config files")
         self._tasks.append(asyncio.create_task(self._keep_registered()))
 
@@ -208,10 +227,12 @@ class BrokerController:
             self.client_housekeeping_service.shutdown()
             await self._cancel_tasks()
             await self.outer_api.unregister_broker_all(self.identity)
+            self.pull_request_hold_service.shutdown()
         await self._stop_parts()
 
     async def _stop_parts(self) -> None:
         await asyncio.gather(self.server.stop(), self.fast_server.stop())
+        await self.schedule_message_service.shutdown()
         await self._persist_config()
         await asyncio.to_thread(self.store.shutdown)
         await self.outer_api.close()

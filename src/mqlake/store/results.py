@@ -175,9 +175,16 @@ class PutMessageFuture:
         if lock is not None:
             loop = asyncio.get_running_loop()
             future = loop.create_future()
-            if self._add_waiter(lock, _LoopWaiter(loop, future)):
+            if self._add_waiter(lock, _LoopWaiter(loop, lambda: future.done() or future.set_result(None))):
                 yield from future
         return self._put_result
+
+    def add_loop_callback(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
+        """Calls `callback()` on the loop when the result is there: at once (so call it on the loop), or with all
+        others that the same flush answers, in one hand-over."""
+        lock = self._lock
+        if lock is None or not self._add_waiter(lock, _LoopWaiter(loop, callback)):
+            callback()
 
     def add_done_callback(self, callback: Callable[[], None]) -> None:
         """Calls `callback()` when the result is there: at once, or on the flush service's thread."""
@@ -211,10 +218,10 @@ class PutMessageFuture:
 
 
 class _LoopWaiter:
-    __slots__ = ("future", "loop")
+    __slots__ = ("callback", "loop")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
-        self.loop, self.future = loop, future
+    def __init__(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
+        self.loop, self.callback = loop, callback
 
     def __call__(self) -> None:
         wake_all([self])
@@ -222,23 +229,22 @@ class _LoopWaiter:
 
 def wake_all(waiters: list[Callable[[], None]]) -> None:
     """Calls every waiter; those that sit on an event loop are woken with one hand-over per loop."""
-    per_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
+    per_loop: dict[asyncio.AbstractEventLoop, list[Callable[[], object]]] = {}
     for waiter in waiters:
         if isinstance(waiter, _LoopWaiter):
-            per_loop.setdefault(waiter.loop, []).append(waiter.future)
+            per_loop.setdefault(waiter.loop, []).append(waiter.callback)
         else:
             waiter()
-    for loop, futures in per_loop.items():
+    for loop, callbacks in per_loop.items():
         try:
-            loop.call_soon_threadsafe(_set_done, futures)
+            loop.call_soon_threadsafe(_call_all, callbacks)
         except RuntimeError:  # the loop was closed: nobody is left to hear the answer
             continue
 
 
-def _set_done(futures: list[asyncio.Future[None]]) -> None:
-    for future in futures:
-        if not future.done():
-            future.set_result(None)
+def _call_all(callbacks: list[Callable[[], object]]) -> None:
+    for callback in callbacks:
+        callback()
 
 
 class GetMessageResult:

@@ -1,0 +1,74 @@
+"""When a send is refused because something is short: which resource, the measured figure, the limit.
+
+    resource       measured                                                limit
+    role           the broker is a slave                                   -
+    page cache     how long a put has been holding the log's lock          osPageCacheBusyTimeOutMills
+    pool           buffers left in the transient store pool                1
+    queue wait     how long the last turn of the event loop took           waitTimeMillsInSendQueue
+
+RocketMQ keeps requests in queues and refuses those that stood there too long: their senders are about to give up,
+and a message stored then is stored twice. Here the queue is the sockets' own. What lies there waits for the loop to
+come round, so the length of a turn is what a request may have waited.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from mqlake.remoting.codes import ResponseCode
+from mqlake.remoting.command import RemotingCommand
+from mqlake.store.config import BrokerRole
+
+if TYPE_CHECKING:
+    from mqlake.broker.controller import BrokerController
+
+REJECT = "[REJECTREQUEST]system busy, start flow control for a while"
+TIMEOUT_CLEAN_QUEUE = "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while"
+PC_SYNCHRONIZED = "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
+
+
+def busy(remark: str) -> RemotingCommand:
+    return RemotingCommand.create_response(ResponseCode.SYSTEM_BUSY, remark)
+
+
+class SendFlowControl:
+    def __init__(self, controller: BrokerController) -> None:
+        self._controller = controller
+        self._turn_began = 0
+        self._last_turn_ms = 0
+
+    def refusal(self) -> RemotingCommand | None:
+        """The answer to a send that may not be taken now, None when it may. Called for each send."""
+        controller = self._controller
+        store, config = controller.store, controller.config
+        if store.config.broker_role is BrokerRole.SLAVE:
+            return busy(f"{REJECT}: this broker is a slave (brokerRole=SLAVE); send to its master")
+        if store.is_os_page_cache_busy:
+            held = controller.clock_ms() - store.commit_log.begin_time_in_lock
+            limit = store.config.os_page_cache_busy_time_out_mills
+            return busy(
+                f"{REJECT}: page cache: a put has been writing for {held} ms, the limit is {limit} ms"
+            )
+        pool = store.transient_store_pool
+        if pool is not None and pool.available_buffer_nums == 0:
+            return busy(
+                f"{REJECT}: pool: 0 of the {store.config.transient_store_pool_size} buffers of the transient "
+                f"store pool are free, 1 is needed"
+            )
+        if not self._turn_began:
+            self._turn_began = time.monotonic_ns()
+            asyncio.get_running_loop().call_soon(self._turn_ends)
+        if self._last_turn_ms > config.wait_time_mills_in_send_queue and config.broker_fast_failure_enable:
+            return busy(
+                f"{TIMEOUT_CLEAN_QUEUE}, period in queue: {self._last_turn_ms}ms: queue wait: the broker came "
+                f"round to its sockets after {self._last_turn_ms} ms, the limit is "
+                f"{config.wait_time_mills_in_send_queue} ms (waitTimeMillsInSendQueue)"
+            )
+        return None
+
+    def _turn_ends(self) -> None:
+        """Runs in the turn after the one in which a send came: a turn lies between."""
+        self._last_turn_ms = (time.monotonic_ns() - self._turn_began) // 1_000_000
+        self._turn_began = 0

@@ -1,0 +1,193 @@
+"""PullRequestHoldService: pulls that found nothing, held until something comes or their time is over.
+
+    pull ── nothing there ──▶ held by (topic, queue) ──▶ answered
+                                 ▲            ▲
+      dispatch thread ── arrivals ┘            └ sweep every 5 s: time over, client gone
+
+The store tells of arrivals on its dispatch thread, one by one for each queue of a batch; they cross over to the event
+loop together. A held pull costs its header, a future and this entry, a few hundred bytes.
+
+Nothing is missed between the look that found nothing and the holding: a pull is entered first, then the queue is
+looked at again; dispatch moves the queue's end first, then looks who is entered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import TYPE_CHECKING
+
+from mqlake.remoting.command import RemotingCommand
+from mqlake.remoting.connection import Answer, Connection
+from mqlake.remoting.headers.consume import PullMessageRequestHeader
+from mqlake.store.dispatch import Arrival
+from mqlake.store.filter import MessageFilter
+
+if TYPE_CHECKING:
+    from mqlake.broker.controller import BrokerController
+
+logger = logging.getLogger(__name__)
+
+SWEEP_S = 5.0
+UNITS_MAX = 4096
+"""Units of a queue that are looked at for one that a filter lets through; a pull with more of them is answered."""
+ANSWERS_PER_TURN = 64
+"""Pulls that are answered before the loop sees to others."""
+
+
+class PullRequest:
+    """One pull that waits. `pull_from` is the first queue offset that is not known to hold nothing for it."""
+
+    __slots__ = ("answer", "code", "connection", "deadline", "header", "message_filter", "pull_from")
+
+    def __init__(
+        self,
+        connection: Connection,
+        code: int,
+        header: PullMessageRequestHeader,
+        message_filter: MessageFilter | None,
+        answer: asyncio.Future[Answer],
+        deadline: float,
+    ) -> None:
+        self.connection = connection
+        self.code = code
+        self.header = header
+        self.message_filter = message_filter
+        self.answer = answer
+        self.deadline = deadline
+        self.pull_from = header.queue_offset
+
+
+class PullRequestHoldService:
+    def __init__(self, controller: BrokerController) -> None:
+        self._controller = controller
+        self._table: dict[tuple[str, int], list[PullRequest]] = {}
+        self._arrivals: deque[Arrival] = deque()
+        self._crossing = False
+        self._ready: deque[PullRequest] = deque()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._sweep_timer: asyncio.TimerHandle | None = None
+
+    # --- life
+
+    def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._sweep_later()
+
+    def shutdown(self) -> None:
+        """Answers every pull; from now on none is held."""
+        self._loop = None
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+        for requests in self._table.values():
+            self._ready.extend(requests)
+        self._table.clear()
+        while self._ready:
+            self._answer(self._ready.popleft())
+
+    @property
+    def held_count(self) -> int:
+        """Pulls that wait."""
+        return sum(map(len, self._table.values()))
+
+    # --- pulls come
+
+    def suspend_pull_request(self, topic: str, queue_id: int, request: PullRequest) -> None:
+        """Holds a pull; its future is done when there is an answer."""
+        if self._loop is None:
+            self._answer(request)
+            return
+        self._table.setdefault((topic, queue_id), []).append(request)
+        # after the entry: what came since the pull looked has told nobody
+        if self._controller.store.max_offset_in_queue(topic, queue_id) > request.pull_from:
+            self.notify_message_arriving(topic, queue_id)
+
+    # --- messages come
+
+    def on_arrival(self, arrival: Arrival) -> None:
+        """On the dispatch thread."""
+        loop = self._loop
+        if loop is None or (arrival.topic, arrival.queue_id) not in self._table:
+            return
+        self._arrivals.append(arrival)
+        if not self._crossing:
+            self._crossing = True
+            try:
+                loop.call_soon_threadsafe(self._arrived)
+            except RuntimeError:  # the loop is closed: nobody is left to answer
+                self._arrivals.clear()
+
+    def _arrived(self) -> None:
+        self._crossing = False  # first: what is appended from here on crosses anew
+        while self._arrivals:
+            arrival = self._arrivals.popleft()
+            self.notify_message_arriving(arrival.topic, arrival.queue_id)
+
+    def notify_message_arriving(self, topic: str, queue_id: int) -> None:
+        """Answers the pulls of a queue that there is something for, or whose time is over."""
+        requests = self._table.pop((topic, queue_id), None)
+        if requests is None:
+            return
+        now = asyncio.get_running_loop().time()
+        max_offset = self._controller.store.max_offset_in_queue(topic, queue_id)
+        waiting = []
+        for request in requests:
+            if request.answer.done():  # its client has gone
+                continue
+            if now >= request.deadline or (
+                max_offset > request.pull_from and self._may_match(topic, queue_id, request, max_offset)
+            ):
+                self._ready.append(request)
+            else:
+                waiting.append(request)
+        if waiting:
+            self._table[topic, queue_id] = waiting
+        self._answer_ready()
+
+    def _may_match(self, topic: str, queue_id: int, request: PullRequest, max_offset: int) -> bool:
+        """Whether the queue has a unit that the pull's filter lets through; else the pull need not see it."""
+        message_filter = request.message_filter
+        if message_filter is None or max_offset - request.pull_from > UNITS_MAX:
+            return True
+        queue = self._controller.store.consume_queues.get(topic, queue_id)
+        if queue is None:
+            return True
+        units = queue.get_range(request.pull_from, max_offset - request.pull_from)
+        if len(units) < max_offset - request.pull_from:
+            return True  # an inner batch, or two files: left to the pull itself
+        if any(map(message_filter.is_matched_by_consume_queue, set(units["tags_code"].tolist()))):
+            return True
+        request.pull_from = max_offset
+        return False
+
+    # --- answers go
+
+    def _answer_ready(self) -> None:
+        for _ in range(min(ANSWERS_PER_TURN, len(self._ready))):
+            self._answer(self._ready.popleft())
+        if self._ready:
+            asyncio.get_running_loop().call_soon(self._answer_ready)
+
+    def _answer(self, request: PullRequest) -> None:
+        if request.answer.done():
+            return
+        try:
+            response: RemotingCommand = self._controller.pull_message_processor.execute_when_wakeup(request)
+        except Exception as error:  # answered as any processor's failure is
+            request.answer.set_exception(error)
+        else:
+            request.answer.set_result(response)
+
+    # --- time passes
+
+    def _sweep_later(self) -> None:
+        assert self._loop is not None
+        config = self._controller.config
+        seconds = SWEEP_S if config.long_polling_enable else config.short_polling_time_mills / 1000
+        self._sweep_timer = self._loop.call_later(seconds, self._sweep)
+
+    def _sweep(self) -> None:
+        for topic, queue_id in list(self._table):
+            self.notify_message_arriving(topic, queue_id)
+        self._sweep_later()
