@@ -3,6 +3,7 @@
     Message               what a producer makes: topic, body, flag, properties
     └── MessageExt        a message with its place in the store: what a decode returns
         └── MessageExtBrokerInner      what a store is asked to put
+            ├── MessageTimeUp        a delayed message that is due
             └── MessageExtBatch        the same for many: the body is an `encode_messages` blob
 
 Tags, keys, the delay level and everything else that is optional live in the properties, a str → str mapping
@@ -473,6 +474,13 @@ class MessageExt(Message):
 
 class MessageExtBrokerInner(MessageExt):
     """What a store is asked to put; the store fills in offsets, store time, store host and size."""
+
+    __slots__ = ()
+
+
+class MessageTimeUp(MessageExtBrokerInner):
+    """A delayed message that is due: stored where `topic` and `queue_id` say. Its properties stay as they are, the
+    delay level too, as RocketMQ leaves them."""
 
     __slots__ = ()
 

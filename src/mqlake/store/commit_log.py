@@ -45,6 +45,7 @@ from mqlake.message import (
     MessageExtBatch,
     MessageExtBrokerInner,
     MessageSysFlag,
+    MessageTimeUp,
     crc32,
     delay_level_to_queue_id,
     host_bytes,
@@ -233,7 +234,7 @@ class CommitLog:
         )
         properties = msg.properties
         try:
-            if consumed and PROPERTY_DELAY_TIME_LEVEL in properties:
+            if consumed and PROPERTY_DELAY_TIME_LEVEL in properties and type(msg) is not MessageTimeUp:
                 self._rewrite_delayed(msg)
             topic = self._topics.get(msg.topic) or self._check_topic(msg.topic)
             born_host, store_host = host_bytes(msg.born_host), host_bytes(msg.store_host)
