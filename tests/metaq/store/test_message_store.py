@@ -204,14 +204,15 @@ def test_a_callback_that_fails_is_nobody_elses(tmp_path: Path) -> None:
 
 
 def test_close_tells_those_who_wait(tmp_path: Path) -> None:
-    class Never(GroupCommitService):
-        def submit(self, job: object) -> None:
-            pass
-
-    store = MessageStore(str(tmp_path), "t", 0, **GROUP, group_commit=Never())
+    service = GroupCommitService(threads=1)
+    busy = threading.Event()
+    service.submit(lambda: busy.wait(10) and None)
+    store = MessageStore(str(tmp_path), "t", 0, **GROUP, group_commit=service)
     told: list[Location | None] = []
     store.append(record(b"x"), lambda location, error: told.append(location))
+    threading.Timer(0.05, busy.set).start()
     store.close()
+    service.close()
     assert told == [Location(0, 21)]
     assert MessageStore(str(tmp_path), "t", 0).max_offset == 21
 

@@ -93,7 +93,7 @@ class MessageStore:
         self.truncated = 0
         """Bytes that recovery cut off."""
         self._service = group_commit
-        self._lock = threading.Lock()
+        self._lock = threading.Condition(threading.Lock())
         self._closed = False
         self._failure: OSError | None = None
         self._unflushed = 0
@@ -227,6 +227,7 @@ class MessageStore:
                 batch, self._waiting = self._waiting, []
                 if not batch and not first:
                     self._flush_scheduled = False
+                    self._lock.notify_all()
                     return
             first = False
             failure: Exception | None = None
@@ -354,24 +355,20 @@ class MessageStore:
     # --- the end
 
     def close(self) -> None:
-        """Flushes, tells those that wait, and closes the files. StoreFencedError, OSError."""
+        """Takes no more, waits for the flushes under way, flushes the rest, closes the files. StoreFencedError."""
         with self._lock:
             if self._closed:
                 return
             self._closed = True
-            batch, self._waiting = self._waiting, []
-        failure: Exception | None = None
+            while self._flush_scheduled:
+                self._lock.wait()
         try:
             if self._failure is None:
                 self.flush()
-        except StoreFencedError as error:
-            failure = error
-        self._deliver(batch, failure)
-        for segment in self._segments:
-            segment.message_set.mutable = False
-            segment.message_set.close()
-        if failure is not None:
-            raise failure
+        finally:
+            for segment in self._segments:
+                segment.message_set.mutable = False
+                segment.message_set.close()
 
 
 def _now_ms() -> float:
