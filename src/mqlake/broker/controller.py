@@ -15,6 +15,7 @@ Everything runs on one event loop. What blocks (recovery, config files, the end 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
 import os
@@ -54,6 +55,8 @@ logger = logging.getLogger(__name__)
 
 REGISTER_RETRY_S = 2.0
 """A name server that did not answer is asked again after so long."""
+REGISTER_START_WAIT_S = 3.0
+"""The start waits so long for the name servers to know the broker."""
 REGISTER_WAIT_S = 1.0
 """A send that made its topic waits so long for the name servers to know it."""
 
@@ -141,6 +144,7 @@ class BrokerController:
         self._register_lock = asyncio.Lock()
         self._new_topics: dict[str, TopicConfig] = {}
         self._registering_new: asyncio.Task[None] | None = None
+        self._tried_to_register = asyncio.Event()
         self._running = False
 
     def _register_processors(self) -> None:
@@ -207,6 +211,9 @@ class BrokerController:
             self.schedule_message_service.start()
         self._every(self._flush_interval_s, self._persist_config, "config files")
         self._tasks.append(asyncio.create_task(self._keep_registered()))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(REGISTER_START_WAIT_S):
+                await self._tried_to_register.wait()
 
     async def _listen(self) -> None:
         config = self.config
@@ -337,6 +344,7 @@ class BrokerController:
             except Exception:
                 logger.exception("registration failed; it is tried again")
                 answered = False
+            self._tried_to_register.set()
             force = self.config.force_register or not answered
             self._register_now.clear()
             period = min(max(self.config.register_name_server_period, 10_000), 60_000) / 1000

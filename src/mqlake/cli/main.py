@@ -19,12 +19,14 @@ from mqlake.cli.lazy import LazyGroup
 from mqlake.errors import MqlakeError
 
 COMMANDS = {
+    "broker": ("mqlake.cli.broker:broker", "Run a broker with a broker.conf."),
     "admin": ("mqlake.cli.admin:admin", "Look after clusters: topics, groups, messages, brokers."),
     "demo": (
         "mqlake.cli.demo:demo",
         "The main job: a year of flights, a crash, recovery, Spark over the log.",
     ),
     "namesrv": ("mqlake.cli.namesrv:namesrv", "Run a name server."),
+    "serve": ("mqlake.cli.serve:serve", "Run a name server and a broker, with nothing to configure."),
     "store": ("mqlake.cli.store:store", "Look into, check, fill and mend a store directory."),
 }
 EXIT_ERROR = 1

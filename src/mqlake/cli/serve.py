@@ -1,0 +1,230 @@
+"""`mqlake serve`: a name server and brokers, with nothing to configure.
+
+One broker runs in this process, beside the name server. Several are processes of their own, which share nothing: each
+has a store and a port, and a topic's queues are spread over all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import click
+
+from mqlake.cli.output import note, print_json_line
+from mqlake.errors import MqlakeError
+from mqlake.remoting.loop import run
+from mqlake.store.config import parse_assignments
+
+if TYPE_CHECKING:
+    from mqlake.namesrv.server import NamesrvController
+
+BROKER_PORT_STEP = 10
+"""Between the ports of brokers; two below each is its VIP port, one above its HA port."""
+READY_TIMEOUT_S = 600.0
+STOP_TIMEOUT_S = 60.0
+
+
+@click.command()
+@click.option(
+    "--store", "directory", metavar="DIR", default="mqlake-data", show_default=True, help="Data directory."
+)
+@click.option(
+    "--namesrv-port",
+    type=click.IntRange(0, 65535),
+    default=9876,
+    show_default=True,
+    help="Port of the name server; 0: any free one.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=10911,
+    show_default=True,
+    help="Port of the broker; 0: any free one. The next broker's is 10 above.",
+)
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen on and to tell clients. 0.0.0.0: listen on all, tell clients this machine's.",
+)
+@click.option(
+    "--brokers", type=click.IntRange(1, 256), default=1, show_default=True, help="Broker processes."
+)
+@click.option(
+    "--set", "settings", metavar="KEY=VALUE", multiple=True, help="A key of broker.conf; any number of times."
+)
+@click.option("--json", "as_json", is_flag=True, help="Say where it listens as one line of JSON.")
+def serve(
+    directory: str,
+    namesrv_port: int,
+    port: int,
+    host: str,
+    brokers: int,
+    settings: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Run a name server and a broker.
+
+    RocketMQ's clients talk to them as to their own. Ctrl-C or SIGTERM ends both cleanly.
+    """
+    from mqlake.broker.config import local_address, read_settings
+
+    common = {"bindAddress": host, **parse_assignments(settings)}
+    advertised = local_address() if host in ("0.0.0.0", "::") else host
+    common.setdefault("brokerIP1", advertised)
+    common.setdefault("brokerIP2", advertised)
+    for remark in read_settings(common).remarks:  # a bad value ends the command before anything runs
+        note(f"--set: {remark}")
+    of_brokers = [
+        {
+            "brokerName": f"broker-{i}",
+            "storePathRootDir": os.path.join(directory, f"broker-{i}"),
+            "listenPort": str(port + BROKER_PORT_STEP * i if port else 0),
+            **common,
+        }
+        for i in range(brokers)
+    ]
+    run(_serve(directory, host, namesrv_port, of_brokers, as_json))
+
+
+async def _serve(
+    directory: str, host: str, namesrv_port: int, of_brokers: list[dict[str, str]], as_json: bool
+) -> None:
+    from mqlake.namesrv.config import NamesrvConfig
+    from mqlake.namesrv.server import NamesrvController
+
+    stop = told_to_stop()
+    async with contextlib.AsyncExitStack() as running:
+        namesrv = NamesrvController(
+            NamesrvConfig(
+                listen_port=namesrv_port,
+                bind_address=host,
+                kv_config_path=os.path.join(directory, "namesrv", "kvConfig.json"),
+                config_store_path=os.path.join(directory, "namesrv", "namesrv.properties"),
+            )
+        )
+        await namesrv.start()
+        running.push_async_callback(namesrv.stop)
+        shown = "127.0.0.1" if host in ("0.0.0.0", "::") else host
+        namesrv_addr = f"{shown}:{namesrv.port}"
+        for properties in of_brokers:
+            properties.setdefault("namesrvAddr", namesrv_addr)
+        if len(of_brokers) == 1:
+            addresses = [await _start_here(of_brokers[0], running)]
+        else:
+            children = _Children(stop)
+            running.push_async_callback(children.stop)
+            await children.start(of_brokers)
+            addresses = await children.wait_until_ready(namesrv)
+        if not stop.is_set():
+            _say_where(namesrv_addr, addresses, directory, as_json)
+        await stop.wait()
+
+
+async def _start_here(properties: Mapping[str, str], running: contextlib.AsyncExitStack) -> str:
+    from mqlake.broker.config import read_settings
+    from mqlake.broker.controller import BrokerController
+
+    settings = read_settings(properties)
+    controller = BrokerController(settings.config, settings.store_config)
+    await controller.start()
+    running.push_async_callback(controller.stop)
+    return controller.broker_addr
+
+
+def _say_where(namesrv_addr: str, brokers: list[str], directory: str, as_json: bool) -> None:
+    if as_json:
+        print_json_line({"namesrv": namesrv_addr, "brokers": brokers, "store": directory})
+    else:
+        click.echo(f"name server  {namesrv_addr}")
+        for address in brokers:
+            click.echo(f"broker       {address}")
+        click.echo(f"data         {directory}")
+        click.echo(f"try          echo hello | mqlake produce -n {namesrv_addr} TestTopic")
+    sys.stdout.flush()
+
+
+def told_to_stop(*, until_eof: bool = False) -> asyncio.Event:
+    """Set by Ctrl-C and SIGTERM, and with `until_eof` when stdin ends."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    if until_eof:
+
+        def look() -> None:
+            if not os.read(0, 4096):
+                loop.remove_reader(0)
+                stop.set()
+
+        loop.add_reader(0, look)
+    return stop
+
+
+class _Children:
+    """Broker processes. Each holds the other end of a pipe as its stdin, and stops when this process is gone."""
+
+    def __init__(self, stop: asyncio.Event) -> None:
+        self._stop = stop
+        self._processes: dict[str, asyncio.subprocess.Process] = {}
+        self._watchers: list[asyncio.Task[None]] = []
+
+    async def start(self, of_brokers: Iterable[Mapping[str, str]]) -> None:
+        for properties in of_brokers:
+            settings = [f"--set={key}={value}" for key, value in properties.items()]
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "mqlake",
+                "broker",
+                "--until-eof",
+                *settings,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C is for this process; it tells them
+            )
+            name = properties["brokerName"]
+            self._processes[name] = process
+            self._watchers.append(asyncio.create_task(self._watch(name, process)))
+
+    async def _watch(self, name: str, process: asyncio.subprocess.Process) -> None:
+        status = await process.wait()
+        del self._processes[name]
+        if self._stop.is_set():
+            return
+        left = f"{len(self._processes)} go on" if self._processes else "none is left"
+        note(f"{name} (process {process.pid}) has ended with status {status}; {left}")
+        if not self._processes:
+            self._stop.set()
+
+    async def wait_until_ready(self, namesrv: NamesrvController) -> list[str]:
+        """Their addresses, when all have registered. MqlakeError when one ends before."""
+        started = dict(self._processes)
+        async with asyncio.timeout(READY_TIMEOUT_S):
+            while not self._stop.is_set():
+                known = namesrv.routes.broker_addr_table
+                if started.keys() <= known.keys():
+                    return [known[name].broker_addrs[0] for name in started]
+                if len(self._processes) < len(started):
+                    raise MqlakeError("a broker ended before it was ready")
+                await asyncio.sleep(0.05)
+        return []
+
+    async def stop(self) -> None:
+        self._stop.set()
+        for process in list(self._processes.values()):
+            process.terminate()
+        if self._watchers:
+            _, late = await asyncio.wait(self._watchers, timeout=STOP_TIMEOUT_S)
+            if late:
+                for name, process in self._processes.items():
+                    note(f"{name} (process {process.pid}) does not stop; it is killed")
+                    process.kill()
+                await asyncio.wait(late)
