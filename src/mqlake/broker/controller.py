@@ -21,6 +21,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable
 
+from mqlake.broker.admin import AdminBrokerProcessor
 from mqlake.broker.broker_to_client import Broker2Client
 from mqlake.broker.client_housekeeping import ClientHousekeepingService
 from mqlake.broker.client_manage import ClientManageProcessor
@@ -118,6 +119,7 @@ class BrokerController:
             message_arriving_listener=self.pull_request_hold_service.on_arrival,
         )
         self.pull_message_processor = PullMessageProcessor(self)
+        self.admin_processor = AdminBrokerProcessor(self)
 
         self.schedule_message_service = ScheduleMessageService(
             os.path.join(directory, "delayOffset.json"), self.store, config.delay_offset_update_version_step
@@ -160,6 +162,7 @@ class BrokerController:
         ConsumerManageProcessor(self).register(table)
         ConsumerSendMsgBackProcessor(self).register(table)
         QueryMessageProcessor(self).register(table)
+        self.admin_processor.register(table)
 
     # --- where it is
 

@@ -200,6 +200,8 @@ class Version(enum.IntEnum):
 
     V3_0_7 = 28
     """From here on (its snapshot) a client can be told to reset its offsets."""
+    V3_1_8_SNAPSHOT = 62
+    """From here on a consumer tells of itself and takes single messages."""
     V3_4_9 = 121
     """From here on a consumer's maxReconsumeTimes counts."""
     V4_9_4 = 401

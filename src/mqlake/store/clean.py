@@ -151,6 +151,7 @@ class CleanCommitLogService:
     def check_disk(self) -> DiskVerdict:
         """Looks at the disks and sets or clears DISK_FULL."""
         config = self._config
+        self._thresholds = DiskThresholds.of(config)  # they may have been changed meanwhile
         used = self._disk_used(config.commit_log_dir), self._disk_used(config.consume_queue_dir)
         verdict = judge_disk(self._thresholds, *used)
         if verdict.full:

@@ -596,6 +596,14 @@ class MessageStoreConfig:
             logger.warning("settings without effect on this store: %s", ", ".join(idle))
         return dataclasses.replace(self, **changes)
 
+    def change(self, mapping: Mapping[str, object]) -> None:
+        """Changes settings of a store that runs; every part of it sees them. All of them, or none: ConfigError."""
+        if fixed := [key for key in mapping if key not in CHANGEABLE]:
+            raise ConfigError(f"{', '.join(sorted(fixed))}: cannot be changed while the store runs")
+        changed = self._replaced(mapping, strict=True)
+        for key in mapping:
+            self._set(_ATTRIBUTES[key], getattr(changed, _ATTRIBUTES[key]))
+
     def to_mapping(self) -> dict[str, bool | int | str]:
         """RocketMQ's key → value (choices as their names), in the order of the fields."""
         values = {key: getattr(self, attribute) for key, attribute in _ATTRIBUTES.items()}
@@ -613,6 +621,15 @@ SETTINGS: dict[str, Setting] = {
     field.metadata["setting"].key: field.metadata["setting"]
     for field in dataclasses.fields(MessageStoreConfig)
 }
+
+_CHANGEABLE = """
+fileReservedTime deleteWhen diskMaxUsedSpaceRatio diskSpaceCleanForciblyRatio diskSpaceWarningLevelRatio
+cleanFileForciblyEnable deleteFileBatchMax deleteCommitLogFilesInterval maxTransferBytesOnMessageInMemory
+maxTransferCountOnMessageInMemory maxTransferBytesOnMessageInDisk maxTransferCountOnMessageInDisk
+maxFilterMessageSize maxMsgsNumBatch osPageCacheBusyTimeOutMills syncFlushTimeout
+"""
+CHANGEABLE: frozenset[str] = frozenset(_CHANGEABLE.split())
+"""Keys that are looked at whenever they matter, so that change() holds at once."""
 
 # Another value would put other files (or another meaning of the same files) on disk.
 REFUSED_UNLESS: dict[str, tuple[str, str]] = {

@@ -1,0 +1,75 @@
+"""AdminBrokerProcessor: the request codes of operators and their tools, by families.
+
+    admin_topic      topics: make, change, delete, list; their offsets
+    admin_group      consumer groups: make, change, delete, list; what they may read
+    admin_consume    how far groups are, who is connected, what consumers tell of themselves
+    admin_offset     offsets of queues; resets and clones of groups' offsets
+    admin_store      queues, counters, cleaning
+    admin_config     settings, and the broker's figures
+
+Codes of RocketMQ that mean something not there here are answered REQUEST_CODE_NOT_SUPPORTED with what it is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mqlake.broker.admin_config import ConfigAdmin
+from mqlake.broker.admin_consume import ConsumeAdmin
+from mqlake.broker.admin_group import GroupAdmin
+from mqlake.broker.admin_offset import OffsetAdmin
+from mqlake.broker.admin_store import StoreAdmin
+from mqlake.broker.admin_topic import TopicAdmin
+from mqlake.errors import ResponseError
+from mqlake.remoting.codes import ResponseCode
+from mqlake.remoting.command import RemotingCommand
+from mqlake.remoting.connection import Connection, ProcessorTable
+
+if TYPE_CHECKING:
+    from mqlake.broker.controller import BrokerController
+
+NOT_THERE: dict[int, str] = {
+    60: "timer messages of any delay",
+    61: "timer messages of any delay",
+    323: "the checking of transactions again",
+    354: "consume queues in RocksDB",
+    355: "config files in RocksDB",
+    402: "the choice between pull and pop",
+    513: "static topics",
+    905: "a slave that acts as master",
+    906: "a slave that acts as master",
+    908: "a slave that acts as master",
+    1007: "controller mode",
+    1008: "controller mode",
+    2001: "cold data control",
+    2002: "cold data control",
+    2003: "cold data control",
+    2004: "the choice of read-ahead",
+    **dict.fromkeys(range(3001, 3011), "users and access rules"),
+    200056: "pop in a store of its own",
+}
+
+
+class AdminBrokerProcessor:
+    def __init__(self, controller: BrokerController) -> None:
+        self.families = (
+            TopicAdmin(controller),
+            GroupAdmin(controller),
+            ConsumeAdmin(controller),
+            OffsetAdmin(controller),
+            StoreAdmin(controller),
+            ConfigAdmin(controller),
+        )
+
+    def register(self, table: ProcessorTable) -> None:
+        for code in NOT_THERE:
+            if table.find(code) is None:  # whoever has it knows better
+                table.register(code, self.not_there)
+        for family in self.families:
+            family.register(table)
+
+    def not_there(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        raise ResponseError(
+            ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+            f" request type {request.code} not supported: this broker does not have {NOT_THERE[request.code]}",
+        )

@@ -1,0 +1,137 @@
+"""What operators ask of the store: units of queues, counters, and cleaning at any hour."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from mqlake.errors import ResponseError
+from mqlake.message import LMQ_PREFIX, is_system_topic
+from mqlake.remoting.bodies.admin import (
+    BrokerStatsData,
+    BrokerStatsItem,
+    ConsumeQueueData,
+    HARuntimeInfo,
+    QueryConsumeQueueResponseBody,
+)
+from mqlake.remoting.codes import RequestCode, ResponseCode
+from mqlake.remoting.command import RemotingCommand
+from mqlake.remoting.connection import Connection, ProcessorTable
+from mqlake.remoting.headers.admin import QueryConsumeQueueRequestHeader, ViewBrokerStatsDataRequestHeader
+from mqlake.store.broker_stats import StatsSnapshot
+from mqlake.store.config import BrokerRole
+
+if TYPE_CHECKING:
+    from mqlake.broker.controller import BrokerController
+
+logger = logging.getLogger(__name__)
+
+UNITS_MAX = 1 << 16
+"""Units that one answer lists: more would not fit into a frame."""
+
+
+class StoreAdmin:
+    def __init__(self, controller: BrokerController) -> None:
+        self._controller = controller
+
+    def register(self, table: ProcessorTable) -> None:
+        code = RequestCode
+        table.register(code.QUERY_CONSUME_QUEUE, self.query_consume_queue)
+        table.register(code.VIEW_BROKER_STATS_DATA, self.view_broker_stats_data)
+        table.register(code.CLEAN_EXPIRED_CONSUMEQUEUE, self.clean_expired_consume_queue)
+        table.register(code.DELETE_EXPIRED_COMMITLOG, self.delete_expired_commit_log)
+        table.register(code.CLEAN_UNUSED_TOPIC, self.clean_unused_topic)
+        table.register(code.GET_BROKER_HA_STATUS, self.get_broker_ha_status)
+
+    def query_consume_queue(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """321 QUERY_CONSUME_QUEUE."""
+        header = request.decode_header(QueryConsumeQueueRequestHeader)
+        controller, topic = self._controller, header.topic or ""
+        queue = controller.store.consume_queues.get(topic, header.queue_id)
+        if queue is None:
+            raise ResponseError(ResponseCode.SYSTEM_ERROR, f"{header.queue_id}@{topic} is not exist!")
+        low, high = queue.min_offset_in_queue, queue.max_offset_in_queue
+        body = QueryConsumeQueueResponseBody(min_queue_index=low, max_queue_index=high)
+        if header.consumer_group is not None:
+            subscription = controller.consumer_manager.find_subscription_data(header.consumer_group, topic)
+            body.subscription_data = subscription
+            if subscription is None:
+                body.filter_data = f"{header.consumer_group}@{topic} is not online!"
+        if not low <= header.index < high:
+            return RemotingCommand.create_response(
+                remark=f"Index {header.index} of {header.queue_id}@{topic} is not exist!", body=body.to_json()
+            )
+        units = queue.get_range(header.index, max(0, min(header.count, UNITS_MAX)))
+        body.queue_data = [
+            ConsumeQueueData(physic_offset=offset, physic_size=size, tags_code=tags_code)
+            for offset, size, tags_code in zip(
+                units["offset"].tolist(), units["size"].tolist(), units["tags_code"].tolist(), strict=True
+            )
+        ]
+        return RemotingCommand.create_response(body=body.to_json())
+
+    def view_broker_stats_data(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """315 VIEW_BROKER_STATS_DATA."""
+        header = request.decode_header(ViewBrokerStatsDataRequestHeader)
+        item = self._controller.broker_stats_manager.item(header.stats_name, header.stats_key)
+        if item is None:
+            raise ResponseError(
+                ResponseCode.SYSTEM_ERROR, f"The stats <{header.stats_name}> <{header.stats_key}> not exist"
+            )
+        body = BrokerStatsData(
+            stats_minute=_stats_item(item.minute.difference()),
+            stats_hour=_stats_item(item.hour.difference()),
+            stats_day=_stats_item(item.day.difference()),
+        )
+        return RemotingCommand.create_response(body=body.to_json())
+
+    # --- cleaning
+
+    async def clean_expired_consume_queue(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand:
+        """306 CLEAN_EXPIRED_CONSUMEQUEUE: answered when it is done."""
+        store = self._controller.store
+        deleted = await asyncio.to_thread(store.consume_queues.clean_expired, store.min_phy_offset)
+        logger.info("%s: %d expired consume queues are deleted", connection.remote_address, deleted)
+        return RemotingCommand.create_response()
+
+    def delete_expired_commit_log(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """329 DELETE_EXPIRED_COMMITLOG: the next cleaning rounds do it, at any hour."""
+        logger.info("%s: expired commit log files may go now", connection.remote_address)
+        self._controller.store.execute_delete_files_manually()
+        return RemotingCommand.create_response()
+
+    async def clean_unused_topic(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """316 CLEAN_UNUSED_TOPIC: queues of topics that nobody configures any more; answered when it is done."""
+        controller = self._controller
+        queues = controller.store.consume_queues
+        unused = [
+            topic
+            for topic in queues.topics()
+            if topic not in controller.topic_config_manager.topic_config_table
+            and not is_system_topic(topic)
+            and not topic.startswith(LMQ_PREFIX)
+        ]
+        for topic in unused:
+            logger.info(
+                "%s: the queues of %s, which is no topic, are deleted", connection.remote_address, topic
+            )
+            await asyncio.to_thread(queues.delete_topic, topic)
+        return RemotingCommand.create_response()
+
+    # --- replicas
+
+    def get_broker_ha_status(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """907 GET_BROKER_HA_STATUS: a master without slaves."""
+        controller = self._controller
+        info = HARuntimeInfo(
+            master=controller.store_config.broker_role is not BrokerRole.SLAVE,
+            master_commit_log_max_offset=controller.store.max_phy_offset,
+        )
+        return RemotingCommand.create_response(body=info.to_json())
+
+
+def _stats_item(snapshot: StatsSnapshot) -> BrokerStatsItem:
+    return BrokerStatsItem(sum=snapshot.sum, tps=snapshot.tps, avgpt=snapshot.avgpt)
