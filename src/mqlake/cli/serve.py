@@ -19,7 +19,7 @@ import click
 from mqlake.cli.output import note, print_json_line
 from mqlake.errors import MqlakeError
 from mqlake.remoting.loop import run
-from mqlake.store.config import parse_assignments
+from mqlake.store.config import parse_assignments, read_properties
 
 if TYPE_CHECKING:
     from mqlake.namesrv.server import NamesrvController
@@ -55,6 +55,9 @@ STOP_TIMEOUT_S = 60.0
     help="Address to listen on and to tell clients. 0.0.0.0: listen on all, tell clients this machine's.",
 )
 @click.option(
+    "-c", "--config", "config_path", type=click.Path(), help="A broker.conf for the other settings."
+)
+@click.option(
     "--brokers", type=click.IntRange(1, 256), default=1, show_default=True, help="Broker processes."
 )
 @click.option(
@@ -66,6 +69,7 @@ def serve(
     namesrv_port: int,
     port: int,
     host: str,
+    config_path: str | None,
     brokers: int,
     settings: tuple[str, ...],
     as_json: bool,
@@ -76,18 +80,20 @@ def serve(
     """
     from mqlake.broker.config import local_address, read_settings
 
-    common = {"bindAddress": host, **parse_assignments(settings)}
     advertised = local_address() if host in ("0.0.0.0", "::") else host
-    common.setdefault("brokerIP1", advertised)
-    common.setdefault("brokerIP2", advertised)
-    for remark in read_settings(common).remarks:  # a bad value ends the command before anything runs
-        note(f"--set: {remark}")
+    common = {"brokerIP1": advertised, "brokerIP2": advertised}
+    if config_path is not None:
+        common.update(read_properties(config_path))
+    chosen = {"bindAddress": host, **parse_assignments(settings)}
+    for remark in read_settings({**common, **chosen}).remarks:  # a bad value ends the command here
+        note(f"{config_path or '--set'}: {remark}")
     of_brokers = [
         {
             "brokerName": f"broker-{i}",
+            **common,
             "storePathRootDir": os.path.join(directory, f"broker-{i}"),
             "listenPort": str(port + BROKER_PORT_STEP * i if port else 0),
-            **common,
+            **chosen,
         }
         for i in range(brokers)
     ]
