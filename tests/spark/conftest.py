@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import mqlake.spark
-from tests.golden import CASES, unpack
+from tests.golden import CASES, Golden, unpack
 from tests.spark.stores import write_store
 
 
@@ -29,5 +29,10 @@ def every_kind(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(params=CASES)
-def golden_store(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    return unpack(request.param, tmp_path).root
+def golden(request: pytest.FixtureRequest, tmp_path: Path) -> Golden:
+    return unpack(request.param, tmp_path)
+
+
+@pytest.fixture
+def golden_store(golden: Golden) -> Path:
+    return golden.root

@@ -9,7 +9,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from mqlake.formats.batch import encode_messages
+from mqlake.errors import FormatError
+from mqlake.formats.batch import encode_messages, unwrap_inner_batch
+from mqlake.formats.compression import COMPRESSION_NAMES, compress_body, decompress_body
 from mqlake.formats.record import decode_record
 from mqlake.message import Message, MessageExt, MessageExtBatch, MessageExtBrokerInner, MessageSysFlag
 from mqlake.store import PutMessageStatus, open_store
@@ -25,6 +27,8 @@ SETTINGS: dict[str, object] = {
     "maxHashSlotNum": 100,
     "maxIndexNum": 400,
 }
+COMPRESSIONS = (*COMPRESSION_NAMES.values(), 0)
+HIDDEN_TOPICS = {"SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -50,7 +54,8 @@ def messages() -> Iterator[MessageExtBrokerInner]:
         if n % 19 == 0:
             message.properties["DELAY"] = str(n % 18 + 1)
         if n % 23 == 0:
-            message.sys_flag |= MessageSysFlag.COMPRESSED_FLAG | MessageSysFlag.COMPRESSION_ZSTD_TYPE
+            message.sys_flag |= MessageSysFlag.COMPRESSED_FLAG | COMPRESSIONS[n // 23 % 4]
+            message.body = compress_body(message.body, message.sys_flag)
         if n % 29 == 0:
             message.sys_flag |= (n // 29 % 4) << 2
             message.prepared_transaction_offset = n
@@ -88,6 +93,28 @@ def decoded(root: Path) -> list[MessageExt]:
         for chunk in scan_log(queue, queue.min_offset, check_crc=True)
         for position in chunk.scan.position
     ]
+
+
+def seen(root: Path) -> list[MessageExt]:
+    """What a consumer would see of a sound store: the messages of decoded(), unpacked one by one.
+
+    Those that cannot be unpacked are left out.
+    """
+    found = []
+    for record in decoded(root):
+        if record.topic in HIDDEN_TOPICS or record.sys_flag & 0xC in (0x4, 0xC):
+            continue
+        size, crc, prepared = record.store_size, record.body_crc, record.prepared_transaction_offset
+        try:
+            record.body = decompress_body(record.body, record.sys_flag)
+        except FormatError:  # some of Java's have the flag only
+            continue
+        for message in unwrap_inner_batch(record):
+            message.store_size, message.body_crc = size, crc
+            message.prepared_transaction_offset = prepared
+            message.reconsume_times = record.reconsume_times
+            found.append(message)
+    return found
 
 
 def row_of(message: MessageExt, path: Path | str) -> dict[str, Any]:

@@ -12,21 +12,22 @@ from pyspark.sql import functions as F  # noqa: N812
 import mqlake.spark
 from mqlake.errors import NotAStoreError, UnknownKeyError
 from mqlake.spark.schema import COLUMNS, CORRUPT_COLUMN
-from tests.spark.stores import copy_store, decoded, flip_bit, log_files, row_of
+from tests.spark.stores import copy_store, decoded, flip_bit, log_files, row_of, seen
 from tests.spark.test_splits import place
 
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("split_size", ["64m", "20k", "7000"])
-def test_row_for_row(spark: SparkSession, every_kind: Path, split_size: str) -> None:
-    frame = mqlake.spark.read_log(spark, str(every_kind), splitSize=split_size)
+@pytest.mark.parametrize("split_size", ["64m", "7000"])
+@pytest.mark.parametrize("unpack", [True, False])
+def test_row_for_row(spark: SparkSession, every_kind: Path, split_size: str, unpack: bool) -> None:
+    frame = mqlake.spark.read_log(spark, str(every_kind), splitSize=split_size, unpack=unpack)
     assert frame.columns == list(COLUMNS)
     # timestamps come to Python in local time without a zone
     times = [F.unix_millis(name).alias(name) for name in ("bornTimestamp", "storeTimestamp")]
     found = frame.select(*[name for name in frame.columns if "Timestamp" not in name], *times).collect()
     expected = []
-    for message in decoded(every_kind):
+    for message in seen(every_kind) if unpack else decoded(every_kind):
         row = row_of(message, every_kind)
         row["bornTimestamp"], row["storeTimestamp"] = message.born_timestamp, message.store_timestamp
         expected.append(row)
@@ -47,7 +48,7 @@ def test_several_stores_and_topics(spark: SparkSession, every_kind: Path, tmp_pa
     frame = mqlake.spark.read_log(
         spark, str(every_kind), str(other), topics="Topic-1,Batch", columns="topic,path"
     )
-    topics = [message.topic for message in decoded(every_kind)]
+    topics = [message.topic for message in seen(every_kind)]
     assert {
         (row.topic, row.path): row["count"] for row in frame.groupBy("topic", "path").count().collect()
     } == {
@@ -64,7 +65,7 @@ def test_filters(spark: SparkSession, every_kind: Path) -> None:
     found = frame.where("topic = 'Topic-2' and physicalOffset < 20000 and tags = 'TagA'").collect()
     assert sorted(row.physicalOffset for row in found) == [
         m.physical_offset
-        for m in decoded(every_kind)
+        for m in seen(every_kind)
         if m.topic == "Topic-2" and m.physical_offset < 20000 and m.properties.get("TAGS") == "TagA"
     ]
 
@@ -81,15 +82,18 @@ def damaged(every_kind: Path, tmp_path: Path) -> tuple[Path, int, int]:
 def test_damage_by_mode(spark: SparkSession, damaged: tuple[Path, int, int]) -> None:
     root, position, offset = damaged
     where = f"{log_files(root)[1]}: corrupt at byte {position}: "
-    n = len(mqlake.spark.read_log(spark, str(root), verify="none", columns="size").collect())
+    n = len(mqlake.spark.read_log(spark, str(root), verify="none", columns="size", unpack=False).collect())
 
     with pytest.raises(PySparkException) as raised:
-        mqlake.spark.read_log(spark, str(root), columns="size").collect()
+        mqlake.spark.read_log(spark, str(root), columns="size", unpack=False).collect()
     assert where in str(raised.value)
 
-    assert mqlake.spark.read_log(spark, str(root), mode="dropMalformed", columns="size").count() == n - 1
+    dropped = mqlake.spark.read_log(spark, str(root), mode="dropMalformed", columns="size", unpack=False)
+    assert dropped.count() == n - 1
 
-    permissive = mqlake.spark.read_log(spark, str(root), mode="permissive", columns="size,physicalOffset")
+    permissive = mqlake.spark.read_log(
+        spark, str(root), mode="permissive", columns="size,physicalOffset", unpack=False
+    )
     assert permissive.columns == ["size", "physicalOffset", CORRUPT_COLUMN]
     rows = permissive.collect()
     (corrupt,) = [row for row in rows if row[CORRUPT_COLUMN] is not None]

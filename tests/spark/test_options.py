@@ -5,13 +5,18 @@ import re
 import pytest
 
 from mqlake.errors import ConfigError, UnknownKeyError
+from mqlake.spark.offsets import PositionKind
 from mqlake.spark.options import OPTIONS, LogOptions, Mode, parse_size
 from mqlake.spark.schema import COLUMNS, CORRUPT_COLUMN
+from mqlake.spark.storage import Storage
 
 
 def test_defaults() -> None:
     options = LogOptions.parse({"path": "/s"})
-    assert options == LogOptions(("/s",), tuple(COLUMNS))
+    assert options == LogOptions((Storage("/s"),))
+    assert options.columns == tuple(COLUMNS)
+    assert (options.unpack, options.skipping, options.fail_on_data_loss) == (True, True, True)
+    assert (options.start.kind, options.end.kind) == (PositionKind.EARLIEST, PositionKind.LATEST)
     assert (options.verify, options.mode, options.split_size) == ("crc", Mode.FAIL_FAST, 64 << 20)
 
 
@@ -19,17 +24,34 @@ def test_all_of_them_and_no_care_for_case() -> None:
     given = {
         "PATH": "/a, file:///b",
         "paths": '["/c"]',
+        "storageOptions": '{"key": "k"}',
         "topics": "T1,T2",
+        "keys": '["a, b", "c"]',
+        "startingOffsets": "4096",
+        "startingTimestamp": "1000",
+        "startingOffsetsByTimestamp": "{}",
+        "endingOffsets": '{"T1": {"0": 7, "1": -1}}',
         "columns": "topic, body,size",
         "includebody": "FALSE",
         "Verify": "Full",
         "mode": "PERMISSIVE",
         "splitsize": "8m",
+        "unpack": "false",
+        "skipping": "False",
+        "maxBytesPerTrigger": "1g",
+        "failOnDataLoss": "false",
     }
-    assert len(given) == len(OPTIONS)
+    unused = {"endingTimestamp", "endingOffsetsByTimestamp", "maxOffsetsPerTrigger"}
+    assert {name.lower() for name in given} == {name.lower() for name in OPTIONS if name not in unused}
     options = LogOptions.parse(given)
     assert options.paths == ("/a", "/b", "/c")
+    assert options.stores[0].options == {"key": "k"}
     assert options.topics == {"T1", "T2"}
+    assert options.keys == {"a, b", "c"}
+    assert (options.start.kind, options.start.value) == (PositionKind.TIMESTAMP, 1000)
+    assert options.end.queues == {("T1", 0): 7, ("T1", 1): -1}
+    assert (options.unpack, options.skipping, options.fail_on_data_loss) == (False, False, False)
+    assert (options.max_bytes_per_trigger, options.max_offsets_per_trigger) == (1 << 30, None)
     assert options.columns == ("topic", "size", CORRUPT_COLUMN)
     assert (options.verify, options.mode, options.split_size) == ("full", Mode.PERMISSIVE, 8 << 20)
 
@@ -63,11 +85,24 @@ def test_unknown_names(options: dict[str, str], said: str) -> None:
         ({"path": "/s", "columns": ""}, "must name columns"),
         ({"path": "/s", "splitSize": "big"}, "a number with k, m or g"),
         ({"path": "/s", "splitSize": "0"}, "a number with k, m or g"),
+        ({"path": "/s", "topics": "[1"}, "'topics' is not a JSON list"),
+        ({"path": "/s", "storageOptions": "[]"}, "'storageOptions' is not a JSON object"),
+        ({"path": "/s", "maxOffsetsPerTrigger": "0"}, "a number above 0"),
+        ({"path": "/s", "maxOffsetsPerTrigger": "5", "maxBytesPerTrigger": "5"}, "at most"),
     ],
 )
 def test_values_that_cannot_be_used(options: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(said)):
         LogOptions.parse(options)
+
+
+def test_positions_that_only_a_stream_has() -> None:
+    for options, said in (
+        ({"startingOffsets": "latest"}, "cannot begin there"),
+        ({"endingOffsets": "earliest"}, "cannot end there"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            LogOptions.parse({"path": "/s", **options}).check_batch()
 
 
 @pytest.mark.parametrize(("text", "size"), [("5", 5), ("64k", 65536), ("3 MB", 3 << 20), ("1g", 1 << 30)])

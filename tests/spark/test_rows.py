@@ -13,15 +13,16 @@ from mqlake.message import host_bytes
 from mqlake.spark import rows
 from mqlake.spark.rows import RowBuilder
 from mqlake.spark.schema import COLUMNS, CORRUPT_COLUMN, arrow_schema
-from mqlake.spark.splits import Damage, map_file, plan, walk
+from mqlake.spark.splits import Damage, open_window, plan, walk
 from tests.spark.stores import decoded, row_of
 
 
 def all_rows(root: Path, names: tuple[str, ...] = tuple(COLUMNS)) -> list[dict[str, object]]:
     found = []
     for split in plan(str(root), 5000):
-        buf = map_file(split)
-        for scan in walk(split, buf):
+        window = open_window(split)
+        buf = window.array
+        for scan in walk(split, window):
             assert not isinstance(scan, Damage)
             for batch in RowBuilder(names, split.store).batches(buf, scan):
                 batch.validate(full=True)

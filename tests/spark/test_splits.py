@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mqlake.errors import NotAStoreError, StoreCorruptError, WrongFileSizeError
-from mqlake.spark.splits import Damage, map_file, plan, walk
+from mqlake.spark.splits import Damage, open_window, plan, walk
 from tests.spark.stores import body_position, copy_store, decoded, flip_bit, log_files, overwrite
 
 SPLIT_SIZES = (64 << 20, 16 << 10, 5000, 1024, 333)
@@ -19,7 +19,7 @@ def read(root: Path, split_size: int, verify: str = "crc") -> tuple[list[int], l
     offsets: list[int] = []
     damages: list[Damage] = []
     for split in plan(str(root), split_size):
-        for found in walk(split, map_file(split), verify=verify):
+        for found in walk(split, open_window(split), verify=verify):
             if isinstance(found, Damage):
                 damages.append(found)
             else:

@@ -10,6 +10,7 @@ MissingPartError that says what installs them.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from mqlake.spark.parts import require_java, require_pyspark
@@ -36,10 +37,11 @@ def register(spark: SparkSession) -> None:
     require_pyspark()
     from mqlake.spark.audit import CommitLogAuditDataSource
     from mqlake.spark.commitlog import CommitLogDataSource
+    from mqlake.spark.derived import ConsumeQueueDataSource, MqIndexDataSource
 
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-    spark.dataSource.register(CommitLogDataSource)
-    spark.dataSource.register(CommitLogAuditDataSource)
+    for source in (CommitLogDataSource, CommitLogAuditDataSource, ConsumeQueueDataSource, MqIndexDataSource):
+        spark.dataSource.register(source)
 
 
 def read_log(spark: SparkSession, *paths: str, **options: object) -> DataFrame:
@@ -50,20 +52,23 @@ def read_log(spark: SparkSession, *paths: str, **options: object) -> DataFrame:
     """
     require_pyspark()
     from mqlake.spark.options import LogOptions
-    from mqlake.store.message_store import check_is_store
 
-    given = {"path": ",".join(paths), **{name: _text(value) for name, value in options.items()}}
-    for path in LogOptions.parse(given).paths:
-        check_is_store(path, must_exist=True)
+    given = {"path": json.dumps(paths), **{name: _text(value) for name, value in options.items()}}
+    parsed = LogOptions.parse(given)
+    parsed.check_batch()
+    for storage in parsed.stores:
+        storage.check()
     return spark.read.format("commitlog").options(**given).load()
 
 
 def _text(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, dict):
+        return json.dumps(value)
     if isinstance(value, str) or not hasattr(value, "__iter__"):
         return str(value)
-    return ",".join(map(str, value))
+    return json.dumps([str(item) for item in value])
 
 
 def verify_log(spark: SparkSession, *paths: str, **options: Any) -> VerifyReport:

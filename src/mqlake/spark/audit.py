@@ -11,6 +11,7 @@ rolled back messages have none, a message of a batch queue takes as many as it h
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -26,8 +27,7 @@ from mqlake.formats.columns import Scan, dispatch_columns
 from mqlake.message import DEFAULT_MESSAGE_DELAY_LEVEL, MessageSysFlag, parse_delay_levels
 from mqlake.spark.options import LogOptions
 from mqlake.spark.properties import Bytes
-from mqlake.spark.splits import VERIFY_CRC, Damage, Split, map_file, plan, walk
-from mqlake.store.message_store import check_is_store
+from mqlake.spark.splits import VERIFY_CRC, Damage, Split, open_window, plan, walk
 
 KIND_SPLIT, KIND_QUEUE, KIND_DAMAGE = "split", "queue", "damage"
 
@@ -63,8 +63,8 @@ class CommitLogAuditDataSource(DataSource):
         return "commitlogaudit"
 
     def schema(self) -> str:
-        for path in LogOptions.parse(self.options).paths:
-            check_is_store(path, must_exist=True)
+        for storage in LogOptions.parse(self.options).stores:
+            storage.check()
         return _SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -76,8 +76,8 @@ class _AuditReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> list[AuditPartition]:
-        paths = self._options.paths
-        return [AuditPartition(split) for path in paths for split in plan(path, self._options.split_size)]
+        stores = self._options.stores
+        return [AuditPartition(split) for store in stores for split in plan(store, self._options.split_size)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, AuditPartition):
@@ -100,11 +100,11 @@ class _Queue:
 
 def audit_split(split: Split, *, verify: str = VERIFY_CRC) -> pa.RecordBatch:
     """The partial results of one split, rows as _SCHEMA says."""
-    buf = map_file(split)
+    window = open_window(split)
     queues: dict[tuple[str, int], _Queue] = {}
     rows: list[dict[str, object]] = []
     records = size = 0
-    for found in walk(split, buf, verify=verify):
+    for found in walk(split, window, verify=verify):
         if isinstance(found, Damage):
             rows.append(
                 {
@@ -118,7 +118,7 @@ def audit_split(split: Split, *, verify: str = VERIFY_CRC) -> pa.RecordBatch:
         else:
             records += len(found)
             size += int(found.size.sum(dtype=np.int64))
-            _add(queues, buf, found)
+            _add(queues, window.array, found)
     rows.append({"kind": KIND_SPLIT, "file": split.file, "bytes": size, "records": records})
     for (topic, queue_id), queue in queues.items():
         at, expected, seen = queue.first_break or (None, None, None)
@@ -225,12 +225,11 @@ def audit_frame(
     spark: SparkSession, *paths: str, verify: str = VERIFY_CRC, split_size: int | None = None
 ) -> DataFrame:
     """The partial results as a DataFrame."""
-    options = {"path": ",".join(paths), "verify": verify}
+    options = {"path": json.dumps(paths), "verify": verify}
     if split_size is not None:
         options["splitSize"] = str(split_size)
-    LogOptions.parse(options)
-    for path in paths:
-        check_is_store(path, must_exist=True)
+    for storage in LogOptions.parse(options).stores:
+        storage.check()
     return spark.read.format("commitlogaudit").options(**options).load()
 
 

@@ -1,8 +1,8 @@
 # mypy: disable-error-code="misc"
-"""The batch source `commitlog`: store directories as a table, read in place, also while a broker writes.
+"""The source `commitlog`: store directories as a table, read in place, also while a broker writes.
 
-    driver    options ─▶ paths ─▶ splits (byte ranges of files; where the log ends is decided here)
-    task      split ─▶ map file ─▶ scan ─▶ choose rows ─▶ Arrow batches ─▶ JVM
+    driver    options, filters ─▶ paths ─▶ ranges to read ─▶ splits (where the log ends is decided here)
+    task      splits ─▶ map file ─▶ scan ─▶ choose rows ─▶ unpack ─▶ Arrow batches ─▶ JVM
 
 Spark does not tell a Python source which columns a query needs: name them with the option `columns`, or with a
 schema (`.schema("topic string, queueId int")`). Filters it does tell.
@@ -10,25 +10,54 @@ schema (`.schema("topic string, queueId int")`). Filters it does tell.
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    Filter,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
-from mqlake.spark.filters import Condition, conditions, rows_passing
+from mqlake.errors import OffsetOutOfRangeError
+from mqlake.formats.columns import Scan
+from mqlake.message import MessageSysFlag
+from mqlake.spark.filters import Condition, RowFilter, conditions
+from mqlake.spark.offsets import Position, PositionKind
 from mqlake.spark.options import LogOptions, Mode
 from mqlake.spark.rows import RowBuilder
 from mqlake.spark.schema import check_user_schema, spark_schema
-from mqlake.spark.splits import Damage, Split, map_file, plan, walk
-from mqlake.store.message_store import check_is_store
+from mqlake.spark.skipping import ranges_to_read
+from mqlake.spark.splits import Damage, LogFile, Split, Window, cut, log_files, open_window, walk
+from mqlake.spark.storage import Storage
+from mqlake.spark.unpack import PACKED, unpack
+
+log = logging.getLogger(__name__)
+
+SPLITS_A_PARTITION_MAX = 4096
 
 
 @dataclass
 class LogPartition(InputPartition):
-    split: Split
+    """What one task reads; `lost` says what a stream could not read any more, and from which offset on."""
+
+    splits: tuple[Split, ...]
+    lost: tuple[Storage, int, str] | None = None
+
+
+@dataclass(frozen=True)
+class ReadPlan:
+    """Bytes of the logs, and of them those that are read."""
+
+    partitions: list[LogPartition]
+    bytes_to_read: int
+    bytes_of_log: int
 
 
 class CommitLogDataSource(DataSource):
@@ -40,52 +69,146 @@ class CommitLogDataSource(DataSource):
 
     def schema(self) -> StructType:
         options = LogOptions.parse(self.options)
-        for path in options.paths:
-            check_is_store(path, must_exist=True)
+        for storage in options.stores:
+            storage.check()
         return spark_schema(options.columns)
 
     def reader(self, schema: StructType) -> CommitLogReader:
         return CommitLogReader(LogOptions.parse(self.options), check_user_schema(schema))
 
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        from mqlake.spark.commitlog_stream import CommitLogStreamReader
+
+        return CommitLogStreamReader(LogOptions.parse(self.options), check_user_schema(schema))
+
 
 class CommitLogReader(DataSourceReader):
     def __init__(self, options: LogOptions, columns: list[str]) -> None:
+        options.check_batch()
         self._options = options
         self._columns = columns
-        self._conditions: list[Condition] = []
+        self._conditions: tuple[Condition, ...] = ()
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802 - Spark's name
-        self._conditions = conditions(filters)
+        self._conditions = tuple(conditions(filters))
         return filters
 
     def partitions(self) -> list[LogPartition]:
-        splits = [split for path in self._options.paths for split in plan(path, self._options.split_size)]
-        return [LogPartition(split) for split in splits if self._may_hold_rows(split)]
+        found = self.plan()
+        log.info("%d of %d bytes are read", found.bytes_to_read, found.bytes_of_log)
+        return found.partitions
 
-    def _may_hold_rows(self, split: Split) -> bool:
-        """Of a split not yet read only this is known: its rows begin where it does, or behind."""
-        start = split.base_offset + split.start
-        return not any(
-            condition.column == "physicalOffset"
-            and condition.compare in (operator.lt, operator.le, operator.eq)
-            and condition.values[0] < start
-            for condition in self._conditions
+    def plan(self) -> ReadPlan:
+        """What is read, with what may be skipped left out.
+
+        Raises what log_files() raises, and OffsetOutOfRangeError for a physical offset that is not in the log.
+        """
+        splits: list[Split] = []
+        size = 0
+        for storage in self._options.stores:
+            files = log_files(storage)
+            for position in (self._options.start, self._options.end):
+                check_in_log(storage, files, position)
+            ranges = ranges_to_read(storage, files, RowFilter(self._options, self._conditions))
+            splits += cut(storage, files, self._options.split_size, ranges)
+            size += sum(file.limit for file in files)
+        return ReadPlan(
+            grouped(splits, self._options.split_size), sum(split.end - split.start for split in splits), size
         )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, LogPartition):  # Spark's stand-in when there are no partitions
-            return
-        split, options = partition.split, self._options
-        builder = RowBuilder(self._columns, split.store)
-        buf = map_file(split)
-        for found in walk(split, buf, verify=options.verify):
+        if isinstance(partition, LogPartition):  # else Spark's stand-in when there are no partitions
+            yield from read_partition(partition, self._options, self._conditions, self._columns)
+
+
+def check_in_log(storage: Storage, files: Sequence[LogFile], position: Position) -> None:
+    """OffsetOutOfRangeError for a physical offset that is not in the log."""
+    if position.kind is not PositionKind.PHYSICAL:
+        return
+    first, last = (files[0].base_offset, files[-1].end_offset) if files else (0, 0)
+    if not first <= position.value <= last:
+        raise OffsetOutOfRangeError(
+            f"option {position.option!r} is {position.value}, but the log of {storage.root} "
+            f"holds {first} to {last}"
+        )
+
+
+def grouped(splits: Sequence[Split], split_size: int) -> list[LogPartition]:
+    """Small splits that follow each other become one task's work."""
+    found: list[LogPartition] = []
+    group: list[Split] = []
+    size = 0
+    for split in splits:
+        length = split.end - split.start
+        if group and (size + length > split_size or len(group) == SPLITS_A_PARTITION_MAX):
+            found.append(LogPartition(tuple(group)))
+            group, size = [], 0
+        group.append(split)
+        size += length
+    return [*found, LogPartition(tuple(group))] if group else found
+
+
+# ---------------------------------------------------------------------- in a task
+
+
+def read_partition(
+    partition: LogPartition, options: LogOptions, conditions: tuple[Condition, ...], columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one task. Raises StoreCorruptError (mode failFast), OffsetOutOfRangeError (a file is gone)."""
+    wanted = RowFilter(options, conditions)
+    if partition.lost is not None and options.mode is Mode.PERMISSIVE:
+        storage, offset, text = partition.lost
+        yield RowBuilder(columns, storage.root).damage(offset, text)
+    for split in partition.splits:
+        builder = RowBuilder(columns, split.store)
+        try:
+            window = open_window(split)
+        except FileNotFoundError as error:
+            text = (
+                f"{split.file}: gone while it was read; physical offsets {split.base_offset + split.start} "
+                f"to {split.base_offset + split.end} are lost"
+            )
+            if options.fail_on_data_loss:
+                raise OffsetOutOfRangeError(f"{text} (failOnDataLoss=false reads on)") from error
+            log.warning("%s", text)
+            continue
+        for found in walk(split, window, verify=options.verify):
             if isinstance(found, Damage):
-                error = found.error()
-                if options.mode is Mode.FAIL_FAST:
-                    raise error
-                if options.mode is Mode.PERMISSIVE:
-                    yield builder.damage(found.physical_offset, str(error))
+                yield from _damaged(found, options, builder)
             else:
-                rows = rows_passing(found, options.topics, self._conditions)
-                if rows is None or len(rows):
-                    yield from builder.batches(buf, found, rows)
+                yield from _rows(split, window, found, wanted, builder)
+
+
+def _rows(
+    split: Split, window: Window, scan: Scan, wanted: RowFilter, builder: RowBuilder
+) -> Iterator[pa.RecordBatch]:
+    buf, options = window.array, wanted.options
+    rows = wanted.rows(buf, scan)
+    if not options.unpack or not (scan.sys_flag & PACKED).any():
+        if rows is None or len(rows):
+            yield from builder.batches(buf, scan, rows)
+        return
+    rows = np.arange(len(scan)) if rows is None else rows
+    plain = rows[scan.sys_flag[rows] & PACKED == 0]
+    if len(plain):
+        yield from builder.batches(buf, scan, plain)
+    holders = wanted.rows(buf, scan, packed=True)
+    holders = np.arange(len(scan)) if holders is None else holders
+    holders = holders[scan.sys_flag[holders] & MessageSysFlag.NEED_UNWRAP_FLAG != 0]
+    compressed = rows[scan.sys_flag[rows] & PACKED == MessageSysFlag.COMPRESSED_FLAG]
+    for found in unpack(buf, scan, np.union1d(holders, compressed), split.file, window.origin):
+        if isinstance(found, Damage):
+            yield from _damaged(found, options, builder)
+            continue
+        unpacked, messages = found
+        rows = wanted.rows(unpacked, messages)
+        if rows is None or len(rows):
+            yield from builder.batches(unpacked, messages, rows)
+
+
+def _damaged(damage: Damage, options: LogOptions, builder: RowBuilder) -> Iterator[pa.RecordBatch]:
+    error = damage.error()
+    if options.mode is Mode.FAIL_FAST:
+        raise error
+    if options.mode is Mode.PERMISSIVE:
+        yield builder.damage(damage.physical_offset, str(error))

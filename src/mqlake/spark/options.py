@@ -1,18 +1,40 @@
-"""The options of the `commitlog` sources, typed. Names are not case-sensitive, as everywhere in Spark."""
+"""The options of the sources over stores, typed. Names are not case-sensitive, as everywhere in Spark."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from mqlake.errors import ConfigError, UnknownKeyError
+from mqlake.spark.offsets import ENDING, STARTING, Position, PositionKind
 from mqlake.spark.schema import COLUMNS, CORRUPT_COLUMN
 from mqlake.spark.splits import DEFAULT_SPLIT_SIZE, VERIFY_CRC, VERIFY_FULL, VERIFY_NONE
+from mqlake.spark.storage import Storage
 
-OPTIONS = ("path", "paths", "topics", "columns", "includeBody", "verify", "mode", "splitSize")
+PLACE_OPTIONS = ("path", "paths", "storageOptions")
+OPTIONS = (
+    *PLACE_OPTIONS,
+    "topics",
+    "keys",
+    *STARTING,
+    *ENDING,
+    "columns",
+    "includeBody",
+    "unpack",
+    "verify",
+    "mode",
+    "splitSize",
+    "skipping",
+    "maxBytesPerTrigger",
+    "maxOffsetsPerTrigger",
+    "failOnDataLoss",
+)
+QUEUE_OPTIONS = (*PLACE_OPTIONS, "topics", "splitSize")
+INDEX_OPTIONS = (*PLACE_OPTIONS, "splitSize", "maxHashSlotNum")
 
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
@@ -30,77 +52,139 @@ class Mode(Enum):
 
 @dataclass(frozen=True)
 class LogOptions:
-    """One read of one or more store directories. `topics` None: all of them."""
+    """One read of one or more store directories. `topics` and `keys` None: all of them. Sizes are bytes."""
 
-    paths: tuple[str, ...]
-    columns: tuple[str, ...]
+    stores: tuple[Storage, ...]
+    columns: tuple[str, ...] = tuple(COLUMNS)
     topics: frozenset[str] | None = None
+    keys: frozenset[str] | None = None
+    start: Position = field(default_factory=lambda: Position(PositionKind.EARLIEST, STARTING[0]))
+    end: Position = field(default_factory=lambda: Position(PositionKind.LATEST, ENDING[0]))
+    unpack: bool = True
     verify: str = VERIFY_CRC
     mode: Mode = Mode.FAIL_FAST
     split_size: int = DEFAULT_SPLIT_SIZE
+    skipping: bool = True
+    max_bytes_per_trigger: int | None = None
+    max_offsets_per_trigger: int | None = None
+    fail_on_data_loss: bool = True
 
     @classmethod
-    def parse(cls, options: Mapping[str, str]) -> LogOptions:
+    def parse(cls, options: Mapping[str, str], known: Iterable[str] = OPTIONS) -> LogOptions:
         """Raises UnknownKeyError for an option nobody knows, ConfigError for a value that cannot be used."""
-        known = {name.lower(): name for name in OPTIONS}
-        given: dict[str, str] = {}
-        for key, value in options.items():
-            if key.lower() not in known:
-                raise UnknownKeyError(key, OPTIONS, what="option")
-            given[known[key.lower()]] = str(value)
-        mode = _mode(given.get("mode", Mode.FAIL_FAST.value))
+        given = named(options, known)
+        mode = Mode(one_of(given, "mode", tuple(mode.value for mode in Mode), Mode.FAIL_FAST.value))
+        if "maxBytesPerTrigger" in given and "maxOffsetsPerTrigger" in given:
+            raise ConfigError("one of the options 'maxBytesPerTrigger' and 'maxOffsetsPerTrigger' at most")
         return cls(
-            paths=_paths(given),
-            columns=_columns(given, mode),
-            topics=frozenset(_listed(given["topics"])) if "topics" in given else None,
-            verify=_one_of("verify", given.get("verify", VERIFY_CRC), (VERIFY_NONE, VERIFY_CRC, VERIFY_FULL)),
+            stores=_stores(given),
+            columns=chosen_columns(given, permissive=mode is Mode.PERMISSIVE),
+            topics=frozenset(listed("topics", given["topics"])) if "topics" in given else None,
+            keys=frozenset(listed("keys", given["keys"])) if "keys" in given else None,
+            start=Position.parse(given, STARTING, PositionKind.EARLIEST, physical=True),
+            end=Position.parse(given, ENDING, PositionKind.LATEST, physical=True),
+            unpack=flag(given, "unpack", default=True),
+            verify=one_of(given, "verify", (VERIFY_NONE, VERIFY_CRC, VERIFY_FULL), VERIFY_CRC),
             mode=mode,
-            split_size=parse_size("splitSize", given["splitSize"])
-            if "splitSize" in given
-            else DEFAULT_SPLIT_SIZE,
+            split_size=parse_size("splitSize", given.get("splitSize", str(DEFAULT_SPLIT_SIZE))),
+            skipping=flag(given, "skipping", default=True),
+            max_bytes_per_trigger=_size(given, "maxBytesPerTrigger"),
+            max_offsets_per_trigger=count(given, "maxOffsetsPerTrigger"),
+            fail_on_data_loss=flag(given, "failOnDataLoss", default=True),
         )
 
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return tuple(store.root for store in self.stores)
 
-def _listed(text: str) -> list[str]:
-    return [item.strip() for item in text.split(",") if item.strip()]
+    def check_batch(self) -> None:
+        """ConfigError for positions that make sense in a stream only."""
+        if self.start.kind is PositionKind.LATEST:
+            raise ConfigError("option 'startingOffsets' is 'latest'; a batch cannot begin there")
+        if self.end.kind is PositionKind.EARLIEST:
+            raise ConfigError("option 'endingOffsets' is 'earliest'; a batch cannot end there")
 
 
-def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
-    paths = _listed(given.get("path", ""))
+def named(options: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:
+    """The options under their own names. UnknownKeyError, which names the nearest known one."""
+    known = tuple(known)
+    by_lower = {name.lower(): name for name in known}
+    given: dict[str, str] = {}
+    for key, value in options.items():
+        if key.lower() not in by_lower:
+            raise UnknownKeyError(key, known, what="option")
+        given[by_lower[key.lower()]] = str(value)
+    return given
+
+
+def listed(option: str, text: str) -> list[str]:
+    """Items separated by commas, or a JSON list of strings (for items with commas in them)."""
+    if not text.lstrip().startswith("["):
+        return [item.strip() for item in text.split(",") if item.strip()]
+    try:
+        return [str(item) for item in json.loads(text)]
+    except ValueError as error:
+        raise ConfigError(f"option {option!r} is not a JSON list: {text!r}") from error
+
+
+def _stores(given: Mapping[str, str]) -> tuple[Storage, ...]:
+    paths = listed("path", given.get("path", ""))
     if "paths" in given:  # load([...]) arrives as JSON
-        try:
-            paths += [str(path) for path in json.loads(given["paths"])]
-        except ValueError as error:
-            raise ConfigError(f"option 'paths' is not a JSON list: {given['paths']!r}") from error
+        if not given["paths"].lstrip().startswith("["):
+            raise ConfigError(f"option 'paths' is not a JSON list: {given['paths']!r}")
+        paths += listed("paths", given["paths"])
     if not paths:
         raise ConfigError("option 'path' is missing: name one or more store directories, separated by commas")
-    return tuple(path.removeprefix("file://") for path in paths)
+    options: Any = {}
+    if "storageOptions" in given:
+        try:
+            options = json.loads(given["storageOptions"])
+        except ValueError:
+            options = None
+        if not isinstance(options, dict):
+            raise ConfigError(f"option 'storageOptions' is not a JSON object: {given['storageOptions']!r}")
+    return tuple(Storage(path.removeprefix("file://"), options) for path in paths)
 
 
-def _columns(given: Mapping[str, str], mode: Mode) -> tuple[str, ...]:
-    names = _listed(given["columns"]) if "columns" in given else list(COLUMNS)
+def chosen_columns(given: Mapping[str, str], *, permissive: bool = False) -> tuple[str, ...]:
+    """What the options `columns` and `includeBody` name."""
+    names = listed("columns", given["columns"]) if "columns" in given else list(COLUMNS)
     for name in names:
         if name not in COLUMNS and name != CORRUPT_COLUMN:
             raise UnknownKeyError(name, COLUMNS, what="column")
     if not names or len(set(names)) != len(names):
         raise ConfigError(f"option 'columns' must name columns, each once: {given['columns']!r}")
-    include_body = _one_of("includeBody", given.get("includeBody", "true"), ("true", "false"))
-    if include_body == "false":
+    if not flag(given, "includeBody", default=True):
         names = [name for name in names if name != "body"]
-    if mode is Mode.PERMISSIVE and CORRUPT_COLUMN not in names:
+    if permissive and CORRUPT_COLUMN not in names:
         names.append(CORRUPT_COLUMN)
     return tuple(names)
 
 
-def _one_of(option: str, value: str, allowed: tuple[str, ...]) -> str:
+def one_of(given: Mapping[str, str], option: str, allowed: tuple[str, ...], default: str) -> str:
+    value = given.get(option, default)
     for each in allowed:
         if value.lower() == each.lower():
             return each
     raise ConfigError(f"option {option!r} is {value!r}; it can be {', '.join(allowed[:-1])} or {allowed[-1]}")
 
 
-def _mode(value: str) -> Mode:
-    return Mode(_one_of("mode", value, tuple(mode.value for mode in Mode)))
+def flag(given: Mapping[str, str], option: str, *, default: bool) -> bool:
+    return one_of(given, option, ("true", "false"), str(default)) == "true"
+
+
+def count(given: Mapping[str, str], option: str) -> int | None:
+    """A number above 0, None when it is not given."""
+    if option not in given:
+        return None
+    text = given[option].strip()
+    if not text.isdecimal() or int(text) == 0:
+        raise ConfigError(f"option {option!r} is {text!r}; it takes a number above 0")
+    return int(text)
+
+
+def _size(given: Mapping[str, str], option: str) -> int | None:
+    return parse_size(option, given[option]) if option in given else None
 
 
 def parse_size(option: str, text: str) -> int:

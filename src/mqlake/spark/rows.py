@@ -27,9 +27,6 @@ BATCH_RECORDS_MAX = 16384
 BATCH_BYTES_MAX = 8 << 20
 
 TIMESTAMP_MS_MAX = (2**63 - 1) // 1000
-PHYSICAL_OFFSET_AT = 28
-"""Where in a record its physical offset lies (8 bytes)."""
-
 _HEX = np.frombuffer(b"0123456789ABCDEF", np.uint8)
 
 
@@ -62,13 +59,14 @@ def _number(name: str) -> Callable[[Records], pa.Array]:
 
 
 def _timestamp(name: str) -> Callable[[Records], pa.Array]:
-    def build(records: Records) -> pa.Array:
-        ms = records.column(name)
-        beyond = (ms > TIMESTAMP_MS_MAX) | (ms < -TIMESTAMP_MS_MAX)
-        us = np.where(beyond, 0, ms) * 1000
-        return pa.array(us, mask=beyond if beyond.any() else None).view(pa.timestamp("us", tz="UTC"))
+    return lambda records: timestamp_array(records.column(name))
 
-    return build
+
+def timestamp_array(ms: Ints) -> pa.Array:
+    """Timestamps of ms since 1970, null where a timestamp cannot hold them."""
+    beyond = (ms > TIMESTAMP_MS_MAX) | (ms < -TIMESTAMP_MS_MAX)
+    us = np.where(beyond, 0, ms) * 1000
+    return pa.array(us, mask=beyond if beyond.any() else None).view(pa.timestamp("us", tz="UTC"))
 
 
 def _property(name: str) -> Callable[[Records], pa.Array]:
@@ -88,17 +86,23 @@ def _body(records: Records) -> pa.Array:
 
 
 def _message_id(records: Records) -> pa.Array:
-    """Store host and physical offset in hexadecimal; both lie in the record as they are needed."""
-    starts = np.empty(2 * records.n, np.int64)
-    starts[0::2] = records.column("store_host_start")
-    starts[1::2] = records.column("position") + PHYSICAL_OFFSET_AT
-    lengths = np.full(2 * records.n, 8, np.int64)
-    lengths[0::2] = records.host_lengths(MessageSysFlag.STOREHOSTADDRESS_V6_FLAG)
-    offsets, data = gather(records.buf, starts, lengths)
+    """Store host and physical offset, in hexadecimal."""
+    lengths = records.host_lengths(MessageSysFlag.STOREHOSTADDRESS_V6_FLAG)
+    host_offsets, hosts = gather(records.buf, records.column("store_host_start"), lengths)
+    number = records.column("physical_offset").astype(">i8").view(np.uint8).reshape(-1, 8)
+    eights = np.arange(records.n + 1, dtype=np.int64) * 8
+    if len(hosts) == number.size:
+        data = np.hstack([hosts.reshape(-1, 8), number]).reshape(-1)
+    else:  # an IPv6 host among them
+        data = np.empty(len(hosts) + number.size, np.uint8)
+        is_number = np.zeros(len(data), np.bool_)
+        is_number[(host_offsets[1:] + eights[:-1])[:, None] + np.arange(8)] = True
+        data[is_number] = number.reshape(-1)
+        data[~is_number] = hosts
     digits = np.empty((len(data), 2), np.uint8)
     digits[:, 0] = _HEX[data >> 4]
     digits[:, 1] = _HEX[data & 15]
-    return text_array(digits.reshape(-1), (2 * offsets[::2]).astype(np.int32))
+    return text_array(digits.reshape(-1), (2 * (host_offsets + eights)).astype(np.int32))
 
 
 def _host(start_name: str, flag: int) -> Callable[[Records], pa.Array]:

@@ -11,7 +11,7 @@ ms); one beyond what a timestamp can hold is null. A host is `ip:port`, `[ip]:po
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 from pyspark.sql.types import (
@@ -81,6 +81,20 @@ def spark_schema(names: Iterable[str] = tuple(COLUMNS)) -> StructType:
 def arrow_schema(names: Sequence[str]) -> pa.Schema:
     """The same as an Arrow schema, exactly as Spark expects it from a Python source."""
     return pa.schema([pa.field(name, _TYPES[_kind(name)][1], nullable=True) for name in names])
+
+
+def table_schemas(columns: Mapping[str, str]) -> tuple[StructType, pa.Schema]:
+    """The Spark and the Arrow schema of another table; kinds as in COLUMNS."""
+    return (
+        StructType([StructField(name, _TYPES[kind][0], True) for name, kind in columns.items()]),
+        pa.schema([pa.field(name, _TYPES[kind][1], nullable=True) for name, kind in columns.items()]),
+    )
+
+
+def check_same(given: StructType, expected: StructType) -> None:
+    """ConfigError when a user gave a schema to a source that has but one."""
+    if given != expected:
+        raise ConfigError("this source has one schema; select and cast its columns after reading")
 
 
 def check_user_schema(schema: StructType) -> list[str]:

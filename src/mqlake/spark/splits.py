@@ -17,19 +17,23 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
-from mqlake.errors import StoreCorruptError
+from mqlake.errors import StoreCorruptError, WrongFileSizeError
 from mqlake.formats.columns import Scan, ScanStop, find_record, scan_records
+from mqlake.formats.names import file_name_to_offset
 from mqlake.formats.record import CRC32_TAIL_LENGTH, END_FILE_MIN_BLANK_LENGTH
 from mqlake.message import PROPERTY_CRC32
 from mqlake.spark.properties import Bytes
+from mqlake.spark.storage import Storage
+from mqlake.store.log_scan import end_of_whole
 from mqlake.store.mapped_file import MappedFile
 from mqlake.store.mapped_file_queue import MappedFileQueue
-from mqlake.store.message_store import check_is_store
 from mqlake.store.read_only import detect_settings
 
 DEFAULT_SPLIT_SIZE = 64 << 20
@@ -39,19 +43,44 @@ VERIFY_NONE, VERIFY_CRC, VERIFY_FULL = "none", "crc", "full"
 """What is checked: sizes, magic and offsets; body CRCs too; and each record's `__CRC32#` where it has one."""
 
 MADV_POPULATE_READ = 22  # not named by the mmap module before Python 3.14; refused by kernels before 5.14
+PAGES_AHEAD = 32 << 20
+"""Bytes of a mapped file that are brought in at once; what lies behind the walk is given up, so that a task's
+memory does not grow with its split."""
+
+REMOTE_MARGIN = 1 << 20
+"""Bytes read behind a split of a file that is not mapped, for the record that begins in it and ends behind it."""
+
+
+@dataclass(frozen=True)
+class LogFile:
+    """One file of a commit log: `file_size` bytes, data up to `limit`."""
+
+    file: str
+    base_offset: int
+    limit: int
+    file_size: int
+
+    @property
+    def end_offset(self) -> int:
+        """Physical offset of the end of its data."""
+        return self.base_offset + self.limit
 
 
 @dataclass(frozen=True)
 class Split:
     """Positions `start` to `end` of one file that holds `file_size` bytes, data up to `limit`."""
 
-    store: str
+    storage: Storage
     file: str
     base_offset: int
     start: int
     end: int
     limit: int
     file_size: int
+
+    @property
+    def store(self) -> str:
+        return self.storage.root
 
 
 @dataclass(frozen=True)
@@ -71,51 +100,90 @@ class Damage:
 # ---------------------------------------------------------------------- planning
 
 
-def plan(store: str, split_size: int = DEFAULT_SPLIT_SIZE) -> list[Split]:
-    """The splits of a store directory, in the order of the log.
+def plan(store: str | Storage, split_size: int = DEFAULT_SPLIT_SIZE) -> list[Split]:
+    """The splits of a whole store directory, in the order of the log. Raises what log_files() raises."""
+    storage = Storage(store) if isinstance(store, str) else store
+    return cut(storage, log_files(storage), split_size)
+
+
+def cut(
+    storage: Storage,
+    files: Sequence[LogFile],
+    split_size: int,
+    ranges: Sequence[tuple[int, int]] | None = None,
+) -> list[Split]:
+    """The files, or of them the `ranges` of physical offsets (sorted, apart), in splits of at most `split_size`.
+
+    A range need not begin or end where a record does: it holds the records that begin in it.
+    """
+    found = []
+    for file in files:
+        inside = [(0, file.limit)] if ranges is None else _inside(file, ranges)
+        found += [
+            Split(
+                storage,
+                file.file,
+                file.base_offset,
+                start,
+                min(start + split_size, last),
+                file.limit,
+                file.file_size,
+            )
+            for first, last in inside
+            for start in range(first, last, split_size)
+        ]
+    return found
+
+
+def _inside(file: LogFile, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The parts of `ranges` in a file, as positions."""
+    base = file.base_offset
+    clipped = ((max(0, start - base), min(file.limit, end - base)) for start, end in ranges)
+    return [(start, end) for start, end in clipped if start < end]
+
+
+def log_files(storage: Storage, known_end: int = 0) -> list[LogFile]:
+    """The files of a log, oldest first, up to the newest that holds data.
+
+    `known_end`, a physical offset that was the end of whole records before, is where the end is looked for.
 
     Raises NotAStoreError, ForeignFormatError, WrongFileSizeError, and StoreCorruptError when a file between
     two others is missing.
     """
-    check_is_store(store, must_exist=True)
-    file_size = detect_settings(store).get("mappedFileSizeCommitLog", 0)
+    storage.check()
+    return _local_files(storage, known_end) if storage.is_local else _remote_files(storage)
+
+
+def _local_files(storage: Storage, known_end: int) -> list[LogFile]:
+    root = storage.root
+    file_size = detect_settings(root).get("mappedFileSizeCommitLog", 0)
     assert isinstance(file_size, int)
-    queue = MappedFileQueue(os.path.join(store, "commitlog"), file_size, read_only=True)
+    queue = MappedFileQueue(os.path.join(root, "commitlog"), file_size, read_only=True)
     try:
         queue.load()
-        return [
-            Split(
-                store,
-                mapped_file.path,
-                mapped_file.file_from_offset,
-                start,
-                min(start + split_size, limit),
-                limit,
-                file_size,
-            )
-            for mapped_file, limit in _data(queue.mapped_files, os.path.exists(os.path.join(store, "abort")))
-            for start in range(0, limit, split_size)
-        ]
+        files = queue.mapped_files
+        running = os.path.exists(os.path.join(root, "abort"))
+        for number in range(len(files) - 1, -1, -1):
+            newest = files[number]
+            end = _end_of_data(newest, running, max(0, known_end - newest.file_from_offset))
+            if end:
+                return [
+                    LogFile(each.path, each.file_from_offset, each.file_size, each.file_size)
+                    for each in files[:number]
+                ] + [LogFile(newest.path, newest.file_from_offset, end, newest.file_size)]
+        return []
     finally:
         queue.close()
 
 
-def _data(files: list[MappedFile], running: bool) -> list[tuple[MappedFile, int]]:
-    """Each file with the end of its data: all of it, but in the newest file that holds any."""
-    for number in range(len(files) - 1, -1, -1):
-        end = _end_of_data(files[number], running)
-        if end:
-            return [*((file, file.file_size) for file in files[:number]), (files[number], end)]
-    return []
-
-
-def _end_of_data(newest: MappedFile, running: bool) -> int:
-    position = 0
+def _end_of_data(newest: MappedFile, running: bool, known: int = 0) -> int:
+    """Where the data of the newest file ends, looked for from the position `known` on."""
+    position = min(known, newest.file_size)
     while True:
         scan = scan_records(
             newest.array, position, newest.file_size, newest.file_from_offset, check_crc=False
         )
-        position = scan.end
+        position = end_of_whole(newest, scan)
         if scan.stop != ScanStop.MAX_RECORDS:
             break
     if scan.stop in (ScanStop.TRUNCATED, ScanStop.INVALID):
@@ -127,60 +195,147 @@ def _end_of_data(newest: MappedFile, running: bool) -> int:
     return position
 
 
+def _remote_files(storage: Storage) -> list[LogFile]:
+    sizes = [
+        (name, size) for name, size in storage.files("commitlog") if file_name_to_offset(name) is not None
+    ]
+    sizes = [(name, size) for name, size in sizes if size]
+    if not sizes:
+        return []
+    file_size = max(Counter(size for _, size in sizes).items(), key=lambda item: item[::-1])[0]
+    found: list[LogFile] = []
+    for name, size in sizes:
+        path, offset = storage.path("commitlog", name), file_name_to_offset(name)
+        assert offset is not None
+        if size != file_size:
+            raise WrongFileSizeError(path, size, file_size, key="mappedFileSizeCommitLog")
+        if found and offset != found[-1].end_offset:
+            raise StoreCorruptError(
+                path, 0, f"does not follow {found[-1].file}: a file between them is missing"
+            )
+        found.append(LogFile(path, offset, size, size))
+    while found:
+        newest = found.pop()
+        end = _end_of_remote(storage, newest)
+        if end:
+            return [*found, LogFile(newest.file, newest.base_offset, end, file_size)]
+    return []
+
+
+def _end_of_remote(storage: Storage, newest: LogFile) -> int:
+    """As _end_of_data, a piece at a time. What is no record is damage for the tasks, unless the store was in use."""
+    position, piece = 0, DEFAULT_SPLIT_SIZE
+    while position < newest.file_size:
+        window = Window(storage.read(newest.file, position, position + piece), position)
+        scan = scan_records(
+            window.array, 0, len(window.array), newest.base_offset + position, check_crc=False
+        )
+        end = position + end_of_whole(cast(MappedFile, window), scan)
+        last_piece = position + piece >= newest.file_size
+        if scan.stop in (ScanStop.END, ScanStop.BLANK):
+            return end
+        if scan.stop in (ScanStop.INVALID, ScanStop.TRUNCATED) and (
+            last_piece or scan.stop == ScanStop.INVALID
+        ):
+            return end if storage.exists("abort") else newest.file_size
+        if end == position:
+            piece *= 2
+        position = end
+    return position
+
+
 # ---------------------------------------------------------------------- walking
 
 
-def map_file(split: Split) -> Bytes:
-    """The split's file, mapped until the last array that looks into it is gone; the split's pages come at once."""
-    with open(split.file, "rb") as file:
-        mapping = mmap.mmap(file.fileno(), split.file_size, access=mmap.ACCESS_READ)
-    page = mmap.PAGESIZE
-    first = split.start // page * page
-    with contextlib.suppress(OSError):
-        mapping.madvise(MADV_POPULATE_READ, first, min(split.end, split.file_size) - first)
-    return np.frombuffer(mapping, np.uint8)
+@dataclass
+class Window:
+    """The bytes of a file from position `origin` on: a whole mapped file, or a part that was read."""
+
+    array: Bytes
+    origin: int
+    mapping: mmap.mmap | None = None
+    ahead: int = 0
+
+    def advance(self, position: int, end: int) -> None:
+        """The walk has come to `position` (of the array), does not go back behind it, and goes on to `end`."""
+        if self.mapping is None or position < self.ahead:
+            return
+        page = mmap.PAGESIZE
+        first, last = position // page * page, min(end, len(self.mapping))
+        with contextlib.suppress(OSError):
+            if self.ahead:
+                begin = max(0, self.ahead - PAGES_AHEAD)
+                self.mapping.madvise(mmap.MADV_DONTNEED, begin, first - begin)
+            self.mapping.madvise(MADV_POPULATE_READ, first, min(PAGES_AHEAD, last - first))
+        self.ahead = first + PAGES_AHEAD
 
 
-def walk(split: Split, buf: Bytes, *, verify: str = VERIFY_CRC) -> Iterator[Scan | Damage]:
-    """The split's records, a chunk at a time, and the damage between them, in the order of the log."""
+def open_window(split: Split) -> Window:
+    """What the split's walk looks at; a mapped file stays mapped until the last array that looks into it is gone.
+
+    FileNotFoundError when the file has been deleted since the split was planned.
+    """
+    storage = split.storage
+    if storage.is_local:
+        with open(split.file, "rb") as file:
+            mapping = mmap.mmap(file.fileno(), split.file_size, access=mmap.ACCESS_READ)
+        return Window(np.frombuffer(mapping, np.uint8), 0, mapping)
+    margin = REMOTE_MARGIN
+    while True:
+        until = min(split.limit, split.end + margin)
+        window = Window(storage.read(split.file, split.start, until), split.start)
+        size, base = len(window.array), split.base_offset + split.start
+        if until == split.limit or find_record(window.array, split.end - split.start, size, base) >= 0:
+            return window
+        margin *= 8
+
+
+def walk(
+    split: Split, window: Window, *, verify: str = VERIFY_CRC, chunk_records: int = CHUNK_RECORDS
+) -> Iterator[Scan | Damage]:
+    """The split's records, a chunk at a time, and the damage between them, in the order of the log.
+
+    Positions in a Scan are those of `window.array`, positions in a Damage those of the file.
+    """
     check_crc = verify != VERIFY_NONE
-    position = 0 if split.start == 0 else _first_record(split, buf, split.start)
-    end = split.limit if split.end >= split.limit else _first_record(split, buf, split.end)
+    buf, origin, base = window.array, window.origin, split.base_offset + window.origin
+    limit = min(split.limit - origin, len(buf))
+    position = 0 if split.start == 0 else _first_record(buf, split.start - origin, limit, base)
+    end = limit if split.end >= split.limit else _first_record(buf, split.end - origin, limit, base)
     while position < end:
-        scan = scan_records(
-            buf, position, end, split.base_offset, max_records=CHUNK_RECORDS, check_crc=check_crc
-        )
+        window.advance(position, end)
+        scan = scan_records(buf, position, end, base, max_records=chunk_records, check_crc=check_crc)
         if verify == VERIFY_FULL:
-            scan = _checked_in_full(split, buf, scan)
+            scan = _checked_in_full(buf, base, scan, chunk_records)
         if len(scan):
             yield scan
-        reason = _damage(split, scan, end)
+        reason = _damage(scan, end, split.file_size - origin)
         if reason is None:
             if scan.stop != ScanStop.MAX_RECORDS:
                 return
             position = scan.end
         else:
-            position = min(_first_record(split, buf, scan.end + 1), end)
-            yield Damage(split.file, scan.end, position, split.base_offset + scan.end, reason)
+            position = min(_first_record(buf, scan.end + 1, limit, base), end)
+            yield Damage(split.file, origin + scan.end, origin + position, base + scan.end, reason)
 
 
-def _first_record(split: Split, buf: Bytes, position: int) -> int:
+def _first_record(buf: Bytes, position: int, limit: int, base: int) -> int:
     """Position of the first record from `position` on, the end of the data when there is none."""
-    found = find_record(buf, min(position, split.limit), split.limit, split.base_offset)
-    return split.limit if found < 0 else found
+    found = find_record(buf, min(position, limit), limit, base)
+    return limit if found < 0 else found
 
 
-def _damage(split: Split, scan: Scan, end: int) -> str | None:
+def _damage(scan: Scan, end: int, file_end: int) -> str | None:
     if scan.stop in (ScanStop.INVALID, ScanStop.TRUNCATED):
         return scan.stop_reason or "the record says more bytes than there are"
     if scan.stop == ScanStop.END and end - scan.end >= END_FILE_MIN_BLANK_LENGTH:
         return "zeros where a record should be"
-    if scan.stop == ScanStop.BLANK and scan.end != split.file_size:
+    if scan.stop == ScanStop.BLANK and scan.end != file_end:
         return "the blank record before does not reach to the end of the file"
     return None
 
 
-def _checked_in_full(split: Split, buf: Bytes, scan: Scan) -> Scan:
+def _checked_in_full(buf: Bytes, base: int, scan: Scan, chunk_records: int) -> Scan:
     """The scan up to the first record whose own checksum, the last of its properties, does not match it."""
     if len(scan) == 0:
         return scan
@@ -197,8 +352,8 @@ def _checked_in_full(split: Split, buf: Bytes, scan: Scan) -> Scan:
             buf,
             int(scan.position[first]),
             int(ends[last - 1]),
-            split.base_offset,
-            max_records=CHUNK_RECORDS,
+            base,
+            max_records=chunk_records,
             force_prop_crc=True,
         )
         if checked.stop in (ScanStop.INVALID, ScanStop.TRUNCATED):
@@ -206,8 +361,8 @@ def _checked_in_full(split: Split, buf: Bytes, scan: Scan) -> Scan:
                 buf,
                 int(scan.position[0]),
                 checked.end,
-                split.base_offset,
-                max_records=CHUNK_RECORDS,
+                base,
+                max_records=chunk_records,
             )
             good.stop, good.stop_reason = checked.stop, checked.stop_reason
             return good

@@ -1,0 +1,109 @@
+"""Where reading begins and ends: the options that Spark's Kafka source has, with the log's physical offsets besides.
+
+    startingOffsets, endingOffsets                        earliest | latest | {"topic": {"0": 123, "1": -2}}
+                                                          | 4096 (physical; stores only)
+    startingTimestamp, endingTimestamp                    1700000000000 | 2023-11-14T22:13:20Z
+    startingOffsetsByTimestamp, endingOffsetsByTimestamp  {"topic": {"0": 1700000000000}}
+
+The most specific one that is given counts, in the order timestamp, offsets by timestamp, offsets. The end itself
+is not read. In JSON -2 is the earliest offset and -1 the latest. Times are store times, in ms or ISO 8601.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import Enum
+
+from mqlake.errors import ConfigError
+
+EARLIEST, LATEST = -2, -1
+
+STARTING = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
+ENDING = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+
+QueueOffsets = Mapping[tuple[str, int], int]
+
+
+class PositionKind(Enum):
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    PHYSICAL = "physical"
+    QUEUES = "queues"
+    TIMESTAMP = "timestamp"
+    QUEUE_TIMESTAMPS = "queue timestamps"
+
+
+@dataclass(frozen=True)
+class Position:
+    """`value` is a physical offset or a time in ms; `queues` are queue offsets, or times in ms."""
+
+    kind: PositionKind
+    option: str = ""
+    value: int = 0
+    queues: QueueOffsets = field(default_factory=dict)
+
+    @classmethod
+    def parse(
+        cls, given: Mapping[str, str], names: tuple[str, str, str], default: PositionKind, *, physical: bool
+    ) -> Position:
+        """Of the three options `names`; ConfigError for a value that is none of theirs."""
+        offsets, timestamp, by_timestamp = names
+        if timestamp in given:
+            return cls(PositionKind.TIMESTAMP, timestamp, parse_time(timestamp, given[timestamp]))
+        if by_timestamp in given:
+            queues = _queues(by_timestamp, given[by_timestamp], parse_time)
+            return cls(PositionKind.QUEUE_TIMESTAMPS, by_timestamp, queues=queues)
+        text = given.get(offsets, default.value).strip()
+        for kind in (PositionKind.EARLIEST, PositionKind.LATEST):
+            if text.lower() == kind.value:
+                return cls(kind, offsets)
+        if physical and text.isdecimal():
+            return cls(PositionKind.PHYSICAL, offsets, int(text))
+        if text.startswith("{"):
+            return cls(PositionKind.QUEUES, offsets, queues=_queues(offsets, text, _queue_offset))
+        also = "a physical offset, " if physical else ""
+        raise ConfigError(
+            f"option {offsets!r} is {text!r}; it can be earliest, latest, {also}"
+            'or offsets of queues such as {"topic": {"0": 123}}'
+        )
+
+
+def parse_time(option: str, text: object) -> int:
+    """ms since 1970 of a number of ms or an ISO 8601 time; a time without a zone is in UTC."""
+    try:
+        return int(str(text))
+    except ValueError:
+        pass
+    try:
+        moment = datetime.fromisoformat(str(text))
+    except ValueError as error:
+        raise ConfigError(f"option {option!r}: {text!r} is no time: ms since 1970, or ISO 8601") from error
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
+
+
+def _queue_offset(option: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < EARLIEST:
+        raise ConfigError(
+            f"option {option!r}: {value!r} is no queue offset (-2 is the earliest, -1 the latest)"
+        )
+    return value
+
+
+def _queues(option: str, text: str, parse: object) -> dict[tuple[str, int], int]:
+    assert callable(parse)
+    try:
+        topics = json.loads(text)
+        pairs = [
+            (topic, int(queue_id), value)
+            for topic, queues in topics.items()
+            for queue_id, value in queues.items()
+        ]
+    except (ValueError, AttributeError) as error:
+        raise ConfigError(
+            f'option {option!r} is {text!r}; it takes JSON such as {{"topic": {{"0": 123, "1": -2}}}}'
+        ) from error
+    return {(topic, queue_id): parse(option, value) for topic, queue_id, value in pairs}

@@ -1,0 +1,134 @@
+"""The derived files of a store, wherever it lies: consume queues and index files, as arrays of their units.
+
+    consumequeue/TOPIC/QUEUE/00000000000000000000        20 B a unit, unit n of the queue at byte 20·n
+    batchconsumequeue/TOPIC/QUEUE/00000000000000000000   46 B a unit, which says its queue offset itself
+    index/20240229120000000                              header, hash slots, entries of 20 B
+
+A writer may be at work in them: a unit counts once its size is there, an entry once the header counts it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mqlake.errors import StoreCorruptError
+from mqlake.formats.batch_consume_queue import BCQ_DTYPE
+from mqlake.formats.consume_queue import CQ_DTYPE, PRE_BLANK_SIZE
+from mqlake.formats.index import (
+    ENTRY_DTYPE,
+    HASH_SLOT_SIZE,
+    INDEX_HEADER_SIZE,
+    INDEX_SIZE,
+    IndexHeader,
+)
+from mqlake.formats.names import file_name_to_offset
+from mqlake.spark.storage import Storage
+
+Units = npt.NDArray[Any]
+
+SIMPLE, BATCH = "SimpleCQ", "BatchCQ"
+DIRECTORIES = {SIMPLE: "consumequeue", BATCH: "batchconsumequeue"}
+
+INDEX_ENTRIES_PER_SLOT = 4
+"""RocketMQ's ratio, from which the number of slots follows; a store with another one has to say maxHashSlotNum."""
+ENTRIES_TRIED = 64
+
+
+@dataclass(frozen=True)
+class QueueFile:
+    """One file of a consume queue; `offset` is the byte of the queue at which it begins."""
+
+    storage: Storage
+    kind: str
+    topic: str
+    queue_id: int
+    path: str
+    offset: int
+    size: int
+
+    def units(self) -> tuple[Units, npt.NDArray[np.int64]]:
+        """The units that are there, and the queue offset of each."""
+        dtype = CQ_DTYPE if self.kind == SIMPLE else BCQ_DTYPE
+        whole = self.size // dtype.itemsize
+        array = self.storage.map(self.path, whole * dtype.itemsize).view(dtype)
+        rows = np.flatnonzero(
+            (array["size"] > 0) & (array["offset"] >= 0) & (array["size"] != PRE_BLANK_SIZE)
+        )
+        units = array[rows]
+        if self.kind == SIMPLE:
+            return units, rows + self.offset // dtype.itemsize
+        return units, units["msg_base_offset"].astype(np.int64)
+
+
+def queue_files(storage: Storage, topics: Iterable[str] | None = None) -> list[QueueFile]:
+    """The files of these topics' queues (None: all), by topic, queue and offset."""
+    wanted = None if topics is None else set(topics)
+    found = []
+    for kind, directory in DIRECTORIES.items():
+        for topic in storage.directories(directory):
+            if wanted is None or topic in wanted:
+                found += list(_of_topic(storage, kind, directory, topic))
+    return found
+
+
+def _of_topic(storage: Storage, kind: str, directory: str, topic: str) -> Iterator[QueueFile]:
+    queues = [name for name in storage.directories(f"{directory}/{topic}") if name.isdecimal()]
+    for queue in sorted(queues, key=int):
+        for name, size in storage.files(f"{directory}/{topic}/{queue}"):
+            offset = file_name_to_offset(name)
+            if offset is not None and size:
+                path = storage.path(directory, topic, queue, name)
+                yield QueueFile(storage, kind, topic, int(queue), path, offset, size)
+
+
+@dataclass(frozen=True)
+class IndexTable:
+    """One index file with `slots` hash slots."""
+
+    storage: Storage
+    path: str
+    size: int
+    slots: int
+
+    def header(self) -> IndexHeader:
+        return IndexHeader.decode(self.storage.read(self.path, 0, INDEX_HEADER_SIZE).tobytes())
+
+    def check_slots(self) -> None:
+        """StoreCorruptError unless the slots of the first entries lead to them, which a wrong number would not."""
+        last = min(self.header().index_count, ENTRIES_TRIED + 1)
+        for number, key_hash in enumerate(self.entries(1, last)["key_hash"].tolist(), 1):
+            at = INDEX_HEADER_SIZE + key_hash % max(1, self.slots) * HASH_SLOT_SIZE
+            if (
+                int.from_bytes(self.storage.read(self.path, at, at + HASH_SLOT_SIZE).tobytes(), "big")
+                < number
+            ):
+                raise StoreCorruptError(
+                    self.path,
+                    at,
+                    f"no hash slot leads to entry {number}",
+                    hint=f"if the store's maxHashSlotNum is not {self.slots}, say it as an option",
+                )
+
+    def entries(self, first: int, last: int) -> Units:
+        """Entries number `first` to `last` (exclusive); the first of a file has number 1."""
+        start = INDEX_HEADER_SIZE + self.slots * HASH_SLOT_SIZE
+        if self.storage.is_local:
+            whole = self.storage.map(self.path, start + last * INDEX_SIZE)
+            return whole[start + first * INDEX_SIZE :].view(ENTRY_DTYPE)
+        read = self.storage.read(self.path, start + first * INDEX_SIZE, start + last * INDEX_SIZE)
+        return read.view(ENTRY_DTYPE)
+
+
+def index_files(storage: Storage, slots: int | None = None) -> list[IndexTable]:
+    """Oldest first; `slots` None: as many as follow from the size of each."""
+    unit = HASH_SLOT_SIZE + INDEX_ENTRIES_PER_SLOT * INDEX_SIZE
+    return [
+        IndexTable(storage, storage.path("index", name), size, slots or (size - INDEX_HEADER_SIZE) // unit)
+        for name, size in storage.files("index")
+        if name.isdecimal() and size
+    ]
