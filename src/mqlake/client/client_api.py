@@ -1,0 +1,203 @@
+"""MQClientAPI: what producers and consumers ask of one broker, one method for each request code.
+
+Method names are those of RocketMQ's MQClientAPIImpl; every method takes the broker's address first. Raises
+RemotingConnectError and RemotingTimeoutError when there is no answer, ResponseError for a refusal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from mqlake.client.results import PullResult, PullStatus
+from mqlake.errors import ResponseError
+from mqlake.message import MessageExt
+from mqlake.remoting.bodies.client import (
+    CheckClientRequestBody,
+    GetConsumerListByGroupResponseBody,
+    HeartbeatData,
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+    SubscriptionData,
+)
+from mqlake.remoting.bodies.topic import MessageQueue
+from mqlake.remoting.client import TIMEOUT_S, RemotingClient
+from mqlake.remoting.codes import RequestCode, ResponseCode
+from mqlake.remoting.command import Body, RemotingCommand
+from mqlake.remoting.headers import consume
+from mqlake.remoting.headers.codec import CommandHeader
+from mqlake.remoting.headers.produce import ConsumerSendMsgBackRequestHeader
+
+_PULL_STATUS = {status.value: status for status in PullStatus}
+
+
+class PullSysFlag:
+    COMMIT_OFFSET = 0x1
+    SUSPEND = 0x2
+    """The broker waits for messages when there are none."""
+    SUBSCRIPTION = 0x4
+    """The request says what to filter; else the heartbeat has said it."""
+    CLASS_FILTER = 0x8
+    LITE_PULL = 0x10
+
+
+class MQClientAPI:
+    def __init__(self, client: RemotingClient, *, timeout_s: float = TIMEOUT_S) -> None:
+        self._client = client
+        self._timeout_s = timeout_s
+
+    async def _call(
+        self,
+        address: str,
+        code: int,
+        header: CommandHeader | None = None,
+        body: Body = None,
+        timeout_s: float | None = None,
+    ) -> RemotingCommand:
+        request = RemotingCommand.create_request(code, header, body)
+        return await self._client.call(address, request, timeout_s or self._timeout_s)
+
+    # --- being there
+
+    async def send_heartbeat(self, address: str, heartbeat: HeartbeatData) -> None:
+        await self._call(address, RequestCode.HEART_BEAT, body=heartbeat.to_json())
+
+    async def unregister_client(
+        self, address: str, client_id: str, producer_group: str | None, consumer_group: str | None
+    ) -> None:
+        header = consume.UnregisterClientRequestHeader(
+            client_id=client_id, producer_group=producer_group, consumer_group=consumer_group
+        )
+        await self._call(address, RequestCode.UNREGISTER_CLIENT, header)
+
+    async def check_client_in_broker(
+        self, address: str, group: str, client_id: str, subscription: SubscriptionData
+    ) -> None:
+        """ResponseError 23 for a condition the broker cannot parse, 1 when it does not filter by properties."""
+        body = CheckClientRequestBody(client_id=client_id, group=group, subscription_data=subscription)
+        await self._call(address, RequestCode.CHECK_CLIENT_CONFIG, body=body.to_json())
+
+    async def get_consumer_id_list_by_group(self, address: str, group: str) -> list[str]:
+        header = consume.GetConsumerListByGroupRequestHeader(consumer_group=group)
+        answer = await self._call(address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, header)
+        return GetConsumerListByGroupResponseBody.from_json(answer.body_bytes()).consumer_id_list
+
+    # --- pulling
+
+    async def pull_message(
+        self,
+        address: str,
+        queue: MessageQueue,
+        header: consume.PullMessageRequestHeader,
+        timeout_s: float,
+    ) -> PullResult:
+        code = (
+            RequestCode.LITE_PULL_MESSAGE
+            if header.sys_flag & PullSysFlag.LITE_PULL
+            else RequestCode.PULL_MESSAGE
+        )
+        request = RemotingCommand.create_request(code, header)
+        answer = await self._client.invoke(address, request, timeout_s)
+        status = _PULL_STATUS.get(answer.code)
+        if status is None:
+            raise ResponseError(answer.code, answer.remark or "")
+        place = answer.decode_header(consume.PullMessageResponseHeader)
+        return PullResult(
+            status,
+            queue,
+            place.next_begin_offset,
+            place.min_offset,
+            place.max_offset,
+            place.suggest_which_broker_id,
+            place.offset_delta or 0,
+            answer.body_bytes() if status is PullStatus.FOUND else b"",
+        )
+
+    async def consumer_send_message_back(
+        self,
+        address: str,
+        broker_name: str,
+        message: MessageExt,
+        group: str,
+        delay_level: int,
+        max_reconsume_times: int,
+    ) -> None:
+        """The broker stores the message again, in the group's retry topic or among its dead letters."""
+        header = ConsumerSendMsgBackRequestHeader(
+            offset=message.physical_offset,
+            group=group,
+            delay_level=delay_level,
+            origin_msg_id=message.uniq_key or message.msg_id,
+            origin_topic=message.topic,
+            max_reconsume_times=max_reconsume_times,
+            bname=broker_name,
+        )
+        await self._call(address, RequestCode.CONSUMER_SEND_MSG_BACK, header, timeout_s=5.0)
+
+    # --- offsets
+
+    async def query_consumer_offset(self, address: str, group: str, queue: MessageQueue) -> int | None:
+        """None when the group has none and the broker does not know better."""
+        header = consume.QueryConsumerOffsetRequestHeader(
+            consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, bname=queue.broker_name
+        )
+        try:
+            answer = await self._call(address, RequestCode.QUERY_CONSUMER_OFFSET, header)
+        except ResponseError as error:
+            if error.code == ResponseCode.QUERY_NOT_FOUND:
+                return None
+            raise
+        return answer.decode_header(consume.QueryConsumerOffsetResponseHeader).offset
+
+    async def update_consumer_offset(
+        self, address: str, group: str, queue: MessageQueue, offset: int, *, oneway: bool
+    ) -> None:
+        header = consume.UpdateConsumerOffsetRequestHeader(
+            consumer_group=group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            commit_offset=offset,
+            bname=queue.broker_name,
+        )
+        request = RemotingCommand.create_request(RequestCode.UPDATE_CONSUMER_OFFSET, header)
+        if oneway:
+            await self._client.invoke_oneway(address, request)
+        else:
+            await self._client.call(address, request, self._timeout_s)
+
+    async def get_max_offset(self, address: str, queue: MessageQueue) -> int:
+        header = consume.GetMaxOffsetRequestHeader(
+            topic=queue.topic, queue_id=queue.queue_id, bname=queue.broker_name
+        )
+        answer = await self._call(address, RequestCode.GET_MAX_OFFSET, header)
+        return answer.decode_header(consume.GetMaxOffsetResponseHeader).offset
+
+    async def get_min_offset(self, address: str, queue: MessageQueue) -> int:
+        header = consume.GetMinOffsetRequestHeader(
+            topic=queue.topic, queue_id=queue.queue_id, bname=queue.broker_name
+        )
+        answer = await self._call(address, RequestCode.GET_MIN_OFFSET, header)
+        return answer.decode_header(consume.GetMinOffsetResponseHeader).offset
+
+    async def search_offset(self, address: str, queue: MessageQueue, timestamp: int) -> int:
+        """The offset of the first message stored at `timestamp` (ms since 1970) or later."""
+        header = consume.SearchOffsetRequestHeader(
+            topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp, bname=queue.broker_name
+        )
+        answer = await self._call(address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
+        return answer.decode_header(consume.SearchOffsetResponseHeader).offset
+
+    # --- locks of orderly consumers
+
+    async def lock_batch_mq(
+        self, address: str, group: str, client_id: str, queues: Iterable[MessageQueue]
+    ) -> set[MessageQueue]:
+        """Those of the queues that are this client's now, for a minute."""
+        body = LockBatchRequestBody(consumer_group=group, client_id=client_id, mq_set=set(queues))
+        answer = await self._call(address, RequestCode.LOCK_BATCH_MQ, body=body.to_json())
+        return LockBatchResponseBody.from_json(answer.body_bytes()).lock_ok_mq_set
+
+    async def unlock_batch_mq(
+        self, address: str, group: str, client_id: str, queues: Iterable[MessageQueue]
+    ) -> None:
+        body = LockBatchRequestBody(consumer_group=group, client_id=client_id, mq_set=set(queues))
+        await self._call(address, RequestCode.UNLOCK_BATCH_MQ, body=body.to_json())

@@ -1,0 +1,57 @@
+"""ClientConfig: what every producer and consumer needs to know; and the name a client goes by."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import time
+from dataclasses import dataclass
+
+from mqlake.errors import RemotingConnectError
+from mqlake.remoting.connection import parse_address
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientConfig:
+    """Names are those of RocketMQ's ClientConfig, times are in seconds."""
+
+    namesrv_addr: str = "127.0.0.1:9876"
+    """host:port; several with `;` between."""
+    instance_name: str = ""
+    """Part of the client id. Empty: the process and the time, so that no two are the same."""
+    client_ip: str = ""
+    """Part of the client id. Empty: the address of this machine that name servers see."""
+    unit_name: str = ""
+    namespace: str = ""
+    """Put before the names of topics and groups: `namespace%topic`."""
+    tls: ssl.SSLContext | None = None
+    """See `remoting.tls.client_context`. None: no TLS."""
+    access_key: str = ""
+    """With `secret_key`, requests are signed (HmacSHA1) as brokers with access control want it."""
+    secret_key: str = ""
+    security_token: str = ""
+    poll_name_server_interval_s: float = 30.0
+    heartbeat_broker_interval_s: float = 30.0
+    persist_consumer_offset_interval_s: float = 5.0
+    timeout_s: float = 3.0
+    """For requests that have no time limit of their own."""
+
+
+def build_client_id(config: ClientConfig) -> str:
+    """`ip@instance[@unit]`, RocketMQ's form."""
+    ip = config.client_ip or local_ip(config.namesrv_addr)
+    instance = config.instance_name or f"{os.getpid()}#{time.monotonic_ns()}"
+    return "@".join(part for part in (ip, instance, config.unit_name) if part)
+
+
+def local_ip(namesrv_addr: str) -> str:
+    """This machine's address on the way to the first name server; nothing is sent to find out."""
+    try:
+        host, port = parse_address(namesrv_addr.replace(",", ";").split(";")[0])
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(address)
+            return str(probe.getsockname()[0])
+    except (OSError, RemotingConnectError):
+        return "127.0.0.1"

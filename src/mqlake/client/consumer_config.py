@@ -1,0 +1,60 @@
+"""How consumers pull, cache and consume."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mqlake.client.allocate import AllocateMessageQueueStrategy, averagely
+from mqlake.client.offset_store import LOCAL_OFFSET_STORE_DIR
+from mqlake.errors import ConfigError
+from mqlake.remoting.bodies.client import ConsumeFromWhere, MessageModel
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsumerConfig:
+    """Names and values are those of RocketMQ's DefaultMQPushConsumer and DefaultLitePullConsumer."""
+
+    message_model: MessageModel = MessageModel.CLUSTERING
+    """CLUSTERING: each message goes to one consumer of the group. BROADCASTING: to all."""
+    consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+    """Where a queue begins that the group has no offset of."""
+    consume_timestamp: int = 0
+    """ms since 1970, for CONSUME_FROM_TIMESTAMP."""
+    allocate_message_queue_strategy: AllocateMessageQueueStrategy = averagely
+    pull_batch_size: int = 32
+    """Messages of one pull; the broker may have a lower limit."""
+    pull_threshold_for_queue: int = 1000
+    """Messages of a queue that may be cached before pulling pauses."""
+    pull_threshold_size_for_queue: int = 100
+    """MiB of bodies of a queue, likewise."""
+    consume_concurrently_max_span: int = 2000
+    """Offsets between the oldest and the newest cached message of a queue, likewise (not when orderly)."""
+    local_offset_store_dir: str = LOCAL_OFFSET_STORE_DIR
+    """For broadcasting."""
+    broker_suspend_max_time_s: float = 15.0
+    """How long a broker holds a pull when there is nothing."""
+    pull_time_delay_when_exception_s: float = 1.0
+    """Before a pull that failed is tried again."""
+
+    # push consumers only
+    consume_thread_max: int = 20
+    """Calls of the listener that may be under way."""
+    consume_message_batch_max_size: int = 1
+    """Messages of one call."""
+    max_reconsume_times: int = -1
+    """Tries after the first before a message becomes a dead letter. -1: 16, or no limit when orderly."""
+    suspend_current_queue_time_s: float = 1.0
+    """Before an orderly consumer tries again."""
+    consume_timeout_s: float = 15 * 60.0
+    """A message whose listener takes longer is given back (not when orderly)."""
+    await_termination_s: float = 10.0
+    """How long closing waits for listeners that are under way."""
+
+    # pull consumers only
+    auto_commit: bool = True
+    """Whether positions are persisted by themselves, every 5 s and at the end."""
+
+    def __post_init__(self) -> None:
+        for name in ("pull_batch_size", "consume_thread_max", "consume_message_batch_max_size"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}: at least 1 is needed")

@@ -1,0 +1,111 @@
+"""Listeners: the functions that consume messages, and how they are called.
+
+    async def listener(messages: list[MessageClientExt], context: ConsumeContext) -> ConsumeResult | None
+
+An async function runs on the event loop, a plain one in a thread of its own pool, so it may block. Returning None
+or SUCCESS means consumed; LATER, or any exception, means that the messages are to come again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import cast
+
+from mqlake.client.records import MessageClientExt
+from mqlake.remoting.bodies.topic import MessageQueue
+
+logger = logging.getLogger(__name__)
+
+
+class ConsumeResult(enum.Enum):
+    SUCCESS = "SUCCESS"
+    LATER = "LATER"
+    """RECONSUME_LATER of a concurrent consumer, SUSPEND_CURRENT_QUEUE_A_MOMENT of an orderly one."""
+
+
+@dataclass(slots=True)
+class ConsumeContext:
+    """A listener may set all but the queue."""
+
+    message_queue: MessageQueue
+    delay_level_when_next_consume: int = 0
+    """When a concurrent consumer gets the messages again: a delay level; 0: the later the oftener; -1: never, they
+    become dead letters."""
+    ack_index: int | None = None
+    """Of a batch, the last message that a concurrent consumer has consumed; -1 for none. None: all."""
+    suspend_current_queue_time_s: float | None = None
+    """How long an orderly consumer waits before it tries again. None: as configured."""
+
+
+Listener = Callable[[list[MessageClientExt], ConsumeContext], ConsumeResult | Awaitable[ConsumeResult | None] | None]
+
+Call = tuple[list[MessageClientExt], ConsumeContext]
+
+
+class ListenerRunner:
+    """Calls a listener; exceptions of it are logged and count as LATER."""
+
+    def __init__(self, listener: Listener, group: str, threads: int) -> None:
+        self._listener = listener
+        self._group = group
+        call = getattr(listener, "__call__", None)  # noqa: B004 - an object with an async __call__
+        self.is_async = inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(call)
+        self._pool = (
+            None if self.is_async else ThreadPoolExecutor(threads, thread_name_prefix=f"consume-{group}")
+        )
+
+    async def run(self, calls: list[Call]) -> list[ConsumeResult]:
+        """One call after the other; what came of each."""
+        if self._pool is not None:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, self._run_all, calls)
+        results = []
+        for messages, context in calls:
+            try:
+                answer = await cast("Awaitable[ConsumeResult | None]", self._listener(messages, context))
+                results.append(answer or ConsumeResult.SUCCESS)
+            except Exception as error:
+                results.append(self._failed(messages, error))
+        return results
+
+    async def run_raising(self, messages: list[MessageClientExt], context: ConsumeContext) -> ConsumeResult | None:
+        """One call; the listener's exception comes through."""
+        if self._pool is not None:
+            loop = asyncio.get_running_loop()
+            done = await loop.run_in_executor(self._pool, self._listener, messages, context)
+            return cast("ConsumeResult | None", done)
+        return await cast("Awaitable[ConsumeResult | None]", self._listener(messages, context))
+
+    def _run_all(self, calls: list[Call]) -> list[ConsumeResult]:
+        results = []
+        for messages, context in calls:
+            try:
+                answer = cast("ConsumeResult | None", self._listener(messages, context))
+                results.append(answer or ConsumeResult.SUCCESS)
+            except Exception as error:
+                results.append(self._failed(messages, error))
+        return results
+
+    def _failed(self, messages: list[MessageClientExt], error: Exception) -> ConsumeResult:
+        first = messages[0]
+        logger.warning(
+            "group %s: the listener failed at %s/%d@%d: %s: %s",
+            self._group,
+            first.topic,
+            first.queue_id,
+            first.queue_offset,
+            type(error).__name__,
+            error,
+            exc_info=logger.isEnabledFor(logging.DEBUG),
+        )
+        return ConsumeResult.LATER
+
+    def close(self) -> None:
+        """Does not wait for a call that is under way."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,470 @@
+"""Producer: sends messages, in every way RocketMQ's DefaultMQProducer does.
+
+    async with Producer("group", "127.0.0.1:9876") as producer:
+        result = await producer.send(Message("T", b"body", tags="a", keys="k"))
+
+Any number of sends may be under way at the same time; they share a connection for each broker and nobody waits
+for another. A send that fails is tried on another broker, three times in all; since a broker may have stored a
+message although its answer got lost, a message may then be stored twice, under the same UNIQ_KEY. A queue that
+the caller chooses is tried once: only the caller knows what may come before what.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from mqlake.client.fault_strategy import MQFaultStrategy
+from mqlake.client.namespace import with_namespace
+from mqlake.client.part import ClientPart, Where
+from mqlake.client.request_reply import Requests, is_reply
+from mqlake.client.results import SendResult, SendStatus
+from mqlake.client.routes import TopicPublishInfo, writable_queues
+from mqlake.errors import (
+    BrokerNotFoundError,
+    ConfigError,
+    IllegalTopicError,
+    MessageError,
+    MessageTooLargeError,
+    PropertiesTooLargeError,
+    RemotingError,
+    ResponseError,
+    SendError,
+    TopicNotFoundError,
+)
+from mqlake.formats.batch import encode_messages
+from mqlake.formats.compression import COMPRESSION_NAMES, DEFAULT_LEVEL, compress_body
+from mqlake.message import (
+    AUTO_CREATE_TOPIC_KEY_TOPIC,
+    NOT_ALLOWED_SEND_TOPICS,
+    PROPERTY_DELAY_TIME_LEVEL,
+    PROPERTY_INSTANCE_ID,
+    PROPERTY_MAX_RECONSUME_TIMES,
+    PROPERTY_RECONSUME_TIME,
+    PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX,
+    RETRY_GROUP_TOPIC_PREFIX,
+    Message,
+    MessageExt,
+    MessageSysFlag,
+    create_uniq_id,
+    java_hash,
+    properties_to_string,
+    validate_topic,
+)
+from mqlake.remoting.bodies.topic import MessageQueue
+from mqlake.remoting.codes import RequestCode, ResponseCode
+from mqlake.remoting.command import RemotingCommand
+from mqlake.remoting.headers.produce import (
+    ReplyMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+    SendMessageResponseHeader,
+)
+
+MessageQueueSelector = Callable[[list[MessageQueue], Message], MessageQueue]
+"""Chooses one of a topic's queues for a message."""
+
+RETRY_RESPONSE_CODES = frozenset(
+    {
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.NO_BUYER_ID,
+        ResponseCode.NOT_IN_CURRENT_UNIT,
+        ResponseCode.GO_AWAY,
+    }
+)
+"""Refusals after which another broker may say yes."""
+COMPRESS_IN_THREAD_FROM = 256 * 1024
+"""Bytes; a longer body is compressed beside the event loop."""
+PROPERTIES_LENGTH_MAX = 0x7FFF
+_SEND_STATUS = {status.value: status for status in SendStatus}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProducerConfig:
+    """Names and values are those of RocketMQ's DefaultMQProducer."""
+
+    send_msg_timeout_s: float = 3.0
+    """For a send with all its tries."""
+    retry_times_when_send_failed: int = 2
+    retry_another_broker_when_not_store_ok: bool = False
+    """Whether another broker is tried also when the message is stored but not SEND_OK."""
+    send_latency_fault_enable: bool = False
+    """Whether brokers that were slow or failed are left out for a while (`MQFaultStrategy`)."""
+    compress_msg_body_over_howmuch: int = 4096
+    """Bytes; shorter bodies are sent as they are. They are kept plain when compressing does not help, too."""
+    compress_type: str = "ZLIB"
+    """ZLIB, LZ4 or ZSTD."""
+    compress_level: int = DEFAULT_LEVEL
+    max_message_size: int = 4 << 20
+    """Bytes of a body, of a whole batch; brokers have such a limit as well."""
+    create_topic_key: str = AUTO_CREATE_TOPIC_KEY_TOPIC
+    """The topic that a new one is made like, where brokers make topics by themselves."""
+    default_topic_queue_nums: int = 4
+    """Queues of a topic that is made so."""
+
+    def __post_init__(self) -> None:
+        if self.compress_type not in COMPRESSION_NAMES:
+            raise ConfigError(
+                f"compress_type is {self.compress_type!r}: it can be {', '.join(sorted(COMPRESSION_NAMES))}"
+            )
+
+
+def select_by_hash(key: str) -> MessageQueueSelector:
+    """Messages with equal keys go to the same queue, as with RocketMQ's SelectMessageQueueByHash."""
+    hashed = java_hash(key)
+
+    def select(queues: list[MessageQueue], _: Message) -> MessageQueue:
+        return queues[abs(hashed) % len(queues)]
+
+    return select
+
+
+class Producer(ClientPart):
+    def __init__(self, group: str, where: Where, config: ProducerConfig | None = None) -> None:
+        super().__init__(group, where)
+        self.config = config or ProducerConfig()
+        self._published: dict[str, tuple[object, TopicPublishInfo]] = {}
+        """Topic → its route and what was made of it."""
+        self._faults = MQFaultStrategy() if self.config.send_latency_fault_enable else None
+        self._requests = Requests()
+
+    async def _start(self) -> None:
+        self.client.register_producer(self)
+
+    async def _stop(self) -> None:
+        if self.client.producer_table.get(self.group) is self:
+            await self.client.unregister(producer_group=self.group)
+
+    def topics(self) -> set[str]:
+        return set(self._published)
+
+    # --- sending
+
+    async def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: MessageQueueSelector | None = None,
+        timeout_s: float | None = None,
+    ) -> SendResult:
+        """Sends one message; it gets a UNIQ_KEY when it has none.
+
+        It goes to `queue`, or to the one that `selector` chooses, or to the next in turn. Raises MessageError
+        subclasses for a message that cannot be sent, SendError when it was not stored, TopicNotFoundError and
+        NoNameServerError when there is nowhere to send it.
+        """
+        self._check_running()
+        self._check(message)
+        topic = self._full_topic(message)
+        body, sys_flag = await self._compressed(message.body)
+        return await self._send(
+            _Outgoing(topic, message, body, sys_flag, batch=None), queue, selector, timeout_s
+        )
+
+    async def send_oneway(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: MessageQueueSelector | None = None,
+    ) -> None:
+        """Sends one message and does not ask what became of it. It may be lost."""
+        self._check_running()
+        self._check(message)
+        topic = self._full_topic(message)
+        body, sys_flag = await self._compressed(message.body)
+        outgoing = _Outgoing(topic, message, body, sys_flag, batch=None)
+        info = await self.fetch_publish_info(topic)
+        chosen = queue or self._select(info, selector, message, frozenset())
+        address = self.client.find_broker_address_in_publish(chosen.broker_name)
+        try:
+            await self.client.remoting.invoke_oneway(address, self._request(outgoing, chosen))
+        except RemotingError as error:
+            self.client.refresh_soon(topic)
+            raise SendError(message.topic, None, [(chosen.broker_name, str(error))]) from error
+
+    async def send_batch(
+        self,
+        messages: Sequence[Message],
+        *,
+        queue: MessageQueue | None = None,
+        selector: MessageQueueSelector | None = None,
+        timeout_s: float | None = None,
+    ) -> SendResult:
+        """Sends messages of one topic as one: all of them are stored, in order in one queue, or none.
+
+        Not with a delay, not to a retry topic, not more bytes than `max_message_size`.
+        """
+        self._check_running()
+        if not messages:
+            raise MessageError("the batch is empty")
+        first = messages[0]
+        for message in messages:
+            self._check(message)
+            if message.topic != first.topic:
+                raise MessageError(f"a batch has one topic, not {first.topic} and {message.topic}")
+            if message.wait_store_msg_ok != first.wait_store_msg_ok:
+                raise MessageError("a batch waits for the store (WAIT) with all its messages or with none")
+            if PROPERTY_DELAY_TIME_LEVEL in message.properties:
+                raise MessageError("messages with a delay cannot be sent in a batch")
+        if first.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
+            raise MessageError("messages for a retry topic cannot be sent in a batch")
+        blob = encode_messages(messages)
+        self._check_size(len(blob), "the batch")
+        whole = Message(first.topic, blob)
+        if not first.wait_store_msg_ok:
+            whole.wait_store_msg_ok = False
+        topic = self._full_topic(first)
+        return await self._send(_Outgoing(topic, whole, blob, 0, batch=messages), queue, selector, timeout_s)
+
+    async def request(
+        self,
+        message: Message,
+        *,
+        selector: MessageQueueSelector | None = None,
+        timeout_s: float = 3.0,
+    ) -> MessageExt:
+        """Sends a request and waits for the reply of the consumer that gets it. NoReplyError, or as `send`."""
+        self._check_running()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        known = with_namespace(self.namespace, message.topic) in self._published
+        if not known:
+            # a broker pushes replies only to clients that it knows
+            await self.fetch_publish_info(with_namespace(self.namespace, message.topic))
+            await self.client.send_heartbeat_to_all_brokers()
+        correlation_id = self._requests.prepare(message, self.client.client_id, timeout_s)
+        try:
+            await self.send(message, selector=selector, timeout_s=deadline - loop.time())
+            remaining = max(0.0, deadline - loop.time())
+            return await self._requests.wait(correlation_id, message.topic, remaining, total_s=timeout_s)
+        finally:
+            self._requests.forget(correlation_id)
+
+    def reply_arrived(self, header: ReplyMessageRequestHeader, body: bytes) -> bool:
+        return self._requests.arrived(header, body)
+
+    async def fetch_publish_message_queues(self, topic: str) -> list[MessageQueue]:
+        """The topic's queues that may be written. TopicNotFoundError."""
+        self._check_running()
+        info = await self.fetch_publish_info(with_namespace(self.namespace, topic))
+        return list(info.queues)
+
+    # --- the message
+
+    def _check(self, message: Message) -> None:
+        validate_topic(message.topic)
+        if message.topic in NOT_ALLOWED_SEND_TOPICS:
+            raise IllegalTopicError(f"topic {message.topic} is the broker's own; nobody may send to it")
+        if not message.body:
+            raise MessageError(f"topic {message.topic}: the message has no body, which brokers refuse")
+        self._check_size(len(message.body), "the body")
+        properties = message.properties
+        if PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX not in properties:
+            properties[PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX] = create_uniq_id()
+        if self.namespace:
+            properties[PROPERTY_INSTANCE_ID] = self.namespace
+
+    def _full_topic(self, message: Message) -> str:
+        # topics for replies belong to clusters
+        return message.topic if is_reply(message) else with_namespace(self.namespace, message.topic)
+
+    def _check_size(self, size: int, what: str) -> None:
+        limit = self.config.max_message_size
+        if size > limit:
+            raise MessageTooLargeError(f"{what} has {size} bytes; max_message_size is {limit}")
+
+    async def _compressed(self, body: bytes) -> tuple[bytes, int]:
+        """The body as it is sent, and the system flag that says so."""
+        config = self.config
+        if len(body) < config.compress_msg_body_over_howmuch:
+            return body, 0
+        flag = MessageSysFlag.COMPRESSED_FLAG | COMPRESSION_NAMES[config.compress_type]
+        if len(body) < COMPRESS_IN_THREAD_FROM:
+            packed = compress_body(body, flag, config.compress_level)
+        else:
+            packed = await asyncio.to_thread(compress_body, body, flag, config.compress_level)
+        return (packed, flag) if len(packed) < len(body) else (body, 0)
+
+    # --- the queue
+
+    async def fetch_publish_info(self, topic: str) -> TopicPublishInfo:
+        """Where messages of the topic (in full) may go. TopicNotFoundError, NoNameServerError."""
+        route = self.client.topic_route_table.get(topic)
+        published = self._published.get(topic)
+        if published is not None and published[0] is route:
+            return published[1]
+        if route is None:
+            try:
+                route = await self.client.topic_route(topic)
+            except TopicNotFoundError:
+                default = await self.client.default_topic_route(
+                    topic, self.config.create_topic_key, self.config.default_topic_queue_nums
+                )
+                if default is None:
+                    raise TopicNotFoundError(
+                        topic,
+                        "no broker has it, and none makes topics by itself; create it, "
+                        "or set autoCreateTopicEnable=true on a broker (code 17)",
+                    ) from None
+                route = default
+        queues = writable_queues(route, topic)
+        if not queues:
+            self.client.refresh_soon(topic)
+            raise TopicNotFoundError(
+                topic, "none of its queues may be written, or its brokers have no master"
+            )
+        first = topic not in self._published
+        info = TopicPublishInfo(queues)
+        self._published[topic] = (route, info)
+        if first:
+            self.client.in_background(self.client.send_heartbeat_to_all_brokers())
+        return info
+
+    def _select(
+        self,
+        info: TopicPublishInfo,
+        selector: MessageQueueSelector | None,
+        message: Message,
+        avoid: frozenset[str],
+    ) -> MessageQueue:
+        if selector is not None:
+            return selector(info.queues, message)
+        if self._faults is not None:
+            avoid |= self._faults.not_available()
+        return info.select_one_message_queue(avoid)
+
+    # --- the request
+
+    async def _send(
+        self,
+        outgoing: _Outgoing,
+        queue: MessageQueue | None,
+        selector: MessageQueueSelector | None,
+        timeout_s: float | None,
+    ) -> SendResult:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + (self.config.send_msg_timeout_s if timeout_s is None else timeout_s)
+        fixed = queue is not None or selector is not None
+        tries = 1 if fixed else 1 + self.config.retry_times_when_send_failed
+        tried: list[tuple[str, str]] = []
+        last_code: int | None = None
+        last_broker: frozenset[str] = frozenset()
+        stored: SendResult | None = None
+        for _ in range(tries):
+            info = await self.fetch_publish_info(outgoing.topic)
+            chosen = queue or self._select(info, selector, outgoing.message, last_broker)
+            last_broker = frozenset((chosen.broker_name,))
+            remaining = deadline - loop.time()
+            if remaining <= 0:
+                break
+            begun = loop.time()
+            try:
+                result = await self._send_kernel(outgoing, chosen, remaining)
+            except (RemotingError, BrokerNotFoundError) as error:
+                if self._faults is not None:
+                    self._faults.failed(chosen.broker_name)
+                last_code = error.code if isinstance(error, ResponseError) else None
+                tried.append((chosen.broker_name, str(error)))
+                if last_code is not None and last_code not in RETRY_RESPONSE_CODES:
+                    break
+                self.client.refresh_soon(outgoing.topic)
+                continue
+            if self._faults is not None:
+                self._faults.succeeded(chosen.broker_name, loop.time() - begun)
+            if (
+                result.send_status is not SendStatus.SEND_OK
+                and self.config.retry_another_broker_when_not_store_ok
+            ):
+                stored = result
+                continue
+            return result
+        if stored is not None:
+            return stored
+        if not tried:
+            tried.append((next(iter(last_broker), "-"), "the time was over before anything was sent"))
+        raise SendError(outgoing.message.topic, last_code, tried)
+
+    async def _send_kernel(self, outgoing: _Outgoing, queue: MessageQueue, timeout_s: float) -> SendResult:
+        address = self.client.find_broker_address_in_publish(queue.broker_name)
+        answer = await self.client.remoting.invoke(address, self._request(outgoing, queue), timeout_s)
+        status = _SEND_STATUS.get(answer.code)
+        if status is None:
+            raise ResponseError(answer.code, answer.remark or "")
+        header = answer.decode_header(SendMessageResponseHeader)
+        return SendResult(
+            status,
+            outgoing.msg_id(),
+            header.msg_id,
+            MessageQueue(
+                topic=outgoing.message.topic, broker_name=queue.broker_name, queue_id=header.queue_id
+            ),
+            header.queue_offset,
+            header.transaction_id,
+            answer.ext_fields.get("MSG_REGION"),
+        )
+
+    def _request(self, outgoing: _Outgoing, queue: MessageQueue) -> RemotingCommand:
+        message, topic = outgoing.message, outgoing.topic
+        properties = message.properties
+        reconsume_times = max_reconsume_times = None
+        if topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
+            # these two travel in the header
+            properties = dict(properties)
+            reconsume_times = int(properties.pop(PROPERTY_RECONSUME_TIME, 0))
+            text = properties.pop(PROPERTY_MAX_RECONSUME_TIMES, None)
+            max_reconsume_times = None if text is None else int(text)
+        text = properties_to_string(properties)
+        if len(text) > PROPERTIES_LENGTH_MAX or (
+            4 * len(text) > PROPERTIES_LENGTH_MAX
+            and len(text.encode(errors="replace")) > PROPERTIES_LENGTH_MAX
+        ):
+            raise PropertiesTooLargeError(
+                f"topic {message.topic}: the properties have more than {PROPERTIES_LENGTH_MAX} bytes"
+            )
+        header = SendMessageRequestHeaderV2(
+            producer_group=self.group,
+            topic=topic,
+            default_topic=self.config.create_topic_key,
+            default_topic_queue_nums=self.config.default_topic_queue_nums,
+            queue_id=queue.queue_id,
+            sys_flag=outgoing.sys_flag,
+            born_timestamp=time.time_ns() // 1_000_000,
+            flag=message.flag,
+            properties=text,
+            reconsume_times=reconsume_times or 0,
+            unit_mode=False,
+            max_reconsume_times=max_reconsume_times,
+            batch=outgoing.batch is not None,
+            broker_name=queue.broker_name,
+        )
+        if outgoing.batch is not None:
+            code = RequestCode.SEND_BATCH_MESSAGE
+        elif is_reply(message):
+            code = RequestCode.SEND_REPLY_MESSAGE_V2
+        else:
+            code = RequestCode.SEND_MESSAGE_V2
+        return RemotingCommand.create_request(code, header, outgoing.body)
+
+
+@dataclass(slots=True)
+class _Outgoing:
+    """A message on its way: `body` is what is sent of it."""
+
+    topic: str
+    """In full, with its namespace."""
+    message: Message
+    body: bytes
+    sys_flag: int
+    batch: Sequence[Message] | None
+
+    def msg_id(self) -> str:
+        if self.batch is None:
+            return self.message.uniq_key or ""
+        return ",".join(message.uniq_key or "" for message in self.batch)

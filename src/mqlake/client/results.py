@@ -1,0 +1,63 @@
+"""What sends and pulls come to."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from mqlake.client.records import MessageClientExt, decode_messages
+from mqlake.remoting.bodies.topic import MessageQueue
+from mqlake.remoting.codes import ResponseCode
+
+
+class SendStatus(enum.Enum):
+    """Each but SEND_OK means: stored, but not as safe as the broker is configured to make it in time."""
+
+    SEND_OK = int(ResponseCode.SUCCESS)
+    FLUSH_DISK_TIMEOUT = int(ResponseCode.FLUSH_DISK_TIMEOUT)
+    FLUSH_SLAVE_TIMEOUT = int(ResponseCode.FLUSH_SLAVE_TIMEOUT)
+    SLAVE_NOT_AVAILABLE = int(ResponseCode.SLAVE_NOT_AVAILABLE)
+
+
+@dataclass(frozen=True, slots=True)
+class SendResult:
+    send_status: SendStatus
+    msg_id: str
+    """The id its producer gave the message (UNIQ_KEY); of a batch all, with commas between."""
+    offset_msg_id: str
+    """Where it is: store host and physical offset; of a batch all, with commas between."""
+    message_queue: MessageQueue
+    queue_offset: int
+    """Of a batch the first one's."""
+    transaction_id: str | None = None
+    region_id: str | None = None
+
+
+class PullStatus(enum.Enum):
+    FOUND = int(ResponseCode.SUCCESS)
+    NO_NEW_MSG = int(ResponseCode.PULL_NOT_FOUND)
+    NO_MATCHED_MSG = int(ResponseCode.PULL_RETRY_IMMEDIATELY)
+    OFFSET_ILLEGAL = int(ResponseCode.PULL_OFFSET_MOVED)
+    """The queue does not have the offset; `next_begin_offset` is one it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class PullResult:
+    pull_status: PullStatus
+    message_queue: MessageQueue
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+    suggest_which_broker_id: int
+    offset_delta: int
+    """Added to the queue offsets of records (static topics)."""
+    records: bytes
+    """Commit log records one behind the other, as the broker stores them."""
+
+    def messages(self, *, read_body: bool = True) -> list[MessageClientExt]:
+        """The records decoded, bodies unpacked. FormatError for damage."""
+        found = decode_messages(self.records, self.message_queue.broker_name, read_body=read_body)
+        if self.offset_delta:
+            for message in found:
+                message.queue_offset += self.offset_delta
+        return found

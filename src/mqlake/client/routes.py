@@ -1,0 +1,63 @@
+"""A topic's queues: those to send to, and those to read from."""
+
+from __future__ import annotations
+
+import random
+
+from mqlake.remoting.bodies.route import MASTER_ID, TopicRouteData
+from mqlake.remoting.bodies.topic import PERM_READ, PERM_WRITE, MessageQueue
+
+
+def writable_queues(route: TopicRouteData, topic: str) -> list[MessageQueue]:
+    """Queues that may be written and whose broker has a master, in RocketMQ's order.
+
+    `orderTopicConf` (`broker:queues;…`), when a name server gives it, is all there is.
+    """
+    if route.order_topic_conf:
+        queues = []
+        for item in route.order_topic_conf.split(";"):
+            broker, _, count = item.partition(":")
+            if broker and count.isdecimal():
+                queues += _numbered(topic, broker, int(count))
+        return queues
+    with_master = {broker.broker_name for broker in route.broker_datas if MASTER_ID in broker.broker_addrs}
+    return [
+        queue
+        for data in sorted(route.queue_datas, key=lambda data: data.broker_name)
+        if data.perm & PERM_WRITE and data.broker_name in with_master
+        for queue in _numbered(topic, data.broker_name, data.write_queue_nums)
+    ]
+
+
+def readable_queues(route: TopicRouteData, topic: str) -> list[MessageQueue]:
+    """Queues that may be read, sorted."""
+    return sorted(
+        queue
+        for data in route.queue_datas
+        if data.perm & PERM_READ
+        for queue in _numbered(topic, data.broker_name, data.read_queue_nums)
+    )
+
+
+def _numbered(topic: str, broker_name: str, count: int) -> list[MessageQueue]:
+    return [MessageQueue(topic=topic, broker_name=broker_name, queue_id=i) for i in range(count)]
+
+
+class TopicPublishInfo:
+    """A topic's writable queues, given out in turn."""
+
+    def __init__(self, queues: list[MessageQueue]) -> None:
+        self.queues = queues
+        self._next = random.randrange(max(1, len(queues)))
+
+    def select_one_message_queue(self, avoid: frozenset[str] = frozenset()) -> MessageQueue:
+        """The next queue whose broker is not in `avoid`, or just the next when all are."""
+        queues = self.queues
+        for _ in range(len(queues)):
+            queue = queues[self._next % len(queues)]
+            self._next += 1
+            if queue.broker_name not in avoid:
+                return queue
+        queue = queues[self._next % len(queues)]
+        self._next += 1
+        return queue
