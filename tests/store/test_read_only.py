@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from mqlake.errors import WrongFileSizeError
 from mqlake.formats.record import decode_record
 from mqlake.message import MessageExtBrokerInner
+from mqlake.store import read_only
 from mqlake.store.message_store import DefaultMessageStore, open_store
-from mqlake.store.read_only import ReadOnlyStore
+from mqlake.store.read_only import ReadOnlyStore, detect_settings
 from mqlake.store.results import GetMessageStatus
 
 SMALL = {
@@ -105,3 +107,37 @@ def test_a_record_that_is_being_written_does_not_show(
             # What is still to come are zeros that the record ends with, or it is not there yet.
             is_whole = not any(data[start + written : start + size])
             assert view.max_phy_offset == (start + size if is_whole else start)
+
+
+@pytest.mark.parametrize("when", ["while it is opened", "while it looks again"])
+def test_a_writer_makes_its_first_files_between_two_looks(
+    writer: DefaultMessageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """The sizes are asked for before the queue files are there, and the files opened when they are."""
+    (tmp_path / "commitlog").mkdir(exist_ok=True)
+    looks = []
+
+    def put_after_the_look(root: str) -> dict[str, object]:
+        looks.append(detect_settings(root))
+        if len(looks) == 1:
+            put(writer, 0, 30)
+        return looks[-1]
+
+    if when == "while it looks again":
+        with ReadOnlyStore(tmp_path) as view:
+            monkeypatch.setattr(read_only, "detect_settings", put_after_the_look)
+            view.refresh()
+            assert bodies(view) == list(range(30))
+    else:
+        monkeypatch.setattr(read_only, "detect_settings", put_after_the_look)
+        with ReadOnlyStore(tmp_path) as view:
+            assert bodies(view) == list(range(30))
+    assert looks[0] != looks[-1]
+
+
+def test_a_size_that_was_asked_for_and_is_wrong_stays_an_error(
+    writer: DefaultMessageStore, tmp_path: Path
+) -> None:
+    put(writer, 0, 30)
+    with pytest.raises(WrongFileSizeError, match="mappedFileSizeConsumeQueue"):
+        ReadOnlyStore(tmp_path, {"mappedFileSizeConsumeQueue": 400})

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 
+from mqlake.errors import WrongFileSizeError
 from mqlake.formats.batch_consume_queue import BCQ_STORE_UNIT_SIZE
 from mqlake.formats.columns import ScanStop, scan_records
 from mqlake.formats.consume_queue import CQ_STORE_UNIT_SIZE
@@ -88,7 +89,19 @@ class ReadOnlyStore(StoreView):
         self._root = os.fspath(path)
         check_is_store(self._root, must_exist=True)
         self._settings = dict(settings or {})
-        self._open(detect_settings(self._root))
+        self._open_as_detected()
+
+    def _open_as_detected(self) -> None:
+        detected = detect_settings(self._root)
+        while True:
+            try:
+                self._open(detected)
+                return
+            except WrongFileSizeError:
+                before, detected = detected, detect_settings(self._root)
+                if detected == before:
+                    raise
+                # else a writer has made the first file of its kind since, which tells the size of its kind
 
     def _open(self, detected: dict[str, object]) -> None:
         self._detected = detected
@@ -117,11 +130,18 @@ class ReadOnlyStore(StoreView):
     def refresh(self) -> None:
         """Looks for what a writer has added, or cleaning has taken away, since. Raises as opening does."""
         self._check_open()
-        detected = detect_settings(self._root)
-        if detected != self._detected:  # the first file of its kind has come, and tells the size of its kind
-            self.close()
-            self._open(detected)
-            return
+        if detect_settings(self._root) == self._detected:
+            try:
+                self._look_again()
+                return
+            except WrongFileSizeError:
+                if detect_settings(self._root) == self._detected:
+                    raise
+        # the first file of its kind has come, and tells the size of its kind
+        self.close()
+        self._open_as_detected()
+
+    def _look_again(self) -> None:
         # the log last: then it has all that the queues and the index point to
         self.consume_queues.refresh()
         if self.index is not None:
