@@ -96,7 +96,7 @@ def compile_sql92(text: str) -> Expression:
 
 def _unexpected(text: str, error: Any) -> FilterExpressionError:
     position = error.pos_in_stream
-    if position is None or getattr(error, "token", "") == "" or position >= len(text):
+    if position is None or getattr(getattr(error, "token", None), "type", "") == "$END":
         return FilterExpressionError(f"the filter expression ends too early: {_shown(text[-40:])}")
     return FilterExpressionError(
         f"the filter expression makes no sense from character {position + 1} on: "
