@@ -18,6 +18,7 @@ from bench.context import Context
 from bench.measure import Line, Round, Stopwatch, compare
 from bench.workload import QUEUES, TOPIC, Ring, batch_template, single_template
 from mqlake.message import MessageExtBrokerInner
+from mqlake.remoting import loop
 from mqlake.store import DefaultMessageStore, PutMessageStatus, open_store
 
 SYNC_PRODUCERS = 64
@@ -110,7 +111,7 @@ def sync_tasks(store: DefaultMessageStore, ring: Ring, puts: int) -> int:
     async def all_of_them() -> int:
         return sum(await asyncio.gather(*map(produce, range(SYNC_PRODUCERS))))
 
-    return asyncio.run(all_of_them())
+    return loop.run(all_of_them())  # the loop that a broker has
 
 
 def sync_threads(store: DefaultMessageStore, ring: Ring, puts: int) -> int:

@@ -98,8 +98,6 @@ _crc32 = types.ExternalFunction("mqlake_crc32", types.uint32(types.uint32, types
 _memcpy = types.ExternalFunction("memcpy", types.voidptr(types.voidptr, types.voidptr, types.uint64))
 
 compiled = njit(cache=True, nogil=True)
-# A few microseconds under the commit log's lock: who gives the GIL away there waits for it afterwards.
-compiled_with_gil = njit(cache=True)
 
 U1, U2, U3, U4, U5, U6, U7 = (np.uint64(i) for i in range(1, 8))
 
@@ -668,7 +666,7 @@ def gather(buf, starts, offsets, data):
 # --- append -------------------------------------------------------------------------------------------------
 
 
-@compiled_with_gil
+@compiled
 def append_batch(
     out,
     position,
