@@ -20,6 +20,7 @@ from mqlake.broker.admin_group import GroupAdmin
 from mqlake.broker.admin_offset import OffsetAdmin
 from mqlake.broker.admin_store import StoreAdmin
 from mqlake.broker.admin_topic import TopicAdmin
+from mqlake.broker.execution_times import ExecutionTimes
 from mqlake.errors import ResponseError
 from mqlake.remoting.codes import ResponseCode
 from mqlake.remoting.command import RemotingCommand
@@ -52,9 +53,11 @@ NOT_THERE: dict[int, str] = {
 
 class AdminBrokerProcessor:
     def __init__(self, controller: BrokerController) -> None:
+        self.topic_create_times = ExecutionTimes()
+        self.group_create_times = ExecutionTimes()
         self.families = (
-            TopicAdmin(controller),
-            GroupAdmin(controller),
+            TopicAdmin(controller, self.topic_create_times),
+            GroupAdmin(controller, self.group_create_times),
             ConsumeAdmin(controller),
             OffsetAdmin(controller),
             StoreAdmin(controller),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from mqlake.broker.execution_times import ExecutionTimes
 from mqlake.broker.subscription_group import FORBIDDEN_READ_BIT
 from mqlake.errors import ConfigError, ResponseError
 from mqlake.formats import json_config
@@ -25,8 +26,9 @@ logger = logging.getLogger(__name__)
 
 
 class GroupAdmin:
-    def __init__(self, controller: BrokerController) -> None:
+    def __init__(self, controller: BrokerController, create_times: ExecutionTimes) -> None:
         self._controller = controller
+        self._create_times = create_times
 
     def register(self, table: ProcessorTable) -> None:
         code = RequestCode
@@ -56,7 +58,8 @@ class GroupAdmin:
         names = [config.group_name for config in configs]
         logger.info("%s: groups are made or changed: %s", connection.remote_address, names)
         try:
-            self._controller.subscription_group_manager.update_subscription_group_config_list(configs)
+            with self._create_times.measured():
+                self._controller.subscription_group_manager.update_subscription_group_config_list(configs)
         except ConfigError as error:
             raise ResponseError(ResponseCode.INVALID_PARAMETER, str(error)) from error
         return RemotingCommand.create_response()

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from mqlake.broker.execution_times import ExecutionTimes
 from mqlake.errors import ConfigError, IllegalTopicError, ResponseError
 from mqlake.message import SYSTEM_TOPICS, is_system_topic, validate_topic
 from mqlake.remoting.bodies.admin import TopicOffset, TopicStatsTable
@@ -42,8 +43,9 @@ DISPATCH_WAIT_S = 1.0
 
 
 class TopicAdmin:
-    def __init__(self, controller: BrokerController) -> None:
+    def __init__(self, controller: BrokerController, create_times: ExecutionTimes) -> None:
         self._controller = controller
+        self._create_times = create_times
 
     def register(self, table: ProcessorTable) -> None:
         table.register(RequestCode.UPDATE_AND_CREATE_TOPIC, self.update_and_create_topic)
@@ -74,7 +76,8 @@ class TopicAdmin:
             order=header.order,
             attributes=parse_attributes(header.attributes or ""),
         )
-        await self._update([config], connection)
+        with self._create_times.measured():
+            await self._update([config], connection)
         return RemotingCommand.create_response()
 
     async def update_and_create_topic_list(
@@ -82,7 +85,8 @@ class TopicAdmin:
     ) -> RemotingCommand:
         """18 UPDATE_AND_CREATE_TOPIC_LIST: all of them, or none."""
         body = CreateTopicListRequestBody.from_json(request.body_bytes())
-        await self._update(body.topic_config_list, connection)
+        with self._create_times.measured():
+            await self._update(body.topic_config_list, connection)
         return RemotingCommand.create_response()
 
     async def _update(self, configs: list[TopicConfig], connection: Connection) -> None:

@@ -298,6 +298,10 @@ class BrokerConfig:
     metrics_prom_exporter_host: str = _setting(
         "metricsPromExporterHost", "", "Address of the metrics; empty means all."
     )
+    metrics_label: str = _setting("metricsLabel", "", "Labels of every metric, as `name:value,name:value`.")
+    metrics_otel_cardinality_limit: int = _setting(
+        "metricsOtelCardinalityLimit", 50_000, "Most series of one metric.", unit="series", low=1
+    )
 
     tls: TlsConfig = dataclasses.field(default_factory=TlsConfig)
 
@@ -377,7 +381,7 @@ loadBalancePollNameServerInterval loadBalanceProcessorThreadPoolNums loadBalance
 lockInStrictMode maxPopPollingSize maxReconnectIntervalTimeSeconds maxStatsIdleTimeInMinutes
 messageStorePlugIn metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills
 metricLoggingExporterIntervalInMills metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta
-metricsLabel metricsOtelCardinalityLimit popCkMaxBufferSize popCkOffsetMaxQueueSize popCkStayBufferTime
+popCkMaxBufferSize popCkOffsetMaxQueueSize popCkStayBufferTime
 popCkStayBufferTimeOut popConsumerFSServiceInit popConsumerKVServiceEnable popConsumerKVServiceInit
 popConsumerKVServiceLog popFromRetryProbability popInflightMessageThreshold popLongPollingForceNotifyInterval
 popPollingMapSize popPollingSize popResponseReturnActualRetryTopic popReviveMaxAttemptTimes

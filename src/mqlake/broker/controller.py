@@ -26,12 +26,13 @@ from mqlake.broker.broker_to_client import Broker2Client
 from mqlake.broker.client_housekeeping import ClientHousekeepingService
 from mqlake.broker.client_manage import ClientManageProcessor
 from mqlake.broker.clients import ConsumerManager, ProducerManager, wall_clock_ms
-from mqlake.broker.config import BrokerConfig
+from mqlake.broker.config import BrokerConfig, MetricsExporterType
 from mqlake.broker.config_manager import ConfigManager
 from mqlake.broker.consumer_filter import ConsumerFilterManager
 from mqlake.broker.consumer_ids_change import DefaultConsumerIdsChangeListener
 from mqlake.broker.consumer_manage import ConsumerManageProcessor
 from mqlake.broker.consumer_offset import ConsumerOffsetManager
+from mqlake.broker.metrics import MetricsExporter
 from mqlake.broker.outer_api import BrokerIdentity, BrokerOuterAPI
 from mqlake.broker.pull_message import PullMessageProcessor
 from mqlake.broker.pull_request_hold import PullRequestHoldService
@@ -120,6 +121,9 @@ class BrokerController:
         )
         self.pull_message_processor = PullMessageProcessor(self)
         self.admin_processor = AdminBrokerProcessor(self)
+        self.metrics = (
+            MetricsExporter(self) if config.metrics_exporter_type is MetricsExporterType.PROM else None
+        )
 
         self.schedule_message_service = ScheduleMessageService(
             os.path.join(directory, "delayOffset.json"), self.store, config.delay_offset_update_version_step
@@ -204,6 +208,8 @@ class BrokerController:
             await asyncio.to_thread(self.store.load)
             await asyncio.to_thread(self.store.start)
             await self._listen()
+            if self.metrics is not None:
+                await self.metrics.start()
         except BaseException:
             await self._stop_parts()
             raise
@@ -241,6 +247,8 @@ class BrokerController:
         await self._stop_parts()
 
     async def _stop_parts(self) -> None:
+        if self.metrics is not None:
+            await self.metrics.stop()
         await asyncio.gather(self.server.stop(), self.fast_server.stop())
         await self.schedule_message_service.shutdown()
         await self._persist_config()

@@ -134,6 +134,10 @@ class StoreStatsService:
         """Bytes of records put to `topic`."""
         return self._topics.get(topic, (0, 0))[1]
 
+    def topic_totals(self) -> dict[str, tuple[int, int]]:
+        """Topic → (messages, bytes of records) put to it."""
+        return {topic: (count, size) for topic, (count, size) in list(self._topics.items())}
+
     def put_tps(self, seconds: int) -> float:
         """Messages put a second, over the last `seconds` (or as many as there are samples for)."""
         return self._tps(1, seconds)
