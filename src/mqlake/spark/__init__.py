@@ -11,6 +11,7 @@ MissingPartError that says what installs them.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mqlake.spark.parts import require_java, require_pyspark
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from mqlake.spark.audit import VerifyReport
 
-__all__ = ["read_log", "register", "session", "verify_log"]
+__all__ = ["count_by", "read_log", "register", "session", "verify_log"]
 
 
 def session(app_name: str = "mqlake", **options: Any) -> SparkSession:
@@ -37,10 +38,17 @@ def register(spark: SparkSession) -> None:
     require_pyspark()
     from mqlake.spark.audit import CommitLogAuditDataSource
     from mqlake.spark.commitlog import CommitLogDataSource
+    from mqlake.spark.counts import CommitLogCountsDataSource
     from mqlake.spark.derived import ConsumeQueueDataSource, MqIndexDataSource
 
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-    for source in (CommitLogDataSource, CommitLogAuditDataSource, ConsumeQueueDataSource, MqIndexDataSource):
+    for source in (
+        CommitLogDataSource,
+        CommitLogAuditDataSource,
+        CommitLogCountsDataSource,
+        ConsumeQueueDataSource,
+        MqIndexDataSource,
+    ):
         spark.dataSource.register(source)
 
 
@@ -53,12 +61,17 @@ def read_log(spark: SparkSession, *paths: str, **options: object) -> DataFrame:
     require_pyspark()
     from mqlake.spark.options import LogOptions
 
-    given = {"path": json.dumps(paths), **{name: _text(value) for name, value in options.items()}}
+    given = option_texts(paths, options)
     parsed = LogOptions.parse(given)
     parsed.check_batch()
     for storage in parsed.stores:
         storage.check()
     return spark.read.format("commitlog").options(**given).load()
+
+
+def option_texts(paths: Sequence[str], options: Mapping[str, object]) -> dict[str, str]:
+    """Options as Spark takes them: texts; lists and dictionaries as JSON."""
+    return {"path": json.dumps(paths), **{name: _text(value) for name, value in options.items()}}
 
 
 def _text(value: object) -> str:
@@ -69,6 +82,14 @@ def _text(value: object) -> str:
     if isinstance(value, str) or not hasattr(value, "__iter__"):
         return str(value)
     return json.dumps([str(item) for item in value])
+
+
+def count_by(spark: SparkSession, *paths: str, by: str | Sequence[str], **options: Any) -> DataFrame:
+    """Counts, bytes and times by groups, without rows crossing to the JVM; see mqlake.spark.counts.count_by."""
+    require_pyspark()
+    from mqlake.spark.counts import count_by
+
+    return count_by(spark, *paths, by=by, **options)
 
 
 def verify_log(spark: SparkSession, *paths: str, **options: Any) -> VerifyReport:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
@@ -31,10 +32,11 @@ from mqlake.message import MessageSysFlag
 from mqlake.spark.filters import Condition, RowFilter, conditions
 from mqlake.spark.offsets import Position, PositionKind
 from mqlake.spark.options import LogOptions, Mode
+from mqlake.spark.properties import Bytes
 from mqlake.spark.rows import RowBuilder
 from mqlake.spark.schema import check_user_schema, spark_schema
 from mqlake.spark.skipping import ranges_to_read
-from mqlake.spark.splits import Damage, LogFile, Split, Window, cut, log_files, open_window, walk
+from mqlake.spark.splits import CHUNK_RECORDS, Damage, LogFile, Split, cut, log_files, open_window, walk
 from mqlake.spark.storage import Storage
 from mqlake.spark.unpack import PACKED, unpack
 
@@ -150,6 +152,9 @@ def grouped(splits: Sequence[Split], split_size: int) -> list[LogPartition]:
 
 # ---------------------------------------------------------------------- in a task
 
+Chosen = tuple[Bytes, Scan, npt.NDArray[np.int64] | None]
+"""A buffer, a scan of it, and the numbers of the records of it that are wanted (None: all)."""
+
 
 def read_partition(
     partition: LogPartition, options: LogOptions, conditions: tuple[Condition, ...], columns: Sequence[str]
@@ -161,54 +166,70 @@ def read_partition(
         yield RowBuilder(columns, storage.root).damage(offset, text)
     for split in partition.splits:
         builder = RowBuilder(columns, split.store)
-        try:
-            window = open_window(split)
-        except FileNotFoundError as error:
-            text = (
-                f"{split.file}: gone while it was read; physical offsets {split.base_offset + split.start} "
-                f"to {split.base_offset + split.end} are lost"
-            )
-            if options.fail_on_data_loss:
-                raise OffsetOutOfRangeError(f"{text} (failOnDataLoss=false reads on)") from error
-            log.warning("%s", text)
-            continue
-        for found in walk(split, window, verify=options.verify):
+        for found in chosen(split, wanted, with_bodies="body" in columns):
             if isinstance(found, Damage):
-                yield from _damaged(found, options, builder)
+                yield builder.damage(found.physical_offset, str(found.error()))
             else:
-                yield from _rows(split, window, found, wanted, builder)
+                yield from builder.batches(*found)
 
 
-def _rows(
-    split: Split, window: Window, scan: Scan, wanted: RowFilter, builder: RowBuilder
-) -> Iterator[pa.RecordBatch]:
-    buf, options = window.array, wanted.options
+def chosen(
+    split: Split, wanted: RowFilter, *, with_bodies: bool, chunk_records: int = CHUNK_RECORDS
+) -> Iterator[Chosen | Damage]:
+    """The split's records that are wanted, unpacked when that is; damage in mode permissive only.
+
+    Without bodies, compressed ones stay as they are.
+    """
+    options = wanted.options
+    try:
+        window = open_window(split)
+    except FileNotFoundError as error:
+        text = (
+            f"{split.file}: gone while it was read; physical offsets {split.base_offset + split.start} "
+            f"to {split.base_offset + split.end} are lost"
+        )
+        if options.fail_on_data_loss:
+            raise OffsetOutOfRangeError(f"{text} (failOnDataLoss=false reads on)") from error
+        log.warning("%s", text)
+        return
+    packed = PACKED if with_bodies else MessageSysFlag.NEED_UNWRAP_FLAG
+    for walked in walk(split, window, verify=options.verify, chunk_records=chunk_records):
+        parts = (
+            iter([walked])
+            if isinstance(walked, Damage)
+            else choose(window.array, walked, wanted, packed, split.file, window.origin)
+        )
+        for found in parts:
+            if not isinstance(found, Damage):
+                yield found
+            elif options.mode is Mode.FAIL_FAST:
+                raise found.error()
+            elif options.mode is Mode.PERMISSIVE:
+                yield found
+
+
+def choose(
+    buf: Bytes, scan: Scan, wanted: RowFilter, packed: int, file: str = "", origin: int = 0
+) -> Iterator[Chosen | Damage]:
+    """The wanted records of one scan; those with a flag of `packed` come unpacked, behind the others."""
     rows = wanted.rows(buf, scan)
-    if not options.unpack or not (scan.sys_flag & PACKED).any():
+    if not wanted.options.unpack or not (scan.sys_flag & packed).any():
         if rows is None or len(rows):
-            yield from builder.batches(buf, scan, rows)
+            yield buf, scan, rows
         return
     rows = np.arange(len(scan)) if rows is None else rows
-    plain = rows[scan.sys_flag[rows] & PACKED == 0]
+    plain = rows[scan.sys_flag[rows] & packed == 0]
     if len(plain):
-        yield from builder.batches(buf, scan, plain)
+        yield buf, scan, plain
     holders = wanted.rows(buf, scan, packed=True)
     holders = np.arange(len(scan)) if holders is None else holders
     holders = holders[scan.sys_flag[holders] & MessageSysFlag.NEED_UNWRAP_FLAG != 0]
-    compressed = rows[scan.sys_flag[rows] & PACKED == MessageSysFlag.COMPRESSED_FLAG]
-    for found in unpack(buf, scan, np.union1d(holders, compressed), split.file, window.origin):
+    compressed = rows[scan.sys_flag[rows] & packed == MessageSysFlag.COMPRESSED_FLAG]
+    for found in unpack(buf, scan, np.union1d(holders, compressed), file, origin):
         if isinstance(found, Damage):
-            yield from _damaged(found, options, builder)
+            yield found
             continue
         unpacked, messages = found
         rows = wanted.rows(unpacked, messages)
         if rows is None or len(rows):
-            yield from builder.batches(unpacked, messages, rows)
-
-
-def _damaged(damage: Damage, options: LogOptions, builder: RowBuilder) -> Iterator[pa.RecordBatch]:
-    error = damage.error()
-    if options.mode is Mode.FAIL_FAST:
-        raise error
-    if options.mode is Mode.PERMISSIVE:
-        yield builder.damage(damage.physical_offset, str(error))
+            yield unpacked, messages, rows
