@@ -188,6 +188,6 @@ class PullRequestHoldService:
         self._sweep_timer = self._loop.call_later(seconds, self._sweep)
 
     def _sweep(self) -> None:
+        self._sweep_later()
         for topic, queue_id in list(self._table):
             self.notify_message_arriving(topic, queue_id)
-        self._sweep_later()

@@ -1,0 +1,253 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from mqlake.formats.batch import encode_messages
+from mqlake.formats.record import decode_record
+from mqlake.message import Message, decode_message_id, string_to_properties
+from mqlake.remoting.codes import RequestCode, ResponseCode
+from mqlake.remoting.headers.produce import SendMessageResponseHeader
+from tests.broker.live import Peer, on_a_broker, send_header, until
+
+
+def properties(**values: str) -> str:
+    return "".join(f"{name}\x01{value}\x02" for name, value in values.items())
+
+
+@pytest.mark.parametrize("v1", [True, False])
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_a_message_is_stored_as_it_was_sent(tmp_path, v1, flush):
+    async def scene(peer: Peer) -> None:
+        header = send_header(
+            "T",
+            v1=v1,
+            queue_id=3,
+            flag=7,
+            reconsume_times=2,
+            properties=properties(TAGS="A", KEYS="k", POP_CK="x"),
+        )
+        code = RequestCode.SEND_MESSAGE if v1 else RequestCode.SEND_MESSAGE_V2
+        answer = await peer.ask(code, header, b"body")
+        assert (answer.code, answer.remark) == (0, None)
+        assert answer.ext_fields["MSG_REGION"] == "DefaultRegion"
+        assert answer.ext_fields["TRACE_ON"] == "true"
+        said = answer.decode_header(SendMessageResponseHeader)
+        assert (said.queue_id, said.queue_offset) == (3, 0)
+        stored = peer.controller.store.look_message_by_id(said.msg_id)
+        assert decode_message_id(said.msg_id)[0] == ("127.0.0.1", peer.controller.port)
+        assert (stored.topic, stored.queue_id, stored.body, stored.flag) == ("T", 3, b"body", 7)
+        assert (stored.reconsume_times, stored.born_timestamp) == (2, header.born_timestamp)
+        assert stored.born_host[0] == "127.0.0.1"
+        assert stored.properties == {
+            "TAGS": "A",
+            "KEYS": "k",
+            "MSG_REGION": "DefaultRegion",
+            "TRACE_ON": "true",
+            "CLUSTER": "DefaultCluster",
+            "UNIQ_KEY": said.transaction_id,
+        }
+        assert peer.controller.topic_config_manager.select_topic_config("T").write_queue_nums == 4
+
+    on_a_broker(tmp_path, scene, flushDiskType=flush)
+
+
+def test_the_clients_own_key_is_kept(tmp_path):
+    async def scene(peer: Peer) -> None:
+        answer = await peer.send("T", properties=properties(UNIQ_KEY="MINE"))
+        assert answer.ext_fields["transactionId"] == "MINE"
+
+    on_a_broker(tmp_path, scene)
+
+
+def test_the_broker_chooses_a_queue_when_the_client_does_not(tmp_path):
+    async def scene(peer: Peer) -> None:
+        answers = [await peer.send("T", queue_id=-1) for _ in range(40)]
+        assert {int(answer.ext_fields["queueId"]) for answer in answers} == {0, 1, 2, 3}
+
+    on_a_broker(tmp_path, scene)
+
+
+def test_many_sends_of_one_read_are_answered_in_order(tmp_path):
+    async def scene(peer: Peer) -> None:
+        answers = await asyncio.gather(*(peer.send("T", b"%d" % n) for n in range(300)))
+        assert [int(answer.ext_fields["queueOffset"]) for answer in answers] == list(range(300))
+
+    on_a_broker(tmp_path, scene)
+    on_a_broker(tmp_path / "sync", scene, flushDiskType="SYNC_FLUSH")
+
+
+def test_a_batch_becomes_records_of_its_own(tmp_path):
+    async def scene(peer: Peer) -> None:
+        body = encode_messages([Message("T", b"%d" % n, tags="A") for n in range(5)])
+        await peer.send("T")
+        header = send_header("T", batch=True, properties=properties(WAIT="true"))
+        answer = await peer.ask(RequestCode.SEND_BATCH_MESSAGE, header, body)
+        said = answer.decode_header(SendMessageResponseHeader)
+        assert said.queue_offset == 1
+        ids = said.msg_id.split(",")
+        stored = [peer.controller.store.look_message_by_id(each) for each in ids]
+        assert [each.body for each in stored] == [b"0", b"1", b"2", b"3", b"4"]
+        assert [each.queue_offset for each in stored] == [1, 2, 3, 4, 5]
+        assert stored[0].tags == "A" and stored[0].properties["CLUSTER"] == "DefaultCluster"
+
+    on_a_broker(tmp_path, scene)
+
+
+def test_an_inner_batch_is_one_record(tmp_path):
+    async def scene(peer: Peer) -> None:
+        peer.controller.topic_config_manager.update_topic_config(
+            _topic("B", attributes={"+queue.type": "BatchCQ"})
+        )
+        body = encode_messages([Message("B", b"%d" % n) for n in range(3)])
+        header = send_header("B", batch=True, properties=properties(UNIQ_KEY="U"))
+        said = [
+            (await peer.ask(RequestCode.SEND_BATCH_MESSAGE, header, body)).decode_header(
+                SendMessageResponseHeader
+            )
+            for _ in range(2)
+        ]
+        assert [each.queue_offset for each in said] == [0, 3]
+        assert [each.batch_uniq_id for each in said] == ["U", "U"]
+        stored = peer.controller.store.look_message_by_id(said[1].msg_id)
+        assert stored.properties["INNER_NUM"] == "3" and stored.sys_flag & 0xC0 == 0xC0
+        refused = await peer.ask(RequestCode.SEND_BATCH_MESSAGE, header, body[:-1])
+        assert refused.code == ResponseCode.MESSAGE_ILLEGAL
+
+    on_a_broker(tmp_path, scene)
+
+
+def _topic(name: str, **fields):
+    from mqlake.remoting.bodies.topic import TopicConfig
+
+    return TopicConfig(topic_name=name, **{"read_queue_nums": 4, "write_queue_nums": 4, **fields})
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "words"),
+    [
+        ({"topic": "no spaces"}, ResponseCode.INVALID_PARAMETER, "' '"),
+        ({"topic": "T" * 128}, ResponseCode.INVALID_PARAMETER, "127"),
+        ({"topic": "SCHEDULE_TOPIC_XXXX"}, ResponseCode.NO_PERMISSION, "forbidden"),
+        ({"topic": "T", "default_topic": "nobody"}, ResponseCode.TOPIC_NOT_EXIST, "apply first"),
+        ({"topic": "T", "queue_id": 4}, ResponseCode.INVALID_PARAMETER, "has 4 queues"),
+        (
+            {"topic": "T", "properties": "TRAN_MSG\x01true\x02"},
+            ResponseCode.MESSAGE_ILLEGAL,
+            "not take transactional",
+        ),
+        ({"topic": "T", "sys_flag": 4}, ResponseCode.MESSAGE_ILLEGAL, "not take transactional"),
+        ({"topic": "T", "properties": "TIMER_DELAY_MS\x015\x02"}, ResponseCode.SYSTEM_ERROR, "no timers yet"),
+        ({"topic": "T", "properties": "DELAY\x01x\x02"}, ResponseCode.MESSAGE_ILLEGAL, "'x'"),
+        ({"topic": "T", "properties": "K\x01" + "v" * 40_000}, ResponseCode.MESSAGE_ILLEGAL, "properties"),
+    ],
+)
+def test_what_is_refused_says_why(tmp_path, fields, code, words):
+    async def scene(peer: Peer) -> None:
+        answer = await peer.send(**fields)
+        assert answer.code == code
+        assert words in answer.remark
+        assert (await peer.send("T")).code == ResponseCode.SUCCESS
+
+    on_a_broker(tmp_path, scene)
+
+
+def test_refused_by_configuration(tmp_path):
+    async def closed(peer: Peer) -> None:
+        answer = await peer.send("T")
+        assert answer.code == ResponseCode.TOPIC_NOT_EXIST
+        assert "autoCreateTopicEnable" in answer.remark
+        peer.controller.topic_config_manager.update_topic_config(_topic("Ordered", order=True, perm=6))
+        peer.controller.config = peer.controller.config.updated({"brokerPermission": "4"})
+        assert (await peer.send("Ordered")).code == ResponseCode.NO_PERMISSION
+        peer.controller.config = peer.controller.config.updated(
+            {"startAcceptSendRequestTimeStamp": "99999999999999", "rejectTransactionMessage": "true"}
+        )
+        assert "until 5138" in (await peer.send("Ordered")).remark
+        peer.controller.config = peer.controller.config.updated(
+            {"startAcceptSendRequestTimeStamp": "0", "brokerPermission": "6"}
+        )
+        answer = await peer.send("Ordered", properties=properties(TRAN_MSG="true"))
+        assert answer.code == ResponseCode.NO_PERMISSION
+
+    on_a_broker(tmp_path, closed, autoCreateTopicEnable="false")
+
+
+def test_too_large_a_body(tmp_path):
+    async def scene(peer: Peer) -> None:
+        answer = await peer.send("T", bytes(1001))
+        assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+        assert "1001" in answer.remark and "1000" in answer.remark
+
+    on_a_broker(tmp_path, scene, maxMessageSize="1000")
+
+
+def test_a_delayed_message_waits_in_the_schedule_topic(tmp_path):
+    async def scene(peer: Peer) -> None:
+        answer = await peer.send("T", queue_id=2, properties=properties(DELAY="5"))
+        assert answer.ext_fields["queueId"] == "2"
+        stored = peer.controller.store.look_message_by_id(answer.ext_fields["msgId"])
+        assert (stored.topic, stored.queue_id) == ("SCHEDULE_TOPIC_XXXX", 4)
+        assert (stored.properties["REAL_TOPIC"], stored.properties["REAL_QID"]) == ("T", "2")
+
+    on_a_broker(tmp_path, scene)
+
+
+def test_a_retry_that_was_tried_too_often_is_a_dead_letter(tmp_path):
+    async def scene(peer: Peer) -> None:
+        store = peer.controller.store
+        for times, topic in ((3, "%RETRY%G"), (4, "%DLQ%G")):
+            answer = await peer.send("%RETRY%G", reconsume_times=times, max_reconsume_times=3)
+            assert answer.code == ResponseCode.SUCCESS, answer.remark
+            assert store.look_message_by_id(answer.ext_fields["msgId"]).topic == topic
+        dlq = peer.controller.topic_config_manager.select_topic_config("%DLQ%G")
+        assert (dlq.perm, dlq.write_queue_nums) == (6, 1)
+        batch = await peer.ask(
+            RequestCode.SEND_BATCH_MESSAGE,
+            send_header("%RETRY%G", batch=True),
+            encode_messages([Message("T", b"x")]),
+        )
+        assert batch.code == ResponseCode.MESSAGE_ILLEGAL
+
+    on_a_broker(tmp_path, scene)
+
+
+def test_a_topic_that_made_itself_is_on_disk_when_the_send_is_answered(tmp_path):
+    async def scene(peer: Peer) -> None:
+        await asyncio.gather(*(peer.send(f"Made{n}") for n in range(10)))
+        text = (tmp_path / "store" / "config" / "topics.json").read_text()
+        assert all(f'"Made{n}"' in text for n in range(10))
+        assert not peer.controller.topic_config_manager.unsettled
+
+    on_a_broker(tmp_path, scene)
+
+
+def test_sends_that_cannot_be_stored(tmp_path):
+    async def scene(peer: Peer) -> None:
+        flags = peer.controller.store.running_flags
+        flags.make_disk_full("/data is 91 % full, diskSpaceWarningLevelRatio is 90 %")
+        answer = await peer.send("T")
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert "91 %" in answer.remark and "90 %" in answer.remark and "MiB free" in answer.remark
+        flags.make_disk_ok()
+        assert (await peer.send("T")).code == ResponseCode.SUCCESS
+
+    on_a_broker(tmp_path, scene)
+
+
+def test_a_oneway_send_is_stored_and_not_answered(tmp_path):
+    async def scene(peer: Peer) -> None:
+        from mqlake.remoting.command import RemotingCommand
+
+        request = RemotingCommand.create_request(RequestCode.SEND_MESSAGE_V2, send_header("T"), b"oneway")
+        await peer.client.invoke_oneway(peer.address, request)
+        await until(lambda: peer.controller.store.max_offset_in_queue("T", 0) == 1)
+        result = peer.controller.store.get_message("G", "T", 0, 0, 1)
+        assert decode_record(result.buffers[0]).body == b"oneway"
+
+    on_a_broker(tmp_path, scene)
+
+
+def test_properties_helper():
+    assert string_to_properties(properties(A="1", B="2")) == {"A": "1", "B": "2"}
