@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mqlake.cli.logs import log_options
 from mqlake.cli.output import note
 from mqlake.cli.serve import told_to_stop
 from mqlake.remoting.loop import run
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     help="Print every setting with its value, and end.",
 )
 @click.option("--until-eof", is_flag=True, hidden=True, help="Stop when stdin ends: who holds it has gone.")
+@log_options
 def broker(
     config_path: str | None,
     namesrv_addr: str | None,

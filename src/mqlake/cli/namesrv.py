@@ -7,6 +7,7 @@ import signal
 
 import click
 
+from mqlake.cli.logs import log_options
 from mqlake.cli.output import note
 from mqlake.namesrv.config import NamesrvConfig
 from mqlake.namesrv.server import NamesrvController
@@ -20,6 +21,7 @@ from mqlake.store.config import read_properties
 )
 @click.option("-c", "--config", "config_path", type=click.Path(), help="A namesrv.conf, as RocketMQ has it.")
 @click.option("--kv-path", type=click.Path(), help="Where the key-value configuration is kept.")
+@log_options
 def namesrv(port: int | None, config_path: str | None, kv_path: str | None) -> None:
     """Run a name server: brokers register with it, clients ask it where topics are.
 

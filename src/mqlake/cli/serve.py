@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mqlake.cli.logs import log_options
 from mqlake.cli.output import note, print_json_line
 from mqlake.errors import MqlakeError
 from mqlake.remoting.loop import run
@@ -64,6 +65,7 @@ STOP_TIMEOUT_S = 60.0
     "--set", "settings", metavar="KEY=VALUE", multiple=True, help="A key of broker.conf; any number of times."
 )
 @click.option("--json", "as_json", is_flag=True, help="Say where it listens as one line of JSON.")
+@log_options
 def serve(
     directory: str,
     namesrv_port: int,

@@ -1,0 +1,90 @@
+"""What servers log: `--log-level` and `--log-format`, on stderr.
+
+text   2026-05-01T12:00:00.123Z WARNING mqlake.broker.topic_config: topic T: there is none to delete
+json   {"time":"2026-05-01T12:00:00.123Z","level":"WARNING","logger":"mqlake.broker.topic_config","message":"…"}
+
+One line a record, whatever the message holds. A record's `extra` fields are fields of the JSON object. Processes that
+a server starts log the same way, as the settings are in their environment.
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import logging
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+LEVELS = ("debug", "info", "warning", "error")
+FORMATS = ("text", "json")
+LEVEL_VARIABLE = "MQLAKE_LOG_LEVEL"
+FORMAT_VARIABLE = "MQLAKE_LOG_FORMAT"
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_OWN_FIELDS = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+
+
+def log_options(command: Command) -> Command:
+    """Gives a command the options, and sets logging up before it runs."""
+
+    @click.option(
+        "--log-level",
+        type=click.Choice(LEVELS, case_sensitive=False),
+        envvar=LEVEL_VARIABLE,
+        help=f"The least that is logged; {LEVEL_VARIABLE} sets it as well.  [warning]",
+    )
+    @click.option(
+        "--log-format",
+        type=click.Choice(FORMATS),
+        envvar=FORMAT_VARIABLE,
+        help=f"Lines of text or of JSON; {FORMAT_VARIABLE} sets it as well.  [text]",
+    )
+    @functools.wraps(command)
+    def logging_command(*args: Any, log_level: str | None, log_format: str | None, **options: Any) -> Any:
+        if log_level or log_format:
+            set_up(log_level or "warning", log_format or "text")
+        return command(*args, **options)
+
+    return logging_command  # type: ignore[return-value]
+
+
+def set_up(level: str, log_format: str) -> None:
+    """Logs to stderr, in place of whatever was set up before."""
+    os.environ[LEVEL_VARIABLE], os.environ[FORMAT_VARIABLE] = level, log_format
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+
+
+def _time_of(record: logging.LogRecord) -> str:
+    moment = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class TextFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        message = " ".join(record.getMessage().splitlines())
+        text = f"{_time_of(record)} {record.levelname} {record.name}: {message}"
+        # a traceback is for people, so it has its own lines
+        return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
+
+
+class JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        import orjson
+
+        fields: dict[str, Any] = {
+            "time": _time_of(record),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        fields |= {key: value for key, value in record.__dict__.items() if key not in _OWN_FIELDS}
+        if record.exc_info:
+            fields["exception"] = self.formatException(record.exc_info)
+        return orjson.dumps(fields, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
