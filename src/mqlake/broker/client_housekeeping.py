@@ -1,4 +1,5 @@
-"""ClientHousekeepingService: forgets clients whose connection closed or who have been silent for too long."""
+"""ClientHousekeepingService: forgets clients whose connection closed or who have been silent for too long, and what
+they left behind."""
 
 from __future__ import annotations
 
@@ -35,4 +36,5 @@ class ClientHousekeepingService:
         self._controller.producer_manager.scan_not_active_channel()
         self._controller.consumer_manager.scan_not_active_channel()
         self._controller.rebalance_lock_manager.remove_expired()
+        self._controller.consumer_filter_manager.clean()
         self.start()

@@ -6,7 +6,6 @@ import pytest
 
 from mqlake.broker.filter.values import Long, NotComparableError, compare, compare_in_order, parse_double
 
-
 DOUBLES = {
     "1": 1.0,
     "-1.5": -1.5,
