@@ -33,12 +33,13 @@ from tests.interop.java_peer import TEST_JVM, build
 
 START_S = 60.0
 SMALL_STORE = {
+    "enablePropertyFilter": "true",
     "mappedFileSizeCommitLog": 16 << 20,
     "mappedFileSizeConsumeQueue": 20 * 30_000,
     "maxHashSlotNum": 1000,
     "maxIndexNum": 4000,
 }
-"""Files of a size for tests."""
+"""Files of a size for tests, and SQL92 allowed."""
 
 
 class Server:
@@ -141,12 +142,11 @@ class MqlakeBroker(Broker):
     """`mqlake serve`: name server and broker in one process."""
 
     def __init__(self, directory: Path, config: Mapping[str, Any] | None = None) -> None:
-        self.directory = directory
+        self._directory = directory
         directory.mkdir(parents=True, exist_ok=True)
-        self.port = free_ports(4) + 2
-        self.namesrv = f"127.0.0.1:{self.port + 1}"
-        self.address = f"127.0.0.1:{self.port}"
-        write_config(directory / "broker.conf", {"brokerIP1": "127.0.0.1", **SMALL_STORE, **(config or {})})
+        self._config = {**SMALL_STORE, **(config or {})}
+        self._port = free_ports(4) + 2
+        self.address, self.namesrv = f"127.0.0.1:{self._port}", f"127.0.0.1:{self._port + 1}"
         self._server: Server | None = None
 
     @property
@@ -155,19 +155,11 @@ class MqlakeBroker(Broker):
         return self._server.process.pid
 
     def start(self) -> None:
-        command = [sys.executable, "-c", "from mqlake.cli.main import main; main()", "serve"]
-        options = {
-            "--store": self.directory / "store",
-            "--config": self.directory / "broker.conf",
-            "--port": self.port,
-            "--namesrv-port": self.port + 1,
-        }
-        self._server = Server(
-            [*command, *(str(part) for option in options.items() for part in option)],
-            rf":{self.port}\b",
-            self.directory / "serve.log",
-            {},
-        )
+        command = [sys.executable, "-c", "from mqlake.cli.main import main; main()", "serve", "--json"]
+        command += ["--store", str(self._directory / "store")]
+        command += ["--port", str(self._port), "--namesrv-port", str(self._port + 1)]
+        command += [f"--set={key}={value}" for key, value in self._config.items()]
+        self._server = Server(command, r'"brokers"', self._directory / "serve.log", {})
 
     def end(self, number: int) -> None:
         assert self._server is not None
@@ -196,7 +188,6 @@ class JavaBroker(Broker):
                 "haListenPort": free_ports(1),
                 "storePathRootDir": store,
                 "storePathCommitLog": store / "commitlog",
-                "enablePropertyFilter": "true",
                 "timerWheelEnable": "false",
                 "registerNameServerPeriod": 10_000,
                 **SMALL_STORE,
