@@ -6,7 +6,7 @@ import pytest
 
 from mqlake.formats.batch import encode_messages
 from mqlake.formats.record import decode_record
-from mqlake.message import Message, decode_message_id, string_to_properties
+from mqlake.message import Message, decode_message_id
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.headers.produce import SendMessageResponseHeader
 from tests.broker.live import Peer, on_a_broker, send_header, until
@@ -247,7 +247,3 @@ def test_a_oneway_send_is_stored_and_not_answered(tmp_path):
         assert decode_record(result.buffers[0]).body == b"oneway"
 
     on_a_broker(tmp_path, scene)
-
-
-def test_properties_helper():
-    assert string_to_properties(properties(A="1", B="2")) == {"A": "1", "B": "2"}
