@@ -43,7 +43,9 @@ class ConsumeContext:
     """How long an orderly consumer waits before it tries again. None: as configured."""
 
 
-Listener = Callable[[list[MessageClientExt], ConsumeContext], ConsumeResult | Awaitable[ConsumeResult | None] | None]
+Listener = Callable[
+    [list[MessageClientExt], ConsumeContext], ConsumeResult | Awaitable[ConsumeResult | None] | None
+]
 
 Call = tuple[list[MessageClientExt], ConsumeContext]
 
@@ -73,7 +75,9 @@ class ListenerRunner:
                 results.append(self._failed(messages, error))
         return results
 
-    async def run_raising(self, messages: list[MessageClientExt], context: ConsumeContext) -> ConsumeResult | None:
+    async def run_raising(
+        self, messages: list[MessageClientExt], context: ConsumeContext
+    ) -> ConsumeResult | None:
         """One call; the listener's exception comes through."""
         if self._pool is not None:
             loop = asyncio.get_running_loop()

@@ -74,7 +74,10 @@ class MQConsumerInner(Protocol):
 
     group: str
 
-    def consumer_data(self) -> ConsumerData: ...
+    def consumer_data(self) -> ConsumerData | None:
+        """What heartbeats say of it."""
+        ...
+
     def topics(self) -> set[str]: ...
     async def do_rebalance(self) -> bool:
         """Whether every queue is where it belongs."""
@@ -317,7 +320,11 @@ class MQClientInstance:
         return HeartbeatData(
             client_id=self.client_id,
             producer_data_set=[ProducerData(group_name=group) for group in self.producer_table],
-            consumer_data_set=[consumer.consumer_data() for consumer in self.consumer_table.values()],
+            consumer_data_set=[
+                data
+                for consumer in self.consumer_table.values()
+                if (data := consumer.consumer_data()) is not None
+            ],
         )
 
     async def send_heartbeat_to_all_brokers(self) -> None:

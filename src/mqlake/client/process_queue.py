@@ -27,6 +27,8 @@ class ProcessQueue:
         self.queue = queue
         self.dropped = False
         """Taken away from this consumer: nothing more is pulled, and what is under way no longer counts."""
+        self.void = False
+        """Dropped because its offsets mean nothing any more: they are not to be committed."""
         self.size = 0
         """Bytes of the bodies."""
         self.room = asyncio.Event()
@@ -47,8 +49,9 @@ class ProcessQueue:
     def __len__(self) -> int:
         return len(self._messages)
 
-    def drop(self) -> None:
+    def drop(self, *, void: bool = False) -> None:
         self.dropped = True
+        self.void |= void
         self.room.set()
         self.arrived.set()
         self.lock_changed.set()

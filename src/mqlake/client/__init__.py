@@ -1,0 +1,53 @@
+"""A client of RocketMQ clusters and of mqlake's: produce, consume, administrate.
+
+    Producer         sends: one, oneway, batch, ordered, request and reply
+    PushConsumer     calls a listener with a group's messages
+    PullConsumer     hands messages out when asked
+    MQClientInstance what several of them may share
+
+All are asyncio; `mqlake.client.blocking` has the same for programs without an event loop. docs/client.md is the guide.
+"""
+
+from mqlake.client.allocate import averagely, averagely_by_circle
+from mqlake.client.config import ClientConfig
+from mqlake.client.consumer_config import ConsumerConfig
+from mqlake.client.listener import ConsumeContext, ConsumeResult, Listener
+from mqlake.client.mq_client import MQClientInstance
+from mqlake.client.producer import MessageQueueSelector, Producer, ProducerConfig, select_by_hash
+from mqlake.client.pull_consumer import PullConsumer
+from mqlake.client.push_consumer import PushConsumer
+from mqlake.client.records import MessageClientExt
+from mqlake.client.request_reply import create_reply_message
+from mqlake.client.results import PullResult, PullStatus, SendResult, SendStatus
+from mqlake.client.subscription import MessageSelector
+from mqlake.message import Message
+from mqlake.remoting.bodies.client import ConsumeFromWhere, MessageModel
+from mqlake.remoting.bodies.topic import MessageQueue
+
+__all__ = [
+    "ClientConfig",
+    "ConsumeContext",
+    "ConsumeFromWhere",
+    "ConsumeResult",
+    "ConsumerConfig",
+    "Listener",
+    "MQClientInstance",
+    "Message",
+    "MessageClientExt",
+    "MessageModel",
+    "MessageQueue",
+    "MessageQueueSelector",
+    "MessageSelector",
+    "Producer",
+    "ProducerConfig",
+    "PullConsumer",
+    "PullResult",
+    "PullStatus",
+    "PushConsumer",
+    "SendResult",
+    "SendStatus",
+    "averagely",
+    "averagely_by_circle",
+    "create_reply_message",
+    "select_by_hash",
+]

@@ -1,0 +1,81 @@
+"""PullAPIWrapper: one pull of a group's consumer, from the broker or replica that the last one suggested."""
+
+from __future__ import annotations
+
+from mqlake.client.client_api import PullSysFlag
+from mqlake.client.mq_client import MQClientInstance
+from mqlake.client.records import MessageClientExt
+from mqlake.client.results import PullResult
+from mqlake.remoting.bodies.client import SubscriptionData
+from mqlake.remoting.bodies.topic import MessageQueue
+from mqlake.remoting.headers.consume import PullMessageRequestHeader
+
+TIMEOUT_BEYOND_SUSPEND_S = 15.0
+"""The broker answers this much later than it was told at worst."""
+BYTES_MAX = 256 * 1024
+"""Bytes of one pull's records; the first message comes whatever its size."""
+
+
+class PullAPIWrapper:
+    def __init__(self, client: MQClientInstance, group: str) -> None:
+        self._client = client
+        self._group = group
+        self._pull_from_which_node: dict[MessageQueue, int] = {}
+
+    async def pull(
+        self,
+        queue: MessageQueue,
+        subscription: SubscriptionData,
+        offset: int,
+        *,
+        max_num: int,
+        suspend_s: float,
+        commit_offset: int | None = None,
+        lite: bool = False,
+    ) -> PullResult:
+        """`suspend_s`: how long the broker waits for messages when there are none, 0 for not at all.
+
+        `lite`: the request says itself what to filter; else the last heartbeat has said it. Raises RemotingError,
+        BrokerNotFoundError.
+        """
+        flag = 0
+        if commit_offset is not None:
+            flag |= PullSysFlag.COMMIT_OFFSET
+        if suspend_s:
+            flag |= PullSysFlag.SUSPEND
+        if lite:
+            flag |= PullSysFlag.SUBSCRIPTION | PullSysFlag.LITE_PULL
+        header = PullMessageRequestHeader(
+            consumer_group=self._group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=max_num,
+            sys_flag=flag,
+            commit_offset=commit_offset or 0,
+            suspend_timeout_millis=int(suspend_s * 1000),
+            subscription=subscription.sub_string if lite else None,
+            sub_version=subscription.sub_version,
+            expression_type=subscription.expression_type,
+            max_msg_bytes=BYTES_MAX,
+            bname=queue.broker_name,
+        )
+        address = self.address(queue)
+        timeout_s = suspend_s + TIMEOUT_BEYOND_SUSPEND_S
+        result = await self._client.api.pull_message(address, queue, header, timeout_s)
+        self._pull_from_which_node[queue] = result.suggest_which_broker_id
+        return result
+
+    def address(self, queue: MessageQueue) -> str:
+        """Where the next pull goes. BrokerNotFoundError."""
+        broker_id = self._pull_from_which_node.get(queue, 0)
+        return self._client.find_broker_address_in_subscribe(queue.broker_name, broker_id)
+
+
+def matching_messages(result: PullResult, subscription: SubscriptionData) -> list[MessageClientExt]:
+    """The messages decoded, and once more by their tags: the broker compares only hashes. FormatError."""
+    messages = result.messages()
+    tags = subscription.tags_set
+    if tags:
+        return [message for message in messages if message.tags in tags]
+    return messages

@@ -1,0 +1,468 @@
+"""PullConsumer: hands out messages when it is asked, as RocketMQ's DefaultLitePullConsumer does.
+
+    async with PullConsumer("group", "127.0.0.1:9876") as consumer:
+        consumer.subscribe("T")                            queues as the group shares them out
+        for message in await consumer.poll(): ...
+
+    await consumer.assign(await consumer.fetch_message_queues("T"))     queues of one's own choice
+    await consumer.seek_to_begin(queue)
+
+Each queue that is not paused has a pull under way, which fills a bounded cache. A position is the offset of the
+next message that poll() will give; positions are committed every 5 s and at the end, or by commit() alone when
+`auto_commit` is off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+
+from mqlake.client.consumer_config import ConsumerConfig
+from mqlake.client.namespace import with_namespace, without_namespace
+from mqlake.client.offset_store import LocalFileOffsetStore, OffsetStore, RemoteBrokerOffsetStore
+from mqlake.client.part import ClientPart, Where
+from mqlake.client.pull_api import PullAPIWrapper, matching_messages
+from mqlake.client.rebalance import allocate_queues, compute_pull_from_where
+from mqlake.client.records import MessageClientExt
+from mqlake.client.results import PullResult, PullStatus
+from mqlake.client.routes import readable_queues
+from mqlake.client.subscription import SUB_ALL, MessageSelector, build_subscription_data
+from mqlake.errors import ClientError, ConfigError, MqlakeError, RemotingError, TopicNotFoundError
+from mqlake.message import validate_topic
+from mqlake.remoting.bodies.client import (
+    ConsumeMessageDirectlyResult,
+    ConsumerData,
+    ConsumerRunningInfo,
+    ConsumeType,
+    MessageModel,
+    ProcessQueueInfo,
+    SubscriptionData,
+)
+from mqlake.remoting.bodies.topic import MessageQueue
+
+logger = logging.getLogger(__name__)
+
+POLL_MAX = 1024
+"""Messages of one poll."""
+
+
+class _AssignedQueue:
+    """One queue: where it is read, and what is cached of it."""
+
+    def __init__(self, queue: MessageQueue) -> None:
+        self.queue = queue
+        self.cached: deque[MessageClientExt] = deque()
+        self.size = 0
+        self.position = 0
+        """Of the next message that poll() gives."""
+        self.pull_offset = 0
+        """Of the next message that is pulled."""
+        self.max_offset = -1
+        """Where the queue ended when it was last pulled, -1 before."""
+        self.paused = False
+        self.changed = asyncio.Event()
+        """Set when there may be a reason to pull again."""
+        self.pulling: asyncio.Task[None] | None = None
+
+
+class PullConsumer(ClientPart):
+    def __init__(self, group: str, where: Where, config: ConsumerConfig | None = None) -> None:
+        self.config = config or ConsumerConfig()
+        broadcasting = self.config.message_model is MessageModel.BROADCASTING
+        super().__init__(group, where, instance_name="DEFAULT" if broadcasting else "")
+        self.offset_store: OffsetStore = (
+            LocalFileOffsetStore(self.client.client_id, self.group, self.config.local_offset_store_dir)
+            if broadcasting
+            else RemoteBrokerOffsetStore(self.client, self.group)
+        )
+        self._subscriptions: dict[str, SubscriptionData] = {}
+        self._assigned_by_hand = False
+        self._filter: MessageSelector | str = SUB_ALL
+        self._filters: dict[str, SubscriptionData] = {}
+        """Of topics that are assigned by hand."""
+        self._assigned: dict[MessageQueue, _AssignedQueue] = {}
+        self._ready: deque[_AssignedQueue] = deque()
+        """Queues with cached messages, those polled last at the end."""
+        self._arrived = asyncio.Event()
+        self._pulls = PullAPIWrapper(self.client, self.group)
+        self._started_at = 0
+        self._rebalancing = asyncio.Lock()
+
+    # --- start and stop
+
+    async def _start(self) -> None:
+        self.client.register_consumer(self)
+        for topic in self._subscriptions:
+            try:
+                await self.client.update_topic_route(topic)
+            except TopicNotFoundError as error:
+                logger.warning("group %s: %s; it is looked for again", self.group, error)
+        if self._subscriptions:
+            await self._tell_brokers()
+        self._started_at = time.time_ns() // 1_000_000
+
+    async def _stop(self) -> None:
+        if self.config.auto_commit:
+            await self._commit(self._positions())
+        for queue in list(self._assigned):
+            self._unassign(queue)
+        if self.client.consumer_table.get(self.group) is self:
+            await self.client.unregister(consumer_group=self.group)
+
+    async def _tell_brokers(self) -> None:
+        await self.client.send_heartbeat_to_all_brokers()
+        self.client.rebalance_immediately()
+
+    # --- which queues
+
+    def subscribe(self, topic: str, selector: MessageSelector | str = SUB_ALL) -> None:
+        """The group's consumers share the topic's queues. Not together with assign()."""
+        if self._assigned_by_hand:
+            raise ConfigError("subscribe() and assign() exclude each other")
+        validate_topic(topic)
+        full = with_namespace(self.namespace, topic)
+        self._subscriptions[full] = build_subscription_data(full, selector)
+        if self._running:
+            self.client.in_background(self._tell_brokers())
+
+    def unsubscribe(self, topic: str) -> None:
+        full = with_namespace(self.namespace, topic)
+        self._subscriptions.pop(full, None)
+        for queue in [queue for queue in self._assigned if queue.topic == full]:
+            self._unassign(queue)
+        if self._running:
+            self.client.in_background(self._tell_brokers())
+
+    async def assign(
+        self, queues: Iterable[MessageQueue], selector: MessageSelector | str | None = None
+    ) -> None:
+        """Reads these queues and no others, from the group's offsets on. Not together with subscribe().
+
+        `selector` filters them. RemotingError when an offset cannot be asked for.
+        """
+        self._check_running()
+        if self._subscriptions:
+            raise ConfigError("subscribe() and assign() exclude each other")
+        self._assigned_by_hand = True
+        if selector is not None:
+            self._filter = selector
+            self._filters.clear()
+        wanted = {self._full(queue) for queue in queues}
+        for topic in {queue.topic for queue in wanted}:
+            await self.client.topic_route(topic)  # its brokers' addresses
+        await self._update_assigned(wanted)
+
+    def assignment(self) -> set[MessageQueue]:
+        return {self._shown(queue) for queue in self._assigned}
+
+    async def fetch_message_queues(self, topic: str) -> list[MessageQueue]:
+        """The topic's queues that may be read, sorted. TopicNotFoundError."""
+        self._check_running()
+        full = with_namespace(self.namespace, topic)
+        queues = readable_queues(await self.client.topic_route(full), full)
+        if not queues:
+            raise TopicNotFoundError(topic, "none of its queues may be read")
+        return [self._shown(queue) for queue in queues]
+
+    def _full(self, queue: MessageQueue) -> MessageQueue:
+        topic = with_namespace(self.namespace, queue.topic)
+        return MessageQueue(topic=topic, broker_name=queue.broker_name, queue_id=queue.queue_id)
+
+    def _shown(self, queue: MessageQueue) -> MessageQueue:
+        topic = without_namespace(self.namespace, queue.topic)
+        return MessageQueue(topic=topic, broker_name=queue.broker_name, queue_id=queue.queue_id)
+
+    async def _update_assigned(self, wanted: set[MessageQueue]) -> None:
+        async with self._rebalancing:
+            for queue in [queue for queue in self._assigned if queue not in wanted]:
+                self._unassign(queue)
+            for queue in sorted(wanted - self._assigned.keys()):
+                offset = await compute_pull_from_where(self.client, self.offset_store, queue, self.config)
+                assigned = self._assigned[queue] = _AssignedQueue(queue)
+                self._begin(assigned, offset)
+
+    def _unassign(self, queue: MessageQueue) -> None:
+        assigned = self._assigned.pop(queue)
+        assigned.cached.clear()
+        self._update_ready(assigned)
+        if assigned.pulling is not None:
+            assigned.pulling.cancel()
+
+    # --- messages
+
+    async def poll(self, timeout_s: float = 5.0, max_messages: int = POLL_MAX) -> list[MessageClientExt]:
+        """What is there, from one queue after the other; waits up to `timeout_s` for the first message.
+
+        Within a queue in its order. Empty when nothing came.
+        """
+        self._check_running()
+        if not self._ready:
+            self._arrived.clear()
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._arrived.wait()
+            except TimeoutError:
+                return []
+        messages: list[MessageClientExt] = []
+        while self._ready and len(messages) < max_messages:
+            assigned = self._ready.popleft()
+            while assigned.cached and len(messages) < max_messages:
+                message = assigned.cached.popleft()
+                assigned.size -= len(message.body)
+                messages.append(message)
+                assigned.position = message.queue_offset + 1
+            if assigned.cached:
+                self._ready.append(assigned)
+            elif assigned.position < assigned.pull_offset:
+                assigned.position = assigned.pull_offset  # the filter left the rest out
+            assigned.changed.set()
+        return messages
+
+    async def pull(
+        self, queue: MessageQueue, offset: int, max_messages: int = 32, *, suspend_s: float = 0.0
+    ) -> PullResult:
+        """One pull by hand, beside all that is assigned; its records are raw until `messages()` decodes them."""
+        self._check_running()
+        full = self._full(queue)
+        await self.client.topic_route(full.topic)
+        return await self._pulls.pull(
+            full, self._subscription(full.topic), offset, max_num=max_messages, suspend_s=suspend_s, lite=True
+        )
+
+    def _subscription(self, topic: str) -> SubscriptionData:
+        known = self._subscriptions.get(topic) or self._filters.get(topic)
+        if known is None:
+            known = self._filters[topic] = build_subscription_data(topic, self._filter)
+        return known
+
+    async def _pull_loop(self, assigned: _AssignedQueue) -> None:
+        queue, config = assigned.queue, self.config
+        while True:
+            while (
+                assigned.paused
+                or len(assigned.cached) > config.pull_threshold_for_queue
+                or assigned.size > config.pull_threshold_size_for_queue << 20
+            ):
+                assigned.changed.clear()
+                await assigned.changed.wait()
+            subscription = self._subscription(queue.topic)
+            try:
+                result = await self._pulls.pull(
+                    queue,
+                    subscription,
+                    assigned.pull_offset,
+                    max_num=config.pull_batch_size,
+                    suspend_s=config.broker_suspend_max_time_s,
+                    lite=True,
+                )
+                messages = matching_messages(result, subscription)
+            except MqlakeError as error:
+                logger.warning("group %s: pull of %s: %s", self.group, queue, error)
+                if isinstance(error, RemotingError):
+                    self.client.refresh_soon(queue.topic)
+                await asyncio.sleep(config.pull_time_delay_when_exception_s)
+                continue
+            if result.pull_status is PullStatus.OFFSET_ILLEGAL:
+                logger.info("group %s: %s goes on at %d", self.group, queue, result.next_begin_offset)
+            assigned.pull_offset = result.next_begin_offset
+            assigned.max_offset = result.max_offset
+            if messages:
+                assigned.cached.extend(messages)
+                assigned.size += sum(len(message.body) for message in messages)
+                for message in messages:
+                    message.topic = without_namespace(self.namespace, message.topic)
+                self._update_ready(assigned)
+            elif not assigned.cached:
+                assigned.position = assigned.pull_offset
+
+    def _begin(self, assigned: _AssignedQueue, offset: int) -> None:
+        """Reads the queue from `offset` on, whatever was read before."""
+        if assigned.pulling is not None:
+            assigned.pulling.cancel()
+        assigned.cached.clear()
+        assigned.size = 0
+        assigned.position = assigned.pull_offset = offset
+        self._update_ready(assigned)
+        assigned.pulling = self.client.in_background(self._pull_loop(assigned))
+
+    def _update_ready(self, assigned: _AssignedQueue) -> None:
+        ready = bool(assigned.cached) and not assigned.paused
+        if ready and assigned not in self._ready:
+            self._ready.append(assigned)
+            self._arrived.set()
+        elif not ready and assigned in self._ready:
+            self._ready.remove(assigned)
+
+    # --- positions
+
+    def _of(self, queue: MessageQueue) -> _AssignedQueue:
+        assigned = self._assigned.get(self._full(queue))
+        if assigned is None:
+            raise ClientError(f"group {self.group}: {queue} is not assigned to this consumer")
+        return assigned
+
+    def position(self, queue: MessageQueue) -> int:
+        """The offset of the next message that poll() gives of an assigned queue."""
+        return self._of(queue).position
+
+    def end_offset(self, queue: MessageQueue) -> int | None:
+        """Where the queue ended when it was last pulled; None before."""
+        found = self._of(queue).max_offset
+        return None if found < 0 else found
+
+    async def seek(self, queue: MessageQueue, offset: int) -> None:
+        """The next poll goes on at `offset`. ClientError when the queue does not have it or is not assigned."""
+        self._check_running()
+        assigned = self._of(queue)
+        first, end = await self.begin_offset(queue), await self.max_offset(queue)
+        if not first <= offset <= end:
+            raise ClientError(f"{queue} has offsets from {first} to {end}, not {offset}")
+        self._begin(assigned, offset)
+
+    async def seek_to_begin(self, queue: MessageQueue) -> None:
+        assigned = self._of(queue)
+        self._begin(assigned, await self.begin_offset(queue))
+
+    async def seek_to_end(self, queue: MessageQueue) -> None:
+        assigned = self._of(queue)
+        self._begin(assigned, await self.max_offset(queue))
+
+    async def _address(self, queue: MessageQueue) -> str:
+        self._check_running()
+        await self.client.topic_route(queue.topic)
+        return self.client.find_broker_address_in_subscribe(queue.broker_name)
+
+    async def begin_offset(self, queue: MessageQueue) -> int:
+        """The queue's first offset, as the broker knows it now."""
+        full = self._full(queue)
+        return await self.client.api.get_min_offset(await self._address(full), full)
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """The offset that the queue's next message will have."""
+        full = self._full(queue)
+        return await self.client.api.get_max_offset(await self._address(full), full)
+
+    async def offset_for_timestamp(self, queue: MessageQueue, timestamp: int) -> int:
+        """The offset of the first message stored at `timestamp` (ms since 1970) or later."""
+        full = self._full(queue)
+        return await self.client.api.search_offset(await self._address(full), full, timestamp)
+
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        """Neither pulls nor gives messages of these queues until resume()."""
+        for queue in queues:
+            assigned = self._of(queue)
+            assigned.paused = True
+            self._update_ready(assigned)
+
+    def resume(self, queues: Iterable[MessageQueue]) -> None:
+        for queue in queues:
+            assigned = self._of(queue)
+            assigned.paused = False
+            assigned.changed.set()
+            self._update_ready(assigned)
+
+    # --- committing
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """The group's persisted offset, None when there is none."""
+        full = self._full(queue)
+        await self._address(full)
+        store = (
+            LocalFileOffsetStore(self.client.client_id, self.group, self.config.local_offset_store_dir)
+            if isinstance(self.offset_store, LocalFileOffsetStore)
+            else RemoteBrokerOffsetStore(self.client, self.group)
+        )
+        return await store.read_from_store(full)
+
+    async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
+        """Persists these offsets, or the positions of all assigned queues, and waits until that is done."""
+        self._check_running()
+        given = self._positions() if offsets is None else {self._full(q): at for q, at in offsets.items()}
+        await self._commit(given)
+
+    def _positions(self) -> dict[MessageQueue, int]:
+        return {queue: assigned.position for queue, assigned in self._assigned.items()}
+
+    async def _commit(self, offsets: Mapping[MessageQueue, int], *, surely: bool = True) -> None:
+        for queue, offset in offsets.items():
+            self.offset_store.update_offset(queue, offset)
+        await self.offset_store.persist(offsets, surely=surely)
+
+    # --- what the client asks
+
+    def topics(self) -> set[str]:
+        return set(self._subscriptions) | {queue.topic for queue in self._assigned}
+
+    def consumer_data(self) -> ConsumerData | None:
+        if not self._subscriptions:
+            return None  # who assigns by hand takes no part in the group
+        return ConsumerData(
+            group_name=self.group,
+            consume_type=ConsumeType.CONSUME_ACTIVELY,
+            message_model=self.config.message_model,
+            consume_from_where=self.config.consume_from_where,
+            subscription_data_set=list(self._subscriptions.values()),
+        )
+
+    async def do_rebalance(self) -> bool:
+        if not self._subscriptions or not self._running:
+            return True
+        wanted: set[MessageQueue] = set()
+        complete = True
+        for topic in list(self._subscriptions):
+            queues = await allocate_queues(
+                self.client,
+                self.group,
+                topic,
+                self.config.message_model,
+                self.config.allocate_message_queue_strategy,
+            )
+            if queues is None:
+                complete = False
+                queues = {queue for queue in self._assigned if queue.topic == topic}
+            wanted |= queues
+        given_up = {q: at for q, at in self._positions().items() if q not in wanted}
+        if self.config.auto_commit and given_up:
+            await self._commit(given_up)
+        if self._running:
+            await self._update_assigned(wanted)
+        return complete
+
+    async def persist_consumer_offset(self) -> None:
+        if self.config.auto_commit:
+            await self._commit(self._positions(), surely=False)
+
+    async def reset_offset(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
+        for queue, offset in offsets.items():
+            if queue.topic == topic and (assigned := self._assigned.get(queue)) is not None:
+                self._begin(assigned, offset)
+                await self._commit({queue: offset})
+
+    def consumer_status(self, topic: str) -> dict[MessageQueue, int]:
+        return {queue: at for queue, at in self._positions().items() if queue.topic == topic}
+
+    def consumer_running_info(self) -> ConsumerRunningInfo:
+        return ConsumerRunningInfo(
+            properties={
+                "PROP_NAMESERVER_ADDR": self.client.config.namesrv_addr,
+                "PROP_CONSUME_TYPE": ConsumeType.CONSUME_ACTIVELY.name,
+                "PROP_CONSUMER_START_TIMESTAMP": str(self._started_at),
+            },
+            subscription_set=list(self._subscriptions.values()),
+            mq_table={
+                queue: ProcessQueueInfo(
+                    commit_offset=assigned.position,
+                    cached_msg_count=len(assigned.cached),
+                    cached_msg_size_in_mib=assigned.size >> 20,
+                )
+                for queue, assigned in self._assigned.items()
+            },
+        )
+
+    async def consume_message_directly(
+        self, message: MessageClientExt
+    ) -> ConsumeMessageDirectlyResult | None:
+        return None

@@ -1,0 +1,475 @@
+"""PushConsumer: calls a listener with the messages of a group's topics, as RocketMQ's DefaultMQPushConsumer does.
+
+    async def listener(messages, context):
+        for message in messages: ...
+
+    async with PushConsumer("group", "127.0.0.1:9876", listener) as consumer:
+        consumer.subscribe("T", "TagA || TagB")
+        ...
+
+The queues of a topic are shared out among the group's consumers, and again whenever one comes or goes. For each of
+its queues a consumer keeps one pull under way, which the broker holds until there is something, and caches a
+bounded number of messages. A message is delivered at least once: again after a failure, a lost connection or a
+rebalance, and then perhaps to another consumer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+
+from mqlake.client.consume_concurrently import ConsumeMessageConcurrentlyService
+from mqlake.client.consume_orderly import ConsumeMessageOrderlyService
+from mqlake.client.consumer_config import ConsumerConfig
+from mqlake.client.listener import ConsumeContext, ConsumeResult, Listener, ListenerRunner
+from mqlake.client.namespace import with_namespace, without_namespace
+from mqlake.client.offset_store import LocalFileOffsetStore, OffsetStore, RemoteBrokerOffsetStore
+from mqlake.client.part import ClientPart, Where
+from mqlake.client.process_queue import ProcessQueue
+from mqlake.client.producer import Producer
+from mqlake.client.pull_api import PullAPIWrapper, matching_messages
+from mqlake.client.rebalance import allocate_queues, compute_pull_from_where
+from mqlake.client.records import MessageClientExt
+from mqlake.client.results import PullResult, PullStatus
+from mqlake.client.subscription import SUB_ALL, MessageSelector, build_subscription_data
+from mqlake.errors import MqlakeError, RemotingError, ResponseError, TopicNotFoundError
+from mqlake.message import (
+    PROPERTY_MAX_RECONSUME_TIMES,
+    PROPERTY_ORIGIN_MESSAGE_ID,
+    PROPERTY_RECONSUME_TIME,
+    PROPERTY_RETRY_TOPIC,
+    PROPERTY_TRANSACTION_PREPARED,
+    RETRY_GROUP_TOPIC_PREFIX,
+    Message,
+    validate_topic,
+)
+from mqlake.remoting.bodies.client import (
+    CMResult,
+    ConsumeMessageDirectlyResult,
+    ConsumerData,
+    ConsumerRunningInfo,
+    ConsumeType,
+    MessageModel,
+    SubscriptionData,
+)
+from mqlake.remoting.bodies.route import MASTER_ID
+from mqlake.remoting.bodies.topic import MessageQueue
+from mqlake.remoting.codes import ResponseCode
+
+logger = logging.getLogger(__name__)
+
+MAX_RECONSUME_TIMES = 16
+CLIENT_INNER_PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
+_NOT_KNOWN_TO_BROKER = {ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST}
+
+
+class PushConsumer(ClientPart):
+    def __init__(
+        self,
+        group: str,
+        where: Where,
+        listener: Listener,
+        config: ConsumerConfig | None = None,
+        *,
+        orderly: bool = False,
+    ) -> None:
+        """`orderly`: each queue's messages in their order, one call at a time; else many at a time."""
+        self.config = config or ConsumerConfig()
+        broadcasting = self.config.message_model is MessageModel.BROADCASTING
+        # a broadcast consumer finds its local offsets by its name
+        super().__init__(group, where, instance_name="DEFAULT" if broadcasting else "")
+        self.orderly = orderly
+        self.process_queue_table: dict[MessageQueue, ProcessQueue] = {}
+        self.offset_store: OffsetStore = (
+            LocalFileOffsetStore(self.client.client_id, self.group, self.config.local_offset_store_dir)
+            if broadcasting
+            else RemoteBrokerOffsetStore(self.client, self.group)
+        )
+        self._subscriptions: dict[str, SubscriptionData] = {}
+        self._runner = ListenerRunner(listener, self.group, self.config.consume_thread_max)
+        self._service = (
+            ConsumeMessageOrderlyService(self, self._runner)
+            if orderly
+            else ConsumeMessageConcurrentlyService(self, self._runner)
+        )
+        self._pulls = PullAPIWrapper(self.client, self.group)
+        self._pulling: dict[ProcessQueue, asyncio.Task[None]] = {}
+        self._releasing: dict[MessageQueue, asyncio.Task[None]] = {}
+        self._retry_topic = RETRY_GROUP_TOPIC_PREFIX + self.group
+        self._producer: Producer | None = None
+        self._going = asyncio.Event()
+        self._going.set()
+        self._consuming = False
+        self._started_at = 0
+
+    # --- what a program calls
+
+    def subscribe(self, topic: str, selector: MessageSelector | str = SUB_ALL) -> None:
+        """Before the start or later; a topic anew to change its filter. ConfigError, IllegalTopicError."""
+        validate_topic(topic)
+        full = with_namespace(self.namespace, topic)
+        self._subscriptions[full] = build_subscription_data(full, selector)
+        self._subscriptions_changed()
+
+    def unsubscribe(self, topic: str) -> None:
+        self._subscriptions.pop(with_namespace(self.namespace, topic), None)
+        self._subscriptions_changed()
+
+    def _subscriptions_changed(self) -> None:
+        if self._consuming:
+            self.client.in_background(self._tell_brokers())
+
+    async def _tell_brokers(self) -> None:
+        await self.client.send_heartbeat_to_all_brokers()
+        self.client.rebalance_immediately()
+
+    def suspend(self) -> None:
+        """No more pulls until resume(); what is cached is still consumed."""
+        self._going.clear()
+
+    def resume(self) -> None:
+        self._going.set()
+
+    # --- start and stop
+
+    async def _start(self) -> None:
+        config = self.config
+        if config.message_model is MessageModel.CLUSTERING:
+            self._subscriptions[self._retry_topic] = build_subscription_data(self._retry_topic)
+        self.client.register_consumer(self)
+        for topic, subscription in list(self._subscriptions.items()):
+            try:
+                route = await self.client.update_topic_route(topic)
+            except TopicNotFoundError as error:
+                if topic != self._retry_topic:
+                    logger.warning("group %s: %s; it is looked for again", self.group, error)
+                continue
+            if subscription.expression_type != "TAG":
+                for broker in route.broker_datas:
+                    if address := broker.broker_addrs.get(MASTER_ID):
+                        await self.client.api.check_client_in_broker(
+                            address, self.group, self.client.client_id, subscription
+                        )
+        self._service.start()
+        await self.client.send_heartbeat_to_all_brokers()
+        self._started_at = _now_ms()
+        self._consuming = True
+        self.client.rebalance_immediately()
+
+    async def _stop(self) -> None:
+        self._consuming = False
+        for task in self._pulling.values():
+            task.cancel()
+        await self._service.stop(self.config.await_termination_s)
+        if self._releasing:
+            await asyncio.wait(list(self._releasing.values()), timeout=self.config.await_termination_s)
+        await self.offset_store.persist(list(self.process_queue_table), surely=True)
+        if isinstance(self._service, ConsumeMessageOrderlyService) and self._service.locks:
+            await self._service.unlock(self.process_queue_table)
+        for process_queue in self.process_queue_table.values():
+            process_queue.drop()
+        self.process_queue_table.clear()
+        if self._producer is not None:
+            await self._producer.close()
+        if self.client.consumer_table.get(self.group) is self:
+            await self.client.unregister(consumer_group=self.group)
+        self._runner.close()
+
+    # --- what the client asks
+
+    def topics(self) -> set[str]:
+        return set(self._subscriptions)
+
+    def consumer_data(self) -> ConsumerData:
+        return ConsumerData(
+            group_name=self.group,
+            consume_type=ConsumeType.CONSUME_PASSIVELY,
+            message_model=self.config.message_model,
+            consume_from_where=self.config.consume_from_where,
+            subscription_data_set=list(self._subscriptions.values()),
+        )
+
+    async def persist_consumer_offset(self) -> None:
+        await self.offset_store.persist(list(self.process_queue_table))
+
+    def consumer_status(self, topic: str) -> dict[MessageQueue, int]:
+        return {queue: at for queue, at in self.offset_store.offset_table.items() if queue.topic == topic}
+
+    def consumer_running_info(self) -> ConsumerRunningInfo:
+        offsets = self.offset_store.offset_table
+        return ConsumerRunningInfo(
+            properties={
+                "PROP_NAMESERVER_ADDR": self.client.config.namesrv_addr,
+                "PROP_CONSUME_TYPE": ConsumeType.CONSUME_PASSIVELY.name,
+                "PROP_CONSUMEORDERLY": "true" if self.orderly else "false",
+                "PROP_THREADPOOL_CORE_SIZE": str(self.config.consume_thread_max),
+                "PROP_CONSUMER_START_TIMESTAMP": str(self._started_at),
+            },
+            subscription_set=list(self._subscriptions.values()),
+            mq_table={
+                queue: process_queue.info(offsets.get(queue, -1))
+                for queue, process_queue in self.process_queue_table.items()
+            },
+        )
+
+    async def reset_offset(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
+        for queue in [queue for queue in self.process_queue_table if queue.topic == topic]:
+            if queue in offsets:
+                self._forget(self.process_queue_table[queue])
+                self.offset_store.update_offset(queue, offsets[queue])
+                await self.offset_store.persist([queue], surely=True)
+                self.offset_store.remove_offset(queue)
+        self.client.rebalance_immediately()
+
+    async def consume_message_directly(self, message: MessageClientExt) -> ConsumeMessageDirectlyResult:
+        begun = time.monotonic()
+        queue = message.message_queue
+        self._restore_topic(message)
+        result = ConsumeMessageDirectlyResult(order=self.orderly)
+        try:
+            answer = await self._runner.run_raising([message], ConsumeContext(queue))
+            later = answer is ConsumeResult.LATER
+            result.consume_result = CMResult.CR_LATER if later else CMResult.CR_SUCCESS
+        except Exception as error:
+            result.consume_result = CMResult.CR_THROW_EXCEPTION
+            result.remark = f"{type(error).__name__}: {error}"
+        result.spent_time_mills = int((time.monotonic() - begun) * 1000)
+        return result
+
+    def _is_consuming(self) -> bool:
+        return self._consuming
+
+    # --- queues come and go
+
+    async def do_rebalance(self) -> bool:
+        if not self._consuming:
+            return True
+        balanced = True
+        for topic in list(self._subscriptions):
+            wanted = await allocate_queues(
+                self.client,
+                self.group,
+                topic,
+                self.config.message_model,
+                self.config.allocate_message_queue_strategy,
+            )
+            if not self._is_consuming():
+                return True
+            balanced &= wanted is not None and await self._update_process_queue_table(topic, wanted)
+        for queue, process_queue in list(self.process_queue_table.items()):
+            if queue.topic not in self._subscriptions:
+                self._release(process_queue)
+        return balanced
+
+    async def _update_process_queue_table(self, topic: str, wanted: set[MessageQueue]) -> bool:
+        """Gives up what is not wanted and takes what is; whether all of it could be done."""
+        table = self.process_queue_table
+        for queue in [queue for queue in table if queue.topic == topic and queue not in wanted]:
+            self._release(table[queue])
+        missing = {queue for queue in wanted if queue not in table and queue not in self._releasing}
+        complete = not any(queue in self._releasing for queue in wanted)
+        if not missing:
+            return complete
+        service = self._service
+        takes_locks = isinstance(service, ConsumeMessageOrderlyService) and service.locks
+        if isinstance(service, ConsumeMessageOrderlyService) and takes_locks:
+            locked = await service.lock(missing)
+            complete &= locked >= missing
+            missing &= locked
+        for queue in sorted(missing):
+            try:
+                # what was known of it is old: another consumer may have had it
+                self.offset_store.remove_offset(queue)
+                offset = await compute_pull_from_where(self.client, self.offset_store, queue, self.config)
+            except MqlakeError as error:
+                logger.warning("group %s: where to begin with %s: %s", self.group, queue, error)
+                complete = False
+                continue
+            if not self._is_consuming():
+                return True
+            process_queue = ProcessQueue(queue)
+            if takes_locks:
+                process_queue.set_locked(True)
+            self._take(process_queue, offset)
+        return complete
+
+    def _take(self, process_queue: ProcessQueue, offset: int) -> None:
+        logger.info("group %s: takes %s from %d on", self.group, process_queue.queue, offset)
+        self.process_queue_table[process_queue.queue] = process_queue
+        self._service.assigned(process_queue)
+        task = self.client.in_background(self._pull_loop(process_queue, offset))
+        self._pulling[process_queue] = task
+        task.add_done_callback(lambda _: self._pulling.pop(process_queue, None))
+
+    def _forget(self, process_queue: ProcessQueue) -> None:
+        """The queue is no longer consumed here, and what is under way does not count."""
+        process_queue.drop(void=True)
+        self.process_queue_table.pop(process_queue.queue, None)
+        if (task := self._pulling.get(process_queue)) is not None and task is not asyncio.current_task():
+            task.cancel()
+
+    def _release(self, process_queue: ProcessQueue) -> None:
+        """Gives the queue to whoever has it now, with the offset that was reached."""
+        queue = process_queue.queue
+        if queue in self._releasing:
+            return
+        logger.info("group %s: gives up %s", self.group, queue)
+        process_queue.drop()
+        if (task := self._pulling.get(process_queue)) is not None:
+            task.cancel()
+        releasing = self.client.in_background(self._release_when_idle(process_queue))
+        self._releasing[queue] = releasing
+        releasing.add_done_callback(lambda _: self._releasing.pop(queue, None))
+
+    async def _release_when_idle(self, process_queue: ProcessQueue) -> None:
+        queue = process_queue.queue
+        await self._service.released(process_queue)
+        await self.offset_store.persist([queue], surely=True)
+        self.offset_store.remove_offset(queue)
+        if isinstance(self._service, ConsumeMessageOrderlyService) and self._service.locks:
+            await self._service.unlock([queue])
+        self.process_queue_table.pop(queue, None)
+
+    async def lost_lock(self, process_queue: ProcessQueue) -> None:
+        """Another consumer has the queue's lock."""
+        logger.warning("group %s: the lock of %s is lost", self.group, process_queue.queue)
+        self._forget(process_queue)
+        await self._service.released(process_queue)
+        self.client.rebalance_immediately()
+
+    # --- pulling
+
+    async def _pull_loop(self, process_queue: ProcessQueue, offset: int) -> None:
+        queue, config = process_queue.queue, self.config
+        clustering = config.message_model is MessageModel.CLUSTERING
+        while True:
+            await self._wait_for_room(process_queue)
+            subscription = self._subscriptions.get(queue.topic)
+            if process_queue.dropped or subscription is None:
+                return
+            process_queue.last_pull_at = time.time()
+            commit = self.offset_store.offset_table.get(queue) if clustering else None
+            try:
+                result = await self._pulls.pull(
+                    queue,
+                    subscription,
+                    offset,
+                    max_num=config.pull_batch_size,
+                    suspend_s=config.broker_suspend_max_time_s,
+                    commit_offset=commit or None,
+                )
+                messages = matching_messages(result, subscription)
+            except MqlakeError as error:
+                self._pull_failed(queue, error)
+                await asyncio.sleep(config.pull_time_delay_when_exception_s)
+                continue
+            if result.pull_status is PullStatus.OFFSET_ILLEGAL:
+                await self._correct_offset(process_queue, result)
+                return
+            offset = result.next_begin_offset
+            if messages:
+                for message in messages:
+                    self._restore_topic(message)
+                process_queue.put_messages(messages)
+                self._service.submit(process_queue, messages)
+            elif not len(process_queue):
+                # what the filter left out is done
+                self.offset_store.update_offset(queue, offset, increase_only=True)
+
+    async def _wait_for_room(self, process_queue: ProcessQueue) -> None:
+        config = self.config
+        await self._going.wait()
+        while not process_queue.dropped and (
+            len(process_queue) > config.pull_threshold_for_queue
+            or process_queue.size > config.pull_threshold_size_for_queue << 20
+            or (not self.orderly and process_queue.max_span > config.consume_concurrently_max_span)
+        ):
+            process_queue.room.clear()
+            await process_queue.room.wait()
+
+    def _pull_failed(self, queue: MessageQueue, error: MqlakeError) -> None:
+        if isinstance(error, ResponseError) and error.code in _NOT_KNOWN_TO_BROKER:
+            logger.info("group %s: %s: %s", self.group, queue, error)
+            with contextlib.suppress(MqlakeError):
+                self.client.greet(self._pulls.address(queue))
+            return
+        logger.warning("group %s: pull of %s: %s", self.group, queue, error)
+        if isinstance(error, RemotingError):
+            self.client.refresh_soon(queue.topic)
+
+    async def _correct_offset(self, process_queue: ProcessQueue, result: PullResult) -> None:
+        """The queue does not have the offset that was asked for: goes on where the broker says."""
+        queue = process_queue.queue
+        logger.warning(
+            "group %s: %s goes on at %d: it has offsets from %d to %d",
+            self.group,
+            queue,
+            result.next_begin_offset,
+            result.min_offset,
+            result.max_offset,
+        )
+        self._forget(process_queue)
+        self.offset_store.update_offset(queue, result.next_begin_offset)
+        await self.offset_store.persist([queue], surely=True)
+        self.client.rebalance_immediately()
+
+    def _restore_topic(self, message: MessageClientExt) -> None:
+        """A message from the retry topic shows the topic it was sent to."""
+        if message.topic == self._retry_topic:
+            message.topic = message.properties.get(PROPERTY_RETRY_TOPIC, message.topic)
+        if self.namespace:
+            message.topic = without_namespace(self.namespace, message.topic)
+
+    # --- giving back
+
+    async def send_message_back(self, message: MessageClientExt, delay_level: int = 0) -> None:
+        """The message comes again, after the delay (0: the later the oftener), or is a dead letter (-1, or too often).
+
+        SendError when neither this nor a plain send to the retry topic works.
+        """
+        limit = self.config.max_reconsume_times
+        try:
+            address = self.client.find_broker_address_in_publish(message.broker_name)
+            topic, message.topic = message.topic, with_namespace(self.namespace, message.topic)
+            try:
+                await self.client.api.consumer_send_message_back(
+                    address,
+                    message.broker_name,
+                    message,
+                    self.group,
+                    delay_level,
+                    MAX_RECONSUME_TIMES if limit < 0 else limit,
+                )
+            finally:
+                message.topic = topic
+        except MqlakeError as error:
+            logger.info("group %s: a message is sent to the retry topic: %s", self.group, error)
+            await self.send_message_back_as_normal_message(message)
+
+    async def send_message_back_as_normal_message(self, message: MessageClientExt) -> None:
+        """SendError when no broker takes it."""
+        limit = self.config.max_reconsume_times
+        again = Message(
+            self._retry_topic, message.body, flag=message.flag, properties=dict(message.properties)
+        )
+        properties = again.properties
+        properties.setdefault(PROPERTY_ORIGIN_MESSAGE_ID, message.uniq_key or message.msg_id)
+        properties[PROPERTY_RETRY_TOPIC] = with_namespace(self.namespace, message.topic)
+        properties[PROPERTY_RECONSUME_TIME] = str(message.reconsume_times + 1)
+        properties[PROPERTY_MAX_RECONSUME_TIMES] = str(MAX_RECONSUME_TIMES if limit < 0 else limit)
+        properties.pop(PROPERTY_TRANSACTION_PREPARED, None)
+        again.delay_time_level = 3 + message.reconsume_times
+        await (await self._inner_producer()).send(again)
+
+    async def _inner_producer(self) -> Producer:
+        if self._producer is None:
+            group = f"{CLIENT_INNER_PRODUCER_GROUP}-{self.group}"
+            self._producer = Producer(group[:255], self.client)
+            await self._producer.start()
+        return self._producer
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

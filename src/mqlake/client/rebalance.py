@@ -1,0 +1,61 @@
+"""Which of a topic's queues are this consumer's, and where it begins to read one."""
+
+from __future__ import annotations
+
+import logging
+
+from mqlake.client.allocate import AllocateMessageQueueStrategy
+from mqlake.client.consumer_config import ConsumerConfig
+from mqlake.client.mq_client import MQClientInstance
+from mqlake.client.offset_store import OffsetStore
+from mqlake.client.routes import readable_queues
+from mqlake.errors import ResponseError, TopicNotFoundError
+from mqlake.message import RETRY_GROUP_TOPIC_PREFIX
+from mqlake.remoting.bodies.client import ConsumeFromWhere, MessageModel
+from mqlake.remoting.bodies.topic import MessageQueue
+
+logger = logging.getLogger(__name__)
+
+
+async def allocate_queues(
+    client: MQClientInstance,
+    group: str,
+    topic: str,
+    message_model: MessageModel,
+    strategy: AllocateMessageQueueStrategy,
+) -> set[MessageQueue] | None:
+    """This consumer's queues of the topic; None when that cannot be said yet, and things stay as they are."""
+    try:
+        queues = readable_queues(await client.topic_route(topic), topic)
+        if message_model is MessageModel.BROADCASTING:
+            return set(queues)
+        client_ids = sorted(await client.find_consumer_id_list(topic, group))
+    except TopicNotFoundError as error:
+        level = logging.DEBUG if topic.startswith(RETRY_GROUP_TOPIC_PREFIX) else logging.INFO
+        logger.log(level, "group %s: %s", group, error)
+        return None
+    except ResponseError as error:
+        # the broker knows nobody of the group: it has just started
+        logger.info("group %s: the broker does not know its consumers: %s", group, error)
+        client_ids = []
+    if client.client_id not in client_ids:
+        await client.send_heartbeat_to_all_brokers()
+        return None
+    return set(strategy(client.client_id, queues, client_ids))
+
+
+async def compute_pull_from_where(
+    client: MQClientInstance, store: OffsetStore, queue: MessageQueue, config: ConsumerConfig
+) -> int:
+    """The group's offset; without one, as `consume_from_where` says. Retry topics begin at their first message."""
+    offset = await store.read_from_store(queue)
+    if offset is not None and offset >= 0:
+        return offset
+    where = config.consume_from_where
+    is_retry = queue.topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
+    if where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET or is_retry:
+        return 0  # the broker puts it right when its first offset is another
+    address = client.find_broker_address_in_subscribe(queue.broker_name)
+    if where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
+        return await client.api.search_offset(address, queue, config.consume_timestamp)
+    return await client.api.get_max_offset(address, queue)
