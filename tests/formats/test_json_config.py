@@ -199,3 +199,11 @@ class TestProperties:
                 loads(broken)
             except FormatError as e:
                 assert 0 <= e.offset <= len(broken)
+
+
+def test_javas_lists_have_lines_and_its_sets_and_arrays_have_none():
+    assert dumps({"list": [1, 2]}) == '{\n\t"list":[\n\t\t1,\n\t\t2\n\t]\n}'
+    assert dumps({"set": {2, 1}, "array": (3, "x"), "none": ()}) == (
+        '{\n\t"array":[3,"x"],\n\t"none":[],\n\t"set":[1,2]\n}'
+    )
+    assert dumps({"set": ({"a": 1},)}) == '{\n\t"set":[{\n\t\t"a":1\n\t}]\n}'

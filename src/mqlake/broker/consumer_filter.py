@@ -207,7 +207,12 @@ class ConsumerFilterManager(ConfigManager):
                 data.body.dead = data.is_dead
             bodies = {group: data.body for group, data in groups.items()}
             content.filter_data_by_topic[topic] = FilterDataMapByTopic(topic=topic, group_filter_data=bodies)
-        return content.to_value()
+        value = content.to_value()
+        for by_topic in value["filterDataByTopic"].values():
+            for body in by_topic["groupFilterData"].values():
+                bloom_filter_data = body["bloomFilterData"]
+                bloom_filter_data["bitPos"] = tuple(bloom_filter_data["bitPos"])  # an array there
+        return value
 
     def decode(self, value: Any) -> None:
         loaded = ConsumerFilterFile.from_value(value).filter_data_by_topic

@@ -211,7 +211,7 @@ class ConsumerOffsetManager(ConfigManager):
     def encode(self) -> dict[str, Any]:
         return {
             "dataVersion": self.data_version.to_value(),
-            "groupTopicMap": {group: sorted(topics) for group, topics in self.group_topic_map().items()},
+            "groupTopicMap": self.group_topic_map(),
             "offsetTable": {key: dict(offsets) for key, offsets in self.offset_table.items()},
         }
 

@@ -178,7 +178,11 @@ class SubscriptionGroupManager(ConfigManager):
         self._content.subscription_group_table = table
 
     def encode(self) -> dict[str, Any]:
-        return self._content.to_value()
+        content = self._content.to_value()
+        for config in content["subscriptionGroupTable"].values():
+            if (subscriptions := config.get("subscriptionDataSet")) is not None:
+                config["subscriptionDataSet"] = tuple(subscriptions)  # a Set there
+        return content
 
     def decode(self, value: Any) -> None:
         loaded = SubscriptionGroupWrapper.from_value(value)

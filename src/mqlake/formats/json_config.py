@@ -24,7 +24,7 @@ from __future__ import annotations
 import enum
 import json
 import re
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 from mqlake.errors import FormatError
@@ -92,8 +92,10 @@ class _Writer:
             self.put(repr(value) if value - value == 0 else "null")
         elif isinstance(value, dict):
             self.object(value)
-        elif isinstance(value, list | tuple | set | frozenset):
-            self.array(sorted(value) if isinstance(value, set | frozenset) else value)
+        elif isinstance(value, list):
+            self.java_list(value)
+        elif isinstance(value, tuple | set | frozenset):
+            self.java_set(sorted(value) if isinstance(value, set | frozenset) else value)
         else:
             raise TypeError(f"{type(value).__name__} has no place in a config file: {value!r}")
 
@@ -124,7 +126,8 @@ class _Writer:
         self.new_line()
         self.put("}")
 
-    def array(self, items: list[Any] | tuple[Any, ...]) -> None:
+    def java_list(self, items: list[Any]) -> None:
+        """A Java List: a line for each item."""
         if not items:
             self.put("[]")
             return
@@ -139,6 +142,15 @@ class _Writer:
         self.new_line()
         self.put("]")
 
+    def java_set(self, items: Iterable[Any]) -> None:
+        """A Java Set or array: items have no lines of their own."""
+        self.put("[")
+        for i, item in enumerate(items):
+            if i:
+                self.put(",")
+            self.value(item)
+        self.put("]")
+
 
 def _sort_key(key: Any) -> tuple[str, Any]:
     return type(key).__name__, key
@@ -151,8 +163,9 @@ def _key_value(key: Any) -> Any:
 def dumps(value: Any, *, pretty: bool = True, browser_compatible: bool = False) -> str:
     """The text of `value`: dicts, lists, tuples, sets (sorted), str, int, float, bool, enums (by name), None.
 
-    Keys are str, int, or a tuple of (name, value) pairs for an object. `browser_compatible` gives plain ASCII
-    JSON: every key in quotes, `/` and all beyond ASCII escaped. Raises TypeError for any other type.
+    Printed pretty, a list has a line for each item, as RocketMQ's Lists have; a tuple or set has none, as its Sets
+    and arrays. Keys are str, int, or a tuple of (name, value) pairs for an object. `browser_compatible` gives plain
+    ASCII JSON: every key in quotes, `/` and all beyond ASCII escaped. Raises TypeError for any other type.
     """
     writer = _Writer(pretty, browser_compatible)
     writer.value(value)

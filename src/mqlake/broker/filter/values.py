@@ -19,7 +19,7 @@ from typing import Any
 
 Value = str | int | float | bool | None
 
-_INTEGER = re.compile(r"[+-]?[0-9]+")
+_INTEGER = re.compile(r"[+-]?\d+")  # of any script, as in Java
 _DOUBLE = re.compile(r"[+-]?(NaN|Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[fFdD]?)")
 _BLANKS = "".join(map(chr, range(33)))
 INT_MIN, INT_MAX = -(1 << 31), (1 << 31) - 1
