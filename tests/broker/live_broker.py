@@ -1,14 +1,11 @@
-"""A broker of our own on free ports, and clients that speak to it over the wire."""
+"""Clients that are members of groups, on a broker in the test's own loop."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
-from pathlib import Path
+from collections.abc import Callable, Coroutine
 from typing import Any
 
-from mqlake.broker.config import read_settings
 from mqlake.broker.controller import BrokerController
 from mqlake.message import MessageExtBrokerInner
 from mqlake.remoting.bodies.client import (
@@ -25,13 +22,9 @@ from mqlake.remoting.codes import CURRENT_VERSION, RequestCode
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.headers.codec import CommandHeader
 from mqlake.remoting.loop import loop_factory
+from tests.broker.live import running as live_broker
 
-SMALL_STORE = {
-    "mappedFileSizeCommitLog": "4194304",
-    "mappedFileSizeConsumeQueue": "20000",
-    "maxHashSlotNum": "256",
-    "maxIndexNum": "1024",
-}
+__all__ = ["Client", "live_broker", "put", "run", "until"]
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
@@ -46,28 +39,6 @@ def run(main: Coroutine[Any, Any, None]) -> None:
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(guarded())
     assert not failures, failures
-
-
-@asynccontextmanager
-async def live_broker(root: Path, **settings: str) -> AsyncIterator[BrokerController]:
-    properties = {
-        **SMALL_STORE,
-        "storePathRootDir": str(root),
-        "listenPort": "0",
-        "brokerIP1": "127.0.0.1",
-        "bindAddress": "127.0.0.1",
-        "brokerName": "broker-a",
-        "namesrvAddr": "",
-        **settings,
-    }
-    read = read_settings(properties)
-    assert not read.remarks
-    controller = BrokerController(read.config, read.store_config)
-    await controller.start()
-    try:
-        yield controller
-    finally:
-        await controller.stop()
 
 
 class Client(RemotingClient):
