@@ -37,6 +37,8 @@
     │   ├── BrokerNotFoundError     no name server knows an address of the broker
     │   ├── SendError               a message was not stored; says what was tried
     │   └── NoReplyError            nobody replied to a request in time
+    ├── TransactionError            a MetaQ transaction cannot go on as asked
+    │   └── XAError                 the same of an XA transaction, with the code that XA gives it
     └── MissingPartError            an optional part (Java, PySpark, ...) is absent; says what installs it
 
 The command line prints `str(error)` and ends with `exit_code`; a library caller catches the class.
@@ -247,6 +249,18 @@ class NoReplyError(ClientError):
 
 class FilterExpressionError(MqlakeError):
     exit_code = 2
+
+
+class TransactionError(MqlakeError):
+    pass
+
+
+class XAError(TransactionError):
+    """`code` is one of javax.transaction.xa.XAException's."""
+
+    def __init__(self, code: int, text: str) -> None:
+        self.code = code
+        super().__init__(text)
 
 
 class MissingPartError(MqlakeError):

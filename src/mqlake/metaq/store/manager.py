@@ -175,6 +175,10 @@ class MessageStoreManager:
             raise IllegalTopicError(f"The server do not accept topic {topic}")
         if not 0 <= partition < self.num_partitions(topic):
             raise WrongPartitionError(f"wrong partition {partition}")
+        return self.get_or_open(topic, partition, offset_if_create)
+
+    def get_or_open(self, topic: str, partition: int, offset_if_create: int = 0) -> MessageStore:
+        """The same for whatever topic and partition: what was once accepted must find its place. OSError."""
         store = self.get(topic, partition)
         if store is None:
             with self._creating:

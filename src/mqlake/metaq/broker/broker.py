@@ -1,0 +1,221 @@
+"""MetaMorphosisBroker: everything together.
+
+    start   partitions ─▶ transactions ─▶ listen ─▶ ZooKeeper, topics       (in the order of need)
+    stop    ZooKeeper ─▶ connections ─▶ transactions ─▶ partitions
+
+The original listens before it has replayed its transactions and opens the partitions a second time for that; here
+nobody is served before both are one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+
+from mqlake.errors import MqlakeError
+from mqlake.metaq.broker.address import broker_string
+from mqlake.metaq.broker.broker_zookeeper import BrokerZooKeeper
+from mqlake.metaq.broker.command_processor import VERSION, BrokerCommandProcessor
+from mqlake.metaq.broker.stats import StatsManager
+from mqlake.metaq.broker.transaction_store import JournalTransactionStore
+from mqlake.metaq.broker.transactional import TransactionalCommandProcessor
+from mqlake.metaq.config.meta_config import MetaConfig
+from mqlake.metaq.formats.command import (
+    GetCommand,
+    HttpStatus,
+    OffsetCommand,
+    PutCommand,
+    QuitCommand,
+    Request,
+    StatsCommand,
+    TransactionCommand,
+    VersionCommand,
+)
+from mqlake.metaq.formats.ids import IdWorker
+from mqlake.metaq.store.group_commit import GroupCommitService
+from mqlake.metaq.store.manager import LoadReport, MessageStoreManager
+from mqlake.metaq.wire.connection import Connection
+from mqlake.metaq.wire.server import MetaServer
+
+logger = logging.getLogger(__name__)
+
+JOURNAL_FLUSH_S = 1.0
+"""How often, with flushTxLogAtCommit=2."""
+
+
+class MetaMorphosisBroker:
+    """One broker of one configuration; `start` and `stop` once each, on one event loop."""
+
+    def __init__(
+        self,
+        config: MetaConfig,
+        *,
+        host: str = "",
+        fast_boot: bool = False,
+        use_zookeeper: bool = True,
+    ) -> None:
+        """`host`: what to listen on, empty: everything. `use_zookeeper`: False for a broker that nobody looks up.
+
+        ConfigError.
+        """
+        self.config = config
+        self._host = host
+        self._use_zookeeper = use_zookeeper
+        self._group_commit = GroupCommitService(self._deliver)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self.load_report = LoadReport()
+        self.manager = MessageStoreManager(config, group_commit=self._group_commit, fast_boot=fast_boot)
+        self.ids = IdWorker(config.system.broker_id)
+        self.server = MetaServer(self._on_request, on_close=self._on_close)
+        self.stats = StatsManager(
+            config,
+            self.manager,
+            version=VERSION,
+            connection_count=lambda: len(self.server.connections),
+            port=lambda: self.server.port,
+        )
+        self.zookeeper: BrokerZooKeeper | None = None
+        self.processor = BrokerCommandProcessor(
+            config,
+            self.manager,
+            self.ids,
+            self.stats,
+            broker_string=lambda: self.broker_string,
+            topic_created=self._topic_created,
+        )
+        self.transactions: TransactionalCommandProcessor | None = None
+        self._handlers: dict[type, Callable[[Connection, Request], None]] = {}
+
+    @property
+    def broker_string(self) -> str:
+        """meta://host:port, as others reach it."""
+        return broker_string(self.config.system.host_name, self.server.port)
+
+    # --- start and stop
+
+    async def start(self) -> None:
+        """Serves when it returns. ConfigError, StoreError, OSError; whatever was begun is then undone."""
+        self._loop = asyncio.get_running_loop()
+        try:
+            self.load_report = await asyncio.to_thread(self.manager.load)
+            store = JournalTransactionStore(
+                self.config.system.effective_data_log_path,
+                self.manager,
+                checkpoints_max=self.config.system.max_checkpoints,
+                flush_at_commit=self.config.system.flush_tx_log_at_commit,
+            )
+            self.transactions = TransactionalCommandProcessor(
+                self.processor, store, timeout_max_s=self.config.system.max_tx_timeout_in_seconds
+            )
+            self.transactions.recover()
+            self._handlers = self._table(self.transactions)
+            self.manager.start()
+            self._tasks.append(asyncio.create_task(self._checkpoints(store)))
+            if self.config.system.flush_tx_log_at_commit == 2:
+                self._tasks.append(asyncio.create_task(self._journal_flushes(store)))
+            await self.server.start(self._host, self.config.system.server_port)
+            if self._use_zookeeper:
+                self.zookeeper = BrokerZooKeeper(self.config, self.broker_string, self.manager.all_topics)
+                await asyncio.to_thread(self.zookeeper.start)
+        except BaseException:
+            with contextlib.suppress(MqlakeError, OSError):
+                await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Serves what has come, writes everything, gives everything back. StoreFencedError, OSError."""
+        if self.zookeeper is not None:
+            zookeeper, self.zookeeper = self.zookeeper, None
+            await asyncio.to_thread(zookeeper.stop)
+        await self.server.stop()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+        try:
+            if self.transactions is not None:
+                transactions, self.transactions = self.transactions, None
+                await transactions.close()
+        finally:
+            try:
+                await asyncio.to_thread(self.manager.close)
+            finally:
+                await asyncio.to_thread(self._group_commit.close)
+
+    # --- requests
+
+    def _table(
+        self, transactions: TransactionalCommandProcessor
+    ) -> dict[type, Callable[[Connection, Request], None]]:
+        def put(connection: Connection, command: PutCommand) -> None:
+            if command.transaction_id is None:
+                self.processor.process_put(connection, command)
+            else:
+                transactions.process_put(connection, command)
+
+        def close(connection: Connection, _: QuitCommand) -> None:
+            connection.close()
+
+        handlers: dict[type, Callable[..., None]] = {
+            PutCommand: put,
+            GetCommand: self.processor.process_get,
+            OffsetCommand: self.processor.process_offset,
+            VersionCommand: self.processor.process_version,
+            StatsCommand: self.processor.process_stats,
+            TransactionCommand: transactions.process,
+            QuitCommand: close,
+        }
+        return handlers
+
+    def _on_request(self, connection: Connection, request: Request) -> None:
+        handler = self._handlers.get(type(request))
+        if handler is None:
+            name = f"com.taobao.metamorphosis.network.{type(request).__name__}"
+            connection.respond(
+                HttpStatus.SERVICE_UNAVAILABLE, f"未注册请求处理器，请求处理器类为{name}", request.opaque
+            )
+            return
+        try:
+            handler(connection, request)
+        except Exception as error:  # a request's failure is its own, never its connection's or another's
+            logger.exception("%s: %s failed", connection.remote_address, type(request).__name__)
+            connection.respond(
+                HttpStatus.INTERNAL_SERVER_ERROR, str(error) or type(error).__name__, request.opaque
+            )
+
+    def _on_close(self, connection: Connection) -> None:
+        if self.transactions is not None:
+            self.transactions.connection_closed(connection)
+
+    def _deliver(self, batch: Callable[[], None]) -> None:
+        """Has callbacks of a group commit run on the loop, all of them in one wake."""
+        assert self._loop is not None
+        try:
+            self._loop.call_soon_threadsafe(batch)
+        except RuntimeError:
+            logger.debug("the loop is closed, nobody waits for these any more")
+
+    # --- the clock's part
+
+    async def _checkpoints(self, store: JournalTransactionStore) -> None:
+        while True:
+            await asyncio.sleep(self.config.system.checkpoint_interval / 1000)
+            try:
+                store.make_checkpoint()
+            except (MqlakeError, OSError) as error:
+                logger.error("no checkpoint: %s", error)
+
+    async def _journal_flushes(self, store: JournalTransactionStore) -> None:
+        while True:
+            await asyncio.sleep(JOURNAL_FLUSH_S)
+            try:
+                await asyncio.to_thread(store.journal.sync_all_now)
+            except OSError as error:
+                logger.error("the journal is not flushed: %s", error)
+
+    def _topic_created(self, topic: str) -> None:
+        if self.zookeeper is not None:
+            self.zookeeper.topic_created(topic)

@@ -1,0 +1,164 @@
+"""BrokerZooKeeper: tells ZooKeeper that the broker is there and which topics it takes and gives.
+
+A new session (the old one expired) is told everything anew; a changed configuration file shows in the checksum node
+and in the topics' nodes. At the end all of it is taken back.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from mqlake.errors import ConfigError, MqlakeError
+from mqlake.metaq.config.meta_config import MetaConfig, TopicConfig
+from mqlake.metaq.zookeeper.paths import MetaZookeeper, TopicBroker, broker_node
+from mqlake.metaq.zookeeper.session import ZkSession
+
+logger = logging.getLogger(__name__)
+
+POLL_S = 0.1
+
+
+class BrokerZooKeeper:
+    """`start` and `stop` block; the other calls leave the work to the session's thread."""
+
+    def __init__(self, config: MetaConfig, broker_string: str, topics: Callable[[], list[str]]) -> None:
+        """`topics`: what the broker has, configured or found."""
+        self.config = config
+        self.broker_string = broker_string
+        self.paths = MetaZookeeper(config.zookeeper.zk_root)
+        self.session: ZkSession | None = None
+        self._topics = topics
+        self._broker_id = config.system.broker_id
+        self._registered: dict[str, TopicConfig] = {}
+        self._stopping = threading.Event()
+
+    def start(self) -> None:
+        """RemotingError without ZooKeeper; ConfigError when another broker has the id and keeps it."""
+        if not self.config.zookeeper.zk_enable:
+            return
+        self.session = ZkSession(self.config.zookeeper)
+        try:
+            self.session.submit(self._register_everything).result()
+        except BaseException:
+            self.session.close()
+            self.session = None
+            raise
+        self.session.on_new_session(self._register_everything)
+        self.config.add_property_change_listener("configFileChecksum", self._checksum_changed)
+        self.config.add_property_change_listener("topics", self._topics_changed)
+
+    def stop(self) -> None:
+        """Takes everything back; what fails is logged: the nodes go with the session."""
+        self.config.remove_property_change_listener(self._checksum_changed)
+        self.config.remove_property_change_listener(self._topics_changed)
+        self._stopping.set()
+        if self.session is not None:
+            try:
+                self.session.submit(self._unregister_everything).result()
+            except MqlakeError as error:
+                logger.warning("not taken back from ZooKeeper: %s", error)
+            self.session.close()
+            self.session = None
+
+    def topic_created(self, topic: str) -> None:
+        """A topic's first message has come."""
+        self._later(lambda: self._register_topic(topic))
+
+    def _checksum_changed(self) -> None:
+        self._later(self._register_checksum)
+
+    def _topics_changed(self) -> None:
+        self._later(self._register_topics)
+
+    def _later(self, job: Callable[[], None]) -> None:
+        session = self.session
+        if session is None:
+            return
+
+        def run() -> None:
+            try:
+                job()
+            except MqlakeError as error:
+                logger.error("%s", error)
+
+        session.submit(run)
+
+    # --- in the session's thread
+
+    @property
+    def _session(self) -> ZkSession:
+        assert self.session is not None
+        return self.session
+
+    def _register_everything(self) -> None:
+        self._register_broker()
+        self._register_checksum()
+        self._registered.clear()
+        self._register_topics()
+
+    def _register_broker(self) -> None:
+        master = self.paths.master(self._broker_id)
+        address = self.broker_string.encode()
+        patience_s = self.config.zookeeper.zk_session_timeout_ms / 1000 + 2 * POLL_S
+        deadline = time.monotonic() + patience_s
+        waiting = False
+        while not self._session.create_ephemeral(master, address):
+            if self._session.is_own(master):
+                break
+            holder = (self._session.read(master) or b"").decode("utf-8", "replace")
+            if not waiting:
+                logger.warning("%s is still that of %s; waiting for its session to end", master, holder)
+                waiting = True
+            if self._stopping.wait(POLL_S) or time.monotonic() > deadline:
+                raise ConfigError(
+                    f"{master} is that of {holder}: another broker has brokerId {self._broker_id} "
+                    f"and has kept it for {patience_s:.0f} s"
+                )
+        self._session.put_persistent(self.paths.broker_id(self._broker_id), address)
+
+    def _register_checksum(self) -> None:
+        value = str(self.config.config_file_checksum).encode()
+        self._session.put_ephemeral(self.paths.master_config_checksum(self._broker_id), value)
+
+    def _register_topics(self) -> None:
+        for topic in self._topics():
+            self._register_topic(topic)
+
+    def _register_topic(self, topic: str) -> None:
+        config = self.config.topic_config(topic)
+        if self._registered.get(topic) == config:
+            return
+        session, node = self._session, broker_node(self._broker_id)
+        if topic in self._registered:
+            self._unregister_topic(topic)
+        value = TopicBroker(node, config.num_partitions).encode()
+        session.put_ephemeral(
+            f"{self.paths.broker_topics}/{topic}/{node}", str(config.num_partitions).encode()
+        )
+        for accepts, path in (
+            (config.accept_publish, self.paths.topic_pub(topic)),
+            (config.accept_subscribe, self.paths.topic_sub(topic)),
+        ):
+            if accepts:
+                session.put_ephemeral(f"{path}/{node}", value)
+            else:
+                session.delete(f"{path}/{node}")
+        self._registered[topic] = config
+
+    def _unregister_topic(self, topic: str) -> None:
+        node = broker_node(self._broker_id)
+        for parent in (self.paths.broker_topics, self.paths.broker_topics_pub, self.paths.broker_topics_sub):
+            self._session.delete(f"{parent}/{topic}/{node}")
+
+    def _unregister_everything(self) -> None:
+        session = self._session
+        for topic in self._registered:
+            self._unregister_topic(topic)
+        self._registered.clear()
+        session.delete(self.paths.master(self._broker_id))
+        session.delete(self.paths.master_config_checksum(self._broker_id))
+        if not session.delete(self.paths.broker_id(self._broker_id)):
+            session.put(self.paths.broker_id(self._broker_id), b"")  # its slaves are below it

@@ -1,0 +1,286 @@
+"""JournalStore: the transaction journal's files, and the checkpoints that say where in them to begin.
+
+    <dataLogPath>/transactions/   redo.7   redo.8 ◀─ write     checkpoint.3  checkpoint.4  checkpoint.5
+
+All records of a transaction go to the file that holds its first one. A file counts the transactions that have begun
+in it and not ended; when it is full a new one takes those that begin, and when nothing in it is open it is deleted.
+Records are written at once and on the disk after `sync`; whoever syncs while another does waits for the next round,
+which is one for all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+from collections.abc import Callable
+
+from mqlake.errors import FormatError, StoreFencedError, TruncatedRecordError
+from mqlake.metaq.formats.checkpoint import (
+    JournalLocation,
+    checkpoint_name,
+    checkpoint_number,
+    decode_checkpoint,
+    encode_checkpoint,
+)
+from mqlake.metaq.formats.journal import (
+    DecodedRecord,
+    JournalRecord,
+    MessageLocation,
+    decode_journal_record,
+    encode_journal_record,
+    encode_locations,
+)
+from mqlake.store.durable import fsync_dir, make_dirs, write_durably
+
+logger = logging.getLogger(__name__)
+
+FILE_SIZE_MAX = 64 << 20
+_NAME = re.compile(r"redo\.([0-9]{1,9})")
+
+Replay = Callable[[JournalLocation, DecodedRecord], None]
+
+
+class JournalFile:
+    """One `redo.<n>`."""
+
+    def __init__(self, directory: str, number: int) -> None:
+        """OSError."""
+        self.number = number
+        self.path = os.path.join(directory, f"redo.{number}")
+        self.open_transactions = 0
+        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self.size = os.fstat(self._fd).st_size
+        self._round: asyncio.Task[None] | None = None
+        self._next_round: asyncio.Task[None] | None = None
+
+    def append(self, data: bytes) -> int:
+        """Where it was written. OSError: then the file is as it was."""
+        position = self.size
+        try:
+            self.write_at(data, position)
+        except OSError:
+            os.ftruncate(self._fd, position)
+            raise
+        self.size += len(data)
+        return position
+
+    def write_at(self, data: bytes, position: int) -> None:
+        view = memoryview(data)
+        while view:
+            written = os.pwrite(self._fd, view, position)
+            position += written
+            view = view[written:]
+
+    def read(self) -> bytes:
+        return os.pread(self._fd, self.size, 0)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+        os.fsync(self._fd)
+        self.size = size
+
+    def sync_now(self) -> None:
+        os.fdatasync(self._fd)
+
+    async def sync(self) -> None:
+        """All that is written is on the disk. OSError: then nothing is known of it."""
+        if self._next_round is None:
+            self._next_round = asyncio.ensure_future(self._sync_after(self._round))
+        await asyncio.shield(self._next_round)
+
+    async def _sync_after(self, before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        self._round, self._next_round = self._next_round, None  # who comes from now on rides on the next
+        await asyncio.to_thread(self.sync_now)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class JournalStore:
+    """The files of one directory. Calls come from the broker's event loop."""
+
+    def __init__(
+        self, directory: str, *, file_size_max: int = FILE_SIZE_MAX, checkpoints_max: int = 3
+    ) -> None:
+        """Opens what is there; `recover` must follow. OSError."""
+        self.directory = directory
+        self._file_size_max = file_size_max
+        self._checkpoints = Checkpoints(directory, checkpoints_max)
+        self._files: dict[int, JournalFile] = {}
+        self._failure: OSError | None = None
+        make_dirs(directory)
+
+    @property
+    def files(self) -> list[JournalFile]:
+        return [self._files[number] for number in sorted(self._files)]
+
+    @property
+    def end(self) -> JournalLocation:
+        """Where the next transaction would begin."""
+        current = self._current()
+        return JournalLocation(current.number, current.size)
+
+    # --- opening
+
+    def recover(self, replay: Replay) -> None:
+        """Hands every record since the checkpoint to `replay`, in order.
+
+        A torn record at the end of a file is cut off. What stands behind damage is kept beside, as
+        `cut-redo.<n>-<byte>`, before it is cut off. OSError, and what `replay` raises.
+        """
+        start = self._checkpoints.load()
+        numbers = sorted(
+            int(found.group(1)) for name in os.listdir(self.directory) if (found := _NAME.fullmatch(name))
+        )
+        for number in numbers:
+            if start is None or number >= start.number:
+                self._files[number] = file = JournalFile(self.directory, number)
+                self._replay_file(file, start.offset if start and number == start.number else 0, replay)
+        if not self._files:
+            self._new_file(max(numbers, default=0) + 1)
+        for file in self.files[:-1]:
+            self._drop_if_done(file)
+
+    def _replay_file(self, file: JournalFile, position: int, replay: Replay) -> None:
+        data = file.read()
+        while position < len(data):
+            try:
+                decoded = decode_journal_record(data, position)
+            except FormatError as error:
+                if not isinstance(error, TruncatedRecordError):
+                    kept = os.path.join(self.directory, f"cut-redo.{file.number}-{position}")
+                    write_durably(kept, data[position:])
+                    logger.error(
+                        "%s: byte %d: %s; the rest is now %s", file.path, position, error.reason, kept
+                    )
+                file.truncate(position)
+                return
+            replay(JournalLocation(file.number, position), decoded)
+            position = decoded.end
+
+    # --- writing
+
+    def write(self, record: JournalRecord, first: JournalLocation | None = None) -> JournalLocation:
+        """Writes a record of the transaction that begins at `first`, or (None) begins with it; where it is now.
+
+        StoreFencedError after a failed sync, OSError.
+        """
+        self._check()
+        if first is None:
+            file = self._current()
+            if file.size > self._file_size_max:
+                file = self._new_file(file.number + 1)
+            file.open_transactions += 1
+        else:
+            file = self._files[first.number]
+        return JournalLocation(file.number, file.append(encode_journal_record(record)))
+
+    def write_locations(self, at: JournalLocation, locations: tuple[MessageLocation, ...]) -> None:
+        """Puts other locations of the same length in the place `at`. OSError."""
+        self._check()
+        self._files[at.number].write_at(encode_locations(locations), at.offset)
+
+    async def sync(self, number: int) -> None:
+        """What is in file `number` is on the disk. StoreFencedError: then, and from then on, nothing is taken."""
+        self._check()
+        try:
+            await self._files[number].sync()
+        except OSError as error:
+            self._failure = self._failure or error
+            self._check()
+
+    def sync_all_now(self) -> None:
+        """For the flush each second and at the end. OSError."""
+        for file in list(self._files.values()):
+            file.sync_now()
+
+    def began(self, first: JournalLocation) -> None:
+        """Replay has come upon the first record of a transaction."""
+        self._files[first.number].open_transactions += 1
+
+    def ended(self, first: JournalLocation) -> None:
+        """Nothing of the transaction that begins at `first` is needed any more."""
+        file = self._files[first.number]
+        file.open_transactions -= 1
+        self._drop_if_done(file)
+
+    def make_checkpoint(self, location: JournalLocation) -> None:
+        """Recovery begins at `location` from now on, if that is later than before. OSError."""
+        self._checkpoints.check(location)
+
+    def close(self) -> None:
+        """OSError when the last sync fails."""
+        try:
+            if self._failure is None:
+                self.sync_all_now()
+        finally:
+            for file in self._files.values():
+                file.close()
+            self._files = {}
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise StoreFencedError(
+                f"{self.directory}: no transaction goes on since an I/O error: {self._failure}; "
+                "a new start decides what became of those under way"
+            )
+
+    def _current(self) -> JournalFile:
+        return self._files[max(self._files)]
+
+    def _new_file(self, number: int) -> JournalFile:
+        self._files[number] = file = JournalFile(self.directory, number)
+        fsync_dir(self.directory)
+        return file
+
+    def _drop_if_done(self, file: JournalFile) -> None:
+        if file.size > self._file_size_max and file.open_transactions <= 0:
+            if file is self._current():
+                self._new_file(file.number + 1)
+            del self._files[file.number]
+            file.close()
+            os.unlink(file.path)
+
+
+class Checkpoints:
+    """`checkpoint.<n>`: the highest one that can be read counts, so many are kept."""
+
+    def __init__(self, directory: str, count_max: int) -> None:
+        self._directory = directory
+        self._count_max = count_max
+        self._last: JournalLocation | None = None
+
+    def load(self) -> JournalLocation | None:
+        """OSError."""
+        for number in reversed(self._numbers()):
+            path = self._path(number)
+            try:
+                with open(path, "rb") as file:
+                    location = decode_checkpoint(file.read())
+            except FormatError as error:
+                logger.warning("%s: %s", path, error)
+                continue
+            if location is not None:
+                self._last = location
+                break
+        return self._last
+
+    def check(self, location: JournalLocation) -> None:
+        if self._last is not None and location <= self._last:
+            return
+        numbers = self._numbers()
+        write_durably(self._path(max(numbers, default=0) + 1), encode_checkpoint(location))
+        self._last = location
+        for number in numbers[: len(numbers) + 1 - self._count_max]:
+            os.unlink(self._path(number))
+
+    def _numbers(self) -> list[int]:
+        names = os.listdir(self._directory)
+        return sorted(number for name in names if (number := checkpoint_number(name)) is not None)
+
+    def _path(self, number: int) -> str:
+        return os.path.join(self._directory, checkpoint_name(number))

@@ -1,0 +1,1 @@
+"""Connections that speak the text protocol: a server's, a client's."""

@@ -1,0 +1,253 @@
+"""Connection: one peer, from bytes to commands and back; the same class at both ends.
+
+    read ─▶ all commands of what came ─▶ a handler each ─▶ all that was answered at once ─▶ one write
+
+Answers may come in another order than the requests: they carry the request's opaque. A peer that does not read
+its answers is not read from. Bytes that are no command end the connection, as in the original, without an answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from typing import cast
+
+from mqlake.errors import ProtocolError, RemotingConnectError, RemotingTimeoutError
+from mqlake.metaq.formats.command import (
+    BooleanCommand,
+    Command,
+    DataCommand,
+    Request,
+    Response,
+    decode_command,
+)
+from mqlake.remoting.connection import format_address
+
+logger = logging.getLogger(__name__)
+
+BODY_MAX = 64 << 20
+"""Bytes of one message or answer; the original has no limit but the memory."""
+WRITE_HIGH_WATER = 4 << 20
+WRITE_BUFFER_MAX = 64 << 20
+SENDFILE_FROM = 16 * 1024
+"""Smaller pieces of a file are copied: that is less work than one more system call."""
+
+Handler = Callable[["Connection", Request], None]
+
+
+class Connection(asyncio.Protocol):
+    """Made by a server or a client. `on_request` gets what the peer asks; answers go to who asked here."""
+
+    def __init__(
+        self,
+        on_request: Handler,
+        *,
+        on_open: Callable[[Connection], None] | None = None,
+        on_close: Callable[[Connection], None] | None = None,
+        body_max: int = BODY_MAX,
+    ) -> None:
+        self._on_request = on_request
+        self._on_open = on_open
+        self._on_close = on_close
+        self._body_max = body_max
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._socket_fd = -1
+        self._held: bytes | bytearray = b""
+        self._needed = 0
+        self._out: list[bytes] = []
+        self._in_batch = False
+        self._flush_scheduled = False
+        self._paused = False
+        self._pending: dict[int, asyncio.Future[Response]] = {}
+        self.closed = False
+        self.remote_address = ""
+        self.active_at = self._loop.time()
+        """The loop's time of the last byte in either direction."""
+        self.attributes: dict[str, object] = {}
+        """For those who serve the connection, to remember what they know of the peer."""
+
+    # --- what others may do
+
+    def send(self, data: bytes) -> None:
+        """Writes an encoded command: in a batch with its end, else with the end of this turn of the loop."""
+        if self.closed:
+            return
+        self._out.append(data)
+        if not self._in_batch and not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def respond(self, code: int, message: str, opaque: int) -> None:
+        self.send(BooleanCommand(code, message, opaque).encode())
+
+    def transfer(self, head: bytes, fd: int, offset: int, count: int) -> None:
+        """Sends `head` and `count` bytes of the file `fd` from `offset` on, past this process when it can."""
+        if self.closed:
+            return
+        if count < SENDFILE_FROM:
+            self.send(head + os.pread(fd, count, offset))
+            return
+        self._out.append(head)
+        self._flush()
+        transport = self._transport
+        assert transport is not None
+        sent = 0
+        if transport.get_write_buffer_size() == 0 and not transport.is_closing():
+            sent = self._send_file(fd, offset, count)
+        if sent < count and not transport.is_closing():
+            transport.write(os.pread(fd, count - sent, offset + sent))
+        self._check_unsent(transport)
+
+    def _send_file(self, fd: int, offset: int, count: int) -> int:
+        sent = 0
+        try:
+            while sent < count:
+                step = os.sendfile(self._socket_fd, fd, offset + sent, count - sent)
+                if step == 0:
+                    break
+                sent += step
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError as error:
+            logger.info("%s: %s", self.remote_address, error)
+            self.abort()
+        return sent
+
+    async def invoke(self, request: Request, timeout_s: float) -> Response:
+        """Sends a request; its answer, whatever its code.
+
+        Raises RemotingTimeoutError, RemotingConnectError when the connection is or gets lost.
+        """
+        if self.closed:
+            raise RemotingConnectError(self.remote_address, "the connection is closed")
+        answer: asyncio.Future[Response] = self._loop.create_future()
+        self._pending[request.opaque] = answer
+        try:
+            async with asyncio.timeout(timeout_s):
+                self.send(request.encode())
+                return await answer
+        except TimeoutError:
+            raise RemotingTimeoutError(self.remote_address, timeout_s) from None
+        finally:
+            self._pending.pop(request.opaque, None)
+
+    def close(self) -> None:
+        """Closes when everything is sent."""
+        if self._transport is not None and not self.closed:
+            self._flush()
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Closes at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # --- what the loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's is none by class
+        self.remote_address = format_address(transport.get_extra_info("peername"))
+        self._socket_fd = transport.get_extra_info("socket").fileno()
+        transport.set_write_buffer_limits(WRITE_HIGH_WATER, WRITE_HIGH_WATER // 4)
+        if self._on_open is not None:
+            self._on_open(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.closed = True
+        self._out.clear()
+        reason = f"the connection was lost before the answer{f': {error}' if error else ''}"
+        for answer in self._pending.values():
+            if not answer.done():
+                answer.set_exception(RemotingConnectError(self.remote_address, reason))
+        self._pending.clear()
+        if self._on_close is not None:
+            self._on_close(self)
+
+    def data_received(self, data: bytes) -> None:
+        self.active_at = self._loop.time()
+        held = self._held
+        if held:
+            if not isinstance(held, bytearray):
+                held = bytearray(held)
+            held += data
+            self._held = held
+            if len(held) >= self._needed and not self._paused:
+                self._process(held)
+        elif self._paused:
+            self._held = data
+        else:
+            self._process(data)
+
+    def eof_received(self) -> bool:
+        return False  # half a connection is none
+
+    def pause_writing(self) -> None:
+        self._paused = True
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        self.active_at = self._loop.time()
+        self._loop.call_soon(self._resume)  # the transport is in the middle of its own write
+
+    def _resume(self) -> None:
+        if self.closed or self._paused:
+            return
+        if len(self._held) >= self._needed:
+            self._process(self._held)
+        if not self._paused and self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def _process(self, data: bytes | bytearray) -> None:
+        """Handles every whole command in `data`; the rest is kept."""
+        position, end = 0, len(data)
+        self._needed = 0
+        self._in_batch = True
+        try:
+            while position < end and not self._paused and not self.closed:
+                decoded = decode_command(data, position, body_max=self._body_max)
+                if isinstance(decoded, int):
+                    self._needed = decoded - position
+                    break
+                position = decoded[1]
+                self._on_command(decoded[0])
+        except ProtocolError as error:
+            logger.warning("%s: %s; closed", self.remote_address, error)
+            position = end
+            self.close()
+            return
+        finally:
+            self._in_batch = False
+            self._held = data[position:] if position else data
+        if self._out:
+            self._flush()
+
+    def _on_command(self, command: Command) -> None:
+        if isinstance(command, BooleanCommand | DataCommand):
+            answer = self._pending.pop(command.opaque, None)
+            if answer is not None and not answer.done():  # else it came too late
+                answer.set_result(command)
+        else:
+            self._on_request(self, command)
+
+    def _flush(self) -> None:
+        self._flush_scheduled = False
+        out = self._out
+        transport = self._transport
+        if not out or transport is None:
+            return
+        self._out = []
+        if not transport.is_closing():
+            self.active_at = self._loop.time()
+            transport.write(out[0] if len(out) == 1 else b"".join(out))
+            self._check_unsent(transport)
+
+    def _check_unsent(self, transport: asyncio.Transport) -> None:
+        unsent = transport.get_write_buffer_size()
+        if unsent > WRITE_BUFFER_MAX:
+            logger.warning("%s: does not read, %d bytes wait for it; closed", self.remote_address, unsent)
+            transport.abort()

@@ -1,0 +1,87 @@
+"""MetaServer: listens, and hands what comes to one handler."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from mqlake.errors import ConfigError
+from mqlake.metaq.wire.connection import BODY_MAX, Connection, Handler
+
+logger = logging.getLogger(__name__)
+
+BACKLOG = 4096
+IDLE_S = 300.0
+"""A connection without a byte in either direction for so long is closed, as the original does."""
+
+
+class MetaServer:
+    """`start`, look at `port`, `stop`."""
+
+    def __init__(
+        self,
+        on_request: Handler,
+        *,
+        on_close: Callable[[Connection], None] | None = None,
+        idle_s: float = IDLE_S,
+        body_max: int = BODY_MAX,
+    ) -> None:
+        self.connections: set[Connection] = set()
+        self.port = 0
+        """Where it listens, from `start` on."""
+        self._on_request = on_request
+        self._on_close = on_close
+        self._idle_s = idle_s
+        self._body_max = body_max
+        self._server: asyncio.Server | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
+
+    async def start(self, host: str, port: int) -> None:
+        """Listens on `port` (0: any free one). ConfigError when that is not possible."""
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(
+                lambda: Connection(
+                    self._on_request,
+                    on_open=self.connections.add,
+                    on_close=self._closed,
+                    body_max=self._body_max,
+                ),
+                host,
+                port,
+                backlog=BACKLOG,
+                reuse_address=True,
+            )
+        except OSError as error:
+            raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+        self.port = self._server.sockets[0].getsockname()[1]
+        self._check_idle(loop)
+
+    def _closed(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        if self._on_close is not None:
+            self._on_close(connection)
+
+    def _check_idle(self, loop: asyncio.AbstractEventLoop) -> None:
+        now = loop.time()
+        for connection in list(self.connections):
+            if now - connection.active_at > self._idle_s:
+                logger.info("%s: idle for %g s, closed", connection.remote_address, self._idle_s)
+                connection.abort()
+        self._idle_timer = loop.call_later(min(5.0, self._idle_s / 4), self._check_idle, loop)
+
+    async def stop(self, grace_s: float = 1.0) -> None:
+        """Takes no more connections, closes those there are when all is sent, or after `grace_s`."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+        for connection in list(self.connections):
+            connection.close()
+        deadline = asyncio.get_running_loop().time() + grace_s
+        while self.connections and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(0.005)
+        for connection in list(self.connections):
+            connection.abort()

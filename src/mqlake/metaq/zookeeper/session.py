@@ -1,0 +1,170 @@
+"""ZkSession: a ZooKeeper client that says when a session was lost and another began.
+
+    connected ─▶ suspended ─▶ connected                 the session lives: nothing is lost
+                     └──────▶ lost ─▶ connected         all ephemeral nodes and watches are gone: on_new_session
+
+Callbacks and jobs run one after the other in a thread of the session's own, so they may ask ZooKeeper things.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from mqlake.errors import MissingPartError, RemotingConnectError, RemotingError
+from mqlake.metaq.config.meta_config import ZKConfig
+
+logger = logging.getLogger(__name__)
+
+RETRY_S = 0.5
+
+T = TypeVar("T")
+
+
+def _kazoo() -> Any:
+    try:
+        import kazoo.client
+        import kazoo.exceptions
+        import kazoo.handlers.threading
+    except ImportError:
+        raise MissingPartError("the ZooKeeper client kazoo", "pip install 'mqlake[zk]'") from None
+    return kazoo
+
+
+class ZkSession:
+    """Connected from the constructor to `close`."""
+
+    def __init__(self, config: ZKConfig) -> None:
+        """RemotingConnectError when no server answers within zk.zkConnectionTimeoutMs."""
+        kazoo = _kazoo()
+        self._errors = kazoo.exceptions
+        self._on_new_session: Callable[[], None] | None = None
+        self._lost = False
+        self._closing = threading.Event()
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="metaq-zookeeper")
+        self.client = kazoo.client.KazooClient(
+            hosts=config.zk_connect,
+            timeout=config.zk_session_timeout_ms / 1000,
+            logger=logging.getLogger("mqlake.metaq.zookeeper.kazoo"),
+        )
+        self.client.add_listener(self._state_changed)
+        try:
+            self.client.start(timeout=config.zk_connection_timeout_ms / 1000)
+        except kazoo.handlers.threading.KazooTimeoutError:
+            self._worker.shutdown(wait=False)
+            with contextlib.suppress(Exception):
+                self.client.close()
+            seconds = config.zk_connection_timeout_ms / 1000
+            raise RemotingConnectError(
+                config.zk_connect, f"no ZooKeeper answers within {seconds:g} s"
+            ) from None
+
+    def on_new_session(self, callback: Callable[[], None]) -> None:
+        """Called after a session was lost; again and again until it does not raise."""
+        self._on_new_session = callback
+
+    def submit(self, job: Callable[[], T]) -> Future[T]:
+        """Has `job` run in the session's thread, behind what is there already."""
+        return self._worker.submit(job)
+
+    def _state_changed(self, state: str) -> None:
+        if state == "LOST":
+            self._lost = True
+            if not self._closing.is_set():
+                logger.warning("the ZooKeeper session is lost")
+        elif state == "CONNECTED" and self._lost:
+            self._lost = False
+            with contextlib.suppress(RuntimeError):  # it is being closed
+                self._worker.submit(self._renew)
+
+    def _renew(self) -> None:
+        while self._on_new_session is not None and not self._closing.is_set() and not self._lost:
+            try:
+                self._on_new_session()
+                return
+            except Exception as error:
+                logger.error("after a new ZooKeeper session: %s", error)
+                self._closing.wait(RETRY_S)
+
+    def close(self) -> None:
+        """Ends the session: its ephemeral nodes go."""
+        self._closing.set()
+        self._worker.shutdown()
+        with contextlib.suppress(Exception):
+            self.client.stop()
+            self.client.close()
+
+    # --- nodes; RemotingError when ZooKeeper does not answer
+
+    def create_ephemeral(self, path: str, value: bytes) -> bool:
+        """False when there is a node of that path already."""
+        try:
+            self._call(self.client.create, path, value, ephemeral=True, makepath=True)
+        except self._errors.NodeExistsError:
+            return False
+        return True
+
+    def put_ephemeral(self, path: str, value: bytes) -> None:
+        """Makes the node, or gives it another value."""
+        if not self.create_ephemeral(path, value):
+            self.put(path, value)
+
+    def put_persistent(self, path: str, value: bytes) -> None:
+        try:
+            self._call(self.client.set, path, value)
+        except self._errors.NoNodeError:
+            self._call(self.client.ensure_path, path)
+            self._call(self.client.set, path, value)
+
+    def put(self, path: str, value: bytes) -> None:
+        with contextlib.suppress(self._errors.NoNodeError):
+            self._call(self.client.set, path, value)
+
+    def ensure_path(self, path: str) -> None:
+        self._call(self.client.ensure_path, path)
+
+    def read(self, path: str) -> bytes | None:
+        """None when there is no such node."""
+        try:
+            value = self._call(self.client.get, path)[0]
+        except self._errors.NoNodeError:
+            return None
+        return bytes(value or b"")
+
+    def is_own(self, path: str) -> bool:
+        """Whether the node was made in this session."""
+        try:
+            stat = self._call(self.client.get, path)[1]
+        except self._errors.NoNodeError:
+            return False
+        return bool(self.client.client_id) and stat.ephemeralOwner == self.client.client_id[0]
+
+    def children(self, path: str, watch: Callable[[], None] | None = None) -> list[str]:
+        """Sorted; empty when there is no such node. `watch` is called once, when they change."""
+        watcher = (lambda _: watch()) if watch is not None else None
+        try:
+            return sorted(self._call(self.client.get_children, path, watch=watcher))
+        except self._errors.NoNodeError:
+            return []
+
+    def delete(self, path: str) -> bool:
+        """False when it has children; nothing when it is not there."""
+        try:
+            self._call(self.client.delete, path)
+        except self._errors.NoNodeError:
+            pass
+        except self._errors.NotEmptyError:
+            return False
+        return True
+
+    def _call(self, function: Callable[..., Any], path: str, *args: Any, **options: Any) -> Any:
+        try:
+            return function(path, *args, **options)
+        except (self._errors.NoNodeError, self._errors.NodeExistsError, self._errors.NotEmptyError):
+            raise
+        except (self._errors.KazooException, OSError) as error:
+            raise RemotingError(f"ZooKeeper, {path}: {error or type(error).__name__}") from error
