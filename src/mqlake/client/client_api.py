@@ -135,10 +135,20 @@ class MQClientAPI:
 
     # --- offsets
 
-    async def query_consumer_offset(self, address: str, group: str, queue: MessageQueue) -> int | None:
-        """None when the group has none and the broker does not know better."""
+    async def query_consumer_offset(
+        self, address: str, group: str, queue: MessageQueue, *, set_zero_if_not_found: bool | None = None
+    ) -> int | None:
+        """None when the group has none.
+
+        Of a queue that is all there and in memory a broker then says 0, unless `set_zero_if_not_found` is False:
+        a new group reads a new topic from its beginning.
+        """
         header = consume.QueryConsumerOffsetRequestHeader(
-            consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, bname=queue.broker_name
+            consumer_group=group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            set_zero_if_not_found=set_zero_if_not_found,
+            bname=queue.broker_name,
         )
         try:
             answer = await self._call(address, RequestCode.QUERY_CONSUMER_OFFSET, header)

@@ -32,7 +32,11 @@ class OffsetStore(Protocol):
 
     def update_offset(self, queue: MessageQueue, offset: int, *, increase_only: bool = False) -> None: ...
     async def read_from_store(self, queue: MessageQueue) -> int | None:
-        """What is persisted, None when nothing is. RemotingError when it cannot be known."""
+        """What is persisted and where to begin, None when that is open. RemotingError when it cannot be known."""
+        ...
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """What is persisted, None when nothing is; `offset_table` stays as it is."""
         ...
 
     async def persist(self, queues: Iterable[MessageQueue], *, surely: bool = False) -> None:
@@ -66,6 +70,12 @@ class RemoteBrokerOffsetStore(_Table):
         if offset is not None:
             self.update_offset(queue, offset)
         return offset
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        address = self._client.find_broker_address_in_subscribe(queue.broker_name)
+        return await self._client.api.query_consumer_offset(
+            address, self._group, queue, set_zero_if_not_found=False
+        )
 
     async def persist(self, queues: Iterable[MessageQueue], *, surely: bool = False) -> None:
         for queue in queues:
@@ -111,6 +121,9 @@ class LocalFileOffsetStore(_Table):
         if offset is not None:
             self.update_offset(queue, offset)
         return offset
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        return self._read().get(queue)
 
     async def persist(self, queues: Iterable[MessageQueue], *, surely: bool = False) -> None:
         changed = {queue: self.offset_table[queue] for queue in queues if queue in self.offset_table}

@@ -370,12 +370,7 @@ class PullConsumer(ClientPart):
         """The group's persisted offset, None when there is none."""
         full = self._full(queue)
         await self._address(full)
-        store = (
-            LocalFileOffsetStore(self.client.client_id, self.group, self.config.local_offset_store_dir)
-            if isinstance(self.offset_store, LocalFileOffsetStore)
-            else RemoteBrokerOffsetStore(self.client, self.group)
-        )
-        return await store.read_from_store(full)
+        return await self.offset_store.committed(full)
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
         """Persists these offsets, or the positions of all assigned queues, and waits until that is done."""
