@@ -7,10 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mqlake.broker.schedule_message import ScheduleMessageService
+from mqlake.formats.record import decode_record
 from mqlake.message import SCHEDULE_TOPIC, MessageExtBrokerInner
+from mqlake.remoting.codes import ResponseCode
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.message_store import DefaultMessageStore
 from mqlake.store.results import PutMessageStatus
+from tests.broker.live import SUBSCRIPTION, SUSPEND, Peer, on_a_broker
+from tests.broker.live_broker import until
 
 START_MS = 1_700_000_000_000
 SMALL = {
@@ -301,3 +305,20 @@ def test_whatever_happens_each_message_comes_in_time_and_in_order(tmp_path_facto
                 assert room.bodies(queue_id=level) == expected[level]
     finally:
         room.store.shutdown()
+
+
+def test_on_a_broker_a_delayed_message_arrives_on_time_and_wakes_who_waits_for_it(tmp_path):
+    async def scene(peer: Peer) -> None:
+        sent = await peer.send("T", b"later", properties="DELAY\x011\x02", queue_id=1)
+        assert sent.code == ResponseCode.SUCCESS
+        begin = peer.controller.store.message_store_timestamp(SCHEDULE_TOPIC, 0, 0)
+        answer = await peer.pull(
+            "T", queue_id=1, sys_flag=SUSPEND | SUBSCRIPTION, suspend_timeout_millis=5_000
+        )
+        assert answer.code == ResponseCode.SUCCESS
+        message = decode_record(answer.body)
+        assert message.body == b"later" and message.properties["REAL_QID"] == "1"
+        assert 1_000 <= message.store_timestamp - begin < 1_500
+        await until(lambda: peer.controller.schedule_message_service.offset_table == {1: 1})
+
+    on_a_broker(tmp_path, scene)
