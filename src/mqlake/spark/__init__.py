@@ -1,8 +1,12 @@
 """Spark reads the log in place: PySpark data sources and the jobs made of them.
 
     spark = mqlake.spark.session()                    a local session made for them, or any of your own
-    mqlake.spark.register(spark)                      once: the sources `commitlog` and `commitlogaudit`
+    mqlake.spark.register(spark)                      once: the sources below
     spark.read.format("commitlog").load("/store")     the messages, a row each
+
+    commitlog       store directories, batch and stream     rocketmq        live brokers, both ways, batch and stream
+    consumequeue    their consume queues                    mqindex         their index
+    commitlogaudit, commitlogcounts                         partial results for verify_log() and count_by()
 
 Importing this package imports neither PySpark nor pyarrow; whoever calls a function without them gets a
 MissingPartError that says what installs them.
@@ -40,6 +44,7 @@ def register(spark: SparkSession) -> None:
     from mqlake.spark.commitlog import CommitLogDataSource
     from mqlake.spark.counts import CommitLogCountsDataSource
     from mqlake.spark.derived import ConsumeQueueDataSource, MqIndexDataSource
+    from mqlake.spark.rocketmq import RocketMQDataSource
 
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     for source in (
@@ -48,6 +53,7 @@ def register(spark: SparkSession) -> None:
         CommitLogCountsDataSource,
         ConsumeQueueDataSource,
         MqIndexDataSource,
+        RocketMQDataSource,
     ):
         spark.dataSource.register(source)
 

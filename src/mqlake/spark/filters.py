@@ -228,10 +228,10 @@ def _within(
         return []
     column = scan.queue_offset if kind is PositionKind.QUEUES else scan.store_timestamp
     mask = np.ones(len(scan), np.bool_)
-    for (topic, queue_id), value in position.queues.items():
+    for (topic, queue), value in position.queues.items():
         if value >= 0 and topic in names:
             mask &= (
-                (scan.topic_id != names.index(topic)) | (scan.queue_id != queue_id) | compare(column, value)
+                (scan.topic_id != names.index(topic)) | (scan.queue_id != int(queue)) | compare(column, value)
             )
     return [mask]
 

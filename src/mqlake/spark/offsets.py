@@ -2,6 +2,7 @@
 
     startingOffsets, endingOffsets                        earliest | latest | {"topic": {"0": 123, "1": -2}}
                                                           | 4096 (physical; stores only)
+                                                          | {"topic": {"broker-a:0": 123}} (brokers only)
     startingTimestamp, endingTimestamp                    1700000000000 | 2023-11-14T22:13:20Z
     startingOffsetsByTimestamp, endingOffsetsByTimestamp  {"topic": {"0": 1700000000000}}
 
@@ -12,7 +13,7 @@ is not read. In JSON -2 is the earliest offset and -1 the latest. Times are stor
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum
@@ -24,7 +25,8 @@ EARLIEST, LATEST = -2, -1
 STARTING = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
 ENDING = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 
-QueueOffsets = Mapping[tuple[str, int], int]
+QueueOffsets = Mapping[tuple[str, str], int]
+"""By topic and queue: `0`, of brokers also `broker-a:0`."""
 
 
 class PositionKind(Enum):
@@ -49,12 +51,15 @@ class Position:
     def parse(
         cls, given: Mapping[str, str], names: tuple[str, str, str], default: PositionKind, *, physical: bool
     ) -> Position:
-        """Of the three options `names`; ConfigError for a value that is none of theirs."""
+        """Of the three options `names`; ConfigError for a value that is none of theirs.
+
+        `physical`: of a store, which has physical offsets; else of brokers, which have names.
+        """
         offsets, timestamp, by_timestamp = names
         if timestamp in given:
             return cls(PositionKind.TIMESTAMP, timestamp, parse_time(timestamp, given[timestamp]))
         if by_timestamp in given:
-            queues = _queues(by_timestamp, given[by_timestamp], parse_time)
+            queues = _queues(by_timestamp, given[by_timestamp], parse_time, brokers=not physical)
             return cls(PositionKind.QUEUE_TIMESTAMPS, by_timestamp, queues=queues)
         text = given.get(offsets, default.value).strip()
         for kind in (PositionKind.EARLIEST, PositionKind.LATEST):
@@ -63,7 +68,11 @@ class Position:
         if physical and text.isdecimal():
             return cls(PositionKind.PHYSICAL, offsets, int(text))
         if text.startswith("{"):
-            return cls(PositionKind.QUEUES, offsets, queues=_queues(offsets, text, _queue_offset))
+            return cls(
+                PositionKind.QUEUES,
+                offsets,
+                queues=_queues(offsets, text, _queue_offset, brokers=not physical),
+            )
         also = "a physical offset, " if physical else ""
         raise ConfigError(
             f"option {offsets!r} is {text!r}; it can be earliest, latest, {also}"
@@ -93,17 +102,19 @@ def _queue_offset(option: str, value: object) -> int:
     return value
 
 
-def _queues(option: str, text: str, parse: object) -> dict[tuple[str, int], int]:
-    assert callable(parse)
+def _queues(
+    option: str, text: str, parse: Callable[[str, object], int], *, brokers: bool
+) -> dict[tuple[str, str], int]:
     try:
-        topics = json.loads(text)
         pairs = [
-            (topic, int(queue_id), value)
-            for topic, queues in topics.items()
-            for queue_id, value in queues.items()
+            (topic, queue, value)
+            for topic, queues in json.loads(text).items()
+            for queue, value in queues.items()
         ]
+        for _, queue, _ in pairs:
+            int(queue.rpartition(":")[2] if brokers else queue)
     except (ValueError, AttributeError) as error:
         raise ConfigError(
             f'option {option!r} is {text!r}; it takes JSON such as {{"topic": {{"0": 123, "1": -2}}}}'
         ) from error
-    return {(topic, queue_id): parse(option, value) for topic, queue_id, value in pairs}
+    return {(topic, queue): parse(option, value) for topic, queue, value in pairs}

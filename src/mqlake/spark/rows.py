@@ -160,12 +160,12 @@ BUILDERS: dict[str, Callable[[Records], pa.Array]] = {
 
 
 class RowBuilder:
-    """Makes record batches with the columns `names`, in that order, for the store at `path`."""
+    """Makes record batches with the columns `names`, in that order, for the store at `path`, or for a broker."""
 
-    def __init__(self, names: Sequence[str], path: str) -> None:
+    def __init__(self, names: Sequence[str], path: str | None, broker_name: str | None = None) -> None:
         self._names = tuple(names)
         self._schema = arrow_schema(self._names)
-        self._path = path
+        self._source = {"path": path, "brokerName": broker_name}
 
     def batches(
         self, buf: Bytes, scan: Scan, rows: npt.NDArray[np.int64] | None = None
@@ -188,13 +188,11 @@ class RowBuilder:
     def _array(self, name: str, records: Records) -> pa.Array:
         if name in BUILDERS:
             return BUILDERS[name](records)
-        if name == "path":
-            return pa.repeat(pa.scalar(self._path, pa.string()), records.n)
-        return pa.nulls(records.n, pa.string())
+        return pa.repeat(pa.scalar(self._source.get(name), pa.string()), records.n)
 
     def damage(self, physical_offset: int, text: str) -> pa.RecordBatch:
         """The row of mode permissive that stands for damage."""
-        values = {"physicalOffset": physical_offset, "path": self._path, CORRUPT_COLUMN: text}
+        values = {**self._source, "physicalOffset": physical_offset, CORRUPT_COLUMN: text}
         return pa.RecordBatch.from_pylist(
             [{name: values.get(name) for name in self._names}], schema=self._schema
         )

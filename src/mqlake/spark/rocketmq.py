@@ -1,0 +1,242 @@
+# mypy: disable-error-code="misc"
+"""The source `rocketmq`: topics of live brokers, Java or mqlake, as a table or a stream; and the sink.
+
+    driver    topics ─▶ queues ─▶ their offsets now ─▶ ranges [start, end) of queue offsets
+    task      range ─▶ pulls ─▶ raw records ─▶ scan ─▶ unpack ─▶ Arrow batches ─▶ JVM
+
+A message has its place in a queue for ever, so a range read again gives the same rows. Option names and behaviour
+are those of Spark's Kafka source; an offset is, for each topic, a queue offset by `broker:queue`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
+from pyspark.sql.types import StructType
+
+from mqlake.errors import ConfigError, FormatError, OffsetOutOfRangeError, StoreCorruptError
+from mqlake.message import MessageSysFlag
+from mqlake.spark.commitlog import choose
+from mqlake.spark.filters import RowFilter
+from mqlake.spark.live import Live, Queue, scans_of
+from mqlake.spark.offsets import EARLIEST, LATEST, Position, PositionKind
+from mqlake.spark.options import LogOptions
+from mqlake.spark.rocketmq_options import ReadOptions, WriteOptions
+from mqlake.spark.rows import RowBuilder
+from mqlake.spark.schema import check_user_schema, spark_schema
+from mqlake.spark.splits import Damage
+from mqlake.spark.unpack import PACKED
+
+log = logging.getLogger(__name__)
+
+QueueOffsets = dict[Queue, int]
+
+
+@dataclass
+class QueueRange(InputPartition):
+    """The messages [start, end) of a queue."""
+
+    queue: Queue
+    start: int
+    end: int
+
+
+class RocketMQDataSource(DataSource):
+    """`spark.read.format("rocketmq").option("namesrvAddr", …).option("subscribe", …)`; options: ReadOptions.
+
+    `frame.write.format("rocketmq")` and `writeStream`: WriteOptions.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "rocketmq"
+
+    def schema(self) -> StructType:
+        return spark_schema(ReadOptions.parse(self.options, stream=True).columns)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return RocketMQReader(ReadOptions.parse(self.options, stream=False), check_user_schema(schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        from mqlake.spark.rocketmq_stream import RocketMQStreamReader
+
+        return RocketMQStreamReader(ReadOptions.parse(self.options, stream=True), check_user_schema(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from mqlake.spark.rocketmq_sink import RocketMQWriter
+
+        if overwrite:
+            raise ConfigError("messages cannot be overwritten: write with mode('append')")
+        return RocketMQWriter(WriteOptions.parse(self.options), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        from mqlake.spark.rocketmq_sink import RocketMQStreamWriter
+
+        return RocketMQStreamWriter(WriteOptions.parse(self.options), schema)
+
+
+class RocketMQReader(DataSourceReader):
+    def __init__(self, options: ReadOptions, columns: list[str]) -> None:
+        self._options = options
+        self._columns = columns
+
+    def partitions(self) -> list[QueueRange]:
+        options = self._options
+        with Live(options.cluster) as live:
+            queues = live.queues(subscribed(live, options))
+            bounds = live.bounds(queues)
+            starts = resolve(live, options.start, bounds, EARLIEST)
+            ends = resolve(live, options.end, bounds, LATEST)
+        ranges = []
+        for queue in queues:
+            low, high = bounds[queue]
+            start = in_queue(options, queue, starts[queue], bounds[queue])
+            end = in_queue(options, queue, ends[queue], (low, high))
+            ranges.append(QueueRange(queue, start, end))
+        return divided(ranges, options.min_partitions)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if isinstance(partition, QueueRange):
+            yield from read_range(partition, self._options, self._columns)
+
+
+# ---------------------------------------------------------------------- on the driver
+
+
+def subscribed(live: Live, options: ReadOptions) -> list[str]:
+    """The topics' names. ConfigError when the pattern matches none."""
+    if options.pattern is None:
+        return list(options.topics)
+    topics = live.topics_like(options.pattern)
+    if not topics:
+        raise ConfigError(f"option 'subscribePattern' is {options.pattern!r}: no topic matches it")
+    return topics
+
+
+def resolve(
+    live: Live, position: Position, bounds: Mapping[Queue, tuple[int, int]], default: int
+) -> QueueOffsets:
+    """Queue offsets for a position; `default` (EARLIEST or LATEST) for queues that it does not name.
+
+    ConfigError for a queue that is named and not there.
+    """
+    kind = position.kind
+    if kind is PositionKind.TIMESTAMP:
+        wanted = dict.fromkeys(bounds, position.value)
+    elif kind in (PositionKind.QUEUES, PositionKind.QUEUE_TIMESTAMPS):
+        wanted = _named(position, bounds)
+    else:
+        wanted = {}
+        default = EARLIEST if kind is PositionKind.EARLIEST else LATEST
+    if kind in (PositionKind.TIMESTAMP, PositionKind.QUEUE_TIMESTAMPS):
+        wanted = live.at_time(wanted)
+    found = {}
+    for queue, (low, high) in bounds.items():
+        offset = wanted.get(queue, default)
+        found[queue] = {EARLIEST: low, LATEST: high}.get(offset, offset)
+    return found
+
+
+def _named(position: Position, bounds: Mapping[Queue, tuple[int, int]]) -> QueueOffsets:
+    found = {}
+    left = dict(position.queues)
+    for queue in bounds:
+        for name in (queue.name, str(queue.queue_id)):
+            value = position.queues.get((queue.topic, name))
+            if value is not None:
+                found[queue] = value
+                left.pop((queue.topic, name), None)
+                break
+    if left:
+        (topic, name), *_ = left
+        raise ConfigError(
+            f"option {position.option!r} names queue {name} of topic {topic}, which is not there"
+        )
+    return found
+
+
+def in_queue(options: ReadOptions, queue: Queue, offset: int, bounds: tuple[int, int]) -> int:
+    """The offset, when the queue has it; else the nearest that it has, which may be data loss."""
+    low, high = bounds
+    if low <= offset <= high:
+        return offset
+    data_loss(options, f"{queue}: offset {offset} is not there; the broker has {low} to {high}")
+    return min(max(offset, low), high)
+
+
+def data_loss(options: ReadOptions, what: str) -> None:
+    if options.fail_on_data_loss:
+        raise OffsetOutOfRangeError(f"{what} (failOnDataLoss=false reads on with what is there)")
+    log.warning("%s; reading goes on with what is there", what)
+
+
+def divided(ranges: list[QueueRange], min_partitions: int | None) -> list[QueueRange]:
+    """Ranges without empty ones; the large ones in parts until there are about `min_partitions`."""
+    ranges = [each for each in ranges if each.start < each.end]
+    total = sum(each.end - each.start for each in ranges)
+    if min_partitions is None or len(ranges) >= min_partitions:
+        return ranges
+    found = []
+    for each in ranges:
+        size = each.end - each.start
+        parts = min(size, max(1, round(size / total * min_partitions)))
+        borders = [each.start + size * n // parts for n in range(parts + 1)]
+        found += [
+            QueueRange(each.queue, first, last) for first, last in itertools.pairwise(borders)
+        ]
+    return found
+
+
+# ---------------------------------------------------------------------- in a task
+
+
+def read_range(partition: QueueRange, options: ReadOptions, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    """The rows of one task. Raises OffsetOutOfRangeError, StoreCorruptError, and what the client raises."""
+    queue, start = partition.queue, partition.start
+    builder = RowBuilder(columns, None, queue.broker)
+    packed = PACKED if "body" in columns else MessageSysFlag.NEED_UNWRAP_FLAG
+    with Live(options.cluster) as live:
+        if not options.fail_on_data_loss:
+            live.queues([queue.topic])
+            low, _ = live.bounds([queue])[queue]
+            start = max(start, min(low, partition.end))
+            if start > partition.start:
+                log.warning("%s: offsets %d to %d are gone", queue, partition.start, start)
+        wanted = RowFilter(_of_range(options, queue, start, partition.end))
+        for records, delta in live.pull(queue, start, partition.end):
+            try:
+                for buf, scan in scans_of(records):
+                    if delta:
+                        scan.queue_offset = scan.queue_offset + delta
+                    for found in choose(buf, scan, wanted, packed, str(queue)):
+                        if isinstance(found, Damage):
+                            raise found.error()
+                        yield from builder.batches(*found)
+            except FormatError as error:
+                raise StoreCorruptError(
+                    str(queue), error.offset, f"in what was pulled: {error.reason}"
+                ) from error
+
+
+def _of_range(options: ReadOptions, queue: Queue, start: int, end: int) -> LogOptions:
+    """What a read of a log would be asked for to give these messages."""
+    name = (queue.topic, str(queue.queue_id))
+    return LogOptions(
+        stores=(),
+        topics=frozenset({queue.topic}),
+        start=Position(PositionKind.QUEUES, queues={name: start}),
+        end=Position(PositionKind.QUEUES, queues={name: end}),
+        unpack=options.unpack,
+    )

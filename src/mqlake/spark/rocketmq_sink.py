@@ -1,0 +1,196 @@
+# mypy: disable-error-code="misc"
+"""The sink `rocketmq`: rows become messages, at least once.
+
+    column        type                         needed
+    body          binary or string             yes
+    topic         string                       unless the option `topic` names one
+    tags, keys    string                       no; keys are separated by spaces
+    properties    map<string,string>           no; `tags` and `keys` go before what it says of them
+    shardingKey   string                       no; rows with equal ones keep their order, in one queue
+    delayLevel    int                          no; 1 to 18
+
+A task sends batches, some at the same time, and ends when the brokers have stored all of them. What fails fails
+the task; Spark runs it again, and what had been stored before is then there twice: each message with another
+UNIQ_KEY, since rows have no identity of their own. An exactly-once sink will write half messages here and have
+the driver commit them by epoch (`SentMessages`, which each task hands to commit()).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import BinaryType, DataType, IntegerType, MapType, StringType, StructType
+
+from mqlake.client.config import ClientConfig
+from mqlake.client.mq_client import MQClientInstance
+from mqlake.client.producer import Producer, select_by_hash
+from mqlake.errors import ConfigError, UnknownKeyError
+from mqlake.message import (
+    PROPERTY_DELAY_TIME_LEVEL,
+    PROPERTY_KEYS,
+    PROPERTY_SHARDING_KEY,
+    PROPERTY_TAGS,
+    Message,
+)
+from mqlake.spark.rocketmq_options import WriteOptions
+
+_TEXT: tuple[type[DataType], ...] = (StringType,)
+COLUMNS: dict[str, tuple[type[DataType], ...]] = {
+    "body": (BinaryType, StringType),
+    "topic": _TEXT,
+    "tags": _TEXT,
+    "keys": _TEXT,
+    "properties": (MapType,),
+    "shardingKey": _TEXT,
+    "delayLevel": (IntegerType,),
+}
+_PROPERTIES = {
+    "tags": PROPERTY_TAGS,
+    "keys": PROPERTY_KEYS,
+    "shardingKey": PROPERTY_SHARDING_KEY,
+    "delayLevel": PROPERTY_DELAY_TIME_LEVEL,
+}
+
+BATCH_MESSAGES_MAX = 128
+BATCH_BYTES_MAX = 512 << 10
+IN_FLIGHT_MAX = 16
+SEND_TIMEOUT_S = 15.0
+
+
+@dataclass
+class SentMessages(WriterCommitMessage):
+    count: int
+
+
+class _Writer:
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        check_columns(schema, options.topic)
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Sends all of a task's rows. Raises SendError and its like, MessageError for a row that is no message."""
+        return SentMessages(asyncio.run(_send(self._options, messages_of(iterator, self._options.topic))))
+
+
+class RocketMQWriter(_Writer, DataSourceArrowWriter):
+    pass
+
+
+class RocketMQStreamWriter(_Writer, DataSourceStreamArrowWriter):
+    pass
+
+
+def check_columns(schema: StructType, topic: str | None) -> None:
+    """UnknownKeyError or ConfigError for columns that make no message."""
+    for field in schema:
+        if field.name not in COLUMNS:
+            raise UnknownKeyError(field.name, COLUMNS, what="column of a message")
+        allowed = COLUMNS[field.name]
+        if not isinstance(field.dataType, allowed):
+            names = " or ".join(each.typeName() for each in allowed)
+            raise ConfigError(
+                f"column {field.name!r} is {field.dataType.simpleString()}; it has to be {names}"
+            )
+    if "body" not in schema.fieldNames():
+        raise ConfigError("there is no column 'body'")
+    if topic is None and "topic" not in schema.fieldNames():
+        raise ConfigError("neither a column 'topic' nor the option 'topic' says where the messages go")
+
+
+def messages_of(batches: Iterable[pa.RecordBatch], topic: str | None) -> Iterator[Message]:
+    """A message a row. ConfigError for a row without a topic or a body."""
+    for batch in batches:
+        for row in batch.to_pylist(maps_as_pydicts="strict"):
+            properties = {
+                name: value for name, value in (row.get("properties") or {}).items() if value is not None
+            }
+            for column, name in _PROPERTIES.items():
+                if row.get(column) is not None:
+                    properties[name] = str(row[column])
+            body, where = row["body"], topic if topic is not None else row["topic"]
+            if body is None or where is None:
+                raise ConfigError(f"a row has no {'body' if body is None else 'topic'}: {row!r:.200}")
+            yield Message(where, body.encode() if isinstance(body, str) else body, properties=properties)
+
+
+async def _send(options: WriteOptions, messages: Iterator[Message]) -> int:
+    cluster = options.cluster
+    config = ClientConfig(
+        namesrv_addr=cluster.namesrv_addr, access_key=cluster.access_key, secret_key=cluster.secret_key
+    )
+    sent = 0
+    under_way: set[asyncio.Task[Any]] = set()
+    in_order: dict[tuple[str, str], asyncio.Task[Any]] = {}
+    async with MQClientInstance(config) as client, Producer(cluster.group, client) as producer:
+        try:
+            for batch in batched(messages):
+                order = (batch[0].topic, batch[0].properties.get(PROPERTY_SHARDING_KEY, ""))
+                before = in_order.get(order) if order[1] else None
+                task = asyncio.ensure_future(_send_batch(producer, batch, order[1], before))
+                if order[1]:
+                    in_order[order] = task
+                under_way.add(task)
+                sent += len(batch)
+                if len(under_way) >= IN_FLIGHT_MAX:
+                    under_way = await _settled(under_way, asyncio.FIRST_COMPLETED)
+                    in_order = {key: each for key, each in in_order.items() if not each.done()}
+            await _settled(under_way, asyncio.ALL_COMPLETED)
+        finally:
+            for task in under_way:
+                task.cancel()
+            await asyncio.gather(*under_way, return_exceptions=True)
+    return sent
+
+
+async def _settled(under_way: set[asyncio.Task[Any]], until: str) -> set[asyncio.Task[Any]]:
+    """Those still under way; the failure of one that has ended is raised."""
+    if not under_way:
+        return under_way
+    done, pending = await asyncio.wait(under_way, return_when=until)
+    for task in done:
+        task.result()
+    return pending
+
+
+async def _send_batch(
+    producer: Producer, batch: list[Message], sharding_key: str, before: asyncio.Task[Any] | None
+) -> None:
+    if before is not None:
+        await before
+    selector = select_by_hash(sharding_key) if sharding_key else None
+    if len(batch) == 1:
+        await producer.send(batch[0], selector=selector, timeout_s=SEND_TIMEOUT_S)
+    else:
+        await producer.send_batch(batch, selector=selector, timeout_s=SEND_TIMEOUT_S)
+
+
+def batched(messages: Iterable[Message]) -> Iterator[list[Message]]:
+    """Messages that follow each other and may travel together: one topic, one sharding key, no delay."""
+    for _, group in itertools.groupby(messages, _together):
+        batch: list[Message] = []
+        size = 0
+        for message in group:
+            alone = PROPERTY_DELAY_TIME_LEVEL in message.properties
+            if batch and (
+                alone or len(batch) == BATCH_MESSAGES_MAX or size + len(message.body) > BATCH_BYTES_MAX
+            ):
+                yield batch
+                batch, size = [], 0
+            batch.append(message)
+            size += len(message.body)
+        yield batch
+
+
+def _together(message: Message) -> tuple[object, ...]:
+    properties = message.properties
+    return message.topic, properties.get(PROPERTY_SHARDING_KEY), properties.get(PROPERTY_DELAY_TIME_LEVEL)
