@@ -112,6 +112,8 @@ final class PushConsumers implements Main.Service {
         consumer.setNamesrvAddr(request.getString("namesrv"));
         consumer.setInstanceName(name);
         consumer.setPollNameServerInterval(1000);
+        // A heartbeat that a restart swallows is otherwise sent again after 30 seconds.
+        consumer.setHeartbeatBrokerInterval(1000);
         consumer.setPersistConsumerOffsetInterval(1000);
         consumer.setConsumeThreadMin(4);
         consumer.setConsumeThreadMax(4);
