@@ -178,7 +178,7 @@ class ScheduleMessageService(ConfigManager):
         try:
             message = self._message_time_up(physical_offset, size)
         except (FormatError, OffsetOutOfRangeError) as error:
-            logger.error("delay level %d: the message at %d is lost: %s", level, physical_offset, error)
+            logger.error("delay level %d: a message is left behind: %s", level, error)
             return True
         future = self._store.async_put_message(message)
         if not future.done():  # it is in the log; nobody waits for its flush, the cursors do
@@ -202,7 +202,7 @@ class ScheduleMessageService(ConfigManager):
     def _message_time_up(self, physical_offset: int, size: int) -> MessageTimeUp:
         record = self._store.select_one_message_by_offset(physical_offset, size)
         if record is None:
-            raise OffsetOutOfRangeError("the commit log does not reach there any more")
+            raise OffsetOutOfRangeError(f"the commit log does not hold {physical_offset} any more")
         message = decode_record(record, message_class=MessageTimeUp)
         assert isinstance(message, MessageTimeUp)
         if message.physical_offset != physical_offset:
@@ -214,7 +214,7 @@ class ScheduleMessageService(ConfigManager):
                 0, f"REAL_TOPIC {topic!r} and REAL_QID {queue_id!r} do not say where it belongs"
             )
         if topic == TRANS_HALF_TOPIC:
-            raise FormatError(0, "a half message is never delayed")
+            raise FormatError(physical_offset, "a half message is never delayed")
         message.topic = topic
         message.queue_id = int(queue_id)
         return message
