@@ -69,6 +69,12 @@ class SendFlowControl:
         return None
 
     def _turn_ends(self) -> None:
-        """Runs in the turn after the one in which a send came: a turn lies between."""
+        """Runs first in the turn after the one in which a send came. What is read in this turn came during the
+        last one, and what is read later did not."""
         self._last_turn_ms = (time.monotonic_ns() - self._turn_began) // 1_000_000
         self._turn_began = 0
+        if self._last_turn_ms > self._controller.config.wait_time_mills_in_send_queue:
+            asyncio.get_running_loop().call_soon(self._forget_turn)
+
+    def _forget_turn(self) -> None:
+        self._last_turn_ms = 0

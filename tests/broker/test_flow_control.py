@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+
+import pytest
+
+from mqlake.remoting.codec import decode_frame, encode_frame
+from mqlake.remoting.codes import RequestCode, ResponseCode
+from mqlake.remoting.command import RemotingCommand
+from tests.broker.live import Peer, on_a_broker, send_header, until
+
+
+def test_a_slave_takes_no_sends(tmp_path):
+    async def scene(peer: Peer) -> None:
+        answer = await peer.send("T")
+        assert answer.code == ResponseCode.SYSTEM_BUSY
+        assert answer.remark.startswith("[REJECTREQUEST]system busy") and "brokerRole=SLAVE" in answer.remark
+        answer = await peer.pull("T")
+        assert answer.code == ResponseCode.SYSTEM_BUSY and "slaveReadEnable" in answer.remark
+
+    on_a_broker(tmp_path, scene, brokerRole="SLAVE", brokerId="1")
+
+
+def test_a_put_that_writes_for_too_long(tmp_path):
+    async def scene(peer: Peer) -> None:
+        store = peer.controller.store
+        store.commit_log.begin_time_in_lock = store.clock_ms() - 3000
+        answer = await peer.send("T")
+        store.commit_log.begin_time_in_lock = 0
+        assert answer.code == ResponseCode.SYSTEM_BUSY
+        assert answer.remark.startswith("[REJECTREQUEST]system busy")
+        assert "page cache" in answer.remark and "the limit is 1000 ms" in answer.remark
+        assert (await peer.send("T")).code == ResponseCode.SUCCESS
+
+    on_a_broker(tmp_path, scene)
+
+
+def test_a_pool_without_buffers(tmp_path):
+    async def scene(peer: Peer) -> None:
+        pool = peer.controller.store.transient_store_pool
+        assert (await peer.send("T")).code == ResponseCode.SUCCESS
+        taken = []
+        while pool.available_buffer_nums:
+            taken.append(pool.borrow())
+        answer = await peer.send("T")
+        assert answer.code == ResponseCode.SYSTEM_BUSY
+        assert "0 of the 3 buffers" in answer.remark
+        for buffer in taken:
+            pool.give_back(buffer)
+
+    on_a_broker(tmp_path, scene, transientStorePoolEnable="true", transientStorePoolSize="3")
+
+
+@pytest.mark.parametrize("enabled", ["true", "false"])
+def test_sends_that_waited_for_their_turn(tmp_path, enabled):
+    async def scene(peer: Peer) -> None:
+        store = peer.controller.store
+        put = store.async_put_message
+        request = RemotingCommand.create_request(RequestCode.SEND_MESSAGE_V2, send_header("T"), b"late")
+        while (await peer.send("T")).code != ResponseCode.SUCCESS:
+            pass
+        with socket.create_connection(("127.0.0.1", peer.controller.port)) as late:
+            await until(lambda: len(peer.controller.server.connections) == 2)
+
+            def slow_put(message):
+                store.async_put_message = put
+                late.sendall(encode_frame(request))
+                time.sleep(0.6)  # the loop does not come round
+                return put(message)
+
+            store.async_put_message = slow_put
+            assert (await peer.send("T")).code == ResponseCode.SUCCESS
+            raw = memoryview(await asyncio.to_thread(late.recv, 65536))
+        answer = decode_frame(raw, 0, len(raw))
+        if enabled == "true":
+            assert answer.code == ResponseCode.SYSTEM_BUSY
+            assert answer.remark.startswith("[TIMEOUT_CLEAN_QUEUE]broker busy")
+            assert "queue wait" in answer.remark and "the limit is 500 ms" in answer.remark
+        else:
+            assert answer.code == ResponseCode.SUCCESS
+        assert (await peer.send("T")).code == ResponseCode.SUCCESS
+
+    on_a_broker(tmp_path, scene, waitTimeMillsInSendQueue="500", brokerFastFailureEnable=enabled)
