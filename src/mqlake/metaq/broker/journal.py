@@ -112,6 +112,7 @@ class JournalStore:
         self._checkpoints = Checkpoints(directory, checkpoints_max)
         self._files: dict[int, JournalFile] = {}
         self._failure: OSError | None = None
+        self._recovering = True
         make_dirs(directory)
 
     @property
@@ -142,6 +143,7 @@ class JournalStore:
                 self._replay_file(file, start.offset if start and number == start.number else 0, replay)
         if not self._files:
             self._new_file(max(numbers, default=0) + 1)
+        self._recovering = False
         for file in self.files[:-1]:
             self._drop_if_done(file)
 
@@ -238,7 +240,7 @@ class JournalStore:
         return file
 
     def _drop_if_done(self, file: JournalFile) -> None:
-        if file.size > self._file_size_max and file.open_transactions <= 0:
+        if file.size > self._file_size_max and file.open_transactions <= 0 and not self._recovering:
             if file is self._current():
                 self._new_file(file.number + 1)
             del self._files[file.number]
