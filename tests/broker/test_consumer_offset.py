@@ -67,8 +67,6 @@ def test_pull_offsets_are_for_the_moment_only(tmp_path):
     assert offsets.query_pull_offset("G", "T", 0) == 5
     offsets.commit_pull_offset("", "G", "T", 0, 9)
     assert offsets.query_pull_offset("G", "T", 0) == 9 and offsets.query_offset("G", "T", 0) == 5
-    offsets.clear_pull_offset("G", "T")
-    assert offsets.query_pull_offset("G", "T", 0) == 5
 
 
 def test_a_reset_holds_until_it_is_taken(tmp_path):
@@ -134,16 +132,6 @@ def test_forgetting(tmp_path):
     assert not offsets.has_offset_reset("T", "G", 0) and offsets.query_pull_offset("G", "T", 0) == -1
     offsets.clean_offset_by_topic("T")
     assert set(offsets.offset_table) == {"TG@GT"}
-
-
-def test_groups_that_neither_subscribe_nor_have_anything_left(tmp_path):
-    offsets = manager(tmp_path)
-    offsets.commit_offset("", "gone", "T", 0, 3)
-    offsets.commit_offset("", "slow", "T", 0, 3)
-    offsets.commit_offset("", "slow", "T", 1, 9)
-    offsets.commit_offset("", "here", "T", 0, 3)
-    offsets.scan_unsubscribed_topic(lambda group, topic: group == "here", lambda topic, queue_id: 5)
-    assert set(offsets.offset_table) == {"T@slow", "T@here"}
 
 
 def test_a_file_as_java_writes_it_comes_back_the_same(tmp_path):

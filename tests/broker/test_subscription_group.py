@@ -160,11 +160,3 @@ def test_a_file_as_java_writes_it_comes_back_as_java_would_write_it(path, tmp_pa
         del manager.subscription_group_table[group]
     manager.persist()
     assert "".join((tmp_path / "subscriptionGroup.json").read_text().split()) == "".join(JAVA_FILE.split())
-
-
-def test_disabled(path):
-    manager = SubscriptionGroupManager(path)
-    manager.find_subscription_group_config("G")
-    manager.disable_consume("G")
-    manager.disable_consume("none")
-    assert not manager.find_subscription_group_config("G").consume_enable

@@ -187,6 +187,7 @@ class ConfigAdmin:
             info[f"{pool}ThreadPoolQueueSize"] = "0"
             info[f"{pool}ThreadPoolQueueCapacity"] = capacity
             info[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = "0"
+        info |= controller.schedule_message_service.running_stats()
         info["EndTransactionQueueSize"] = "0"
         info["EndTransactionThreadPoolQueueCapacity"] = capacity
         return info

@@ -59,6 +59,7 @@ class OffsetAdmin:
         table.register(code.CLONE_GROUP_OFFSET, self.clone_group_offset)
         table.register(code.QUERY_CORRECTION_OFFSET, self.query_correction_offset)
         table.register(code.GET_ALL_CONSUMER_OFFSET, self.get_all_consumer_offset)
+        table.register(code.GET_ALL_DELAY_OFFSET, self.get_all_delay_offset)
 
     # --- queues
 
@@ -192,6 +193,11 @@ class OffsetAdmin:
     def get_all_consumer_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """43 GET_ALL_CONSUMER_OFFSET: what a slave copies."""
         content = self._controller.consumer_offset_manager.encode()
+        return RemotingCommand.create_response(body=json_config.dumps(content, pretty=False).encode())
+
+    def get_all_delay_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """45 GET_ALL_DELAY_OFFSET: what a slave copies."""
+        content = self._controller.schedule_message_service.encode()
         return RemotingCommand.create_response(body=json_config.dumps(content, pretty=False).encode())
 
 

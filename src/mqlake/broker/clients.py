@@ -9,7 +9,6 @@ members share the queues anew.
 
 from __future__ import annotations
 
-import itertools
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable
@@ -323,21 +322,12 @@ class ProducerManager:
         self._client_channel_table: dict[str, Connection] = {}
         self._channel_expired_timeout_ms = channel_expired_timeout_ms
         self._clock_ms = clock_ms
-        self._turn = itertools.count()
-
-    def group_size(self) -> int:
-        return len(self.group_channel_table)
 
     def group_online(self, group: str) -> bool:
         return group in self.group_channel_table
 
     def find_channel(self, client_id: str) -> Connection | None:
         return self._client_channel_table.get(client_id)
-
-    def get_available_channel(self, group: str) -> Connection | None:
-        """A producer of the group, another one at each call; None when none is connected."""
-        connections = [c for c in self.group_channel_table.get(group, ()) if not c.closed]
-        return connections[next(self._turn) % len(connections)] if connections else None
 
     def get_producer_table(self) -> ProducerTableInfo:
         return ProducerTableInfo(

@@ -98,9 +98,6 @@ class ConsumerOffsetManager(ConfigManager):
         offset = self._pull_offset_table.get(f"{topic}@{group}", {}).get(queue_id)
         return self.query_offset(group, topic, queue_id) if offset is None else offset
 
-    def clear_pull_offset(self, group: str, topic: str) -> None:
-        self._pull_offset_table.pop(topic_at_group(topic, group), None)
-
     # --- resets
 
     def assign_reset_offset(self, topic: str, group: str, queue_id: int, offset: int) -> None:
@@ -171,24 +168,6 @@ class ConsumerOffsetManager(ConfigManager):
         return least
 
     # --- cleaning
-
-    def scan_unsubscribed_topic(
-        self, is_subscribed: Callable[[str, str], bool], min_offset_in_queue: Callable[[str, int], int]
-    ) -> None:
-        """Forgets groups that neither subscribe to a topic (`is_subscribed(group, topic)`) nor have anything
-        left to consume in it but what came later than all they committed."""
-        for key, topic, group in self._keys():
-            offsets = self.offset_table[key]
-            if (
-                offsets
-                and not is_subscribed(group, topic)
-                and all(
-                    offset <= min_offset_in_queue(topic, queue_id) for queue_id, offset in offsets.items()
-                )
-            ):
-                logger.warning("the offsets of %s are forgotten: %s", key, offsets)
-                del self.offset_table[key]
-                self.dirty = True
 
     def clean_offset_by_topic(self, topic: str) -> None:
         """Forgets every group's offsets in a topic that is deleted."""

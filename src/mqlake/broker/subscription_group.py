@@ -129,12 +129,6 @@ class SubscriptionGroupManager(ConfigManager):
         self._persist_or(undo)
         return True
 
-    def disable_consume(self, group: str) -> None:
-        config = self.subscription_group_table.get(group)
-        if config is not None:
-            config.consume_enable = False
-            self._changed()
-
     # --- what is forbidden
 
     def get_forbidden(self, group: str, topic: str, forbidden_index: int = FORBIDDEN_READ_BIT) -> bool:

@@ -58,3 +58,11 @@ def test_the_same_as_decoding_all(text):
     found, decoded = RecordProperties(record(text)), bytes_to_properties(text)
     for name in ("a", "b", "ab"):
         assert found.get(name) == decoded.get(name)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 120), st.binary(min_size=1, max_size=8), st.integers(0, 130))
+def test_a_damaged_record_raises_nothing(at, junk, length):
+    damaged = bytearray(record(b"a\x011\x02"))
+    damaged[at : at + len(junk)] = junk
+    assert RecordProperties(memoryview(bytes(damaged[:length]))).get("none") is None

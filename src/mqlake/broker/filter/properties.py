@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from struct import Struct
 
 from mqlake.formats.record import MESSAGE_MAGIC_CODE_V2
@@ -15,24 +16,15 @@ _HEAD_V4 = 84
 
 
 class RecordProperties:
-    """Of one whole, valid record; the record's bytes may change or go afterwards."""
+    """Of one whole record; its bytes may change or go afterwards. A damaged one has no properties."""
 
     __slots__ = ("_text",)
 
     def __init__(self, record: memoryview) -> None:
-        magic, sys_flag = _BEGIN.unpack_from(record)
-        at = _HEAD_V4
-        if sys_flag & MessageSysFlag.BORNHOST_V6_FLAG:
-            at += 12
-        if sys_flag & MessageSysFlag.STOREHOSTADDRESS_V6_FLAG:
-            at += 12
-        at += 4 + _I32.unpack_from(record, at)[0]
-        if magic == MESSAGE_MAGIC_CODE_V2:
-            at += 2 + _I16.unpack_from(record, at)[0]
-        else:
-            at += 1 + record[at]
-        length = _I16.unpack_from(record, at)[0]
-        self._text = b"\x02" + bytes(record[at + 2 : at + 2 + length]) + b"\x02"
+        try:
+            self._text = b"\x02" + _properties_of(record) + b"\x02"
+        except (struct.error, IndexError):  # a length leads out of the record
+            self._text = b"\x02"
 
     def get(self, name: str, /) -> str | None:
         """The property's value; the last one counts, as in a dict, and an empty one is none."""
@@ -46,3 +38,19 @@ class RecordProperties:
                 return value.decode("utf-8", "replace")
             end = at + len(key) - 1
         return None
+
+
+def _properties_of(record: memoryview) -> bytes:
+    magic, sys_flag = _BEGIN.unpack_from(record)
+    at = _HEAD_V4
+    if sys_flag & MessageSysFlag.BORNHOST_V6_FLAG:
+        at += 12
+    if sys_flag & MessageSysFlag.STOREHOSTADDRESS_V6_FLAG:
+        at += 12
+    at += 4 + max(_I32.unpack_from(record, at)[0], 0)
+    if magic == MESSAGE_MAGIC_CODE_V2:
+        at += 2 + _I16.unpack_from(record, at)[0]
+    else:
+        at += 1 + record[at]
+    length = _I16.unpack_from(record, at)[0]
+    return bytes(record[at + 2 : at + 2 + length])
