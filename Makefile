@@ -38,7 +38,7 @@ demo: $(VENV)/.ready
 	$(BIN)/mqlake demo
 
 test: $(VENV)/.ready
-	@$(BIN)/python tools/check_parts.py java maven strace
+	@$(BIN)/python tools/check_parts.py java maven go strace
 	$(BIN)/python -m pytest
 
 check: $(VENV)/.ready

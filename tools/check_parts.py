@@ -17,6 +17,7 @@ PARTS = {
         "apt-get install openjdk-17-jdk-headless",
     ),
     "maven": ("mvn", "Maven, for the Java peers of the tests", "apt-get install maven"),
+    "go": ("go", "Go, for RocketMQ's Go client in the tests", "apt-get install golang-go"),
     "strace": ("strace", "strace, for the fault-injection tests", "apt-get install strace"),
 }
 
