@@ -49,7 +49,7 @@ def test_all_of_them_and_no_care_for_case() -> None:
     assert options.topics == {"T1", "T2"}
     assert options.keys == {"a, b", "c"}
     assert (options.start.kind, options.start.value) == (PositionKind.TIMESTAMP, 1000)
-    assert options.end.queues == {("T1", 0): 7, ("T1", 1): -1}
+    assert options.end.queues == {("T1", "0"): 7, ("T1", "1"): -1}
     assert (options.unpack, options.skipping, options.fail_on_data_loss) == (False, False, False)
     assert (options.max_bytes_per_trigger, options.max_offsets_per_trigger) == (1 << 30, None)
     assert options.columns == ("topic", "size", CORRUPT_COLUMN)

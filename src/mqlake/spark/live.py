@@ -137,7 +137,8 @@ class Live:
                 self.client.api.get_min_offset(address, handle),
                 self.client.api.get_max_offset(address, handle),
             )
-            return low, max(low, high)
+            # a queue that nothing was ever sent to has no first message: -1
+            return max(low, 0), max(low, high, 0)
 
         return self._of_each(queues, ask)
 
@@ -145,9 +146,10 @@ class Live:
         """The offset of the first message stored at the time (ms) or later."""
 
         async def ask(queue: Queue) -> int:
-            return await self.client.api.search_offset(
+            found = await self.client.api.search_offset(
                 self._address(queue), self._handles[queue], times[queue]
             )
+            return max(found, 0)
 
         return self._of_each(times, ask)
 

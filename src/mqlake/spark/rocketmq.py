@@ -64,7 +64,7 @@ class RocketMQDataSource(DataSource):
         return "rocketmq"
 
     def schema(self) -> StructType:
-        return spark_schema(ReadOptions.parse(self.options, stream=True).columns)
+        return spark_schema(ReadOptions.parse(self.options).columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return RocketMQReader(ReadOptions.parse(self.options, stream=False), check_user_schema(schema))

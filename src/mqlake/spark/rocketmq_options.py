@@ -48,9 +48,10 @@ class ReadOptions:
     group_id_for_commit: str | None = None
 
     @classmethod
-    def parse(cls, options: Mapping[str, str], *, stream: bool) -> ReadOptions:
+    def parse(cls, options: Mapping[str, str], *, stream: bool | None = None) -> ReadOptions:
         """A batch begins at the earliest offsets, a stream at the latest, as with Kafka.
 
+        `stream` None: it is not known yet which of them it will be, so that what only one can do passes.
         Raises UnknownKeyError and ConfigError.
         """
         given = named(options, READ_OPTIONS)
@@ -68,7 +69,7 @@ class ReadOptions:
         default = PositionKind.LATEST if stream else PositionKind.EARLIEST
         start = Position.parse(given, STARTING, default, physical=False)
         end = Position.parse(given, ENDING, PositionKind.LATEST, physical=False)
-        if not stream and start.kind is PositionKind.LATEST:
+        if stream is False and start.kind is PositionKind.LATEST:
             raise ConfigError("option 'startingOffsets' is 'latest'; a batch cannot begin there")
         if end.kind is PositionKind.EARLIEST:
             raise ConfigError("option 'endingOffsets' is 'earliest'; nothing can end there")
@@ -110,7 +111,8 @@ def cluster_of(given: Mapping[str, str]) -> Cluster:
         raise ConfigError("option 'namesrvAddr' is missing: host:port, several with ; between")
     return Cluster(
         given["namesrvAddr"],
-        given.get("group", DEFAULT_GROUP),
+        # brokers take offsets only of groups that they know, and know those that pull
+        given.get("group", given.get("groupIdForCommit", DEFAULT_GROUP)),
         given.get("accessKey", ""),
         given.get("secretKey", ""),
     )
