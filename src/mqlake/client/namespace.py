@@ -19,9 +19,7 @@ def with_namespace(namespace: str, resource: str) -> str:
     if not namespace or not resource:
         return resource
     prefix, name = _split(resource)
-    if (
-        is_system_topic(name) or name.startswith((SYSTEM_GROUP_PREFIX, LMQ_PREFIX, namespace + SEPARATOR))
-    ):
+    if is_system_topic(name) or name.startswith((SYSTEM_GROUP_PREFIX, LMQ_PREFIX, namespace + SEPARATOR)):
         return resource
     return f"{prefix}{namespace}{SEPARATOR}{name}"
 

@@ -25,12 +25,19 @@ from mqlake.client.namespace import with_namespace, without_namespace
 from mqlake.client.offset_store import LocalFileOffsetStore, OffsetStore, RemoteBrokerOffsetStore
 from mqlake.client.part import ClientPart, Where
 from mqlake.client.pull_api import PullAPIWrapper, matching_messages
-from mqlake.client.rebalance import allocate_queues, compute_pull_from_where
+from mqlake.client.rebalance import allocate_queues, check_subscription, compute_pull_from_where
 from mqlake.client.records import MessageClientExt
 from mqlake.client.results import PullResult, PullStatus
 from mqlake.client.routes import readable_queues
 from mqlake.client.subscription import SUB_ALL, MessageSelector, build_subscription_data
-from mqlake.errors import ClientError, ConfigError, MqlakeError, RemotingError, TopicNotFoundError
+from mqlake.errors import (
+    ClientError,
+    ConfigError,
+    MqlakeError,
+    RemotingError,
+    ResponseError,
+    TopicNotFoundError,
+)
 from mqlake.message import validate_topic
 from mqlake.remoting.bodies.client import (
     ConsumeMessageDirectlyResult,
@@ -42,11 +49,21 @@ from mqlake.remoting.bodies.client import (
     SubscriptionData,
 )
 from mqlake.remoting.bodies.topic import MessageQueue
+from mqlake.remoting.codes import ResponseCode
 
 logger = logging.getLogger(__name__)
 
 POLL_MAX = 1024
 """Messages of one poll."""
+_REFUSALS = {
+    ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+    ResponseCode.NO_PERMISSION,
+    ResponseCode.TOPIC_NOT_EXIST,
+    ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+    ResponseCode.INVALID_PARAMETER,
+}
+"""What waiting does not mend."""
 
 
 class _AssignedQueue:
@@ -87,6 +104,7 @@ class PullConsumer(ClientPart):
         self._ready: deque[_AssignedQueue] = deque()
         """Queues with cached messages, those polled last at the end."""
         self._arrived = asyncio.Event()
+        self._refusal: ResponseError | None = None
         self._pulls = PullAPIWrapper(self.client, self.group)
         self._started_at = 0
         self._rebalancing = asyncio.Lock()
@@ -95,9 +113,10 @@ class PullConsumer(ClientPart):
 
     async def _start(self) -> None:
         self.client.register_consumer(self)
-        for topic in self._subscriptions:
+        for topic, subscription in self._subscriptions.items():
             try:
                 await self.client.update_topic_route(topic)
+                await check_subscription(self.client, self.group, subscription)
             except TopicNotFoundError as error:
                 logger.warning("group %s: %s; it is looked for again", self.group, error)
         if self._subscriptions:
@@ -137,11 +156,16 @@ class PullConsumer(ClientPart):
             self.client.in_background(self._tell_brokers())
 
     async def assign(
-        self, queues: Iterable[MessageQueue], selector: MessageSelector | str | None = None
+        self,
+        queues: Iterable[MessageQueue],
+        selector: MessageSelector | str | None = None,
+        *,
+        offsets: Mapping[MessageQueue, int] | None = None,
     ) -> None:
-        """Reads these queues and no others, from the group's offsets on. Not together with subscribe().
+        """Reads these queues and no others. Not together with subscribe().
 
-        `selector` filters them. RemotingError when an offset cannot be asked for.
+        Queues that are new here begin where `offsets` says, else at the group's offset. `selector` filters them all.
+        RemotingError when an offset cannot be asked for, ResponseError when the broker does not filter so.
         """
         self._check_running()
         if self._subscriptions:
@@ -152,8 +176,9 @@ class PullConsumer(ClientPart):
             self._filters.clear()
         wanted = {self._full(queue) for queue in queues}
         for topic in {queue.topic for queue in wanted}:
+            await check_subscription(self.client, self.group, self._subscription(topic))
             await self.client.topic_route(topic)  # its brokers' addresses
-        await self._update_assigned(wanted)
+        await self._update_assigned(wanted, {self._full(q): at for q, at in (offsets or {}).items()})
 
     def assignment(self) -> set[MessageQueue]:
         return {self._shown(queue) for queue in self._assigned}
@@ -175,12 +200,16 @@ class PullConsumer(ClientPart):
         topic = without_namespace(self.namespace, queue.topic)
         return MessageQueue(topic=topic, broker_name=queue.broker_name, queue_id=queue.queue_id)
 
-    async def _update_assigned(self, wanted: set[MessageQueue]) -> None:
+    async def _update_assigned(
+        self, wanted: set[MessageQueue], offsets: Mapping[MessageQueue, int] | None = None
+    ) -> None:
         async with self._rebalancing:
             for queue in [queue for queue in self._assigned if queue not in wanted]:
                 self._unassign(queue)
             for queue in sorted(wanted - self._assigned.keys()):
-                offset = await compute_pull_from_where(self.client, self.offset_store, queue, self.config)
+                offset = (offsets or {}).get(queue)
+                if offset is None:
+                    offset = await compute_pull_from_where(self.client, self.offset_store, queue, self.config)
                 assigned = self._assigned[queue] = _AssignedQueue(queue)
                 self._begin(assigned, offset)
 
@@ -196,16 +225,19 @@ class PullConsumer(ClientPart):
     async def poll(self, timeout_s: float = 5.0, max_messages: int = POLL_MAX) -> list[MessageClientExt]:
         """What is there, from one queue after the other; waits up to `timeout_s` for the first message.
 
-        Within a queue in its order. Empty when nothing came.
+        Within a queue in its order. Empty when nothing came. ResponseError when a broker refuses (pulling goes on).
         """
         self._check_running()
-        if not self._ready:
+        if not self._ready and self._refusal is None:
             self._arrived.clear()
             try:
                 async with asyncio.timeout(timeout_s):
                     await self._arrived.wait()
             except TimeoutError:
                 return []
+        if self._refusal is not None:
+            refusal, self._refusal = self._refusal, None
+            raise refusal
         messages: list[MessageClientExt] = []
         while self._ready and len(messages) < max_messages:
             assigned = self._ready.popleft()
@@ -260,7 +292,11 @@ class PullConsumer(ClientPart):
                 )
                 messages = matching_messages(result, subscription)
             except MqlakeError as error:
-                logger.warning("group %s: pull of %s: %s", self.group, queue, error)
+                if isinstance(error, ResponseError) and error.code in _REFUSALS:
+                    self._refusal = error
+                    self._arrived.set()
+                else:
+                    logger.warning("group %s: pull of %s: %s", self.group, queue, error)
                 if isinstance(error, RemotingError):
                     self.client.refresh_soon(queue.topic)
                 await asyncio.sleep(config.pull_time_delay_when_exception_s)

@@ -30,7 +30,7 @@ from mqlake.client.part import ClientPart, Where
 from mqlake.client.process_queue import ProcessQueue
 from mqlake.client.producer import Producer
 from mqlake.client.pull_api import PullAPIWrapper, matching_messages
-from mqlake.client.rebalance import allocate_queues, compute_pull_from_where
+from mqlake.client.rebalance import allocate_queues, check_subscription, compute_pull_from_where
 from mqlake.client.records import MessageClientExt
 from mqlake.client.results import PullResult, PullStatus
 from mqlake.client.subscription import SUB_ALL, MessageSelector, build_subscription_data
@@ -54,7 +54,6 @@ from mqlake.remoting.bodies.client import (
     MessageModel,
     SubscriptionData,
 )
-from mqlake.remoting.bodies.route import MASTER_ID
 from mqlake.remoting.bodies.topic import MessageQueue
 from mqlake.remoting.codes import ResponseCode
 
@@ -141,17 +140,11 @@ class PushConsumer(ClientPart):
         self.client.register_consumer(self)
         for topic, subscription in list(self._subscriptions.items()):
             try:
-                route = await self.client.update_topic_route(topic)
+                await self.client.update_topic_route(topic)
+                await check_subscription(self.client, self.group, subscription)
             except TopicNotFoundError as error:
                 if topic != self._retry_topic:
                     logger.warning("group %s: %s; it is looked for again", self.group, error)
-                continue
-            if subscription.expression_type != "TAG":
-                for broker in route.broker_datas:
-                    if address := broker.broker_addrs.get(MASTER_ID):
-                        await self.client.api.check_client_in_broker(
-                            address, self.group, self.client.client_id, subscription
-                        )
         self._service.start()
         await self.client.send_heartbeat_to_all_brokers()
         self._started_at = _now_ms()

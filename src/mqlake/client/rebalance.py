@@ -11,7 +11,8 @@ from mqlake.client.offset_store import OffsetStore
 from mqlake.client.routes import readable_queues
 from mqlake.errors import ResponseError, TopicNotFoundError
 from mqlake.message import RETRY_GROUP_TOPIC_PREFIX
-from mqlake.remoting.bodies.client import ConsumeFromWhere, MessageModel
+from mqlake.remoting.bodies.client import ConsumeFromWhere, MessageModel, SubscriptionData
+from mqlake.remoting.bodies.route import MASTER_ID
 from mqlake.remoting.bodies.topic import MessageQueue
 
 logger = logging.getLogger(__name__)
@@ -42,6 +43,19 @@ async def allocate_queues(
         await client.send_heartbeat_to_all_brokers()
         return None
     return set(strategy(client.client_id, queues, client_ids))
+
+
+async def check_subscription(client: MQClientInstance, group: str, subscription: SubscriptionData) -> None:
+    """Asks the topic's brokers whether they can filter so; they can always filter by tags.
+
+    ResponseError 23 for a condition that cannot be parsed, 1 from a broker that does not filter by properties.
+    """
+    if subscription.expression_type == "TAG":
+        return
+    route = await client.topic_route(subscription.topic)
+    for broker in route.broker_datas:
+        if address := broker.broker_addrs.get(MASTER_ID):
+            await client.api.check_client_in_broker(address, group, client.client_id, subscription)
 
 
 async def compute_pull_from_where(
