@@ -32,6 +32,7 @@ from mqlake.broker.consumer_filter import ConsumerFilterManager
 from mqlake.broker.consumer_ids_change import DefaultConsumerIdsChangeListener
 from mqlake.broker.consumer_manage import ConsumerManageProcessor
 from mqlake.broker.consumer_offset import ConsumerOffsetManager
+from mqlake.broker.fast_send import FastSend
 from mqlake.broker.metrics import MetricsExporter
 from mqlake.broker.outer_api import BrokerIdentity, BrokerOuterAPI
 from mqlake.broker.pull_message import PullMessageProcessor
@@ -154,13 +155,15 @@ class BrokerController:
         self._running = False
 
     def _register_processors(self) -> None:
-        for table in (self.server.processors, self.fast_server.processors):
-            self._register_in(table)
+        for server in (self.server, self.fast_server):
+            sends = SendMessageProcessor(self)
+            sends.register(server.processors)
+            server.fast_path = FastSend(self, sends)
+            self._register_in(server.processors)
         self.pull_message_processor.register(self.server.processors)
 
     def _register_in(self, table: ProcessorTable) -> None:
         """What both ports answer."""
-        SendMessageProcessor(self).register(table)
         ReplyMessageProcessor(self).register(table)
         ClientManageProcessor(self).register(table)
         ConsumerManageProcessor(self).register(table)

@@ -60,6 +60,7 @@ from mqlake.store.results import PutMessageFuture, PutMessageResult, PutMessageS
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
+    from mqlake.broker.config import BrokerConfig
     from mqlake.broker.controller import BrokerController
 
 logger = logging.getLogger(__name__)
@@ -77,6 +78,14 @@ def born_host(connection: Connection) -> Host:
     if host is None:
         host = connection.attributes[_HOST] = parse_address(connection.remote_address)
     return host  # type: ignore[return-value]
+
+
+def region_fields(config: BrokerConfig) -> dict[str, str]:
+    """What the broker says of itself, in each message and in each answer."""
+    return {
+        PROPERTY_MSG_REGION: config.region_id,
+        PROPERTY_TRACE_SWITCH: _TRUE if config.trace_on else "false",
+    }
 
 
 class SendMessageChecks:
@@ -187,8 +196,7 @@ class SendMessageProcessor:
         queue_id = self._checks.queue_id(header, topic_config)
         properties = string_to_properties(header.properties or "")
         properties.pop(PROPERTY_POP_CK, None)
-        properties[PROPERTY_MSG_REGION] = config.region_id
-        properties[PROPERTY_TRACE_SWITCH] = _TRUE if config.trace_on else "false"
+        properties.update(region_fields(config))
         sys_flag = header.sys_flag
         if topic_config.topic_filter_type is TopicFilterType.MULTI_TAG:
             sys_flag |= MessageSysFlag.MULTI_TAGS_FLAG
@@ -222,7 +230,7 @@ class SendMessageProcessor:
         uniq_key = properties.get(PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX)
         unsettled = controller.topic_config_manager.unsettled
         if future.done() and not (unsettled and header.topic in unsettled):
-            return self._answer(future.result(), queue_id, uniq_key, batch_uniq_id)
+            return self.answer(future.result(), queue_id, uniq_key, batch_uniq_id)
         return self._answer_later(future, header.topic, queue_id, uniq_key, batch_uniq_id)
 
     # --- before the store
@@ -298,7 +306,7 @@ class SendMessageProcessor:
 
         def settled(_: object = None) -> None:
             if not later.done():
-                later.set_result(self._answer(put.result(), queue_id, uniq_key, batch_uniq_id))
+                later.set_result(self.answer(put.result(), queue_id, uniq_key, batch_uniq_id))
 
         def stored() -> None:
             unsettled = self._controller.topic_config_manager.unsettled.get(topic)
@@ -310,14 +318,15 @@ class SendMessageProcessor:
         put.add_loop_callback(loop, stored)
         return later
 
-    def _answer(
-        self, result: PutMessageResult, queue_id: int, uniq_key: str | None, batch_uniq_id: str | None
+    def answer(
+        self,
+        result: PutMessageResult,
+        queue_id: int,
+        uniq_key: str | None,
+        batch_uniq_id: str | None = None,
     ) -> RemotingCommand:
-        config = self._controller.config
-        fields = {
-            PROPERTY_MSG_REGION: config.region_id,
-            PROPERTY_TRACE_SWITCH: _TRUE if config.trace_on else "false",
-        }
+        """What the sender is told."""
+        fields = region_fields(self._controller.config)
         appended = result.append_result
         code = STORED.get(result.status)
         if code is None or appended is None:

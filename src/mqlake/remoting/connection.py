@@ -53,6 +53,11 @@ ResponseError is an answer with its code and remark; any other exception is SYST
 """
 
 
+FastPath = Callable[["Connection", memoryview, int], int]
+"""Handles frames that begin at the given position of what was received, none or many (a whole one begins there), and
+answers them by `send_encoded`; where the next frame begins."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Limits:
     """What one connection may cost."""
@@ -107,6 +112,8 @@ class Endpoint:
         """What requests wait for, also those whose peer has gone."""
         self.on_open: list[Callable[[Connection], None]] = []
         self.on_close: list[Callable[[Connection], None]] = []
+        self.fast_path: FastPath | None = None
+        """Asked at each frame, before a processor is."""
         self.going_away = False
         """New requests are answered GO_AWAY, as far as the client knows that code."""
         self.tls_mode = TlsMode.DISABLED
@@ -236,9 +243,24 @@ class Connection(asyncio.BufferedProtocol):
         if self._closed:
             return
         self._out_size += encode_into(self._out, command)
+        self._schedule_flush()
+
+    def send_encoded(self, frames: bytes) -> None:
+        """As `send`, of whole frames."""
+        if not self._closed and frames:
+            self._out.append(frames)
+            self._out_size += len(frames)
+            self._schedule_flush()
+
+    def _schedule_flush(self) -> None:
         if not self._in_batch and not self._flush_scheduled:
             self._flush_scheduled = True
             self._loop.call_soon(self._flush)
+
+    def stop_waits_for(self, later: asyncio.Future[Answer]) -> None:
+        """Until it is done, a server that stops does not close the connection."""
+        self._endpoint.under_way.add(later)
+        later.add_done_callback(self._endpoint.under_way.discard)
 
     def close(self) -> None:
         """Closes when everything is sent."""
@@ -370,11 +392,15 @@ class Connection(asyncio.BufferedProtocol):
     def _process(self, data: memoryview) -> None:
         """Handles every whole frame in `data`; the rest is kept."""
         start, end = 0, len(data)
+        fast_path = None if self._endpoint.going_away else self._endpoint.fast_path
         self._in_batch = True
         try:
             while stop := frame_end(data, start, end):
-                self._on_command(decode_frame(data, start, stop))
-                start = stop
+                if fast_path is not None and (following := fast_path(self, data, start)) > start:
+                    start = following
+                else:
+                    self._on_command(decode_frame(data, start, stop))
+                    start = stop
                 if self._out_size >= FLUSH_FROM:
                     self._flush()
                 if self._paused or self._closed:

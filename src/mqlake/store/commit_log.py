@@ -15,7 +15,8 @@ import logging
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -54,7 +55,7 @@ from mqlake.message import (
     validate_topic,
 )
 from mqlake.store.config import MessageStoreConfig
-from mqlake.store.mapped_file import ZERO_SIZE, MappedFile
+from mqlake.store.mapped_file import ZERO_SIZE, MappedFile, U8Array
 from mqlake.store.mapped_file_queue import MappedFileQueue
 from mqlake.store.results import (
     AppendMessageResult,
@@ -82,7 +83,46 @@ _UNUSUAL_PROPERTIES = frozenset((PROPERTY_DELAY_TIME_LEVEL, PROPERTY_INNER_NUM, 
 _pack_head = HEADS[0].pack
 _pack_i16 = struct.Struct(">h").pack
 
-QueueOffsets = dict[tuple[str, int], int]
+QueueId = tuple[str, int]
+"""Topic and number of a queue."""
+QueueOffsets = dict[QueueId, int]
+
+
+class WrittenMany(NamedTuple):
+    """What a WriteMany wrote: so many `records` of `size` bytes together, the first of `first_size` bytes; and how many
+    of them, and how many bytes, belong to each queue."""
+
+    records: int
+    size: int
+    first_size: int
+    queue_counts: Sequence[int]
+    queue_bytes: Sequence[int]
+
+
+class WriteMany(Protocol):
+    """Writes whole records (v1, between IPv4 hosts, of usual messages) back to back to out[position:], as many as
+    leave 8 bytes free, with 4 zero bytes behind them; but not the first one's TOTALSIZE.
+
+    `base_offset` is the physical offset of out[0]; `queue_offsets` are those that the queues' next messages get.
+    """
+
+    def __call__(
+        self,
+        out: U8Array,
+        position: int,
+        base_offset: int,
+        queue_offsets: Sequence[int],
+        store_timestamp: int,
+    ) -> WrittenMany: ...
+
+
+class AppendedMany(NamedTuple):
+    """Where many records went: physical offset of the first and one past the last, and what was written."""
+
+    wrote_offset: int
+    end_offset: int
+    store_timestamp: int
+    written: WrittenMany
 
 
 def now_ms() -> int:
@@ -412,6 +452,37 @@ class CommitLog:
         error = self.queue.create_error
         reason = f"cannot create the next commit log file: {error or 'the file pool is short or slow'}"
         return PutMessageResult(PutMessageStatus.CREATE_MAPPED_FILE_FAILED, None, reason)
+
+    # ------------------------------------------------------------------ many messages at once
+
+    def is_usual_topic(self, topic: str) -> bool:
+        """Whether messages of this topic have been stored, as v1 records."""
+        return topic in self._usual_topics
+
+    def put_many(self, queues: Sequence[QueueId], write: WriteMany) -> AppendedMany | None:
+        """Appends what `write` makes of usual messages to `queues`, in one step: all become visible together. None
+        when nothing fits, or when this log is not written through a mapping: then they have to come singly."""
+        with self._lock:
+            mapped_file = self._usual_file
+            if isinstance(mapped_file, _NoFile):
+                return None
+            self.begin_time_in_lock = begin = self.clock_ms()
+            try:
+                start, base = mapped_file.wrote_position, mapped_file.file_from_offset
+                offsets = self.queue_offsets
+                queue_offsets = [offsets.get(queue, 0) for queue in queues]
+                written = write(mapped_file.array, start, base, queue_offsets, begin)
+                if not written.records:
+                    return None
+                end = start + written.size
+                mapped_file.publish(start, written.first_size.to_bytes(4, "big"), end, begin)
+                if end > mapped_file.wake_position and self._prefault is not None:
+                    self._prefault(mapped_file)
+                for queue, offset, count in zip(queues, queue_offsets, written.queue_counts, strict=True):
+                    offsets[queue] = offset + count
+            finally:
+                self.begin_time_in_lock = 0
+        return AppendedMany(base + start, base + end, begin, written)
 
     # ------------------------------------------------------------------ classic batch
 

@@ -20,7 +20,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 
 from mqlake.errors import ForeignFormatError, NotAStoreError
@@ -29,7 +29,7 @@ from mqlake.store.allocate_mapped_file_service import AllocateMappedFileService
 from mqlake.store.broker_stats import BrokerStatsManager
 from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.clean import CleanCommitLogService, CleanConsumeQueueService, CleanService
-from mqlake.store.commit_log import CommitLog, now_ms
+from mqlake.store.commit_log import AppendedMany, CommitLog, QueueId, WriteMany, now_ms
 from mqlake.store.config import BrokerRole, MessageStoreConfig
 from mqlake.store.consume_queue_store import ConsumeQueueStore
 from mqlake.store.dispatch import Arrival, CommitLogDispatcher, MessageArrivingListener, ReputMessageService
@@ -39,7 +39,13 @@ from mqlake.store.index_service import IndexService
 from mqlake.store.mapped_file_queue import MappedFileQueue
 from mqlake.store.prefault import PrefaultService
 from mqlake.store.recovery import Progress, Recovery, RecoveryReport
-from mqlake.store.results import PutMessageFuture, PutMessageResult, PutMessageStatus
+from mqlake.store.results import (
+    AppendMessageResult,
+    AppendMessageStatus,
+    PutMessageFuture,
+    PutMessageResult,
+    PutMessageStatus,
+)
 from mqlake.store.running_flags import RunningFlags
 from mqlake.store.stats import StoreStatsService
 from mqlake.store.store_lock import AbortFile, StoreLock
@@ -335,6 +341,38 @@ class DefaultMessageStore(StoreView):
         """put_messages() without blocking: the future is awaitable and has result()."""
         return self._future_of(batch, self._put(batch, batch=True))
 
+    def async_put_many(
+        self, queues: Sequence[QueueId], write: WriteMany
+    ) -> tuple[AppendedMany, PutMessageFuture] | None:
+        """Stores usual messages of `queues` that `write` makes records of (see CommitLog.put_many); where they are,
+        and when they are as safe as the configuration asks. None: they were not stored, and have to be put singly,
+        which also says why they cannot be."""
+        if self._check_status() is not None:
+            return None
+        begin = time.monotonic_ns()
+        appended = self.commit_log.put_many(queues, write)
+        if appended is None:
+            return None
+        elapsed = (time.monotonic_ns() - begin) // 1_000_000
+        written, put = appended.written, self.store_stats_service.put
+        for (topic, _), count, size in zip(queues, written.queue_counts, written.queue_bytes, strict=True):
+            if count:
+                put(topic, count, size, elapsed, puts=count)
+        result = PutMessageResult(
+            PutMessageStatus.PUT_OK,
+            AppendMessageResult(
+                AppendMessageStatus.PUT_OK,
+                appended.wrote_offset,
+                written.size,
+                store_timestamp=appended.store_timestamp,
+                msg_num=written.records,
+            ),
+        )
+        if self._sync_flush:
+            return appended, self._submit_flush_request(result)
+        self._wake_services()
+        return appended, PutMessageFuture(result)
+
     def _future_of(self, msg: MessageExtBrokerInner, result: PutMessageResult) -> PutMessageFuture:
         if self._sync_flush and result.status is PutMessageStatus.PUT_OK and self._needs_flush(msg):
             return self._submit_flush_request(result)
@@ -364,10 +402,13 @@ class DefaultMessageStore(StoreView):
             return result
         self.store_stats_service.put(msg.topic, appended.msg_num, appended.wrote_bytes, elapsed)
         if not self._sync_flush:
-            if self._wake_on_put is not None:
-                self._wake_on_put()
-            self._reput_service.notify()
+            self._wake_services()
         return result
+
+    def _wake_services(self) -> None:
+        if self._wake_on_put is not None:
+            self._wake_on_put()
+        self._reput_service.notify()
 
     def _check_status(self) -> PutMessageResult | None:
         if self._state != "running":

@@ -175,7 +175,9 @@ class PutMessageFuture:
         if lock is not None:
             loop = asyncio.get_running_loop()
             future = loop.create_future()
-            if self._add_waiter(lock, _LoopWaiter(loop, lambda: future.done() or future.set_result(None))):
+            if self._add_waiter(
+                lock, _LoopWaiter(loop, lambda: None if future.done() else future.set_result(None))
+            ):
                 yield from future
         return self._put_result
 

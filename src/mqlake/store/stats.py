@@ -64,8 +64,8 @@ class StoreStatsService:
 
     # -- counting --------------------------------------------------------------------------------
 
-    def put(self, topic: str, count: int, size: int, elapsed_ms: int) -> None:
-        """One successful put of `count` messages, `size` bytes of records together, in whole ms."""
+    def put(self, topic: str, count: int, size: int, elapsed_ms: int, puts: int = 1) -> None:
+        """`puts` successful puts of `count` messages together, `size` bytes of records, each in so many ms."""
         self.put_message_times_total += count
         self.put_message_size_total += size
         try:
@@ -75,9 +75,9 @@ class StoreStatsService:
         totals[0] += count
         totals[1] += size
         if 0 <= elapsed_ms < HISTOGRAM_MS:
-            self._histogram[elapsed_ms] += 1
+            self._histogram[elapsed_ms] += puts
         else:  # beyond the last slot, or the clock was set back
-            self._histogram[HISTOGRAM_MS if elapsed_ms > 0 else 0] += 1
+            self._histogram[HISTOGRAM_MS if elapsed_ms > 0 else 0] += puts
         if elapsed_ms > self.put_message_entire_time_max:
             self.put_message_entire_time_max = elapsed_ms
 

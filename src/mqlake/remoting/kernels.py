@@ -1,0 +1,327 @@
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,misc,untyped-decorator,no-any-return"
+"""Frames read by compiled code: the header of a request whose fields have names of one letter, and replies.
+
+    buf   ┌ length │ type, header length │ header …………………… │ body ┐
+    text    unescaped field values, back to back ◀──┘
+    head    code, flag, opaque, where the body begins        fields[a…z]  (start, length) in `text`
+
+This is `codec.decode_frame` for the plainest form of a header: JSON without spaces, ASCII only, every name known,
+none twice; or ROCKETMQ without a remark. Whatever looks otherwise is UNUSUAL: codec may be able to read it, and says
+what is wrong with it if not. Every position is compared with its limit before it is used.
+
+Numba compiles this at its first use and keeps the machine code (see formats.columns.kernels, which lends the loads
+and stores). Import it only where many frames come.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mqlake.formats.columns.kernels import compiled, copy, load16, load32, store32
+from mqlake.remoting.codec import FRAME_SIZE_MAX
+
+UNUSUAL = -1
+NEED_MORE = 0
+
+LETTERS = 26
+CODE, FLAG, OPAQUE, BODY_START = range(4)
+HEAD_SIZE = 4
+JSON, ROCKETMQ = 0, 1
+
+QUOTE, BACKSLASH, SLASH, COMMA, COLON, MINUS, OPEN, CLOSE, SMALL_A = (ord(c) for c in '"\\/,:-{}a')
+ZERO = 48
+
+
+def _word(text: str) -> np.ndarray:
+    return np.frombuffer(text.encode(), np.uint8).copy()
+
+
+CODE_NAME, FLAG_NAME, OPAQUE_NAME = _word("code"), _word("flag"), _word("opaque")
+VERSION_NAME, LANGUAGE_NAME, REMARK_NAME = _word("version"), _word("language"), _word("remark")
+FIELDS_NAME, TYPE_NAME = _word("extFields"), _word("serializeTypeCurrentRPC")
+
+INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
+
+
+@compiled
+def byte(buf, position):
+    return np.int64(buf[np.uint64(position)])
+
+
+@compiled
+def equals(buf, start, length, word):
+    if length != len(word):
+        return False
+    for i in range(length):  # noqa: SIM110 - numba compiles no generators
+        if buf[np.uint64(start + i)] != word[i]:
+            return False
+    return True
+
+
+@compiled
+def read_number(buf, position, end):
+    """(value, position behind it) of a number as JSON writes it, of up to 18 digits; position -1 for none."""
+    first = position
+    negative = position < end and byte(buf, position) == MINUS
+    if negative:
+        first = position = position + 1
+    value = np.int64(0)
+    while position < end:
+        digit = byte(buf, position) - ZERO
+        if digit < 0 or digit > 9:
+            break
+        value = value * 10 + digit
+        position += 1
+        if position - first > 18:
+            return np.int64(0), np.int64(UNUSUAL)
+    digits = position - first
+    if digits == 0 or (byte(buf, first) == ZERO and (digits > 1 or negative)):
+        return np.int64(0), np.int64(UNUSUAL)
+    return -value if negative else value, np.int64(position)
+
+
+@compiled
+def whole_number(text, start, length, low, high):
+    """(whether the text is a number in [low, high], and nothing else; the number)."""
+    value, position = read_number(text, start, start + length)
+    return position == start + length and low <= value <= high, value
+
+
+@compiled
+def hex_digit(code):
+    if ZERO <= code <= 57:
+        return code - ZERO
+    if 97 <= code <= 102:
+        return code - 87
+    if 65 <= code <= 70:
+        return code - 55
+    return np.int64(-1)
+
+
+@compiled
+def escaped(buf, position, end):
+    """(character, position behind it) of what a backslash at `position` introduces; -1 beyond ASCII."""
+    none = np.int64(UNUSUAL), np.int64(UNUSUAL)
+    if position + 2 > end:
+        return none
+    kind = byte(buf, position + 1)
+    if kind in (QUOTE, BACKSLASH, SLASH):
+        return kind, np.int64(position + 2)
+    if kind == 98:  # b
+        return np.int64(8), np.int64(position + 2)
+    if kind == 102:  # f
+        return np.int64(12), np.int64(position + 2)
+    if kind == 110:  # n
+        return np.int64(10), np.int64(position + 2)
+    if kind == 114:  # r
+        return np.int64(13), np.int64(position + 2)
+    if kind == 116:  # t
+        return np.int64(9), np.int64(position + 2)
+    if kind != 117 or position + 6 > end:  # u
+        return none
+    value = np.int64(0)
+    for i in range(2, 6):
+        digit = hex_digit(byte(buf, position + i))
+        if digit < 0:
+            return none
+        value = value * 16 + digit
+    if value > 0x7F:
+        return none
+    return value, np.int64(position + 6)
+
+
+@compiled
+def read_text(buf, position, end, text, at):
+    """(position behind the closing quote, end in `text`) of the JSON text that begins at `position`, behind its
+    opening quote; position -1 for another than ASCII. There is room in `text` for all of buf[position:end]."""
+    while position < end:
+        code = byte(buf, position)
+        if code == QUOTE:
+            return np.int64(position + 1), np.int64(at)
+        if code < 0x20 or code > 0x7F:
+            break
+        if code == BACKSLASH:
+            code, position = escaped(buf, position, end)
+            if position < 0:
+                break
+        else:
+            position += 1
+        text[np.uint64(at)] = np.uint8(code)
+        at += 1
+    return np.int64(UNUSUAL), np.int64(at)
+
+
+@compiled
+def read_fields(buf, position, end, fields, text, at):
+    """(position behind the object, end in `text`) of extFields whose opening brace is before `position`."""
+    unusual = np.int64(UNUSUAL), np.int64(at)
+    while position + 5 <= end:  # "a":"
+        letter = byte(buf, position + 1) - SMALL_A
+        if (
+            byte(buf, position) != QUOTE
+            or letter < 0
+            or letter >= LETTERS
+            or byte(buf, position + 2) != QUOTE
+            or byte(buf, position + 3) != COLON
+            or byte(buf, position + 4) != QUOTE
+            or fields[letter, 1] >= 0
+        ):
+            return unusual
+        start = at
+        position, at = read_text(buf, position + 5, end, text, at)
+        if position < 0 or position >= end:
+            return unusual
+        fields[letter, 0] = start
+        fields[letter, 1] = at - start
+        closing = byte(buf, position)
+        position += 1
+        if closing == CLOSE:
+            return np.int64(position), np.int64(at)
+        if closing != COMMA:
+            return unusual
+    return unusual
+
+
+@compiled
+def read_json(buf, position, end, head, fields, text, at):
+    """The end in `text`, or UNUSUAL; fills `head` and `fields` from the JSON header buf[position:end]."""
+    head[CODE] = head[FLAG] = head[OPAQUE] = 0
+    if position >= end or byte(buf, position) != OPEN:
+        return np.int64(UNUSUAL)
+    position += 1
+    has_fields = False
+    while position < end and byte(buf, position) == QUOTE:
+        name = position + 1
+        position = name
+        while position < end and byte(buf, position) != QUOTE:
+            position += 1
+        length = position - name
+        if position + 3 > end or byte(buf, position + 1) != COLON:
+            return np.int64(UNUSUAL)
+        position += 2
+        if equals(buf, name, length, FIELDS_NAME):
+            if has_fields or byte(buf, position) != OPEN:
+                return np.int64(UNUSUAL)
+            has_fields = True
+            position, at = read_fields(buf, position + 1, end, fields, text, at)
+        elif equals(buf, name, length, LANGUAGE_NAME) or equals(buf, name, length, TYPE_NAME):
+            if byte(buf, position) != QUOTE:
+                return np.int64(UNUSUAL)
+            position, _ = read_text(buf, position + 1, end, text, at)
+        elif equals(buf, name, length, REMARK_NAME):
+            if byte(buf, position) != QUOTE or position + 2 > end or byte(buf, position + 1) != QUOTE:
+                return np.int64(UNUSUAL)
+            position += 2
+        else:
+            value, position = read_number(buf, position, end)
+            if position < 0 or value < INT32_MIN or value > INT32_MAX:
+                return np.int64(UNUSUAL)
+            if equals(buf, name, length, CODE_NAME):
+                head[CODE] = value
+            elif equals(buf, name, length, FLAG_NAME):
+                head[FLAG] = value
+            elif equals(buf, name, length, OPAQUE_NAME):
+                head[OPAQUE] = value
+            elif not equals(buf, name, length, VERSION_NAME):
+                return np.int64(UNUSUAL)
+        if position < 0 or position >= end:
+            return np.int64(UNUSUAL)
+        closing = byte(buf, position)
+        position += 1
+        if closing == CLOSE:
+            return np.int64(at) if position == end else np.int64(UNUSUAL)
+        if closing != COMMA:
+            return np.int64(UNUSUAL)
+    return np.int64(UNUSUAL)
+
+
+@compiled
+def read_rocketmq(buf, position, end, head, fields, text, at):
+    """As `read_json`, of a ROCKETMQ header."""
+    if position + 21 > end or load32(buf, position + 13) != 0:
+        return np.int64(UNUSUAL)
+    head[CODE] = load16(buf, position)
+    head[OPAQUE] = load32(buf, position + 5)
+    head[FLAG] = load32(buf, position + 9)
+    if load32(buf, position + 17) != end - position - 21:
+        return np.int64(UNUSUAL)
+    position += 21
+    while position < end:
+        if position + 7 > end or load16(buf, position) != 1:
+            return np.int64(UNUSUAL)
+        letter = byte(buf, position + 2) - SMALL_A
+        length = np.int64(load32(buf, position + 3))
+        position += 7
+        if letter < 0 or letter >= LETTERS or fields[letter, 1] >= 0 or not 0 < length <= end - position:
+            return np.int64(UNUSUAL)
+        for i in range(position, position + length):
+            if byte(buf, i) > 0x7F:
+                return np.int64(UNUSUAL)
+        copy(text, at, buf, position, length)
+        fields[letter, 0] = at
+        fields[letter, 1] = length
+        at += length
+        position += length
+    return np.int64(at)
+
+
+@compiled
+def read_frame(buf, start, end, head, fields, text, at):
+    """(where the frame at `start` ends, end in `text`): NEED_MORE when it is not all there, UNUSUAL when it is
+    none of those above, or has no room in `text`. An absent field has the length -1."""
+    if end - start < 4:
+        return np.int64(NEED_MORE), np.int64(at)
+    size = np.int64(load32(buf, start)) + 4
+    if size < 8 or size > FRAME_SIZE_MAX:
+        return np.int64(UNUSUAL), np.int64(at)
+    if size > end - start:
+        return np.int64(NEED_MORE), np.int64(at)
+    kind = byte(buf, start + 4)
+    header_size = np.int64(load32(buf, start + 4)) & 0xFFFFFF
+    if header_size > size - 8 or header_size > len(text) - at:
+        return np.int64(UNUSUAL), np.int64(at)
+    for letter in range(LETTERS):
+        fields[letter, 1] = -1
+    head[BODY_START] = start + 8 + header_size
+    if kind == JSON:
+        at_end = read_json(buf, start + 8, start + 8 + header_size, head, fields, text, at)
+    elif kind == ROCKETMQ:
+        at_end = read_rocketmq(buf, start + 8, start + 8 + header_size, head, fields, text, at)
+    else:
+        at_end = np.int64(UNUSUAL)
+    if at_end < 0:
+        return np.int64(UNUSUAL), np.int64(at)
+    return np.int64(start + size), at_end
+
+
+# --- replies -------------------------------------------------------------------------------------------------
+
+
+@compiled
+def write_number(out, at, value):
+    """Writes a number that is not negative in decimal; the position behind it."""
+    digits = 1
+    rest = value // 10
+    while rest > 0:
+        digits += 1
+        rest //= 10
+    for i in range(digits - 1, -1, -1):
+        out[np.uint64(at + i)] = np.uint8(ZERO + value % 10)
+        value //= 10
+    return at + digits
+
+
+@compiled
+def write_hex(out, at, value):
+    """Writes the 16 upper case hexadecimal digits of a 64-bit number; the position behind them."""
+    for i in range(16):
+        digit = (value >> (60 - 4 * i)) & 15
+        out[np.uint64(at + i)] = np.uint8(ZERO + digit if digit < 10 else 55 + digit)
+    return at + 16
+
+
+@compiled
+def finish_frame(out, start, end, kind):
+    """Writes the lengths of a frame without a body that fills out[start:end]."""
+    store32(out, start, end - start - 4)
+    store32(out, start + 4, kind << 24 | (end - start - 8))
