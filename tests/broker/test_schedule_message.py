@@ -11,8 +11,9 @@ from mqlake.formats.record import decode_record
 from mqlake.message import SCHEDULE_TOPIC, MessageExtBrokerInner
 from mqlake.remoting.codes import ResponseCode
 from mqlake.store.config import MessageStoreConfig
+from mqlake.store.filter import TagFilter
 from mqlake.store.message_store import DefaultMessageStore
-from mqlake.store.results import PutMessageStatus
+from mqlake.store.results import GetMessageStatus, PutMessageStatus
 from tests.broker.live import SUBSCRIPTION, SUSPEND, Peer, on_a_broker
 from tests.broker.live_broker import until
 
@@ -101,6 +102,7 @@ def test_a_message_comes_back_to_its_place_when_it_is_due_and_as_rocketmq_leaves
         assert (message.reconsume_times, message.flag, message.born_timestamp) == (2, 9, 7)
         assert message.born_host == ("10.0.0.1", 5) and message.store_host == ("10.0.0.2", 6)
         assert message.store_timestamp == clock.now
+        assert room.store.get_message("g", "T", 3, 0, 1, TagFilter("tag")).status is GetMessageStatus.FOUND
         assert room.store.max_offset_in_queue(SCHEDULE_TOPIC, 2) == 1  # it did not go round again
         assert room.service.running_stats() == {"scheduleMessageOffset_3": "1,1"}
         assert room.store.broker_stats_manager.item("GROUP_GET_NUMS", "SCHEDULE_TOPIC_XXXX@SCHEDULE_CONSUMER")
@@ -185,6 +187,19 @@ def test_sync_flush_delivers_as_well(tmp_path):
         clock.now += 1_000
         room.deliver(1)
         assert room.bodies() == [str(number) for number in range(4)]
+
+
+def test_due_times_may_be_in_the_extension_of_the_queue(tmp_path):
+    clock = Clock()
+    with Room(tmp_path, clock, enableConsumeQueueExt="true") as room:
+        room.put("0", 1)
+        (due,) = room.store.consume_queues.get(SCHEDULE_TOPIC, 0).get_range(0, 1)["tags_code"].tolist()
+        assert due < 0  # an address there
+        clock.now += 999
+        assert room.deliver(1) == pytest.approx(0.001)
+        clock.now += 1
+        room.deliver(1)
+        assert room.bodies() == ["0"]
 
 
 def test_a_message_that_does_not_say_where_it_belongs_is_left_behind(tmp_path):

@@ -72,36 +72,44 @@ class Expression:
             return False
 
 
-@functools.lru_cache(maxsize=256)
 def compile_sql92(text: str) -> Expression:
     """The expression, ready for many messages. FilterExpressionError says what is wrong and where."""
-    from lark import exceptions
-
     if len(text) > EXPRESSION_LENGTH_MAX:
         raise FilterExpressionError(
             f"the filter expression has {len(text)} characters, {EXPRESSION_LENGTH_MAX} are allowed"
         )
+    compiled = _compiled(text)
+    if isinstance(compiled, str):
+        raise FilterExpressionError(compiled)
+    return compiled
+
+
+@functools.lru_cache(maxsize=256)
+def _compiled(text: str) -> Expression | str:
+    """The expression, or what is wrong with it: every heartbeat brings the same ones again."""
+    from lark import exceptions
+
     if not text.strip():
-        raise FilterExpressionError("the filter expression is empty")
+        return "the filter expression is empty"
     try:
         node = _parser().parse(text)
         return Expression(text, _condition(cast(_Node, node)).evaluate)
     except exceptions.UnexpectedInput as error:
-        raise _unexpected(text, error) from None
+        return _unexpected(text, error)
     except exceptions.VisitError as error:
-        if isinstance(error.orig_exc, FilterExpressionError):
-            raise error.orig_exc from None
-        raise
+        if not isinstance(error.orig_exc, FilterExpressionError):
+            raise
+        return str(error.orig_exc)
+    except FilterExpressionError as error:
+        return str(error)
 
 
-def _unexpected(text: str, error: Any) -> FilterExpressionError:
+def _unexpected(text: str, error: Any) -> str:
     position = error.pos_in_stream
     if position is None or getattr(getattr(error, "token", None), "type", "") == "$END":
-        return FilterExpressionError(f"the filter expression ends too early: {_shown(text[-40:])}")
-    return FilterExpressionError(
-        f"the filter expression makes no sense from character {position + 1} on: "
-        f"{_shown(text[position : position + 40])}"
-    )
+        return f"the filter expression ends too early: {_shown(text[-40:])}"
+    shown = _shown(text[position : position + 40])
+    return f"the filter expression makes no sense from character {position + 1} on: {shown}"
 
 
 def _shown(text: str) -> str:
