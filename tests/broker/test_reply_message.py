@@ -20,7 +20,7 @@ def test_a_reply_is_pushed_to_who_asked_and_stored(tmp_path):
     async def scene(peer: Peer) -> None:
         pushed: list[tuple[ReplyMessageRequestHeader, bytes]] = []
 
-        def receive(connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        def receive(_: Connection, command: RemotingCommand) -> RemotingCommand:
             pushed.append((command.decode_header(ReplyMessageRequestHeader), command.body_bytes()))
             return RemotingCommand.create_response()
 

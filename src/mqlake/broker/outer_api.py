@@ -165,11 +165,11 @@ class BrokerOuterAPI:
         except (MqlakeError, FormatError) as error:
             if address not in self._away:  # said once, not every few seconds
                 self._away.add(address)
-                logger.warning("the name server %s does not answer: %s; it is asked again", address, error)
+                logger.warning("the name server %s is not told: %s; it is tried again", address, error)
             return None
         if address in self._away:
             self._away.discard(address)
-            logger.warning("the name server %s answers again", address)
+            logger.warning("the name server %s is told again", address)
         return answer
 
     async def close(self) -> None:

@@ -126,7 +126,9 @@ class PullRequestHoldService:
 
     def notify_message_arriving(self, topic: str, queue_id: int) -> None:
         """Answers the pulls of a queue that there is something for, or whose time is over."""
-        requests = self._table.pop((topic, queue_id), None)
+        key = topic, queue_id
+        # it stays entered meanwhile: dispatch looks there whether to tell of more
+        requests = self._table.get(key)
         if requests is None:
             return
         now = asyncio.get_running_loop().time()
@@ -142,7 +144,18 @@ class PullRequestHoldService:
             else:
                 waiting.append(request)
         if waiting:
+            self._table[key] = waiting
+        else:
+            del self._table[key]
+        self._answer_ready()
+
+    def release(self, topic: str, queue_id: int, group: str) -> None:
+        """Answers the pulls of a group that wait at a queue: an operator has set the group elsewhere."""
+        requests = self._table.pop((topic, queue_id), [])
+        waiting = [request for request in requests if request.header.consumer_group != group]
+        if waiting:
             self._table[topic, queue_id] = waiting
+        self._ready.extend(request for request in requests if request.header.consumer_group == group)
         self._answer_ready()
 
     def _may_match(self, topic: str, queue_id: int, request: PullRequest, max_offset: int) -> bool:

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from mqlake.broker.config import (
+    KEYS_WITHOUT_EFFECT,
+    SETTINGS,
+    BrokerConfig,
+    MetricsExporterType,
+    known_keys,
+    local_address,
+    read_settings,
+)
+from mqlake.errors import ConfigError
+from mqlake.formats.properties import parse_properties
+from mqlake.remoting.tls import TlsMode
+from mqlake.store import config as store_settings
+from mqlake.store.config import FlushDiskType
+
+# as RocketMQ 5.3.3 ships conf/broker.conf, with what operators usually add
+BROKER_CONF = """\
+brokerClusterName = DefaultCluster
+brokerName = broker-a
+brokerId = 0
+deleteWhen = 04
+fileReservedTime = 48
+brokerRole = ASYNC_MASTER
+flushDiskType = SYNC_FLUSH
+namesrvAddr=10.0.0.1:9876; 10.0.0.2:9876
+autoCreateTopicEnable=false
+sendMessageThreadPoolNums=64
+useTLS=true
+tls.server.mode=disabled
+haListenPort=10912
+metricsExporterType=PROM
+brokrIP1=10.0.0.9
+"""
+
+
+def test_a_broker_conf_of_the_java_broker():
+    settings = read_settings(parse_properties(BROKER_CONF))
+    config = settings.config
+    assert (config.broker_cluster_name, config.broker_name) == ("DefaultCluster", "broker-a")
+    assert config.namesrv_addresses == ["10.0.0.1:9876", "10.0.0.2:9876"]
+    assert config.auto_create_topic_enable is False
+    assert config.metrics_exporter_type is MetricsExporterType.PROM
+    assert config.tls.mode is TlsMode.DISABLED
+    assert settings.store_config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+    assert settings.store_config.file_reserved_time == 48
+    assert settings.remarks == [
+        "without effect here: haListenPort, sendMessageThreadPoolNums, useTLS",
+        "unknown configuration key 'brokrIP1'; did you mean 'brokerIP1'?",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("listenPort", "70000", "0 to 65535"),
+        ("listenPort", "many", "whole number"),
+        ("autoCreateTopicEnable", "yes", "true or false"),
+        ("metricsExporterType", "WHATEVER", "DISABLE or OTLP_GRPC or PROM or LOG"),
+        ("brokerName", " ", "a name is needed"),
+        ("namesrvAddr", "10.0.0.1", "host:port"),
+        ("mappedFileSizeCommitLog", "1", "mappedFileSizeCommitLog"),
+        ("storeType", "defaultRocksDB", "RocksDB"),
+        ("tls.server.mode", "maybe", "permissive"),
+    ],
+)
+def test_what_cannot_be_used_is_named(key, value, words):
+    with pytest.raises(ConfigError) as caught:
+        read_settings({key: value})
+    assert key in str(caught.value) and words in str(caught.value)
+
+
+def test_every_key_has_one_place():
+    keys = known_keys()
+    assert len(keys) == len(set(keys))
+    assert not KEYS_WITHOUT_EFFECT & set(SETTINGS)
+
+
+def test_settings_are_described():
+    for setting in SETTINGS.values():
+        assert setting.doc.endswith("."), setting.key
+    assert not set(SETTINGS) & set(store_settings.SETTINGS)
+
+
+def test_changes_from_outside():
+    config = BrokerConfig(broker_name="a")
+    changed = config.updated({"brokerPermission": "4", "somebodyElses": "1"})
+    assert (changed.broker_permission, changed.broker_name) == (4, "a")
+    with pytest.raises(ConfigError, match="brokerConfigPath"):
+        config.updated({"brokerConfigPath": "/etc/passwd"})
+    with pytest.raises(ConfigError, match="brokerPermission"):
+        config.updated({"brokerPermission": "8"})
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.broker_name = "b"
+
+
+def test_what_is_printed_can_be_read_again():
+    config = BrokerConfig(broker_name="a", listen_port=0, namesrv_addr="h:1")
+    text = {
+        key: str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in config.to_mapping().items()
+    }
+    assert read_settings(text).config == config
+
+
+def test_names_of_the_machine(monkeypatch):
+    assert local_address().count(".") == 3
+    monkeypatch.setenv("NAMESRV_ADDR", "h:1;h:2")
+    assert BrokerConfig().namesrv_addresses == ["h:1", "h:2"]
+    assert BrokerConfig().broker_name
