@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from mqlake.remoting.client import RemotingClient
+from mqlake.remoting.codes import RequestCode
+from mqlake.remoting.command import RemotingCommand
+from mqlake.remoting.loop import run
+from tests.broker.live import send_header
+
+CONF = """\
+brokerName=broker-z
+brokerIP1=127.0.0.1
+listenPort=0
+mappedFileSizeCommitLog=1048576
+sendMessageThreadPoolNums=4
+brokrName=oops
+"""
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "mqlake", "broker", *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={"PATH": "/usr/bin:/bin"},
+    )
+
+
+@pytest.fixture
+def conf(tmp_path):
+    path = tmp_path / "broker.conf"
+    path.write_text(f"{CONF}storePathRootDir={tmp_path / 'store'}\n")
+    return str(path)
+
+
+@pytest.mark.parametrize("ends_with", ["SIGTERM", "EOF"])
+def test_a_broker_conf_is_taken_as_it_is(conf, ends_with):
+    arguments = ["-c", conf, *(["--until-eof"] if ends_with == "EOF" else [])]
+    process = start(*arguments)
+    try:
+        line = process.stdout.readline()
+        assert line.startswith("broker broker-z listens on 0.0.0.0:"), process.communicate()[1]
+        port = line.strip().rpartition(":")[2]
+
+        async def send() -> int:
+            async with RemotingClient() as client:
+                request = RemotingCommand.create_request(RequestCode.SEND_MESSAGE_V2, send_header("T"), b"x")
+                return (await client.call(f"127.0.0.1:{port}", request)).code
+
+        assert run(send()) == 0
+        if ends_with == "SIGTERM":
+            process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=30)  # which closes its stdin
+        assert process.returncode == 0, errors
+        assert errors.splitlines() == [
+            f"{conf}: without effect here: sendMessageThreadPoolNums",
+            f"{conf}: unknown configuration key 'brokrName'; did you mean 'brokerName'?",
+            "no name server is told of this broker: give namesrvAddr, or -n",
+        ]
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+
+
+def test_it_prints_what_holds(conf):
+    process = start("-c", conf, "-p", "--set", "flushDiskType=SYNC_FLUSH", "-n", "h:1;h:2")
+    printed, _ = process.communicate(timeout=30)
+    assert process.returncode == 0
+    lines = dict(line.split("=", 1) for line in printed.splitlines())
+    assert lines["brokerName"] == "broker-z"
+    assert lines["flushDiskType"] == "SYNC_FLUSH"
+    assert lines["namesrvAddr"] == "h:1;h:2"
+    assert lines["autoCreateTopicEnable"] == "true"
+    assert lines["mappedFileSizeCommitLog"] == "1048576"
+
+
+def test_what_cannot_be_used_is_one_line(conf):
+    process = start("-c", conf, "-n", "nowhere")
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 2
+    assert errors.startswith("error: namesrvAddr=nowhere") and errors.count("\n") == 1

@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from mqlake.remoting.bodies.route import TopicRouteData
+from mqlake.remoting.client import RemotingClient
+from mqlake.remoting.codes import RequestCode
+from mqlake.remoting.command import RemotingCommand
+from mqlake.remoting.headers.namesrv import GetRouteInfoRequestHeader
+from mqlake.remoting.loop import run
+from tests.broker.live import pull_header, send_header, until
+
+MQLAKE = [sys.executable, "-m", "mqlake"]
+
+
+@contextmanager
+def serving(directory: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [*MQLAKE, "serve", "--store", str(directory), "--port=0", "--namesrv-port=0", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def ready(process: subprocess.Popen[str]) -> dict[str, object]:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line, process.communicate()[1]
+    return json.loads(line)
+
+
+def stopped(process: subprocess.Popen[str], number: int = signal.SIGTERM) -> str:
+    """What it says on stderr, told to stop; it ends with 0."""
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 0, errors
+    return errors
+
+
+async def ask(address: str, code: int, header: object = None, body: bytes | None = None) -> RemotingCommand:
+    async with RemotingClient() as client:
+        return await client.call(address, RemotingCommand.create_request(code, header, body))
+
+
+def send(address: str, topic: str, body: bytes, queue_id: int = 0) -> RemotingCommand:
+    return run(ask(address, RequestCode.SEND_MESSAGE_V2, send_header(topic, queue_id=queue_id), body))
+
+
+def route(namesrv: str, topic: str) -> TopicRouteData:
+    answer = run(ask(namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader(topic=topic)))
+    return TopicRouteData.from_json(answer.body_bytes())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_says_what_to_try_next_and_stops_cleanly(tmp_path, number):
+    with serving(tmp_path / "data") as process:
+        lines = [process.stdout.readline().split(maxsplit=1) for _ in range(4)]
+        assert [name for name, _ in lines] == ["name", "broker", "data", "try"]
+        namesrv, broker = lines[0][1].split()[-1], lines[1][1].strip()
+        assert f"mqlake produce -n {namesrv}" in lines[3][1]
+        assert send(broker, "T", b"x").code == 0
+        assert route(namesrv, "T").broker_datas[0].broker_addrs == {0: broker}
+        assert stopped(process, number) == ""
+    assert not (tmp_path / "data" / "broker-0" / "abort").exists()
+
+
+def test_what_was_sent_is_there_after_a_kill(tmp_path):
+    with serving(tmp_path, "--json", "--set=flushDiskType=SYNC_FLUSH") as process:
+        [broker] = ready(process)["brokers"]
+        assert send(broker, "T", b"kept").code == 0
+        process.kill()
+    with serving(tmp_path, "--json") as process:
+        [broker] = ready(process)["brokers"]
+
+        async def pull() -> RemotingCommand:
+            answer = await ask(broker, RequestCode.PULL_MESSAGE, pull_header("T"))
+            return answer
+
+        assert b"kept" in run(pull()).body_bytes()
+        stopped(process)
+
+
+def test_brokers_that_share_nothing(tmp_path):
+    with serving(tmp_path, "--json", "--brokers=2") as process:
+        where = ready(process)
+        namesrv, brokers = where["namesrv"], where["brokers"]
+        assert len(set(brokers)) == 2
+        for broker in brokers:
+            assert send(broker, "T", b"x").code == 0
+        known = route(namesrv, "T")
+        assert {each.broker_name for each in known.queue_datas} == {"broker-0", "broker-1"}
+        assert stopped(process) == ""
+    for name in ("broker-0", "broker-1"):
+        assert (tmp_path / name / "commitlog").exists() and not (tmp_path / name / "abort").exists()
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_a_broker_that_dies_is_reported_and_the_others_go_on(tmp_path):
+    with serving(tmp_path, "--json", "--brokers=2") as process:
+        brokers = ready(process)["brokers"]
+        victim = children_of(process.pid)[0]
+        os.kill(victim, signal.SIGKILL)
+        assert process.stderr.readline() == f"broker-0 (process {victim}) has ended with status -9; 1 go on\n"
+        assert send(brokers[1], "T", b"x").code == 0
+        stopped(process)
+
+
+def test_brokers_end_with_the_process_that_started_them(tmp_path):
+    with serving(tmp_path, "--json", "--brokers=2") as process:
+        ready(process)
+        children = children_of(process.pid)
+        assert len(children) == 2
+        process.kill()
+        process.wait()
+
+        def gone() -> bool:
+            return not any(_runs(child) for child in children)
+
+        run(until(gone, 20.0))
+    for name in ("broker-0", "broker-1"):
+        assert not (tmp_path / name / "abort").exists()
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_it_is_small_and_quick(tmp_path):
+    began = time.monotonic()
+    with serving(tmp_path, "--json") as process:
+        ready(process)
+        seconds = time.monotonic() - began
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        resident_kb = int(status.partition("VmRSS:")[2].split()[0])
+        assert resident_kb < 120 * 1024
+        assert seconds < 10  # 0.4 where nothing else runs
+        stopped(process)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--set", "listenPort=many"], "listenPort"),
+        (["--set", "nothing"], "key=value"),
+        (["--config", "/nowhere/broker.conf"], "/nowhere/broker.conf"),
+        (["--host", "192.0.2.1"], "192.0.2.1"),
+    ],
+)
+def test_what_cannot_be_used_is_one_line(tmp_path, arguments, words):
+    with serving(tmp_path, *arguments) as process:
+        _, errors = process.communicate(timeout=30)
+        assert process.returncode == 2
+        assert errors.startswith("error: ") and words in errors and errors.count("\n") == 1
+
+
+def test_a_store_that_is_in_use(tmp_path):
+    with serving(tmp_path, "--json") as first:
+        ready(first)
+        with serving(tmp_path) as second:
+            _, errors = second.communicate(timeout=30)
+            assert second.returncode == 1 and errors.startswith("error: ")
+        stopped(first)
+
+
+def test_settings_of_a_file_and_of_the_command_line(tmp_path):
+    conf = tmp_path / "broker.conf"
+    conf.write_text("autoCreateTopicEnable=false\nbrokerClusterName=C\nlistenPort=1\naclEnable=true\n")
+    with serving(tmp_path / "data", "--json", f"--config={conf}", "--set", "brokerClusterName=D") as process:
+        where = ready(process)
+        known = route(where["namesrv"], "SELF_TEST_TOPIC")
+        assert known.broker_datas[0].cluster == "D"
+        assert stopped(process) == f"{conf}: without effect here: aclEnable\n"
