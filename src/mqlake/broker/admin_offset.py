@@ -1,7 +1,8 @@
 """Offsets: where queues begin and end, and where groups are set to.
 
 A reset is remembered by the broker (useServerSideResetOffset): the group's next pull is told PULL_OFFSET_MOVED with
-the new offset, whether its consumers are connected now or later. Without that setting the connected consumers are
+the new offset, whether its consumers are connected now or later. A pull that waits for messages is answered at once;
+RocketMQ lets it wait to its end. Without that setting the connected consumers are
 told, and those that are not connected cannot be reset.
 """
 
@@ -100,13 +101,16 @@ class OffsetAdmin:
 
     # --- groups
 
-    def reset_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """222 INVOKE_BROKER_TO_RESET_OFFSET."""
+    async def reset_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """222 INVOKE_BROKER_TO_RESET_OFFSET: answered when the new offsets are on disk."""
         header = request.decode_header(ResetOffsetRequestHeader)
         logger.info("%s: reset-offset %s", connection.remote_address, header)
         controller = self._controller
         if controller.config.use_server_side_reset_offset:
             offsets = self._reset_offset(header)
+            await controller.consumer_offset_manager.persist_in_background()
+            for queue in offsets:
+                controller.pull_request_hold_service.release(queue.topic, queue.queue_id, header.group)
             return RemotingCommand.create_response(body=ResetOffsetBody(offset_table=offsets).to_json())
         return controller.broker_to_client.reset_offset(
             header.topic,

@@ -141,8 +141,8 @@ class Families:
         yield self._one("rocketmq_consumer_group_number", "Active subscription group number", groups)
         connections = len(controller.server.connections) + len(controller.fast_server.connections)
         yield self._one("mqlake_connections", "Connections of clients", connections)
-        under_way = len(controller.server.under_way) + len(controller.fast_server.under_way)
-        yield self._one("mqlake_requests_under_way", "Requests that wait, held pulls among them", under_way)
+        held = controller.pull_request_hold_service.held_count
+        yield self._one("mqlake_pull_requests_held", "Pulls that wait for messages", held)
 
     def _connections(self) -> Iterator[Metric]:
         controller = self._controller

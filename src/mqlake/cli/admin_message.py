@@ -217,7 +217,9 @@ async def consume(
 ) -> None:
     """Hand a stored message to one connected consumer, and say what came of it. Offsets do not move."""
     result = await admin.consume_message_directly(group, client_id, topic, message_id)
+    shown = as_object(result)
+    shown["consumeResult"] = result.consume_result.name if result.consume_result is not None else None
     if as_json:
-        print_json(result)
+        print_json(shown)
     else:
-        print_fields([(name, str(value)) for name, value in as_object(result).items()])
+        print_fields([(name, str(value)) for name, value in shown.items()])
