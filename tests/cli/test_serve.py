@@ -90,8 +90,7 @@ def test_what_was_sent_is_there_after_a_kill(tmp_path):
         [broker] = ready(process)["brokers"]
 
         async def pull() -> RemotingCommand:
-            answer = await ask(broker, RequestCode.PULL_MESSAGE, pull_header("T"))
-            return answer
+            return await ask(broker, RequestCode.PULL_MESSAGE, pull_header("T"))
 
         assert b"kept" in run(pull()).body_bytes()
         stopped(process)
