@@ -252,6 +252,19 @@ def test_a_group_that_only_pulls_is_known_by_its_pulls(tmp_path):
     on_a_broker(tmp_path, scene)
 
 
+def test_pull_consumers_can_be_refused(tmp_path):
+    async def scene(peer: Peer) -> None:
+        await sent(peer, count=1)
+        answer = await peer.pull("T")
+        assert answer.code == ResponseCode.SUBSCRIPTION_NOT_EXIST
+        assert "rejectPullConsumerEnable" in answer.remark
+        assert (await peer.pull("T", consumer_group="TOOLS_CONSUMER")).code == ResponseCode.SUCCESS
+        await heartbeat(peer)
+        assert (await peer.pull("T")).code == ResponseCode.SUCCESS
+
+    on_a_broker(tmp_path, scene, rejectPullConsumerEnable="true")
+
+
 def test_the_records_of_an_answer_outlive_their_file(tmp_path):
     async def scene(peer: Peer) -> None:
         for _ in range(5):

@@ -20,6 +20,7 @@ from mqlake.broker.filter import TAG, is_tag_type
 from mqlake.broker.filter.message_filter import ExpressionForRetryMessageFilter, ExpressionMessageFilter
 from mqlake.broker.pull_request_hold import PullRequest
 from mqlake.broker.send_back import subscription_group_of
+from mqlake.broker.subscription_group import BUILT_IN_GROUPS
 from mqlake.errors import ResponseError
 from mqlake.message import MessageSysFlag, tags_code
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
@@ -54,6 +55,9 @@ PROXY_FOR_BROADCAST = 1
 PROXY_FOR_STREAM = 2
 
 OFFSET_RESET = "OFFSET_RESET"
+SYS_CONSUMER_GROUPS = frozenset(
+    (*BUILT_IN_GROUPS, "DEFAULT_CONSUMER", "SCHEDULE_CONSUMER", "__MONITOR_CONSUMER")
+)
 
 _CODES = {
     GetMessageStatus.FOUND: ResponseCode.SUCCESS,
@@ -220,6 +224,8 @@ class PullMessageProcessor:
         controller = self._controller
         manager = controller.consumer_filter_manager
         group, topic = header.consumer_group, header.topic
+        if controller.config.reject_pull_consumer_enable:
+            self._refuse_unknown(group)
         if header.sys_flag & SUBSCRIPTION_FLAG:
             subscription = _brought_along(header)
             if controller.consumer_manager.get_consumer_group_info(group) is None:
@@ -258,6 +264,18 @@ class PullMessageProcessor:
         if controller.config.filter_support_retry:
             return ExpressionForRetryMessageFilter(subscription, filter_data, manager)
         return ExpressionMessageFilter(subscription, filter_data)
+
+    def _refuse_unknown(self, group: str) -> None:
+        """rejectPullConsumerEnable: only groups whose heartbeats say that they push, and RocketMQ's own, pull."""
+        if group in SYS_CONSUMER_GROUPS:
+            return
+        group_info = self._controller.consumer_manager.get_consumer_group_info(group)
+        if group_info is None or group_info.consume_type is ConsumeType.CONSUME_ACTIVELY:
+            raise ResponseError(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                "the consumer's group info not exist, or the pull consumer is rejected by server "
+                "(rejectPullConsumerEnable=true)",
+            )
 
     def _compensate(self, header: PullMessageRequestHeader, subscription: SubscriptionData) -> None:
         """Remembers what a pull says of a group that sends no heartbeat, for those who ask about groups."""
