@@ -21,6 +21,8 @@ from mqlake.errors import MqlakeError
 COMMANDS = {
     "broker": ("mqlake.cli.broker:broker", "Run a broker with a broker.conf."),
     "admin": ("mqlake.cli.admin:admin", "Look after clusters: topics, groups, messages, brokers."),
+    "produce": ("mqlake.cli.produce:produce", "Send messages to a topic: lines, JSON lines or files."),
+    "consume": ("mqlake.cli.consume:consume", "Print a topic's messages: as text, formatted or as JSON."),
     "demo": (
         "mqlake.cli.demo:demo",
         "The main job: a year of flights, a crash, recovery, Spark over the log.",

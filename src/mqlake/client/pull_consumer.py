@@ -105,6 +105,8 @@ class PullConsumer(ClientPart):
         """Queues with cached messages, those polled last at the end."""
         self._arrived = asyncio.Event()
         self._refusal: ResponseError | None = None
+        self.balanced = False
+        """Whether the assignment is all that the group leaves to this consumer."""
         self._pulls = PullAPIWrapper(self.client, self.group)
         self._started_at = 0
         self._rebalancing = asyncio.Lock()
@@ -179,6 +181,7 @@ class PullConsumer(ClientPart):
             await check_subscription(self.client, self.group, self._subscription(topic))
             await self.client.topic_route(topic)  # its brokers' addresses
         await self._update_assigned(wanted, {self._full(q): at for q, at in (offsets or {}).items()})
+        self.balanced = True
 
     def assignment(self) -> set[MessageQueue]:
         return {self._shown(queue) for queue in self._assigned}
@@ -460,6 +463,7 @@ class PullConsumer(ClientPart):
             await self._commit(given_up)
         if self._running:
             await self._update_assigned(wanted)
+        self.balanced = complete
         return complete
 
     async def persist_consumer_offset(self) -> None:

@@ -1,0 +1,75 @@
+"""What `mqlake produce` and `mqlake consume` have in common: how they reach a cluster, and how they end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import click
+
+from mqlake.client.config import ClientConfig
+from mqlake.client.name_servers import DEFAULT_ADDRESS
+from mqlake.errors import MqlakeError, NoNameServerError
+from mqlake.remoting.tls import client_context
+
+NAMESRV_VARIABLE = "NAMESRV_ADDR"
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def cluster_options(command: Command) -> Command:
+    """The options that `client_config` takes."""
+    options = [
+        click.option(
+            "-n",
+            "--namesrv",
+            envvar=NAMESRV_VARIABLE,
+            default=DEFAULT_ADDRESS,
+            show_default=True,
+            metavar="HOST:PORT",
+            help=f"Name server, several with `;` between; {NAMESRV_VARIABLE} sets it as well.",
+        ),
+        click.option("--tls", is_flag=True, help="Encrypt; any certificate is taken."),
+        click.option("--access-key", default="", envvar="MQLAKE_ACCESS_KEY", help="Sign requests with this."),
+        click.option("--secret-key", default="", envvar="MQLAKE_SECRET_KEY", help="Goes with --access-key."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def client_config(namesrv: str, tls: bool, access_key: str, secret_key: str) -> ClientConfig:
+    return ClientConfig(
+        namesrv_addr=namesrv,
+        tls=client_context(verify=False) if tls else None,
+        access_key=access_key,
+        secret_key=secret_key,
+    )
+
+
+@contextlib.contextmanager
+def reachable() -> Iterator[None]:
+    """Says what to do when no name server answers."""
+    try:
+        yield
+    except NoNameServerError as error:
+        raise MqlakeError(
+            f"{error}; start one with `mqlake serve`, or name yours with -n or {NAMESRV_VARIABLE}"
+        ) from error
+
+
+def stop_on_signals() -> asyncio.Event:
+    """Set by Ctrl-C and SIGTERM. A second Ctrl-C ends the program at once."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def stopped(number: int) -> None:
+        stop.set()
+        loop.remove_signal_handler(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopped, number)
+    return stop

@@ -1,0 +1,286 @@
+r"""`mqlake consume`: a topic's messages as text, formatted or as JSON lines, in the manner of kcat."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import click
+import orjson
+
+from mqlake.cli.clients import client_config, cluster_options, reachable, stop_on_signals
+from mqlake.cli.options import json_option, time_ms
+from mqlake.cli.output import Progress, count_text, note, progress
+from mqlake.cli.produce import queue_matches
+from mqlake.cli.records import record_object
+from mqlake.client.config import ClientConfig
+from mqlake.client.consumer_config import ConsumerConfig
+from mqlake.client.pull_consumer import PullConsumer
+from mqlake.client.records import MessageClientExt
+from mqlake.client.subscription import MessageSelector
+from mqlake.errors import ConfigError
+from mqlake.message import validate_topic
+from mqlake.remoting.bodies.client import ConsumeFromWhere
+from mqlake.remoting.bodies.topic import MessageQueue
+from mqlake.remoting.loop import run
+
+TOOLS_GROUP = "TOOLS_CONSUMER"
+"""RocketMQ's group for tools that read; it leaves no offsets."""
+COMMIT_INTERVAL_S = 1.0
+POLL_S = 0.2
+
+Formatter = Callable[[MessageClientExt], bytes]
+_FIELDS: dict[str, Callable[[MessageClientExt], bytes | str | int]] = {
+    "t": lambda m: m.topic,
+    "b": lambda m: m.broker_name,
+    "q": lambda m: m.queue_id,
+    "o": lambda m: m.queue_offset,
+    "k": lambda m: m.keys or "",
+    "g": lambda m: m.tags or "",
+    "i": lambda m: m.uniq_key or m.msg_id,
+    "T": lambda m: m.store_timestamp,
+    "s": lambda m: m.body,
+    "S": lambda m: len(m.body),
+    "p": lambda m: ",".join(f"{name}={value}" for name, value in m.properties.items()),
+}
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "0": "\0", "\\": "\\"}
+_TOKEN = re.compile(r"%(.)|\\(x[0-9a-fA-F]{2}|.)|([^%\\]+)|(.)", re.DOTALL)
+
+
+def formatter(text: str) -> Formatter:
+    """What makes a message's bytes as `text` says. ConfigError names a token that is none."""
+    parts: list[bytes | Callable[[MessageClientExt], bytes | str | int]] = []
+    for token, escape, plain, odd in _TOKEN.findall(text):
+        if token == "%":
+            parts.append(b"%")
+        elif token:
+            if token not in _FIELDS:
+                raise ConfigError(
+                    f"--format has %{token}; it can have {' '.join('%' + name for name in _FIELDS)} %%"
+                )
+            parts.append(_FIELDS[token])
+        elif escape:
+            if escape[0] == "x" and len(escape) == 3:
+                parts.append(bytes([int(escape[1:], 16)]))
+            elif escape in _ESCAPES:
+                parts.append(_ESCAPES[escape].encode())
+            else:
+                raise ConfigError(f"--format has \\{escape}; it can have \\n \\r \\t \\0 \\\\ \\xHH")
+        elif odd:
+            raise ConfigError(f"--format ends with {odd}; write {odd}{odd} for the character")
+        else:
+            parts.append(plain.encode())
+
+    def format_message(message: MessageClientExt) -> bytes:
+        made = (part if isinstance(part, bytes) else part(message) for part in parts)
+        return b"".join(part if isinstance(part, bytes) else str(part).encode() for part in made)
+
+    return format_message
+
+
+def json_line(message: MessageClientExt) -> bytes:
+    return orjson.dumps(record_object(message) | {"brokerName": message.broker_name}) + b"\n"
+
+
+# --- where to begin
+
+
+@dataclass(frozen=True)
+class Start:
+    """`earliest`, `latest`, an offset, -N from the end, or @TIME."""
+
+    kind: str
+    value: int = 0
+
+    async def offset(self, consumer: PullConsumer, queue: MessageQueue) -> int:
+        first, end = await consumer.begin_offset(queue), await consumer.max_offset(queue)
+        if self.kind == "latest":
+            return end
+        if self.kind == "time":
+            return await consumer.offset_for_timestamp(queue, self.value)
+        wanted = {"earliest": first, "offset": self.value, "from_end": end - self.value}[self.kind]
+        return min(max(first, wanted), end)
+
+
+def parse_start(_ctx: click.Context, _param: click.Parameter, text: str) -> Start:
+    if text in ("earliest", "latest"):
+        return Start(text)
+    if re.fullmatch(r"\d{1,19}", text):
+        return Start("offset", int(text))
+    if re.fullmatch(r"-\d{1,19}", text):
+        return Start("from_end", int(text[1:]))
+    try:
+        return Start("time", time_ms(text.removeprefix("@")))
+    except click.BadParameter:
+        raise click.BadParameter(
+            f"{text!r} is neither earliest, latest, an offset, -N from the end, nor a time (@ms or 2024-05-01T12:30)"
+        ) from None
+
+
+@click.command()
+@click.argument("topic")
+@click.option(
+    "-f",
+    "--format",
+    "text",
+    default="%s\\n",
+    show_default=True,
+    metavar="TEXT",
+    help="%t topic, %b broker, %q queue, %o offset, %k keys, %g tags, %i id, %T store time in ms, %p properties, "
+    "%s body, %S its size; \\n \\t \\xHH.",
+)
+@click.option(
+    "-g", "--group", help="Share the queues with the group's other consumers, and commit its offsets."
+)
+@click.option(
+    "--from",
+    "start",
+    default="earliest",
+    show_default=True,
+    metavar="WHERE",
+    callback=parse_start,
+    help="earliest, latest, an offset, -N from the end, @TIME (ms or ISO 8601). With --group: where it has no offset.",
+)
+@click.option("--tags", help="Only messages with this tag, or one of `a || b`.")
+@click.option("--sql", metavar="CONDITION", help="Only messages whose properties fulfil an SQL92 condition.")
+@click.option(
+    "--queue", "wanted", metavar="[BROKER:]ID", multiple=True, help="Only this queue; any number of times."
+)
+@click.option("-c", "--count", type=click.IntRange(min=1), help="End after so many messages.")
+@click.option("-e", "--exit-at-end", is_flag=True, help="End where the topic ended when this began.")
+@cluster_options
+@json_option
+def consume(
+    topic: str,
+    text: str,
+    group: str | None,
+    start: Start,
+    tags: str | None,
+    sql: str | None,
+    wanted: Sequence[str],
+    count: int | None,
+    exit_at_end: bool,
+    namesrv: str,
+    tls: bool,
+    access_key: str,
+    secret_key: str,
+    as_json: bool,
+) -> None:
+    """Print a topic's messages, and those to come until Ctrl-C.
+
+    Without --group all queues are read and nothing is committed: others do not notice. --json prints an object a
+    line, as `mqlake store dump --json` does.
+
+    \b
+    mqlake consume T -e                              everything that is there
+    mqlake consume T -f '%t %q %o %k %s\\n' --from -10
+    mqlake consume T --group g --json                as a member of group g
+    mqlake consume T --from 2024-05-01T12:00 --tags 'a || b' -c 100
+    """
+    validate_topic(topic)
+    if tags is not None and sql is not None:
+        raise click.UsageError("either --tags or --sql")
+    if group is not None and wanted:
+        raise click.UsageError("--queue goes without --group: a group shares its queues out itself")
+    if group is not None and start.kind in ("offset", "from_end"):
+        raise click.UsageError("with --group, --from is earliest, latest or a time")
+    selector = MessageSelector.by_sql(sql) if sql is not None else MessageSelector.by_tag(tags or "*")
+    job = _Job(
+        topic,
+        json_line if as_json else formatter(text),
+        selector,
+        start,
+        list(wanted),
+        count,
+        exit_at_end,
+        group is not None,
+    )
+    where = client_config(namesrv, tls, access_key, secret_key)
+    with reachable(), progress("consuming", in_bytes=False) as report:
+        run(job.run(group or TOOLS_GROUP, where, report if not sys.stdout.isatty() else _silent))
+    note(count_text(job.taken, "message"))
+
+
+def _silent(done: int, total: int) -> None:
+    pass
+
+
+@dataclass
+class _Job:
+    topic: str
+    line: Formatter
+    selector: MessageSelector
+    start: Start
+    wanted: list[str]
+    count: int | None
+    exit_at_end: bool
+    commits: bool
+    taken: int = 0
+    ends: dict[MessageQueue, int] = field(default_factory=dict)
+    """Where the queues ended in the beginning."""
+
+    async def run(self, group: str, where: ClientConfig, report: Progress) -> None:
+        stop = stop_on_signals()
+        from_where = {
+            "latest": ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
+            "time": ConsumeFromWhere.CONSUME_FROM_TIMESTAMP,
+        }
+        config = ConsumerConfig(
+            consume_from_where=from_where.get(self.start.kind, ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET),
+            consume_timestamp=self.start.value,
+            auto_commit=False,
+        )
+        async with PullConsumer(group, where, config) as consumer:
+            queues = await self._queues(consumer)
+            if self.exit_at_end:
+                self.ends = {queue: await consumer.max_offset(queue) for queue in queues}
+            if self.commits:
+                consumer.subscribe(self.topic, self.selector)
+            else:
+                offsets = {queue: await self.start.offset(consumer, queue) for queue in queues}
+                await consumer.assign(queues, self.selector, offsets=offsets)
+            await self._consume(consumer, stop, report)
+            if self.commits:
+                await consumer.commit()
+
+    async def _queues(self, consumer: PullConsumer) -> list[MessageQueue]:
+        queues = await consumer.fetch_message_queues(self.topic)
+        for wanted in self.wanted:
+            if not any(queue_matches(queue, wanted) for queue in queues):
+                names = ", ".join(f"{queue.broker_name}:{queue.queue_id}" for queue in queues)
+                raise ConfigError(f"--queue {wanted} is none of {names}")
+        if self.wanted:
+            queues = [queue for queue in queues if any(queue_matches(queue, each) for each in self.wanted)]
+        return queues
+
+    async def _consume(self, consumer: PullConsumer, stop: asyncio.Event, report: Progress) -> None:
+        out = sys.stdout.buffer
+        committed_at = time.monotonic()
+        while not stop.is_set() and not self._is_done(consumer):
+            left = 1024 if self.count is None else min(1024, self.count - self.taken)
+            messages = await consumer.poll(POLL_S, left)
+            if messages:
+                if self.ends and not self.commits:
+                    messages = [
+                        m for m in messages if m.queue_offset < self.ends.get(m.message_queue, 1 << 63)
+                    ]
+                out.write(b"".join(map(self.line, messages)))
+                out.flush()
+                self.taken += len(messages)
+                report(self.taken, self.count or 0)
+            if self.commits and time.monotonic() - committed_at > COMMIT_INTERVAL_S:
+                await consumer.commit()
+                committed_at = time.monotonic()
+
+    def _is_done(self, consumer: PullConsumer) -> bool:
+        if self.count is not None and self.taken >= self.count:
+            return True
+        return (
+            self.exit_at_end
+            and consumer.balanced
+            and all(consumer.position(queue) >= self.ends.get(queue, 0) for queue in consumer.assignment())
+        )

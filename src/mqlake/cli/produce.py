@@ -1,0 +1,387 @@
+"""`mqlake produce`: messages from lines, JSON lines or whole files, in the manner of kcat."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import contextlib
+import os
+import stat
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+import click
+import orjson
+
+from mqlake.cli.clients import client_config, cluster_options, reachable, stop_on_signals
+from mqlake.cli.options import json_option
+from mqlake.cli.output import Progress, count_text, note, print_json, progress, size_text
+from mqlake.client.producer import Producer, ProducerConfig, select_by_hash
+from mqlake.client.results import SendResult
+from mqlake.errors import ConfigError, MessageError, MqlakeError
+from mqlake.message import STRING_PROPERTY, Message, validate_topic
+from mqlake.remoting.bodies.topic import MessageQueue
+from mqlake.remoting.loop import run
+
+BATCH_BYTES_MAX = 1 << 20
+"""A batch is sent when it has so many bytes, whatever --batch says."""
+READ_SIZE = 1 << 20
+
+
+@dataclass
+class _Template:
+    """What all messages have, unless a JSON line says otherwise."""
+
+    topic: str
+    key: str | None
+    tag: str | None
+    properties: dict[str, str]
+    delay: int | None
+    key_separator: str | None
+
+    def message(self, body: bytes) -> Message:
+        key = self.key
+        if self.key_separator is not None:
+            text, found, rest = body.partition(self.key_separator.encode())
+            if found:
+                key, body = text.decode("utf-8", "replace"), rest
+        message = Message(self.topic, body, self.tag, key, properties=dict(self.properties))
+        if self.delay is not None:
+            message.delay_time_level = self.delay
+        return message
+
+    def from_json(self, line: bytes, number: int) -> Message:
+        """A line as `consume --json` prints it: `body` in base64 or `text`, tags, keys, properties, flag."""
+        try:
+            fields = orjson.loads(line)
+            if not isinstance(fields, dict):
+                raise ValueError("an object is needed")
+            if "text" in fields:
+                body = _text(fields, "text").encode()
+            else:
+                body = base64.b64decode(_text(fields, "body"), validate=True)
+            message = Message(
+                self.topic,
+                body,
+                fields.get("tags") or self.tag,
+                fields.get("keys") or self.key,
+                flag=int(fields.get("flag") or 0),
+                properties=dict(self.properties),
+            )
+            for name, value in (fields.get("properties") or {}).items():
+                if name not in STRING_PROPERTY:  # those are made anew
+                    message.properties[name] = str(value)
+        except (ValueError, TypeError, AttributeError, binascii.Error) as error:
+            raise MessageError(f"line {number} is no message: {error}") from error
+        if self.delay is not None:
+            message.delay_time_level = self.delay
+        return message
+
+
+def _text(fields: dict[str, Any], name: str) -> str:
+    value = fields.get(name)
+    if not isinstance(value, str):
+        raise ValueError(f"`{name}` is missing or no text (`text`, or `body` in base64)")
+    return value
+
+
+def _properties(_ctx: click.Context, _param: click.Parameter, values: Sequence[str]) -> dict[str, str]:
+    properties = {}
+    for value in values:
+        name, equals, text = value.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{value!r} is not NAME=VALUE")
+        if name in STRING_PROPERTY:
+            raise click.BadParameter(f"{name} is a name of RocketMQ's own")
+        properties[name] = text
+    return properties
+
+
+@click.command()
+@click.argument("topic")
+@click.argument("files", nargs=-1, type=click.Path(allow_dash=True))
+@click.option("-m", "--message", "texts", multiple=True, help="A message as it is; any number of times.")
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(["lines", "json", "file"]),
+    default="lines",
+    show_default=True,
+    help="What a message is: a line, a line of JSON as `consume --json` prints it, or a whole file.",
+)
+@click.option("-k", "--key", help="The messages' key.")
+@click.option("-K", "--key-separator", metavar="TEXT", help="Lines are a key, this, and the body.")
+@click.option("-t", "--tag", help="The messages' tag.")
+@click.option(
+    "-p",
+    "--property",
+    "properties",
+    metavar="NAME=VALUE",
+    multiple=True,
+    callback=_properties,
+    help="A property.",
+)
+@click.option("--delay", type=click.IntRange(1, 18), metavar="LEVEL", help="Delay level: 1 to 18.")
+@click.option("--queue", metavar="[BROKER:]ID", help="Send all to this queue.")
+@click.option("--by-key", is_flag=True, help="Messages with the same key go to the same queue, in order.")
+@click.option("--batch", type=click.IntRange(1, 10_000), default=1, help="Messages that are sent as one.")
+@click.option(
+    "--in-flight",
+    type=click.IntRange(1, 4096),
+    default=64,
+    show_default=True,
+    help="Sends that may be under way; 1 keeps the order also where a broker does not.",
+)
+@click.option(
+    "--compress",
+    type=click.Choice(["zlib", "lz4", "zstd", "none"]),
+    default="zlib",
+    show_default=True,
+    help="For bodies of 4 KiB or more.",
+)
+@click.option("-g", "--group", default="mqlake_produce", show_default=True, help="The producer's group.")
+@click.option(
+    "--timeout", "timeout_s", type=click.FloatRange(0.1, 3600), default=3.0, help="Seconds for a send."
+)
+@click.option("-v", "--verbose", is_flag=True, help="A line for each message: id, queue, offset.")
+@cluster_options
+@json_option
+def produce(
+    topic: str,
+    files: Sequence[str],
+    texts: Sequence[str],
+    kind: str,
+    key: str | None,
+    key_separator: str | None,
+    tag: str | None,
+    properties: dict[str, str],
+    delay: int | None,
+    queue: str | None,
+    by_key: bool,
+    batch: int,
+    in_flight: int,
+    compress: str,
+    group: str,
+    timeout_s: float,
+    verbose: bool,
+    namesrv: str,
+    tls: bool,
+    access_key: str,
+    secret_key: str,
+    as_json: bool,
+) -> None:
+    """Send messages to a topic: lines of FILES, or of stdin.
+
+    Each line is a message; empty lines are left out. The first that cannot be sent ends it, with exit status 1.
+    Ctrl-C ends it cleanly: what was begun is finished.
+
+    \b
+    echo hello | mqlake produce T
+    mqlake produce T -m hello -t tag -k key
+    mqlake produce T --format json messages.jsonl --batch 100
+    mqlake produce T --format file picture.png
+    """
+    validate_topic(topic)
+    if delay is not None and batch > 1:
+        raise click.UsageError("messages with a --delay cannot be sent in a --batch")
+    if by_key and (batch > 1 or queue is not None):
+        raise click.UsageError("--by-key goes with neither --batch nor --queue")
+    if texts and files:
+        raise click.UsageError("either -m or FILES")
+    settings = ProducerConfig(
+        send_msg_timeout_s=timeout_s,
+        compress_type="ZLIB" if compress == "none" else compress.upper(),
+        compress_msg_body_over_howmuch=sys.maxsize if compress == "none" else 4096,
+    )
+    template = _Template(topic, key, tag, properties, delay, key_separator)
+    where = client_config(namesrv, tls, access_key, secret_key)
+    job = _Job(template, list(files), list(texts), kind, batch, in_flight, queue, by_key, verbose)
+
+    async def main() -> None:
+        async with Producer(group, where, settings) as producer:
+            with progress("producing", in_bytes=False) as report:
+                await job.run(producer, report)
+
+    try:
+        with reachable():
+            run(main())
+    finally:
+        job.summarize(as_json)
+
+
+@dataclass
+class _Job:
+    template: _Template
+    files: list[str]
+    texts: list[str]
+    kind: str
+    batch: int
+    in_flight: int
+    queue: str | None
+    by_key: bool
+    verbose: bool
+    sent: int = 0
+    bytes: int = 0
+    begun: float = field(default_factory=time.monotonic)
+    failure: MqlakeError | None = None
+
+    async def run(self, producer: Producer, report: Progress) -> None:
+        stop = stop_on_signals()
+        queue = None
+        if self.queue is not None:
+            queue = _find_queue(await producer.fetch_publish_message_queues(self.template.topic), self.queue)
+        sends: set[asyncio.Task[None]] = set()
+        stopping = asyncio.ensure_future(stop.wait())
+        batches = self._batches()
+        try:
+            while not stop.is_set() and self.failure is None:
+                taking = asyncio.ensure_future(anext(batches, None))
+                await asyncio.wait([taking, stopping], return_when=asyncio.FIRST_COMPLETED)
+                if not taking.done() or (messages := taking.result()) is None:
+                    taking.cancel()
+                    break
+                while len(sends) >= self.in_flight:
+                    await asyncio.wait(sends, return_when=asyncio.FIRST_COMPLETED)
+                if self.failure is None:
+                    task = asyncio.ensure_future(self._send(producer, messages, queue, report))
+                    sends.add(task)
+                    task.add_done_callback(sends.discard)
+        finally:
+            stopping.cancel()
+            if sends:
+                await asyncio.wait(sends)
+        if self.failure is not None:
+            raise self.failure
+
+    async def _send(
+        self, producer: Producer, messages: list[Message], queue: MessageQueue | None, report: Progress
+    ) -> None:
+        try:
+            if self.batch > 1:
+                result = await producer.send_batch(messages, queue=queue)
+            else:
+                (message,) = messages
+                selector = select_by_hash(message.keys or "") if self.by_key else None
+                result = await producer.send(message, queue=queue, selector=selector)
+        except MqlakeError as error:
+            self.failure = self.failure or error
+            return
+        self.sent += len(messages)
+        self.bytes += sum(len(message.body) for message in messages)
+        report(self.sent, 0)
+        if self.verbose:
+            _print_result(result)
+
+    async def _batches(self) -> AsyncIterator[list[Message]]:
+        messages: list[Message] = []
+        size = 0
+        async for message in self._messages():
+            if messages and size + len(message.body) > BATCH_BYTES_MAX:
+                yield messages
+                messages, size = [], 0
+            messages.append(message)
+            size += len(message.body)
+            if len(messages) >= self.batch:
+                yield messages
+                messages, size = [], 0
+        if messages:
+            yield messages
+
+    async def _messages(self) -> AsyncIterator[Message]:
+        for text in self.texts:
+            yield self.template.message(text.encode("utf-8", "surrogateescape"))
+        if self.texts:
+            return
+        number = 0
+        for path in self.files or ["-"]:
+            with _opened(path) as file:
+                if self.kind == "file":
+                    yield self.template.message(b"".join([data async for data in _chunks(file)]))
+                    continue
+                async for line in _lines(file):
+                    number += 1
+                    if line.strip():
+                        yield (
+                            self.template.from_json(line, number)
+                            if self.kind == "json"
+                            else self.template.message(line)
+                        )
+
+    def summarize(self, as_json: bool) -> None:
+        seconds = time.monotonic() - self.begun
+        if as_json:
+            print_json(
+                {
+                    "topic": self.template.topic,
+                    "sent": self.sent,
+                    "bytes": self.bytes,
+                    "seconds": round(seconds, 3),
+                }
+            )
+            return
+        text = f"{count_text(self.sent, 'message')}, {size_text(self.bytes)} sent to {self.template.topic}"
+        note(f"{text} in {seconds:.2f} s")
+
+
+def _print_result(result: SendResult) -> None:
+    queue = result.message_queue
+    for msg_id in result.msg_id.split(","):
+        click.echo(f"{msg_id}  {queue.broker_name}/{queue.queue_id}@{result.queue_offset}")
+
+
+def _find_queue(queues: list[MessageQueue], wanted: str) -> MessageQueue:
+    found = [queue for queue in queues if queue_matches(queue, wanted)]
+    if len(found) != 1:
+        names = ", ".join(f"{queue.broker_name}:{queue.queue_id}" for queue in queues)
+        raise ConfigError(f"--queue {wanted} names {count_text(len(found), 'queue')} of {names}")
+    return found[0]
+
+
+def queue_matches(queue: MessageQueue, wanted: str) -> bool:
+    """Whether `wanted`, `ID` or `BROKER:ID`, names this queue."""
+    broker, _, number = wanted.rpartition(":")
+    return number == str(queue.queue_id) and broker in ("", queue.broker_name)
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Any:
+    if path == "-":
+        yield sys.stdin.buffer
+    else:
+        with open(path, "rb") as file:
+            yield file
+
+
+async def _chunks(file: BinaryIO) -> AsyncIterator[bytes]:
+    """What the file brings, as it comes. Waiting for a pipe or a terminal can be cancelled."""
+    loop = asyncio.get_running_loop()
+    descriptor = file.fileno()
+    mode = os.fstat(descriptor).st_mode
+    waits = stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(descriptor)
+    while True:
+        if waits:
+            readable = asyncio.Event()
+            loop.add_reader(descriptor, readable.set)
+            try:
+                await readable.wait()
+            finally:
+                loop.remove_reader(descriptor)
+        data = os.read(descriptor, READ_SIZE)
+        if not data:
+            return
+        yield data
+
+
+async def _lines(file: BinaryIO) -> AsyncIterator[bytes]:
+    """The lines without their ends, each as soon as it is whole."""
+    rest = b""
+    async for data in _chunks(file):
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            yield line.removesuffix(b"\r")
+    if rest:
+        yield rest

@@ -1,0 +1,191 @@
+"""`mqlake produce` and `mqlake consume` against `mqlake serve`."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mqlake.cli.consume import Start, formatter, parse_start
+from mqlake.client.records import MessageClientExt
+from mqlake.errors import ConfigError
+from tests.interop.brokers import MqlakeBroker
+
+MQLAKE = str(Path(sys.executable).with_name("mqlake"))
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqlakeBroker]:
+    settings = {"brokerName": "broker-a", "enablePropertyFilter": "true", "defaultTopicQueueNums": "1"}
+    with MqlakeBroker(tmp_path_factory.mktemp("serve"), settings) as started:
+        yield started
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"T{next(_numbers)}"
+
+
+def start(broker: MqlakeBroker, *args: str, **options: object) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(  # type: ignore[call-overload,no-any-return]
+        [MQLAKE, *args],
+        env={**os.environ, "NAMESRV_ADDR": broker.namesrv},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        **options,
+    )
+
+
+def mqlake(broker: MqlakeBroker, *args: str, stdin: bytes = b"", status: int = 0) -> tuple[bytes, str]:
+    """stdout and stderr of a command."""
+    process = start(broker, *args)
+    out, err = process.communicate(stdin, timeout=60)
+    assert process.returncode == status, err.decode()
+    return out, err.decode()
+
+
+def read(broker: MqlakeBroker, topic: str, count: int, *args: str) -> bytes:
+    return mqlake(broker, "consume", topic, "-c", str(count), *args)[0]
+
+
+def test_lines_in_and_out(broker, topic) -> None:
+    _, err = mqlake(broker, "produce", topic, "-t", "tag", "-p", "x=1", stdin=b"one\n\ntwo\r\nthree")
+    assert f"3 messages, 11 B sent to {topic}" in err
+    assert read(broker, topic, 3) == b"one\ntwo\nthree\n"
+    out, err = mqlake(broker, "consume", topic, "-e", "-f", "%t %b %q %o %g %S %s|", "--from", "1")
+    assert out == f"{topic} broker-a 0 1 tag 3 two|{topic} broker-a 0 2 tag 5 three|".encode()
+    assert "2 messages" in err
+    assert mqlake(broker, "consume", topic, "-e", "--from", "-1")[0] == b"three\n"
+    assert mqlake(broker, "consume", topic, "-e", "--from", "latest")[0] == b""
+    assert (
+        mqlake(broker, "consume", topic, "-e", "--from", "@0", "--tags", "other || tag", "-c", "1")[0]
+        == b"one\n"
+    )
+
+
+def test_keys_in_the_lines(broker, topic) -> None:
+    mqlake(broker, "produce", topic, "-K", ":", "--by-key", stdin=b"k1:a\nk2:b:c\nnone\n")
+    assert read(broker, topic, 3, "-f", r"%k\t%s\n") == b"k1\ta\nk2\tb:c\n\tnone\n"
+
+
+def test_json_goes_round(broker, topic) -> None:
+    lines = [
+        {"text": "ü", "tags": "t", "keys": "k", "properties": {"n": "7", "UNIQ_KEY": "old"}, "flag": 3},
+        {"body": base64.b64encode(b"\x00\xff").decode()},
+    ]
+    text = "\n".join(json.dumps(line) for line in lines).encode()
+    out, _ = mqlake(broker, "produce", topic, "--format", "json", "--batch", "10", "--json", stdin=text)
+    assert json.loads(out)["sent"] == 2
+    first, second = map(json.loads, read(broker, topic, 2, "--json").splitlines())
+    assert base64.b64decode(first["body"]).decode() == "ü" and base64.b64decode(second["body"]) == b"\x00\xff"
+    assert (first["tags"], first["keys"], first["flag"], first["properties"]["n"]) == ("t", "k", 3, "7")
+    assert first["uniqKey"] != "old" and (first["topic"], first["queueOffset"]) == (topic, 0)
+    assert mqlake(broker, "consume", topic, "-e", "--sql", "n > 6")[0].decode() == "ü\n"
+    _, err = mqlake(broker, "produce", topic, "--format", "json", stdin=b'{"text": 1}\n', status=1)
+    assert "error: line 1 is no message: `text` is missing or no text" in err
+
+
+def test_files_and_arguments(broker, topic, tmp_path) -> None:
+    (tmp_path / "a").write_bytes(b"x\ny" * 3000)
+    out, _ = mqlake(
+        broker, "produce", topic, "--format", "file", str(tmp_path / "a"), "-v", "--compress", "zstd"
+    )
+    assert out.endswith(b"  broker-a/0@0\n")
+    mqlake(broker, "produce", topic, "-m", "one", "-m", "two", "--in-flight", "1")
+    assert read(broker, topic, 3, "-f", "%s") == b"x\ny" * 3000 + b"onetwo"
+    _, err = mqlake(broker, "produce", topic, str(tmp_path / "none"), status=1)
+    assert "none: No such file" in err
+
+
+def test_a_group_goes_on_where_it_was(broker, topic) -> None:
+    mqlake(broker, "produce", topic, stdin=b"".join(b"%d\n" % i for i in range(10)))
+    assert read(broker, topic, 4, "--group", topic) == b"0\n1\n2\n3\n"
+    out, _ = mqlake(broker, "consume", topic, "-e", "--group", topic)
+    assert out == b"4\n5\n6\n7\n8\n9\n"
+
+
+def test_a_pipe_is_sent_as_it_comes_and_ctrl_c_ends_both(broker, topic) -> None:
+    mqlake(broker, "produce", topic, "-m", "first")
+    consumer = start(broker, "consume", topic, "--from", "latest")
+    producer = start(broker, "produce", topic)
+    assert consumer.stdout is not None and producer.stdin is not None
+    try:
+        deadline = time.monotonic() + 30
+        os.set_blocking(consumer.stdout.fileno(), False)
+        while not (line := consumer.stdout.readline()):
+            assert time.monotonic() < deadline
+            producer.stdin.write(b"line\n")
+            producer.stdin.flush()
+            time.sleep(0.05)
+        assert line == b"line\n"
+        for process in (producer, consumer):
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) == 0
+    finally:
+        for process in (producer, consumer):
+            process.kill()
+            process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("args", "status", "words"),
+    [
+        (["produce", "T", "-n", "127.0.0.1:1", "-m", "x"], 1, "no name server answers: 127.0.0.1:1"),
+        (["consume", "T", "-n", "127.0.0.1:1"], 1, "start one with `mqlake serve`"),
+        (["consume", "no_such_topic"], 1, "topic no_such_topic: no broker has it"),
+        (["consume", "T", "-f", "%z"], 2, "%z"),
+        (["consume", "T", "--from", "soon"], 2, "neither earliest, latest"),
+        (["consume", "T", "--tags", "a", "--sql", "b"], 2, "either --tags or --sql"),
+        (["consume", "a b"], 1, "contains ' '"),
+        (["produce", "T", "-p", "x"], 2, "not NAME=VALUE"),
+        (["produce", "T", "-p", "KEYS=x"], 2, "RocketMQ's own"),
+        (["produce", "SCHEDULE_TOPIC_XXXX", "-m", "x"], 1, "the broker's own"),
+        (["produce", "T", "--delay", "1", "--batch", "2"], 2, "cannot be sent in a --batch"),
+    ],
+)
+def test_what_cannot_be_is_said(broker, args: list[str], status: int, words: str) -> None:
+    _, err = mqlake(broker, *args, status=status)
+    assert words in err and "Traceback" not in err
+
+
+def test_a_condition_that_cannot_be_parsed(broker, topic) -> None:
+    mqlake(broker, "produce", topic, "-m", "x")
+    _, err = mqlake(broker, "consume", topic, "--sql", "n >", status=1)
+    assert "code 23" in err
+    _, err = mqlake(broker, "consume", topic, "--queue", "9", status=2)
+    assert "--queue 9 is none of broker-a:0" in err
+
+
+def test_formats() -> None:
+    message = MessageClientExt("T", b"\xff", "g", ["a", "b"], queue_offset=5, properties={"x": "1"})
+    message.broker_name = "b"
+    assert (
+        formatter(r"%t/%q@%o %k %g %p%%\x41\\%s\0")(message) == b"T/0@5 a b g x=1,TAGS=g,KEYS=a b%A\\\xff\0"
+    )
+    for bad in ("%", "%y", "\\q", "\\"):
+        with pytest.raises(ConfigError):
+            formatter(bad)
+
+
+def test_starts() -> None:
+    def parsed(text: str) -> Start:
+        return parse_start(None, None, text)  # type: ignore[arg-type]
+
+    assert [parsed(text) for text in ("earliest", "12", "-3", "@1700000000000", "1970-01-01T00:00:01Z")] == [
+        Start("earliest"),
+        Start("offset", 12),
+        Start("from_end", 3),
+        Start("time", 1700000000000),
+        Start("time", 1000),
+    ]
