@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from mqlake.metaq.zookeeper.embedded import EmbeddedZookeeper
 from tests.interop.java_client import JavaClients
 from tests.interop.java_peer import JavaStore
+from tests.interop.metaq_peer import MetaqPeer
 from tests.interop.mixes import MIXES, JavaMix, java_mix
 
 
@@ -34,3 +36,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if {"java_store", "java_clients"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.java)
+
+
+@pytest.fixture(scope="session")
+def metaq_zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZookeeper]:
+    """A real ZooKeeper for the tests of MetaQ."""
+    server = EmbeddedZookeeper(str(tmp_path_factory.mktemp("zookeeper")))
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def metaq_peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MetaqPeer]:
+    """The original MetaQ client and broker."""
+    with MetaqPeer(tmp_path_factory.mktemp("metaq-peer")) as peer:
+        yield peer

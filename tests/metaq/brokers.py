@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import Future
 from pathlib import Path
 
 from mqlake.metaq.broker.broker import MetaMorphosisBroker
@@ -74,3 +76,34 @@ class Peer:
         self.writer.close()
         with contextlib.suppress(OSError):
             await self.writer.wait_closed()
+
+
+class BrokerThread:
+    """A broker with an event loop in a thread of its own, for those who wait in the ordinary way."""
+
+    def __init__(self, config: MetaConfig) -> None:
+        self.broker = MetaMorphosisBroker(config, host=HOST)
+        self._ready: Future[None] = Future()
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+        self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._run(),))
+
+    async def _run(self) -> None:
+        try:
+            await self.broker.start()
+        except BaseException as error:
+            self._ready.set_exception(error)
+            return
+        self._ready.set_result(None)
+        await self._stop.wait()
+        await self.broker.stop()
+
+    def __enter__(self) -> MetaMorphosisBroker:
+        self._thread.start()
+        self._ready.result(60)
+        return self.broker
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+        self._loop.close()
