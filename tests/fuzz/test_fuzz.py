@@ -1,0 +1,48 @@
+"""The fuzz targets for a few thousand inputs each; `MQLAKE_CAMPAIGN=<seconds> pytest tests/fuzz` for so long each."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(
+    sys.version_info >= (3, 14), reason="atheris is there for Python up to 3.13 only"
+)
+RUNS = {"sql": 300, "connection": 2000}
+TARGETS = ("frame", "header", "json", "body", "compressed", "batch", "sql", "connection")
+
+
+def fuzz(target: str, corpus: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tests.fuzz.fuzz_frames", target, *options, str(corpus)],
+        cwd=corpus,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_few_thousand_inputs(target: str, tmp_path: Path):
+    done = fuzz(target, tmp_path, f"-runs={RUNS.get(target, 5000)}", "-seed=1", "-max_len=512")
+    assert done.returncode == 0, f"{done.stdout[-2000:]}{done.stderr[-4000:]}"
+
+
+@pytest.mark.campaign
+@pytest.mark.skipif("MQLAKE_CAMPAIGN" not in os.environ, reason="MQLAKE_CAMPAIGN=<seconds> asks for it")
+@pytest.mark.parametrize("target", TARGETS)
+def test_campaign(target: str, tmp_path: Path):
+    seconds = int(os.environ["MQLAKE_CAMPAIGN"])
+    done = fuzz(target, tmp_path, f"-max_total_time={seconds}", "-max_len=4096")
+    assert done.returncode == 0, f"{done.stdout[-2000:]}{done.stderr[-4000:]}"
+
+
+def test_a_broken_invariant_is_found(tmp_path: Path):
+    """The canary."""
+    done = fuzz("canary", tmp_path, "-runs=100000", "-seed=1")
+    assert done.returncode != 0 and "AssertionError: the canary" in done.stderr + done.stdout
