@@ -1,0 +1,252 @@
+"""The client for programs without an event loop: the same classes, whose methods wait.
+
+    with Producer("group", "127.0.0.1:9876") as producer:
+        result = producer.send(Message("T", b"body"))
+        futures = [producer.send_async(Message("T", b"%d" % i)) for i in range(1000)]
+
+One event loop in a background thread serves all of them in a process; they may be used from any thread. What the
+asyncio classes say of a method holds here too. Listeners of a PushConsumer are plain functions, called in threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from mqlake.client import producer as _producer
+from mqlake.client import pull_consumer as _pull
+from mqlake.client import push_consumer as _push
+from mqlake.client.config import ClientConfig
+from mqlake.client.consumer_config import ConsumerConfig
+from mqlake.client.listener import ConsumeContext, ConsumeResult
+from mqlake.client.part import ClientPart
+from mqlake.client.producer import MessageQueueSelector, ProducerConfig
+from mqlake.client.pull_consumer import POLL_MAX
+from mqlake.client.records import MessageClientExt
+from mqlake.client.results import PullResult, SendResult
+from mqlake.client.subscription import SUB_ALL, MessageSelector
+from mqlake.message import Message, MessageExt
+from mqlake.remoting.bodies.topic import MessageQueue
+from mqlake.remoting.loop import loop_factory
+
+T = TypeVar("T")
+Part = TypeVar("Part", bound=ClientPart)
+
+BlockingListener = Callable[[list[MessageClientExt], ConsumeContext], ConsumeResult | None]
+
+
+class _LoopThread:
+    """The event loop, running in its thread from the first use to the end of the process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def loop(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                self._loop = (loop_factory() or asyncio.new_event_loop)()
+                threading.Thread(target=self._loop.run_forever, name="mqlake-client", daemon=True).start()
+            return self._loop
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        return asyncio.run_coroutine_threadsafe(work, self.loop())
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        future = self.submit(work)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()  # Ctrl-C: nobody waits for it any more
+            raise
+
+    def call(self, function: Callable[..., T], *args: Any, **options: Any) -> T:
+        """A plain function, on the loop's thread."""
+
+        async def work() -> T:
+            return function(*args, **options)
+
+        return self.run(work())
+
+
+_thread = _LoopThread()
+
+
+class _Blocking(Generic[Part]):
+    def __init__(self, make: Callable[[], Part]) -> None:
+        self._part = _thread.call(make)
+
+    @property
+    def group(self) -> str:
+        return self._part.group
+
+    def start(self) -> None:
+        """Has to come before anything else; `with` does it."""
+        _thread.run(self._part.start())
+
+    def close(self) -> None:
+        """Stops and tells the brokers. A second close does nothing."""
+        _thread.run(self._part.close())
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Producer(_Blocking[_producer.Producer]):
+    def __init__(self, group: str, where: ClientConfig | str, config: ProducerConfig | None = None) -> None:
+        super().__init__(lambda: _producer.Producer(group, where, config))
+
+    def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: MessageQueueSelector | None = None,
+        timeout_s: float | None = None,
+    ) -> SendResult:
+        return _thread.run(self._part.send(message, queue=queue, selector=selector, timeout_s=timeout_s))
+
+    def send_async(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: MessageQueueSelector | None = None,
+        timeout_s: float | None = None,
+    ) -> Future[SendResult]:
+        """Does not wait: the future has the result. Any number may be under way."""
+        return _thread.submit(self._part.send(message, queue=queue, selector=selector, timeout_s=timeout_s))
+
+    def send_oneway(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: MessageQueueSelector | None = None,
+    ) -> None:
+        _thread.run(self._part.send_oneway(message, queue=queue, selector=selector))
+
+    def send_batch(
+        self,
+        messages: Sequence[Message],
+        *,
+        queue: MessageQueue | None = None,
+        selector: MessageQueueSelector | None = None,
+        timeout_s: float | None = None,
+    ) -> SendResult:
+        return _thread.run(
+            self._part.send_batch(messages, queue=queue, selector=selector, timeout_s=timeout_s)
+        )
+
+    def request(
+        self, message: Message, *, selector: MessageQueueSelector | None = None, timeout_s: float = 3.0
+    ) -> MessageExt:
+        return _thread.run(self._part.request(message, selector=selector, timeout_s=timeout_s))
+
+    def fetch_publish_message_queues(self, topic: str) -> list[MessageQueue]:
+        return _thread.run(self._part.fetch_publish_message_queues(topic))
+
+
+class PushConsumer(_Blocking[_push.PushConsumer]):
+    def __init__(
+        self,
+        group: str,
+        where: ClientConfig | str,
+        listener: BlockingListener,
+        config: ConsumerConfig | None = None,
+        *,
+        orderly: bool = False,
+    ) -> None:
+        super().__init__(lambda: _push.PushConsumer(group, where, listener, config, orderly=orderly))
+
+    def subscribe(self, topic: str, selector: MessageSelector | str = SUB_ALL) -> None:
+        _thread.call(self._part.subscribe, topic, selector)
+
+    def unsubscribe(self, topic: str) -> None:
+        _thread.call(self._part.unsubscribe, topic)
+
+    def suspend(self) -> None:
+        _thread.call(self._part.suspend)
+
+    def resume(self) -> None:
+        _thread.call(self._part.resume)
+
+
+class PullConsumer(_Blocking[_pull.PullConsumer]):
+    def __init__(self, group: str, where: ClientConfig | str, config: ConsumerConfig | None = None) -> None:
+        super().__init__(lambda: _pull.PullConsumer(group, where, config))
+
+    def subscribe(self, topic: str, selector: MessageSelector | str = SUB_ALL) -> None:
+        _thread.call(self._part.subscribe, topic, selector)
+
+    def unsubscribe(self, topic: str) -> None:
+        _thread.call(self._part.unsubscribe, topic)
+
+    def assign(
+        self,
+        queues: Iterable[MessageQueue],
+        selector: MessageSelector | str | None = None,
+        *,
+        offsets: Mapping[MessageQueue, int] | None = None,
+    ) -> None:
+        _thread.run(self._part.assign(queues, selector, offsets=offsets))
+
+    def assignment(self) -> set[MessageQueue]:
+        return _thread.call(self._part.assignment)
+
+    def fetch_message_queues(self, topic: str) -> list[MessageQueue]:
+        return _thread.run(self._part.fetch_message_queues(topic))
+
+    def poll(self, timeout_s: float = 5.0, max_messages: int = POLL_MAX) -> list[MessageClientExt]:
+        return _thread.run(self._part.poll(timeout_s, max_messages))
+
+    def pull(
+        self, queue: MessageQueue, offset: int, max_messages: int = 32, *, suspend_s: float = 0.0
+    ) -> PullResult:
+        return _thread.run(self._part.pull(queue, offset, max_messages, suspend_s=suspend_s))
+
+    def position(self, queue: MessageQueue) -> int:
+        return _thread.call(self._part.position, queue)
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        _thread.run(self._part.seek(queue, offset))
+
+    def seek_to_begin(self, queue: MessageQueue) -> None:
+        _thread.run(self._part.seek_to_begin(queue))
+
+    def seek_to_end(self, queue: MessageQueue) -> None:
+        _thread.run(self._part.seek_to_end(queue))
+
+    def begin_offset(self, queue: MessageQueue) -> int:
+        return _thread.run(self._part.begin_offset(queue))
+
+    def max_offset(self, queue: MessageQueue) -> int:
+        return _thread.run(self._part.max_offset(queue))
+
+    def offset_for_timestamp(self, queue: MessageQueue, timestamp: int) -> int:
+        return _thread.run(self._part.offset_for_timestamp(queue, timestamp))
+
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        _thread.call(self._part.pause, list(queues))
+
+    def resume(self, queues: Iterable[MessageQueue]) -> None:
+        _thread.call(self._part.resume, list(queues))
+
+    def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
+        _thread.run(self._part.commit(offsets))
+
+    def committed(self, queue: MessageQueue) -> int | None:
+        return _thread.run(self._part.committed(queue))
