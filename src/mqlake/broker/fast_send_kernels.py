@@ -68,11 +68,14 @@ I32_MIN, I32_MAX = -(2**31), 2**31 - 1
 I64_MAX = 2**63 - 1
 
 
+HASH_SEED, HASH_FACTOR = np.uint64(14695981039346656037), np.uint64(1099511628211)  # FNV-1a
+
+
 @compiled
 def hash_bytes(data, start, length):
-    code = np.uint64(14695981039346656037)
+    code = HASH_SEED
     for i in range(start, start + length):
-        code = (code ^ np.uint64(data[np.uint64(i)])) * np.uint64(1099511628211)
+        code = (code ^ np.uint64(data[np.uint64(i)])) * HASH_FACTOR
     return code
 
 
@@ -124,15 +127,16 @@ def find_uniq_key(text, start, length, refused, names):
     position, end = start, start + length
     count = 0
     while position < end:
-        separator = np.int64(-1)
-        stop = position
-        while stop < end and text[np.uint64(stop)] != 2:
-            if separator < 0 and text[np.uint64(stop)] == 1:
-                separator = stop
-            stop += 1
-        if separator <= position or separator >= stop - 1 or count == len(names):
+        name, code = HASH_SEED, np.uint8(0)
+        separator = position
+        while separator < end:
+            code = text[np.uint64(separator)]
+            if code <= 2:
+                break
+            name = (name ^ np.uint64(code)) * HASH_FACTOR
+            separator += 1
+        if separator == position or code != 1 or count == len(names):
             return none
-        name = hash_bytes(text, position, separator - position)
         for i in range(len(refused)):
             if refused[i] == name:
                 return none
@@ -141,6 +145,11 @@ def find_uniq_key(text, start, length, refused, names):
                 return none
         names[count] = name
         count += 1
+        stop = separator + 1
+        while stop < end and text[np.uint64(stop)] != 2:
+            stop += 1
+        if stop == separator + 1:
+            return none
         if separator - position == 8 and load64(text, position) == UNIQ_KEY:
             uniq_start, uniq_length = separator + 1, stop - separator - 1
         elif (
@@ -160,36 +169,45 @@ def find_uniq_key(text, start, length, refused, names):
 
 
 @compiled
-def is_number(text, field, low, high):
-    return field[1] > 0 and frames.whole_number(text, field[0], field[1], low, high)[0]
+def number(text, fields, letter, low, high):
+    """(whether the field is there, and a number in [low, high]; the number)."""
+    if fields[letter, 1] < 1:
+        return False, np.int64(0)
+    return frames.whole_number(text, fields[letter, 0], fields[letter, 1], low, high)
 
 
 @compiled
-def number(text, field):
-    return frames.whole_number(text, field[0], field[1], -I64_MAX, I64_MAX)[1]
+def is_truth(text, fields, letter):
+    """Whether the field is absent, or one of the two words."""
+    start, length = fields[letter, 0], fields[letter, 1]
+    return length < 0 or frames.equals(text, start, length, FALSE) or frames.equals(text, start, length, TRUE)
 
 
 @compiled
-def is_false(text, field):
-    return field[1] < 0 or frames.equals(text, field[0], field[1], FALSE)
-
-
-@compiled
-def is_header(text, fields):
-    """Whether the fields are a SendMessageRequestHeaderV2 of a single message."""
+def read_send(text, fields, columns, n):
+    """Whether the fields are a SendMessageRequestHeaderV2 of a usual message, as far as numbers tell; they are in
+    column n then."""
     if fields[A, 1] < 0 or fields[B, 1] < 1 or fields[C, 1] < 0 or fields[I, 1] < 1:
         return False
-    for letter in (D, F, H):
-        if not is_number(text, fields[letter], I32_MIN, I32_MAX):
-            return False
-    if not is_number(text, fields[E], 0, I32_MAX) or not is_number(text, fields[G], -I64_MAX, I64_MAX):
+    if not is_truth(text, fields, K) or (
+        fields[M, 1] >= 0 and not frames.equals(text, fields[M, 0], fields[M, 1], FALSE)
+    ):
         return False
-    for letter in (J, L):
-        if fields[letter, 1] >= 0 and not is_number(text, fields[letter], I32_MIN, I32_MAX):
-            return False
-    if not is_false(text, fields[K]) and not frames.equals(text, fields[K, 0], fields[K, 1], TRUE):
-        return False
-    return is_false(text, fields[M])
+    has_queue, columns[QUEUE_ID, n] = number(text, fields, E, 0, I32_MAX)
+    has_sys_flag, columns[SYS_FLAG, n] = number(text, fields, F, I32_MIN, I32_MAX)
+    has_time, columns[BORN_TIMESTAMP, n] = number(text, fields, G, -I64_MAX, I64_MAX)
+    has_flag, columns[FLAG, n] = number(text, fields, H, I32_MIN, I32_MAX)
+    has_times, columns[RECONSUME_TIMES, n] = number(text, fields, J, I32_MIN, I32_MAX)
+    return (
+        has_queue
+        and has_sys_flag
+        and has_time
+        and has_flag
+        and (has_times or fields[J, 1] < 0)
+        and columns[SYS_FLAG, n] & UNUSUAL_SYS_FLAGS == 0
+        and number(text, fields, D, I32_MIN, I32_MAX)[0]
+        and (fields[L, 1] < 0 or number(text, fields, L, I32_MIN, I32_MAX)[0])
+    )
 
 
 @compiled
@@ -210,18 +228,16 @@ def parse_sends(
             head[frames.CODE] != SEND_MESSAGE_V2
             or (head[frames.FLAG] != 0 and head[frames.FLAG] != ONEWAY_FLAG)
             or head[frames.OPAQUE] < 0
-            or not is_header(text, fields)
+            or not read_send(text, fields, columns, n)
         ):
             return n, position, np.int64(UNUSUAL)
-        sys_flag = number(text, fields[F])
         uniq_start, uniq_length = find_uniq_key(text, fields[I, 0], fields[I, 1], refused, names)
-        if uniq_length < 0 or sys_flag & UNUSUAL_SYS_FLAGS:
+        if uniq_length < 0:
             return n, position, np.int64(UNUSUAL)
-        topic_start, topic_length, queue_id = fields[B, 0], fields[B, 1], number(text, fields[E])
+        topic_start, topic_length = fields[B, 0], fields[B, 1]
         columns[TOPIC_START, n] = topic_start
         columns[TOPIC_LENGTH, n] = topic_length
-        columns[QUEUE_ID, n] = queue_id
-        queue, _ = find_queue(text, topic_start, topic_length, queue_id, slots, queues, topics)
+        queue, _ = find_queue(text, topic_start, topic_length, columns[QUEUE_ID, n], slots, queues, topics)
         if queue < 0:
             return n, position, np.int64(UNKNOWN_QUEUE)
         properties_length = fields[I, 1] + extra_length
@@ -235,10 +251,6 @@ def parse_sends(
         columns[SIZE, n] = size
         columns[OPAQUE, n] = head[frames.OPAQUE]
         columns[ONEWAY, n] = head[frames.FLAG]
-        columns[SYS_FLAG, n] = sys_flag
-        columns[BORN_TIMESTAMP, n] = number(text, fields[G])
-        columns[FLAG, n] = number(text, fields[H])
-        columns[RECONSUME_TIMES, n] = number(text, fields[J]) if fields[J, 1] >= 0 else 0
         columns[PROPERTIES_START, n] = fields[I, 0]
         columns[PROPERTIES_LENGTH, n] = fields[I, 1]
         columns[BODY_START, n] = head[frames.BODY_START]

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mqlake.formats.columns.kernels import compiled, copy, load16, load32, store32
+from mqlake.formats.columns.kernels import compiled, copy, load16, load32, load64, store32, store64
 from mqlake.remoting.codec import FRAME_SIZE_MAX
 
 UNUSUAL = -1
@@ -83,6 +83,9 @@ def read_number(buf, position, end):
 @compiled
 def whole_number(text, start, length, low, high):
     """(whether the text is a number in [low, high], and nothing else; the number)."""
+    if length == 1:
+        digit = byte(text, start) - ZERO
+        return 0 <= digit <= 9 and low <= digit <= high, digit
     value, position = read_number(text, start, start + length)
     return position == start + length and low <= value <= high, value
 
@@ -105,29 +108,41 @@ def escaped(buf, position, end):
     if position + 2 > end:
         return none
     kind = byte(buf, position + 1)
-    if kind in (QUOTE, BACKSLASH, SLASH):
-        return kind, np.int64(position + 2)
-    if kind == 98:  # b
-        return np.int64(8), np.int64(position + 2)
-    if kind == 102:  # f
-        return np.int64(12), np.int64(position + 2)
-    if kind == 110:  # n
-        return np.int64(10), np.int64(position + 2)
-    if kind == 114:  # r
-        return np.int64(13), np.int64(position + 2)
-    if kind == 116:  # t
-        return np.int64(9), np.int64(position + 2)
-    if kind != 117 or position + 6 > end:  # u
-        return none
-    value = np.int64(0)
-    for i in range(2, 6):
-        digit = hex_digit(byte(buf, position + i))
-        if digit < 0:
+    if kind == 117:  # u
+        if position + 6 > end or byte(buf, position + 2) != ZERO or byte(buf, position + 3) != ZERO:
             return none
-        value = value * 16 + digit
-    if value > 0x7F:
+        high, low = hex_digit(byte(buf, position + 4)), hex_digit(byte(buf, position + 5))
+        if high < 0 or high > 7 or low < 0:
+            return none
+        return high * 16 + low, np.int64(position + 6)
+    if kind in (QUOTE, BACKSLASH, SLASH):
+        code = kind
+    elif kind == 98:  # b
+        code = np.int64(8)
+    elif kind == 102:  # f
+        code = np.int64(12)
+    elif kind == 110:  # n
+        code = np.int64(10)
+    elif kind == 114:  # r
+        code = np.int64(13)
+    elif kind == 116:  # t
+        code = np.int64(9)
+    else:
         return none
-    return value, np.int64(position + 6)
+    return code, np.int64(position + 2)
+
+
+EACH = np.uint64(0x0101010101010101)
+TOP = np.uint64(0x8080808080808080)
+SPACES, QUOTES, BACKSLASHES = (EACH * np.uint64(code) for code in (0x20, QUOTE, BACKSLASH))
+
+
+@compiled
+def is_plain(word):
+    """Whether eight bytes are ASCII from the space on, and neither quote nor backslash."""
+    quotes, backslashes = word ^ QUOTES, word ^ BACKSLASHES
+    found = word | (word - SPACES) | (quotes - EACH) | (backslashes - EACH)
+    return found & TOP == 0
 
 
 @compiled
@@ -135,6 +150,13 @@ def read_text(buf, position, end, text, at):
     """(position behind the closing quote, end in `text`) of the JSON text that begins at `position`, behind its
     opening quote; position -1 for another than ASCII. There is room in `text` for all of buf[position:end]."""
     while position < end:
+        if position + 8 <= end:
+            word = load64(buf, position)
+            if is_plain(np.uint64(word)):
+                store64(text, at, word)
+                position += 8
+                at += 8
+                continue
         code = byte(buf, position)
         if code == QUOTE:
             return np.int64(position + 1), np.int64(at)
