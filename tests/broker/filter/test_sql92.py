@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mqlake.broker.filter import compile_expression, is_tag_type
 from mqlake.broker.filter.sql92 import EXPRESSION_LENGTH_MAX, NESTING_MAX, PARTS_MAX, compile_sql92
@@ -237,3 +238,56 @@ def test_types_of_expressions():
 @given(random.conditions, random.properties)
 def test_random_expressions_mean_what_the_rules_say(node, properties):
     assert compile_sql92(random.text_of(node)).matches(properties) == random.matches(node, properties)
+
+
+TOKENS = (
+    "a",
+    "b",
+    "1",
+    "2.5",
+    "'x'",
+    "'",
+    "(",
+    ")",
+    ",",
+    "=",
+    "<>",
+    "<",
+    ">=",
+    "+",
+    "-",
+    "NOT",
+    "AND",
+    "or",
+    "IS",
+    "NULL",
+)
+TOKENS += (
+    "BETWEEN",
+    "IN",
+    "TRUE",
+    "CONTAINS",
+    "ENDSWITH",
+    "--",
+    "/*",
+    "*/",
+    "\n",
+    "1L",
+    "5abc",
+    ".",
+    "$",
+    "ü",
+    "\x00",
+    "\ud800",
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from(TOKENS), max_size=12).map(" ".join) | st.text(max_size=20))
+def test_any_text_is_an_expression_or_is_refused_with_a_reason(text):
+    try:
+        expression = compile_sql92(text)
+    except FilterExpressionError as error:
+        assert str(error)
+    else:
+        assert expression.matches({"a": "1", "b": "x"}) in (True, False)
