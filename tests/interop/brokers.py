@@ -141,10 +141,13 @@ def write_config(path: Path, config: Mapping[str, Any]) -> None:
 class MqlakeBroker(Broker):
     """`mqlake serve`: name server and broker in one process."""
 
-    def __init__(self, directory: Path, config: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, directory: Path, config: Mapping[str, Any] | None = None, *, small: bool = True
+    ) -> None:
+        """`small`: files of a size for tests, else of the default sizes."""
         self._directory = directory
         directory.mkdir(parents=True, exist_ok=True)
-        self._config = {**SMALL_STORE, **(config or {})}
+        self._config = {**(SMALL_STORE if small else {}), **(config or {})}
         self._port = free_ports(4) + 2
         self.address, self.namesrv = f"127.0.0.1:{self._port}", f"127.0.0.1:{self._port + 1}"
         self._server: Server | None = None

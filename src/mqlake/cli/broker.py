@@ -11,6 +11,7 @@ from mqlake.cli.logs import log_options
 from mqlake.cli.output import note
 from mqlake.cli.serve import told_to_stop
 from mqlake.remoting.loop import run
+from mqlake.remoting.server import raise_open_files_limit
 from mqlake.store.config import parse_assignments, read_properties
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ def broker(
     if print_config:
         _print_settings({**config.to_mapping(), **store_config.to_mapping()})
     else:
+        raise_open_files_limit()
         run(_run(config, store_config, until_eof))
 
 

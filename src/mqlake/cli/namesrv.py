@@ -12,6 +12,7 @@ from mqlake.cli.output import note
 from mqlake.namesrv.config import NamesrvConfig
 from mqlake.namesrv.server import NamesrvController
 from mqlake.remoting.loop import run
+from mqlake.remoting.server import raise_open_files_limit
 from mqlake.store.config import read_properties
 
 
@@ -35,6 +36,7 @@ def namesrv(port: int | None, config_path: str | None, kv_path: str | None) -> N
     config, remarks = NamesrvConfig.from_mapping(properties)
     for remark in remarks:
         note(f"{config_path}: {remark}")
+    raise_open_files_limit()
     run(_serve(config))
 
 

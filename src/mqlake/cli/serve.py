@@ -20,6 +20,7 @@ from mqlake.cli.logs import log_options
 from mqlake.cli.output import note, print_json_line
 from mqlake.errors import MqlakeError
 from mqlake.remoting.loop import run
+from mqlake.remoting.server import raise_open_files_limit
 from mqlake.store.config import parse_assignments, read_properties
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ def serve(
         }
         for i in range(brokers)
     ]
+    raise_open_files_limit()
     run(_serve(directory, host, namesrv_port, of_brokers, as_json))
 
 

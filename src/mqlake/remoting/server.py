@@ -10,6 +10,8 @@ await server.stop()
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import resource
 
 from mqlake.errors import ConfigError
 from mqlake.remoting.connection import Connection, Endpoint, Limits
@@ -80,3 +82,10 @@ class RemotingServer(Endpoint):
             pass
         finally:
             self.on_close.remove(look)
+
+
+def raise_open_files_limit() -> None:
+    """As many sockets as the system lets this process have: it is often 1024 unless one asks (JVMs do)."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    with contextlib.suppress(ValueError, OSError):  # then it stays as it is
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
