@@ -111,8 +111,8 @@ def test_in_spark(spark: SparkSession, every_kind: Path) -> None:
     )
     with pytest.raises(AnalysisException, match="unknown option 'mode'"):
         spark.read.format("mqindex").option("mode", "x").load(str(every_kind))
-    with pytest.raises(AnalysisException, match="not a RocketMQ store"):
-        spark.read.format("consumequeue").load(str(every_kind / "config"))
+    with pytest.raises(AnalysisException, match="there is no such directory"):
+        spark.read.format("consumequeue").load(str(every_kind / "nowhere"))
 
 
 def test_another_schema_is_refused(every_kind: Path) -> None:

@@ -1,4 +1,4 @@
-"""Every snippet of docs/spark.md runs, in its order, on a store of ours."""
+"""Every snippet of docs/spark.md runs, in its order, on a store and a broker of ours."""
 
 from __future__ import annotations
 
@@ -9,10 +9,17 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from mqlake.spark.options import OPTIONS
+from mqlake.spark.options import INDEX_OPTIONS, OPTIONS, QUEUE_OPTIONS
+from mqlake.spark.rocketmq_options import READ_OPTIONS, WRITE_OPTIONS
+from mqlake.spark.rocketmq_sink import COLUMNS as SINK_COLUMNS
 from mqlake.spark.schema import COLUMNS
+from tests.interop.brokers import MqlakeBroker
+from tests.spark.test_commitlog_stream import until
+from tests.spark.test_rocketmq import fill, options, source
 
 GUIDE = Path(__file__).parents[2] / "docs" / "spark.md"
+OF_SPARK = {"paths", "checkpointLocation"}
+"""What Spark itself adds to the options."""
 
 
 @pytest.mark.spark
@@ -20,19 +27,27 @@ def test_the_snippets_run(
     spark: SparkSession, every_kind: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     snippets = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
-    assert len(snippets) >= 7
+    assert len(snippets) >= 14
     names: dict[str, Any] = {}
-    for snippet in snippets:
-        code = snippet.replace("/data/store", str(every_kind)).replace(
-            "/data/parquet", str(tmp_path / "parquet")
-        )
-        exec(compile(code, str(GUIDE), "exec"), names)
+    with MqlakeBroker(tmp_path / "broker") as broker:
+        fill(broker, "Orders", 30)
+        for snippet in snippets:
+            code = (
+                snippet.replace("/data/store", str(every_kind))
+                .replace("/data/", f"{tmp_path}/")
+                .replace("127.0.0.1:9876", broker.namesrv)
+            )
+            exec(compile(code, str(GUIDE), "exec"), names)
+        paid = source(options(broker, "Paid"))
+        until(lambda: sum(part.end - part.start for part in paid.partitions()) >= 30)
     assert names["spark"] is spark
     assert "all sound" in capfd.readouterr().out
-    assert spark.read.parquet(str(tmp_path / "parquet")).count() > 0
+    for directory in ("parquet", "stream", "orders"):
+        assert spark.read.parquet(str(tmp_path / directory)).count() > 0
 
 
 def test_every_option_and_column_is_described() -> None:
     text = GUIDE.read_text()
-    for name in [*(option for option in OPTIONS if option != "paths"), *COLUMNS]:
+    known = {*OPTIONS, *QUEUE_OPTIONS, *INDEX_OPTIONS, *READ_OPTIONS, *WRITE_OPTIONS, "by"} - OF_SPARK
+    for name in [*sorted(known - {"by"}), *COLUMNS, *SINK_COLUMNS]:
         assert f"`{name}`" in text, name

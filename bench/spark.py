@@ -1,0 +1,314 @@
+"""Spark over a log beside Spark over Parquet of the same rows, a per-record parse, and pulls from a live broker.
+
+All in one session on two cores; both sides of a round run one after the other, and a round's ratio is that of
+their wall times. What a side did is checked: rows, or sums.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everywhere
+from tests.interop.brokers import JavaBroker
+
+import mqlake.spark
+from bench.context import MIB, Context
+from bench.measure import Line
+from bench.workload import make_log
+from mqlake.client.producer import Producer
+from mqlake.formats.record import decode_record
+from mqlake.message import Message
+from mqlake.spark.rows import RowBuilder
+from mqlake.spark.schema import COLUMNS
+from mqlake.spark.splits import Damage, open_window, plan, walk
+
+Job = Callable[[], object]
+
+WORKER_MEMORY_MAX = 500 * MIB
+RSS_INTERVAL_S = 0.05
+
+
+@contextlib.contextmanager
+def session() -> Iterator[SparkSession]:
+    """Two local cores. One that runs already is taken, and left."""
+    running = SparkSession.getActiveSession()
+    spark = mqlake.spark.session("mqlake bench", master="local[2]")
+    try:
+        yield spark
+    finally:
+        if running is None:
+            spark.stop()
+
+
+def _drain(frame: DataFrame) -> None:
+    """Every row and column, to nowhere."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def _line(
+    context: Context,
+    name: str,
+    ours: Job,
+    peer: Job,
+    *,
+    peer_name: str,
+    amount: float,
+    unit: str,
+    ratio_min: float,
+    rounds: int | None = None,
+    same_work: bool = True,
+) -> Line:
+    def timed(job: Job) -> tuple[float, object]:
+        began = time.perf_counter()
+        work = job()
+        return time.perf_counter() - began, work
+
+    context.progress.say(f"{name}: warming up")
+    timed(ours), timed(peer)
+    pairs = []
+    for number in range(rounds or context.scale.recovery_rounds):
+        context.progress.say(f"{name}: round {number + 1}")
+        (a, work), (b, peer_work) = timed(ours), timed(peer)
+        if same_work and work != peer_work:
+            raise RuntimeError(f"{name}: {work} is not {peer_work}")
+        pairs.append((amount / a, amount / b))
+    ratio = statistics.median(a / b for a, b in pairs)
+    return Line(
+        name,
+        statistics.median(a for a, _ in pairs),
+        unit,
+        statistics.median(b for _, b in pairs),
+        peer_name,
+        ratio=ratio,
+        ratio_best=max(a for a, _ in pairs) / max(b for _, b in pairs),
+        target=f">= {ratio_min:g}",
+        met=ratio >= ratio_min,
+        work=f"{amount:g} {unit}",
+        rounds=tuple(pairs),
+    )
+
+
+def spark(context: Context) -> Iterator[Line]:
+    """Scans and counts of a log of 1 KB messages; and the memory of the workers meanwhile."""
+    root = context.kept(
+        "log",
+        lambda path: make_log(
+            path, context.scale.recovered, {"mappedFileSizeCommitLog": context.scale.recovered_file}
+        ),
+    )
+    with session() as spark, context.scratch("parquet") as directory:
+        path = str(directory / "rows")
+        with context.progress.step("the same rows as Parquet"):
+            mqlake.spark.read_log(spark, str(root)).write.parquet(path)
+        rows = spark.read.parquet(path).count()
+
+        def counted(*by: Column) -> object:
+            grouped = spark.read.parquet(path).groupBy(*by)
+            return _sums(grouped.agg(F.count("*").alias("records"), F.sum("size").alias("bytes")))
+
+        with memory_of_workers() as memory:
+            yield _line(
+                context,
+                "Spark: full scan with CRC, 1 KB",
+                lambda: _drain(mqlake.spark.read_log(spark, str(root))),
+                lambda: _drain(spark.read.parquet(path)),
+                peer_name="Parquet",
+                amount=rows,
+                unit="rows/s",
+                ratio_min=0.5,
+            )
+            yield _line(
+                context,
+                "Spark: count by topic and queue",
+                lambda: _sums(mqlake.spark.count_by(spark, str(root), by="topic,queueId")),
+                lambda: counted(F.col("topic"), F.col("queueId")),
+                peer_name="Parquet",
+                amount=rows,
+                unit="rows/s",
+                ratio_min=0.5,
+            )
+            yield _line(
+                context,
+                "Spark: histogram over store times",
+                lambda: _sums(mqlake.spark.count_by(spark, str(root), by="storeTimestamp/1s")),
+                lambda: counted(F.date_trunc("second", "storeTimestamp")),
+                peer_name="Parquet",
+                amount=rows,
+                unit="rows/s",
+                ratio_min=0.5,
+            )
+        yield Line(
+            "Spark: memory of a Python worker",
+            memory.peak / MIB,
+            "MiB",
+            target=f"<= {WORKER_MEMORY_MAX // MIB}",
+            met=memory.peak <= WORKER_MEMORY_MAX,
+        )
+    yield _line(
+        context,
+        "columns of a log, one thread",
+        lambda: _parse_columns(root),
+        lambda: _parse_each(root),
+        peer_name="record by record",
+        amount=rows,
+        unit="records/s",
+        ratio_min=20,
+        rounds=min(3, context.scale.recovery_rounds),
+    )
+
+
+def _sums(frame: DataFrame) -> list[tuple[int, ...]]:
+    return sorted((row.records, row.bytes) for row in frame.select("records", "bytes").collect())
+
+
+def _parse_columns(root: Path) -> int:
+    """Every column of every record, CRCs checked, as Arrow batches."""
+    rows = 0
+    for split in plan(str(root)):
+        window, builder = open_window(split), RowBuilder(tuple(COLUMNS), str(root))
+        for scan in walk(split, window):
+            assert not isinstance(scan, Damage)
+            rows += sum(batch.num_rows for batch in builder.batches(window.array, scan))
+    return rows
+
+
+def _parse_each(root: Path) -> int:
+    """The same with the decoder of one record, and a dictionary for each."""
+    found = 0
+    for split in plan(str(root)):
+        window = open_window(split)
+        view = memoryview(window.array)  # type: ignore[arg-type]
+        for scan in walk(split, window, verify="none"):
+            assert not isinstance(scan, Damage)
+            for position in scan.position.tolist():
+                message = decode_record(view, position)
+                row = {name: getattr(message, name) for name in _FIELDS}
+                row["tags"], row["keys"] = message.tags, message.keys
+                found += bool(row)
+    return found
+
+
+_FIELDS = (
+    "topic",
+    "queue_id",
+    "queue_offset",
+    "physical_offset",
+    "msg_id",
+    "uniq_key",
+    "body",
+    "body_crc",
+    "properties",
+    "flag",
+    "sys_flag",
+    "born_timestamp",
+    "born_host",
+    "store_timestamp",
+    "store_host",
+    "reconsume_times",
+    "prepared_transaction_offset",
+    "store_size",
+)
+
+
+class _Memory:
+    def __init__(self) -> None:
+        self.peak = 0
+
+
+@contextlib.contextmanager
+def memory_of_workers() -> Iterator[_Memory]:
+    """The most resident bytes that one of Spark's Python workers had meanwhile (mapped files count)."""
+    memory, stopped = _Memory(), threading.Event()
+
+    def watch() -> None:
+        while not stopped.wait(RSS_INTERVAL_S):
+            memory.peak = max([memory.peak, *map(_resident, _workers())])
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield memory
+    finally:
+        stopped.set()
+        watcher.join()
+
+
+def _workers() -> list[int]:
+    """Processes below this one that are Spark's Python workers."""
+    parents, commands = {}, {}
+    for name in os.listdir("/proc"):
+        with contextlib.suppress(OSError):
+            if name.isdigit():
+                stat = Path(f"/proc/{name}/stat").read_text()
+                parents[int(name)] = int(stat.rpartition(")")[2].split()[1])
+                commands[int(name)] = Path(f"/proc/{name}/cmdline").read_bytes()
+
+    def is_below(pid: int) -> bool:
+        while pid > 1:
+            if pid == os.getpid():
+                return True
+            pid = parents.get(pid, 0)
+        return False
+
+    return [pid for pid, command in commands.items() if b"pyspark.daemon" in command and is_below(pid)]
+
+
+def _resident(pid: int) -> int:
+    with contextlib.suppress(OSError):
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return 0
+
+
+def spark_live(context: Context) -> Iterator[Line]:
+    """The same messages from the log of a running Java broker, and pulled from it."""
+    with context.scratch("live") as directory, JavaBroker(directory / "java") as broker, session() as spark:
+        size = max(MIB, context.scale.recovered // 8)
+        with context.progress.step("filling a Java broker"):
+            count = asyncio.run(_fill(broker.namesrv, size))
+        columns = "topic,queueId,queueOffset,body"
+
+        def pulled() -> int:
+            frame = spark.read.format("rocketmq").options(
+                namesrvAddr=broker.namesrv, subscribe=_LIVE_TOPIC, columns=columns, minPartitions=4
+            )
+            return frame.load().groupBy().agg(F.count("body")).collect()[0][0]  # type: ignore[no-any-return]
+
+        def scanned() -> int:
+            log = mqlake.spark.read_log(
+                spark, str(directory / "java" / "store"), topics=_LIVE_TOPIC, columns=columns
+            )
+            return log.groupBy().agg(F.count("body")).collect()[0][0]  # type: ignore[no-any-return]
+
+        while pulled() < count:  # the broker makes its queues a little later
+            time.sleep(0.05)
+        yield _line(
+            context,
+            "Spark: log of a live Java broker",
+            scanned,
+            pulled,
+            peer_name="pulled",
+            amount=count,
+            unit="rows/s",
+            ratio_min=5,
+        )
+
+
+_LIVE_TOPIC = "Live"
+
+
+async def _fill(namesrv: str, size: int) -> int:
+    body, count = bytes(range(256)) * 4, 0
+    async with Producer("bench", namesrv) as producer:
+        while count * len(body) < size:
+            batch = [Message(_LIVE_TOPIC, body, keys=f"k{count + n}") for n in range(100)]
+            await producer.send_batch(batch, timeout_s=30)
+            count += len(batch)
+    return count
