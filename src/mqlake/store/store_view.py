@@ -13,7 +13,10 @@ from __future__ import annotations
 import os
 from struct import Struct
 
+import numpy as np
+
 from mqlake.errors import FormatError, OffsetOutOfRangeError, StoreClosedError, StoreCorruptError
+from mqlake.formats.columns import follow_units
 from mqlake.formats.consume_queue import PRE_BLANK_SIZE
 from mqlake.formats.record import RECORD_SIZE_MIN, decode_record
 from mqlake.message import (
@@ -32,6 +35,7 @@ from mqlake.store.filter import MessageFilter
 from mqlake.store.index_service import IndexService
 from mqlake.store.mapped_file_queue import MappedFileQueue
 from mqlake.store.results import BoundaryType, GetMessageResult, GetMessageStatus, QueryMessageResult
+from mqlake.store.unit_queue import Units
 
 CQ_UNIT_SIZE = 20
 
@@ -181,6 +185,8 @@ class StoreView:
             result.status = GetMessageStatus.OFFSET_FOUND_NULL
             result.next_begin_offset = queue.roll_next_file(offset)
             return result
+        if message_filter is None and self._get_usual(queue, units, offset, result):
+            return result
         if isinstance(
             queue, BatchConsumeQueue
         ):  # a unit is an inner batch: it has an offset for each message
@@ -244,6 +250,38 @@ class StoreView:
         result.message_count = messages
         result.buffer_total_size = total
         return result
+
+    def _get_usual(self, queue: Queue, units: Units, offset: int, result: GetMessageResult) -> bool:
+        """The messages of `units` when nothing about them is unusual: one each, all in one file and in memory, each
+        where its unit says. False, and nothing done, when something is."""
+        physical_offset = int(units["offset"][0])
+        mapped_file = self.log.find_mapped_file_by_offset(physical_offset)
+        if (
+            mapped_file is None
+            or isinstance(queue, BatchConsumeQueue)
+            or queue.topic.startswith(LMQ_PREFIX)
+            or self.log.max_offset - physical_offset > self._in_memory_bytes
+        ):
+            return False
+        config = self.config
+        places = follow_units(
+            mapped_file.array[: mapped_file.read_position],
+            mapped_file.file_from_offset,
+            units[: config.max_transfer_count_on_message_in_memory].view(np.uint8),
+            queue.queue_id,
+            offset,
+            config.max_transfer_bytes_on_message_in_memory,
+        )
+        if not places:
+            return False
+        view = mapped_file.view
+        result.buffers = buffers = [view[start:end] for start, end in places]
+        result.status = GetMessageStatus.FOUND
+        result.message_count = len(buffers)
+        result.queue_offsets = list(range(offset, offset + len(buffers)))
+        result.next_begin_offset = offset + len(buffers)
+        result.buffer_total_size = sum(map(len, buffers))
+        return True
 
     @staticmethod
     def _bridges_a_gap(queue: Queue, queue_offset: int, physical_offset: int, record: memoryview) -> bool:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import threading
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -29,6 +30,7 @@ import mqlake
 from mqlake.formats.batch import ITEM_SIZE_MIN, encode_messages
 from mqlake.formats.columns import layout, plain
 from mqlake.formats.columns.layout import BAD_BLOB, NO_ROOM, PROPERTIES_TOO_LARGE, RECORD_TOO_LARGE
+from mqlake.formats.consume_queue import CQ_STORE_UNIT_SIZE
 from mqlake.formats.index import index_file_size
 from mqlake.formats.record import RECORD_SIZE_MIN, check_record, encode_record
 from mqlake.message import SCHEDULE_TOPIC, Message, deliver_timestamp
@@ -45,9 +47,11 @@ __all__ = [
     "append_batch",
     "dispatch_columns",
     "find_record",
+    "follow_units",
     "gather",
     "index_put_many",
     "index_query",
+    "never_load_here",
     "scan_records",
     "warm_append",
 ]
@@ -85,9 +89,32 @@ def _twin_for(records: int) -> ModuleType:
     global _plain_records_left
     if records >= _plain_records_left:
         _plain_records_left = 0
+        if threading.get_ident() in _hurried and not _loaded.is_set():
+            _load_aside()
+            return plain
         return twin()
     _plain_records_left -= records
     return plain
+
+
+_hurried: set[int] = set()
+_loaded = threading.Event()
+
+
+def never_load_here() -> None:
+    """The calling thread (an event loop's) must not stand still for the second or more that the kernels take to
+    load: from now on plain Python works for it until another thread has loaded them."""
+    _hurried.add(threading.get_ident())
+
+
+@functools.cache
+def _load_aside() -> None:
+    def load() -> None:
+        twin()
+        _try_append()
+        _loaded.set()
+
+    threading.Thread(target=load, name="KernelsLoading", daemon=True).start()
 
 
 def _input(array: NDArray[Any], dtype: type[np.generic]) -> NDArray[Any]:
@@ -371,6 +398,26 @@ def gather(
     return (offsets if large else offsets.astype(np.int32)), data
 
 
+def follow_units(
+    buf: Bytes, base_offset: int, units: Bytes, queue_id: int, queue_offset: int, bytes_max: int
+) -> list[tuple[int, int]] | None:
+    """Where in `buf` the records of consume queue `units` (bytes) are: (start, end) of each, of as many as take no more
+    than `bytes_max` together, and of the first in any case.
+
+    None when a unit leads to anything but the message of its queue offset, the first unit's being `queue_offset`, or
+    out of `buf`. `base_offset` is the physical offset of buf[0].
+    """
+    data, unit_bytes = _input_bytes(buf), _input_bytes(units)
+    count = len(unit_bytes) // CQ_STORE_UNIT_SIZE
+    starts, ends = np.empty((2, count), np.int64)
+    found = _twin_for(count).follow_units(
+        data, base_offset, unit_bytes, queue_id, queue_offset, bytes_max, starts, ends
+    )
+    if found < 0:
+        return None
+    return list(zip(starts[:found].tolist(), ends[:found].tolist(), strict=True))
+
+
 class AppendedBatch(NamedTuple):
     n: int
     """Records written; when none was, BAD_BLOB, NO_ROOM, RECORD_TOO_LARGE or PROPERTIES_TOO_LARGE (< 0)."""
@@ -457,6 +504,10 @@ def append_batch(
 @functools.cache
 def warm_append() -> None:
     """Gets append_batch compiled (or from numba's cache): for who is about to call it under a lock."""
+    _try_append()
+
+
+def _try_append() -> None:
     blob = np.frombuffer(encode_messages([Message("T", b"body")]), np.uint8)
     host = bytes(8)
     append_batch(

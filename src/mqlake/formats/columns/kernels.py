@@ -24,6 +24,7 @@ from numba import carray, cfunc, njit, types
 
 from mqlake.formats.batch import ITEM_SIZE_MIN
 from mqlake.formats.columns import layout
+from mqlake.formats.consume_queue import CQ_STORE_UNIT_SIZE
 from mqlake.formats.index import HASH_SLOT_SIZE, INDEX_HEADER_SIZE, INDEX_SIZE
 from mqlake.formats.record import (
     BLANK_MAGIC_CODE,
@@ -661,6 +662,36 @@ def gather(buf, starts, offsets, data):
             return False
         copy(data, offsets[i], buf, starts[i], length)
     return True
+
+
+# --- consume queue ------------------------------------------------------------------------------------------
+
+
+@compiled
+def follow_units(buf, base_offset, units, queue_id, queue_offset, bytes_max, starts, ends):
+    """How many leading consume queue units have records of no more than `bytes_max` together, the first of them in any
+    case; -1 when one of them leads to anything but its own record."""
+    total = np.int64(0)
+    count = len(units) // CQ_STORE_UNIT_SIZE
+    for n in range(count):
+        position = load64(units, n * CQ_STORE_UNIT_SIZE) - base_offset
+        size = np.int64(load32(units, n * CQ_STORE_UNIT_SIZE + 8))
+        if n > 0 and total + size > bytes_max:
+            return np.int64(n)
+        if (
+            size < RECORD_SIZE_MIN
+            or position < 0
+            or position > len(buf) - size
+            or load32(buf, position) != size
+            or load32(buf, position + 12) != queue_id
+            or load64(buf, position + 20) != queue_offset + n
+            or load64(buf, position + 28) != base_offset + position
+        ):
+            return np.int64(-1)
+        starts[n] = position
+        ends[n] = position + size
+        total += size
+    return np.int64(count)
 
 
 # --- append -------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from mqlake.errors import FormatError
 from mqlake.formats.batch import decode_messages
 from mqlake.formats.columns import layout
+from mqlake.formats.consume_queue import UNIT
 from mqlake.formats.index import (
     ENTRY,
     HEADER,
@@ -58,6 +59,7 @@ _MAGIC_START = b"\xda\xa3\x20"
 _BLOCK = 1 << 20
 _NUMBER = re.compile("[+-]?[0-9]+")
 _I32 = struct.Struct(">i")
+_PLACE = struct.Struct(">i8xi4xqq")  # TOTALSIZE, QUEUEID, QUEUEOFFSET, PHYSICALOFFSET
 _ORDER = struct.Struct(">iqq")  # FLAG, QUEUEOFFSET, PHYSICALOFFSET
 _I32_MAX = 2**31 - 1
 _I64_MAX = 2**63 - 1
@@ -327,6 +329,30 @@ def gather(buf: Bytes, starts: Ints, offsets: Ints, data: Bytes) -> bool:
     pieces = [view[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
     data[:] = np.frombuffer(b"".join(pieces), np.uint8)
     return True
+
+
+def follow_units(
+    buf: Bytes,
+    base_offset: int,
+    units: Bytes,
+    queue_id: int,
+    queue_offset: int,
+    bytes_max: int,
+    starts: Ints,
+    ends: Ints,
+) -> int:
+    total = 0
+    for n, (offset, size, _) in enumerate(UNIT.iter_unpack(units.data)):
+        position = offset - base_offset
+        if n and total + size > bytes_max:
+            return n
+        if size < RECORD_SIZE_MIN or not 0 <= position <= len(buf) - size:
+            return -1
+        if _PLACE.unpack_from(buf.data, position) != (size, queue_id, queue_offset + n, offset):
+            return -1
+        starts[n], ends[n] = position, position + size
+        total += size
+    return len(starts)
 
 
 def append_batch(

@@ -1,0 +1,77 @@
+"""Consume queue units to the records they lead to."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from mqlake.formats import columns
+from mqlake.formats.consume_queue import UNIT
+from tests.formats.columns_cases import INPUT, OUTPUT, record
+
+BASE = 10_000
+
+
+def a_log(count: int, **fields: object) -> tuple[bytes, list[tuple[int, int]]]:
+    data, places = b"", []
+    for n in range(count):
+        one = record(BASE + len(data), queue_id=3, queue_offset=70 + n, body=b"x" * n, **fields)
+        places.append((len(data), len(data) + len(one)))
+        data += one
+    return data, places
+
+
+def units_of(places: list[tuple[int, int]]) -> bytes:
+    return b"".join(UNIT.pack(BASE + start, end - start, 7) for start, end in places)
+
+
+def follow(data: bytes, units: bytes, queue_id: int = 3, queue_offset: int = 70, bytes_max: int = 1 << 40):
+    return columns.follow_units(INPUT.put(data), BASE, OUTPUT.put(units), queue_id, queue_offset, bytes_max)
+
+
+class TestFollowUnits:
+    def test_units_lead_to_their_records(self, twin: ModuleType) -> None:
+        data, places = a_log(5)
+        assert follow(data, units_of(places)) == places
+        assert follow(data, units_of(places[2:]), queue_offset=72) == places[2:]
+        assert follow(data, b"") == []
+
+    def test_bytes_are_limited_but_for_the_first(self, twin: ModuleType) -> None:
+        data, places = a_log(5)
+        assert follow(data, units_of(places), bytes_max=places[2][1]) == places[:3]
+        assert follow(data, units_of(places), bytes_max=places[2][1] - 1) == places[:2]
+        assert follow(data, units_of(places), bytes_max=0) == places[:1]
+
+    @pytest.mark.parametrize("queue", [{"queue_id": 2}, {"queue_offset": 71}])
+    def test_records_of_other_messages(self, twin: ModuleType, queue: dict[str, int]) -> None:
+        data, places = a_log(3)
+        assert follow(data, units_of(places), **queue) is None
+
+    @pytest.mark.parametrize(
+        ("offset", "size"),
+        [
+            (BASE + 1, 100),
+            (BASE - 100, 100),
+            (BASE + 400, 100),
+            (-(2**63), 100),
+            (2**63 - 1, 100),
+            (BASE, 0),
+            (BASE, -1),
+            (BASE, 90),
+            (BASE, 2**31 - 1),
+            (BASE, -(2**31)),
+        ],
+    )
+    def test_units_that_lead_nowhere(self, twin: ModuleType, offset: int, size: int) -> None:
+        data, places = a_log(3)
+        assert follow(data, units_of(places[:1]) + UNIT.pack(offset, size, 0)) is None
+        assert follow(data, UNIT.pack(offset, size, 0)) is None
+
+    def test_every_byte_of_the_place_counts(self, twin: ModuleType) -> None:
+        data, places = a_log(1)
+        for position in (*range(4), *range(12, 16), *range(20, 36)):
+            damaged = np.frombuffer(data, np.uint8).copy()
+            damaged[position] ^= 1
+            assert follow(damaged.tobytes(), units_of(places)) is None
