@@ -45,7 +45,7 @@ class Room:
         self.store.start()
         self.service = ScheduleMessageService(str(root / "config" / "delayOffset.json"), self.store)
         self.service.load()
-        self.service._correct_offsets()
+        self.service.correct_delay_offset()
 
     def __enter__(self) -> Room:
         return self

@@ -46,6 +46,7 @@ from mqlake.broker.send_message import SendMessageProcessor
 from mqlake.broker.subscription_group import SubscriptionGroupManager
 from mqlake.broker.topic_config import PERM_READ_WRITE, TopicConfigManager
 from mqlake.errors import ConfigError
+from mqlake.formats.columns import never_load_here
 from mqlake.message import Host
 from mqlake.remoting.bodies.topic import TopicConfig
 from mqlake.remoting.connection import Limits, ProcessorTable
@@ -204,12 +205,14 @@ class BrokerController:
     async def start(self) -> None:
         """Recovers the store, listens, registers. ConfigError, StoreError, FormatError, OSError; then all is as
         before."""
+        never_load_here()
         self.topic_config_manager.init()
         for manager in self._config_managers:
             manager.load()
         try:
             await asyncio.to_thread(self.store.load)
             await asyncio.to_thread(self.store.start)
+            self.schedule_message_service.correct_delay_offset()
             await self._listen()
             if self.metrics is not None:
                 await self.metrics.start()

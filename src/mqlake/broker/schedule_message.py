@@ -66,8 +66,8 @@ class DelayOffsetSerializeWrapper(JsonBody):
 
 
 class ScheduleMessageService(ConfigManager):
-    """load() before the store has started and start() after. `update_version_step`: so many deliveries make a
-    new data version (delayOffsetUpdateVersionStep)."""
+    """load(), correct_delay_offset() when the store has recovered, and start() when it takes messages.
+    `update_version_step`: so many deliveries make a new data version (delayOffsetUpdateVersionStep)."""
 
     def __init__(
         self,
@@ -105,7 +105,6 @@ class ScheduleMessageService(ConfigManager):
 
     def start(self) -> None:
         """Delivers from now on."""
-        self._correct_offsets()
         self._task = asyncio.get_running_loop().create_task(self._run(), name="ScheduleMessageService")
 
     async def shutdown(self) -> None:
@@ -115,8 +114,9 @@ class ScheduleMessageService(ConfigManager):
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    def _correct_offsets(self) -> None:
-        """Cursors into queues as they are now: recovery may have cut a queue off, cleaning shortened it."""
+    def correct_delay_offset(self) -> None:
+        """Brings the cursors into the queues as recovery and cleaning have left them. Before the first new message:
+        one that came to a place behind a cursor would never be delivered."""
         for level, offset in self.offset_table.items():
             queue = self._queue(level)
             low, high = (
