@@ -240,6 +240,28 @@ print(found, "numba" in sys.modules)
         assert run_python(code.format(count=some), tmp_path) == f"{some} False"
         assert run_python(code.format(count=many), tmp_path) == f"{many} True"
 
+    def test_a_thread_in_a_hurry_has_others_load_the_kernels(self, tmp_path: Path) -> None:
+        code = """
+import numpy as np
+from mqlake.formats import columns
+from mqlake.formats.batch import encode_messages
+from mqlake.message import Message
+columns._plain_records_left = 0
+blob = np.frombuffer(encode_messages([Message("T", b"body")] * 3), np.uint8)
+def append():
+    return columns.append_batch(
+        np.zeros(1024, np.uint8), 0, 1024, blob, base_offset=0, topic=b"T", queue_id=0, queue_offset=0, sys_flag=0,
+        born_timestamp=0, born_host=bytes(8), store_timestamp=0, store_host=bytes(8), reconsume_times=0,
+        extra_props=b"", version=1, max_record_size=1024).n
+columns.never_load_here()
+assert append() == 3
+print(columns._loaded.is_set())
+assert columns._loaded.wait(300)
+assert append() == 3
+print(columns._twin_for(1).__name__)
+"""
+        assert run_python(code, tmp_path).split() == ["False", "mqlake.formats.columns.kernels"]
+
     def test_plain_without_numba(self, tmp_path: Path) -> None:
         assert run_python("import sys; sys.modules['numba'] = None; " + self.TWIN, tmp_path) == "plain"
 
