@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import resource
 import selectors
 import socket
@@ -43,13 +42,6 @@ def open_files(soft: int | None) -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard if soft is None else soft, hard))
     yield
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
-
-
-def resident(pid: int) -> int:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) * 1024
-    raise AssertionError("no VmRSS")
 
 
 def send_header(topic: str) -> SendMessageRequestHeader:
@@ -109,16 +101,11 @@ def answers(connections: list[socket.socket]) -> list[RemotingCommand]:
     return found
 
 
-def cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def test_idle(tmp_path: Path):
     with MqlakeBroker(tmp_path, small=False) as broker:
         # of processor time: the machine of a test is never quiet
-        assert cpu_seconds(broker.pid) < READY_MAX_S
-        assert resident(broker.pid) < IDLE_MAX
+        assert broker.cpu_seconds() < READY_MAX_S
+        assert broker.resident() < IDLE_MAX
 
 
 def test_ten_thousand_connections(tmp_path: Path):
@@ -133,7 +120,7 @@ def test_ten_thousand_connections(tmp_path: Path):
             return open_sockets.enter_context(socket.create_connection((host, int(port)), timeout=10))
 
         connect()
-        before = resident(broker.pid)
+        before = broker.resident()
         connections = [connect() for _ in range(CONNECTIONS)]
         pulling = connections[:PULLS]
         # what is sent behind a pull is answered: the pull was read, and is held
@@ -144,7 +131,7 @@ def test_ten_thousand_connections(tmp_path: Path):
         assert {(each.code, each.opaque) for each in answers(pulling)} == {
             (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, behind.opaque)
         }
-        growth = resident(broker.pid) - before
+        growth = broker.resident() - before
         assert growth < GROWTH_MAX * CONNECTIONS, f"{growth / CONNECTIONS:.0f} bytes a connection"
 
         send(broker, "Many")

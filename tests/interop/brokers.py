@@ -106,6 +106,16 @@ class Broker:
         """The broker gets the signal, and is waited for."""
         raise NotImplementedError
 
+    def resident(self) -> int:
+        """Bytes of memory."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(status.partition("VmRSS:")[2].split()[0]) * 1024
+
+    def cpu_seconds(self) -> float:
+        """Of all its threads, the kernel's part included."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def kill(self) -> None:
         self.end(signal.SIGKILL)
 
@@ -147,6 +157,7 @@ class MqlakeBroker(Broker):
         """`small`: files of a size for tests, else of the default sizes."""
         self._directory = directory
         directory.mkdir(parents=True, exist_ok=True)
+        self.log = directory / "serve.log"
         self._config = {**(SMALL_STORE if small else {}), **(config or {})}
         self._port = free_ports(4) + 2
         self.address, self.namesrv = f"127.0.0.1:{self._port}", f"127.0.0.1:{self._port + 1}"
@@ -162,7 +173,7 @@ class MqlakeBroker(Broker):
         command += ["--store", str(self._directory / "store")]
         command += ["--port", str(self._port), "--namesrv-port", str(self._port + 1)]
         command += [f"--set={key}={value}" for key, value in self._config.items()]
-        self._server = Server(command, r'"brokers"', self._directory / "serve.log", {})
+        self._server = Server(command, r'"brokers"', self.log, {})
 
     def end(self, number: int) -> None:
         assert self._server is not None
