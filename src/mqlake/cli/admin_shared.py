@@ -12,6 +12,7 @@ from click.shell_completion import CompletionItem
 
 from mqlake.cli.options import json_option
 from mqlake.client.admin import Admin
+from mqlake.client.config import ClientConfig
 from mqlake.client.name_servers import DEFAULT_ADDRESS
 from mqlake.errors import MqlakeError, RemotingConnectError, RemotingTimeoutError
 from mqlake.remoting.loop import run
@@ -52,7 +53,7 @@ def admin_command(function: Callable[..., Awaitable[None]]) -> Callable[..., Non
 
 
 async def _with_admin(namesrv: str, timeout_s: float, ask: Callable[[Admin], Awaitable[T]]) -> T:
-    async with Admin(namesrv, timeout_s=timeout_s) as admin:
+    async with Admin(ClientConfig(namesrv_addr=namesrv, timeout_s=timeout_s)) as admin:
         try:
             return await ask(admin)
         except (RemotingConnectError, RemotingTimeoutError) as error:

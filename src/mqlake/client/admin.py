@@ -15,13 +15,14 @@ refuses, UnknownKeyError for a topic, cluster or broker that does not exist (wit
 from __future__ import annotations
 
 import asyncio
-import ssl
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TypeVar
 
+from mqlake.client.acl import SignedRemotingClient
 from mqlake.client.broker_api import TIME_MAX, BrokerAPI
+from mqlake.client.config import ClientConfig
 from mqlake.client.name_servers import DEFAULT_ADDRESS, NameServers, parse_addresses
 from mqlake.errors import MessageError, MqlakeError, ResponseError, UnknownKeyError
 from mqlake.message import (
@@ -42,7 +43,7 @@ from mqlake.remoting.bodies.admin import (
 from mqlake.remoting.bodies.client import ConsumeMessageDirectlyResult
 from mqlake.remoting.bodies.route import MASTER_ID, BrokerData, ClusterInfo, TopicRouteData
 from mqlake.remoting.bodies.topic import MessageQueue, TopicConfig
-from mqlake.remoting.client import TIMEOUT_S, RemotingClient
+from mqlake.remoting.client import RemotingClient
 from mqlake.remoting.codes import ResponseCode
 from mqlake.remoting.headers.produce import SendMessageResponseHeader
 
@@ -65,18 +66,18 @@ class Broker:
 class Admin:
     """Use it in an `async with`, or `close()` it."""
 
-    def __init__(
-        self,
-        name_servers: str | Sequence[str] = DEFAULT_ADDRESS,
-        *,
-        timeout_s: float = TIMEOUT_S,
-        tls: ssl.SSLContext | None = None,
-    ) -> None:
-        """`name_servers`: addresses, or one text with `;` between them. ConfigError for none."""
-        addresses = parse_addresses(name_servers if isinstance(name_servers, str) else ";".join(name_servers))
-        self._client = RemotingClient(tls=tls, connect_timeout_s=timeout_s)
-        self.name_servers = NameServers(self._client, addresses, timeout_s=timeout_s)
-        self.brokers = BrokerAPI(self._client, timeout_s=timeout_s)
+    def __init__(self, where: ClientConfig | str = DEFAULT_ADDRESS) -> None:
+        """`where`: the name servers' addresses, or a configuration. ConfigError when there is no address."""
+        config = ClientConfig(namesrv_addr=where) if isinstance(where, str) else where
+        addresses = parse_addresses(config.namesrv_addr)
+        if config.access_key:
+            self._client: RemotingClient = SignedRemotingClient(
+                config.access_key, config.secret_key, config.security_token, tls=config.tls
+            )
+        else:
+            self._client = RemotingClient(tls=config.tls)
+        self.name_servers = NameServers(self._client, addresses, timeout_s=config.timeout_s)
+        self.brokers = BrokerAPI(self._client, timeout_s=config.timeout_s)
 
     async def close(self) -> None:
         await self._client.close()

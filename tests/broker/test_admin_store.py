@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import pytest
+
+from mqlake.client.broker_api import BrokerAPI
+from mqlake.errors import ResponseError
+from mqlake.remoting.bodies.admin import HARuntimeInfo
+from mqlake.remoting.bodies.topic import TopicConfig
+from mqlake.remoting.codes import RequestCode
+from tests.broker.live import Peer, on_a_broker
+
+
+def test_units_of_a_queue(tmp_path):
+    async def scene(peer: Peer) -> None:
+        api, at = BrokerAPI(peer.client), peer.address
+        for _ in range(3):
+            await peer.send("T")
+        await peer.dispatched()
+        told = await api.query_consume_queue(at, "T", 0, 1, 10, "G")
+        assert (told.min_queue_index, told.max_queue_index, len(told.queue_data)) == (0, 3, 2)
+        assert told.filter_data == "G@T is not online!"
+        first, second = told.queue_data
+        assert second.physic_offset == first.physic_offset + first.physic_size
+        assert (await api.query_consume_queue(at, "T", 0, 3, 1)).queue_data == []
+        assert (await api.query_consume_queue(at, "T", 0, 0, -1)).queue_data == []
+        with pytest.raises(ResponseError, match="7@T is not exist!"):
+            await api.query_consume_queue(at, "T", 7, 0, 1)
+
+    on_a_broker(tmp_path, scene)
+
+
+def test_counters(tmp_path):
+    async def scene(peer: Peer) -> None:
+        api, at = BrokerAPI(peer.client), peer.address
+        with pytest.raises(ResponseError, match="The stats <TOPIC_PUT_NUMS> <T> not exist"):
+            await api.view_broker_stats_data(at, "TOPIC_PUT_NUMS", "T")
+        await peer.send("T")
+        await peer.dispatched()
+        data = await api.view_broker_stats_data(at, "TOPIC_PUT_NUMS", "T")
+        assert data.stats_minute is not None and data.stats_day is not None
+        with pytest.raises(ResponseError):
+            await api.view_broker_stats_data(at, "NO_SUCH", "T")
+
+    on_a_broker(tmp_path, scene)
+
+
+def test_queues_of_no_topic_are_cleaned(tmp_path):
+    async def scene(peer: Peer) -> None:
+        api, at = BrokerAPI(peer.client), peer.address
+        for topic in ("T", "U"):
+            await api.create_topic(at, TopicConfig(topic_name=topic))
+            await peer.send(topic)
+        await peer.dispatched()
+        peer.controller.topic_config_manager.delete_topic_config("U")
+        await api.clean_unused_topic(at)
+        queues = peer.controller.store.consume_queues
+        assert queues.queues("U") == {} and queues.queues("T")
+        await api.clean_expired_consume_queue(at)
+        await api.delete_expired_commit_log(at)
+        assert queues.queues("T")
+
+    on_a_broker(tmp_path, scene)
+
+
+def test_a_master_without_slaves(tmp_path):
+    async def scene(peer: Peer) -> None:
+        answer = await peer.ask(RequestCode.GET_BROKER_HA_STATUS)
+        info = HARuntimeInfo.from_json(answer.body_bytes())
+        assert (info.master, info.in_sync_slave_nums, info.ha_connection_info) == (True, 0, [])
+
+    on_a_broker(tmp_path, scene)

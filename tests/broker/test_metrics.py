@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import asyncio
+import socket
+import urllib.error
+import urllib.request
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from mqlake.broker.controller import BrokerController
+from mqlake.client.broker_api import BrokerAPI
+from mqlake.errors import ConfigError
+from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
+from mqlake.remoting.bodies.topic import TopicConfig
+from tests.broker.live_broker import Client, live_broker, put, run
+
+ON = {
+    "metricsExporterType": "PROM",
+    "metricsPromExporterPort": "0",
+    "metricsPromExporterHost": "127.0.0.1",
+}
+COMMON = "cluster node_id node_type"
+# Sample names and labels of a RocketMQ 5.3.3 broker with metricsExporterType=PROM (otel_scope_name left out)
+ROCKETMQ = {
+    "rocketmq_broker_permission": "",
+    "rocketmq_topic_number": "",
+    "rocketmq_consumer_group_number": "",
+    "rocketmq_producer_connections": "language version protocol_type",
+    "rocketmq_consumer_connections": ("consumer_group language version consume_mode protocol_type is_system"),
+    "rocketmq_messages_in_total": "topic message_type is_system",
+    "rocketmq_throughput_in_total": "topic message_type is_system",
+    "rocketmq_message_size_count": "topic message_type is_system",
+    "rocketmq_messages_out_total": "topic consumer_group is_system",
+    "rocketmq_throughput_out_total": "topic consumer_group is_system",
+    "rocketmq_storage_size_bytes": "storage_medium storage_type",
+    "rocketmq_storage_flush_behind_bytes": "storage_medium storage_type",
+    "rocketmq_storage_dispatch_behind_bytes": "storage_medium storage_type",
+    "rocketmq_storage_message_reserve_time_milliseconds": "storage_medium storage_type",
+    "rocketmq_topic_create_execution_time_milliseconds_count": "invocation_status is_system",
+    "rocketmq_consumer_group_create_execution_time_milliseconds_count": "invocation_status",
+    "rocketmq_consumer_lag_messages": "consumer_group topic is_retry is_system",
+    "rocketmq_consumer_lag_latency_milliseconds": "consumer_group topic is_retry is_system",
+    "rocketmq_consumer_inflight_messages": "consumer_group topic is_retry is_system",
+    "rocketmq_consumer_queueing_latency_milliseconds": "consumer_group topic is_retry is_system",
+    "rocketmq_consumer_ready_messages": "consumer_group topic is_retry is_system",
+}
+
+Samples = dict[str, list[tuple[dict[str, str], float]]]
+
+
+async def scrape(controller: BrokerController) -> Samples:
+    assert controller.metrics is not None
+
+    def fetch() -> str:
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{controller.metrics.port}/metrics", timeout=10
+        ) as answer:
+            return answer.read().decode()
+
+    samples: Samples = {}
+    for family in text_string_to_metric_families(await asyncio.to_thread(fetch)):
+        for sample in family.samples:
+            samples.setdefault(sample.name, []).append((dict(sample.labels), sample.value))
+    return samples
+
+
+def test_names_labels_and_values(tmp_path):
+    async def scene() -> None:
+        async with (
+            live_broker(tmp_path, **ON, metricsLabel="zone:a") as controller,
+            Client(controller) as client,
+        ):
+            api, at = BrokerAPI(client), controller.broker_addr
+            await api.create_topic(at, TopicConfig(topic_name="T", read_queue_nums=1, write_queue_nums=1))
+            await api.create_subscription_group(at, SubscriptionGroupConfig(group_name="G"))
+            await client.heartbeat("G", ("T", "%RETRY%G"), producer="P")
+            for _ in range(5):
+                put(controller)
+            put(controller, "%RETRY%G")
+            offsets = controller.consumer_offset_manager
+            offsets.commit_offset("h", "G", "T", 0, 1)
+            offsets.commit_pull_offset("h", "G", "T", 0, 3)
+            controller.broker_stats_manager.get("G", "T", 0, 3, 300, 0)
+
+            samples = await scrape(controller)
+            for name, labels in ROCKETMQ.items():
+                assert name in samples, name
+                for found, _ in samples[name]:
+                    assert found.keys() == {*COMMON.split(), "zone", *labels.split()}, name
+
+            def value(name: str) -> float:
+                (sample,) = samples[name]
+                return sample[1]
+
+            assert samples["rocketmq_messages_in_total"][0][0]["topic"] == "T"
+            assert (value("rocketmq_messages_in_total"), value("rocketmq_messages_out_total")) == (5, 3)
+            assert value("rocketmq_throughput_out_total") == 300
+            assert value("rocketmq_message_size_count") == 5
+            assert (
+                value("rocketmq_consumer_lag_messages"),
+                value("rocketmq_consumer_inflight_messages"),
+                value("rocketmq_consumer_ready_messages"),
+            ) == (4, 2, 2)
+            assert value("rocketmq_consumer_lag_latency_milliseconds") >= 0
+            assert value("rocketmq_consumer_connections") == value("rocketmq_producer_connections") == 1
+            (client_labels, _), *_ = samples["rocketmq_consumer_connections"]
+            assert (client_labels["language"], client_labels["version"], client_labels["consume_mode"]) == (
+                "python",
+                "v5_3_3",
+                "push",
+            )
+            assert value("rocketmq_topic_create_execution_time_milliseconds_count") == 1
+            assert "process_resident_memory_bytes" in samples
+            assert "mqlake_metrics_dropped_series" not in samples
+
+    run(scene())
+
+
+def test_the_number_of_series_is_bounded(tmp_path):
+    async def scene() -> None:
+        async with live_broker(tmp_path, **ON, metricsOtelCardinalityLimit="3") as controller:
+            for number in range(5):
+                put(controller, f"T{number}")
+            samples = await scrape(controller)
+            assert len(samples["rocketmq_messages_in_total"]) == 3
+            dropped = {labels["metric"]: count for labels, count in samples["mqlake_metrics_dropped_series"]}
+            assert dropped["rocketmq_messages_in"] == 2
+
+    run(scene())
+
+
+def test_off_unless_asked_for_and_gone_with_the_broker(tmp_path):
+    async def scene() -> None:
+        async with live_broker(tmp_path / "a") as controller:
+            assert controller.metrics is None
+        async with live_broker(tmp_path / "b", **ON) as controller:
+            await scrape(controller)
+        with pytest.raises(urllib.error.URLError):
+            await scrape(controller)
+
+    run(scene())
+
+
+def test_a_port_that_is_taken(tmp_path):
+    async def scene() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            settings = {**ON, "metricsPromExporterPort": str(taken.getsockname()[1])}
+            with pytest.raises(ConfigError, match="metricsPromExporterPort"):
+                async with live_broker(tmp_path, **settings):
+                    pass
+
+    run(scene())
