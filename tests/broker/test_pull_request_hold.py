@@ -5,9 +5,11 @@ import gc
 import time
 import tracemalloc
 
+from mqlake.broker.pull_request_hold import PullRequestHoldService
 from mqlake.remoting.client import RemotingClient
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RemotingCommand
+from mqlake.store.dispatch import Arrival
 from tests.broker.live import SUBSCRIPTION, SUSPEND, Peer, on_a_broker, pull_header, until
 from tests.broker.test_pull_message import bodies, place
 
@@ -165,4 +167,35 @@ def test_two_thousand_pulls_wait_at_little_cost(tmp_path):
         await holding(peer, 0)
         assert time.monotonic() - began < 3
 
+    on_a_broker(tmp_path, scene)
+
+
+def test_what_arrives_while_a_queue_is_looked_at_is_not_missed(tmp_path):
+    class Slow:
+        """A filter during whose work a message of another tag is dispatched."""
+
+        def is_matched_by_consume_queue(self, code: int) -> bool:
+            service.on_arrival(Arrival("T", 0, 99, 1, 100))  # as the dispatch thread does
+            seen.append(service._crossing)
+            return False
+
+        def is_matched_by_commit_log(self, record: memoryview) -> bool:
+            return True
+
+    seen: list[bool] = []
+
+    async def scene(peer: Peer) -> None:
+        nonlocal service
+        service = peer.controller.pull_request_hold_service
+        await peer.send("T", queue_id=1)
+        waiting = held(peer, subscription="A")
+        await holding(peer, 1)
+        [[request]] = service._table.values()
+        request.message_filter = Slow()
+        await peer.send("T")
+        await until(lambda: bool(seen))
+        assert seen == [True]
+        waiting.cancel()
+
+    service: PullRequestHoldService
     on_a_broker(tmp_path, scene)

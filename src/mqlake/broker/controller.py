@@ -233,7 +233,7 @@ class BrokerController:
     async def _listen(self) -> None:
         config = self.config
         await self.server.start(config.bind_address, config.listen_port)
-        vip_port = self.server.port - 2
+        vip_port = max(self.server.port - 2, 0)
         try:
             await self.fast_server.start(config.bind_address, vip_port)
         except ConfigError as error:
