@@ -62,6 +62,7 @@ class ZkSession:
             raise RemotingConnectError(
                 config.zk_connect, f"no ZooKeeper answers within {seconds:g} s"
             ) from None
+        self.ensure_path("/")  # host:port/chroot: the chroot must be there
 
     def on_new_session(self, callback: Callable[[], None]) -> None:
         """Called after a session was lost; again and again until it does not raise."""
@@ -143,11 +144,13 @@ class ZkSession:
             return False
         return bool(self.client.client_id) and stat.ephemeralOwner == self.client.client_id[0]
 
-    def children(self, path: str, watch: Callable[[], None] | None = None) -> list[str]:
-        """Sorted; empty when there is no such node. `watch` is called once, when they change."""
-        watcher = (lambda _: watch()) if watch is not None else None
+    def children(self, path: str, watch: Callable[[object], None] | None = None) -> list[str]:
+        """Sorted; empty when there is no such node.
+
+        `watch` is called once, in a thread of the client's, when they change; the same function is kept once.
+        """
         try:
-            return sorted(self._call(self.client.get_children, path, watch=watcher))
+            return sorted(self._call(self.client.get_children, path, watch=watch))
         except self._errors.NoNodeError:
             return []
 

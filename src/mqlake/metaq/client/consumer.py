@@ -1,0 +1,446 @@
+"""MessageConsumer: takes its share of a group's partitions and hands their messages to listeners, one by one.
+
+    ZooKeeper: who is in the group, which partitions there are ─▶ my share ─▶ own it ─▶ one task a partition
+                                                                                          │
+        offsets ◀─ every few seconds, at the end, before partitions are given up ─────────┘
+
+A listener that raises (or sets `message.rollback_only`) gets the message again, later each time; after
+`max_fetch_retries` it goes to the RejectConsumptionHandler and the partition goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from mqlake.errors import ConfigError, FormatError, MqlakeError, RemotingConnectError
+from mqlake.metaq.client.balance import LoadBalanceStrategyType, partitions_of
+from mqlake.metaq.client.fetch import OffsetMovedError, fetch, nearest_offset
+from mqlake.metaq.client.recover import RecoverManager, RejectConsumptionHandler, drop_policy
+from mqlake.metaq.formats.record import MessageIterator
+from mqlake.metaq.message import Message, Partition
+from mqlake.metaq.zookeeper.paths import ConsumedOffset
+from mqlake.metaq.zookeeper.session import ZkSession
+
+if TYPE_CHECKING:
+    from mqlake.metaq.client.session import MetaMessageSessionFactory
+
+logger = logging.getLogger(__name__)
+
+MAX_OFFSET = (1 << 63) - 1
+"""As a first offset: begin at the end."""
+REBALANCE_TRIES = 7
+DELAY_PARTS = 10
+PROCESSED_MAX = 4096
+_GROUP_FORBIDDEN = set("~!#$%^&*()+=`'\",;/?[]<>.: \t\r\n")
+
+MessageListener = Callable[[Message], Awaitable[None] | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsumerConfig:
+    """How one consumer behaves. Times are seconds, sizes bytes."""
+
+    group: str
+    consumer_id: str = ""
+    """Empty: made up of the machine, the process and chance."""
+    offset: int = 0
+    """Where a group begins that has no offset yet; MAX_OFFSET: at the end."""
+    max_delay_fetch_s: float = 5.0
+    """The longest pause when there is nothing."""
+    commit_offset_period_s: float = 5.0
+    max_fetch_retries: int = 5
+    """How often a message is offered again before it is rejected."""
+    max_increase_fetch_data_retries: int = 5
+    """How many fruitless tries before more is asked for at once."""
+    max_size_limit: int = 64 << 20
+    strategy: LoadBalanceStrategyType = LoadBalanceStrategyType.DEFAULT
+
+    def __post_init__(self) -> None:
+        if not self.group or set(self.group) & _GROUP_FORBIDDEN:
+            raise ConfigError(f"{self.group!r} cannot be a group: letters, digits, - and _ are good for it")
+
+
+@dataclass
+class _Subscription:
+    listener: MessageListener
+    max_size: int
+
+
+@dataclass
+class _Owned:
+    """A partition of ours and how far we are in it."""
+
+    topic: str
+    partition: Partition
+    address: str
+    offset: int
+    max_size: int
+    message_id: int = -1
+    committed: int = -1
+    retries: int = 0
+    delay_s: float = 0.0
+    stopping: bool = False
+    task: asyncio.Task[None] | None = None
+
+    def advance(self, offset: int, message_id: int | None = None) -> None:
+        self.offset = offset
+        if message_id is not None:
+            self.message_id = message_id
+
+
+@dataclass
+class _Processed:
+    """The ids of the last messages: one that comes again is not offered again, as in the original."""
+
+    ids: OrderedDict[int, None] = field(default_factory=OrderedDict)
+
+    def add(self, message_id: int) -> None:
+        self.ids[message_id] = None
+        if len(self.ids) > PROCESSED_MAX:
+            self.ids.popitem(last=False)
+
+
+class MessageConsumer:
+    """Made by a session: `subscribe` to topics, then `complete_subscribe`; `shutdown` at the end."""
+
+    def __init__(
+        self,
+        session: MetaMessageSessionFactory,
+        config: ConsumerConfig,
+        reject: RejectConsumptionHandler | None = None,
+    ) -> None:
+        self.config = config
+        self.consumer_id = f"{config.group}_{config.consumer_id or _make_id()}"
+        self._session = session
+        self._reject = reject or drop_policy
+        self._subscriptions: dict[str, _Subscription] = {}
+        self._owned: dict[tuple[str, Partition], _Owned] = {}
+        self._processed = _Processed()
+        self._loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()
+        self._register = True
+        self._tasks: list[asyncio.Task[None]] = []
+        self._closed = False
+
+    def subscribe(self, topic: str, listener: MessageListener, max_size: int = 1 << 20) -> None:
+        """`listener` is a function or an async function of the message. ConfigError after complete_subscribe."""
+        if self._tasks:
+            raise ConfigError("subscribe before complete_subscribe")
+        if topic in self._subscriptions:
+            raise ConfigError(f"{topic!r} is subscribed already")
+        self._subscriptions[topic] = _Subscription(listener, max_size)
+
+    async def complete_subscribe(self) -> None:
+        """Joins the group; returns when the first share is owned. RemotingError, ConfigError."""
+        if not self._subscriptions:
+            raise ConfigError("there is no subscription")
+        _ = self._session.zookeeper
+        self._session.on_new_session(self._session_began)
+        await self._rebalance()
+        self._tasks = [asyncio.ensure_future(self._watch()), asyncio.ensure_future(self._commit_regularly())]
+        if isinstance(self._reject, RecoverManager):
+            listeners = {topic: each.listener for topic, each in self._subscriptions.items()}
+            self._reject.start(self.config.group, listeners)
+
+    @property
+    def owned_partitions(self) -> list[tuple[str, Partition]]:
+        """(topic, partition) of those that this consumer reads now."""
+        return sorted(self._owned)
+
+    async def shutdown(self) -> None:
+        """Lets the listeners finish the message they have, commits, leaves the group."""
+        if self._closed:
+            return
+        self._closed = True
+        self._session.forget(self)
+        self._session.remove_new_session(self._session_began)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if isinstance(self._reject, RecoverManager):
+            await self._reject.stop()
+        try:
+            await self._give_up(list(self._owned))
+            path = f"{self._session.paths.consumer_ids(self.config.group)}/{self.consumer_id}"
+            await self._session.ask(lambda zookeeper: zookeeper.delete(path))
+        except MqlakeError as error:
+            logger.warning("%s: %s", self.consumer_id, error)
+
+    # --- who reads what
+
+    def _changed(self, _: object) -> None:
+        """ZooKeeper has news; called in a thread of its client's."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._wake.set)
+
+    def _session_began(self) -> None:
+        self._register = True
+        self._wake.set()
+
+    async def _watch(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            try:
+                await self._rebalance()
+            except MqlakeError as error:
+                logger.error("%s: %s", self.consumer_id, error)
+                await asyncio.sleep(self._session.zk_config.zk_sync_time_ms / 1000)
+                self._wake.set()
+
+    async def _rebalance(self) -> None:
+        """Tries until the partitions that are to be ours are ours."""
+        for attempt in range(REBALANCE_TRIES):
+            if self._register:
+                await self._give_up(list(self._owned))
+                await self._join()
+            if await self._rebalance_once():
+                return
+            if attempt + 1 < REBALANCE_TRIES:
+                await asyncio.sleep(self._session.zk_config.zk_sync_time_ms / 1000)
+        raise RemotingConnectError(
+            self.consumer_id, f"other consumers hold its partitions, {REBALANCE_TRIES} tries were made"
+        )
+
+    async def _join(self) -> None:
+        paths, group = self._session.paths, self.config.group
+        topics = ",".join(sorted(self._subscriptions)).encode()
+
+        def join(zookeeper: ZkSession) -> None:
+            zookeeper.ensure_path(paths.consumer_ids(group))
+            zookeeper.put_ephemeral(f"{paths.consumer_ids(group)}/{self.consumer_id}", topics)
+
+        self._register = False
+        try:
+            await self._session.ask(join)
+        except BaseException:
+            self._register = True
+            raise
+
+    async def _rebalance_once(self) -> bool:
+        addresses = await self._session.broker_addresses()
+        wanted: dict[tuple[str, Partition], str] = {}
+        for topic in self._subscriptions:
+            partitions = await self._session.subscribe_partitions(topic, self._changed)
+            consumers = await self._consumers_of(topic)
+            for name in partitions_of(self.consumer_id, consumers, partitions, self.config.strategy):
+                partition = Partition.parse(name)
+                if partition.broker_id in addresses:
+                    wanted[topic, partition] = addresses[partition.broker_id]
+        await self._give_up([key for key, owned in self._owned.items() if wanted.get(key) != owned.address])
+        for (topic, partition), address in wanted.items():
+            if (topic, partition) not in self._owned and not await self._take(topic, partition, address):
+                await self._give_up(list(self._owned))
+                return False
+        return True
+
+    async def _consumers_of(self, topic: str) -> list[str]:
+        ids = self._session.paths.consumer_ids(self.config.group)
+
+        def read(zookeeper: ZkSession) -> list[str]:
+            return [
+                name
+                for name in zookeeper.children(ids, self._changed)
+                if topic in (zookeeper.read(f"{ids}/{name}") or b"").decode("utf-8", "replace").split(",")
+            ]
+
+        return await self._session.ask(read)
+
+    async def _take(self, topic: str, partition: Partition, address: str) -> bool:
+        """Owns a partition and begins to read it; False when another still owns it."""
+        paths, group = self._session.paths, self.config.group
+        owner = paths.consumer_owner(group, topic, partition)
+
+        def take(zookeeper: ZkSession) -> ConsumedOffset | bool | None:
+            if not zookeeper.create_ephemeral(owner, self.consumer_id.encode()) and not zookeeper.is_own(
+                owner
+            ):
+                return False
+            raw = zookeeper.read(paths.consumer_offset(group, topic, partition))
+            return ConsumedOffset.decode(raw) if raw else None
+
+        found = await self._session.ask(take)
+        if isinstance(found, bool):
+            return False
+        begin = found or ConsumedOffset(self.config.offset)
+        owned = _Owned(topic, partition, address, begin.offset, self._subscriptions[topic].max_size)
+        owned.message_id = begin.message_id
+        owned.committed = begin.offset if found is not None else -1
+        self._owned[topic, partition] = owned
+        owned.task = asyncio.ensure_future(self._read(owned))
+        return True
+
+    async def _give_up(self, keys: list[tuple[str, Partition]]) -> None:
+        """Stops reading, commits, and lets others own the partitions."""
+        given = [self._owned[key] for key in keys]
+        for owned in given:
+            assert owned.task is not None
+            owned.stopping = True
+            owned.task.cancel()
+        await asyncio.gather(*(each.task for each in given if each.task is not None), return_exceptions=True)
+        for key in keys:
+            self._owned.pop(key, None)
+        if not given:
+            return
+        await self._commit(given)
+
+        def release(zookeeper: ZkSession) -> None:
+            for owned in given:
+                path = self._session.paths.consumer_owner(self.config.group, owned.topic, owned.partition)
+                if zookeeper.is_own(path):
+                    zookeeper.delete(path)
+
+        await self._session.ask(release)
+
+    # --- offsets
+
+    async def commit_offsets(self) -> None:
+        """Writes to ZooKeeper how far the group has come. RemotingError."""
+        await self._commit(list(self._owned.values()))
+
+    async def _commit(self, many: list[_Owned]) -> None:
+        news = [(each, each.offset, each.message_id) for each in many if each.offset != each.committed]
+        news = [(each, offset, identity) for each, offset, identity in news if offset != MAX_OFFSET]
+        if not news:
+            return
+
+        def write(zookeeper: ZkSession) -> None:
+            for owned, offset, identity in news:
+                path = self._session.paths.consumer_offset(self.config.group, owned.topic, owned.partition)
+                zookeeper.put_persistent(path, ConsumedOffset(offset, identity).encode())
+
+        await self._session.ask(write)
+        for owned, offset, _ in news:
+            owned.committed = offset
+
+    async def _commit_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(self.config.commit_offset_period_s)
+            try:
+                await self.commit_offsets()
+            except MqlakeError as error:
+                logger.warning("%s: offsets are not committed: %s", self.consumer_id, error)
+
+    # --- reading
+
+    async def _read(self, owned: _Owned) -> None:
+        while not owned.stopping:
+            if owned.delay_s:
+                await asyncio.sleep(owned.delay_s)
+            try:
+                data = await fetch(
+                    self._session.remoting,
+                    owned.address,
+                    owned.topic,
+                    self.config.group,
+                    owned.partition,
+                    owned.offset,
+                    owned.max_size,
+                )
+                if data is None:
+                    self._pause(owned)
+                else:
+                    await self._receive(owned, data)
+            except OffsetMovedError as moved:
+                owned.advance(moved.offset)
+                owned.retries = 0
+                owned.delay_s = 0.0
+            except FormatError as error:
+                logger.error("%s %s: offset %d: %s", owned.topic, owned.partition, owned.offset, error)
+                await self._find_the_way(owned)
+            except MqlakeError as error:
+                logger.warning("%s %s: %s", owned.topic, owned.partition, error)
+                self._pause(owned)
+
+    def _pause(self, owned: _Owned) -> None:
+        step = self.config.max_delay_fetch_s / DELAY_PARTS
+        owned.delay_s = min(owned.delay_s + step, self.config.max_delay_fetch_s)
+
+    async def _find_the_way(self, owned: _Owned) -> None:
+        """Asks the broker where to go on; the messages there may come a second time."""
+        try:
+            owned.advance(
+                await nearest_offset(
+                    self._session.remoting,
+                    owned.address,
+                    owned.topic,
+                    self.config.group,
+                    owned.partition,
+                    owned.offset,
+                )
+            )
+            owned.retries = 0
+        except MqlakeError as error:
+            logger.warning("%s %s: %s", owned.topic, owned.partition, error)
+        self._pause(owned)
+
+    async def _receive(self, owned: _Owned, data: bytes) -> None:
+        messages = MessageIterator(owned.topic, data, owned.partition)
+        listener = self._subscriptions[owned.topic].listener
+        base = owned.offset
+        whole = False
+        for message in messages:
+            whole = True
+            if message.id not in self._processed.ids:
+                if owned.retries > self.config.max_fetch_retries:
+                    self._reject(self.config.group, message)
+                elif not await self._offer(listener, message):
+                    owned.retries += 1
+                    owned.delay_s = min(
+                        self.config.max_delay_fetch_s / DELAY_PARTS * owned.retries,
+                        self.config.max_delay_fetch_s,
+                    )
+                    return
+                self._processed.add(message.id)
+            owned.retries = 0
+            owned.advance(base + messages.offset, message.id)
+            if owned.stopping:
+                return
+        if whole:
+            owned.delay_s = 0.0
+            usual = self._subscriptions[owned.topic].max_size
+            if owned.max_size > usual and len(data) < owned.max_size // 2:
+                owned.max_size = max(usual, owned.max_size // 2)
+            return
+        owned.retries += 1
+        if owned.retries > self.config.max_increase_fetch_data_retries and len(data) >= owned.max_size:
+            owned.max_size = min(owned.max_size * 2, self.config.max_size_limit)
+            owned.retries = 0
+        self._pause(owned)
+
+    async def _offer(self, listener: MessageListener, message: Message) -> bool:
+        """Whether the listener took it. A listener at work is not interrupted."""
+        message.set_read_only()
+
+        async def offer() -> None:
+            answer = listener(message)
+            if answer is not None:
+                await answer
+
+        task = asyncio.ensure_future(offer())
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            await asyncio.gather(task, return_exceptions=True)
+            if not task.cancelled() and task.exception() is None and not message.rollback_only:
+                return True  # it is done with; `stopping` ends the reading
+            raise
+        except Exception as error:
+            logger.warning(
+                "%s %s: message %d is refused: %s", message.topic, message.partition, message.id, error
+            )
+            return False
+        return not message.rollback_only
+
+
+def _make_id() -> str:
+    return f"{socket.gethostname()}-{os.getpid()}-{time.time_ns() // 1_000_000}-{uuid.uuid4().hex[:8]}"

@@ -1,0 +1,64 @@
+"""One `get` and what its answer means; shared by consumers and browsers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mqlake.errors import RemotingError, ResponseError
+from mqlake.metaq.formats.command import BooleanCommand, DataCommand, GetCommand, HttpStatus, OffsetCommand
+from mqlake.metaq.message import Partition
+
+if TYPE_CHECKING:
+    from mqlake.metaq.client.remoting import RemotingClient
+
+FETCH_S = 10.0
+
+
+class OffsetMovedError(Exception):
+    """Go on at `offset`."""
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+
+
+async def fetch(
+    remoting: RemotingClient,
+    address: str,
+    topic: str,
+    group: str,
+    partition: Partition,
+    offset: int,
+    max_size: int,
+) -> bytes | None:
+    """Records from `offset` on, cut anywhere; None when there are none (yet), or the partition is closed.
+
+    Raises OffsetMovedError, ResponseError, RemotingError.
+    """
+    command = GetCommand(topic, group, partition.partition, offset, max_size, remoting.next_opaque())
+    answer = await remoting.invoke(address, command, FETCH_S)
+    if isinstance(answer, DataCommand):
+        return answer.data
+    if answer.code == HttpStatus.MOVED:
+        raise OffsetMovedError(_offset(answer))
+    if answer.code in (HttpStatus.NOT_FOUND, HttpStatus.FORBIDDEN):
+        return None
+    raise ResponseError(answer.code, answer.message)
+
+
+async def nearest_offset(
+    remoting: RemotingClient, address: str, topic: str, group: str, partition: Partition, offset: int
+) -> int:
+    """Where the broker says to go on when `offset` leads nowhere. ResponseError, RemotingError."""
+    command = OffsetCommand(topic, group, partition.partition, offset, remoting.next_opaque())
+    answer = await remoting.invoke(address, command, FETCH_S)
+    if not isinstance(answer, BooleanCommand):
+        raise RemotingError(f"{address}: an answer of the wrong kind")
+    if answer.code != HttpStatus.SUCCESS:
+        raise ResponseError(answer.code, answer.message)
+    return _offset(answer)
+
+
+def _offset(answer: BooleanCommand) -> int:
+    if not answer.message.removeprefix("-").isdigit():
+        raise RemotingError(f"not an offset: {answer.message[:80]!r}")
+    return int(answer.message)

@@ -1,0 +1,271 @@
+"""MessageProducer: puts messages, alone or several as one.
+
+    producer.send_message ─▶ selector ─▶ partition ─▶ its broker ─▶ SendResult
+
+A message is sent once: when the answer stays away nobody knows whether it is stored, and who called decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import os
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from mqlake.errors import (
+    ConfigError,
+    IllegalTopicError,
+    RemotingConnectError,
+    RemotingError,
+    ResponseError,
+    TransactionError,
+)
+from mqlake.metaq.formats.command import (
+    ANY_PARTITION,
+    BooleanCommand,
+    HttpStatus,
+    PutCommand,
+    Response,
+    TransactionCommand,
+    TransactionType,
+)
+from mqlake.metaq.formats.record import checksum, encode_payload, message_flag
+from mqlake.metaq.formats.transaction_id import LocalTransactionId
+from mqlake.metaq.message import Message, Partition
+
+if TYPE_CHECKING:
+    from mqlake.metaq.client.session import MetaMessageSessionFactory
+
+logger = logging.getLogger(__name__)
+
+SEND_S = 3.0
+TRANSACTION_S = 5.0
+
+PartitionSelector = Callable[[str, Sequence[Partition], Message], Partition]
+"""Given a topic, its partitions and a message."""
+
+_sessions = itertools.count(1)
+
+
+def round_robin() -> PartitionSelector:
+    """One partition after the other; the first is the second of them, as in the original."""
+    counter = itertools.count(1)
+    return lambda topic, partitions, message: partitions[next(counter) % len(partitions)]
+
+
+def random_partition(_: str, partitions: Sequence[Partition], __: Message) -> Partition:
+    return random.choice(partitions)
+
+
+def by_key(key: Callable[[Message], bytes]) -> PartitionSelector:
+    """Messages of one key go to one partition, as long as there are so many."""
+    return lambda topic, partitions, message: partitions[checksum(key(message)) % len(partitions)]
+
+
+@dataclass(frozen=True, slots=True)
+class SendResult:
+    """What became of a message."""
+
+    success: bool
+    partition: Partition | None = None
+    offset: int = -1
+    """Where it is in its partition; -1 in a transaction."""
+    message_id: int = 0
+    error_message: str = ""
+    """The broker's; `403` when the partition is closed."""
+
+
+class MessageProducer:
+    """Made by a session. `publish` first, or `default_topic`, which all unpublished topics then use."""
+
+    def __init__(self, session: MetaMessageSessionFactory, selector: PartitionSelector | None = None) -> None:
+        self._session = session
+        self._selector = selector or round_robin()
+        self._topics: dict[str, tuple[list[Partition], dict[int, str]]] = {}
+        self._loop = asyncio.get_running_loop()
+        self._refreshes: set[asyncio.Task[None]] = set()
+        self._watches: dict[str, Callable[[object], None]] = {}
+        self._closed = False
+        self._session_id = f"{os.getpid()}-{time.time_ns() // 1_000_000}-{next(_sessions)}"
+        self._transactions = itertools.count(1)
+        session.on_new_session(self._refresh_all)
+
+    async def publish(self, topic: str) -> None:
+        """Finds out who takes the topic's messages, and hears of changes. IllegalTopicError, RemotingError."""
+        if not topic or any(character.isspace() for character in topic):
+            raise IllegalTopicError(f"{topic!r} is no topic: it must not be empty or have white space in it")
+        if topic not in self._topics and not self._session.server_url:
+            self._watches[topic] = lambda _: self._changed(topic)
+            await self._refresh(topic)
+        self._topics.setdefault(topic, ([], {}))
+
+    async def _refresh(self, topic: str) -> None:
+        self._topics[topic] = await self._session.publish_partitions(topic, self._watches[topic])
+
+    def _changed(self, topic: str) -> None:
+        """ZooKeeper has news of a topic; called in its thread."""
+
+        def refresh() -> None:
+            if not self._closed:
+                task = asyncio.ensure_future(self._refresh_quietly(topic))
+                self._refreshes.add(task)
+                task.add_done_callback(self._refreshes.discard)
+
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(refresh)
+
+    async def _refresh_quietly(self, topic: str) -> None:
+        try:
+            await self._refresh(topic)
+        except RemotingError as error:
+            logger.warning("%s: what has changed is not known: %s", topic, error)
+
+    def _refresh_all(self) -> None:
+        for topic in self._watches:
+            self._changed(topic)
+
+    def partitions(self, topic: str) -> list[Partition]:
+        """Those that the topic has now. ConfigError when it is not published."""
+        if topic not in self._topics:
+            raise ConfigError(f"{topic!r} is not published; call publish() first")
+        return list(self._topics[topic][0])
+
+    def _select(self, message: Message) -> tuple[str, Partition]:
+        """(address, partition)."""
+        partitions = self.partitions(message.topic)
+        if self._session.server_url:
+            return self._session.server_url, Partition(0, ANY_PARTITION)
+        if not partitions:
+            raise RemotingConnectError(message.topic, "no broker takes messages of this topic now")
+        chosen = self._selector(message.topic, partitions, message)
+        return self._topics[message.topic][1][chosen.broker_id], chosen
+
+    async def send_message(self, message: Message, timeout_s: float = SEND_S) -> SendResult:
+        """Sends it once; its id and partition are then set. ConfigError, RemotingError."""
+        address, partition = self._select(message)
+        return await self._put(address, partition, message, None, timeout_s)
+
+    async def _put(
+        self,
+        address: str,
+        partition: Partition,
+        message: Message,
+        transaction: LocalTransactionId | None,
+        timeout_s: float,
+    ) -> SendResult:
+        payload = encode_payload(message.data, message.attribute)
+        command = PutCommand(
+            message.topic,
+            partition.partition,
+            payload,
+            message_flag(message),
+            checksum(payload),
+            transaction,
+            self._session.remoting.next_opaque(),
+        )
+        answer = await self._session.remoting.invoke(address, command, timeout_s)
+        if not isinstance(answer, BooleanCommand):
+            raise RemotingError(f"{address}: an answer of the wrong kind")
+        if answer.code == HttpStatus.FORBIDDEN:
+            return SendResult(False, partition, error_message=str(int(HttpStatus.FORBIDDEN)))
+        if answer.code != HttpStatus.SUCCESS:
+            return SendResult(False, partition, error_message=answer.message)
+        identity, number, offset = map(int, answer.message.split(" "))
+        stored = Partition(partition.broker_id, number)
+        if not message.read_only:
+            message.id, message.partition = identity, stored
+        return SendResult(True, stored, offset, identity)
+
+    def begin_transaction(self, timeout_s: int = 0) -> ProducerTransaction:
+        """A local transaction; the broker hears of it with the first message. `timeout_s` 0: none."""
+        identity = LocalTransactionId(self._session_id, next(self._transactions))
+        return ProducerTransaction(self, identity, timeout_s)
+
+    async def shutdown(self) -> None:
+        self._closed = True
+        self._session.remove_new_session(self._refresh_all)
+        self._session.forget(self)
+        for task in list(self._refreshes):
+            task.cancel()
+        await asyncio.gather(*self._refreshes, return_exceptions=True)
+
+
+class ProducerTransaction:
+    """Messages for one broker, all or none of them. `async with` commits, or rolls back after an exception."""
+
+    def __init__(self, producer: MessageProducer, identity: LocalTransactionId, timeout_s: int) -> None:
+        self._producer = producer
+        self._identity = identity
+        self._timeout_s = timeout_s
+        self._address = ""
+        self._broker_id = -1
+        self._ended = False
+
+    async def send_message(self, message: Message, timeout_s: float = SEND_S) -> SendResult:
+        """To a partition of the broker that the first message went to. TransactionError, RemotingError."""
+        self._require_open()
+        address, partition = self._producer._select(message)
+        if partition.partition == ANY_PARTITION:
+            raise TransactionError(
+                "in a transaction the partition must be known: a session with ZooKeeper is needed"
+            )
+        if not self._address:
+            await self._command(address, TransactionType.BEGIN, self._timeout_s)
+            self._address, self._broker_id = address, partition.broker_id
+        elif partition.broker_id != self._broker_id:
+            partition = self._on_its_broker(message)
+        return await self._producer._put(self._address, partition, message, self._identity, timeout_s)
+
+    def _on_its_broker(self, message: Message) -> Partition:
+        own = [each for each in self._producer.partitions(message.topic) if each.broker_id == self._broker_id]
+        if not own:
+            raise TransactionError(
+                f"broker {self._broker_id}, where the transaction began, does not take {message.topic!r}"
+            )
+        return self._producer._selector(message.topic, own, message)
+
+    async def commit(self) -> None:
+        """TransactionError when the broker refuses; RemotingError, then nobody knows."""
+        await self._end(TransactionType.COMMIT_ONE_PHASE)
+
+    async def rollback(self) -> None:
+        await self._end(TransactionType.ROLLBACK)
+
+    async def _end(self, kind: TransactionType) -> None:
+        self._require_open()
+        self._ended = True
+        if self._address:  # else the broker has never heard of it
+            await self._command(self._address, kind)
+
+    def _require_open(self) -> None:
+        if self._ended:
+            raise TransactionError(f"transaction {self._identity} has ended")
+
+    async def _command(self, address: str, kind: TransactionType, timeout_s: int = 0) -> None:
+        remoting = self._producer._session.remoting
+        command = TransactionCommand(
+            self._identity, self._identity.session_id, kind, timeout_s, None, remoting.next_opaque()
+        )
+        _expect_success(await remoting.invoke(address, command, TRANSACTION_S))
+
+    async def __aenter__(self) -> ProducerTransaction:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._ended:
+            await (self.commit() if error is None else self.rollback())
+
+
+def _expect_success(answer: Response) -> None:
+    if not isinstance(answer, BooleanCommand):
+        raise RemotingError("an answer of the wrong kind")
+    if answer.code != HttpStatus.SUCCESS:
+        raise TransactionError(answer.message or str(ResponseError(answer.code)))

@@ -1,0 +1,120 @@
+"""What becomes of messages that a listener has refused too often: a RejectConsumptionHandler has the last word.
+
+drop_policy       forgets them
+RecoverManager    keeps them in files and offers them again every few minutes
+
+    <directory>/<topic>@<group>    records, one behind the other, as in a segment
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable
+
+from mqlake.errors import FormatError
+from mqlake.metaq.formats.record import MessageIterator, encode_payload, encode_record, message_flag
+from mqlake.metaq.message import Message
+from mqlake.store.durable import make_dirs, write_durably
+
+logger = logging.getLogger(__name__)
+
+RETRY_S = 300.0
+FIRST_RETRY_S = 5.0
+
+RejectConsumptionHandler = Callable[[str, Message], None]
+"""Given the group and the message."""
+Listener = Callable[[Message], Awaitable[None] | None]
+
+
+def drop_policy(group: str, message: Message) -> None:
+    logger.error("group %s cannot take message %d of %s; dropped", group, message.id, message.topic)
+
+
+class RecoverManager:
+    """A RejectConsumptionHandler. `start` has the messages of a group's topics offered again, until `stop`."""
+
+    def __init__(
+        self, directory: str = "", *, retry_s: float = RETRY_S, first_retry_s: float = FIRST_RETRY_S
+    ) -> None:
+        """`directory` empty: ~/.meta_recover."""
+        self._directory = directory or os.path.expanduser("~/.meta_recover")
+        self._retry_s = retry_s
+        self._first_retry_s = first_retry_s
+        self._task: asyncio.Task[None] | None = None
+
+    def __call__(self, group: str, message: Message) -> None:
+        """Keeps a message, durably. OSError."""
+        make_dirs(self._directory)
+        payload = encode_payload(message.data, message.attribute)
+        fd = os.open(self._path(message.topic, group), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            os.write(fd, encode_record(payload, message.id, message_flag(message)))
+            os.fdatasync(fd)
+        finally:
+            os.close(fd)
+        logger.warning("group %s: message %d of %s is kept for later", group, message.id, message.topic)
+
+    def _path(self, topic: str, group: str) -> str:
+        return os.path.join(self._directory, f"{topic}@{group}")
+
+    def kept(self, topic: str, group: str) -> list[Message]:
+        """OSError."""
+        try:
+            with open(self._path(topic, group), "rb") as file:
+                messages = MessageIterator(topic, file.read())
+        except FileNotFoundError:
+            return []
+        found: list[Message] = []
+        try:
+            found.extend(messages)
+        except FormatError as error:
+            logger.error("%s: %s; what is behind is left out", self._path(topic, group), error)
+        return found
+
+    async def retry(self, group: str, listeners: dict[str, Listener]) -> None:
+        """Offers what is kept once more; what is refused again stays. OSError."""
+        for topic, listener in listeners.items():
+            kept = self.kept(topic, group)
+            again = []
+            for message in kept:
+                try:
+                    answer = listener(message)
+                    if answer is not None:
+                        await answer
+                    refused = message.rollback_only
+                except Exception as error:
+                    logger.warning(
+                        "group %s: message %d of %s is refused again: %s", group, message.id, topic, error
+                    )
+                    refused = True
+                if refused:
+                    message.rollback_only = False
+                    again.append(message)
+            if len(again) < len(kept):
+                write_durably(
+                    self._path(topic, group),
+                    b"".join(
+                        encode_record(encode_payload(m.data, m.attribute), m.id, message_flag(m))
+                        for m in again
+                    ),
+                )
+
+    def start(self, group: str, listeners: dict[str, Listener]) -> None:
+        async def run() -> None:
+            await asyncio.sleep(self._first_retry_s)
+            while True:
+                try:
+                    await self.retry(group, listeners)
+                except OSError as error:
+                    logger.error("%s: %s", self._directory, error)
+                await asyncio.sleep(self._retry_s)
+
+        self._task = asyncio.ensure_future(run())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None

@@ -1,0 +1,218 @@
+"""MetaMessageSessionFactory: what producers, consumers and browsers share: brokers and ZooKeeper.
+
+With `server_url` (meta://host:port) there is no ZooKeeper: everything goes to that one broker, which chooses the
+partitions; groups cannot share a topic then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar
+
+from mqlake.errors import ConfigError, ResponseError
+from mqlake.metaq.client.remoting import RemotingClient
+from mqlake.metaq.config.meta_config import ZKConfig
+from mqlake.metaq.formats.command import BooleanCommand, HttpStatus, StatsCommand
+from mqlake.metaq.message import Partition
+from mqlake.metaq.zookeeper.paths import MetaZookeeper, TopicBroker
+from mqlake.metaq.zookeeper.session import ZkSession
+
+if TYPE_CHECKING:
+    from mqlake.metaq.client.browser import TopicBrowser
+    from mqlake.metaq.client.consumer import ConsumerConfig, MessageConsumer
+    from mqlake.metaq.client.producer import MessageProducer, PartitionSelector
+    from mqlake.metaq.client.recover import RejectConsumptionHandler
+
+logger = logging.getLogger(__name__)
+
+STATS_S = 3.0
+MASTER, SLAVE = "m", "s"
+
+T = TypeVar("T")
+
+
+class MetaMessageSessionFactory:
+    """`async with`, or `start` and `close`; on one event loop."""
+
+    def __init__(
+        self,
+        *,
+        zk_connect: str = "",
+        zk_config: ZKConfig | None = None,
+        server_url: str = "",
+    ) -> None:
+        """One of the three. ConfigError."""
+        if bool(zk_connect) + (zk_config is not None) + bool(server_url) != 1:
+            raise ConfigError("one of zk_connect, zk_config and server_url is needed")
+        self.server_url = server_url
+        self.zk_config = zk_config or ZKConfig(zk_connect=zk_connect)
+        self.paths = MetaZookeeper(self.zk_config.zk_root)
+        self.remoting = RemotingClient()
+        self._zookeeper: ZkSession | None = None
+        self._children: list[MessageProducer | MessageConsumer] = []
+        self._new_session_callbacks: list[Callable[[], None]] = []
+
+    async def start(self) -> None:
+        """RemotingConnectError when ZooKeeper does not answer."""
+        if not self.server_url:
+            self._zookeeper = await asyncio.to_thread(ZkSession, self.zk_config)
+            loop = asyncio.get_running_loop()
+
+            def new_session() -> None:
+                for callback in self._new_session_callbacks:
+                    loop.call_soon_threadsafe(callback)
+
+            self._zookeeper.on_new_session(new_session)
+        self.remoting.start()
+
+    async def close(self) -> None:
+        """Consumers commit their offsets, producers end; then the connections close."""
+        for child in list(self._children):
+            await child.shutdown()
+        await self.remoting.close()
+        if self._zookeeper is not None:
+            zookeeper, self._zookeeper = self._zookeeper, None
+            await asyncio.to_thread(zookeeper.close)
+
+    async def __aenter__(self) -> MetaMessageSessionFactory:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # --- what it makes
+
+    def create_producer(self, selector: PartitionSelector | None = None) -> MessageProducer:
+        """`selector` says which partition a message goes to; one after the other when there is none."""
+        from mqlake.metaq.client.producer import MessageProducer
+
+        producer = MessageProducer(self, selector)
+        self._children.append(producer)
+        return producer
+
+    def create_consumer(
+        self, config: ConsumerConfig, reject: RejectConsumptionHandler | None = None
+    ) -> MessageConsumer:
+        """`reject` gets the messages that the listener refused too often."""
+        from mqlake.metaq.client.consumer import MessageConsumer
+
+        consumer = MessageConsumer(self, config, reject)
+        self._children.append(consumer)
+        return consumer
+
+    def create_topic_browser(self, topic: str) -> TopicBrowser:
+        from mqlake.metaq.client.browser import TopicBrowser
+
+        return TopicBrowser(self, topic)
+
+    def forget(self, child: MessageProducer | MessageConsumer) -> None:
+        if child in self._children:
+            self._children.remove(child)
+
+    async def stats(self, item: str = "") -> dict[str, dict[str, str]]:
+        """Broker → name → the rest of the line, as the `stats` command tells it. RemotingError."""
+        addresses = (
+            [self.server_url] if self.server_url else sorted(set((await self.broker_addresses()).values()))
+        )
+        found = {}
+        for address in addresses:
+            request = StatsCommand(item, self.remoting.next_opaque())
+            answer = await self.remoting.invoke(address, request, STATS_S)
+            if not isinstance(answer, BooleanCommand) or answer.code != HttpStatus.SUCCESS:
+                raise ResponseError(getattr(answer, "code", 0), getattr(answer, "message", "not a text"))
+            lines = [line.partition(" ") for line in answer.message.split("\r\n")]
+            found[address] = {name: rest for name, _, rest in lines if name and name not in ("STATS", "END")}
+        return found
+
+    # --- ZooKeeper, for what it makes
+
+    @property
+    def zookeeper(self) -> ZkSession:
+        """ConfigError when the session has none."""
+        if self._zookeeper is None:
+            raise ConfigError(
+                f"a session with {self.server_url} has no ZooKeeper: zk_connect is needed for this"
+                if self.server_url
+                else "the session is not started"
+            )
+        return self._zookeeper
+
+    async def ask(self, job: Callable[[ZkSession], T]) -> T:
+        """Runs `job` in ZooKeeper's thread. RemotingError."""
+        zookeeper = self.zookeeper
+        return await asyncio.wrap_future(zookeeper.submit(lambda: job(zookeeper)))
+
+    def on_new_session(self, callback: Callable[[], None]) -> None:
+        """`callback` runs on the loop whenever a ZooKeeper session was lost and another began."""
+        self._new_session_callbacks.append(callback)
+
+    def remove_new_session(self, callback: Callable[[], None]) -> None:
+        if callback in self._new_session_callbacks:
+            self._new_session_callbacks.remove(callback)
+
+    async def broker_addresses(self) -> dict[int, str]:
+        """Broker id → where its messages are read: at the master, else at a slave."""
+
+        def read(zookeeper: ZkSession) -> dict[int, str]:
+            found = {}
+            for name in zookeeper.children(self.paths.broker_ids):
+                if name.isdigit() and (address := self._address(zookeeper, int(name), or_slave=True)):
+                    found[int(name)] = address
+            return found
+
+        return await self.ask(read)
+
+    def _address(self, zookeeper: ZkSession, broker_id: int, *, or_slave: bool) -> str:
+        path = self.paths.broker_id(broker_id)
+        raw = zookeeper.read(self.paths.master(broker_id))
+        if not raw and or_slave:
+            slaves = [name for name in zookeeper.children(path) if name.startswith("slave")]
+            raw = zookeeper.read(f"{path}/{slaves[0]}") if slaves else None
+        return (raw or b"").decode("utf-8", "replace")
+
+    async def publish_partitions(
+        self, topic: str, watch: Callable[[object], None]
+    ) -> tuple[list[Partition], dict[int, str]]:
+        """Where messages of a topic may be put: sorted partitions, and the masters' addresses."""
+
+        def read(zookeeper: ZkSession) -> tuple[list[Partition], dict[int, str]]:
+            path = self.paths.topic_pub(topic)
+            zookeeper.ensure_path(path)
+            partitions, addresses = [], {}
+            for node in zookeeper.children(path, watch):
+                number, _, role = node.rpartition("-")
+                if role != MASTER or not number.isdigit():
+                    continue
+                raw = zookeeper.read(f"{path}/{node}")
+                address = self._address(zookeeper, int(number), or_slave=False)
+                if raw is None or not address:
+                    continue  # it is just going
+                addresses[int(number)] = address
+                partitions += [Partition(int(number), i) for i in range(TopicBroker.decode(raw).num_parts)]
+            return sorted(partitions), addresses
+
+        return await self.ask(read)
+
+    async def subscribe_partitions(
+        self, topic: str, watch: Callable[[object], None] | None = None
+    ) -> list[str]:
+        """`<broker>-<number>` of all partitions of a topic that can be read, in the order of their text."""
+
+        def read(zookeeper: ZkSession) -> list[str]:
+            path = self.paths.topic_sub(topic)
+            zookeeper.ensure_path(path)
+            found: set[str] = set()
+            for node in zookeeper.children(path, watch):
+                number, dash, role = node.partition("-")
+                raw = zookeeper.read(f"{path}/{node}") if dash and role[:1] in (MASTER, SLAVE) else None
+                if raw is not None:
+                    found.update(f"{number}-{i}" for i in range(TopicBroker.decode(raw).num_parts))
+            return sorted(found)
+
+        return await self.ask(read)

@@ -1,0 +1,326 @@
+"""Producers, consumers and browsers against the broker, over a real ZooKeeper."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mqlake.errors import ConfigError, IllegalTopicError, MessageError, RemotingConnectError, TransactionError
+from mqlake.metaq.broker.broker import MetaMorphosisBroker
+from mqlake.metaq.client import ConsumerConfig, Message, MessageConsumer, MetaMessageSessionFactory, Partition
+from mqlake.metaq.client.consumer import MAX_OFFSET
+from mqlake.metaq.client.producer import by_key, random_partition
+from mqlake.metaq.client.recover import RecoverManager
+from mqlake.metaq.config import MetaConfig, SystemConfig, ZKConfig
+from mqlake.metaq.zookeeper.embedded import EmbeddedZookeeper
+from mqlake.remoting.loop import run
+from tests.metaq.brokers import HOST
+
+TOPICS = {"t": {"numPartitions": "3"}, "u": {}, "no-pub": {"acceptPublish": "false"}}
+QUICK: dict[str, Any] = {"max_delay_fetch_s": 0.1, "commit_offset_period_s": 0.1}
+
+
+class Cluster:
+    """Brokers under one root of ZooKeeper, and sessions."""
+
+    def __init__(self, zookeeper: EmbeddedZookeeper, path: Path) -> None:
+        self.path = path
+        self.zk = ZKConfig(
+            zk_connect=zookeeper.connect_string,
+            zk_root=f"/{path.name}",
+            zk_session_timeout_ms=4000,
+            zk_sync_time_ms=50,
+        )
+        self._stack = contextlib.AsyncExitStack()
+
+    async def broker(self, broker_id: int = 0) -> MetaMorphosisBroker:
+        system = SystemConfig(
+            broker_id=broker_id,
+            data_path=str(self.path / str(broker_id)),
+            server_port=0,
+            host_name=HOST,
+            unflush_threshold=0,
+        )
+        broker = MetaMorphosisBroker(MetaConfig(system, self.zk, TOPICS), host=HOST)
+        await broker.start()
+        self._stack.push_async_callback(broker.stop)
+        return broker
+
+    async def session(self) -> MetaMessageSessionFactory:
+        return await self._stack.enter_async_context(MetaMessageSessionFactory(zk_config=self.zk))
+
+    async def __aenter__(self) -> Cluster:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+
+@pytest.fixture
+def live(
+    zookeeper: EmbeddedZookeeper, tmp_path: Path
+) -> Callable[[Callable[[Cluster], Coroutine[Any, Any, None]]], None]:
+    def with_cluster(test: Callable[[Cluster], Coroutine[Any, Any, None]]) -> None:
+        async def whole() -> None:
+            async with asyncio.timeout(60), Cluster(zookeeper, tmp_path) as cluster:
+                await test(cluster)
+
+        run(whole())
+
+    return with_cluster
+
+
+Live = Callable[[Callable[[Cluster], Coroutine[Any, Any, None]]], None]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        await asyncio.sleep(0.01)
+
+
+@contextlib.asynccontextmanager
+async def collecting(
+    session: MetaMessageSessionFactory, group: str = "g", topic: str = "t", **config: Any
+) -> AsyncIterator[tuple[MessageConsumer, list[Message]]]:
+    found: list[Message] = []
+    consumer = session.create_consumer(ConsumerConfig(group=group, **{**QUICK, **config}))
+    consumer.subscribe(topic, found.append)
+    await consumer.complete_subscribe()
+    yield consumer, found
+    await consumer.shutdown()
+
+
+def test_from_a_producer_to_a_consumer(live: Live) -> None:
+    async def test(cluster: Cluster) -> None:
+        broker = await cluster.broker()
+        session = await cluster.session()
+        producer = session.create_producer()
+        await producer.publish("t")
+        sent = [Message("t", b"%d" % i, f"a{i}" if i % 2 else None) for i in range(30)]
+        results = [await producer.send_message(message) for message in sent]
+        assert all(result.success for result in results)
+        assert [result.partition for result in results[:4]] == [Partition(0, p) for p in (1, 2, 0, 1)]
+        assert sent[0].id == results[0].message_id and sent[0].partition == Partition(0, 1)
+        async with collecting(session) as (consumer, found):
+            await until(lambda: len(found) == 30)
+            assert sorted((m.data, m.attribute or "") for m in found) == sorted(
+                (m.data, m.attribute or "") for m in sent
+            )
+            assert found[0].read_only
+            with pytest.raises(MessageError):
+                found[0].data = b"x"
+            assert consumer.owned_partitions == [("t", Partition(0, p)) for p in range(3)]
+        async with (
+            collecting(session) as (_, again),
+            collecting(session, "other", offset=MAX_OFFSET) as (_, late),
+        ):
+            await producer.send_message(Message("t", b"new"))
+            await until(lambda: len(again) == 1 and len(late) == 1)
+            assert again[0].data == late[0].data == b"new"
+        browsed = [message async for message in session.create_topic_browser("t")]
+        assert len(browsed) == 31 and len({message.id for message in browsed}) == 31
+        stats = await session.stats()
+        assert stats[broker.broker_string]["total_messages"] == "31"
+
+    live(test)
+
+
+def test_local_transactions(live: Live) -> None:
+    async def test(cluster: Cluster) -> None:
+        for broker_id in range(2):
+            await cluster.broker(broker_id)
+        session = await cluster.session()
+        producer = session.create_producer(random_partition)
+        await producer.publish("t")
+        await producer.publish("u")
+        async with producer.begin_transaction() as transaction:
+            for i in range(10):
+                result = await transaction.send_message(Message("tu"[i % 2], b"yes"))
+                assert result.success and result.offset == -1
+        with pytest.raises(RuntimeError):
+            async with producer.begin_transaction(timeout_s=10) as transaction:
+                await transaction.send_message(Message("t", b"no"))
+                raise RuntimeError
+        empty = producer.begin_transaction()
+        await empty.commit()
+        with pytest.raises(TransactionError, match="has ended"):
+            await empty.rollback()
+        found = [m async for m in session.create_topic_browser("t")]
+        found += [m async for m in session.create_topic_browser("u")]
+        assert [m.data for m in found] == [b"yes"] * 10
+        assert len({m.partition.broker_id for m in found if m.partition}) == 1
+
+    live(test)
+
+
+def test_consumers_come_and_go_and_nothing_is_lost(live: Live) -> None:
+    async def test(cluster: Cluster) -> None:
+        for broker_id in range(2):
+            await cluster.broker(broker_id)
+        sessions = [await cluster.session() for _ in range(3)]
+        producer = sessions[0].create_producer()
+        await producer.publish("t")
+        taken: list[bytes] = []
+
+        async def take(message: Message) -> None:
+            await asyncio.sleep(0)
+            taken.append(message.data)
+
+        consumers = [session.create_consumer(ConsumerConfig(group="g", **QUICK)) for session in sessions]
+        sending = True
+        sent: list[bytes] = []
+
+        async def send() -> None:
+            while sending:
+                sent.append(b"%d" % len(sent))
+                assert (await producer.send_message(Message("t", sent[-1]))).success
+                await asyncio.sleep(0.002)
+
+        sender = asyncio.ensure_future(send())
+        for number, consumer in enumerate(consumers):
+            consumer.subscribe("t", take)
+            await consumer.complete_subscribe()
+            shares = 6 // (number + 1)
+            await until(
+                lambda shares=shares, n=number: all(
+                    len(c.owned_partitions) == shares for c in consumers[: n + 1]
+                )
+            )
+        owned = [each for consumer in consumers for each in consumer.owned_partitions]
+        assert len(set(owned)) == len(owned) == 6
+        await consumers[0].shutdown()
+        await until(lambda: sum(len(c.owned_partitions) for c in consumers[1:]) == 6)
+        sending = False
+        await sender
+        await until(lambda: set(taken) == set(sent))
+        assert len(taken) == len(sent)
+
+    live(test)
+
+
+def test_a_message_that_is_refused_comes_again_and_goes_to_the_handler_at_last(
+    live: Live, tmp_path: Path
+) -> None:
+    async def test(cluster: Cluster) -> None:
+        await cluster.broker()
+        session = await cluster.session()
+        producer = session.create_producer()
+        await producer.publish("u")
+        for body in (b"good", b"bad", b"shy", b"end"):
+            await producer.send_message(Message("u", body))
+        offered: list[bytes] = []
+        patience = 2
+
+        def listener(message: Message) -> None:
+            nonlocal patience
+            offered.append(message.data)
+            if message.data == b"bad":
+                raise ValueError("I do not like it")
+            if message.data == b"shy" and patience:
+                patience -= 1
+                message.rollback_only = True
+
+        recover = RecoverManager(str(tmp_path / "recover"), first_retry_s=1000)
+        consumer = session.create_consumer(
+            ConsumerConfig(group="g", max_delay_fetch_s=0.02, max_fetch_retries=3), recover
+        )
+        consumer.subscribe("u", listener)
+        await consumer.complete_subscribe()
+        await until(lambda: b"end" in offered)
+        assert offered == [b"good", *[b"bad"] * 4, *[b"shy"] * 3, b"end"]
+        assert [m.data for m in recover.kept("u", "g")] == [b"bad"]
+        await recover.retry("g", {"u": listener})
+        assert len(recover.kept("u", "g")) == 1
+        await recover.retry("g", {"u": lambda message: offered.append(message.data)})
+        assert recover.kept("u", "g") == [] and offered[-1] == b"bad"
+
+    live(test)
+
+
+def test_messages_larger_than_a_fetch(live: Live) -> None:
+    async def test(cluster: Cluster) -> None:
+        await cluster.broker()
+        session = await cluster.session()
+        producer = session.create_producer()
+        await producer.publish("u")
+        for size in (10, 50_000, 20):
+            await producer.send_message(Message("u", bytes(size)))
+        found: list[int] = []
+        consumer = session.create_consumer(
+            ConsumerConfig(group="g", max_delay_fetch_s=0.02, max_increase_fetch_data_retries=0)
+        )
+        consumer.subscribe("u", lambda message: found.append(len(message.data)), max_size=100)
+        await consumer.complete_subscribe()
+        await until(lambda: found == [10, 50_000, 20])
+
+    live(test)
+
+
+def test_a_broker_that_restarts_under_load(live: Live) -> None:
+    async def test(cluster: Cluster) -> None:
+        broker = await cluster.broker()
+        session = await cluster.session()
+        producer = session.create_producer(by_key(lambda message: message.data))
+        await producer.publish("t")
+        async with collecting(session) as (_, found):
+            acknowledged = set()
+            for i in range(60):
+                if i == 30:
+                    await broker.stop()
+                    await cluster.broker()
+                while True:
+                    try:
+                        if (await producer.send_message(Message("t", b"%d" % i))).success:
+                            break
+                    except (RemotingConnectError, ConnectionError):
+                        await asyncio.sleep(0.01)
+                acknowledged.add(b"%d" % i)
+            await until(lambda: {m.data for m in found} >= acknowledged)
+
+    live(test)
+
+
+def test_what_cannot_be_done_is_said(live: Live) -> None:
+    async def test(cluster: Cluster) -> None:
+        broker = await cluster.broker()
+        session = await cluster.session()
+        producer = session.create_producer()
+        with pytest.raises(ConfigError, match="not published"):
+            await producer.send_message(Message("t", b""))
+        with pytest.raises(IllegalTopicError):
+            await producer.publish("a b")
+        await producer.publish("no-pub")
+        with pytest.raises(RemotingConnectError, match="no broker takes"):
+            await producer.send_message(Message("no-pub", b""))
+        await producer.publish("t")
+        broker.config.close_partitions("t", 0, 2)
+        assert (await producer.send_message(Message("t", b""))).error_message == "403"
+        consumer = session.create_consumer(ConsumerConfig(group="g"))
+        with pytest.raises(ConfigError, match="no subscription"):
+            await consumer.complete_subscribe()
+        consumer.subscribe("t", print)
+        with pytest.raises(ConfigError, match="already"):
+            consumer.subscribe("t", print)
+        with pytest.raises(ConfigError, match="cannot be a group"):
+            ConsumerConfig(group="a/b")
+        with pytest.raises(ConfigError):
+            MetaMessageSessionFactory()
+        direct = MetaMessageSessionFactory(server_url=broker.broker_string)
+        async with direct:
+            producer = direct.create_producer()
+            await producer.publish("u")
+            assert (await producer.send_message(Message("u", b"direct"))).partition == Partition(0, 0)
+            with pytest.raises(TransactionError, match="ZooKeeper"):
+                await producer.begin_transaction().send_message(Message("u", b""))
+            with pytest.raises(ConfigError, match="has no ZooKeeper"):
+                [message async for message in direct.create_topic_browser("u")]
+        nobody = ZKConfig(zk_connect="127.0.0.1:1", zk_connection_timeout_ms=200)
+        with pytest.raises(RemotingConnectError, match="no ZooKeeper answers"):
+            await MetaMessageSessionFactory(zk_config=nobody).start()
+
+    live(test)

@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from mqlake.metaq.zookeeper.embedded import EmbeddedZookeeper
+
+
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZookeeper]:
+    """A real ZooKeeper; each test takes a root of its own."""
+    server = EmbeddedZookeeper(str(tmp_path_factory.mktemp("zookeeper")))
+    server.start()
+    yield server
+    server.stop()
