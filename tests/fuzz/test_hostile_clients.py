@@ -15,6 +15,8 @@ import pytest
 from mqlake.remoting.codec import decode_frame, encode_frame, frame_end
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RemotingCommand
+from mqlake.remoting.headers import admin, codec, consume, namesrv, produce
+from mqlake.remoting.headers.codec import CommandHeader
 from tests.interop.brokers import MqlakeBroker
 
 NEIGHBOUR_S = 2.0
@@ -91,6 +93,15 @@ def frame_of(
     said = len(header) if header_size is None else header_size
     return struct.pack(">iI", (4 + len(header)) if size is None else size, kind << 24 | said) + header
 
+
+# of the headers of all requests
+_NAMES = {
+    field.name
+    for module in (admin, consume, namesrv, produce)
+    for kind in vars(module).values()
+    if isinstance(kind, type) and issubclass(kind, CommandHeader)
+    for field in codec._fields_of(kind)
+}
 
 NO_FRAMES = {
     "a length of nothing": struct.pack(">i", 0) + bytes(100),
@@ -219,6 +230,34 @@ def test_clients_that_go_in_the_middle(client: Callable[[], Client], neighbour: 
         # a reset in the place of a goodbye
         one.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         one.close()
+    neighbour()
+
+
+FIELDS: dict[str, dict[str, str]] = {
+    "no fields": {},
+    "ones": dict.fromkeys(_NAMES, "1"),
+    "the largest numbers": dict.fromkeys(_NAMES, str(2**63 - 1)),
+    "wrong types": dict.fromkeys(_NAMES, "x y"),
+    "negative numbers": dict.fromkeys(_NAMES, "-1"),
+    "names that nothing has": dict.fromkeys(_NAMES, "%x/ \x00é"),
+}
+BODIES = (b"", b'{"a":', b"[]", b'{"clientID":1,"consumerDataSet":[{}],"mqSet":[{}]}', b"a=b\n=\xff")
+
+
+@pytest.mark.parametrize("what", FIELDS)
+def test_every_request_with_what_it_cannot_be(
+    client: Callable[[], Client], neighbour: Callable[[], None], what: str
+):
+    """Each is answered, with words rather than a traceback."""
+    one = client()
+    for code in RequestCode:
+        for body in BODIES:
+            request = RemotingCommand.create_request(code, body=body)
+            request.ext_fields = dict(FIELDS[what])
+            one.socket.sendall(encode_frame(request))
+            answer = one.answer()
+            assert answer.opaque == request.opaque
+            assert "Error:" not in (answer.remark or ""), f"{code.name}: {answer.remark}"
     neighbour()
 
 
