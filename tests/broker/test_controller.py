@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+import trustme
 
 from mqlake.errors import ConfigError, StoreLockedError
 from mqlake.message import MessageExtBrokerInner
@@ -10,6 +11,7 @@ from mqlake.remoting.client import RemotingClient
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.loop import run
+from mqlake.remoting.tls import client_context
 from tests.broker.live import Peer, make_controller, on_a_broker, pull_header, running, send_header, until
 from tests.broker.test_outer_api import NOBODY, name_server
 
@@ -179,3 +181,25 @@ def test_acknowledged_sends_survive_a_stop_under_load(tmp_path):
                 assert controller.store.look_message_by_id(message_id).topic == "T"
 
     run(scene())
+
+
+def test_tls_on_the_same_port(tmp_path):
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(
+        str(tmp_path / "server.pem")
+    )
+
+    async def scene(peer: Peer) -> None:
+        context = client_context(trust_cert_path=str(tmp_path / "ca.pem"))
+        async with RemotingClient(tls=context) as client:
+            secret = Peer(peer.controller, client)
+            assert (await secret.send("T", b"x" * 100_000)).code == ResponseCode.SUCCESS
+            waiting = asyncio.ensure_future(secret.pull("T", 1, sys_flag=6))
+            await until(lambda: peer.controller.pull_request_hold_service.held_count == 1)
+            assert (await peer.send("T", b"plain")).code == ResponseCode.SUCCESS
+            assert b"plain" in (await waiting).body_bytes()
+            assert len((await secret.pull("T")).body_bytes()) > 100_000
+
+    path = str(tmp_path / "server.pem")
+    on_a_broker(tmp_path, scene, **{"tls.server.certPath": path, "tls.server.keyPath": path})
