@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere
 from tests.interop.brokers import JavaBroker
@@ -25,9 +26,9 @@ from bench.measure import Line
 from bench.workload import make_log
 from mqlake.client.producer import Producer
 from mqlake.formats.record import decode_record
-from mqlake.message import Message
+from mqlake.message import Message, MessageExt
 from mqlake.spark.rows import RowBuilder
-from mqlake.spark.schema import COLUMNS
+from mqlake.spark.schema import COLUMNS, arrow_schema
 from mqlake.spark.splits import Damage, open_window, plan, walk
 
 Job = Callable[[], object]
@@ -154,7 +155,7 @@ def spark(context: Context) -> Iterator[Line]:
         )
     yield _line(
         context,
-        "columns of a log, one thread",
+        "log to Arrow rows, one thread",
         lambda: _parse_columns(root),
         lambda: _parse_each(root),
         peer_name="record by record",
@@ -181,41 +182,43 @@ def _parse_columns(root: Path) -> int:
 
 
 def _parse_each(root: Path) -> int:
-    """The same with the decoder of one record, and a dictionary for each."""
-    found = 0
+    """The same batches from the decoder of one record, a dictionary a row."""
+    rows = 0
+    schema = arrow_schema(tuple(COLUMNS))
     for split in plan(str(root)):
         window = open_window(split)
         view = memoryview(window.array)  # type: ignore[arg-type]
         for scan in walk(split, window, verify="none"):
             assert not isinstance(scan, Damage)
-            for position in scan.position.tolist():
-                message = decode_record(view, position)
-                row = {name: getattr(message, name) for name in _FIELDS}
-                row["tags"], row["keys"] = message.tags, message.keys
-                found += bool(row)
-    return found
+            records = [_row(decode_record(view, position), str(root)) for position in scan.position.tolist()]
+            rows += pa.RecordBatch.from_pylist(records, schema=schema).num_rows
+    return rows
 
 
-_FIELDS = (
-    "topic",
-    "queue_id",
-    "queue_offset",
-    "physical_offset",
-    "msg_id",
-    "uniq_key",
-    "body",
-    "body_crc",
-    "properties",
-    "flag",
-    "sys_flag",
-    "born_timestamp",
-    "born_host",
-    "store_timestamp",
-    "store_host",
-    "reconsume_times",
-    "prepared_transaction_offset",
-    "store_size",
-)
+def _row(message: MessageExt, path: str) -> dict[str, object]:
+    return {
+        "topic": message.topic,
+        "queueId": message.queue_id,
+        "queueOffset": message.queue_offset,
+        "physicalOffset": message.physical_offset,
+        "msgId": message.msg_id,
+        "uniqKey": message.uniq_key,
+        "tags": message.tags,
+        "keys": message.keys,
+        "body": message.body,
+        "bodyCrc": message.body_crc,
+        "properties": message.properties,
+        "flag": message.flag,
+        "sysFlag": message.sys_flag,
+        "bornTimestamp": message.born_timestamp * 1000,
+        "bornHost": "{}:{}".format(*message.born_host),
+        "storeTimestamp": message.store_timestamp * 1000,
+        "storeHost": "{}:{}".format(*message.store_host),
+        "reconsumeTimes": message.reconsume_times,
+        "preparedTransactionOffset": message.prepared_transaction_offset,
+        "size": message.store_size,
+        "path": path,
+    }
 
 
 class _Memory:
@@ -270,7 +273,7 @@ def _resident(pid: int) -> int:
 def spark_live(context: Context) -> Iterator[Line]:
     """The same messages from the log of a running Java broker, and pulled from it."""
     with context.scratch("live") as directory, JavaBroker(directory / "java") as broker, session() as spark:
-        size = max(MIB, context.scale.recovered // 8)
+        size = max(MIB, context.scale.recovered // 4)
         with context.progress.step("filling a Java broker"):
             count = asyncio.run(_fill(broker.namesrv, size))
         columns = "topic,queueId,queueOffset,body"

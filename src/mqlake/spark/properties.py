@@ -84,12 +84,15 @@ class Properties:
     def _drop_overwritten(self) -> None:
         """Of a record's equal names only the last stays."""
         names = self._names().dictionary_encode()
-        key = self.record * max(1, len(names.dictionary)) + names.indices.to_numpy()
-        _, last = np.unique(key[::-1], return_index=True)
-        if len(last) == len(key):
+        self.names: list[str] = names.dictionary.to_pylist()
+        self.name: npt.NDArray[np.int32] = names.indices.to_numpy()
+        key = self.record * max(1, len(self.names)) + self.name
+        ordered = np.sort(key)
+        if not (ordered[1:] == ordered[:-1]).any():
             return
+        _, last = np.unique(key[::-1], return_index=True)
         kept = np.sort(len(key) - 1 - last)
-        for column in ("record", "name_start", "name_length", "value_start", "value_length"):
+        for column in ("record", "name", "name_start", "name_length", "value_start", "value_length"):
             setattr(self, column, getattr(self, column)[kept])
 
     def _names(self) -> pa.Array:
@@ -111,10 +114,8 @@ class Properties:
 
     def value_of(self, name: str) -> pa.Array:
         """The value of one property per record, null where it is absent."""
-        wanted = name.encode()
-        hits = np.flatnonzero(self.name_length == len(wanted))
-        for at, byte in enumerate(wanted):
-            hits = hits[self.data[self.name_start[hits] + at] == byte]
+        number = self.names.index(name) if name in self.names else -1
+        hits = np.flatnonzero(self.name == number)
         starts, lengths = np.zeros(self.n, np.int64), np.zeros(self.n, np.int64)
         valid = np.zeros(self.n, np.bool_)
         records = self.record[hits]

@@ -117,9 +117,11 @@ def _host(start_name: str, flag: int) -> Callable[[Records], pa.Array]:
             if len(of_length) == 0:
                 continue
             _, data = gather(records.buf, starts[of_length], lengths[of_length])
-            hosts, inverse = np.unique(data.view(f"S{length}"), return_inverse=True)
-            number[of_length] = inverse + len(texts)
-            texts += [host_text(bytes(host).ljust(length, b"\0")) for host in hosts]
+            hosts = pa.FixedSizeBinaryArray.from_buffers(
+                pa.binary(length), len(of_length), [None, pa.py_buffer(data)]
+            ).dictionary_encode()
+            number[of_length] = hosts.indices.to_numpy() + len(texts)
+            texts += [host_text(host) for host in hosts.dictionary.to_pylist()]
         return pa.array(texts, pa.string()).take(pa.array(number))
 
     return build
