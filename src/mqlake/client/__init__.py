@@ -3,11 +3,13 @@
     Producer         sends: one, oneway, batch, ordered, request and reply
     PushConsumer     calls a listener with a group's messages
     PullConsumer     hands messages out when asked
+    Admin            topics, groups, offsets, messages by key and id, brokers and name servers
     MQClientInstance what several of them may share
 
 All are asyncio; `mqlake.client.blocking` has the same for programs without an event loop. docs/client.md is the guide.
 """
 
+from mqlake.client.admin import Admin
 from mqlake.client.allocate import averagely, averagely_by_circle
 from mqlake.client.config import ClientConfig
 from mqlake.client.consumer_config import ConsumerConfig
@@ -25,6 +27,7 @@ from mqlake.remoting.bodies.client import ConsumeFromWhere, MessageModel
 from mqlake.remoting.bodies.topic import MessageQueue
 
 __all__ = [
+    "Admin",
     "ClientConfig",
     "ConsumeContext",
     "ConsumeFromWhere",

@@ -12,17 +12,20 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
+from mqlake.client import admin as _admin
 from mqlake.client import producer as _producer
 from mqlake.client import pull_consumer as _pull
 from mqlake.client import push_consumer as _push
+from mqlake.client.broker_api import TIME_MAX
 from mqlake.client.config import ClientConfig
 from mqlake.client.consumer_config import ConsumerConfig
 from mqlake.client.listener import ConsumeContext, ConsumeResult
+from mqlake.client.name_servers import DEFAULT_ADDRESS
 from mqlake.client.part import ClientPart
 from mqlake.client.producer import MessageQueueSelector, ProducerConfig
 from mqlake.client.pull_consumer import POLL_MAX
@@ -30,6 +33,13 @@ from mqlake.client.records import MessageClientExt
 from mqlake.client.results import PullResult, SendResult
 from mqlake.client.subscription import SUB_ALL, MessageSelector
 from mqlake.message import Message, MessageExt
+from mqlake.remoting.bodies.admin import (
+    ConsumerConnection,
+    ConsumeStats,
+    SubscriptionGroupConfig,
+    TopicStatsTable,
+)
+from mqlake.remoting.bodies.route import ClusterInfo, TopicRouteData
 from mqlake.remoting.bodies.topic import MessageQueue
 from mqlake.remoting.loop import loop_factory
 
@@ -250,3 +260,93 @@ class PullConsumer(_Blocking[_pull.PullConsumer]):
 
     def committed(self, queue: MessageQueue) -> int | None:
         return _thread.run(self._part.committed(queue))
+
+
+class Admin:
+    def __init__(self, where: ClientConfig | str = DEFAULT_ADDRESS) -> None:
+        self._admin = _thread.call(_admin.Admin, where)
+
+    def close(self) -> None:
+        _thread.run(self._admin.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def ask(self, question: Callable[[_admin.Admin], Awaitable[T]]) -> T:
+        """Whatever has no method here: `admin.ask(lambda a: a.brokers.get_broker_config(address))`."""
+
+        async def work() -> T:
+            return await question(self._admin)
+
+        return _thread.run(work())
+
+    def examine_broker_cluster_info(self) -> ClusterInfo:
+        return _thread.run(self._admin.examine_broker_cluster_info())
+
+    def fetch_all_topic_list(self) -> set[str]:
+        return _thread.run(self._admin.fetch_all_topic_list())
+
+    def create_topic(
+        self,
+        topic: str,
+        *,
+        queues: int = 8,
+        cluster: str | None = None,
+        perm: int = 6,
+        order: bool = False,
+        attributes: dict[str, str] | None = None,
+    ) -> list[_admin.Broker]:
+        return _thread.run(
+            self._admin.create_topic(
+                topic, queues=queues, cluster=cluster, perm=perm, order=order, attributes=attributes
+            )
+        )
+
+    def delete_topic(self, topic: str, cluster: str | None = None) -> None:
+        _thread.run(self._admin.delete_topic(topic, cluster))
+
+    def topic_exists(self, topic: str) -> bool:
+        return _thread.run(self._admin.topic_exists(topic))
+
+    def examine_topic_route_info(self, topic: str) -> TopicRouteData:
+        return _thread.run(self._admin.examine_topic_route_info(topic))
+
+    def examine_topic_stats(self, topic: str) -> TopicStatsTable:
+        return _thread.run(self._admin.examine_topic_stats(topic))
+
+    def create_subscription_group(
+        self, config: SubscriptionGroupConfig, cluster: str | None = None
+    ) -> list[_admin.Broker]:
+        return _thread.run(self._admin.create_subscription_group(config, cluster))
+
+    def delete_subscription_group(
+        self, group: str, cluster: str | None = None, *, clean_offset: bool = False
+    ) -> None:
+        _thread.run(self._admin.delete_subscription_group(group, cluster, clean_offset=clean_offset))
+
+    def examine_consume_stats(self, group: str, topic: str | None = None) -> ConsumeStats:
+        return _thread.run(self._admin.examine_consume_stats(group, topic))
+
+    def examine_consumer_connection_info(self, group: str) -> ConsumerConnection:
+        return _thread.run(self._admin.examine_consumer_connection_info(group))
+
+    def reset_offset_by_timestamp(
+        self, topic: str, group: str, timestamp: int, *, is_force: bool = True
+    ) -> dict[MessageQueue, int]:
+        return _thread.run(self._admin.reset_offset_by_timestamp(topic, group, timestamp, is_force=is_force))
+
+    def query_message(
+        self, topic: str, key: str, max_num: int = 64, begin: int = 0, end: int = TIME_MAX
+    ) -> list[MessageExt]:
+        return _thread.run(self._admin.query_message(topic, key, max_num, begin, end))
+
+    def view_message(self, topic: str | None, message_id: str) -> MessageExt:
+        return _thread.run(self._admin.view_message(topic, message_id))

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from mqlake.cli.logs import JsonFormatter, TextFormatter, log_options
+
+
+def record(message: str, **extra: object) -> logging.LogRecord:
+    made = logging.makeLogRecord(
+        {"name": "mqlake.x", "levelname": "WARNING", "msg": message, "created": 1_700_000_000.1239}
+    )
+    made.__dict__.update(extra)
+    return made
+
+
+def test_text_is_one_line():
+    assert TextFormatter().format(record("two\nlines")) == (
+        "2023-11-14T22:13:20.123Z WARNING mqlake.x: two lines"
+    )
+
+
+def test_json_is_one_object_a_line():
+    text = JsonFormatter().format(record('a "quoted"\nline', topic="T", where=object))
+    assert "\n" not in text
+    assert json.loads(text) == {
+        "time": "2023-11-14T22:13:20.123Z",
+        "level": "WARNING",
+        "logger": "mqlake.x",
+        "message": 'a "quoted"\nline',
+        "topic": "T",
+        "where": str(object),
+    }
+
+
+@pytest.mark.parametrize("formatter", [TextFormatter(), JsonFormatter()])
+def test_a_traceback_is_kept(formatter):
+    try:
+        raise ValueError("what went wrong")
+    except ValueError:
+        failed = record("failed", exc_info=sys.exc_info())
+    assert "ValueError: what went wrong" in formatter.format(failed)
+
+
+def test_the_options_are_the_commands_own():
+    @click.command()
+    @click.argument("name")
+    @log_options
+    def command(name: str) -> None:
+        click.echo(name)
+
+    assert CliRunner().invoke(command, ["x"]).output == "x\n"
+    assert CliRunner().invoke(command, ["x", "--log-level", "loud"]).exit_code == 2
+
+
+def test_a_server_logs_what_is_asked_for(tmp_path):
+    command = [sys.executable, "-m", "mqlake", "namesrv", "-p", "0", "--kv-path", str(tmp_path / "kv.json")]
+    process = subprocess.Popen(
+        [*command, "--log-level", "debug", "--log-format", "json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline()
+    process.terminate()
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert all(json.loads(line)["level"] for line in errors.splitlines())
