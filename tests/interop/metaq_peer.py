@@ -23,6 +23,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from mqlake.metaq.config import ZKConfig
+from mqlake.metaq.zookeeper.embedded import EmbeddedZookeeper
+from mqlake.metaq.zookeeper.session import ZkSession
+
 PROJECT = Path(__file__).parent / "metaq-java"
 TARGET = PROJECT / "target"
 JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx192m")
@@ -252,3 +256,11 @@ def write_ini(
         lines += [f"[topic={topic}]", *(f"{key}={value}" for key, value in values.items())]
     path.write_text("\n".join(lines) + "\n")
     return path
+
+
+def chroot(zookeeper: EmbeddedZookeeper, name: str) -> str:
+    """The address of a ZooKeeper of one's own: a directory of the shared one."""
+    session = ZkSession(ZKConfig(zk_connect=zookeeper.connect_string))
+    session.ensure_path(f"/{name}")
+    session.close()
+    return f"{zookeeper.connect_string}/{name}"

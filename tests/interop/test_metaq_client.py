@@ -10,7 +10,7 @@ import pytest
 from mqlake.metaq.broker.broker import MetaMorphosisBroker
 from mqlake.metaq.config import MetaConfig
 from mqlake.metaq.zookeeper.embedded import EmbeddedZookeeper
-from tests.interop.metaq_peer import MetaqPeer, MetaqPeerError, write_ini
+from tests.interop.metaq_peer import MetaqPeer, MetaqPeerError, chroot, write_ini
 from tests.metaq.brokers import BrokerThread
 
 pytestmark = pytest.mark.java
@@ -26,7 +26,7 @@ def ini(tmp_path_factory: pytest.TempPathFactory, metaq_zookeeper: EmbeddedZooke
         broker_id=1,
         port=0,
         data=root / "data",
-        zk=f"{metaq_zookeeper.connect_string}",
+        zk=metaq_zookeeper.connect_string,
         topics=TOPICS,
     )
 
@@ -112,7 +112,7 @@ def test_consumers_of_a_group_share_the_partitions(metaq_peer: MetaqPeer, zk: st
 def test_prepared_transactions_outlive_a_restart(
     metaq_peer: MetaqPeer, metaq_zookeeper: EmbeddedZookeeper, tmp_path: Path
 ) -> None:
-    zk = metaq_zookeeper.connect_string + "/restart"
+    zk = chroot(metaq_zookeeper, "restart")
     ini = write_ini(
         tmp_path / "server.ini", broker_id=2, port=0, data=tmp_path / "data", zk=zk, topics={"restart": {}}
     )
