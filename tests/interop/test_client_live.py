@@ -167,6 +167,27 @@ def test_every_way_of_sending(broker: Broker) -> None:
     run(main())
 
 
+def test_sends_that_travel_together(broker: Broker) -> None:
+    async def main() -> None:
+        topic = await new_topic(broker, 1)
+        async with producing(broker, auto_batch=True) as producer:
+            results = await asyncio.gather(
+                *(
+                    producer.send(Message(topic, b"%d" % i, "t", properties={"i": str(i)}))
+                    for i in range(500)
+                ),
+                producer.send(Message(topic, b"z" * 20_000)),
+            )
+        found = {m.queue_offset: m for m in await everything(broker, topic, 501)}
+        for i, result in enumerate(results[:-1]):
+            message = found[result.queue_offset]
+            assert (message.body, message.properties["i"]) == (b"%d" % i, str(i))
+            assert (message.uniq_key, message.msg_id) == (result.msg_id, result.offset_msg_id)
+        assert found[results[-1].queue_offset].body == b"z" * 20_000
+
+    run(main())
+
+
 def test_a_delay_and_a_topic_that_is_made_with_its_first_message(broker: Broker) -> None:
     async def main() -> None:
         topic = new_name("new")
@@ -400,6 +421,31 @@ def test_what_a_broker_does_not_take_back_is_sent_to_the_retry_topic(
                 await producer.send(Message(topic, b"again"))
             await until(lambda: len(times) == 2)
         assert times == [0, 1]
+
+    run(main())
+
+
+def test_a_namespace_is_not_seen_inside(broker: Broker) -> None:
+    async def main() -> None:
+        topic, group = new_name("topic"), new_name("GID")
+        where = ClientConfig(namesrv_addr=broker.namesrv, namespace="ns")
+        got: list[tuple[str, int]] = []
+
+        async def listener(messages: list[MessageClientExt], context: ConsumeContext) -> ConsumeResult:
+            got.append((messages[0].topic, messages[0].reconsume_times))
+            context.delay_level_when_next_consume = 1
+            return ConsumeResult.LATER if len(got) == 1 else ConsumeResult.SUCCESS
+
+        config = ConsumerConfig(consume_from_where=FIRST)
+        async with Producer(new_name("PID"), where) as producer:
+            result = await producer.send(Message(topic, b"x"))
+            assert result.message_queue.topic == topic
+            async with PushConsumer(group, where, listener, config) as consumer:
+                consumer.subscribe(topic)
+                await until(lambda: len(got) == 2)
+        assert got == [(topic, 0), (topic, 1)]
+        (found,) = await everything(broker, f"ns%{topic}", 1)
+        assert found.topic == f"ns%{topic}"
 
     run(main())
 

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from mqlake.client.accumulate import ProduceAccumulator
 from mqlake.client.fault_strategy import MQFaultStrategy
 from mqlake.client.namespace import with_namespace
 from mqlake.client.part import ClientPart, Where
@@ -102,6 +103,10 @@ class ProducerConfig:
     compress_level: int = DEFAULT_LEVEL
     max_message_size: int = 4 << 20
     """Bytes of a body, of a whole batch; brokers have such a limit as well."""
+    auto_batch: bool = False
+    """Whether single sends that come at the same time travel as batches (see `accumulate`)."""
+    batch_max_bytes: int = 32 * 1024
+    """Of such a batch."""
     create_topic_key: str = AUTO_CREATE_TOPIC_KEY_TOPIC
     """The topic that a new one is made like, where brokers make topics by themselves."""
     default_topic_queue_nums: int = 4
@@ -132,6 +137,11 @@ class Producer(ClientPart):
         """Topic → its route and what was made of it."""
         self._faults = MQFaultStrategy() if self.config.send_latency_fault_enable else None
         self._requests = Requests()
+        self._accumulator = (
+            ProduceAccumulator(self._send_accumulated, self.config.batch_max_bytes)
+            if self.config.auto_batch
+            else None
+        )
 
     async def _start(self) -> None:
         self.client.register_producer(self)
@@ -161,6 +171,13 @@ class Producer(ClientPart):
         """
         self._check_running()
         self._check(message)
+        if (
+            self._accumulator is not None
+            and selector is None
+            and timeout_s is None
+            and self._fits_batch(message)
+        ):
+            return await self._accumulator.send(message, queue)
         topic = self._full_topic(message)
         body, sys_flag = await self._compressed(message.body)
         return await self._send(
@@ -215,6 +232,8 @@ class Producer(ClientPart):
                 raise MessageError("messages with a delay cannot be sent in a batch")
         if first.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
             raise MessageError("messages for a retry topic cannot be sent in a batch")
+        for message in messages:
+            _check_separators(properties_to_string(message.properties), message)
         blob = encode_messages(messages)
         self._check_size(len(blob), "the batch")
         whole = Message(first.topic, blob)
@@ -222,6 +241,21 @@ class Producer(ClientPart):
             whole.wait_store_msg_ok = False
         topic = self._full_topic(first)
         return await self._send(_Outgoing(topic, whole, blob, 0, batch=messages), queue, selector, timeout_s)
+
+    async def _send_accumulated(self, messages: Sequence[Message], queue: MessageQueue | None) -> SendResult:
+        if len(messages) > 1:
+            return await self.send_batch(messages, queue=queue)
+        (message,) = messages
+        outgoing = _Outgoing(self._full_topic(message), message, message.body, 0, batch=None)
+        return await self._send(outgoing, queue, None, None)
+
+    def _fits_batch(self, message: Message) -> bool:
+        return (
+            len(message.body) < min(self.config.compress_msg_body_over_howmuch, self.config.batch_max_bytes)
+            and PROPERTY_DELAY_TIME_LEVEL not in message.properties
+            and not message.topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
+            and not is_reply(message)
+        )
 
     async def request(
         self,
@@ -428,6 +462,7 @@ class Producer(ClientPart):
             raise PropertiesTooLargeError(
                 f"topic {message.topic}: the properties have more than {PROPERTIES_LENGTH_MAX} bytes"
             )
+        _check_separators(text, message)
         header = SendMessageRequestHeaderV2(
             producer_group=self.group,
             topic=topic,
@@ -451,6 +486,15 @@ class Producer(ClientPart):
         else:
             code = RequestCode.SEND_MESSAGE_V2
         return RemotingCommand.create_request(code, header, outgoing.body)
+
+
+def _check_separators(text: str, message: Message) -> None:
+    """`text` is the message's properties as they are stored."""
+    count = len(message.properties)
+    if text.count("\x01") > count or text.count("\x02") > count:
+        raise MessageError(
+            f"topic {message.topic}: a property holds \\x01 or \\x02, which separate properties from one another"
+        )
 
 
 @dataclass(slots=True)
