@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from bench import append, memory, opening, reading, spark
+from bench import append, broker, memory, opening, reading, spark
 from bench.context import FULL, QUICK, Context, Scale
 from bench.measure import Line, Progress
 
@@ -29,6 +29,10 @@ BENCHES: dict[str, Callable[[Context], Iterator[Line]]] = {
     "verify": reading.verify,
     "start": opening.start,
     "memory": memory.memory,
+    "broker-sync": broker.sync,
+    "broker-async": broker.asynchronous,
+    "broker-batch": broker.batch,
+    "broker-drain": broker.drain,
     "spark": spark.spark,
     "spark-live": spark.spark_live,
 }

@@ -40,6 +40,10 @@ class Scale:
     queues_a_topic: int = 100
     start_rounds: int = 3
     memory_log: int = 4 * GIB
+    sends: int = 200_000
+    batch_sends: int = 640_000
+    drained: int = 1_024_000
+    broker_log_file: int = GIB
     jvm: Sequence[str] = BENCH_JVM
     jvm_a_bench: bool = True
 
@@ -61,6 +65,9 @@ QUICK = dataclasses.replace(
     queue_files_java=2_000,
     start_rounds=1,
     memory_log=GIB,
+    sends=40_000,
+    batch_sends=128_000,
+    drained=256_000,
 )
 
 

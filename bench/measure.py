@@ -31,6 +31,8 @@ class Round:
     seconds: float
     cpu_seconds: float
     work: tuple[Any, ...] = ()
+    latency_us: tuple[float, ...] = ()
+    """p50, p99, p999 of a request."""
 
     @property
     def rate(self) -> float:
@@ -59,6 +61,17 @@ class Line:
     target: str = ""
     met: bool | None = None
     work: str = ""
+    setting: str = ""
+    """Where both sides ran."""
+    cpu_ratio: float | None = None
+    """Work for the same processor time, to the peer's."""
+    limit: float | None = None
+    """The rate of something that does the least there is to do."""
+    limit_ratio: float | None = None
+    limit_cpu_us: float | None = None
+    latency_us: tuple[float, ...] = ()
+    """p50, p99, p999 of a request."""
+    peer_latency_us: tuple[float, ...] = ()
     rounds: tuple[tuple[float, float], ...] = ()
     """(mqlake, peer) of every round."""
 
@@ -72,6 +85,19 @@ class Line:
         if self.cpu_us is not None:
             peer_cpu = "" if self.peer_cpu_us is None else f" | {self.peer_cpu_us:.2f}"
             cells.append(f"CPU {self.cpu_us:.2f}{peer_cpu} µs each".ljust(28))
+        if self.cpu_ratio is not None:
+            cells.append(f"by CPU {self.cpu_ratio:.2f}")
+        if self.limit is not None:
+            cells.append(
+                f"limit {_short(self.limit)} (ratio {self.limit_ratio:.2f}, CPU {self.limit_cpu_us:.2f})"
+            )
+        if self.latency_us:
+            shown = (
+                "/".join(_short(each) for each in side) for side in (self.latency_us, self.peer_latency_us)
+            )
+            cells.append(f"p50/p99/p999 {' | '.join(shown)} µs")
+        if self.setting:
+            cells.append(self.setting)
         if self.target:
             cells.append(f"target {self.target}: {'met' if self.met else 'missed'}")
         return "  ".join(cells)

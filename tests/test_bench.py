@@ -31,6 +31,10 @@ TINY = dataclasses.replace(
     queue_files_java=10,
     queues_a_topic=5,
     memory_log=2 * MIB,
+    sends=256,
+    batch_sends=256,
+    drained=256,
+    broker_log_file=4 * MIB,
     jvm=TEST_JVM,
     jvm_a_bench=False,
 )

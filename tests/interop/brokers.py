@@ -184,8 +184,14 @@ class JavaBroker(Broker):
     """RocketMQ's broker and name server, by their own main classes, a JVM each."""
 
     def __init__(
-        self, directory: Path, config: Mapping[str, Any] | None = None, *, jvm: Sequence[str] = TEST_JVM
+        self,
+        directory: Path,
+        config: Mapping[str, Any] | None = None,
+        *,
+        small: bool = True,
+        jvm: Sequence[str] = TEST_JVM,
     ) -> None:
+        """`small`: files of a size for tests, else of the default sizes."""
         self.directory, self._jvm = directory, jvm
         directory.mkdir(parents=True, exist_ok=True)
         self.port = free_ports(4) + 2
@@ -204,7 +210,7 @@ class JavaBroker(Broker):
                 "storePathCommitLog": store / "commitlog",
                 "timerWheelEnable": "false",
                 "registerNameServerPeriod": 10_000,
-                **SMALL_STORE,
+                **(SMALL_STORE if small else {}),
                 **(config or {}),
             },
         )

@@ -50,6 +50,10 @@ class JavaLines:
                 command, cwd=directory, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr
             )
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def request(self, do: str, **fields: Any) -> Json:
         """The answer; JavaPeerError when there was an exception in Java."""
         assert self._process.stdin is not None and self._process.stdout is not None
