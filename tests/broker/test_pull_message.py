@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import threading
 
 import pytest
 
@@ -19,6 +21,8 @@ from mqlake.remoting.bodies.topic import TopicConfig
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.headers.consume import PullMessageResponseHeader
+from mqlake.store.mapped_file import MappedFile
+from mqlake.store.store_view import StoreView
 from tests.broker.live import COMMIT_OFFSET, SUBSCRIPTION, Peer, on_a_broker, pull_header
 
 
@@ -286,3 +290,39 @@ def test_many_pulls_at_once(tmp_path):
         assert [bodies(answer) for answer in answers] == [[b"%d" % (n % 20)] for n in range(200)]
 
     on_a_broker(tmp_path, scene)
+
+
+def test_messages_that_are_only_on_the_disk_hold_up_nobody(tmp_path, monkeypatch):
+    waited: list[str] = []
+    read_ahead = StoreView.read_ahead
+
+    def seen(self: StoreView, *place: object) -> None:
+        waited.append(threading.current_thread().name)
+        read_ahead(self, *place)
+
+    monkeypatch.setattr(StoreView, "read_ahead", seen)
+
+    async def fill(peer: Peer) -> None:
+        await sent(peer, count=6)
+        for _ in range(40):
+            await peer.send("T", bytes(100_000), queue_id=1)
+
+    async def drain(peer: Peer) -> None:
+        answer = await peer.pull(
+            "T", 2, max_msg_nums=3, sys_flag=SUBSCRIPTION | COMMIT_OFFSET, commit_offset=2
+        )
+        assert bodies(answer) == [b"2", b"3", b"4"]
+        assert peer.controller.consumer_offset_manager.query_offset("CG", "T", 0) == 2
+        assert bodies(await peer.pull("T", 5)) == [b"5"]
+
+    small = {"mappedFileSizeCommitLog": "1m"}  # the start reads the last file only
+    on_a_broker(tmp_path, fill, **small)
+    for file in (tmp_path / "store" / "commitlog").iterdir():
+        with file.open("rb") as opened:
+            os.fsync(opened.fileno())
+            os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    on_a_broker(tmp_path, drain, **small)
+    assert len(waited) <= 1 and "MainThread" not in waited
+    monkeypatch.setattr(MappedFile, "is_resident", lambda self, position: False)
+    on_a_broker(tmp_path, drain, **small)
+    assert len(waited) >= 2 and "MainThread" not in waited

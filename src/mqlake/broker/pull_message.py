@@ -36,6 +36,8 @@ from mqlake.store.filter import SUBSCRIBE_ALL, MessageFilter, TagFilter
 from mqlake.store.results import GetMessageResult, GetMessageStatus
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from mqlake.broker.controller import BrokerController
 
 logger = logging.getLogger(__name__)
@@ -94,11 +96,12 @@ class PullMessageProcessor:
     def register(self, table: ProcessorTable) -> None:
         table.register((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE), self.pull_message)
 
-    def pull_message(
-        self, connection: Connection, request: RemotingCommand
-    ) -> Answer | asyncio.Future[Answer]:
+    def pull_message(self, connection: Connection, request: RemotingCommand) -> Answer | Awaitable[Answer]:
         header = request.decode_header(PullMessageRequestHeader)
-        response, message_filter = self._pull(connection, request.code, header, first=True)
+        try:
+            response, message_filter = self._pull(connection, request.code, header, first=True)
+        except BlockingIOError:
+            return self._pull_from_disk(connection, request.code, header)
         if response.code != ResponseCode.PULL_NOT_FOUND or not header.sys_flag & SUSPEND_FLAG:
             return response
         config = self._controller.config
@@ -116,12 +119,28 @@ class PullMessageProcessor:
         )
         return answer
 
+    async def _pull_from_disk(
+        self, connection: Connection, code: int, header: PullMessageRequestHeader
+    ) -> RemotingCommand:
+        """A pull of messages that are only on the disk: a thread waits for them, and nobody else."""
+        store = self._controller.store
+        await asyncio.to_thread(
+            store.read_ahead, header.topic, header.queue_id, header.queue_offset, header.max_msg_nums
+        )
+        return self._pull(connection, code, header, first=True, may_wait=True)[0]
+
     def execute_when_wakeup(self, request: PullRequest) -> RemotingCommand:
         """The answer to a pull that was held, whatever there is now."""
-        return self._pull(request.connection, request.code, request.header, first=False)[0]
+        return self._pull(request.connection, request.code, request.header, first=False, may_wait=True)[0]
 
     def _pull(
-        self, connection: Connection, code: int, header: PullMessageRequestHeader, *, first: bool
+        self,
+        connection: Connection,
+        code: int,
+        header: PullMessageRequestHeader,
+        *,
+        first: bool,
+        may_wait: bool = False,
     ) -> tuple[RemotingCommand, MessageFilter | None]:
         controller = self._controller
         began = time.monotonic_ns()
@@ -146,7 +165,13 @@ class PullMessageProcessor:
             response.remark = OFFSET_RESET
         else:
             result = store.get_message(
-                group, topic, queue_id, header.queue_offset, header.max_msg_nums, message_filter
+                group,
+                topic,
+                queue_id,
+                header.queue_offset,
+                header.max_msg_nums,
+                message_filter,
+                may_wait=may_wait,
             )
             response = self._response(header, result, group_config, topic_sys_flag)
         offsets.commit_pull_offset(

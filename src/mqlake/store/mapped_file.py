@@ -31,6 +31,8 @@ from mqlake.store.durable import fsync_dir
 
 OS_PAGE_SIZE = 4096
 ZERO_SIZE = b"\0\0\0\0"
+_PROBE = bytearray(1)
+_NOWAIT = getattr(os, "RWF_NOWAIT", 0)  # Linux
 MADV_POPULATE_WRITE = 23  # Linux 5.14; the mmap module has no name for it
 
 U8Array = npt.NDArray[np.uint8]
@@ -240,6 +242,20 @@ class MappedFile:
         if position < 0 or position + size > self.read_position:
             return None
         return self.view[position : position + size]
+
+    def is_resident(self, position: int) -> bool:
+        """Whether reading the byte at `position` needs no disk; True where the system does not tell."""
+        try:
+            os.preadv(self._fd, (_PROBE,), position, _NOWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        return True
+
+    def read_ahead(self, position: int, size: int) -> None:
+        """Has the bytes read from the disk, without the interpreter lock. OSError."""
+        os.pread(self._descriptor(), size, position)
 
     def data_extents(self, start: int) -> list[tuple[int, int]]:
         """The parts [begin, end) behind `start` that are not holes (unwritten space reads as zeros)."""

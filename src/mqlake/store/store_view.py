@@ -137,9 +137,13 @@ class StoreView:
         offset: int,
         max_count: int,
         message_filter: MessageFilter | None = None,
+        *,
+        may_wait: bool = True,
     ) -> GetMessageResult:
         """Up to `max_count` messages from a queue offset on, within RocketMQ's limits for one pull. An inner
         batch counts as all its messages; the first one comes whatever its size.
+
+        `may_wait` False raises BlockingIOError when the messages have to be read from the disk: see read_ahead().
 
         `group` is for statistics only. Never raises for offsets: the status says what is wrong with one and
         `next_begin_offset` where to go on. StoreCorruptError when a unit of the queue leads to anything but its
@@ -159,8 +163,29 @@ class StoreView:
         elif offset > high:
             status, following = GetMessageStatus.OFFSET_OVERFLOW_BADLY, self._corrected(offset, high)
         else:
-            return self._get_found(queue, offset, max_count, message_filter, low, high)
+            return self._get_found(queue, offset, max_count, message_filter, low, high, may_wait)
         return GetMessageResult(status, following, low, high)
+
+    def read_ahead(self, topic: str, queue_id: int, offset: int, max_count: int) -> None:
+        """Reads from the disk what get_message() will look at first, for a thread that may wait for it."""
+        queue = self.consume_queues.get(topic, queue_id)
+        if queue is None:
+            return
+        units = queue.get_range(offset, min(max_count, self.config.max_transfer_count_on_message_in_memory))
+        left = self.config.max_transfer_bytes_on_message_in_memory
+        for physical_offset, size in zip(units["offset"].tolist(), units["size"].tolist(), strict=True):
+            mapped_file = self.log.find_mapped_file_by_offset(physical_offset)
+            if mapped_file is None or left <= 0:
+                return
+            left -= size
+            try:
+                mapped_file.read_ahead(physical_offset - mapped_file.file_from_offset, size)
+            except (OSError, StoreClosedError):
+                return  # it is being deleted; or the read itself says what is wrong
+
+    def _is_resident(self, physical_offset: int) -> bool:
+        mapped_file = self.log.find_mapped_file_by_offset(physical_offset)
+        return mapped_file is None or mapped_file.is_resident(physical_offset - mapped_file.file_from_offset)
 
     def _corrected(self, offset: int, correct: int) -> int:
         """A slave may be behind its master, so it corrects nobody unless told to."""
@@ -175,6 +200,7 @@ class StoreView:
         message_filter: MessageFilter | None,
         low: int,
         high: int,
+        may_wait: bool,
     ) -> GetMessageResult:
         config = self.config
         max_count = max(max_count, 1)  # as RocketMQ: whoever asks for none gets one
@@ -185,6 +211,8 @@ class StoreView:
             result.status = GetMessageStatus.OFFSET_FOUND_NULL
             result.next_begin_offset = queue.roll_next_file(offset)
             return result
+        if not may_wait and not self._is_resident(int(units["offset"][0])):
+            raise BlockingIOError(f"{queue.topic}-{queue.queue_id}: message {offset} is not in memory")
         if message_filter is None and self._get_usual(queue, units, offset, result):
             return result
         if isinstance(
