@@ -41,7 +41,6 @@ from mqlake.broker.fast_send_layout import (
     ONEWAY,
     OPAQUE,
     PHYSICAL_OFFSET,
-    QUEUE,
     QUEUE_ID,
     QUEUE_OFFSET,
     SIZE,
@@ -119,6 +118,7 @@ class FastSend:
         self._processor = processor
         self._seen = 0
         self._kernels: ModuleType | None = None
+        self._host = b""
         self._config: object = None
         self._topics_version: object = None
         self._topics_counter = 0
@@ -143,12 +143,15 @@ class FastSend:
     def _take(
         self, connection: Connection, kernels: ModuleType, data: memoryview, start: int, host: bytes
     ) -> int:
+        if host != self._host:
+            self._host = host
+            self._template[BORN_HOST] = np.frombuffer(host, np.uint8)
         buf = np.frombuffer(data, np.uint8)
         buf.flags.writeable = False  # one kind of array, one compiled function
         while True:
-            count, following, why = self._parse(kernels, buf, start)
+            count, following, why, places = self._parse(kernels, buf, start)
             if count:
-                done = self._store(connection, kernels, buf, count, host)
+                done = self._store(connection, kernels, buf, count, self._touched[:places].tolist())
                 if done < count:
                     return start if done == 0 else self._end_of(done - 1)
             start = following
@@ -163,21 +166,21 @@ class FastSend:
 
     # --- to the log and back
 
-    def _store(self, connection: Connection, kernels: ModuleType, buf: Bytes, count: int, host: bytes) -> int:
+    def _store(
+        self, connection: Connection, kernels: ModuleType, buf: Bytes, count: int, touched: list[int]
+    ) -> int:
         """Stores the first `count` sends in the columns, as many as fit, and sees to their answers; how many."""
-        columns = self._columns
-        touched = list(dict.fromkeys(columns[QUEUE, :count].tolist()))
-        following, queue_bytes = self._following, self._queue_bytes
+        totals = self._totals[:, : len(touched)]
 
         def write(
             out: Bytes, position: int, base_offset: int, queue_offsets: Sequence[int], store_timestamp: int
         ) -> WrittenMany:
-            following[touched] = queue_offsets
-            queue_bytes[touched] = 0
-            self._template[BORN_HOST] = np.frombuffer(host, np.uint8)
+            totals[0] = queue_offsets
+            totals[1] = 0
             done, size = self._append(kernels, out, position, base_offset, buf, count, store_timestamp)
-            counts = (following[touched] - queue_offsets).tolist()
-            return WrittenMany(done, size, int(columns[SIZE, 0]), counts, queue_bytes[touched].tolist())
+            following, queue_bytes = totals.tolist()
+            counts = [after - before for after, before in zip(following, queue_offsets, strict=True)]
+            return WrittenMany(done, size, int(self._columns[SIZE, 0]), counts, queue_bytes)
 
         queues = [self._names_of_queues[number] for number in touched]
         put = self._controller.store.async_put_many(queues, write)
@@ -231,13 +234,14 @@ class FastSend:
 
     # --- the kernels, with what they share
 
-    def _parse(self, kernels: ModuleType, buf: Bytes, start: int) -> tuple[int, int, int]:
-        result: tuple[int, int, int] = kernels.parse_sends(
+    def _parse(self, kernels: ModuleType, buf: Bytes, start: int) -> tuple[int, int, int, int]:
+        result: tuple[int, int, int, int] = kernels.parse_sends(
             buf,
             start,
             self._slots,
             self._queues,
             self._topics,
+            self._touched,
             len(self._extra),
             self._record_max,
             self._refused,
@@ -269,8 +273,7 @@ class FastSend:
             count,
             self._queues,
             self._topics,
-            self._following,
-            self._queue_bytes,
+            self._totals,
             self._template,
             store_timestamp,
             self._extra,
@@ -310,6 +313,7 @@ class FastSend:
         self._extra = np.frombuffer(extra, np.uint8)
         head = encode_record(b"", 0, 0, 0, 0, 0, 0, 0, bytes(8), 0, store_host, 0, 0, b"", b"")[:HEAD_SIZE]
         self._template = np.frombuffer(head, np.uint8).copy()
+        self._host = b""  # it is not in the template
         refused = (
             *fields,
             *TIMER_PROPERTIES,
@@ -347,7 +351,7 @@ class FastSend:
 
     def _forget(self) -> None:
         self._slots = np.zeros(4 * QUEUES_MAX, np.int32)
-        self._queues = np.zeros((QUEUES_MAX, 3), np.int64)
+        self._queues = np.zeros((QUEUES_MAX, 4), np.int64)
         self._topics = np.zeros(TOPICS_SIZE, np.uint8)
         self._topics_end = 0
         self._names_of_queues: list[QueueId] = []
@@ -410,8 +414,8 @@ class FastSend:
         self._head = np.zeros(frame_kernels.HEAD_SIZE, np.int64)
         self._fields = np.zeros((frame_kernels.LETTERS, 2), np.int64)
         self._names = np.zeros(kernels.NAMES_MAX, np.uint64)
-        self._following = np.zeros(QUEUES_MAX, np.int64)
-        self._queue_bytes = np.zeros(QUEUES_MAX, np.int64)
+        self._touched = np.zeros(SENDS_MAX, np.int64)
+        self._totals = np.zeros((2, SENDS_MAX), np.int64)
         self._prepare()
         # with nothing to do each function is only compiled
         buf = np.frombuffer(b"", np.uint8)

@@ -26,6 +26,7 @@ from mqlake.broker.fast_send_layout import (
     ONEWAY,
     OPAQUE,
     PHYSICAL_OFFSET,
+    PLACE,
     PROPERTIES_LENGTH,
     PROPERTIES_START,
     QUEUE,
@@ -212,42 +213,64 @@ def read_send(text, fields, columns, n):
 
 @compiled
 def parse_sends(
-    buf, start, slots, queues, topics, extra_length, record_max, refused, columns, text, head, fields, names
+    buf,
+    start,
+    slots,
+    queues,
+    topics,
+    touched,
+    extra_length,
+    record_max,
+    refused,
+    columns,
+    text,
+    head,
+    fields,
+    names,
 ):
-    """Reads usual sends from `start` on; (how many, where the next frame begins, why it stopped there).
+    """Reads usual sends from `start` on; (how many, where the next frame begins, why it stopped there, to how many
+    queues they go).
 
+    `touched` gets the numbers of those queues; the column PLACE says for each send where in `touched` its queue is.
     UNKNOWN_QUEUE: the columns of the next send say which: TOPIC_START, TOPIC_LENGTH (in `text`) and QUEUE_ID.
     """
     position = np.int64(start)
     at = np.int64(0)
+    places = np.int64(0)
     for n in range(columns.shape[1]):
         stop, text_end = frames.read_frame(buf, position, len(buf), head, fields, text, at)
         if stop <= 0:
-            return n, position, np.int64(NEED_MORE if stop == 0 else UNUSUAL)
+            return n, position, np.int64(NEED_MORE if stop == 0 else UNUSUAL), places
         if (
             head[frames.CODE] != SEND_MESSAGE_V2
             or (head[frames.FLAG] != 0 and head[frames.FLAG] != ONEWAY_FLAG)
             or head[frames.OPAQUE] < 0
             or not read_send(text, fields, columns, n)
         ):
-            return n, position, np.int64(UNUSUAL)
+            return n, position, np.int64(UNUSUAL), places
         uniq_start, uniq_length = find_uniq_key(text, fields[I, 0], fields[I, 1], refused, names)
         if uniq_length < 0:
-            return n, position, np.int64(UNUSUAL)
+            return n, position, np.int64(UNUSUAL), places
         topic_start, topic_length = fields[B, 0], fields[B, 1]
         columns[TOPIC_START, n] = topic_start
         columns[TOPIC_LENGTH, n] = topic_length
         queue, _ = find_queue(text, topic_start, topic_length, columns[QUEUE_ID, n], slots, queues, topics)
         if queue < 0:
-            return n, position, np.int64(UNKNOWN_QUEUE)
+            return n, position, np.int64(UNKNOWN_QUEUE), places
         properties_length = fields[I, 1] + extra_length
         if text[np.uint64(fields[I, 0] + fields[I, 1] - 1)] != 2:
             properties_length += 1
         body_length = stop - head[frames.BODY_START]
         size = RECORD_SIZE_MIN + body_length + topic_length + properties_length
         if properties_length > PROPERTIES_LENGTH_MAX or size > record_max:
-            return n, position, np.int64(UNUSUAL)
+            return n, position, np.int64(UNUSUAL), places
+        place = queues[queue, 3]
+        if place >= places or touched[place] != queue:
+            place = queues[queue, 3] = places
+            touched[place] = queue
+            places += 1
         columns[QUEUE, n] = queue
+        columns[PLACE, n] = place
         columns[SIZE, n] = size
         columns[OPAQUE, n] = head[frames.OPAQUE]
         columns[ONEWAY, n] = head[frames.FLAG]
@@ -258,7 +281,7 @@ def parse_sends(
         columns[UNIQ_KEY_START, n] = uniq_start
         columns[UNIQ_KEY_LENGTH, n] = uniq_length
         position, at = stop, text_end
-    return columns.shape[1], position, np.int64(FULL)
+    return columns.shape[1], position, np.int64(FULL), places
 
 
 @compiled
@@ -272,15 +295,14 @@ def append_sends(
     count,
     queues,
     topics,
-    following,
-    queue_bytes,
+    totals,
     template,
     store_timestamp,
     extra,
 ):
     """Writes records of the first `count` sends to out[position:], as many as fit; (how many, their bytes).
 
-    `following[q]` is the next queue offset of queue q, counted up here, `queue_bytes[q]` the bytes of its records.
+    `totals[:, i]` belongs to the i-th queue touched: its next queue offset, counted up here, and its records' bytes.
     `template` is the head of a record with the fields that all have in common. The first record's TOTALSIZE is
     left as it is: who writes it makes all of them visible.
     """
@@ -290,7 +312,7 @@ def append_sends(
         size = columns[SIZE, done]
         if position + size + END_FILE_MIN_BLANK_LENGTH > len(out):
             break
-        queue = columns[QUEUE, done]
+        queue, place = columns[QUEUE, done], columns[PLACE, done]
         body_start, body_length = columns[BODY_START, done], columns[BODY_LENGTH, done]
         properties_start, own_length = columns[PROPERTIES_START, done], columns[PROPERTIES_LENGTH, done]
         if done > 0:
@@ -299,7 +321,7 @@ def append_sends(
         store32(out, position + 8, crc32(buf, body_start, body_length) if body_length > 0 else 0)
         store32(out, position + 12, columns[QUEUE_ID, done])
         store32(out, position + 16, columns[FLAG, done])
-        store64(out, position + 20, following[queue])
+        store64(out, position + 20, totals[0, place])
         store64(out, position + 28, base_offset + position)
         store32(out, position + 36, columns[SYS_FLAG, done])
         store64(out, position + 40, columns[BORN_TIMESTAMP, done])
@@ -320,10 +342,10 @@ def append_sends(
             out[np.uint64(at)] = 2
             at += 1
         copy(out, at, extra, 0, len(extra))
-        columns[QUEUE_OFFSET, done] = following[queue]
+        columns[QUEUE_OFFSET, done] = totals[0, place]
         columns[PHYSICAL_OFFSET, done] = base_offset + position
-        following[queue] += 1
-        queue_bytes[queue] += size
+        totals[0, place] += 1
+        totals[1, place] += size
         position += size
         done += 1
     if done > 0:

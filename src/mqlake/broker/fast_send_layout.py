@@ -4,6 +4,7 @@ from __future__ import annotations
 
 (
     QUEUE,
+    PLACE,
     QUEUE_ID,
     TOPIC_START,
     TOPIC_LENGTH,
@@ -22,8 +23,8 @@ from __future__ import annotations
     UNIQ_KEY_LENGTH,
     QUEUE_OFFSET,
     PHYSICAL_OFFSET,
-) = range(19)
-COLUMNS = 19
+) = range(20)
+COLUMNS = 20
 
 NEED_MORE, UNUSUAL, UNKNOWN_QUEUE, FULL = range(4)
 """Why parse_sends stopped."""
