@@ -55,13 +55,13 @@ def offsets(rows: list[dict[str, object]]) -> list[object]:
 
 
 @pytest.mark.parametrize(
-    "limit", [ReadAllAvailable(), ReadMaxBytes(1), ReadMaxBytes(700), ReadMaxRows(1), ReadMaxRows(37)]
+    "limit", [ReadAllAvailable(), ReadMaxBytes(60), ReadMaxBytes(700), ReadMaxRows(1), ReadMaxRows(37)]
 )
 def test_every_record_once_however_batches_are_cut(every_kind: Path, limit: object) -> None:
     reader = stream(every_kind, unpack="false")
     at, found, batches = reader.initialOffset(), [], 0
     while (end := reader.latestOffset(at, limit)) != at:
-        step = 97 if isinstance(limit, ReadMaxBytes) and limit.max_bytes == 1 else 1
+        step = 5 if limit == ReadMaxBytes(60) else 1
         for _ in range(step - 1):
             end = reader.latestOffset(end, limit)
         rows = offsets(batch(reader, at, end))
@@ -174,7 +174,7 @@ class Load:
         self._thread.start()
 
     def _write(self) -> None:
-        while not self._stop.wait(0.001):
+        while not self._stop.wait(0.01):
             for _ in range(3):
                 message = MessageExtBrokerInner(
                     "Load", str(self.count).encode() * 20, queue_id=self.count % 4

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import random
+import threading
 import time
 import uuid
 from collections import Counter
@@ -327,6 +329,54 @@ def test_a_streaming_sink(spark: SparkSession, broker: Broker, topic: str, tmp_p
     reader = source(options(broker, f"{topic}-sink"))
     until(lambda: sum(part.end - part.start for part in reader.partitions()) >= 100)
     assert numbers(rows(reader, reader.partitions())) == list(range(100))
+
+
+@pytest.mark.spark
+@only_mqlake
+def test_exactly_once_over_restarts_under_load(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    topic, sent, stop = f"L-{uuid.uuid4().hex[:8]}", 0, threading.Event()
+    fill(broker, topic, 1)
+
+    async def send(producer: Producer) -> None:
+        nonlocal sent
+        while not stop.is_set():
+            await producer.send_batch([Message(topic, str(sent + n).encode()) for n in range(10)])
+            sent += 10
+            await asyncio.sleep(0.05)
+
+    def copying(**more: object) -> Any:
+        return (
+            spark.readStream.format("rocketmq")
+            .options(**options(broker, topic), startingOffsets="earliest", **more)
+            .options(columns="queueId,queueOffset")
+            .load()
+            .writeStream.format("parquet")
+            .options(path=str(tmp_path / "parquet"), checkpointLocation=str(tmp_path / "checkpoint"))
+        )
+
+    sender = threading.Thread(target=sending, args=(broker, send))
+    sender.start()
+    chance = random.Random(11)
+    try:
+        for _ in range(2):
+            query = copying(maxOffsetsPerTrigger=300).start()
+            until(lambda query=query: query.lastProgress is not None)
+            time.sleep(chance.random() / 2)
+            query.stop()
+            assert query.exception() is None
+    finally:
+        stop.set()
+        sender.join()
+    parts = source(options(broker, topic)).partitions
+    until(lambda: sum(part.end - part.start for part in parts()) >= 1 + sent)
+    copying().trigger(availableNow=True).start().awaitTermination()
+    copied = Counter(
+        (row.queueId, row.queueOffset) for row in spark.read.parquet(str(tmp_path / "parquet")).collect()
+    )
+    assert copied == Counter(
+        (part.queue.queue_id, offset) for part in parts() for offset in range(part.start, part.end)
+    )
+    assert sum(copied.values()) == 1 + sent > 100
 
 
 @pytest.mark.spark

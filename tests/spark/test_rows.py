@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import base64
+import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from mqlake.cli.main import cli
 from mqlake.formats.columns import scan_records
 from mqlake.formats.record import encode_record
 from mqlake.message import host_bytes
@@ -17,7 +23,7 @@ from mqlake.spark.splits import Damage, open_window, plan, walk
 from tests.spark.stores import decoded, row_of
 
 
-def all_rows(root: Path, names: tuple[str, ...] = tuple(COLUMNS)) -> list[dict[str, object]]:
+def all_rows(root: Path, names: tuple[str, ...] = tuple(COLUMNS)) -> list[dict[str, Any]]:
     found = []
     for split in plan(str(root), 5000):
         window = open_window(split)
@@ -43,6 +49,22 @@ def test_stores_of_java(golden_store: Path) -> None:
     for row in expected:  # a time beyond what a timestamp can hold
         row["bornTimestamp"] = row["bornTimestamp"] or None
     assert all_rows(golden_store) == expected
+
+
+def test_rows_are_what_the_dump_shows(golden_store: Path) -> None:
+    done = CliRunner().invoke(cli, ["store", "dump", str(golden_store), "--json"])
+    assert done.exit_code == 0, done.output
+    shown = [json.loads(line) for line in done.stdout.splitlines()]
+    found = all_rows(golden_store, tuple(name for name in COLUMNS if name not in ("brokerName", "path")))
+    epoch, ms = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
+    for row, object_ in zip(found, shown, strict=True):
+        row["body"] = base64.b64encode(row["body"]).decode()
+        for name in ("bornTimestamp", "storeTimestamp"):
+            if row[name] is None:  # beyond what a timestamp can hold
+                row[name] = object_[name]
+            else:
+                row[name] = (row[name] - epoch) // ms
+    assert found == shown
 
 
 def test_columns_come_as_asked_for(every_kind: Path) -> None:
