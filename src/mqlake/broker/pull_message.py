@@ -186,7 +186,7 @@ class PullMessageProcessor:
             return response, message_filter
         store.store_stats_service.get_missed(elapsed_ms)
         if response.code == ResponseCode.PULL_OFFSET_MOVED:
-            logger.warning(
+            logger.info(
                 "%s: offset %d of %s-%d becomes %d: %s",
                 group,
                 header.queue_offset,
