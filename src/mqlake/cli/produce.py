@@ -134,7 +134,7 @@ def _properties(_ctx: click.Context, _param: click.Parameter, values: Sequence[s
     type=click.IntRange(1, 4096),
     default=64,
     show_default=True,
-    help="Sends that may be under way; 1 keeps the order also where a broker does not.",
+    help="Sends that may be under way. More than 1: the order is kept by mqlake's brokers, not by others.",
 )
 @click.option(
     "--compress",
@@ -250,6 +250,9 @@ class _Job:
                     task = asyncio.ensure_future(self._send(producer, messages, queue, report))
                     sends.add(task)
                     task.add_done_callback(sends.discard)
+                    if not self.sent:
+                        # until routes and connections are there, sends would overtake one another
+                        await asyncio.wait([task])
         finally:
             stopping.cancel()
             if sends:

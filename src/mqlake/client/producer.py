@@ -3,8 +3,8 @@
     async with Producer("group", "127.0.0.1:9876") as producer:
         result = await producer.send(Message("T", b"body", tags="a", keys="k"))
 
-Any number of sends may be under way at the same time; they share a connection for each broker and nobody waits
-for another. A send that fails is tried on another broker, three times in all; since a broker may have stored a
+Any number of sends may be under way at the same time; they share a connection for each broker, nobody waits for
+another, and they may be stored in any order: what must come after something is sent when that is acknowledged. A send that fails is tried on another broker, three times in all; since a broker may have stored a
 message although its answer got lost, a message may then be stored twice, under the same UNIQ_KEY. A queue that
 the caller chooses is tried once: only the caller knows what may come before what.
 """
@@ -54,6 +54,7 @@ from mqlake.message import (
     properties_to_string,
     validate_topic,
 )
+from mqlake.remoting.bodies.route import TopicRouteData
 from mqlake.remoting.bodies.topic import MessageQueue
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RemotingCommand
@@ -107,6 +108,8 @@ class ProducerConfig:
     """Whether single sends that come at the same time travel as batches (see `accumulate`)."""
     batch_max_bytes: int = 32 * 1024
     """Of such a batch."""
+    back_pressure_for_async_send_num: int = 1024
+    """Sends that may be under way; more wait for their turn, which does not count as their time."""
     create_topic_key: str = AUTO_CREATE_TOPIC_KEY_TOPIC
     """The topic that a new one is made like, where brokers make topics by themselves."""
     default_topic_queue_nums: int = 4
@@ -137,6 +140,8 @@ class Producer(ClientPart):
         """Topic → its route and what was made of it."""
         self._faults = MQFaultStrategy() if self.config.send_latency_fault_enable else None
         self._requests = Requests()
+        self._finding = asyncio.Lock()
+        self._turns = asyncio.Semaphore(self.config.back_pressure_for_async_send_num)
         self._accumulator = (
             ProduceAccumulator(self._send_accumulated, self.config.batch_max_bytes)
             if self.config.auto_batch
@@ -335,19 +340,8 @@ class Producer(ClientPart):
         if published is not None and published[0] is route:
             return published[1]
         if route is None:
-            try:
-                route = await self.client.topic_route(topic)
-            except TopicNotFoundError:
-                default = await self.client.default_topic_route(
-                    topic, self.config.create_topic_key, self.config.default_topic_queue_nums
-                )
-                if default is None:
-                    raise TopicNotFoundError(
-                        topic,
-                        "no broker has it, and none makes topics by itself; create it, "
-                        "or set autoCreateTopicEnable=true on a broker (code 17)",
-                    ) from None
-                route = default
+            async with self._finding:  # one asks for all
+                route = self.client.topic_route_table.get(topic) or await self._find_route(topic)
         queues = writable_queues(route, topic)
         if not queues:
             self.client.refresh_soon(topic)
@@ -360,6 +354,21 @@ class Producer(ClientPart):
         if first:
             self.client.in_background(self.client.send_heartbeat_to_all_brokers())
         return info
+
+    async def _find_route(self, topic: str) -> TopicRouteData:
+        try:
+            return await self.client.topic_route(topic)
+        except TopicNotFoundError:
+            default = await self.client.default_topic_route(
+                topic, self.config.create_topic_key, self.config.default_topic_queue_nums
+            )
+            if default is None:
+                raise TopicNotFoundError(
+                    topic,
+                    "no broker has it, and none makes topics by itself; create it, "
+                    "or set autoCreateTopicEnable=true on a broker (code 17)",
+                ) from None
+            return default
 
     def _select(
         self,
@@ -377,6 +386,16 @@ class Producer(ClientPart):
     # --- the request
 
     async def _send(
+        self,
+        outgoing: _Outgoing,
+        queue: MessageQueue | None,
+        selector: MessageQueueSelector | None,
+        timeout_s: float | None,
+    ) -> SendResult:
+        async with self._turns:
+            return await self._send_with_retries(outgoing, queue, selector, timeout_s)
+
+    async def _send_with_retries(
         self,
         outgoing: _Outgoing,
         queue: MessageQueue | None,
