@@ -27,6 +27,10 @@ COMMANDS = {
         "mqlake.cli.demo:demo",
         "The main job: a year of flights, a crash, recovery, Spark over the log.",
     ),
+    "metaq": (
+        "mqlake.cli.metaq:metaq",
+        "MetaQ: the broker, clients and data directories of RocketMQ's ancestor.",
+    ),
     "namesrv": ("mqlake.cli.namesrv:namesrv", "Run a name server."),
     "serve": ("mqlake.cli.serve:serve", "Run a name server and a broker, with nothing to configure."),
     "store": ("mqlake.cli.store:store", "Look into, check, fill and mend a store directory."),

@@ -14,7 +14,7 @@ import contextlib
 import logging
 from collections.abc import Callable
 
-from mqlake.errors import MqlakeError
+from mqlake.errors import ConfigError, MqlakeError
 from mqlake.metaq.broker.address import broker_string
 from mqlake.metaq.broker.broker_zookeeper import BrokerZooKeeper
 from mqlake.metaq.broker.command_processor import VERSION, BrokerCommandProcessor
@@ -88,6 +88,13 @@ class MetaMorphosisBroker:
         )
         self.transactions: TransactionalCommandProcessor | None = None
         self._handlers: dict[type, Callable[[Connection, Request], None]] = {}
+
+    @property
+    def transaction_processor(self) -> TransactionalCommandProcessor:
+        """ConfigError when the broker does not run."""
+        if self.transactions is None:
+            raise ConfigError("the broker does not run")
+        return self.transactions
 
     @property
     def broker_string(self) -> str:

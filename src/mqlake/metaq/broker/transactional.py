@@ -26,7 +26,7 @@ from mqlake.metaq.broker.transaction import (
     XACode,
     XATransaction,
 )
-from mqlake.metaq.broker.transaction_store import TRANSACTIONS, JournalTransactionStore
+from mqlake.metaq.broker.transaction_store import JournalTransactionStore
 from mqlake.metaq.formats.command import (
     ANY_PARTITION,
     NO_CHECKSUM,
@@ -265,6 +265,15 @@ class TransactionalCommandProcessor:
 
     # --- what an operator may do
 
+    @property
+    def active_transaction_count(self) -> int:
+        """With messages, prepared or not."""
+        return self._store.active_transaction_count
+
+    def make_checkpoint(self) -> None:
+        """OSError."""
+        self._store.make_checkpoint()
+
     async def commit_heuristically(self, key: str) -> None:
         """Commits a prepared transaction in its manager's place. TransactionError, OSError."""
         await self._end_heuristically(key, XACode.XA_HEURCOM, lambda transaction: transaction.commit(False))
@@ -317,6 +326,3 @@ def _local_transactions(connection: Connection) -> dict[LocalTransactionId, Loca
     found = connection.attributes.setdefault(_ATTRIBUTE, {})
     assert isinstance(found, dict)
     return found
-
-
-__all__ = ["TRANSACTIONS", "TransactionalCommandProcessor"]

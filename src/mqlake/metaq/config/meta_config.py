@@ -61,6 +61,7 @@ class SystemConfig:
     """Bytes that one `get` brings at most."""
     server_port: int = DEFAULT_PORT
     dashboard_http_port: int = 8120
+    """Where operators ask over HTTP; 0: any free one."""
     host_name: str = ""
     """Under which others reach the broker; empty: the machine's first address that is not the loopback's."""
     data_path: str = ""
@@ -126,7 +127,6 @@ _NO_EFFECT = {
     "getProcessThreadCount": "requests are served on one event loop",
     "putProcessThreadCount": "requests are served on one event loop",
     "quartzThreadCount": "delete jobs run one after the other",
-    "dashboardHttpPort": "there is no dashboard",
     "maxTxTimeoutTimerCapacity": "timers are not limited in number",
 }
 _RANGES = {
@@ -135,6 +135,7 @@ _RANGES = {
     "maxSegmentSize": (1, (1 << 31) - 1),
     "maxTransferSize": (1, (1 << 31) - 1),
     "serverPort": (0, 65535),
+    "dashboardHttpPort": (0, 65535),
     "flushTxLogAtCommit": (0, 2),
     "maxCheckpoints": (1, 1000),
     "checkpointInterval": (1, 1 << 40),

@@ -25,6 +25,7 @@ from mqlake.metaq.config.meta_config import MetaConfig
 from mqlake.metaq.config.values import parse_delete_policy
 from mqlake.metaq.formats.names import parse_store_name
 from mqlake.metaq.store.group_commit import GroupCommitService
+from mqlake.metaq.store.inspect import BACKUP_PREFIX, OWN_DIRECTORIES
 from mqlake.metaq.store.lock import DirectoryLock
 from mqlake.metaq.store.message_store import MessageStore
 from mqlake.metaq.store.schedule import Schedule, every
@@ -98,10 +99,9 @@ class MessageStoreManager:
         return path
 
     def _partitions(self, path: str, report: LoadReport) -> Iterator[tuple[str, int]]:
-        log_path = os.path.abspath(self.config.system.effective_data_log_path)
         for name in sorted(os.listdir(path)):
             full = os.path.join(path, name)
-            if name == "transactions" and path == log_path:
+            if name in OWN_DIRECTORIES or name.startswith(BACKUP_PREFIX):
                 continue
             try:
                 topic, partition = parse_store_name(name)

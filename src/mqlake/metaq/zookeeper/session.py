@@ -35,6 +35,13 @@ def _kazoo() -> Any:
     return kazoo
 
 
+def _kazoo_logger() -> logging.Logger:
+    """It warns of each connection that ends, of those that are closed too; what matters, `_state_changed` says."""
+    found = logging.getLogger(f"{__name__}.kazoo")
+    found.setLevel(logging.ERROR)
+    return found
+
+
 class ZkSession:
     """Connected from the constructor to `close`."""
 
@@ -49,7 +56,7 @@ class ZkSession:
         self.client = kazoo.client.KazooClient(
             hosts=config.zk_connect,
             timeout=config.zk_session_timeout_ms / 1000,
-            logger=logging.getLogger("mqlake.metaq.zookeeper.kazoo"),
+            logger=_kazoo_logger(),
         )
         self.client.add_listener(self._state_changed)
         try:

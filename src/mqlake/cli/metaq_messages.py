@@ -1,0 +1,224 @@
+"""`mqlake metaq produce | consume | stats`."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from mqlake.cli.options import json_option
+from mqlake.cli.output import count_text, note, print_fields, print_json, print_json_line
+from mqlake.errors import ConfigError, RemotingError
+from mqlake.metaq.client import ConsumerConfig, Message, MetaMessageSessionFactory
+from mqlake.metaq.client.consumer import MAX_OFFSET
+from mqlake.metaq.config.meta_config import ZKConfig
+from mqlake.remoting.loop import run
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+BATCH = 64
+"""Messages that are under way at a time."""
+
+
+def session_options(command: Command) -> Command:
+    for option in (
+        click.option("--server", metavar="HOST:PORT", help="One broker, without ZooKeeper."),
+        click.option("--zk-root", default="/meta", show_default=True, help="Where in ZooKeeper MetaQ is."),
+        click.option("--zookeeper", metavar="HOST:PORT", default="127.0.0.1:2181", show_default=True),
+    ):
+        command = option(command)
+    return command
+
+
+def _session(zookeeper: str, zk_root: str, server: str | None) -> MetaMessageSessionFactory:
+    if server:
+        return MetaMessageSessionFactory(server_url=f"meta://{server.removeprefix('meta://')}")
+    config = ZKConfig(zk_connect=zookeeper, zk_root=zk_root, zk_connection_timeout_ms=10_000)
+    return MetaMessageSessionFactory(zk_config=config)
+
+
+# ---------------------------------------------------------------------- produce
+
+
+@click.command()
+@click.argument("topic")
+@click.argument("file", type=click.File("rb"), default="-")
+@session_options
+@click.option("--attribute", help="The attribute of every message.")
+@click.option("--whole", is_flag=True, help="The whole file is one message, not each of its lines.")
+@click.option("--transaction", is_flag=True, help="All messages or none: one local transaction.")
+@json_option
+def produce(
+    topic: str,
+    file: Any,
+    zookeeper: str,
+    zk_root: str,
+    server: str | None,
+    attribute: str | None,
+    whole: bool,
+    transaction: bool,
+    as_json: bool,
+) -> None:
+    """Send the lines of FILE (or of the input) to TOPIC, one message each."""
+    bodies = [file.read()] if whole else (line.rstrip(b"\n") for line in file)
+
+    async def send() -> int:
+        async with _session(zookeeper, zk_root, server) as session:
+            producer = session.create_producer()
+            await producer.publish(topic)
+            if transaction:
+                return await _in_transaction(producer)
+            sent, waiting = 0, []
+            for body in bodies:
+                waiting.append(asyncio.ensure_future(producer.send_message(Message(topic, body, attribute))))
+                if len(waiting) == BATCH:
+                    sent += await _settled(waiting)
+            return sent + await _settled(waiting)
+
+    async def _in_transaction(producer: Any) -> int:
+        count = 0
+        async with producer.begin_transaction() as open_transaction:
+            for body in bodies:
+                await _settled([open_transaction.send_message(Message(topic, body, attribute))])
+                count += 1
+        return count
+
+    async def _settled(waiting: list[Any]) -> int:
+        results = await asyncio.gather(*waiting)
+        count = len(waiting)
+        waiting.clear()
+        for result in results:
+            if not result.success:
+                raise RemotingError(f"{topic}: not stored: {result.error_message}")
+            if as_json:
+                print_json_line(
+                    {
+                        "id": result.message_id,
+                        "partition": str(result.partition),
+                        "offset": result.offset,
+                    }
+                )
+        return count
+
+    count = run(send())
+    if not as_json:
+        note(f"{count_text(count, 'message')} sent to {topic}")
+
+
+# ---------------------------------------------------------------------- consume
+
+
+@click.command()
+@click.argument("topic")
+@session_options
+@click.option(
+    "-g", "--group", help="Consume as this group; without it all messages are shown and none is consumed."
+)
+@click.option("-n", "--count", type=click.IntRange(1), help="End after so many messages.")
+@click.option(
+    "--wait", "wait_s", type=float, help="With --group: end when none has come for so many seconds."
+)
+@click.option("--from-end", is_flag=True, help="A new group begins at the end.")
+@json_option
+def consume(
+    topic: str,
+    zookeeper: str,
+    zk_root: str,
+    server: str | None,
+    group: str | None,
+    count: int | None,
+    wait_s: float | None,
+    from_end: bool,
+    as_json: bool,
+) -> None:
+    """Print the messages of TOPIC.
+
+    Without --group: what is there now, from the first to the last. With it: as one consumer of the group, until Ctrl-C,
+    --count or --wait; the group goes on from there the next time.
+    """
+    if server:
+        raise ConfigError("consuming needs ZooKeeper: partitions and groups are found there")
+    shown = 0
+
+    def show(message: Message) -> None:
+        nonlocal shown
+        shown += 1
+        if as_json:
+            print_json_line(
+                {
+                    "id": message.id,
+                    "partition": str(message.partition),
+                    "attribute": message.attribute,
+                    "data": message.data.decode("utf-8", "backslashreplace"),
+                }
+            )
+        else:
+            sys.stdout.buffer.write(message.data + b"\n")
+            sys.stdout.buffer.flush()
+
+    async def browse() -> None:
+        async with _session(zookeeper, zk_root, None) as session:
+            async for message in session.create_topic_browser(topic):
+                show(message)
+                if shown == count:
+                    return
+
+    async def take() -> None:
+        done = asyncio.Event()
+        last = time.monotonic()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, done.set)
+
+        def listener(message: Message) -> None:
+            nonlocal last
+            if done.is_set():
+                raise RuntimeError("enough")  # it stays for the next time
+            show(message)
+            last = time.monotonic()
+            if shown == count:
+                done.set()
+
+        async with _session(zookeeper, zk_root, None) as session:
+            assert group is not None
+            config = ConsumerConfig(group=group, offset=MAX_OFFSET if from_end else 0, max_delay_fetch_s=1.0)
+            consumer = session.create_consumer(config)
+            consumer.subscribe(topic, listener)
+            await consumer.complete_subscribe()
+            last = time.monotonic()
+            while not done.is_set():
+                left = None if wait_s is None else last + wait_s - time.monotonic()
+                if left is not None and left <= 0:
+                    break
+                try:
+                    await asyncio.wait_for(done.wait(), left)
+                except TimeoutError:
+                    pass
+
+    run(browse() if group is None else take())
+
+
+# ---------------------------------------------------------------------- stats
+
+
+@click.command()
+@click.argument("item", default="")
+@session_options
+@json_option
+def stats(item: str, zookeeper: str, zk_root: str, server: str | None, as_json: bool) -> None:
+    """What each broker tells: nothing, topics, offsets, realtime, help, or a topic's name as ITEM."""
+
+    async def ask() -> dict[str, dict[str, str]]:
+        async with _session(zookeeper, zk_root, server) as session:
+            return await session.stats(item)
+
+    found = run(ask())
+    if as_json:
+        print_json(found)
+        return
+    for address, values in found.items():
+        click.echo(address)
+        print_fields(list(values.items()), indent=2)

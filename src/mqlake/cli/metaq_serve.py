@@ -1,0 +1,150 @@
+"""`mqlake metaq serve`: a broker, until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import signal
+from typing import Any
+
+import click
+
+from mqlake.cli.output import count_text, note
+from mqlake.metaq.broker.admin_http import AdminHttp
+from mqlake.metaq.broker.broker import MetaMorphosisBroker
+from mqlake.metaq.config.meta_config import MetaConfig, SystemConfig, ZKConfig, topic_values
+from mqlake.metaq.zookeeper.embedded import EmbeddedZookeeper
+from mqlake.remoting.loop import run
+
+ZOOKEEPER_PORT = 2181
+OWN_SESSION_MS = 6000
+"""How long a ZooKeeper of our own remembers a broker that was killed; the next one waits for so long."""
+
+
+@click.command()
+@click.option("--store", "store_path", type=click.Path(), help="The data directory.  [~/meta]")
+@click.option(
+    "-p", "--port", type=click.IntRange(0, 65535), help="Port to listen on; 0: any free one.  [8123]"
+)
+@click.option("--host", default="", help="Address to listen on; all of them when it is not given.")
+@click.option("--host-name", help="Under which others reach the broker.  [the machine's address]")
+@click.option("--broker-id", type=click.IntRange(0, 1023), help="The broker's number.  [0]")
+@click.option(
+    "-t",
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="NAME[=PARTITIONS]",
+    help="A topic; any number of times.  [test]",
+)
+@click.option("-c", "--config", "config_path", type=click.Path(), help="A server.ini, as MetaQ has it.")
+@click.option(
+    "--zookeeper", metavar="HOST:PORT", help="The ZooKeeper to use, host:port,... or host:port/path."
+)
+@click.option(
+    "--zookeeper-port",
+    type=click.IntRange(0, 65535),
+    default=ZOOKEEPER_PORT,
+    show_default=True,
+    help="Where to start a ZooKeeper when none is given; 0: any free port.",
+)
+@click.option(
+    "--admin-host", default="127.0.0.1", show_default=True, help="Where to answer operators over HTTP."
+)
+@click.option(
+    "--admin-port",
+    type=click.IntRange(0, 65535),
+    help="Its port; 0: any free one.  [8120, dashboardHttpPort]",
+)
+@click.option("--fast-boot", is_flag=True, help="Take the partitions as whole, unread.")
+def serve(
+    store_path: str | None,
+    port: int | None,
+    host: str,
+    host_name: str | None,
+    broker_id: int | None,
+    topics: tuple[str, ...],
+    config_path: str | None,
+    zookeeper: str | None,
+    zookeeper_port: int,
+    admin_host: str,
+    admin_port: int | None,
+    fast_boot: bool,
+) -> None:
+    """Run a MetaQ broker.
+
+    Without --zookeeper (and without a zk.zkConnect in --config) a real ZooKeeper is started as a child, on the
+    loopback; it ends with the broker, its data stays in the data directory. The broker ends with Ctrl-C or SIGTERM;
+    SIGHUP has it read its topics anew.
+    """
+    config = _config(config_path, topics)
+    given: dict[str, Any] = {
+        "data_path": store_path,
+        "server_port": port,
+        "host_name": host_name,
+        "broker_id": broker_id,
+        "dashboard_http_port": admin_port,
+    }
+    config.system = dataclasses.replace(
+        config.system, **{name: value for name, value in given.items() if value is not None}
+    )
+    if store_path is not None:
+        config.system = dataclasses.replace(config.system, data_log_path="")
+        config.topic_config_map = {
+            name: dataclasses.replace(topic, data_path=store_path)
+            for name, topic in config.topic_config_map.items()
+        }
+    for remark in config.remarks:
+        note(f"{config_path}: {remark}")
+    child = None
+    if zookeeper is not None:
+        config.zookeeper = dataclasses.replace(config.zookeeper, zk_connect=zookeeper)
+    elif config_path is None:
+        directory = os.path.join(config.system.effective_data_path, "zookeeper")
+        child = EmbeddedZookeeper(directory, zookeeper_port)
+        child.start()
+        config.zookeeper = dataclasses.replace(
+            config.zookeeper, zk_connect=child.connect_string, zk_session_timeout_ms=OWN_SESSION_MS
+        )
+        click.echo(f"ZooKeeper runs on {child.connect_string}; --zookeeper HOST:PORT uses another")
+    try:
+        run(_serve(config, host, admin_host, fast_boot))
+    finally:
+        if child is not None:
+            child.stop()
+
+
+def _config(config_path: str | None, topics: tuple[str, ...]) -> MetaConfig:
+    if config_path is not None:
+        config = MetaConfig.load(config_path)
+        for topic, values in topic_values(topics).items():
+            config.add_topic(topic, values)
+        return config
+    # without a file: each message is on the disk before its answer, and the topic is that of the original's sample
+    return MetaConfig(SystemConfig(unflush_threshold=0), ZKConfig(), topic_values(topics or ("test",)))
+
+
+async def _serve(config: MetaConfig, host: str, admin_host: str, fast_boot: bool) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    loop.add_signal_handler(signal.SIGHUP, config.reload)
+    broker = MetaMorphosisBroker(config, host=host, fast_boot=fast_boot)
+    admin = AdminHttp(broker)
+    await broker.start()
+    try:
+        await admin.start(admin_host, config.system.dashboard_http_port)
+        loaded = broker.load_report
+        click.echo(f"{config.system.effective_data_path}: {count_text(loaded.stores, 'partition')}")
+        for name, size in loaded.truncated.items():
+            note(f"{name}: {count_text(size, 'byte')} of a message that was not whole cut off")
+        for path in loaded.ignored:
+            note(f"{path} is ignored: it is no partition")
+        click.echo(f"operators ask on http://{admin_host}:{admin.port}")
+        click.echo(f"broker {config.system.broker_id} listens on {broker.broker_string}")
+        await stop.wait()
+    finally:
+        await admin.stop()
+        await broker.stop()

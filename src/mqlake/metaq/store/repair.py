@@ -1,0 +1,147 @@
+"""Makes a data directory that cannot be opened, or leads its readers astray, good to use again.
+
+    torn tail       cut off (as the next start would do)
+    damage inside   filled by one record of the same size, so every offset behind it stays what it is
+    gap             the segments before it are put aside: a partition must be of one piece
+
+What is changed or put aside is kept in `<data directory>/repair_<time>/` (a dash would make it a partition). A
+filling record has the attribute FILLER where there is room for it, and zeros for the rest; its id is not 0, so that
+it is taken for a message.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from mqlake.metaq.formats.ids import IdWorker
+from mqlake.metaq.formats.record import HEADER_SIZE, encode_payload, encode_record
+from mqlake.metaq.formats.scan import ScanStop
+from mqlake.metaq.message import HAS_ATTRIBUTE
+from mqlake.metaq.store.inspect import (
+    BACKUP_PREFIX,
+    PartitionFiles,
+    SegmentFile,
+    SegmentReader,
+    open_data_directory,
+)
+from mqlake.metaq.store.lock import DirectoryLock
+from mqlake.store.durable import fsync_dir, make_dirs, write_durably
+
+FILLER = "mqlake:damaged"
+_ATTRIBUTE_ROOM = 4 + len(FILLER)
+
+
+@dataclass(frozen=True, slots=True)
+class RepairAction:
+    """Something to do: `kind` cut, fill or put aside, at `offset` (bytes from the file's start)."""
+
+    kind: str
+    path: str
+    offset: int
+    size: int
+    text: str
+
+
+@dataclass(slots=True)
+class RepairPlan:
+    path: str
+    actions: list[RepairAction] = field(default_factory=list)
+    backup: str = ""
+    """Where what was changed is kept; empty before anything is."""
+
+
+def plan_repair(path: str) -> RepairPlan:
+    """What there is to do. NotAStoreError, OSError."""
+    plan = RepairPlan(path)
+    for files in open_data_directory(path).partitions:
+        kept = _of_one_piece(files, plan)
+        for segment in kept:
+            _plan_segment(segment, segment is kept[-1], plan)
+    return plan
+
+
+def _of_one_piece(files: PartitionFiles, plan: RepairPlan) -> list[SegmentFile]:
+    """The segments behind the last gap."""
+    first = 0
+    for i in range(len(files.segments) - 1):
+        if files.segments[i].end != files.segments[i + 1].start:
+            first = i + 1
+    for segment in files.segments[:first]:
+        text = f"offsets {segment.start} to {segment.end} are before a gap"
+        plan.actions.append(RepairAction("put aside", segment.path, 0, segment.size, text))
+    return files.segments[first:]
+
+
+def _plan_segment(segment: SegmentFile, is_last: bool, plan: RepairPlan) -> None:
+    with SegmentReader(segment) as reader:
+        position = 0
+        while True:
+            *_, scan = reader.scans(position)
+            if scan.stop is ScanStop.LIMIT:
+                return
+            following = reader.find_record(scan.end + 1)
+            limit = len(reader.array)
+            if following < 0 and is_last:
+                plan.actions.append(
+                    RepairAction("cut", segment.path, scan.end, limit - scan.end, "a torn tail")
+                )
+                return
+            until = following if following >= 0 else limit
+            if until - scan.end < HEADER_SIZE:
+                # no record is so short: the one before it, or the one behind it, goes too
+                until = reader.find_record(until + 1) if following >= 0 else limit
+                until = until if until >= 0 else limit
+            text = "no records: they are replaced by one of the same size"
+            plan.actions.append(RepairAction("fill", segment.path, scan.end, until - scan.end, text))
+            if until >= limit:
+                return
+            position = until
+
+
+def repair_data_directory(path: str, *, now: Callable[[], time.struct_time] = time.localtime) -> RepairPlan:
+    """Does what `plan_repair` says. StoreLockedError while a broker runs, NotAStoreError, OSError."""
+    lock = DirectoryLock(path)
+    try:
+        plan = plan_repair(path)
+        if not plan.actions:
+            return plan
+        plan.backup = os.path.join(path, time.strftime(f"{BACKUP_PREFIX}%Y%m%dT%H%M%S", now()))
+        ids = IdWorker(0)
+        for action in plan.actions:
+            _do(action, plan, ids)
+        return plan
+    finally:
+        lock.release()
+
+
+def _do(action: RepairAction, plan: RepairPlan, ids: IdWorker) -> None:
+    directory = os.path.dirname(action.path)
+    kept = os.path.join(plan.backup, os.path.basename(directory))
+    make_dirs(kept)
+    name = os.path.join(kept, os.path.basename(action.path))
+    if action.kind == "put aside":
+        os.rename(action.path, name)
+        fsync_dir(kept)
+        fsync_dir(directory)
+        return
+    fd = os.open(action.path, os.O_RDWR)
+    try:
+        write_durably(f"{name}.{action.offset}", os.pread(fd, action.size, action.offset))
+        if action.kind == "cut":
+            os.ftruncate(fd, action.offset)
+        else:
+            os.pwrite(fd, filler_record(action.size, ids.next_id()), action.offset)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def filler_record(size: int, message_id: int) -> bytes:
+    """A whole record of exactly `size` bytes (20 or more)."""
+    room = size - HEADER_SIZE
+    if room < _ATTRIBUTE_ROOM:
+        return encode_record(bytes(room), message_id, 0)
+    return encode_record(encode_payload(bytes(room - _ATTRIBUTE_ROOM), FILLER), message_id, HAS_ATTRIBUTE)
