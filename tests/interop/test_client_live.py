@@ -627,6 +627,93 @@ def test_what_operators_ask_of_a_consumer(broker: Broker) -> None:
 # --- trouble
 
 
+def test_a_listener_that_takes_too_long(broker: Broker) -> None:
+    async def main() -> None:
+        topic = await new_topic(broker, 1)
+        tries: list[int] = []
+        end = asyncio.Event()
+
+        async def listener(messages: list[MessageClientExt], _: ConsumeContext) -> None:
+            tries.append(messages[0].reconsume_times)
+            if len(tries) == 1:
+                await end.wait()
+
+        config = ConsumerConfig(consume_from_where=FIRST, consume_timeout_s=0.2)
+        async with PushConsumer(new_name("GID"), broker.namesrv, listener, config) as consumer:
+            consumer.subscribe(topic)
+            async with producing(broker) as producer:
+                await producer.send(Message(topic, b"x"))
+            await until(lambda: len(tries) == 2)
+            end.set()
+        assert tries == [0, 1]
+
+    run(main())
+
+
+def test_an_offset_that_the_queue_does_not_have(broker: Broker) -> None:
+    async def main() -> None:
+        topic, group = await new_topic(broker, 1), new_name("GID")
+        got = Collector()
+        async with producing(broker) as producer, RemotingClient() as remoting:
+            await producer.send(Message(topic, b"old"))
+            async with PushConsumer(group, broker.namesrv, Collector()) as once:
+                once.subscribe(topic)  # the group exists from now on
+                await until(lambda: any(queue.topic == topic for queue in once.process_queue_table))
+            await BrokerAPI(remoting).update_consumer_offset(broker.address, group, topic, 0, 10**6)
+            async with PushConsumer(group, broker.namesrv, got) as consumer:
+                consumer.subscribe(topic)
+                await until(lambda: 1 in consumer.consumer_status(topic).values())
+                await producer.send(Message(topic, b"new"))
+                await until(lambda: got.messages)
+        assert got.bodies == [b"new"]
+
+    run(main())
+
+
+def test_flow_control_and_a_pause(broker: Broker) -> None:
+    async def main() -> None:
+        topic, other = await new_topic(broker, 1), await new_topic(broker, 1)
+        end = asyncio.Event()
+        got: list[bytes] = []
+
+        async def listener(messages: list[MessageClientExt], _: ConsumeContext) -> None:
+            await end.wait()
+            got.extend(message.body for message in messages)
+
+        config = ConsumerConfig(consume_from_where=FIRST, pull_threshold_for_queue=50, pull_batch_size=10)
+        async with (
+            producing(broker) as producer,
+            PushConsumer(new_name("GID"), broker.namesrv, listener, config) as consumer,
+        ):
+            consumer.subscribe(topic)
+            await producer.send_batch([Message(topic, b"%d" % i) for i in range(300)])
+
+            def cached() -> int:
+                return sum(
+                    len(pq) for queue, pq in consumer.process_queue_table.items() if queue.topic == topic
+                )
+
+            await until(lambda: cached() > 50)
+            await asyncio.sleep(0.1)
+            assert 50 < cached() <= 60
+            end.set()
+            await until(lambda: len(got) == 300)
+            # a topic that comes later, and one that goes
+            await producer.send(Message(other, b"other"))
+            consumer.subscribe(other)
+            consumer.unsubscribe(topic)
+            await until(lambda: got[300:] == [b"other"])
+            await until(lambda: all(queue.topic != topic for queue in consumer.process_queue_table))
+            await producer.send(Message(topic, b"unheard"))
+            consumer.suspend()
+            await producer.send(Message(other, b"one more"))
+            consumer.resume()
+            await until(lambda: b"one more" in got)
+            assert b"unheard" not in got
+
+    run(main())
+
+
 def test_a_topic_that_nobody_has(broker: Broker) -> None:
     async def main() -> None:
         async with producing(broker, create_topic_key="none") as producer:

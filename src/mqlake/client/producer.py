@@ -4,9 +4,11 @@
         result = await producer.send(Message("T", b"body", tags="a", keys="k"))
 
 Any number of sends may be under way at the same time; they share a connection for each broker, nobody waits for
-another, and they may be stored in any order: what must come after something is sent when that is acknowledged. A send that fails is tried on another broker, three times in all; since a broker may have stored a
-message although its answer got lost, a message may then be stored twice, under the same UNIQ_KEY. A queue that
-the caller chooses is tried once: only the caller knows what may come before what.
+another, and they may be stored in any order: what must come after something is sent when that is acknowledged.
+
+A send that fails is tried on another broker, three times in all; since a broker may have stored a message although
+its answer got lost, a message may then be stored twice, under the same UNIQ_KEY. A queue that the caller chooses is
+tried once: only the caller knows what may come before what.
 """
 
 from __future__ import annotations
