@@ -4,8 +4,9 @@
                                           └── makes the text of them
 
 Nothing is counted for metrics alone, so a message costs nothing; a scrape reads what the broker and its store count
-anyway. It runs on the event loop, which has its turn for others between two groups. Names and labels were seen at a
-RocketMQ 5.3.3 broker (its exporter puts the unit behind the name). Where the same figure is not to be had:
+anyway. The event loop only takes the figures down, with a turn for others in between; metrics and their text are made
+of them on the exporter's thread. Names and labels were seen at a RocketMQ 5.3.3 broker (its exporter puts the unit
+behind the name). Where the same figure is not to be had:
 
     message_type               the topic's attribute message.type, `normal` without one; not each message's own
     rocketmq_message_size      sum and count only
@@ -23,6 +24,8 @@ import logging
 import os
 import threading
 from collections.abc import AsyncIterator, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIServer
 
@@ -41,6 +44,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SNAPSHOT_TIMEOUT_S = 10.0
+ROWS_AT_ONCE = 500
+"""Rows that are taken down before the loop sees to others."""
 SYSTEM_GROUP_PREFIX = "cid_rmq_sys_"
 MESSAGE_TYPE = "message.type"
 
@@ -95,15 +100,37 @@ class MetricsExporter:
         """On a thread of the exporter."""
         assert self._loop is not None
         snapshot = asyncio.run_coroutine_threadsafe(self._snapshot(), self._loop)
-        yield from snapshot.result(SNAPSHOT_TIMEOUT_S)
+        yield from map(Family.metric, snapshot.result(SNAPSHOT_TIMEOUT_S))
 
-    async def _snapshot(self) -> list[Metric]:
-        families = Families(self._controller)
-        return [metric async for metric in families.all()]
+    async def _snapshot(self) -> list[Family]:
+        return [family async for family in Families(self._controller).all()]
+
+
+@dataclass(slots=True)
+class Family:
+    """What one metric is made of; each row has its labels, then what its kind takes."""
+
+    kind: str
+    name: str
+    doc: str
+    common: dict[str, str]
+    rows: Iterable[tuple[Any, ...]]
+
+    def metric(self) -> Metric:
+        from prometheus_client import core
+
+        rows = list(self.rows)
+        names = [*self.common, *(rows[0][0] if rows else ())]
+        metric = getattr(core, f"{self.kind}MetricFamily")(self.name, self.doc, labels=names)
+        common = list(self.common.values())
+        for labels, *values in rows:
+            metric.add_metric([*common, *labels.values()], *values)
+        made: Metric = metric
+        return made
 
 
 class Families:
-    """The metrics of one scrape. On the event loop."""
+    """The figures of one scrape. On the event loop."""
 
     def __init__(self, controller: BrokerController) -> None:
         self._controller = controller
@@ -118,19 +145,30 @@ class Families:
         self._limit = config.metrics_otel_cardinality_limit
         self._dropped: dict[str, int] = {}
 
-    async def all(self) -> AsyncIterator[Metric]:
+    async def all(self) -> AsyncIterator[Family]:
         for part in (self._broker, self._connections, self._messages, self._store, self._execution_times):
-            for metric in part():
-                yield metric
-            await asyncio.sleep(0)
-        async for metric in self._lag():
-            yield metric
+            for family in part():
+                yield await self._taken(family)
+        async for family in self._lag():
+            yield await self._taken(family)
         dropped = [({"metric": name}, count) for name, count in self._dropped.items()]
         yield self._gauge("mqlake_metrics_dropped_series", "Series left out of a metric", dropped)
 
+    async def _taken(self, family: Family) -> Family:
+        """With the rows that a metric may have, taken down a few at a time."""
+        left = iter(family.rows)
+        rows: list[tuple[Any, ...]] = []
+        while some := list(islice(left, min(ROWS_AT_ONCE, self._limit - len(rows)))):
+            rows += some
+            await asyncio.sleep(0)
+        family.rows = rows
+        if dropped := sum(1 for _ in left):
+            self._dropped[family.name] = dropped
+        return family
+
     # --- the families
 
-    def _broker(self) -> Iterator[Metric]:
+    def _broker(self) -> Iterator[Family]:
         controller = self._controller
         yield self._one(
             "rocketmq_broker_permission", "Broker permission", controller.config.broker_permission
@@ -144,7 +182,7 @@ class Families:
         held = controller.pull_request_hold_service.held_count
         yield self._one("mqlake_pull_requests_held", "Pulls that wait for messages", held)
 
-    def _connections(self) -> Iterator[Metric]:
+    def _connections(self) -> Iterator[Family]:
         controller = self._controller
         producers: dict[tuple[str, str], int] = {}
         for channels in controller.producer_manager.group_channel_table.values():
@@ -184,26 +222,27 @@ class Families:
             ),
         )
 
-    def _messages(self) -> Iterator[Metric]:
-        controller = self._controller
-        rows = []
-        for topic, (count, size) in controller.store.store_stats_service.topic_totals().items():
-            if _is_retry_or_dlq(topic):
-                continue
-            labels = {
-                "topic": topic,
-                "message_type": self._message_type(topic),
-                "is_system": _truth(is_system_topic(topic)),
-            }
-            rows.append((labels, count, size))
+    def _messages(self) -> Iterator[Family]:
+        totals = [
+            (topic, count, size)
+            for topic, (count, size) in self._controller.store.store_stats_service.topic_totals().items()
+            if not _is_retry_or_dlq(topic)
+        ]
+        labels = self._labels_of_topic
         yield self._counter(
-            "rocketmq_messages_in", "Total number of incoming messages", ((a, n) for a, n, _ in rows)
+            "rocketmq_messages_in",
+            "Total number of incoming messages",
+            ((labels(topic), count) for topic, count, _ in totals),
         )
         yield self._counter(
-            "rocketmq_throughput_in", "Total traffic of incoming messages", ((a, s) for a, _, s in rows)
+            "rocketmq_throughput_in",
+            "Total traffic of incoming messages",
+            ((labels(topic), size) for topic, _, size in totals),
         )
         yield self._histogram(
-            "rocketmq_message_size", "Incoming messages size", ((a, [("+Inf", n)], s) for a, n, s in rows)
+            "rocketmq_message_size",
+            "Incoming messages size",
+            ((labels(topic), [("+Inf", count)], size) for topic, count, size in totals),
         )
         for name, what, doc in (
             ("rocketmq_messages_out", GROUP_GET_NUMS, "Total number of outgoing messages"),
@@ -216,10 +255,14 @@ class Families:
             self._by_topic_and_group(DLQ_PUT_NUMS),
         )
 
-    def _message_type(self, topic: str) -> str:
+    def _labels_of_topic(self, topic: str) -> dict[str, str]:
         config = self._controller.topic_config_manager.select_topic_config(topic)
         attributes = (config.attributes or {}) if config is not None else {}
-        return attributes.get(MESSAGE_TYPE, "normal").lower()
+        return {
+            "topic": topic,
+            "message_type": attributes.get(MESSAGE_TYPE, "normal").lower(),
+            "is_system": _truth(is_system_topic(topic)),
+        }
 
     def _by_topic_and_group(self, name: str) -> Iterator[tuple[dict[str, str], float]]:
         stats = self._controller.broker_stats_manager
@@ -231,7 +274,7 @@ class Families:
             is_system = is_system_topic(topic) or _is_system_group(group)
             yield {"topic": topic, "consumer_group": group, "is_system": _truth(is_system)}, item.value
 
-    def _store(self) -> Iterator[Metric]:
+    def _store(self) -> Iterator[Family]:
         controller, storage = self._controller, self._storage
         store = controller.store
         try:
@@ -253,7 +296,7 @@ class Families:
             name = "rocketmq_storage_message_reserve_time_milliseconds"
             yield self._one(name, "Broker message reserve time", reserved, storage)
 
-    def _execution_times(self) -> Iterator[Metric]:
+    def _execution_times(self) -> Iterator[Family]:
         admin = self._controller.admin_processor
         yield self._histogram(
             "rocketmq_topic_create_execution_time_milliseconds",
@@ -266,7 +309,7 @@ class Families:
             _execution_rows(admin.group_create_times, with_system=False),
         )
 
-    async def _lag(self) -> AsyncIterator[Metric]:
+    async def _lag(self) -> AsyncIterator[Family]:
         controller = self._controller
         columns: tuple[list[tuple[dict[str, str], float]], ...] = ([], [], [], [], [])
         for group in list(controller.subscription_group_manager.subscription_group_table):
@@ -329,43 +372,27 @@ class Families:
 
     # --- from rows to metrics
 
-    def _one(self, name: str, doc: str, value: float, labels: dict[str, str] | None = None) -> Metric:
+    def _one(self, name: str, doc: str, value: float, labels: dict[str, str] | None = None) -> Family:
         return self._gauge(name, doc, [(labels or {}, value)])
 
-    def _gauge(self, name: str, doc: str, rows: Iterable[tuple[dict[str, str], float]]) -> Metric:
-        from prometheus_client.core import GaugeMetricFamily
+    def _gauge(self, name: str, doc: str, rows: Iterable[tuple[dict[str, str], float]]) -> Family:
+        return self._family("Gauge", name, doc, rows)
 
-        return self._fill(GaugeMetricFamily, name, doc, rows)
-
-    def _counter(self, name: str, doc: str, rows: Iterable[tuple[dict[str, str], float]]) -> Metric:
+    def _counter(self, name: str, doc: str, rows: Iterable[tuple[dict[str, str], float]]) -> Family:
         """Each sample's name ends with _total."""
-        from prometheus_client.core import CounterMetricFamily
-
-        return self._fill(CounterMetricFamily, name, doc, rows)
+        return self._family("Counter", name, doc, rows)
 
     def _histogram(
         self,
         name: str,
         doc: str,
         rows: Iterable[tuple[dict[str, str], list[tuple[str, float]], float]],
-    ) -> Metric:
+    ) -> Family:
         """Rows of labels, (upper bound, values up to there) pairs and the sum."""
-        from prometheus_client.core import HistogramMetricFamily
+        return self._family("Histogram", name, doc, rows)
 
-        return self._fill(HistogramMetricFamily, name, doc, rows)
-
-    def _fill(self, kind: Any, name: str, doc: str, rows: Iterable[tuple[Any, ...]]) -> Metric:
-        family: Any = None
-        common = list(self._common.values())
-        for number, (labels, *values) in enumerate(rows):
-            if family is None:
-                family = kind(name, doc, labels=[*self._common, *labels])
-            if number < self._limit:
-                family.add_metric([*common, *labels.values()], *values)
-            else:
-                self._dropped[name] = self._dropped.get(name, 0) + 1
-        metric: Metric = family if family is not None else kind(name, doc, labels=[*self._common])
-        return metric
+    def _family(self, kind: str, name: str, doc: str, rows: Iterable[tuple[Any, ...]]) -> Family:
+        return Family(kind, name, doc, self._common, rows)
 
 
 def _execution_rows(
