@@ -347,6 +347,14 @@ class MQClientInstance:
         except MqlakeError as error:
             logger.info("heartbeat: %s", error)
 
+    async def send_heartbeat_to_new_brokers(self, topic: str) -> None:
+        """A heartbeat when a master of the topic does not know this client yet."""
+        masters = {
+            broker.broker_addrs.get(MASTER_ID) for broker in (await self.topic_route(topic)).broker_datas
+        }
+        if masters - self._greeted - {None}:
+            await self.send_heartbeat_to_all_brokers()
+
     def greet(self, address: str) -> None:
         """A heartbeat to one broker, which seems not to know this client."""
         self.in_background(self._send_heartbeat(address, self.heartbeat_data()))

@@ -28,6 +28,7 @@ async def allocate_queues(
     """This consumer's queues of the topic; None when that cannot be said yet, and things stay as they are."""
     try:
         queues = readable_queues(await client.topic_route(topic), topic)
+        await client.send_heartbeat_to_new_brokers(topic)
         if message_model is MessageModel.BROADCASTING:
             return set(queues)
         client_ids = sorted(await client.find_consumer_id_list(topic, group))
