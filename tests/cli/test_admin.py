@@ -130,6 +130,10 @@ def test_brokers_and_name_servers(broker):
     assert told(broker, "broker", "config", "-k", "fileReservedTime") == {
         "broker-0": {"fileReservedTime": "9"}
     }
+    shown(broker, "topic", "create", "Permitted")
+    for permission in (4, 6):
+        shown(broker, "broker", "set", "-b", "broker-0", "-k", "brokerPermission", "-v", str(permission))
+        assert told(broker, "topic", "route", "Permitted")["queueDatas"][0]["perm"] == permission
     for command in ("delete-expired-log", "clean-queues", "clean-topics"):
         assert "broker-0" in shown(broker, "broker", command)
     assert "are no longer sent to" in shown(broker, "broker", "wipe-write", "-b", "broker-0")

@@ -165,3 +165,13 @@ def test_a_properties_file_in_either_encoding(tmp_path):
     assert read_properties(str(path)) == {"storePathRootDir": "/données"}
     with pytest.raises(ConfigError, match="No such file"):
         read_properties(str(tmp_path / "missing.conf"))
+
+
+def test_a_running_store_may_change_some_of_them():
+    config = MessageStoreConfig()
+    config.change({"fileReservedTime": "5", "deleteWhen": "02;14"})
+    assert (config.file_reserved_time, config.delete_when_hours) == (5, {2, 14})
+    for settings in ({"fileReservedTime": "x"}, {"fileReservedTime": "6", "mappedFileSizeCommitLog": "4096"}):
+        with pytest.raises(ConfigError):
+            config.change(settings)
+    assert config.file_reserved_time == 5

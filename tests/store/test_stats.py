@@ -166,3 +166,13 @@ def test_percentile_is_the_smallest_that_covers_the_share(times, px):
 
 def test_percentile_of_nothing():
     assert percentile([0, 0], 0.99) == 0.0
+
+
+def test_totals_by_topic():
+    stats = StoreStatsService(Clock())
+    stats.put("T", 2, 100, 1)
+    stats.put("T", 1, 50, 1)
+    stats.put("U", 1, 10, 1)
+    assert stats.topic_totals() == {"T": (3, 150), "U": (1, 10)}
+    stats.remove_topic("T")
+    assert stats.topic_totals() == {"U": (1, 10)}

@@ -88,9 +88,16 @@ class ConfigAdmin:
                 ResponseCode.SYSTEM_ERROR, f"the settings cannot be written, nothing is changed: {error}"
             ) from error
         if "brokerPermission" in properties:
-            self._controller.topic_config_manager.data_version.next_version()
-            await self._controller.register_broker_all()
+            await self._register_anew()
         return RemotingCommand.create_response(remark=_remark(waiting, idle))
+
+    async def _register_anew(self) -> None:
+        """Lets the name servers know what may be done with every topic now; they are not waited for long."""
+        manager = self._controller.topic_config_manager
+        manager.data_version.next_version()
+        registered = self._controller.register_topics(list(manager.topic_config_table.values()))
+        if registered is not None:
+            await registered
 
     def _check_black_list(self, properties: Mapping[str, str]) -> None:
         black_list = {key.strip() for key in self._controller.config.config_black_list.split(";")}
