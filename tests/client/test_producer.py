@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import pytest
+import trustme
 
 from mqlake.client import (
     ClientConfig,
@@ -38,6 +40,7 @@ from mqlake.remoting.headers.namesrv import GetRouteInfoRequestHeader
 from mqlake.remoting.headers.produce import SendMessageRequestHeaderV2, SendMessageResponseHeader
 from mqlake.remoting.loop import run
 from mqlake.remoting.server import RemotingServer
+from mqlake.remoting.tls import TlsConfig, TlsMode, client_context
 
 Answers = Callable[[str, int], int | None]
 """(broker name, which send of all) → its response code; None: no answer."""
@@ -46,15 +49,17 @@ Answers = Callable[[str, int], int | None]
 class Cluster:
     """A name server and two brokers, a and b, with topic T: all in one server process of the test's."""
 
-    def __init__(self, answers: Answers) -> None:
+    def __init__(self, answers: Answers, tls: TlsConfig | None = None) -> None:
         self.answers = answers
+        self.tls = tls
         self.sends: list[tuple[str, SendMessageRequestHeaderV2]] = []
+        self.fields: list[dict[str, str]] = []
         self.servers: dict[str, RemotingServer] = {}
         self.addresses: dict[str, str] = {}
 
     async def start(self) -> None:
         for name in ("namesrv", "a", "b"):
-            server = self.servers[name] = RemotingServer()
+            server = self.servers[name] = RemotingServer(tls=self.tls)
             server.processors.register(RequestCode.GET_ROUTEINFO_BY_TOPIC, self._route)
             server.processors.register(RequestCode.HEART_BEAT, lambda *_: RemotingCommand.create_response())
             server.processors.register(
@@ -82,6 +87,7 @@ class Cluster:
         def send(_: Connection, command: RemotingCommand) -> RemotingCommand | None:
             header = command.decode_header(SendMessageRequestHeaderV2)
             self.sends.append((name, header))
+            self.fields.append(dict(command.ext_fields))
             code = self.answers(name, len(self.sends) - 1)
             if code is None:
                 return None
@@ -249,6 +255,34 @@ def test_name_servers() -> None:
                 await consumer.start()
         with pytest.raises(ConfigError):
             Producer("G5", " ; ")
+
+    run(main())
+
+
+def test_tls_and_signatures(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    path = str(tmp_path / "server.pem")
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(path)
+
+    async def main() -> None:
+        servers = Cluster(lambda *_: 0, TlsConfig(mode=TlsMode.ENFORCING, cert_path=path, key_path=path))
+        await servers.start()
+        try:
+            where = ClientConfig(
+                namesrv_addr=servers.addresses["namesrv"],
+                tls=client_context(trust_cert_path=str(tmp_path / "ca.pem")),
+                access_key="key",
+                secret_key="secret",
+            )
+            async with Producer("G", where) as producer:
+                assert (await producer.send(Message("T", b"x"))).queue_offset == 5
+            assert servers.fields[0]["AccessKey"] == "key" and len(servers.fields[0]["Signature"]) == 28
+            async with Producer("G", servers.addresses["namesrv"]) as plain:
+                with pytest.raises(NoNameServerError):
+                    await plain.send(Message("T", b"x"))
+        finally:
+            await servers.stop()
 
     run(main())
 

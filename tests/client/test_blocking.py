@@ -1,0 +1,111 @@
+"""The blocking classes against `mqlake serve`: from several threads, with a listener in threads."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from mqlake.client import (
+    ConsumeContext,
+    ConsumeFromWhere,
+    ConsumerConfig,
+    Message,
+    MessageClientExt,
+    blocking,
+)
+from mqlake.client.request_reply import create_reply_message
+from mqlake.errors import ClientClosedError, ClientError, NoNameServerError
+from tests.interop.brokers import MqlakeBroker
+
+FIRST = ConsumerConfig(consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+
+
+def test_from_many_threads(mqlake_broker: MqlakeBroker) -> None:
+    got: set[bytes] = set()
+    threads: set[int] = set()
+    done = threading.Event()
+
+    def listener(messages: list[MessageClientExt], _: ConsumeContext) -> None:
+        threads.add(threading.get_ident())
+        time.sleep(0.001)
+        got.update(message.body for message in messages)
+        if len(got) == 100:
+            done.set()
+
+    with blocking.Producer("G", mqlake_broker.namesrv) as producer, ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda i: producer.send(Message("many_threads", b"%d" % i)), range(50)))
+        futures = [producer.send_async(Message("many_threads", b"%d" % i)) for i in range(50, 90)]
+        producer.send_batch([Message("many_threads", b"%d" % i) for i in range(90, 99)])
+        producer.send_oneway(Message("many_threads", b"99"))
+        assert all(future.result(10).send_status.name == "SEND_OK" for future in futures)
+        with blocking.PushConsumer("C", mqlake_broker.namesrv, listener, FIRST) as consumer:
+            consumer.subscribe("many_threads")
+            assert done.wait(20)
+            consumer.suspend()
+            consumer.resume()
+            consumer.unsubscribe("many_threads")
+    assert got == {b"%d" % i for i in range(100)} and len(threads) > 1
+
+
+def test_pulling(mqlake_broker: MqlakeBroker) -> None:
+    with blocking.Producer("G", mqlake_broker.namesrv) as producer:
+        producer.send(Message("blocking_pull", b"x"))
+        queue = producer.fetch_publish_message_queues("blocking_pull")[0]
+        for i in range(3):
+            producer.send(Message("blocking_pull", b"%d" % i), queue=queue)
+    with blocking.PullConsumer("P", mqlake_broker.namesrv, FIRST) as consumer:
+        assert queue in consumer.fetch_message_queues("blocking_pull")
+        consumer.assign([queue])
+        assert consumer.assignment() == {queue}
+        consumer.seek_to_begin(queue)
+        end = consumer.max_offset(queue)
+        found: list[MessageClientExt] = []
+        while len(found) < end:
+            found += consumer.poll(1)
+        assert [message.queue_offset for message in found] == list(range(end)) and consumer.position(
+            queue
+        ) == end
+        consumer.commit({queue: 1})
+        assert consumer.committed(queue) == 1
+        consumer.seek(queue, end - 1)
+        consumer.pause([queue])
+        assert consumer.poll(0.05) == []
+        consumer.resume([queue])
+        assert [message.queue_offset for message in consumer.poll(5)] == [end - 1]
+        consumer.seek_to_end(queue)
+        assert consumer.begin_offset(queue) == consumer.offset_for_timestamp(queue, 0) == 0
+        assert len(consumer.pull(queue, 0).messages()) == end
+        with pytest.raises(ClientError):
+            consumer.seek(queue, end + 1)
+    with blocking.PullConsumer("P2", mqlake_broker.namesrv, FIRST) as consumer:
+        consumer.subscribe("blocking_pull")
+        assert consumer.poll(10)
+        consumer.unsubscribe("blocking_pull")
+
+
+def test_asking(mqlake_broker: MqlakeBroker) -> None:
+    with (
+        blocking.Producer("A", mqlake_broker.namesrv) as asker,
+        blocking.Producer("B", mqlake_broker.namesrv) as replier,
+    ):
+        asker.send(Message("blocking_ask", b"not a question"))
+
+        def answer(messages: list[MessageClientExt], _: ConsumeContext) -> None:
+            for message in messages:
+                if message.body == b"?":
+                    replier.send(create_reply_message(message, b"!"))
+
+        with blocking.PushConsumer("R", mqlake_broker.namesrv, answer, FIRST) as consumer:
+            consumer.subscribe("blocking_ask")
+            assert asker.request(Message("blocking_ask", b"?"), timeout_s=15).body == b"!"
+
+
+def test_errors_come_through() -> None:
+    producer = blocking.Producer("G", "127.0.0.1:1")
+    with pytest.raises(ClientClosedError):
+        producer.send(Message("T", b"x"))
+    with producer, pytest.raises(NoNameServerError):
+        producer.send(Message("T", b"x"))
