@@ -128,7 +128,7 @@ def _verify(
     settled = report.clean_exit and report.writer is None
     report.min_offset, report.files = log.min_offset, len(log.mapped_files)
     queues = load_queues(config, findings)
-    index = _load_index(config, findings)
+    index = load_index(config, findings)
     try:
         queue_verifier = QueueVerifier(
             queues,
@@ -157,7 +157,7 @@ def _verify(
         _report_holes(walk.holes, findings, settled=settled)
         queue_verifier.finish(walk.holes, walk.end)
         index_verifier.finish(walk.holes, walk.end)
-        _verify_checkpoint(config, report, findings)
+        verify_checkpoint(config, report, findings)
         report.queues = sum(1 for _ in queues)
         report.units = queue_verifier.units_checked
         report.lost, report.lost_count = queue_verifier.lost, queue_verifier.lost_count
@@ -185,7 +185,7 @@ def load_queues(config: MessageStoreConfig, findings: Findings) -> ConsumeQueueS
     return queues
 
 
-def _load_index(config: MessageStoreConfig, findings: Findings) -> IndexService:
+def load_index(config: MessageStoreConfig, findings: Findings) -> IndexService:
     index = IndexService(config, read_only=True)
     try:
         index.load(True, None)
@@ -226,7 +226,7 @@ def _report_holes(holes: list[Hole], findings: Findings, *, settled: bool) -> No
         findings.add(Finding(severity, hole.kind.value, hole.path, hole.position, text))
 
 
-def _verify_checkpoint(config: MessageStoreConfig, report: VerifyReport, findings: Findings) -> None:
+def verify_checkpoint(config: MessageStoreConfig, report: VerifyReport, findings: Findings) -> None:
     path = config.checkpoint_path
     if not os.path.exists(path):
         if report.records and report.writer is None:

@@ -236,7 +236,7 @@ class QueueVerifier:
             self._compare_batches(state, queue, scan, columns, rows)
             return
         first = int(offsets[0])
-        units = _read(queue, first, len(rows))
+        units = read_units(queue, first, len(rows))
         self.units_checked += len(units)
         if len(units) < len(rows):
             if not state.missing:
@@ -246,13 +246,13 @@ class QueueVerifier:
         wrong = (
             (units["offset"] != scan.physical_offset[rows])
             | (units["size"] != scan.size[rows])
-            | (_tags_codes(queue, units) != columns.tags_code[rows])
+            | (tags_codes(queue, units) != columns.tags_code[rows])
         )
         for start, end in _runs(wrong):
             unit, row = units[start], int(rows[start])
             text = (
                 f"unit {first + start} of {queue.topic}/{queue.queue_id} says offset {unit['offset']}, size "
-                f"{unit['size']}, tags code {_tags_codes(queue, units[start : start + 1])[0]}; the record has "
+                f"{unit['size']}, tags code {tags_codes(queue, units[start : start + 1])[0]}; the record has "
                 f"offset {scan.physical_offset[row]}, size {scan.size[row]}, "
                 f"tags code {columns.tags_code[row]}"
             ) + (f" (and {end - start - 1} more)" if end - start > 1 else "")
@@ -268,7 +268,7 @@ class QueueVerifier:
     ) -> None:
         if state.cursor < 0:
             state.cursor = queue.min_logic_offset // queue.unit_size
-        units = _read(queue, state.cursor, len(rows))
+        units = read_units(queue, state.cursor, len(rows))
         self.units_checked += len(units)
         if len(units) < len(rows):
             if not state.missing:
@@ -308,7 +308,7 @@ class QueueVerifier:
         seen = {id(state.queue) for state in self._states.values()}
         for queue in self.queues:
             if id(queue) not in seen and not queue.topic.startswith(LMQ_PREFIX):
-                start, end = _limits(queue)
+                start, end = unit_limits(queue)
                 self._left_over(queue, start, end)
 
     def _finish_state(self, topic: str, queue_id: int, state: _State) -> None:
@@ -333,7 +333,7 @@ class QueueVerifier:
             self._findings.add(Finding(severity, "missing units", path, position, text))
         if queue is None:
             return
-        start, end = _limits(queue)
+        start, end = unit_limits(queue)
         if isinstance(queue, BatchConsumeQueue):
             compared = (
                 [(queue.min_logic_offset // queue.unit_size, state.cursor)] if state.cursor >= 0 else []
@@ -350,7 +350,7 @@ class QueueVerifier:
     def _left_over(self, queue: Queue, start: int, end: int, *, in_gap: bool = False) -> None:
         """Units [start, end) that no record was compared with. In a gap between records they may be blank or
         point to the message after it (see rebuild)."""
-        following = _read(queue, end, 1) if in_gap else np.empty(0, queue.dtype)
+        following = read_units(queue, end, 1) if in_gap else np.empty(0, queue.dtype)
         for first, units in _blocks(queue, start, end):
             offsets = units["offset"].astype(np.int64)
             fine = (units["size"] == PRE_BLANK_SIZE) | (offsets < self._log_min)
@@ -402,12 +402,12 @@ def _name(scan: Scan, row: int) -> str:
 # ---------------------------------------------------------------------- reading units
 
 
-def _limits(queue: Queue) -> tuple[int, int]:
+def unit_limits(queue: Queue) -> tuple[int, int]:
     """Numbers of the first unit on disk and of the one behind the last."""
     return queue.files.min_offset // queue.unit_size, queue.files.max_offset // queue.unit_size
 
 
-def _read(queue: Queue, first: int, count: int) -> Units:
+def read_units(queue: Queue, first: int, count: int) -> Units:
     """Up to `count` units from number `first` on, over the borders of files; none that is not there."""
     parts, size = [], queue.unit_size
     at, end = first * size, (first + count) * size
@@ -424,7 +424,7 @@ def _read(queue: Queue, first: int, count: int) -> Units:
 def _blocks(queue: Queue, start: int, end: int) -> Iterator[tuple[int, Units]]:
     """(number of the first, units) of [start, end); a file that is missing in the middle is passed over."""
     while start < end:
-        units = _read(queue, start, min(UNITS_A_READ, end - start))
+        units = read_units(queue, start, min(UNITS_A_READ, end - start))
         if len(units):
             yield start, units
             start += len(units)
@@ -440,7 +440,7 @@ def _place(queue: Queue, unit: int) -> tuple[str, int]:
     return file.path, unit * queue.unit_size - file.file_from_offset
 
 
-def _tags_codes(queue: ConsumeQueue, units: Units) -> I64Array:
+def tags_codes(queue: ConsumeQueue, units: Units) -> I64Array:
     """The units' tags codes, those that lie in the extension read from there."""
     codes: I64Array = units["tags_code"].astype(np.int64)
     if queue.ext is not None:
