@@ -48,13 +48,14 @@ class ZkSession:
     def __init__(self, config: ZKConfig) -> None:
         """RemotingConnectError when no server answers within zk.zkConnectionTimeoutMs."""
         kazoo = _kazoo()
+        hosts, _, chroot = config.zk_connect.partition("/")
         self._errors = kazoo.exceptions
         self._on_new_session: Callable[[], None] | None = None
         self._lost = False
         self._closing = threading.Event()
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="metaq-zookeeper")
         self.client = kazoo.client.KazooClient(
-            hosts=config.zk_connect,
+            hosts=hosts,
             timeout=config.zk_session_timeout_ms / 1000,
             logger=_kazoo_logger(),
         )
@@ -69,7 +70,9 @@ class ZkSession:
             raise RemotingConnectError(
                 config.zk_connect, f"no ZooKeeper answers within {seconds:g} s"
             ) from None
-        self.ensure_path("/")  # host:port/chroot: the chroot must be there
+        if chroot.strip("/"):
+            self.ensure_path(f"/{chroot.strip('/')}")
+            self.client.chroot = f"/{chroot.strip('/')}"
 
     def on_new_session(self, callback: Callable[[], None]) -> None:
         """Called after a session was lost; again and again until it does not raise."""
