@@ -94,9 +94,13 @@ def test_the_keys_that_hold_at_once_are_known():
 def test_figures(tmp_path):
     async def scene(peer: Peer) -> None:
         await peer.send("T")
+        await peer.send("T", properties="DELAY\x0118")
+        await peer.dispatched()
+        peer.controller.schedule_message_service.offset_table[18] = 0
         info = await BrokerAPI(peer.client).get_broker_runtime_info(peer.address)
         assert info["brokerVersionDesc"] == "V5_3_3"
-        assert info["putMessageTimesTotal"] == "1"
+        assert info["putMessageTimesTotal"] == "2"
+        assert info["scheduleMessageOffset_18"] == "0,1"
         assert 0 <= float(info["commitLogDiskRatio"]) <= 1
         assert int(info["earliestMessageTimeStamp"]) > 0
         assert info["commitLogDirCapacity"].startswith("Total : ")

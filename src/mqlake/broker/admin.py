@@ -35,6 +35,7 @@ NOT_THERE: dict[int, str] = {
     323: "the checking of transactions again",
     354: "consume queues in RocksDB",
     355: "config files in RocksDB",
+    401: "the choice between pull and pop",
     402: "the choice between pull and pop",
     513: "static topics",
     905: "a slave that acts as master",
