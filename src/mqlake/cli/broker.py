@@ -9,7 +9,7 @@ import click
 
 from mqlake.cli.logs import log_options
 from mqlake.cli.output import note
-from mqlake.cli.serve import told_to_stop
+from mqlake.cli.serve import settle, told_to_stop
 from mqlake.remoting.loop import run
 from mqlake.remoting.server import raise_open_files_limit
 from mqlake.store.config import parse_assignments, read_properties
@@ -74,6 +74,7 @@ async def _run(config: BrokerConfig, store_config: MessageStoreConfig, until_eof
     stop = told_to_stop(until_eof=until_eof)
     controller = BrokerController(config, store_config)
     await controller.start()
+    settle()
     try:
         click.echo(f"broker {config.broker_name} listens on {config.bind_address}:{controller.port}")
         if config.namesrv_addresses:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -133,6 +134,7 @@ async def _serve(
             running.push_async_callback(children.stop)
             await children.start(of_brokers)
             addresses = await children.wait_until_ready(namesrv)
+        settle()
         if not stop.is_set():
             _say_where(namesrv_addr, addresses, directory, as_json)
         await stop.wait()
@@ -159,6 +161,12 @@ def _say_where(namesrv_addr: str, brokers: list[str], directory: str, as_json: b
         click.echo(f"data         {directory}")
         click.echo(f"try          echo hello | mqlake produce -n {namesrv_addr} TestTopic")
     sys.stdout.flush()
+
+
+def settle() -> None:
+    """What was made to start stays to the end: the collector of garbage need not stop everything to look at it."""
+    gc.collect()
+    gc.freeze()
 
 
 def told_to_stop(*, until_eof: bool = False) -> asyncio.Event:
