@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mqlake.formats.record import decode_record
-from mqlake.message import Host, MessageExt, create_message_id
+from mqlake.message import Host, MessageExt, create_message_id, host_bytes
 
 
 class PutMessageStatus(enum.Enum):
@@ -108,8 +108,11 @@ class AppendMessageResult:
         """The offset message id; of a classic batch, the ids of its records joined by commas."""
         if self._store_host is None:
             return None
-        offsets = [self.wrote_offset] if self._record_offsets is None else self._record_offsets
-        return ",".join(create_message_id(self._store_host, int(offset)) for offset in offsets)
+        if self._record_offsets is None:
+            return create_message_id(self._store_host, self.wrote_offset)
+        host = host_bytes(self._store_host).hex().upper()
+        offsets = np.asarray(self._record_offsets, ">i8").tobytes().hex().upper()
+        return ",".join([host + offsets[at : at + 16] for at in range(0, len(offsets), 16)])
 
     def __repr__(self) -> str:
         return (

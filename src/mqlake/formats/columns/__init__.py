@@ -112,6 +112,7 @@ def _load_aside() -> None:
     def load() -> None:
         twin()
         _try_append()
+        follow_units(np.empty(0, np.uint8), 0, np.empty(0, np.uint8), 0, 0, 0)
         _loaded.set()
 
     threading.Thread(target=load, name="KernelsLoading", daemon=True).start()
