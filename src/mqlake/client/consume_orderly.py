@@ -178,5 +178,4 @@ class ConsumeMessageOrderlyService:
                     if queue in locked:
                         held[queue].set_locked(True)
                     else:
-                        # somebody else has it, and may have moved the group's offset
-                        await self._consumer.lost_lock(held[queue])
+                        self._consumer.lost_lock(held[queue])

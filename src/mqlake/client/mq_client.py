@@ -151,8 +151,8 @@ class MQClientInstance:
         self._closed = True
         for task in list(self._tasks):
             task.cancel()
-        await asyncio.gather(*self._tasks, *self._asking.values(), return_exceptions=True)
         await self.remoting.close()
+        await asyncio.gather(*self._tasks, *self._asking.values(), return_exceptions=True)
 
     async def __aenter__(self) -> MQClientInstance:
         await self.start()

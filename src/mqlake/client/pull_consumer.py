@@ -8,8 +8,8 @@
     await consumer.seek_to_begin(queue)
 
 Each queue that is not paused has a pull under way, which fills a bounded cache. A position is the offset of the
-next message that poll() will give; positions are committed every 5 s and at the end, or by commit() alone when
-`auto_commit` is off.
+next message that poll() will give; positions are committed every 5 s and at the end, so what poll() has given counts
+as consumed. With `auto_commit` off, commit() alone does it.
 """
 
 from __future__ import annotations

@@ -319,18 +319,18 @@ class PushConsumer(ClientPart):
     async def _release_when_idle(self, process_queue: ProcessQueue) -> None:
         queue = process_queue.queue
         await self._service.released(process_queue)
-        await self.offset_store.persist([queue], surely=True)
+        if not process_queue.void:
+            await self.offset_store.persist([queue], surely=True)
         self.offset_store.remove_offset(queue)
         if isinstance(self._service, ConsumeMessageOrderlyService) and self._service.locks:
             await self._service.unlock([queue])
         self.process_queue_table.pop(queue, None)
 
-    async def lost_lock(self, process_queue: ProcessQueue) -> None:
-        """Another consumer has the queue's lock."""
+    def lost_lock(self, process_queue: ProcessQueue) -> None:
+        """Another consumer has the queue's lock, and may have moved the group's offset."""
         logger.warning("group %s: the lock of %s is lost", self.group, process_queue.queue)
-        self._forget(process_queue)
-        await self._service.released(process_queue)
-        self.client.rebalance_immediately()
+        process_queue.drop(void=True)
+        self._release(process_queue)
 
     # --- pulling
 
