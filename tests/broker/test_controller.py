@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import time
 
 import pytest
 import trustme
@@ -203,3 +205,20 @@ def test_tls_on_the_same_port(tmp_path):
 
     path = str(tmp_path / "server.pem")
     on_a_broker(tmp_path, scene, **{"tls.server.certPath": path, "tls.server.keyPath": path})
+
+
+def test_a_name_server_that_does_not_answer_holds_up_nobody(tmp_path, monkeypatch):
+    for limit in ("REGISTER_START_WAIT_S", "REGISTER_WAIT_S", "UNREGISTER_TIMEOUT_S"):
+        monkeypatch.setattr(f"mqlake.broker.controller.{limit}", 0.1)
+
+    async def scene() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            began = time.monotonic()
+            async with (
+                running(tmp_path, namesrvAddr=f"127.0.0.1:{silent.getsockname()[1]}") as controller,
+                RemotingClient() as client,
+            ):
+                assert (await Peer(controller, client).send("T")).code == ResponseCode.SUCCESS
+            assert time.monotonic() - began < 10
+
+    run(scene())

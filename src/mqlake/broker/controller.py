@@ -63,6 +63,7 @@ REGISTER_START_WAIT_S = 3.0
 """The start waits so long for the name servers to know the broker."""
 REGISTER_WAIT_S = 1.0
 """A send that made its topic waits so long for the name servers to know it."""
+UNREGISTER_TIMEOUT_S = 3.0
 
 
 class BrokerController:
@@ -248,7 +249,7 @@ class BrokerController:
             self._running = False
             self.client_housekeeping_service.shutdown()
             await self._cancel_tasks()
-            await self.outer_api.unregister_broker_all(self.identity)
+            await self.outer_api.unregister_broker_all(self.identity, UNREGISTER_TIMEOUT_S)
             self.pull_request_hold_service.shutdown()
         await self._stop_parts()
 
