@@ -55,13 +55,13 @@ def offsets(rows: list[dict[str, object]]) -> list[object]:
 
 
 @pytest.mark.parametrize(
-    "limit", [ReadAllAvailable(), ReadMaxBytes(60), ReadMaxBytes(700), ReadMaxRows(1), ReadMaxRows(37)]
+    "limit", [ReadAllAvailable(), ReadMaxBytes(250), ReadMaxBytes(700), ReadMaxRows(1), ReadMaxRows(37)]
 )
 def test_every_record_once_however_batches_are_cut(every_kind: Path, limit: object) -> None:
     reader = stream(every_kind, unpack="false")
     at, found, batches = reader.initialOffset(), [], 0
     while (end := reader.latestOffset(at, limit)) != at:
-        step = 5 if limit == ReadMaxBytes(60) else 1
+        step = 5 if limit == ReadMaxBytes(250) else 1
         for _ in range(step - 1):
             end = reader.latestOffset(end, limit)
         rows = offsets(batch(reader, at, end))

@@ -29,6 +29,13 @@ def test_java_may_be_too_old(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
         parts.require_java()
 
 
+def test_a_pyspark_without_limits_for_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts.require_stream_readers()
+    monkeypatch.setattr(parts.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(MissingPartError, match=r"PySpark 4\.2 or newer is missing \(streams need it\)"):
+        parts.require_stream_readers()
+
+
 def test_python_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(

@@ -121,6 +121,16 @@ def test_a_torn_tail_ends_the_log_of_a_writer_that_died(damaged: Path) -> None:
     assert read(damaged, 5000) == (expected, [])
 
 
+def test_the_newest_record_of_a_writer_counts_when_its_end_is_there(damaged: Path) -> None:
+    """RocketMQ writes a record from front to back: what is read beside it may still be zeros at its end."""
+    messages = decoded(damaged)
+    path, end = end_of_log(damaged)
+    (damaged / "abort").touch()
+    for missing in (1, 20):
+        overwrite(path, end - missing, bytes(missing))
+        assert read(damaged, 5000) == ([m.physical_offset for m in messages[:-1]], [])
+
+
 def test_the_same_after_a_clean_exit_is_damage(damaged: Path) -> None:
     expected = [message.physical_offset for message in decoded(damaged)]
     path, end = end_of_log(damaged)

@@ -30,8 +30,10 @@ from mqlake.errors import OffsetOutOfRangeError
 from mqlake.formats.columns import Scan
 from mqlake.message import MessageSysFlag
 from mqlake.spark.filters import Condition, RowFilter, conditions
+from mqlake.spark.memory import keep_freed_memory
 from mqlake.spark.offsets import Position, PositionKind
 from mqlake.spark.options import LogOptions, Mode
+from mqlake.spark.parts import require_stream_readers
 from mqlake.spark.properties import Bytes
 from mqlake.spark.rows import RowBuilder
 from mqlake.spark.schema import check_user_schema, spark_schema
@@ -79,6 +81,7 @@ class CommitLogDataSource(DataSource):
         return CommitLogReader(LogOptions.parse(self.options), check_user_schema(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        require_stream_readers()
         from mqlake.spark.commitlog_stream import CommitLogStreamReader
 
         return CommitLogStreamReader(LogOptions.parse(self.options), check_user_schema(schema))
@@ -181,6 +184,7 @@ def chosen(
     Without bodies, compressed ones stay as they are.
     """
     options = wanted.options
+    keep_freed_memory()
     try:
         window = open_window(split)
     except FileNotFoundError as error:

@@ -21,6 +21,12 @@ def require_pyspark() -> None:
     require_modules("pyspark", "pyarrow", command=INSTALL_SPARK)
 
 
+def require_stream_readers() -> None:
+    """Raises MissingPartError unless this PySpark lets a Python source limit a batch (4.2 and newer)."""
+    if importlib.util.find_spec("pyspark.sql.streaming.datasource") is None:
+        raise MissingPartError("PySpark 4.2 or newer", "pip install 'pyspark>=4.2'", why="streams need it")
+
+
 def require_modules(*names: str, command: str) -> None:
     """Raises MissingPartError for the first of these packages that is not installed."""
     for name in names:

@@ -31,8 +31,10 @@ from mqlake.message import MessageSysFlag
 from mqlake.spark.commitlog import choose
 from mqlake.spark.filters import RowFilter
 from mqlake.spark.live import Live, Queue, scans_of
+from mqlake.spark.memory import keep_freed_memory
 from mqlake.spark.offsets import EARLIEST, LATEST, Position, PositionKind
 from mqlake.spark.options import LogOptions
+from mqlake.spark.parts import require_stream_readers
 from mqlake.spark.rocketmq_options import ReadOptions, WriteOptions
 from mqlake.spark.rows import RowBuilder
 from mqlake.spark.schema import check_user_schema, spark_schema
@@ -70,6 +72,7 @@ class RocketMQDataSource(DataSource):
         return RocketMQReader(ReadOptions.parse(self.options, stream=False), check_user_schema(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        require_stream_readers()
         from mqlake.spark.rocketmq_stream import RocketMQStreamReader
 
         return RocketMQStreamReader(ReadOptions.parse(self.options, stream=True), check_user_schema(schema))
@@ -193,9 +196,7 @@ def divided(ranges: list[QueueRange], min_partitions: int | None) -> list[QueueR
         size = each.end - each.start
         parts = min(size, max(1, round(size / total * min_partitions)))
         borders = [each.start + size * n // parts for n in range(parts + 1)]
-        found += [
-            QueueRange(each.queue, first, last) for first, last in itertools.pairwise(borders)
-        ]
+        found += [QueueRange(each.queue, first, last) for first, last in itertools.pairwise(borders)]
     return found
 
 
@@ -207,6 +208,7 @@ def read_range(partition: QueueRange, options: ReadOptions, columns: list[str]) 
     queue, start = partition.queue, partition.start
     builder = RowBuilder(columns, None, queue.broker)
     packed = PACKED if "body" in columns else MessageSysFlag.NEED_UNWRAP_FLAG
+    keep_freed_memory()
     with Live(options.cluster) as live:
         if not options.fail_on_data_loss:
             live.queues([queue.topic])
