@@ -77,7 +77,13 @@ class MetricsExporter:
                 "set metricsPromExporterPort (0: any free one) or metricsExporterType=DISABLE"
             ) from error
         self.port = self._server[0].server_port
-        logger.info("metrics: http://%s:%d/metrics", host, self.port)
+        logger.info("metrics: %s", self.url)
+
+    @property
+    def url(self) -> str:
+        """Where they are, from start() on."""
+        config = self._controller.config
+        return f"http://{config.metrics_prom_exporter_host or config.broker_ip1}:{self.port}/metrics"
 
     async def stop(self) -> None:
         """Idempotent."""

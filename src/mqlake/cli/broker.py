@@ -81,6 +81,8 @@ async def _run(config: BrokerConfig, store_config: MessageStoreConfig, until_eof
             click.echo(f"it is known as {controller.broker_addr} to {', '.join(config.namesrv_addresses)}")
         else:
             note("no name server is told of this broker: give namesrvAddr, or -n")
+        if controller.metrics is not None:
+            note(f"metrics: {controller.metrics.url}")
         await stop.wait()
     finally:
         await controller.stop()

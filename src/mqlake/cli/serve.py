@@ -148,6 +148,8 @@ async def _start_here(properties: Mapping[str, str], running: contextlib.AsyncEx
     controller = BrokerController(settings.config, settings.store_config)
     await controller.start()
     running.push_async_callback(controller.stop)
+    if controller.metrics is not None:
+        note(f"metrics      {controller.metrics.url}")
     return controller.broker_addr
 
 
