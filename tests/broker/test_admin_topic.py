@@ -40,6 +40,8 @@ def test_a_topic_is_made_changed_told_and_deleted(tmp_path):
         assert peer.controller.store.consume_queues.queues("T") == {}
         assert peer.controller.consumer_offset_manager.offset_table == {}
         assert not (tmp_path / "store/consumequeue/T").exists()
+        on_disk = json.loads((tmp_path / "store/config/topics.json").read_text())
+        assert "T" not in on_disk["topicConfigTable"]
         with pytest.raises(ResponseError) as gone:
             await api.get_topic_stats_info(at, "T")
         assert gone.value.code == ResponseCode.TOPIC_NOT_EXIST

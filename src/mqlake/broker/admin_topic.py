@@ -141,7 +141,8 @@ class TopicAdmin:
     # --- delete
 
     async def delete_topic(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """215 DELETE_TOPIC_IN_BROKER: with its queues and its consumers' offsets, and its pop retry topics."""
+        """215 DELETE_TOPIC_IN_BROKER: with its queues and its consumers' offsets, and its pop retry topics; answered
+        when it is gone from the disk."""
         topic = request.decode_header(DeleteTopicRequestHeader).topic
         if not topic or topic.isspace():
             raise _invalid("The specified topic is blank.")
@@ -161,6 +162,7 @@ class TopicAdmin:
     async def _delete(self, topic: str) -> None:
         controller = self._controller
         controller.topic_config_manager.delete_topic_config(topic)
+        await controller.topic_config_manager.persist_in_background()
         controller.consumer_offset_manager.clean_offset_by_topic(topic)
         await asyncio.to_thread(self._delete_queues, topic)
         controller.store.store_stats_service.remove_topic(topic)
