@@ -1,0 +1,136 @@
+"""The compiled reader of frames beside the codec: the same, or UNUSUAL; and never outside of its buffers."""
+
+from __future__ import annotations
+
+import random
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqlake.errors import ProtocolError
+from mqlake.remoting import kernels
+from mqlake.remoting.codec import decode_frame, encode_frame
+from mqlake.remoting.codes import SerializeType
+from mqlake.remoting.command import RemotingCommand
+from tests.formats.columns_cases import INPUT, OUTPUT
+
+HEAD = np.zeros(kernels.HEAD_SIZE, np.int64)
+FIELDS = np.zeros((kernels.LETTERS, 2), np.int64)
+INT32 = st.integers(-(2**31), 2**31 - 1)
+TEXTS = st.text(st.characters(max_codepoint=0x7F), max_size=40)
+COMMANDS = st.builds(
+    RemotingCommand,
+    st.integers(-(2**15), 2**15 - 1),
+    opaque=INT32,
+    flag=INT32,
+    ext_fields=st.dictionaries(st.sampled_from("abcxyz"), TEXTS.filter(bool), max_size=5),
+    body=st.one_of(st.none(), st.binary(max_size=20)),
+    serialize_type=st.sampled_from(SerializeType),
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled() -> None:
+    """Once, and not within a test's time."""
+    read(bytes(8))
+
+
+def read(data: bytes, room: int | None = None) -> tuple[int, RemotingCommand | None]:
+    """What `read_frame` says, and the command it found."""
+    text = OUTPUT.put(bytes(len(data) if room is None else room))
+    buf = INPUT.put(data)
+    buf.flags.writeable = False
+    stop, end = kernels.read_frame(buf, 0, len(buf), HEAD, FIELDS, text, 0)
+    assert 0 <= end <= len(text)
+    if stop <= 0:
+        return stop, None
+    code, flag, opaque, body_start = HEAD.tolist()
+    fields = {
+        chr(97 + letter): text[start : start + length].tobytes().decode()
+        for letter, (start, length) in enumerate(FIELDS.tolist())
+        if length >= 0
+    }
+    return stop, RemotingCommand(
+        code, flag=flag, opaque=opaque, ext_fields=fields, body=data[body_start:stop]
+    )
+
+
+def assert_alike(data: bytes) -> int:
+    """Checks it against the codec; what `read_frame` says."""
+    stop, found = read(data)
+    if found is not None:
+        expected = decode_frame(memoryview(data), 0, stop)
+        for name in ("code", "flag", "opaque", "ext_fields"):
+            assert getattr(found, name) == getattr(expected, name), name
+        assert not expected.remark
+        assert found.body_bytes() == expected.body_bytes()
+    return stop
+
+
+@given(COMMANDS)
+def test_as_the_codec_reads_it(command: RemotingCommand) -> None:
+    frame = encode_frame(command)
+    assert assert_alike(frame) == len(frame)
+    assert assert_alike(frame + b"\0\0\0\x01") == len(frame)
+
+
+@given(COMMANDS, st.data())
+def test_a_part_of_a_frame_needs_more(command: RemotingCommand, data: st.DataObject) -> None:
+    frame = encode_frame(command)
+    assert read(frame[: data.draw(st.integers(0, len(frame) - 1))]) == (kernels.NEED_MORE, None)
+
+
+@given(COMMANDS)
+def test_without_room_for_the_fields(command: RemotingCommand) -> None:
+    frame = encode_frame(command)
+    assert read(frame, room=int.from_bytes(frame[5:8], "big") - 1) == (kernels.UNUSUAL, None)
+
+
+@pytest.mark.parametrize("kind", list(SerializeType))
+def test_any_header_bytes_are_read_alike_or_not_at_all(kind: SerializeType) -> None:
+    source = random.Random(int(kind))
+    fields = {"a": "group", "b": "topic", "e": "12", "i": 'k\x01v"\\\n\x02', "z": "x" * 30}
+    frame = encode_frame(RemotingCommand(310, opaque=77, ext_fields=fields, serialize_type=kind))
+    header = frame[8:]
+    usual = 0
+    for _ in range(20_000):
+        changed = bytearray(header)
+        for _ in range(source.randint(1, 4)):
+            place = source.randrange(len(changed))
+            what = source.random()
+            if what < 0.4:
+                changed[place] = source.choice(b'"\\,:{}[]0129-+eEu.tn\x00\x01\x02\x1f \x7f\x80\xff')
+            elif what < 0.6:
+                del changed[place]
+            elif what < 0.8:
+                changed[place:place] = changed[source.randrange(len(changed)) :][: source.randint(1, 9)]
+            else:
+                changed[place] ^= 1 << source.randrange(8)
+        data = struct.pack(">iI", 4 + len(changed), kind << 24 | len(changed)) + changed
+        try:
+            usual += assert_alike(data) > 0
+        except ProtocolError as error:
+            pytest.fail(f"{data!r} was read, but {error}")
+    assert 100 < usual < 19_000
+
+
+@pytest.mark.parametrize("length", [-1, 0, 3, 16_777_213, 2**31 - 1, -(2**31)])
+def test_lengths_that_no_frame_has(length: int) -> None:
+    data = struct.pack(">iI", length, 0) + b"{}"
+    assert read(data)[0] == kernels.UNUSUAL
+
+
+@pytest.mark.parametrize("header_length", [3, 4, 0xFFFFFF])
+def test_a_header_longer_than_its_frame(header_length: int) -> None:
+    assert read(struct.pack(">iI", 6, header_length) + b"{}", room=100)[0] == kernels.UNUSUAL
+
+
+@pytest.mark.parametrize("value", [0, 9, 10, 255, 2**31 - 1, 2**63 - 1])
+def test_numbers_are_written(value: int) -> None:
+    out = OUTPUT.put(bytes(40))
+    assert out[: kernels.write_number(out, 0, value)].tobytes() == b"%d" % value
+    assert kernels.write_hex(out, 3, value) == 19
+    assert out[3:19].tobytes() == b"%016X" % value
