@@ -355,13 +355,13 @@ class MQClientInstance:
         if masters - self._greeted - {None}:
             await self.send_heartbeat_to_all_brokers()
 
-    def greet(self, address: str) -> None:
+    async def greet(self, address: str) -> None:
         """A heartbeat to one broker, which seems not to know this client."""
-        self.in_background(self._send_heartbeat(address, self.heartbeat_data()))
+        await self._send_heartbeat(address, self.heartbeat_data())
 
     def _connection_opened(self, connection: Connection) -> None:
         if connection.remote_address in self._greeted and not self._closed:
-            self.greet(connection.remote_address)
+            self.in_background(self.greet(connection.remote_address))
 
     # --- producers and consumers
 

@@ -337,6 +337,7 @@ class PushConsumer(ClientPart):
     async def _pull_loop(self, process_queue: ProcessQueue, offset: int) -> None:
         queue, config = process_queue.queue, self.config
         clustering = config.message_model is MessageModel.CLUSTERING
+        failed_before = False
         while True:
             await self._wait_for_room(process_queue)
             subscription = self._subscriptions.get(queue.topic)
@@ -355,9 +356,12 @@ class PushConsumer(ClientPart):
                 )
                 messages = matching_messages(result, subscription)
             except MqlakeError as error:
-                self._pull_failed(queue, error)
-                await asyncio.sleep(config.pull_time_delay_when_exception_s)
+                greeted = await self._pull_failed(queue, error)
+                if failed_before or not greeted:
+                    await asyncio.sleep(config.pull_time_delay_when_exception_s)
+                failed_before = True
                 continue
+            failed_before = False
             if result.pull_status is PullStatus.OFFSET_ILLEGAL:
                 await self._correct_offset(process_queue, result)
                 return
@@ -382,15 +386,17 @@ class PushConsumer(ClientPart):
             process_queue.room.clear()
             await process_queue.room.wait()
 
-    def _pull_failed(self, queue: MessageQueue, error: MqlakeError) -> None:
+    async def _pull_failed(self, queue: MessageQueue, error: MqlakeError) -> bool:
+        """Whether the broker just did not know this consumer, and has been told."""
         if isinstance(error, ResponseError) and error.code in _NOT_KNOWN_TO_BROKER:
             logger.info("group %s: %s: %s", self.group, queue, error)
             with contextlib.suppress(MqlakeError):
-                self.client.greet(self._pulls.address(queue))
-            return
+                await self.client.greet(self._pulls.address(queue))
+            return True
         logger.warning("group %s: pull of %s: %s", self.group, queue, error)
         if isinstance(error, RemotingError):
             self.client.refresh_soon(queue.topic)
+        return False
 
     async def _correct_offset(self, process_queue: ProcessQueue, result: PullResult) -> None:
         """The queue does not have the offset that was asked for: goes on where the broker says."""
