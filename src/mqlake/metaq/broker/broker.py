@@ -63,7 +63,7 @@ class MetaMorphosisBroker:
         self.config = config
         self._host = host
         self._use_zookeeper = use_zookeeper
-        self._group_commit = GroupCommitService(self._deliver)
+        self._group_commit = GroupCommitService(self._deliver, self._begin_flush)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self.load_report = LoadReport()
@@ -196,6 +196,11 @@ class MetaMorphosisBroker:
     def _on_close(self, connection: Connection) -> None:
         if self.transactions is not None:
             self.transactions.connection_closed(connection)
+
+    def _begin_flush(self, begin: Callable[[], None]) -> None:
+        """At the end of this turn of the loop: what else has come in it rides on the same fsync."""
+        assert self._loop is not None
+        self._loop.call_soon(begin)
 
     def _deliver(self, batch: Callable[[], None]) -> None:
         """Has callbacks of a group commit run on the loop, all of them in one wake."""

@@ -21,8 +21,7 @@ and parseLong take. An opaque is an i32 and comes back in the answer as it was s
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import NamedTuple
 
 from mqlake.errors import FormatError, ProtocolError
 from mqlake.metaq.formats.transaction_id import TransactionId, parse_transaction_id
@@ -67,8 +66,7 @@ class TransactionType(enum.Enum):
 # --- requests
 
 
-@dataclass(frozen=True, slots=True)
-class PutCommand:
+class PutCommand(NamedTuple):
     topic: str
     partition: int
     data: bytes
@@ -86,8 +84,7 @@ class PutCommand:
         ).encode() + self.data
 
 
-@dataclass(frozen=True, slots=True)
-class GetCommand:
+class GetCommand(NamedTuple):
     topic: str
     group: str
     partition: int
@@ -101,8 +98,7 @@ class GetCommand:
         ).encode()
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetCommand:
+class OffsetCommand(NamedTuple):
     topic: str
     group: str
     partition: int
@@ -113,8 +109,7 @@ class OffsetCommand:
         return f"offset {self.topic} {self.group} {self.partition} {self.offset} {self.opaque}\r\n".encode()
 
 
-@dataclass(frozen=True, slots=True)
-class StatsCommand:
+class StatsCommand(NamedTuple):
     item: str
     """Empty: the broker as a whole."""
     opaque: int
@@ -123,24 +118,21 @@ class StatsCommand:
         return f"stats {self.item} {self.opaque}\r\n".encode()
 
 
-@dataclass(frozen=True, slots=True)
-class VersionCommand:
+class VersionCommand(NamedTuple):
     opaque: int
 
     def encode(self) -> bytes:
         return f"version {self.opaque}\r\n".encode()
 
 
-@dataclass(frozen=True, slots=True)
-class QuitCommand:
-    opaque: ClassVar[int] = NO_OPAQUE
+class QuitCommand(NamedTuple):
+    opaque: int = NO_OPAQUE
 
     def encode(self) -> bytes:
         return b"quit\r\n"
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionCommand:
+class TransactionCommand(NamedTuple):
     transaction_id: TransactionId | None
     """None only for RECOVER."""
     session_id: str
@@ -160,8 +152,7 @@ class TransactionCommand:
         return (" ".join([*words, str(self.opaque)]) + "\r\n").encode()
 
 
-@dataclass(frozen=True, slots=True)
-class SyncCommand:
+class SyncCommand(NamedTuple):
     """A `put` that the master has given an id, on its way to the slave."""
 
     topic: str
@@ -182,8 +173,7 @@ class SyncCommand:
 # --- answers
 
 
-@dataclass(frozen=True, slots=True)
-class BooleanCommand:
+class BooleanCommand(NamedTuple):
     code: int
     message: str
     opaque: int
@@ -193,8 +183,7 @@ class BooleanCommand:
         return b"result %d %d %d\r\n%b" % (self.code, len(raw), self.opaque, raw)
 
 
-@dataclass(frozen=True, slots=True)
-class DataCommand:
+class DataCommand(NamedTuple):
     data: bytes
     opaque: int
 

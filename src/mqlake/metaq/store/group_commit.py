@@ -4,35 +4,61 @@
     append ─▶ waiting ─┼─▶ fsync (thread) ─▶ deliver ─▶ the callbacks, together
     append ─▶ waiting ─┘
 
-Where callbacks run is the owner's choice: a broker has them run on its event loop, one wake a batch.
+When a flush begins and where callbacks run is the owner's choice: a broker begins it when it has handled all that
+came in one turn of its event loop, and has the callbacks run there, one wake a batch.
 """
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
+
+logger = logging.getLogger(__name__)
 
 THREADS = 4
 """Partitions that are flushed at the same time."""
 
+Job = Callable[[], None]
 
-def run_here(batch: Callable[[], None]) -> None:
-    batch()
+
+def at_once(job: Job) -> None:
+    job()
 
 
 class GroupCommitService:
-    """`deliver` is given a function that runs the callbacks of one fsync; by default it runs in the thread."""
+    """`begin` is given what starts a flush, `deliver` what runs the callbacks of one; each must run it some time."""
 
     def __init__(
-        self, deliver: Callable[[Callable[[], None]], None] = run_here, threads: int = THREADS
+        self,
+        deliver: Callable[[Job], None] = at_once,
+        begin: Callable[[Job], None] = at_once,
+        threads: int = THREADS,
     ) -> None:
         self.deliver = deliver
-        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="metaq-flush")
+        self._begin = begin
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._run, name=f"metaq-flush-{i}", daemon=True) for i in range(threads)
+        ]
+        for thread in self._threads:
+            thread.start()
 
-    def submit(self, job: Callable[[], None]) -> None:
-        """Has `job` run in a thread. RuntimeError when the service is closed."""
-        self._executor.submit(job)
+    def submit(self, job: Job) -> None:
+        """Has `job` run in a thread."""
+        self._begin(lambda: self._jobs.put(job))
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            try:
+                job()
+            except Exception:
+                logger.exception("a flush failed")
 
     def close(self) -> None:
-        """Waits for the jobs under way."""
-        self._executor.shutdown()
+        """Waits for the jobs that were submitted."""
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
