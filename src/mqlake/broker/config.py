@@ -196,7 +196,7 @@ class BrokerConfig:
     wait_time_mills_in_send_queue: int = _setting(
         "waitTimeMillsInSendQueue",
         200,
-        "A send that waited longer for its turn is answered SYSTEM_BUSY.",
+        "Sends are answered SYSTEM_BUSY when they waited longer for their turn, and those before them too.",
         unit="ms",
         high=LONG_MAX,
     )

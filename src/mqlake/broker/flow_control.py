@@ -8,7 +8,8 @@
 
 RocketMQ keeps requests in queues and refuses those that stood there too long: their senders are about to give up,
 and a message stored then is stored twice. Here the queue is the sockets' own. What lies there waits for the loop to
-come round, so the length of a turn is what a request may have waited.
+come round, so the length of a turn is what a request may have waited. One long turn is a hiccup, and what it held
+up is done in the next; when that takes too long as well, sends come faster than they are done.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ class SendFlowControl:
         self._controller = controller
         self._turn_began = 0
         self._last_turn_ms = 0
+        self._long_turns = 0
+        """In a row."""
 
     def refusal(self) -> RemotingCommand | None:
         """The answer to a send that may not be taken now, None when it may. Called for each send."""
@@ -60,7 +63,7 @@ class SendFlowControl:
         if not self._turn_began:
             self._turn_began = time.monotonic_ns()
             asyncio.get_running_loop().call_soon(self._turn_ends)
-        if self._last_turn_ms > config.wait_time_mills_in_send_queue and config.broker_fast_failure_enable:
+        if self._long_turns > 1 and config.broker_fast_failure_enable:
             return busy(
                 f"{TIMEOUT_CLEAN_QUEUE}, period in queue: {self._last_turn_ms}ms: queue wait: the broker came "
                 f"round to its sockets after {self._last_turn_ms} ms, the limit is "
@@ -74,7 +77,12 @@ class SendFlowControl:
         self._last_turn_ms = (time.monotonic_ns() - self._turn_began) // 1_000_000
         self._turn_began = 0
         if self._last_turn_ms > self._controller.config.wait_time_mills_in_send_queue:
-            asyncio.get_running_loop().call_soon(self._forget_turn)
+            self._long_turns += 1
+            asyncio.get_running_loop().call_soon(self._next_turn_begins)
+        else:
+            self._long_turns = 0
 
-    def _forget_turn(self) -> None:
-        self._last_turn_ms = 0
+    def _next_turn_begins(self) -> None:
+        """If no send came in the turn before, none waits."""
+        if not self._turn_began or self._long_turns > 1:
+            self._long_turns = 0
