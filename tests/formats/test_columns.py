@@ -246,6 +246,7 @@ import numpy as np
 from mqlake.formats import columns
 from mqlake.formats.batch import encode_messages
 from mqlake.message import Message
+from tests.store.log_of import LogOf, Record
 columns._plain_records_left = 0
 blob = np.frombuffer(encode_messages([Message("T", b"body")] * 3), np.uint8)
 def append():
@@ -254,13 +255,17 @@ def append():
         born_timestamp=0, born_host=bytes(8), store_timestamp=0, store_host=bytes(8), reconsume_times=0,
         extra_props=b"", version=1, max_record_size=1024).n
 columns.never_load_here()
+log = LogOf([Record() for _ in range(columns.HURRIED_RECORDS_MAX + 100)])
+assert len(columns.scan_records(log.array, 0, len(log.array), 0)) == columns.HURRIED_RECORDS_MAX
 assert append() == 3
 print(columns._loaded.is_set())
 assert columns._loaded.wait(300)
 assert append() == 3
 print(columns._twin_for(1).__name__)
 """
-        assert run_python(code, tmp_path).split() == ["False", "mqlake.formats.columns.kernels"]
+        root = str(Path(__file__).parents[2])
+        found = run_python(code, tmp_path, PYTHONPATH=root).split()
+        assert found == ["False", "mqlake.formats.columns.kernels"]
 
     def test_plain_without_numba(self, tmp_path: Path) -> None:
         assert run_python("import sys; sys.modules['numba'] = None; " + self.TWIN, tmp_path) == "plain"

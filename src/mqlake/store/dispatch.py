@@ -20,7 +20,7 @@ from typing import Protocol
 
 import numpy as np
 
-from mqlake.formats.columns import DispatchColumns, Scan, ScanStop, dispatch_columns
+from mqlake.formats.columns import DispatchColumns, Scan, ScanStop, dispatch_columns, never_load_here
 from mqlake.store.log_scan import LogChunk, scan_log
 from mqlake.store.mapped_file_queue import MappedFileQueue
 from mqlake.store.running_flags import RunningFlags
@@ -128,6 +128,7 @@ class ReputMessageService:
         return done
 
     def _run(self) -> None:
+        never_load_here()  # consumers wait for what is dispatched
         while not self._stopped:
             before = self.reput_from_offset
             if before < self._confirm_offset() and not self._broken:

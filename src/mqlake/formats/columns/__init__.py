@@ -81,6 +81,9 @@ def twin() -> ModuleType:
 PLAIN_RECORDS_MAX = 2000
 """What a process has plain Python do before it loads the kernels, which takes a second and 80 MB."""
 
+HURRIED_RECORDS_MAX = 500
+"""Records that plain Python does at once for a thread that must not stand still."""
+
 _plain_records_left = PLAIN_RECORDS_MAX
 
 
@@ -89,7 +92,7 @@ def _twin_for(records: int) -> ModuleType:
     global _plain_records_left
     if records >= _plain_records_left:
         _plain_records_left = 0
-        if threading.get_ident() in _hurried and not _loaded.is_set():
+        if _is_hurried():
             _load_aside()
             return plain
         return twin()
@@ -102,9 +105,14 @@ _loaded = threading.Event()
 
 
 def never_load_here() -> None:
-    """The calling thread (an event loop's) must not stand still for the second or more that the kernels take to
-    load: from now on plain Python works for it until another thread has loaded them."""
+    """The calling thread (an event loop's, or one whose work somebody waits for) must not stand still for the
+    second or more that the kernels take to load: from now on plain Python works for it until another thread has
+    loaded them."""
     _hurried.add(threading.get_ident())
+
+
+def _is_hurried() -> bool:
+    return not _loaded.is_set() and threading.get_ident() in _hurried
 
 
 @functools.cache
@@ -262,6 +270,8 @@ def scan_records(
     capacity = min(max_records, (limit - start) // RECORD_SIZE_MIN + 1)
     if _plain_records_left > 0:
         capacity = min(capacity, _plain_records_left)
+    elif _is_hurried():
+        capacity = min(capacity, HURRIED_RECORDS_MAX)
     wide = np.empty((len(layout.WIDE), capacity), np.int64)
     narrow = np.empty((len(layout.NARROW), capacity), np.int32)
     slots = np.zeros(1 << (2 * capacity - 1).bit_length(), np.int32)
