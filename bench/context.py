@@ -6,13 +6,16 @@ import contextlib
 import dataclasses
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
+from typing import Any, TypeVar
 
 from tests.interop.java_peer import BENCH_JVM, JavaPeer
 
 from bench.measure import Progress
 
+T = TypeVar("T")
 MIB = 1 << 20
 GIB = 1 << 30
 
@@ -81,6 +84,7 @@ class Context:
         self._jvms = 0
         self._peer: JavaPeer | None = None
         self._kept: dict[str, Path] = {}
+        self._servers: dict[str, Any] = {}
         self._keep = contextlib.ExitStack()
 
     @contextlib.contextmanager
@@ -120,6 +124,17 @@ class Context:
                 make(path)
             self._kept[name] = path
         return self._kept[name]
+
+    @contextlib.contextmanager
+    def servers(self, name: str, make: Callable[[], AbstractContextManager[T]]) -> Iterator[T]:
+        """What `make` starts, ended afterwards; with `jvm_a_bench` false one for all who ask, ended with the run."""
+        if self.scale.jvm_a_bench:
+            with make() as made:
+                yield made
+            return
+        if name not in self._servers:
+            self._servers[name] = self._keep.enter_context(make())
+        yield self._servers[name]
 
     def __enter__(self) -> Context:
         return self

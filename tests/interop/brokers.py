@@ -20,6 +20,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Self
@@ -113,8 +114,8 @@ class Broker:
 
     def cpu_seconds(self) -> float:
         """Of all its threads, the kernel's part included."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        # clock_getcpuclockid(3), which Python does not have: ~pid and, in the last bits, the scheduler's clock
+        return time.clock_gettime(~self.pid << 3 | 2)
 
     def kill(self) -> None:
         self.end(signal.SIGKILL)

@@ -267,6 +267,15 @@ def test_lite_pull_seeks_and_goes_on_where_it_committed(
     assert bodies(found) == [b"%d" % n for n in range(committed, 100)]
 
 
+def test_a_consumer_waits_at_the_beginning_of_an_empty_queue(
+    java_clients: JavaClients, broker: Broker, producer: JavaProducer, topic: str, group: str
+):
+    with java_clients.pull(broker, group) as consumer:
+        consumer.assign(topic, begin=True)
+        producer.send(topic, "queue", numbered(10, queueId=3))
+        assert bodies(consumer.poll(10)) == [b"%d" % n for n in range(10)]
+
+
 def test_offsets_by_time(
     java_clients: JavaClients, broker: Broker, producer: JavaProducer, topic: str, group: str
 ):

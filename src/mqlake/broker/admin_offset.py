@@ -88,7 +88,8 @@ class OffsetAdmin:
     def get_min_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """31 GET_MIN_OFFSET."""
         header = request.decode_header(GetMinOffsetRequestHeader)
-        offset = self._controller.store.min_offset_in_queue(header.topic, header.queue_id)
+        # a queue that nothing was ever sent to begins at 0: clients go there
+        offset = max(self._controller.store.min_offset_in_queue(header.topic, header.queue_id), 0)
         return RemotingCommand.create_response(header=GetMinOffsetResponseHeader(offset=offset))
 
     def get_earliest_msg_storetime(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
