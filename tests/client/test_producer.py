@@ -96,9 +96,9 @@ class Cluster:
 
         return send
 
-    async def stop(self) -> None:
+    async def stop(self, grace_s: float = 3.0) -> None:
         for server in self.servers.values():
-            await server.stop()
+            await server.stop(grace_s)
 
 
 @contextlib.asynccontextmanager

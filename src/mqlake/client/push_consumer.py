@@ -294,7 +294,12 @@ class PushConsumer(ClientPart):
         self._service.assigned(process_queue)
         task = self.client.in_background(self._pull_loop(process_queue, offset))
         self._pulling[process_queue] = task
-        task.add_done_callback(lambda _: self._pulling.pop(process_queue, None))
+        task.add_done_callback(lambda task: self._pull_ended(process_queue, task))
+
+    def _pull_ended(self, process_queue: ProcessQueue, task: asyncio.Task[None]) -> None:
+        self._pulling.pop(process_queue, None)
+        if not task.cancelled() and task.exception() is not None:
+            self._forget(process_queue)  # the next rebalance takes the queue anew
 
     def _forget(self, process_queue: ProcessQueue) -> None:
         """The queue is no longer consumed here, and what is under way does not count."""
