@@ -27,6 +27,7 @@ from bench.workload import make_log
 from mqlake.client.producer import Producer
 from mqlake.formats.record import decode_record
 from mqlake.message import Message, MessageExt
+from mqlake.spark.memory import keep_freed_memory
 from mqlake.spark.rows import RowBuilder
 from mqlake.spark.schema import COLUMNS, arrow_schema
 from mqlake.spark.splits import Damage, open_window, plan, walk
@@ -172,6 +173,7 @@ def _sums(frame: DataFrame) -> list[tuple[int, ...]]:
 
 def _parse_columns(root: Path) -> int:
     """Every column of every record, CRCs checked, as Arrow batches."""
+    keep_freed_memory()  # as a task does
     rows = 0
     for split in plan(str(root)):
         window, builder = open_window(split), RowBuilder(tuple(COLUMNS), str(root))
