@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from mqlake.broker import send_message
+from mqlake.broker import fast_send, send_message
 from mqlake.broker.controller import BrokerController
 from mqlake.broker.fast_send import FastSend
+from mqlake.formats import columns
 from mqlake.remoting.codec import decode_frame, encode_frame, frame_end
 from mqlake.remoting.codes import LanguageCode, RequestCode, SerializeType
 from mqlake.remoting.command import ONEWAY_FLAG, RemotingCommand
@@ -244,7 +245,8 @@ def test_what_is_not_usual_goes_the_other_way_in_its_place(tmp_path: Path) -> No
         "a long key": send(properties=properties(UNIQ_KEY="U" * 200)),
         "a quoted key": send(properties=properties(UNIQ_KEY='U"V')),
         "many properties": send(properties=properties(UNIQ_KEY="U", **{f"p{n}": "v" for n in range(40)})),
-        "beyond ASCII": send(properties=properties(UNIQ_KEY="U", a="\u00e9\u4f60\U0001f600")),
+        "a key beyond ASCII": send(properties=properties(UNIQ_KEY="\u4f60")),
+        "a topic beyond ASCII": send(topic="\u4f60"),
         "too many bytes of properties": send(properties=properties(UNIQ_KEY="U", a="x" * 32_740)),
         "a huge body": send(bytes(5 << 20)),
         "a flag beyond 32 bits": send(flag=2**31),
@@ -275,6 +277,7 @@ def test_forms_of_a_usual_header(tmp_path: Path) -> None:
         "no body": send(b""),
         "escapes": send(properties=properties(UNIQ_KEY="U", a='\t\n\r\b\f\x03"\\/ \x7f')),
         "an upper case escape": send().replace(rb"\u0001", rb"\u0001"),
+        "beyond ASCII": send(properties=properties(UNIQ_KEY="U", a="\u00e9\u4f60\U0001f600")),
         "oneway": send(command_flag=ONEWAY_FLAG),
         "unit": send(unit_mode=True),
         "negative": send(flag=-5, reconsume_times=-1),
@@ -379,3 +382,34 @@ def test_a_flush_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def _no_flush(_least_pages: int) -> bool:
     raise OSError(5, "Input/output error")
+
+
+def test_without_a_compiler_all_goes_the_other_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "twin", lambda: columns.plain)
+
+    async def scene(fast: BrokerController, plain: BrokerController) -> None:
+        assert len(await both_say(fast, plain, send(opaque=1) + send(opaque=2))) == 2
+        assert fast_path(fast)._kernels is None
+
+    on_two_brokers(tmp_path, scene)
+
+
+def test_the_kernels_are_loaded_when_there_is_much_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fast_send, "SENDS_BEFORE_LOADING", 5)
+
+    async def play() -> None:
+        async with running(tmp_path) as controller, Wire(controller) as wire:
+            for opaque in range(4):
+                await wire.say(send(opaque=opaque))
+            assert fast_path(controller)._kernels is None
+            await wire.say(send())
+            async with asyncio.timeout(60):
+                while fast_path(controller)._kernels is None:
+                    await asyncio.sleep(0.01)
+            numbers = taken(controller)
+            await wire.say(send())
+            assert numbers == [1]
+
+    run(play())

@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-import mqlake
 from mqlake.broker.fast_send_layout import (
     BODY_LENGTH,
     BODY_START,
@@ -52,6 +51,7 @@ from mqlake.broker.fast_send_layout import (
     UNKNOWN_QUEUE,
 )
 from mqlake.broker.send_message import TIMER_PROPERTIES, SendMessageProcessor, born_host, region_fields
+from mqlake.formats import columns
 from mqlake.formats.record import encode_record
 from mqlake.message import (
     NOT_ALLOWED_SEND_TOPICS,
@@ -201,7 +201,7 @@ class FastSend:
     ) -> None:
         """Under SYNC_FLUSH: the answers when the disk has the messages, or others when it has not."""
         done = appended.written.records
-        columns, text = self._columns[:, :done].copy(), self._text.tobytes()
+        sends, text = self._columns[:, :done].copy(), self._text.tobytes()
         later = asyncio.get_running_loop().create_future()
 
         def flushed() -> None:
@@ -211,7 +211,7 @@ class FastSend:
                 connection.send_encoded(answers)
                 return
             for number in range(done):
-                send = columns[:, number].tolist()
+                send = sends[:, number].tolist()
                 if send[ONEWAY]:
                     continue
                 place = AppendMessageResult(
@@ -361,7 +361,7 @@ class FastSend:
         start, length = self._columns[[TOPIC_START, TOPIC_LENGTH], number].tolist()
         queue_id = int(self._columns[QUEUE_ID, number])
         topic_bytes = self._text[start : start + length].copy()
-        topic = topic_bytes.tobytes().decode("ascii")
+        topic = topic_bytes.tobytes().decode()
         if not self._is_usual(topic, queue_id):
             return False
         if len(self._names_of_queues) == QUEUES_MAX or self._topics_end + 1 + length > TOPICS_SIZE:
@@ -398,17 +398,16 @@ class FastSend:
     # --- loading
 
     def _load_aside(self) -> None:
-        if not mqlake.NO_JIT:
-            threading.Thread(target=self.load, name="FastSendLoading", daemon=True).start()
+        threading.Thread(target=self.load, name="FastSendLoading", daemon=True).start()
 
     def load(self) -> None:
-        """Loads (or, the very first time, compiles) the kernels; from then on usual sends are taken here."""
-        try:
-            from mqlake.broker import fast_send_kernels as kernels
-            from mqlake.remoting import kernels as frame_kernels
-        except ImportError as error:
-            logger.info("sends are taken one by one: %s", error)
+        """Loads (or, the very first time, compiles) the kernels; from then on usual sends are taken here. Nothing
+        happens where numba cannot or may not compile."""
+        if columns.twin() is columns.plain:
             return
+        from mqlake.broker import fast_send_kernels as kernels
+        from mqlake.remoting import kernels as frame_kernels
+
         self._columns = np.zeros((COLUMNS, SENDS_MAX), np.int64)
         self._text = np.zeros(SCRATCH_SIZE, np.uint8)
         self._head = np.zeros(frame_kernels.HEAD_SIZE, np.int64)

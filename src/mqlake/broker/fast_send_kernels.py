@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from mqlake.broker import fast_send_layout
 from mqlake.broker.fast_send_layout import (
     BODY_LENGTH,
     BODY_START,
@@ -43,12 +44,24 @@ from mqlake.broker.fast_send_layout import (
     UNKNOWN_QUEUE,
     UNUSUAL,
 )
-from mqlake.formats.columns.kernels import compiled, copy, crc32, load32, load64, store16, store32, store64
+from mqlake.formats.columns import kernels as column_kernels
+from mqlake.formats.columns.kernels import (
+    compiled_with,
+    copy,
+    crc32,
+    load32,
+    load64,
+    store16,
+    store32,
+    store64,
+)
 from mqlake.formats.record import END_FILE_MIN_BLANK_LENGTH, PROPERTIES_LENGTH_MAX, RECORD_SIZE_MIN
 from mqlake.message import MessageSysFlag
 from mqlake.remoting import kernels as frames
 from mqlake.remoting.codes import RequestCode
 from mqlake.remoting.command import ONEWAY_FLAG
+
+compiled = compiled_with(fast_send_layout, column_kernels, frames)
 
 SEND_MESSAGE_V2 = int(RequestCode.SEND_MESSAGE_V2)
 UNUSUAL_SYS_FLAGS = int(

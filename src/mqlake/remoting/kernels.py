@@ -5,8 +5,8 @@
     text    unescaped field values, back to back ◀──┘
     head    code, flag, opaque, where the body begins        fields[a…z]  (start, length) in `text`
 
-This is `codec.decode_frame` for the plainest form of a header: JSON without spaces, ASCII only, every name known,
-none twice; or ROCKETMQ without a remark. Whatever looks otherwise is UNUSUAL: codec may be able to read it, and says
+This is `codec.decode_frame` for the plainest form of a header: JSON without spaces, every name known, none
+twice; or ROCKETMQ without a remark. Whatever looks otherwise is UNUSUAL: codec may be able to read it, and says
 what is wrong with it if not. Every position is compared with its limit before it is used.
 
 Numba compiles this at its first use and keeps the machine code (see formats.columns.kernels, which lends the loads
@@ -17,8 +17,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from mqlake.formats.columns.kernels import compiled, copy, load16, load32, load64, store32, store64
+from mqlake.formats.columns import kernels as column_kernels
+from mqlake.formats.columns.kernels import compiled_with, copy, load16, load32, load64, store32, store64
 from mqlake.remoting.codec import FRAME_SIZE_MAX
+
+compiled = compiled_with(column_kernels)
 
 UNUSUAL = -1
 NEED_MORE = 0
@@ -132,6 +135,26 @@ def escaped(buf, position, end):
     return code, np.int64(position + 2)
 
 
+@compiled
+def character_length(buf, position, end):
+    """Bytes of the UTF-8 character of more than one byte at `position`; 0 when there is none."""
+    lead = byte(buf, position)
+    if 0xC2 <= lead <= 0xDF:
+        length, low, high = 2, 0x80, 0xBF
+    elif 0xE0 <= lead <= 0xEF:
+        length, low, high = 3, 0xA0 if lead == 0xE0 else 0x80, 0x9F if lead == 0xED else 0xBF
+    elif 0xF0 <= lead <= 0xF4:
+        length, low, high = 4, 0x90 if lead == 0xF0 else 0x80, 0x8F if lead == 0xF4 else 0xBF
+    else:
+        return 0
+    if position + length > end or not low <= byte(buf, position + 1) <= high:
+        return 0
+    for i in range(position + 2, position + length):
+        if byte(buf, i) & 0xC0 != 0x80:
+            return 0
+    return length
+
+
 EACH = np.uint64(0x0101010101010101)
 TOP = np.uint64(0x8080808080808080)
 SPACES, QUOTES, BACKSLASHES = (EACH * np.uint64(code) for code in (0x20, QUOTE, BACKSLASH))
@@ -148,7 +171,7 @@ def is_plain(word):
 @compiled
 def read_text(buf, position, end, text, at):
     """(position behind the closing quote, end in `text`) of the JSON text that begins at `position`, behind its
-    opening quote; position -1 for another than ASCII. There is room in `text` for all of buf[position:end]."""
+    opening quote; position -1 for bytes and escapes that are not for here. `text` has room for buf[position:end]."""
     while position < end:
         if position + 8 <= end:
             word = load64(buf, position)
@@ -160,8 +183,16 @@ def read_text(buf, position, end, text, at):
         code = byte(buf, position)
         if code == QUOTE:
             return np.int64(position + 1), np.int64(at)
-        if code < 0x20 or code > 0x7F:
+        if code < 0x20:
             break
+        if code > 0x7F:
+            length = character_length(buf, position, end)
+            if length == 0:
+                break
+            copy(text, at, buf, position, length)
+            position += length
+            at += length
+            continue
         if code == BACKSLASH:
             code, position = escaped(buf, position, end)
             if position < 0:
@@ -276,9 +307,12 @@ def read_rocketmq(buf, position, end, head, fields, text, at):
         position += 7
         if letter < 0 or letter >= LETTERS or fields[letter, 1] >= 0 or not 0 < length <= end - position:
             return np.int64(UNUSUAL)
-        for i in range(position, position + length):
-            if byte(buf, i) > 0x7F:
+        i = position
+        while i < position + length:
+            step = 1 if byte(buf, i) < 0x80 else character_length(buf, i, position + length)
+            if step == 0:
                 return np.int64(UNUSUAL)
+            i += step
         copy(text, at, buf, position, length)
         fields[letter, 0] = at
         fields[letter, 1] = length

@@ -100,6 +100,21 @@ _memcpy = types.ExternalFunction("memcpy", types.voidptr(types.voidptr, types.vo
 
 compiled = njit(cache=True, nogil=True)
 
+
+def compiled_with(*modules):
+    """As `compiled`, for functions of other modules that take in functions or constants of `modules`: what numba has
+    cached is good only as long as their sources are the same too, and numba looks at one source only."""
+    stamps = tuple(tuple(module.__loader__.path_stats(module.__file__).values()) for module in modules)
+
+    def decorate(function):
+        dispatcher = compiled(function)
+        cache_file = dispatcher._cache._cache_file
+        cache_file._source_stamp = (cache_file._source_stamp, stamps)
+        return dispatcher
+
+    return decorate
+
+
 U1, U2, U3, U4, U5, U6, U7 = (np.uint64(i) for i in range(1, 8))
 
 
