@@ -54,7 +54,6 @@ CONFIG = {
     "brokerName": "broker-a",
     "enablePropertyFilter": "true",
     "messageDelayLevel": " ".join(["1s"] * 18),
-    "flushDiskType": "SYNC_FLUSH",
     # a machine with much to do is no reason to refuse
     "brokerFastFailureEnable": "false",
     "osPageCacheBusyTimeOutMills": "30000",
@@ -610,9 +609,7 @@ def test_what_operators_ask_of_a_consumer(broker: Broker) -> None:
     async def main() -> None:
         topic, group = await new_topic(broker), new_name("GID")
         got = Collector()
-        # the broker tells of a reset with the next pull
-        config = ConsumerConfig(consume_from_where=FIRST, broker_suspend_max_time_s=0.5)
-        consumer = PushConsumer(group, broker.namesrv, got, config)
+        consumer = PushConsumer(group, broker.namesrv, got, ConsumerConfig(consume_from_where=FIRST))
         consumer.subscribe(topic)
         async with consumer, producing(broker) as producer, RemotingClient() as remoting:
             api, client_id = BrokerAPI(remoting, timeout_s=10), consumer.client.client_id
@@ -630,7 +627,9 @@ def test_what_operators_ask_of_a_consumer(broker: Broker) -> None:
             )
             assert direct.consume_result is CMResult.CR_SUCCESS and len(got.messages) == 2
             await api.invoke_broker_to_reset_offset(broker.address, topic, group, 0)
-            await until(lambda: len(got.messages) == 3)
+            # the broker tells of it when the pull that it holds comes to an end
+            await producer.send(Message(topic, b"y"), queue=result.message_queue)
+            await until(lambda: sorted(got.bodies) == [b"x", b"x", b"x", b"y"])
 
     run(main())
 
