@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import statistics
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from struct import Struct
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -25,12 +28,14 @@ from bench.context import MIB, Context
 from bench.measure import Line
 from bench.workload import make_log
 from mqlake.client.producer import Producer
-from mqlake.formats.record import decode_record
+from mqlake.formats.record import BLANK_MAGIC_CODE, decode_record
 from mqlake.message import Message, MessageExt
+from mqlake.spark.counts import Groups, Key
 from mqlake.spark.memory import keep_freed_memory
 from mqlake.spark.rows import RowBuilder
 from mqlake.spark.schema import COLUMNS, arrow_schema
-from mqlake.spark.splits import Damage, open_window, plan, walk
+from mqlake.spark.splits import Damage, log_files, open_window, plan, walk
+from mqlake.spark.storage import Storage
 
 Job = Callable[[], object]
 
@@ -154,21 +159,54 @@ def spark(context: Context) -> Iterator[Line]:
             target=f"<= {WORKER_MEMORY_MAX // MIB}",
             met=memory.peak <= WORKER_MEMORY_MAX,
         )
-    yield _line(
-        context,
-        "log to Arrow rows, one thread",
-        lambda: _parse_columns(root),
-        lambda: _parse_each(root),
-        peer_name="record by record",
-        amount=rows,
-        unit="records/s",
-        ratio_min=20,
-        rounds=min(3, context.scale.recovery_rounds),
-    )
+    for name, ours, peer in (
+        ("log counted by queue, one thread", _count_columns, _count_each),
+        ("log to Arrow rows, one thread", _parse_columns, _parse_each),
+    ):
+        yield _line(
+            context,
+            name,
+            functools.partial(ours, root),
+            functools.partial(peer, root),
+            peer_name="one by one",
+            amount=rows,
+            unit="records/s",
+            ratio_min=20,
+            rounds=min(3, context.scale.recovery_rounds),
+        )
 
 
 def _sums(frame: DataFrame) -> list[tuple[int, ...]]:
     return sorted((row.records, row.bytes) for row in frame.select("records", "bytes").collect())
+
+
+def _count_columns(root: Path) -> dict[object, object]:
+    """Records by topic and queue, CRCs checked."""
+    groups = Groups([Key("topic"), Key("queueId")])
+    for split in plan(str(root)):
+        window = open_window(split)
+        for scan in walk(split, window):
+            assert not isinstance(scan, Damage)
+            groups.add((window.array, scan, None))
+    found = groups.batch().to_pydict()
+    return dict(zip(zip(found["topic"], found["queueId"], strict=True), found["records"], strict=True))
+
+
+def _count_each(root: Path) -> dict[object, object]:
+    """The same with the decoder of one record."""
+    found: Counter[object] = Counter()
+    for file in log_files(Storage(str(root))):
+        view, position = memoryview(Path(file.file).read_bytes()), 0
+        while position < file.limit:
+            size, magic = _HEAD.unpack_from(view, position)
+            if magic != BLANK_MAGIC_CODE:
+                message = decode_record(view, position)
+                found[message.topic, message.queue_id] += 1
+            position += size
+    return dict(found)
+
+
+_HEAD = Struct(">ii")
 
 
 def _parse_columns(root: Path) -> int:

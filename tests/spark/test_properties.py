@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mqlake.message import bytes_to_properties
+from mqlake.spark import properties
 from mqlake.spark.properties import Properties
 
 raw_properties = st.lists(
@@ -28,6 +29,11 @@ raw_properties = st.lists(
 )
 
 
+@pytest.fixture(params=["compiled", "plain"], autouse=True)
+def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(properties, "COMPILED_FROM", {"compiled": 0, "plain": 1 << 62}[request.param])
+
+
 def read(records: list[bytes], gap: bytes = b"\x02?\x01") -> Properties:
     """The records with other bytes between them, as in a log."""
     starts, blob = [], b""
@@ -39,7 +45,7 @@ def read(records: list[bytes], gap: bytes = b"\x02?\x01") -> Properties:
     return Properties(np.frombuffer(blob + gap, np.uint8), np.array(starts, np.int64), lengths)
 
 
-@settings(deadline=None)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(raw_properties)
 def test_maps_are_those_of_the_plain_parser(records: list[bytes]) -> None:
     maps = read(records).as_map()
@@ -47,7 +53,7 @@ def test_maps_are_those_of_the_plain_parser(records: list[bytes]) -> None:
     assert [dict(pairs) for pairs in maps.to_pylist()] == [bytes_to_properties(record) for record in records]
 
 
-@settings(deadline=None)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(raw_properties, st.sampled_from(["TAGS", "a", "é", "KEYS"]))
 def test_one_property(records: list[bytes], name: str) -> None:
     values = read(records).value_of(name)

@@ -16,7 +16,7 @@ from mqlake.cli.main import cli
 from mqlake.formats.columns import scan_records
 from mqlake.formats.record import encode_record
 from mqlake.message import host_bytes
-from mqlake.spark import rows
+from mqlake.spark import properties, rows
 from mqlake.spark.rows import RowBuilder
 from mqlake.spark.schema import COLUMNS, CORRUPT_COLUMN, arrow_schema
 from mqlake.spark.splits import Damage, open_window, plan, walk
@@ -37,7 +37,9 @@ def all_rows(root: Path, names: tuple[str, ...] = tuple(COLUMNS)) -> list[dict[s
     return found
 
 
-def test_every_kind_of_record(every_kind: Path) -> None:
+@pytest.mark.parametrize("compiled_from", [0, 1 << 62])
+def test_every_kind_of_record(every_kind: Path, monkeypatch: pytest.MonkeyPatch, compiled_from: int) -> None:
+    monkeypatch.setattr(properties, "COMPILED_FROM", compiled_from)
     messages = decoded(every_kind)
     kinds = {(message.magic, message.sys_flag & 0x30) for message in messages}
     assert len(kinds) >= 5  # both record versions and IPv6 on either side

@@ -9,16 +9,31 @@ equal names the last value counts.
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from mqlake.formats.columns import gather
+from mqlake.formats.columns import gather, plain, twin
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
 
 NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR = 1, 2
+
+
+COMPILED_FROM = 2000
+"""Records; to load what is compiled for fewer would take longer than it saves."""
+
+
+def compiled_for(records: int) -> ModuleType | None:
+    """mqlake.spark.kernels when so many records are worth it and numba may compile, else None."""
+    if records < COMPILED_FROM or twin() is plain:
+        return None
+    from mqlake.spark import kernels
+
+    return kernels
 
 
 def text_array(
@@ -50,12 +65,65 @@ def gather_text(
 class Properties:
     """The pairs of n records: positions in `data`, and `first_pair[i]:first_pair[i + 1]` are those of record i."""
 
+    record: Ints
+    """Of each pair: the record that it belongs to, and its name as a number into `names`."""
+    name: npt.NDArray[np.int32]
+    names: list[str]
+    first_pair: npt.NDArray[np.int32]
+    name_start: Ints
+    name_length: Ints
+    value_start: Ints
+    value_length: Ints
+
     def __init__(self, buf: Bytes, starts: Ints, lengths: npt.NDArray[np.integer]) -> None:
         offsets, self.data = gather(buf, starts, lengths)
         self.n = len(starts)
+        kernels = compiled_for(self.n)
+        if kernels is not None and self._split_compiled(kernels, offsets.astype(np.int64)):
+            return
         self._split(offsets.astype(np.int64))
         self._drop_overwritten()
+        self._count()
+
+    def _count(self) -> None:
         self.first_pair = np.searchsorted(self.record, np.arange(self.n + 1)).astype(np.int32)
+
+    def _split_compiled(self, kernels: ModuleType, offsets: Ints) -> bool:
+        """False when names become equal only by being mended, which is for the other way to sort out."""
+        room = int(np.count_nonzero(self.data == NAME_VALUE_SEPARATOR)) + 1
+        self.first_pair = np.empty(self.n + 1, np.int32)
+        record, name = np.empty(room, np.int64), np.empty(room, np.int32)
+        places = np.empty((4, room), np.int64)
+        table = np.zeros(1 << (2 * room).bit_length(), np.int32)
+        name_start, name_length, last_pair = (np.empty(room, np.int64) for _ in range(3))
+        pairs, names, overwritten = kernels.split_properties(
+            self.data,
+            offsets,
+            self.first_pair,
+            record,
+            name,
+            places,
+            table,
+            name_start,
+            name_length,
+            last_pair,
+        )
+        self.names = [
+            self.data[start : start + length].tobytes().decode("utf-8", "replace")
+            for start, length in zip(name_start[:names].tolist(), name_length[:names].tolist(), strict=True)
+        ]
+        if len(set(self.names)) < names:
+            return False
+        self.record, self.name = record[:pairs], name[:pairs]
+        self.name_start, self.name_length, self.value_start, self.value_length = places[:, :pairs]
+        if overwritten:
+            self._keep(np.flatnonzero(self.record >= 0))
+            self._count()
+        return True
+
+    def _keep(self, kept: Ints) -> None:
+        for column in ("record", "name", "name_start", "name_length", "value_start", "value_length"):
+            setattr(self, column, getattr(self, column)[kept])
 
     def _split(self, offsets: Ints) -> None:
         data = self.data
@@ -75,25 +143,23 @@ class Properties:
         partings = np.append(np.flatnonzero(data == NAME_VALUE_SEPARATOR), len(data))
         parting = partings[np.searchsorted(partings[:-1], starts)]
         kept = (parting > starts) & (parting + 1 < ends)
-        self.record: Ints = record[kept]
-        self.name_start: Ints = starts[kept]
-        self.name_length: Ints = parting[kept] - self.name_start
-        self.value_start: Ints = parting[kept] + 1
-        self.value_length: Ints = ends[kept] - self.value_start
+        self.record = record[kept]
+        self.name_start = starts[kept]
+        self.name_length = parting[kept] - self.name_start
+        self.value_start = parting[kept] + 1
+        self.value_length = ends[kept] - self.value_start
 
     def _drop_overwritten(self) -> None:
         """Of a record's equal names only the last stays."""
         names = self._names().dictionary_encode()
-        self.names: list[str] = names.dictionary.to_pylist()
-        self.name: npt.NDArray[np.int32] = names.indices.to_numpy()
+        self.names = names.dictionary.to_pylist()
+        self.name = names.indices.to_numpy()
         key = self.record * max(1, len(self.names)) + self.name
         ordered = np.sort(key)
         if not (ordered[1:] == ordered[:-1]).any():
             return
         _, last = np.unique(key[::-1], return_index=True)
-        kept = np.sort(len(key) - 1 - last)
-        for column in ("record", "name", "name_start", "name_length", "value_start", "value_length"):
-            setattr(self, column, getattr(self, column)[kept])
+        self._keep(np.sort(len(key) - 1 - last))
 
     def _names(self) -> pa.Array:
         return gather_text(self.data, self.name_start, self.name_length)

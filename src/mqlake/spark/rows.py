@@ -18,7 +18,7 @@ from mqlake.message import (
     MessageSysFlag,
     host_from_bytes,
 )
-from mqlake.spark.properties import Bytes, Ints, Properties, text_array
+from mqlake.spark.properties import Bytes, Ints, Properties, compiled_for, text_array
 from mqlake.spark.schema import CORRUPT_COLUMN, arrow_schema
 
 Selection = slice | npt.NDArray[np.int64]
@@ -88,6 +88,14 @@ def _body(records: Records) -> pa.Array:
 def _message_id(records: Records) -> pa.Array:
     """Store host and physical offset, in hexadecimal."""
     lengths = records.host_lengths(MessageSysFlag.STOREHOSTADDRESS_V6_FLAG)
+    kernels = compiled_for(records.n)
+    if kernels is not None:
+        ends = np.zeros(records.n + 1, np.int32)
+        np.cumsum(2 * lengths + 16, out=ends[1:])
+        text = np.empty(int(ends[-1]), np.uint8)
+        starts, numbers = records.column("store_host_start"), records.column("physical_offset")
+        kernels.hex_ids(records.buf, starts, lengths, numbers, _HEX, text)
+        return text_array(text, ends)
     host_offsets, hosts = gather(records.buf, records.column("store_host_start"), lengths)
     number = records.column("physical_offset").astype(">i8").view(np.uint8).reshape(-1, 8)
     eights = np.arange(records.n + 1, dtype=np.int64) * 8
