@@ -16,7 +16,7 @@ import functools
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -42,6 +42,8 @@ TEMPORARY = "rebuild.tmp"
 CHUNKS_BETWEEN_EVICTIONS = 64
 AT_FDCWD = -100
 RENAME_EXCHANGE = 2
+Build = Callable[[MessageStoreConfig, str, set[str], bool, Progress | None], "RebuildReport | None"]
+"""As build_derived()."""
 DERIVED = ("consumequeue", "consumequeue_ext", "batchconsumequeue", "index")
 
 
@@ -65,8 +67,10 @@ def rebuild_store(
     settings: Mapping[str, object] | None = None,
     *,
     progress: Progress | None = None,
+    build: Build | None = None,
 ) -> RebuildReport:
-    """Rebuilds the derived files of the store in directory `path`, which nobody may be writing.
+    """Rebuilds the derived files of the store in directory `path`, which nobody may be writing. `build` makes them
+    (build_derived() unless another is given); locking, and the swap of the directories, are the same for all.
 
     Raises StoreLockedError, StoreCorruptError (the log does not walk: repair it first), NotAStoreError,
     ForeignFormatError, WrongFileSizeError, ConfigError, UnknownKeyError, OSError; nothing has changed then.
@@ -75,11 +79,15 @@ def rebuild_store(
     check_is_store(root, must_exist=True)
     with StoreLock(os.path.join(root, "lock"), abort_path=os.path.join(root, "abort")):
         _undo_interrupted(root)  # first of all: the sizes of files are read from them
-        return rebuild_locked(store_config(root, settings), progress=progress)
+        return rebuild_locked(store_config(root, settings), progress=progress, build=build)
 
 
 def rebuild_locked(
-    config: MessageStoreConfig, *, repaired_to: str | None = None, progress: Progress | None = None
+    config: MessageStoreConfig,
+    *,
+    repaired_to: str | None = None,
+    progress: Progress | None = None,
+    build: Build | None = None,
 ) -> RebuildReport:
     """As rebuild_store() for who holds the lock. After a repair the directories that are replaced are moved to
     `repaired_to` instead of deleted, and the log may end before what they point to."""
@@ -91,7 +99,8 @@ def rebuild_locked(
         new = os.path.join(temporary, "new")
         # after a crash the queues may be ahead of the log as well
         may_end_early = repaired_to is not None or AbortFile(config.abort_path).exists()
-        while (report := _build(config, new, batch_topics, may_end_early, progress)) is None:
+        build = build or build_derived
+        while (report := build(config, new, batch_topics, may_end_early, progress)) is None:
             pass  # a topic turned out to have inner batches: once more, knowing it
         old = repaired_to or os.path.join(temporary, "old")
         _swap(config, new, old)
@@ -119,7 +128,7 @@ def _batch_topics(config: MessageStoreConfig) -> set[str]:
     return topics
 
 
-def _build(
+def build_derived(
     config: MessageStoreConfig,
     directory: str,
     batch_topics: set[str],
@@ -156,7 +165,7 @@ def _build(
     try:
         for number, chunk in enumerate(walk.chunks()):
             _refuse_holes(walk)
-            found = _topics_of_batches(chunk.scan) - batch_topics
+            found = topics_of_batches(chunk.scan) - batch_topics
             if found:
                 batch_topics |= found
                 if any(queues.queues(topic) for topic in found):
@@ -176,14 +185,14 @@ def _build(
         report.queues = sum(1 for _ in queues)
         for queue in queues:
             if isinstance(queue, ConsumeQueue) and queue.first_gap is not None:
-                _bridge_gaps(queue)
+                bridge_gaps(queue)
         queues.flush()
         if index is not None:
             report.index_files = len(index.files)
             index.flush(StoreCheckpoint(config.checkpoint_path, read_only=True))
         for name in DERIVED:
             os.makedirs(os.path.join(directory, name), exist_ok=True)
-        _fsync_dirs(directory)
+        fsync_dirs(directory)
     finally:
         queues.close()
         old_queues.close()
@@ -193,13 +202,13 @@ def _build(
     return report
 
 
-def _topics_of_batches(scan: Scan) -> set[str]:
+def topics_of_batches(scan: Scan) -> set[str]:
     """Topics that have inner batches in the scan."""
     ids = set(scan.topic_id[(scan.sys_flag & INNER_BATCH) != 0].tolist())
     return {scan.topics[number].decode("utf-8", "replace") for number in ids}
 
 
-def _bridge_gaps(queue: ConsumeQueue) -> None:
+def bridge_gaps(queue: ConsumeQueue) -> None:
     """Lets the units of messages that are lost point to the message after them.
 
     A pre-blank there would be what dispatch leaves, but RocketMQ searches units by physical offset, which has
@@ -236,7 +245,7 @@ def _refuse_holes(walk: LogWalk) -> None:
             )
 
 
-def _fsync_dirs(directory: str) -> None:
+def fsync_dirs(directory: str) -> None:
     for path, _, _ in os.walk(directory, topdown=False):
         fsync_dir(path)
 

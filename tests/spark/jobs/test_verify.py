@@ -81,7 +81,7 @@ def a_queue_gone(root: Path) -> None:
 
 def a_unit_too_many(root: Path) -> None:
     file = max((root / "consumequeue" / "Topic-1" / "1").iterdir())
-    units = len(file.read_bytes().rstrip(b"\0")) // 20 + 1
+    units = -(-len(file.read_bytes().rstrip(b"\0")) // 20)
     overwrite(file, units * 20, (1 << 40).to_bytes(8, "big") + (100).to_bytes(4, "big") + bytes(8))
 
 

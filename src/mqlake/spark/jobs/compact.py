@@ -1,0 +1,36 @@
+"""compact: the last message of each key, as a new store.
+
+The rule is that of RocketMQ's compaction topics: all of KEYS is one key; of a key's messages in a topic the one
+that was stored last stays; a message with an empty body deletes its key; messages without keys are left out.
+What stays keeps topic, queue, properties, flag and born time, in the order of the log; offsets are new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - as everywhere
+
+from mqlake.spark.jobs.messages import write_store
+
+COLUMNS = (
+    "topic,queueId,queueOffset,physicalOffset,keys,properties,flag,bornTimestamp,storeTimestamp,body,path"
+)
+"""What is needed of messages."""
+
+
+def latest(messages: DataFrame) -> DataFrame:
+    """The messages that stay; physical offsets say what is later, between stores their store times."""
+    newest_first = Window.partitionBy("topic", "keys").orderBy(
+        F.desc("storeTimestamp"), F.desc("path"), F.desc("physicalOffset"), F.desc("queueOffset")
+    )
+    numbered = messages.where("keys <> ''").withColumn("_age", F.row_number().over(newest_first))
+    return numbered.where("_age = 1 and length(body) > 0").drop("_age")
+
+
+def compact(messages: DataFrame, path: str, *, settings: Mapping[str, object] | None = None) -> DataFrame:
+    """Writes latest() of the messages to a new store; topic, queueId, messages. Raises what write_store() raises."""
+    ordered = latest(messages).orderBy("storeTimestamp", "path", "physicalOffset", "queueOffset")
+    kept = ordered.select("topic", "queueId", "properties", "flag", "bornTimestamp", "body")
+    return write_store(kept, path, settings=settings)

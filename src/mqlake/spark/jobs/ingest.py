@@ -1,0 +1,66 @@
+"""ingest: any rows that Spark reads to messages, of a live cluster or of a new store.
+
+Parquet, CSV, JSON, ORC, text, a table, a stream ─▶ messages.shaped() ─┬─▶ sink `rocketmq` ─▶ brokers
+                                                                    └─▶ messages.write_store() ─▶ a store
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from mqlake.errors import ConfigError
+from mqlake.spark.jobs.search import first_line
+
+FORMATS = ("parquet", "csv", "json", "orc", "text")
+_ENDINGS = {".ndjson": "json", ".jsonl": "json", ".txt": "text", ".log": "text"}
+_TO_BROKERS = ("body", "topic", "tags", "keys", "properties", "shardingKey")
+
+
+def read_rows(
+    spark: SparkSession, *paths: str, kind: str | None = None, options: Mapping[str, str] | None = None
+) -> DataFrame:
+    """Rows of files, of which `kind` (None: by their ending) is any format of Spark. CSV has a header unless said.
+
+    ConfigError for what Spark cannot read.
+    """
+    kind = kind or _kind_of(paths[0])
+    given = (
+        {"header": "true", "inferSchema": "true", **(options or {})} if kind == "csv" else dict(options or {})
+    )
+    try:
+        rows = spark.read.format(kind).options(**given).load(list(paths))
+        rows.schema  # noqa: B018 - a Connect session looks at the plan only when asked
+    except AnalysisException as error:
+        raise ConfigError(f"{', '.join(paths)}: {first_line(error)}") from error
+    return rows.withColumnRenamed("value", "body") if kind == "text" else rows
+
+
+def _kind_of(path: str) -> str:
+    """By the name of a file, or of the first in a directory."""
+    name = path
+    if os.path.isdir(path):
+        found = (file for _, _, files in sorted(os.walk(path)) for file in sorted(files))
+        name = next((file for file in found if not file.startswith(("_", "."))), path)
+    ending = os.path.splitext(name.removesuffix(".gz").removesuffix(".zst").removesuffix(".bz2"))[1].lower()
+    kind = _ENDINGS.get(ending, ending[1:])
+    if kind not in FORMATS:
+        raise ConfigError(f"{path}: what format is it? (--format {', '.join(FORMATS)}, or another of Spark)")
+    return kind
+
+
+def to_brokers(messages: DataFrame, namesrv: str, **options: str) -> None:
+    """Sends messages, at least once; `options` are those of the sink."""
+    kept = messages.select(*(name for name in messages.columns if name in _TO_BROKERS))
+    kept.write.format("rocketmq").mode("append").options(namesrvAddr=namesrv, **options).save()
+
+
+def stream_to_brokers(messages: DataFrame, namesrv: str, checkpoint: str, **options: str) -> StreamingQuery:
+    """The same for a stream of rows: starts it, and it ends when it has caught up."""
+    kept = messages.select(*(name for name in messages.columns if name in _TO_BROKERS))
+    writer = kept.writeStream.format("rocketmq").options(namesrvAddr=namesrv, **options)
+    return writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()

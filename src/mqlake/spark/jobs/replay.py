@@ -1,0 +1,65 @@
+"""replay: messages of a store or of brokers sent again, to another topic or another cluster.
+
+Properties that a broker or a client gave a message for its own delivery are left out; keys, tags and what the
+application said go along. With `ordered` each queue's messages are sent by one task, in their order, to one queue.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everywhere
+
+from mqlake.message import (
+    PROPERTY_BORN_HOST,
+    PROPERTY_BORN_TIMESTAMP,
+    PROPERTY_BUYER_ID,
+    PROPERTY_CORRELATION_ID,
+    PROPERTY_EXTEND_UNIQ_INFO,
+    PROPERTY_INSTANCE_ID,
+    PROPERTY_KEYS,
+    PROPERTY_SHARDING_KEY,
+    PROPERTY_TAGS,
+    STRING_PROPERTY,
+)
+
+OF_THE_APPLICATION = frozenset(
+    {
+        PROPERTY_KEYS,
+        PROPERTY_TAGS,
+        PROPERTY_SHARDING_KEY,
+        PROPERTY_BUYER_ID,
+        PROPERTY_CORRELATION_ID,
+        PROPERTY_INSTANCE_ID,
+    }
+)
+LEFT_OUT = (
+    STRING_PROPERTY | {PROPERTY_BORN_HOST, PROPERTY_BORN_TIMESTAMP, PROPERTY_EXTEND_UNIQ_INFO}
+) - OF_THE_APPLICATION
+"""Properties with a meaning in RocketMQ that belong to the first delivery."""
+
+
+def as_new(messages: DataFrame, *, topic: str | None = None, ordered: bool = False) -> DataFrame:
+    """The messages as the sink `rocketmq` takes them: topic (or their own), body, properties, with `ordered` also
+    shardingKey."""
+    kept = F.map_filter("properties", lambda name, _: ~name.isin(sorted(LEFT_OUT)))
+    columns = [
+        (F.lit(topic) if topic is not None else F.col("topic")).alias("topic"),
+        F.coalesce("body", F.lit(b"")).alias("body"),
+        kept.alias("properties"),
+    ]
+    if not ordered:
+        return messages.select(*columns)
+    queue = F.concat_ws("/", "path", "brokerName", "topic", F.col("queueId").cast("string"))
+    own = F.col("properties")[PROPERTY_SHARDING_KEY]
+    sorted_ = messages.repartition("path", "brokerName", "topic", "queueId").sortWithinPartitions(
+        "path", "brokerName", "topic", "queueId", "queueOffset"
+    )
+    return sorted_.select(*columns, F.coalesce(own, queue).alias("shardingKey"))
+
+
+def replay(
+    messages: DataFrame, namesrv: str, *, topic: str | None = None, ordered: bool = False, **options: str
+) -> None:
+    """Sends the messages, at least once; `options` are those of the sink. Raises what the sink raises."""
+    found = as_new(messages, topic=topic, ordered=ordered)
+    found.write.format("rocketmq").mode("append").options(namesrvAddr=namesrv, **options).save()
