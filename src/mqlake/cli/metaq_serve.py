@@ -11,11 +11,14 @@ from typing import Any
 import click
 
 from mqlake.cli.output import count_text, note
+from mqlake.errors import UnknownKeyError
 from mqlake.metaq.broker.admin_http import AdminHttp
 from mqlake.metaq.broker.broker import MetaMorphosisBroker
+from mqlake.metaq.broker.replication import SamsaConfig, SlaveConfig
 from mqlake.metaq.config.meta_config import MetaConfig, SystemConfig, ZKConfig, topic_values
 from mqlake.metaq.zookeeper.embedded import EmbeddedZookeeper
 from mqlake.remoting.loop import run
+from mqlake.store.config import read_properties
 
 ZOOKEEPER_PORT = 2181
 OWN_SESSION_MS = 6000
@@ -58,6 +61,14 @@ OWN_SESSION_MS = 6000
     help="Its port; 0: any free one.  [8120, dashboardHttpPort]",
 )
 @click.option("--fast-boot", is_flag=True, help="Take the partitions as whole, unread.")
+@click.option(
+    "-F",
+    "plugins",
+    multiple=True,
+    metavar="NAME=FILE",
+    help="Replication, as the original has it: samsa=FILE (a master with a synchronous slave), gregor (that slave), "
+    "metaslave=FILE (an asynchronous slave); FILE is a .properties file.",
+)
 def serve(
     store_path: str | None,
     port: int | None,
@@ -71,6 +82,7 @@ def serve(
     admin_host: str,
     admin_port: int | None,
     fast_boot: bool,
+    plugins: tuple[str, ...],
 ) -> None:
     """Run a MetaQ broker.
 
@@ -97,10 +109,11 @@ def serve(
         }
     for remark in config.remarks:
         note(f"{config_path}: {remark}")
+    roles = _roles(plugins)
     child = None
     if zookeeper is not None:
         config.zookeeper = dataclasses.replace(config.zookeeper, zk_connect=zookeeper)
-    elif config_path is None:
+    elif config_path is None and "gregor" not in roles:
         directory = os.path.join(config.system.effective_data_path, "zookeeper")
         child = EmbeddedZookeeper(directory, zookeeper_port)
         child.start()
@@ -109,7 +122,7 @@ def serve(
         )
         click.echo(f"ZooKeeper runs on {child.connect_string}; --zookeeper HOST:PORT uses another")
     try:
-        run(_serve(config, host, admin_host, fast_boot))
+        run(_serve(config, host, admin_host, fast_boot, roles))
     finally:
         if child is not None:
             child.stop()
@@ -125,13 +138,32 @@ def _config(config_path: str | None, topics: tuple[str, ...]) -> MetaConfig:
     return MetaConfig(SystemConfig(unflush_threshold=0), ZKConfig(), topic_values(topics or ("test",)))
 
 
-async def _serve(config: MetaConfig, host: str, admin_host: str, fast_boot: bool) -> None:
+def _roles(plugins: tuple[str, ...]) -> dict[str, Any]:
+    """The broker's arguments that the plugins stand for. ConfigError, OSError."""
+    found: dict[str, Any] = {}
+    for plugin in plugins:
+        name, _, path = plugin.partition("=")
+        values = read_properties(path) if path else {}
+        if name == "gregor":
+            found["gregor"] = True
+        elif name == "samsa":
+            found["samsa"] = SamsaConfig.from_mapping(values)
+        elif name == "metaslave":
+            found["slave"] = SlaveConfig.from_mapping(values)
+        else:
+            raise UnknownKeyError(name, ("samsa", "gregor", "metaslave"), what="plugin")
+    return found
+
+
+async def _serve(
+    config: MetaConfig, host: str, admin_host: str, fast_boot: bool, roles: dict[str, Any]
+) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     loop.add_signal_handler(signal.SIGHUP, config.reload)
-    broker = MetaMorphosisBroker(config, host=host, fast_boot=fast_boot)
+    broker = MetaMorphosisBroker(config, host=host, fast_boot=fast_boot, **roles)
     admin = AdminHttp(broker)
     await broker.start()
     try:

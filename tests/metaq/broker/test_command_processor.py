@@ -177,10 +177,12 @@ def test_large_messages_are_flushed_before_the_answer_and_sent_whole(tmp_path: P
             assert broker.manager.stores()[0].max_offset == len(body) + 20
             found = b""
             while len(found) < len(body) + 20:
-                answer = await peer.ask(b"get test g 0 %d 2000000 2\r\n" % len(found))
+                answer = await peer.ask(b"get test g 0 %d 1048576 2\r\n" % len(found))
                 assert isinstance(answer, DataCommand) and len(answer.data) <= 1 << 20
                 found += answer.data
             assert found[20:] == body
+            answer = await peer.ask(b"get test g 0 0 5000000 2\r\n")
+            assert isinstance(answer, DataCommand) and answer.data == found, "one message may be longer"
 
     run(conversation())
 

@@ -18,6 +18,14 @@ from mqlake.errors import ConfigError, MqlakeError
 from mqlake.metaq.broker.address import broker_string
 from mqlake.metaq.broker.broker_zookeeper import BrokerZooKeeper
 from mqlake.metaq.broker.command_processor import VERSION, BrokerCommandProcessor
+from mqlake.metaq.broker.replication import (
+    STATUS_TOPIC,
+    SamsaCommandProcessor,
+    SamsaConfig,
+    SlaveConfig,
+    SubscribeHandler,
+    process_sync,
+)
 from mqlake.metaq.broker.stats import StatsManager
 from mqlake.metaq.broker.transaction_store import JournalTransactionStore
 from mqlake.metaq.broker.transactional import TransactionalCommandProcessor
@@ -30,7 +38,9 @@ from mqlake.metaq.formats.command import (
     QuitCommand,
     Request,
     StatsCommand,
+    SyncCommand,
     TransactionCommand,
+    TransactionType,
     VersionCommand,
 )
 from mqlake.metaq.formats.ids import IdWorker
@@ -41,6 +51,8 @@ from mqlake.metaq.wire.server import MetaServer
 
 logger = logging.getLogger(__name__)
 
+MASTER_LOOK_S = 0.5
+"""How often an asynchronous slave looks who its master is."""
 JOURNAL_FLUSH_S = 1.0
 """How often, with flushTxLogAtCommit=2."""
 
@@ -55,17 +67,27 @@ class MetaMorphosisBroker:
         host: str = "",
         fast_boot: bool = False,
         use_zookeeper: bool = True,
+        samsa: SamsaConfig | None = None,
+        gregor: bool = False,
+        slave: SlaveConfig | None = None,
     ) -> None:
         """`host`: what to listen on, empty: everything. `use_zookeeper`: False for a broker that nobody looks up.
 
-        ConfigError.
+        `samsa`: a master with a synchronous slave; `gregor`: that slave; `slave`: an asynchronous one. ConfigError.
         """
+        if (samsa is not None) + gregor + (slave is not None) > 1:
+            raise ConfigError("a broker is one of samsa, gregor and asynchronous slave")
+        self._samsa, self._gregor, self._slave = samsa, gregor, slave
+        if gregor:
+            use_zookeeper = False
+            config.add_topic(STATUS_TOPIC, {"numPartitions": "1"})
         self.config = config
         self._host = host
         self._use_zookeeper = use_zookeeper
         self._group_commit = GroupCommitService(self._deliver, self._begin_flush)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._replicates = False
         self.load_report = LoadReport()
         self.manager = MessageStoreManager(config, group_commit=self._group_commit, fast_boot=fast_boot)
         self.ids = IdWorker(config.system.broker_id)
@@ -76,9 +98,12 @@ class MetaMorphosisBroker:
             version=VERSION,
             connection_count=lambda: len(self.server.connections),
             port=lambda: self.server.port,
+            slave=slave is not None,
         )
         self.zookeeper: BrokerZooKeeper | None = None
-        self.processor = BrokerCommandProcessor(
+        processor_class = SamsaCommandProcessor if samsa is not None else BrokerCommandProcessor
+        self.subscribe_handler: SubscribeHandler | None = None
+        self.processor = processor_class(
             config,
             self.manager,
             self.ids,
@@ -119,14 +144,22 @@ class MetaMorphosisBroker:
             )
             self.transactions.recover()
             self._handlers = self._table(self.transactions)
+            if isinstance(self.processor, SamsaCommandProcessor) and self._samsa is not None:
+                self.processor.begin_replication(self._samsa, self._withdraw, self._come_back)
+                self._replicates = True
             self.manager.start()
             self._tasks.append(asyncio.create_task(self._checkpoints(store)))
             if self.config.system.flush_tx_log_at_commit == 2:
                 self._tasks.append(asyncio.create_task(self._journal_flushes(store)))
             await self.server.start(self._host, self.config.system.server_port)
             if self._use_zookeeper:
-                self.zookeeper = BrokerZooKeeper(self.config, self.broker_string, self.manager.all_topics)
+                slave_id = self._slave.slave_id if self._slave is not None else -1
+                self.zookeeper = BrokerZooKeeper(
+                    self.config, self.broker_string, self.manager.all_topics, slave_id=slave_id
+                )
                 await asyncio.to_thread(self.zookeeper.start)
+            if self._slave is not None:
+                self._tasks.append(asyncio.create_task(self._follow_master(self._slave)))
         except BaseException:
             with contextlib.suppress(MqlakeError, OSError):
                 await self.stop()
@@ -142,6 +175,12 @@ class MetaMorphosisBroker:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks = []
+        if self._replicates and isinstance(self.processor, SamsaCommandProcessor):
+            self._replicates = False
+            await self.processor.end_replication()
+        if self.subscribe_handler is not None:
+            await self.subscribe_handler.stop()
+            self.subscribe_handler = None
         try:
             if self.transactions is not None:
                 transactions, self.transactions = self.transactions, None
@@ -158,7 +197,9 @@ class MetaMorphosisBroker:
         self, transactions: TransactionalCommandProcessor
     ) -> dict[type, Callable[[Connection, Request], None]]:
         def put(connection: Connection, command: PutCommand) -> None:
-            if command.transaction_id is None:
+            if self._slave is not None or self._gregor:
+                connection.respond(HttpStatus.FORBIDDEN, "a slave takes no messages", command.opaque)
+            elif command.transaction_id is None or self._samsa is not None:
                 self.processor.process_put(connection, command)
             else:
                 transactions.process_put(connection, command)
@@ -166,15 +207,28 @@ class MetaMorphosisBroker:
         def close(connection: Connection, _: QuitCommand) -> None:
             connection.close()
 
+        def transaction(connection: Connection, command: TransactionCommand) -> None:
+            if self._samsa is None:
+                transactions.process(connection, command)
+            elif command.type is not TransactionType.END:
+                name = command.type.value.lower().partition("_")[0]
+                text = f"Unsupported {name}Transaction"
+                connection.respond(HttpStatus.INTERNAL_SERVER_ERROR, text, command.opaque)
+
+        def sync(connection: Connection, command: SyncCommand) -> None:
+            process_sync(self.processor, connection, command)
+
         handlers: dict[type, Callable[..., None]] = {
             PutCommand: put,
             GetCommand: self.processor.process_get,
             OffsetCommand: self.processor.process_offset,
             VersionCommand: self.processor.process_version,
             StatsCommand: self.processor.process_stats,
-            TransactionCommand: transactions.process,
+            TransactionCommand: transaction,
             QuitCommand: close,
         }
+        if self._gregor:
+            handlers[SyncCommand] = sync
         return handlers
 
     def _on_request(self, connection: Connection, request: Request) -> None:
@@ -209,6 +263,38 @@ class MetaMorphosisBroker:
             self._loop.call_soon_threadsafe(batch)
         except RuntimeError:
             logger.debug("the loop is closed, nobody waits for these any more")
+
+    # --- replication
+
+    def _withdraw(self) -> None:
+        if self.zookeeper is not None:
+            self.zookeeper.withdraw()
+
+    def _come_back(self) -> None:
+        if self.zookeeper is not None:
+            self.zookeeper.come_back()
+
+    async def _follow_master(self, slave: SlaveConfig) -> None:
+        """Follows whoever is the master now."""
+        master = ""
+        while True:
+            found = await asyncio.to_thread(self._master_address)
+            if found and found != master:
+                if self.subscribe_handler is not None:
+                    await self.subscribe_handler.stop()
+                master = found
+                self.subscribe_handler = SubscribeHandler(self, slave, master)
+            await asyncio.sleep(MASTER_LOOK_S)
+
+    def _master_address(self) -> str:
+        zookeeper = self.zookeeper
+        if zookeeper is None or zookeeper.session is None:
+            return ""
+        try:
+            raw = zookeeper.session.read(zookeeper.paths.master(self.config.system.broker_id))
+        except MqlakeError:
+            return ""
+        return (raw or b"").decode("utf-8", "replace")
 
     # --- the clock's part
 

@@ -24,16 +24,26 @@ POLL_S = 0.1
 class BrokerZooKeeper:
     """`start` and `stop` block; the other calls leave the work to the session's thread."""
 
-    def __init__(self, config: MetaConfig, broker_string: str, topics: Callable[[], list[str]]) -> None:
-        """`topics`: what the broker has, configured or found."""
+    def __init__(
+        self, config: MetaConfig, broker_string: str, topics: Callable[[], list[str]], *, slave_id: int = -1
+    ) -> None:
+        """`topics`: what the broker has, configured or found. `slave_id`: 0 or more for an asynchronous slave."""
         self.config = config
         self.broker_string = broker_string
         self.paths = MetaZookeeper(config.zookeeper.zk_root)
         self.session: ZkSession | None = None
         self._topics = topics
         self._broker_id = config.system.broker_id
+        self._is_slave = slave_id >= 0
+        self._node = broker_node(self._broker_id, slave_id)
+        self._own_path = (
+            self.paths.slave(self._broker_id, slave_id)
+            if self._is_slave
+            else self.paths.master(self._broker_id)
+        )
         self._registered: dict[str, TopicConfig] = {}
         self._stopping = threading.Event()
+        self._withdrawn = False
 
     def start(self) -> None:
         """RemotingError without ZooKeeper; ConfigError when another broker has the id and keeps it."""
@@ -46,7 +56,7 @@ class BrokerZooKeeper:
             self.session.close()
             self.session = None
             raise
-        self.session.on_new_session(self._register_everything)
+        self.session.on_new_session(self._session_began)
         self.config.add_property_change_listener("configFileChecksum", self._checksum_changed)
         self.config.add_property_change_listener("topics", self._topics_changed)
 
@@ -62,6 +72,16 @@ class BrokerZooKeeper:
                 logger.warning("not taken back from ZooKeeper: %s", error)
             self.session.close()
             self.session = None
+
+    def withdraw(self) -> None:
+        """Takes everything back for now."""
+        self._withdrawn = True
+        self._later(self._unregister_everything)
+
+    def come_back(self) -> None:
+        """Tells everything again."""
+        self._withdrawn = False
+        self._later(self._register_everything)
 
     def topic_created(self, topic: str) -> None:
         """A topic's first message has come."""
@@ -93,6 +113,10 @@ class BrokerZooKeeper:
         assert self.session is not None
         return self.session
 
+    def _session_began(self) -> None:
+        if not self._withdrawn:
+            self._register_everything()
+
     def _register_everything(self) -> None:
         self._register_broker()
         self._register_checksum()
@@ -100,26 +124,29 @@ class BrokerZooKeeper:
         self._register_topics()
 
     def _register_broker(self) -> None:
-        master = self.paths.master(self._broker_id)
+        own = self._own_path
         address = self.broker_string.encode()
         patience_s = self.config.zookeeper.zk_session_timeout_ms / 1000 + 2 * POLL_S
         deadline = time.monotonic() + patience_s
         waiting = False
-        while not self._session.create_ephemeral(master, address):
-            if self._session.is_own(master):
+        while not self._session.create_ephemeral(own, address):
+            if self._session.is_own(own):
                 break
-            holder = (self._session.read(master) or b"").decode("utf-8", "replace")
+            holder = (self._session.read(own) or b"").decode("utf-8", "replace")
             if not waiting:
-                logger.warning("%s is still that of %s; waiting for its session to end", master, holder)
+                logger.warning("%s is still that of %s; waiting for its session to end", own, holder)
                 waiting = True
             if self._stopping.wait(POLL_S) or time.monotonic() > deadline:
                 raise ConfigError(
-                    f"{master} is that of {holder}: another broker has brokerId {self._broker_id} "
+                    f"{own} is that of {holder}: another broker has brokerId {self._broker_id} "
                     f"and has kept it for {patience_s:.0f} s"
                 )
-        self._session.put_persistent(self.paths.broker_id(self._broker_id), address)
+        if not self._is_slave:
+            self._session.put_persistent(self.paths.broker_id(self._broker_id), address)
 
     def _register_checksum(self) -> None:
+        if self._is_slave:
+            return
         value = str(self.config.config_file_checksum).encode()
         self._session.put_ephemeral(self.paths.master_config_checksum(self._broker_id), value)
 
@@ -131,7 +158,7 @@ class BrokerZooKeeper:
         config = self.config.topic_config(topic)
         if self._registered.get(topic) == config:
             return
-        session, node = self._session, broker_node(self._broker_id)
+        session, node = self._session, self._node
         if topic in self._registered:
             self._unregister_topic(topic)
         value = TopicBroker(node, config.num_partitions).encode()
@@ -149,16 +176,17 @@ class BrokerZooKeeper:
         self._registered[topic] = config
 
     def _unregister_topic(self, topic: str) -> None:
-        node = broker_node(self._broker_id)
         for parent in (self.paths.broker_topics, self.paths.broker_topics_pub, self.paths.broker_topics_sub):
-            self._session.delete(f"{parent}/{topic}/{node}")
+            self._session.delete(f"{parent}/{topic}/{self._node}")
 
     def _unregister_everything(self) -> None:
         session = self._session
         for topic in self._registered:
             self._unregister_topic(topic)
         self._registered.clear()
-        session.delete(self.paths.master(self._broker_id))
+        session.delete(self._own_path)
+        if self._is_slave:
+            return
         session.delete(self.paths.master_config_checksum(self._broker_id))
         if not session.delete(self.paths.broker_id(self._broker_id)):
             session.put(self.paths.broker_id(self._broker_id), b"")  # its slaves are below it

@@ -22,13 +22,14 @@ from mqlake.metaq.formats.command import (
     OffsetCommand,
     PutCommand,
     StatsCommand,
+    SyncCommand,
     VersionCommand,
 )
 from mqlake.metaq.formats.ids import IdWorker
-from mqlake.metaq.formats.record import checksum, encode_header
+from mqlake.metaq.formats.record import HEADER, HEADER_SIZE, checksum, encode_header
 from mqlake.metaq.store.manager import MessageStoreManager
-from mqlake.metaq.store.message_store import Location
-from mqlake.metaq.wire.connection import Connection
+from mqlake.metaq.store.message_store import Location, MessageStore
+from mqlake.metaq.wire.connection import BODY_MAX, Connection
 
 logger = logging.getLogger(__name__)
 
@@ -87,22 +88,31 @@ class BrokerCommandProcessor:
                 self._topic_created(topic)
             crc = checksum(command.data)
             if command.checksum not in (NO_CHECKSUM, crc):
-                raise _RefusedError(CHECKSUM_FAILURE)
-            message_id = self.ids.next_id()
-
-            def stored(location: Location | None, error: Exception | None) -> None:
-                if location is not None:
-                    connection.respond(
-                        HttpStatus.SUCCESS, f"{message_id} {partition} {location.offset}", opaque
-                    )
-                else:
-                    self._put_failed(connection, topic, partition, opaque, error)
-
-            store.append(encode_header(command.data, message_id, command.flag, crc) + command.data, stored)
+                raise RefusedError(CHECKSUM_FAILURE)
+            self.append(connection, command, store, self.ids.next_id(), crc)
         except (MqlakeError, OSError) as error:
-            self._put_failed(connection, topic, partition, opaque, error)
+            self.put_failed(connection, topic, partition, opaque, error)
 
-    def _put_failed(
+    def append(
+        self,
+        connection: Connection,
+        command: PutCommand | SyncCommand,
+        store: MessageStore,
+        message_id: int,
+        crc: int,
+    ) -> None:
+        """Stores a message and answers when that is done. MqlakeError, OSError when it cannot begin."""
+
+        def stored(location: Location | None, error: Exception | None) -> None:
+            if location is not None:
+                text = f"{message_id} {store.partition} {location.offset}"
+                connection.respond(HttpStatus.SUCCESS, text, command.opaque)
+            else:
+                self.put_failed(connection, store.topic, store.partition, command.opaque, error)
+
+        store.append(encode_header(command.data, message_id, command.flag, crc) + command.data, stored)
+
+    def put_failed(
         self, connection: Connection, topic: str, partition: int, opaque: int, error: Exception | None
     ) -> None:
         self.stats.stats_put_failed(topic)
@@ -132,7 +142,7 @@ class BrokerCommandProcessor:
             )
             return
         try:
-            found = store.slice(offset, min(self.config.system.max_transfer_size, command.max_size))
+            found = store.slice(offset, self._size_for(store, command))
             if found is None:
                 self._behind_the_end(connection, command, store.max_offset)
                 return
@@ -156,6 +166,19 @@ class BrokerCommandProcessor:
                 f"{self.error_message(topic, command.partition)}Detail:{error}",
                 opaque,
             )
+
+    def _size_for(self, store: MessageStore, command: GetCommand) -> int:
+        """What is asked for, up to maxTransferSize, or to the end of one message that is longer.
+
+        The original knows no exception, so a message longer than maxTransferSize is taken and never given.
+        """
+        size = min(self.config.system.max_transfer_size, command.max_size)
+        if size < command.max_size:
+            head = store.read(command.offset, HEADER_SIZE)
+            if len(head) == HEADER_SIZE:
+                length = HEADER.unpack(head)[0] + HEADER_SIZE
+                size = max(size, min(length, command.max_size, BODY_MAX + HEADER_SIZE))
+        return size
 
     def _behind_the_end(self, connection: Connection, command: GetCommand, max_offset: int) -> None:
         self.stats.stats_get_miss(command.topic)
@@ -197,7 +220,7 @@ class BrokerCommandProcessor:
         connection.send(b"result %d %d %d\r\n%b" % (HttpStatus.SUCCESS, len(raw), command.opaque, raw))
 
 
-class _RefusedError(MqlakeError):
+class RefusedError(MqlakeError):
     """The message is not stored; the text is the answer."""
 
 

@@ -1,0 +1,365 @@
+"""Replication, in the original's two ways.
+
+    synchronous     producer ─▶ samsa (master) ─┬─▶ own partition ─────┐
+                                                └─▶ sync ─▶ gregor ────┴─▶ answer, when both have it
+
+    asynchronous    slave<n> ─▶ get ─▶ master          raw records, appended where they were: files byte for byte alike
+
+Gregor has the master's brokerId, a directory of its own and no place in ZooKeeper. A samsa whose gregor refuses too
+often leaves ZooKeeper, asks until it is well, and comes back. Local and XA transactions are not for a samsa.
+An asynchronous slave is in ZooKeeper as `slave<n>`: consumers read from it while there is no master.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mqlake.errors import ConfigError, MqlakeError, RemotingConnectError, RemotingError, UnknownKeyError
+from mqlake.metaq.broker.command_processor import BrokerCommandProcessor, RefusedError
+from mqlake.metaq.config.values import parse_bool, parse_int
+from mqlake.metaq.formats.command import (
+    NO_CHECKSUM,
+    BooleanCommand,
+    DataCommand,
+    GetCommand,
+    HttpStatus,
+    OffsetCommand,
+    PutCommand,
+    Request,
+    SyncCommand,
+)
+from mqlake.metaq.formats.record import MessageIterator, checksum, encode_header
+from mqlake.metaq.store.message_store import Location, MessageStore
+from mqlake.metaq.wire.connection import BODY_MAX, Connection
+from mqlake.remoting.connection import parse_address
+
+if TYPE_CHECKING:
+    from mqlake.metaq.broker.broker import MetaMorphosisBroker
+
+logger = logging.getLogger(__name__)
+
+STATUS_TOPIC = "_metaq_slave_status_test"
+"""Where a samsa asks its gregor how it is."""
+CONNECT_S = 5.0
+FETCH_S = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamsaConfig:
+    """The keys of samsa_master.properties."""
+
+    slave: str
+    """host:port of the gregor."""
+    send_to_slave_timeout_in_mills: int = 2000
+    check_slave_interval_in_mills: int = 100
+    slave_continuous_failure_threshold: int = 100
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, str]) -> SamsaConfig:
+        """ConfigError."""
+        known = {
+            "slave": "slave",
+            "sendToSlaveTimeoutInMills": "send_to_slave_timeout_in_mills",
+            "checkSlaveIntervalInMills": "check_slave_interval_in_mills",
+            "slaveContinuousFailureThreshold": "slave_continuous_failure_threshold",
+        }
+        ignored = {"callbackThreadCount", "recoverParallel", "recoverParallelHint"}
+        found: dict[str, int | str] = {}
+        for key, text in values.items():
+            if key == "recoverOffset":
+                if parse_bool(text):
+                    raise ConfigError("recoverOffset=true is not supported")
+            elif key not in known and key not in ignored:
+                raise UnknownKeyError(key, [*known, *ignored, "recoverOffset"])
+            elif key in known:
+                found[known[key]] = text.removeprefix("meta://") if key == "slave" else parse_int(text)
+        if not found.get("slave"):
+            raise ConfigError("samsa: slave=host:port is needed")
+        return cls(**found)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlaveConfig:
+    """The keys of async_slave.properties."""
+
+    slave_id: int
+    slave_group: str = ""
+    """As whom it reads; empty: meta-slave-group_<id>."""
+    slave_max_delay_in_mills: int = 500
+    """The longest pause when the master has nothing new."""
+
+    @property
+    def group(self) -> str:
+        return self.slave_group or f"meta-slave-group_{self.slave_id}"
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, str]) -> SlaveConfig:
+        """ConfigError."""
+        known = ("slaveId", "slaveGroup", "slaveMaxDelayInMills", "autoSyncMasterConfig")
+        for key in values:
+            if key not in known:
+                raise UnknownKeyError(key, known)
+        if not values.get("slaveId") or parse_int(values["slaveId"]) < 0:
+            raise ConfigError("slaveId must be 0 or more")
+        return cls(
+            slave_id=parse_int(values["slaveId"]),
+            slave_group=values.get("slaveGroup", ""),
+            slave_max_delay_in_mills=parse_int(values.get("slaveMaxDelayInMills", "500")),
+        )
+
+
+class Link:
+    """A connection to another broker, made again and again until `close`."""
+
+    def __init__(self, address: str, retry_s: float) -> None:
+        """`address`: host:port. RemotingConnectError when it is none."""
+        self.address = address
+        self._host, self._port = parse_address(address)
+        self._retry_s = retry_s
+        self._opaque = 0
+        self._connection: Connection | None = None
+        self._task = asyncio.ensure_future(self._keep())
+
+    @property
+    def connected(self) -> bool:
+        return self._connection is not None and not self._connection.closed
+
+    def next_opaque(self) -> int:
+        self._opaque = (self._opaque + 1) & 0x7FFFFFFF
+        return self._opaque
+
+    async def _keep(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            if not self.connected:
+                with contextlib.suppress(OSError, TimeoutError):
+                    async with asyncio.timeout(CONNECT_S):
+                        _, self._connection = await loop.create_connection(
+                            lambda: Connection(lambda connection, request: None), self._host, self._port
+                        )
+                    logger.info("connected to %s", self.address)
+            await asyncio.sleep(self._retry_s)
+
+    def begin(self, request: Request, timeout_s: float) -> asyncio.Task[BooleanCommand | DataCommand]:
+        """Sends at once, in the order of the calls; the answer later. RemotingConnectError."""
+        if self._connection is None or self._connection.closed:
+            raise RemotingConnectError(self.address, "not connected")
+        return asyncio.ensure_future(self._connection.invoke(request, timeout_s))
+
+    async def close(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        if self._connection is not None:
+            self._connection.close()
+
+
+class SamsaCommandProcessor(BrokerCommandProcessor):
+    """Puts into the own partition and the gregor's; answers 200 when both have the message."""
+
+    def begin_replication(
+        self, config: SamsaConfig, withdraw: Callable[[], None], come_back: Callable[[], None]
+    ) -> None:
+        """`withdraw` and `come_back` take the broker out of ZooKeeper and back. On the loop."""
+        self._samsa = config
+        self._withdraw = withdraw
+        self._come_back = come_back
+        self._failures = 0
+        self._link = Link(config.slave, config.check_slave_interval_in_mills / 1000)
+        self._healing: asyncio.Task[None] | None = None
+        self._answers: set[asyncio.Task[None]] = set()
+
+    async def end_replication(self) -> None:
+        if self._healing is not None:
+            self._healing.cancel()
+            await asyncio.gather(self._healing, return_exceptions=True)
+        if self._answers:
+            await asyncio.wait(self._answers)
+        await self._link.close()
+
+    def append(
+        self,
+        connection: Connection,
+        command: PutCommand | SyncCommand,
+        store: MessageStore,
+        message_id: int,
+        crc: int,
+    ) -> None:
+        if not self._link.connected:
+            raise RefusedError("Slave is disconnected ")
+        local: asyncio.Future[Location] = asyncio.get_running_loop().create_future()
+
+        def stored(location: Location | None, error: Exception | None) -> None:
+            if local.done():
+                return
+            if location is not None:
+                local.set_result(location)
+            else:
+                local.set_exception(error or RemotingError("not stored"))
+
+        sync = SyncCommand(
+            command.topic,
+            store.partition,
+            command.data,
+            command.flag,
+            message_id,
+            crc,
+            self._link.next_opaque(),
+        )
+        remote = self._link.begin(sync, self._samsa.send_to_slave_timeout_in_mills / 1000)
+        try:
+            store.append(encode_header(command.data, message_id, command.flag, crc) + command.data, stored)
+        except (MqlakeError, OSError) as error:
+            local.set_exception(error)
+        task = asyncio.ensure_future(self._answer(connection, command, store, message_id, local, remote))
+        self._answers.add(task)
+        task.add_done_callback(self._answers.discard)
+
+    async def _answer(
+        self,
+        connection: Connection,
+        command: PutCommand | SyncCommand,
+        store: MessageStore,
+        message_id: int,
+        local: asyncio.Future[Location],
+        remote: asyncio.Task[BooleanCommand | DataCommand],
+    ) -> None:
+        await asyncio.gather(local, remote, return_exceptions=True)
+        failed = []
+        answer = remote.result() if remote.exception() is None else None
+        if answer is None or not isinstance(answer, BooleanCommand) or answer.code != HttpStatus.SUCCESS:
+            failed.append(f"slave 'meta://{self._samsa.slave}'")
+            self._slave_failed(getattr(answer, "message", str(remote.exception())))
+        else:
+            self._failures = 0
+        if local.exception() is not None:
+            logger.error("%s: %s", store.directory, local.exception())
+            failed.append(f"master '{self._broker_string()}'")
+        if failed:
+            self.stats.stats_put_failed(store.topic)
+            text = ";".join(f"Put message to [{who}] [partition '{store.name}'] failed" for who in failed)
+            connection.respond(HttpStatus.INTERNAL_SERVER_ERROR, text, command.opaque)
+        else:
+            text = f"{message_id} {store.partition} {local.result().offset}"
+            connection.respond(HttpStatus.SUCCESS, text, command.opaque)
+
+    def _slave_failed(self, reason: str) -> None:
+        self._failures += 1
+        if self._failures >= self._samsa.slave_continuous_failure_threshold and self._healing is None:
+            logger.error(
+                "the slave %s fails again and again: %s; leaving ZooKeeper", self._samsa.slave, reason
+            )
+            self._healing = asyncio.ensure_future(self._heal())
+
+    async def _heal(self) -> None:
+        self._withdraw()
+        while True:
+            await asyncio.sleep(self._samsa.check_slave_interval_in_mills / 1000)
+            probe = SyncCommand(
+                STATUS_TOPIC, 0, b"test", 0, self.ids.next_id(), NO_CHECKSUM, self._link.next_opaque()
+            )
+            try:
+                answer = await self._link.begin(probe, self._samsa.send_to_slave_timeout_in_mills / 1000)
+            except MqlakeError:
+                continue
+            if isinstance(answer, BooleanCommand) and answer.code == HttpStatus.SUCCESS:
+                break
+        logger.warning("the slave %s is well again; coming back", self._samsa.slave)
+        self._failures = 0
+        self._healing = None
+        self._come_back()
+
+
+def process_sync(processor: BrokerCommandProcessor, connection: Connection, command: SyncCommand) -> None:
+    """What a gregor does: stores a message under the id that the master gave it."""
+    processor.stats.stats_put(command.topic, len(command.data))
+    try:
+        store = processor.manager.get_or_create(command.topic, command.partition)
+        crc = checksum(command.data)
+        if command.checksum not in (NO_CHECKSUM, crc):
+            raise RefusedError("Checksum failure,message may be corrupted when transfering on networking.")
+        processor.append(connection, command, store, command.message_id, crc)
+    except (MqlakeError, OSError) as error:
+        processor.put_failed(connection, command.topic, command.partition, command.opaque, error)
+
+
+class SubscribeHandler:
+    """An asynchronous slave's work: follows every partition of its master."""
+
+    def __init__(self, broker: MetaMorphosisBroker, config: SlaveConfig, master: str) -> None:
+        """`master`: meta://host:port. `start` on the loop, `stop` at the end."""
+        self._broker = broker
+        self._config = config
+        self._link = Link(master.removeprefix("meta://"), config.slave_max_delay_in_mills / 1000)
+        self._tasks = [
+            asyncio.ensure_future(self._follow(topic, partition))
+            for topic in broker.config.topics
+            if "*" not in topic
+            for partition in range(broker.config.topic_config(topic).num_partitions)
+        ]
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._link.close()
+
+    async def _follow(self, topic: str, partition: int) -> None:
+        max_size = self._broker.config.system.max_transfer_size
+        pause_s = self._config.slave_max_delay_in_mills / 1000
+        while True:
+            try:
+                store = await self._store(topic, partition)
+                data = await self._fetch(store, max_size) if store is not None else b""
+                if store is not None and data:
+                    taken = await self._append(store, data)
+                    usual = self._broker.config.system.max_transfer_size
+                    max_size = usual if taken else min(2 * max_size, BODY_MAX)
+                    continue
+            except (MqlakeError, OSError) as error:
+                logger.warning("%s-%d: %s", topic, partition, error)
+            await asyncio.sleep(pause_s)
+
+    async def _store(self, topic: str, partition: int) -> MessageStore | None:
+        """The own partition; a new one begins where the master's does. None while the master has none."""
+        store = self._broker.manager.get(topic, partition)
+        if store is not None:
+            return store
+        ask = OffsetCommand(topic, self._config.group, partition, 0, self._link.next_opaque())
+        answer = await self._link.begin(ask, FETCH_S)
+        if not isinstance(answer, BooleanCommand) or answer.code != HttpStatus.SUCCESS:
+            return None
+        return self._broker.manager.get_or_create(topic, partition, int(answer.message))
+
+    async def _fetch(self, store: MessageStore, max_size: int) -> bytes:
+        ask = GetCommand(
+            store.topic,
+            self._config.group,
+            store.partition,
+            store.append_offset,
+            max_size,
+            self._link.next_opaque(),
+        )
+        answer = await self._link.begin(ask, FETCH_S)
+        if isinstance(answer, DataCommand):
+            return answer.data
+        if answer.code == HttpStatus.MOVED:
+            raise RemotingError(
+                f"the master has not offset {store.append_offset} any more, it goes on at {answer.message}: "
+                f"{store.directory} must be made anew"
+            )
+        return b""
+
+    async def _append(self, store: MessageStore, data: bytes) -> bool:
+        """Whether a whole message was in `data`."""
+        messages = MessageIterator(store.topic, data)
+        count = sum(1 for _ in messages)
+        if not count:
+            return False
+        store.append(data[: messages.offset], count=count)
+        await asyncio.to_thread(store.flush)
+        return True
