@@ -39,6 +39,7 @@
     │   └── NoReplyError            nobody replied to a request in time
     ├── TransactionError            a MetaQ transaction cannot go on as asked
     │   └── XAError                 the same of an XA transaction, with the code that XA gives it
+    ├── SparkJobError               a Spark job ended with an error; says the cause in a line
     └── MissingPartError            an optional part (Java, PySpark, ...) is absent; says what installs it
 
 The command line prints `str(error)` and ends with `exit_code`; a library caller catches the class.
@@ -261,6 +262,14 @@ class XAError(TransactionError):
     def __init__(self, code: int, text: str) -> None:
         self.code = code
         super().__init__(text)
+
+
+class SparkJobError(MqlakeError):
+    """`exit_code` is that of the error in a task or a source, if it was one of this tree."""
+
+    def __init__(self, cause: str, *, exit_code: int = 1) -> None:
+        self.exit_code = exit_code
+        super().__init__(cause)
 
 
 class MissingPartError(MqlakeError):

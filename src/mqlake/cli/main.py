@@ -33,6 +33,7 @@ COMMANDS = {
     ),
     "namesrv": ("mqlake.cli.namesrv:namesrv", "Run a name server."),
     "serve": ("mqlake.cli.serve:serve", "Run a name server and a broker, with nothing to configure."),
+    "spark": ("mqlake.cli.spark:spark", "Jobs over whole logs: verify, export, search, stats, ingest, …"),
     "store": ("mqlake.cli.store:store", "Look into, check, fill and mend a store directory."),
 }
 EXIT_ERROR = 1

@@ -15,7 +15,7 @@ import io
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
+import mqlake.spark
 from mqlake.errors import ConfigError, UnknownKeyError
 from mqlake.spark.jobs.avro import avro_type, parse_avro_schema
 from mqlake.spark.jobs.search import first_line
@@ -120,6 +121,12 @@ def infer_json_schema(spark: SparkSession, messages: DataFrame, sample: int = SA
     return str(StructType(fields).toDDL())
 
 
+def sampled(spark: SparkSession, path: str, topics: Sequence[str] = ()) -> DataFrame:
+    """Bodies of a store's messages, for infer_json_schema()."""
+    options = {"topics": list(topics)} if topics else {}
+    return mqlake.spark.read_log(spark, path, columns="topic,body", **options)
+
+
 def _from_avro(messages: DataFrame, text: str) -> DataFrame:
     """fastavro reads one body at a time: Avro says where a datum ends only by decoding it."""
     schema = parse_avro_schema(text)
@@ -200,8 +207,3 @@ def report_of(query: StreamingQuery, path: str, seconds: float) -> ExportReport:
     """Of the batches that Spark remembers (the last hundred)."""
     batches = [each for each in query.recentProgress if each["numInputRows"]]
     return ExportReport(path, sum(int(each["numInputRows"]) for each in batches), len(batches), seconds)
-
-
-def exported(spark: SparkSession, path: str) -> DataFrame:
-    """What has been exported so far."""
-    return spark.read.parquet(path)

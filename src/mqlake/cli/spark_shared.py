@@ -1,0 +1,166 @@
+"""What the commands of `mqlake spark` share: options, the session, and errors as a person wants them."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+import mqlake.errors
+import mqlake.spark
+from mqlake.cli.options import time_ms
+from mqlake.errors import SparkJobError
+from mqlake.spark.parts import INSTALL_SPARK, require_modules, require_pyspark
+from mqlake.store.config import parse_assignments
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+CONNECT_SCHEME = "sc://"
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where a job runs; `config` goes to Spark."""
+
+    master: str
+    config: Mapping[str, str]
+
+
+def _parse_config(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> dict[str, str]:
+    return {key: str(text) for key, text in parse_assignments(value).items()}
+
+
+def _time(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | None:
+    return None if value is None else time_ms(value)
+
+
+def spark_options(command: Command) -> Command:
+    """--master and --conf; the command gets `where`."""
+
+    def with_where(*arguments: Any, master: str, config: dict[str, str], **named: Any) -> Any:
+        return command(*arguments, where=Where(master, config), **named)
+
+    with_where.__doc__, with_where.__name__ = command.__doc__, command.__name__
+    with_where.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
+    decorated: Any = with_where
+    for option in (
+        click.option(
+            "--conf",
+            "config",
+            metavar="KEY=VALUE",
+            multiple=True,
+            callback=_parse_config,
+            help="A setting of Spark; any number of times.",
+        ),
+        click.option(
+            "--master",
+            default="local[*]",
+            show_default=True,
+            help="Where Spark runs: local[N], spark://…, yarn, k8s://…, or sc://… (Connect).",
+        ),
+    ):
+        decorated = option(decorated)
+    return decorated  # type: ignore[no-any-return]
+
+
+def wanted_options(command: Command) -> Command:
+    """What `search` looks for; the command gets the fields of mqlake.spark.jobs.search.Wanted."""
+    for option in (
+        click.option(
+            "--sql", metavar="CONDITION", help='Of Spark\'s SQL, such as "queueId = 1 and size > 1000".'
+        ),
+        click.option("--text", metavar="TEXT", help="In the body."),
+        click.option(
+            "--until", metavar="TIME", callback=_time, help="Stored before: ISO 8601, or ms since 1970."
+        ),
+        click.option("--since", metavar="TIME", callback=_time, help="Stored then or later."),
+        click.option("--tag", "tags", metavar="TAG", multiple=True, help="One of these tags."),
+        click.option(
+            "--key", "keys", metavar="KEY", multiple=True, help="One of these keys (KEYS or UNIQ_KEY)."
+        ),
+        click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="One of these topics."),
+    ):
+        command = option(command)
+    return command
+
+
+@contextlib.contextmanager
+def job(where: Where, what: str) -> Iterator[SparkSession]:
+    """A session for as long as the `with` lasts, with progress on a terminal.
+
+    Raises MissingPartError, SparkJobError for what Spark says, with the line of mqlake's own error in it if any.
+    """
+    require_pyspark()
+    running = _active()
+    with translated():
+        spark = running or _session(where)
+    try:
+        with translated(), _progress(spark, where, what):
+            yield spark
+    finally:
+        if running is None:
+            spark.stop()
+
+
+def _active() -> SparkSession | None:
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession()
+
+
+def _session(where: Where) -> SparkSession:
+    if not where.master.startswith(CONNECT_SCHEME):
+        return mqlake.spark.session(
+            "mqlake", master=where.master, config=where.config, short=where.master.startswith("local")
+        )
+    require_modules("grpc", command=f"{INSTALL_SPARK} 'pyspark[connect]'")
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.remote(where.master)
+    for key, value in where.config.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    mqlake.spark.register(spark)
+    return spark
+
+
+def _progress(spark: SparkSession, where: Where, what: str) -> contextlib.AbstractContextManager[None]:
+    if where.master.startswith(CONNECT_SCHEME) or not sys.stderr.isatty():
+        return contextlib.nullcontext()
+    from mqlake.spark.session_helper import job_progress
+
+    return job_progress(spark, what)
+
+
+@contextlib.contextmanager
+def translated() -> Iterator[None]:
+    """Spark's exceptions as SparkJobError. Those of mqlake and the system go through."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise spark_error(str(error)) from error
+
+
+def spark_error(text: str) -> SparkJobError:
+    """The line of a task's or a source's own error, if there is one in what Spark says; else its first line."""
+    own = re.findall(r"mqlake\.errors\.(\w+): (.+)", text)
+    if own:
+        name, line = own[-1]
+        kind = getattr(mqlake.errors, name, SparkJobError)
+        return SparkJobError(line.strip(), exit_code=getattr(kind, "exit_code", 1))
+    lines = [
+        line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")
+    ]
+    causes = [line for line in lines if re.match(r"(Caused by: )?[\w.$]+(Error|Exception): ", line)]
+    return SparkJobError((causes or lines or ["Spark does not say why"])[-1 if causes else 0])
