@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -150,6 +151,28 @@ def test_offsets_that_are_not_in_the_log(hours: Path, option: str) -> None:
         OffsetOutOfRangeError, match=f"option '{option}' is 99999999, but the log of {hours} holds 0"
     ):
         read(hours, **{option: "99999999"})
+
+
+@pytest.mark.parametrize(
+    ("topic", "queue", "offset", "said"),
+    [
+        ("Hour-3", 1, 21, "topic Hour-3, queue 1 has offsets 0 to 20, not 21"),
+        ("Hour-3", 2, 0, "topic Hour-3, queue 2 is not there"),
+        ("none", 0, 0, "topic none, queue 0 is not there"),
+    ],
+)
+def test_queue_offsets_that_are_not_there(
+    hours: Path, tmp_path: Path, topic: str, queue: int, offset: int, said: str
+) -> None:
+    positions = {"startingOffsets": json.dumps({topic: {str(queue): offset}})}
+    with pytest.raises(OffsetOutOfRangeError, match=f"option 'startingOffsets': {said}"):
+        read(hours, **positions)
+    root = copy_store(hours, tmp_path / "store")
+    shutil.rmtree(root / "consumequeue")
+    assert read(root, **positions)[1].bytes_to_read  # nobody knows
+    assert read(hours, startingOffsets='{"Hour-3": {"1": 20}}', topics="Hour-3")[0] == [
+        m.physical_offset for m in seen(hours) if m.topic == "Hour-3" and m.queue_id == 0
+    ]
 
 
 def test_a_clock_set_back_a_little(hours: Path) -> None:

@@ -6,6 +6,7 @@
 
     commitlog       store directories, batch and stream     rocketmq        live brokers, both ways, batch and stream
     consumequeue    their consume queues                    mqindex         their index
+    metaq           MetaQ data directories
     commitlogaudit, commitlogcounts                         partial results for verify_log() and count_by()
 
 Importing this package imports neither PySpark nor pyarrow; whoever calls a function without them gets a
@@ -44,6 +45,7 @@ def register(spark: SparkSession) -> None:
     from mqlake.spark.commitlog import CommitLogDataSource
     from mqlake.spark.counts import CommitLogCountsDataSource
     from mqlake.spark.derived import ConsumeQueueDataSource, MqIndexDataSource
+    from mqlake.spark.metaq import MetaqDataSource
     from mqlake.spark.rocketmq import RocketMQDataSource
 
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
@@ -53,6 +55,7 @@ def register(spark: SparkSession) -> None:
         CommitLogCountsDataSource,
         ConsumeQueueDataSource,
         MqIndexDataSource,
+        MetaqDataSource,
         RocketMQDataSource,
     ):
         spark.dataSource.register(source)

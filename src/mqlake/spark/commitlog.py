@@ -35,6 +35,7 @@ from mqlake.spark.offsets import Position, PositionKind
 from mqlake.spark.options import LogOptions, Mode
 from mqlake.spark.parts import require_stream_readers
 from mqlake.spark.properties import Bytes
+from mqlake.spark.queue_files import queue_bounds, queue_files
 from mqlake.spark.rows import RowBuilder
 from mqlake.spark.schema import check_user_schema, spark_schema
 from mqlake.spark.skipping import ranges_to_read
@@ -106,13 +107,16 @@ class CommitLogReader(DataSourceReader):
     def plan(self) -> ReadPlan:
         """What is read, with what may be skipped left out.
 
-        Raises what log_files() raises, and OffsetOutOfRangeError for a physical offset that is not in the log.
+        Raises what log_files() raises, and OffsetOutOfRangeError for an offset that is not in the log.
         """
         splits: list[Split] = []
         size = 0
+        positions = (self._options.start, self._options.end)
+        for position in positions:
+            check_in_queues(self._options.stores, position)
         for storage in self._options.stores:
             files = log_files(storage)
-            for position in (self._options.start, self._options.end):
+            for position in positions:
                 check_in_log(storage, files, position)
             ranges = ranges_to_read(storage, files, RowFilter(self._options, self._conditions))
             splits += cut(storage, files, self._options.split_size, ranges)
@@ -136,6 +140,25 @@ def check_in_log(storage: Storage, files: Sequence[LogFile], position: Position)
             f"option {position.option!r} is {position.value}, but the log of {storage.root} "
             f"holds {first} to {last}"
         )
+
+
+def check_in_queues(stores: Sequence[Storage], position: Position) -> None:
+    """OffsetOutOfRangeError for a queue offset that no store has; without consume queues nobody knows."""
+    wanted = {name: offset for name, offset in position.queues.items() if offset >= 0}
+    if position.kind is not PositionKind.QUEUES or not wanted:
+        return
+    files = [file for storage in stores for file in queue_files(storage, {topic for topic, _ in wanted})]
+    if not files and not any(queue_files(storage) for storage in stores):
+        return
+    bounds = [queue_bounds(each for each in files if each.storage == storage) for storage in stores]
+    for (topic, queue), offset in wanted.items():
+        known = [found[topic, queue] for found in bounds if (topic, queue) in found]
+        if not any(low <= offset <= high for low, high in known):
+            there = " and ".join(f"{low} to {high}" for low, high in known)
+            raise OffsetOutOfRangeError(
+                f"option {position.option!r}: topic {topic}, queue {queue} "
+                + (f"has offsets {there}, not {offset}" if known else "is not there")
+            )
 
 
 def grouped(splits: Sequence[Split], split_size: int) -> list[LogPartition]:

@@ -65,6 +65,18 @@ class QueueFile:
         return units, units["msg_base_offset"].astype(np.int64)
 
 
+def queue_bounds(files: Iterable[QueueFile]) -> dict[tuple[str, str], tuple[int, int]]:
+    """By topic and queue: the first queue offset that has a unit, and the one that the next message will have."""
+    found: dict[tuple[str, str], tuple[int, int]] = {}
+    for file in files:
+        units, offsets = file.units()
+        if len(units):
+            name = file.topic, str(file.queue_id)
+            last = int(units["batch_size"][-1]) if file.kind == BATCH else 1
+            found[name] = found.get(name, (int(offsets[0]), 0))[0], int(offsets[-1]) + last
+    return found
+
+
 def queue_files(storage: Storage, topics: Iterable[str] | None = None) -> list[QueueFile]:
     """The files of these topics' queues (None: all), by topic, queue and offset."""
     wanted = None if topics is None else set(topics)

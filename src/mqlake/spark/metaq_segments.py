@@ -1,0 +1,312 @@
+"""MetaQ's segment files for tasks: cut where records begin, walked many records at a time, damage named.
+
+    driver   data directory ─▶ partitions ─▶ segments ─▶ splits, each from a record's first byte to another's
+    task     split ─▶ map ─▶ scan ─▶ Records (columns), or Damage from here to where the next record is found
+
+A record has no mark of its own by which a task could find one in the middle of a file, and a body may hold what
+looks like one. So the driver walks over the headers of segments that are to be cut, and cuts only where the checksum
+of the record behind the cut is right; what cannot be walked is not cut.
+"""
+
+from __future__ import annotations
+
+import functools
+import mmap
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from mqlake.errors import StoreCorruptError
+from mqlake.formats.columns import gather
+from mqlake.metaq.formats.record import HEADER_SIZE, checksum
+from mqlake.metaq.formats.scan import Scan, ScanStop, scan_records
+from mqlake.metaq.message import HAS_ATTRIBUTE
+from mqlake.metaq.store.inspect import DataDirectory, PartitionFiles
+from mqlake.spark.properties import Bytes, Ints, gather_text
+
+CHUNK_RECORDS = 16384
+_WINDOW = 1 << 20
+_LIKELY_LENGTH_MAX = 4 << 20
+_ATTRIBUTE_LENGTH = 4
+REPAIR_HINT = "`mqlake metaq store repair` says what can be done"
+
+
+@dataclass(frozen=True)
+class Split:
+    """Bytes `start` to `end` of one segment, whose first byte has the offset `base`. A record begins at `start`."""
+
+    directory: str
+    topic: str
+    partition: int
+    file: str
+    base: int
+    start: int
+    end: int
+    may_be_torn: bool
+    """Whether a writer may be at work at its end, or died there."""
+
+
+@dataclass(frozen=True)
+class Damage:
+    """Bytes `position` to `until` of a file hold no record; `offset` is that of the first in the partition."""
+
+    file: str
+    position: int
+    until: int
+    offset: int
+    reason: str
+
+    def error(self) -> StoreCorruptError:
+        return StoreCorruptError(self.file, self.position, self.reason, hint=REPAIR_HINT)
+
+
+@dataclass(frozen=True)
+class Records:
+    """Whole records of one segment, a field an array; positions are those of `buf`."""
+
+    buf: Bytes
+    base: int
+    scan: Scan
+
+    def __len__(self) -> int:
+        return len(self.scan)
+
+    @property
+    def offset(self) -> Ints:
+        """In the partition, of the first byte."""
+        return self.scan.position + self.base
+
+    @property
+    def size(self) -> npt.NDArray[np.int32]:
+        """With the header."""
+        return self.scan.length + np.int32(HEADER_SIZE)
+
+    @property
+    def checksum(self) -> npt.NDArray[np.int32]:
+        return _int32_at(self.buf, self.scan.position + 4)
+
+    @functools.cached_property
+    def has_attribute(self) -> npt.NDArray[np.bool_]:
+        return (self.scan.flag & HAS_ATTRIBUTE) != 0
+
+    @functools.cached_property
+    def attribute_length(self) -> Ints:
+        """Bytes; 0 also where there is none. Below 0 or too large where the payload is no payload."""
+        length = np.zeros(len(self), np.int64)
+        holders = self.has_attribute & (self.scan.length >= _ATTRIBUTE_LENGTH)
+        length[holders] = _int32_at(self.buf, self.scan.position[holders] + HEADER_SIZE)
+        return length
+
+    @property
+    def payload_is_wrong(self) -> npt.NDArray[np.bool_]:
+        """Where the attribute does not fit into the payload."""
+        room = self.scan.length - _ATTRIBUTE_LENGTH
+        return self.has_attribute & (
+            (room < 0) | (self.attribute_length < 0) | (self.attribute_length > room)
+        )
+
+    @property
+    def body_start(self) -> Ints:
+        return self.scan.position + HEADER_SIZE + self._body_from
+
+    @property
+    def body_length(self) -> Ints:
+        return self.scan.length - self._body_from
+
+    @property
+    def _body_from(self) -> Ints:
+        return np.where(self.has_attribute, _ATTRIBUTE_LENGTH + self.attribute_length, 0)
+
+    def attributes(self) -> pa.Array:
+        """Arrow strings; null where there is none, "" where it is empty."""
+        starts = np.where(self.has_attribute, self.scan.position + HEADER_SIZE + _ATTRIBUTE_LENGTH, 0)
+        return gather_text(self.buf, starts, self.attribute_length, self.has_attribute)
+
+    def bodies(self) -> pa.Array:
+        """Arrow binary."""
+        offsets, data = gather(self.buf, self.body_start, self.body_length)
+        return pa.BinaryArray.from_buffers(
+            pa.binary(), len(self), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+        )
+
+    def part(self, rows: slice | npt.NDArray[np.integer]) -> Records:
+        scan = self.scan
+        columns = (scan.position[rows], scan.length[rows], scan.message_id[rows], scan.flag[rows])
+        return Records(self.buf, self.base, Scan(*columns, scan.end, scan.stop))
+
+    def pieces(self, records_max: int, bytes_max: int) -> Iterator[Records]:
+        """In their order, so many records and about so many bytes at most a piece."""
+        filled = np.cumsum(self.scan.length, dtype=np.int64) // bytes_max
+        cuts = np.union1d(np.arange(0, len(self), records_max), np.flatnonzero(np.diff(filled)) + 1)
+        for first, last in zip(cuts, [*cuts[1:], len(self)], strict=True):
+            yield self.part(slice(first, last))
+
+
+# ---------------------------------------------------------------------- planning
+
+
+def check_gaps(directory: DataDirectory) -> None:
+    """StoreCorruptError when a segment does not begin where the one before it ends."""
+    for files in directory.partitions:
+        for segment, following in zip(files.segments, files.segments[1:], strict=False):
+            if segment.end != following.start:
+                raise StoreCorruptError(
+                    segment.path,
+                    segment.size,
+                    f"it ends at offset {segment.end}, the next begins at {following.start}",
+                    hint=REPAIR_HINT,
+                )
+
+
+def splits(
+    directory: str, files: PartitionFiles, split_size: int | None = None, start: int = 0
+) -> Iterator[Split]:
+    """Of one partition, in order, without what lies before the offset `start` (where a record begins).
+
+    None: a split a segment. OSError.
+    """
+    for segment in files.segments:
+        if segment.end <= start:
+            continue
+        is_last = segment is files.segments[-1]
+        first = max(0, start - segment.start)
+        cuts = [first, *_cuts(segment.path, first, segment.size, split_size), segment.size]
+        for begin, end in zip(cuts, cuts[1:], strict=False):
+            yield Split(
+                directory,
+                files.topic,
+                files.partition,
+                segment.path,
+                segment.start,
+                begin,
+                end,
+                is_last and end == segment.size,
+            )
+
+
+def _cuts(file: str, position: int, size: int, split_size: int | None) -> Iterator[int]:
+    if split_size is None or size - position <= split_size:
+        return
+    buf = map_file(file, size)
+    wanted = position + split_size
+    while wanted < size:
+        scan = scan_records(buf, position, size, check_crc=False)
+        at = int(np.searchsorted(scan.position, wanted))
+        if at < len(scan):
+            position = int(scan.position[at])
+            if _is_record(buf, position, size):
+                yield position
+                wanted = position + split_size
+            else:
+                wanted = position + 1
+        elif scan.stop is ScanStop.MAX_RECORDS:
+            position = scan.end
+        else:
+            return
+
+
+# ---------------------------------------------------------------------- walking
+
+
+def map_file(file: str, size: int) -> Bytes:
+    """The first `size` bytes; mapped until the last array that looks into them is gone. OSError."""
+    if size == 0:
+        return np.empty(0, np.uint8)
+    with open(file, "rb") as opened:
+        return np.frombuffer(mmap.mmap(opened.fileno(), size, access=mmap.ACCESS_READ), np.uint8)
+
+
+def walk(
+    split: Split, *, verify: bool = True, chunk_records: int = CHUNK_RECORDS
+) -> Iterator[Records | Damage]:
+    """The split's records and the damage between them, in their order. OSError."""
+    buf = map_file(split.file, split.end)
+    position = split.start
+    while position < split.end:
+        scan = scan_records(buf, position, split.end, max_records=chunk_records, check_crc=verify)
+        zeros = (scan.message_id == 0) & (scan.length == 0) & (scan.flag == 0)
+        reason = ""
+        if zeros.any():
+            n = int(zeros.argmax())
+            scan = Scan(*(column[:n] for column in scan[:4]), int(scan.position[n]), ScanStop.INVALID)
+            reason = "zeros where a record should be"
+        yield from _whole(Records(buf, split.base, scan), split.file)
+        position = scan.end
+        if scan.stop is ScanStop.LIMIT:
+            return
+        if scan.stop is not ScanStop.MAX_RECORDS:
+            following = find_record(buf, position + 1, split.end)
+            if following < 0 and split.may_be_torn:
+                return
+            until = following if following >= 0 else split.end
+            reason = reason or _reason(scan.stop, buf, position)
+            yield Damage(split.file, position, until, split.base + position, reason)
+            position = until
+
+
+def _reason(stop: ScanStop, buf: Bytes, position: int) -> str:
+    if stop is ScanStop.TRUNCATED:
+        return "the record says more bytes than there are"
+    if buf[position] & 0x80:
+        return "the record's length is below 0"
+    return "the payload does not match its checksum"
+
+
+def _whole(records: Records, file: str) -> Iterator[Records | Damage]:
+    """Without those whose payload is none."""
+    wrong = records.payload_is_wrong
+    first = 0
+    for row in np.flatnonzero(wrong).tolist():
+        if row > first:
+            yield records.part(slice(first, row))
+        position = int(records.scan.position[row])
+        end = position + int(records.size[row])
+        reason = f"an attribute of {records.attribute_length[row]} bytes does not fit into the payload"
+        yield Damage(file, position, end, records.base + position, reason)
+        first = row + 1
+    if first < len(records):
+        yield records.part(slice(first, None)) if first else records
+
+
+def find_record(buf: Bytes, start: int, limit: int) -> int:
+    """The first position from `start` on where a record with a payload and the right checksum begins, or -1.
+
+    A length of over 4 MiB is believed only when a header follows behind it: in random bytes such lengths are many.
+    """
+    for first in range(start, limit - HEADER_SIZE, _WINDOW):
+        last = min(first + _WINDOW, limit - HEADER_SIZE)
+        if not buf[first : last + 3].any():
+            continue
+        at = np.arange(first, last)
+        length = _int32_at(buf, at)
+        fits = (length > 0) & (length <= limit - HEADER_SIZE - at) & (buf[first + 4 : last + 4] < 0x80)
+        for position in at[fits].tolist():
+            size = int(length[position - first])
+            likely = size <= _LIKELY_LENGTH_MAX or _is_header(buf, position + HEADER_SIZE + size, limit)
+            if likely and _is_record(buf, position, limit):
+                return position
+    return -1
+
+
+def _is_header(buf: Bytes, position: int, limit: int) -> bool:
+    if position == limit:
+        return True
+    return (
+        position + HEADER_SIZE <= limit
+        and 0 <= int(_int32_at(buf, np.array([position]))[0]) <= limit - position - HEADER_SIZE
+    )
+
+
+def _is_record(buf: Bytes, position: int, limit: int) -> bool:
+    length, crc = _int32_at(buf, np.array([position, position + 4])).tolist()
+    end = position + HEADER_SIZE + length
+    return bool(length > 0 and end <= limit and checksum(buf[position + HEADER_SIZE : end].data) == crc)
+
+
+def _int32_at(buf: Bytes, positions: Ints) -> npt.NDArray[np.int32]:
+    """Big-endian numbers at these positions."""
+    four = buf[positions[:, None] + np.arange(4)]
+    return np.ascontiguousarray(four).view(">i4").reshape(-1).astype(np.int32)
