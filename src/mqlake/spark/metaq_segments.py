@@ -11,6 +11,7 @@ of the record behind the cut is right; what cannot be walked is not cut.
 from __future__ import annotations
 
 import functools
+import itertools
 import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -90,7 +91,8 @@ class Records:
 
     @functools.cached_property
     def has_attribute(self) -> npt.NDArray[np.bool_]:
-        return (self.scan.flag & HAS_ATTRIBUTE) != 0
+        has: npt.NDArray[np.bool_] = (self.scan.flag & HAS_ATTRIBUTE) != 0
+        return has
 
     @functools.cached_property
     def attribute_length(self) -> Ints:
@@ -132,10 +134,8 @@ class Records:
             pa.binary(), len(self), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
         )
 
-    def part(self, rows: slice | npt.NDArray[np.integer]) -> Records:
-        scan = self.scan
-        columns = (scan.position[rows], scan.length[rows], scan.message_id[rows], scan.flag[rows])
-        return Records(self.buf, self.base, Scan(*columns, scan.end, scan.stop))
+    def part(self, rows: slice) -> Records:
+        return Records(self.buf, self.base, _rows(self.scan, rows, self.scan.end, self.scan.stop))
 
     def pieces(self, records_max: int, bytes_max: int) -> Iterator[Records]:
         """In their order, so many records and about so many bytes at most a piece."""
@@ -145,13 +145,17 @@ class Records:
             yield self.part(slice(first, last))
 
 
+def _rows(scan: Scan, rows: slice, end: int, stop: ScanStop) -> Scan:
+    return Scan(scan.position[rows], scan.length[rows], scan.message_id[rows], scan.flag[rows], end, stop)
+
+
 # ---------------------------------------------------------------------- planning
 
 
 def check_gaps(directory: DataDirectory) -> None:
     """StoreCorruptError when a segment does not begin where the one before it ends."""
     for files in directory.partitions:
-        for segment, following in zip(files.segments, files.segments[1:], strict=False):
+        for segment, following in itertools.pairwise(files.segments):
             if segment.end != following.start:
                 raise StoreCorruptError(
                     segment.path,
@@ -174,7 +178,7 @@ def splits(
         is_last = segment is files.segments[-1]
         first = max(0, start - segment.start)
         cuts = [first, *_cuts(segment.path, first, segment.size, split_size), segment.size]
-        for begin, end in zip(cuts, cuts[1:], strict=False):
+        for begin, end in itertools.pairwise(cuts):
             yield Split(
                 directory,
                 files.topic,
@@ -231,7 +235,7 @@ def walk(
         reason = ""
         if zeros.any():
             n = int(zeros.argmax())
-            scan = Scan(*(column[:n] for column in scan[:4]), int(scan.position[n]), ScanStop.INVALID)
+            scan = _rows(scan, slice(n), int(scan.position[n]), ScanStop.INVALID)
             reason = "zeros where a record should be"
         yield from _whole(Records(buf, split.base, scan), split.file)
         position = scan.end
@@ -287,7 +291,7 @@ def find_record(buf: Bytes, start: int, limit: int) -> int:
             size = int(length[position - first])
             likely = size <= _LIKELY_LENGTH_MAX or _is_header(buf, position + HEADER_SIZE + size, limit)
             if likely and _is_record(buf, position, limit):
-                return position
+                return int(position)
     return -1
 
 
