@@ -15,10 +15,11 @@ from mqlake.metaq.zookeeper.embedded import EmbeddedZookeeper, free_port
 from mqlake.remoting.loop import run
 from tests.interop.metaq_peer import MetaqPeer, chroot, write_ini
 from tests.metaq.brokers import BrokerThread
+from tests.metaq.client.test_client import xa_conversation
 
 pytestmark = pytest.mark.java
 
-TOPICS = {name: {"numPartitions": "2"} for name in ("test", "tx")}
+TOPICS = {name: {"numPartitions": "2"} for name in ("test", "tx", "xa")}
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -81,6 +82,18 @@ def test_transactions_on_the_java_broker(java_broker: str) -> None:
             while len(found) < 4:
                 found = [m async for m in session.create_topic_browser("tx")]
             assert sorted(m.data for m in found) == [b"yes %d" % i for i in range(4)]
+
+    run(test())
+
+
+def test_xa_transactions_on_the_java_broker(java_broker: str) -> None:
+    async def test() -> None:
+        async with MetaMessageSessionFactory(zk_connect=java_broker) as session:
+            expected = await xa_conversation(session, "xa")
+            found: list[bytes] = []
+            while len(found) < len(expected):  # the original answers a commit before its messages can be read
+                found = [m.data async for m in session.create_topic_browser("xa")]
+            assert sorted(found) == expected
 
     run(test())
 

@@ -10,9 +10,24 @@ from typing import Any
 
 import pytest
 
-from mqlake.errors import ConfigError, IllegalTopicError, MessageError, RemotingConnectError, TransactionError
+from mqlake.errors import (
+    ConfigError,
+    IllegalTopicError,
+    MessageError,
+    RemotingConnectError,
+    TransactionError,
+    XAError,
+)
 from mqlake.metaq.broker.broker import MetaMorphosisBroker
-from mqlake.metaq.client import ConsumerConfig, Message, MessageConsumer, MetaMessageSessionFactory, Partition
+from mqlake.metaq.client import (
+    ConsumerConfig,
+    Message,
+    MessageConsumer,
+    MetaMessageSessionFactory,
+    Partition,
+    ProducerXATransaction,
+    XATransactionId,
+)
 from mqlake.metaq.client.consumer import MAX_OFFSET
 from mqlake.metaq.client.producer import by_key, random_partition
 from mqlake.metaq.client.recover import RecoverManager
@@ -154,6 +169,51 @@ def test_local_transactions(live: Live) -> None:
         found += [m async for m in session.create_topic_browser("u")]
         assert [m.data for m in found] == [b"yes"] * 10
         assert len({m.partition.broker_id for m in found if m.partition}) == 1
+
+    live(test)
+
+
+def xid_of(number: int) -> XATransactionId:
+    return XATransactionId(7, b"global %d" % number, b"branch", "resource")
+
+
+async def xa_conversation(session: MetaMessageSessionFactory, topic: str) -> list[bytes]:
+    """Transactions that end in every way; what must be in the topic then. On any broker."""
+    producer = session.create_producer()
+    await producer.publish(topic)
+
+    async def begun(number: int) -> ProducerXATransaction:
+        transaction = producer.begin_xa_transaction(xid_of(number), timeout_s=30)
+        assert (await transaction.send_message(Message(topic, b"%d" % number))).success
+        return transaction
+
+    one = await begun(1)
+    assert await one.prepare()
+    with pytest.raises(TransactionError, match="takes no more"):
+        await one.send_message(Message(topic, b""))
+    await one.commit()
+    await (await begun(2)).commit()
+    three = await begun(3)
+    assert await three.prepare()
+    await three.rollback()
+    assert not await producer.begin_xa_transaction(xid_of(4)).prepare()
+    assert await (await begun(5)).prepare()
+    (five,) = await producer.recover_xa("resource")
+    assert five.xid == xid_of(5) and await producer.recover_xa("other") == []
+    await five.commit()
+    assert await producer.recover_xa("resource") == []
+    with pytest.raises(XAError) as caught:
+        await ProducerXATransaction(producer, xid_of(9), prepared_at=five._address).commit()
+    assert caught.value.code == -4
+    return [b"1", b"2", b"5"]
+
+
+def test_xa_transactions(live: Live) -> None:
+    async def test(cluster: Cluster) -> None:
+        await cluster.broker()
+        session = await cluster.session()
+        expected = await xa_conversation(session, "u")
+        assert [m.data async for m in session.create_topic_browser("u")] == expected
 
     live(test)
 

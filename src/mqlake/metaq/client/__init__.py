@@ -11,8 +11,14 @@ async with MetaMessageSessionFactory(zk_connect="127.0.0.1:2181") as session:
 """
 
 from mqlake.metaq.client.consumer import ConsumerConfig, MessageConsumer
-from mqlake.metaq.client.producer import MessageProducer, ProducerTransaction, SendResult
+from mqlake.metaq.client.producer import (
+    MessageProducer,
+    ProducerTransaction,
+    ProducerXATransaction,
+    SendResult,
+)
 from mqlake.metaq.client.session import MetaMessageSessionFactory
+from mqlake.metaq.formats.transaction_id import XATransactionId
 from mqlake.metaq.message import Message, Partition
 
 __all__ = [
@@ -23,5 +29,7 @@ __all__ = [
     "MetaMessageSessionFactory",
     "Partition",
     "ProducerTransaction",
+    "ProducerXATransaction",
     "SendResult",
+    "XATransactionId",
 ]

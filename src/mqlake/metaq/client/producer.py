@@ -12,6 +12,7 @@ import itertools
 import logging
 import os
 import random
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from mqlake.errors import (
     RemotingError,
     ResponseError,
     TransactionError,
+    XAError,
 )
 from mqlake.metaq.formats.command import (
     ANY_PARTITION,
@@ -36,7 +38,12 @@ from mqlake.metaq.formats.command import (
     TransactionType,
 )
 from mqlake.metaq.formats.record import checksum, encode_payload, message_flag
-from mqlake.metaq.formats.transaction_id import LocalTransactionId
+from mqlake.metaq.formats.transaction_id import (
+    LocalTransactionId,
+    TransactionId,
+    XATransactionId,
+    parse_transaction_id,
+)
 from mqlake.metaq.message import Message, Partition
 
 if TYPE_CHECKING:
@@ -46,6 +53,7 @@ logger = logging.getLogger(__name__)
 
 SEND_S = 3.0
 TRANSACTION_S = 5.0
+_XA_ERROR = re.compile(r"XAException:code=(-?\d+),msg=(.*)", re.DOTALL)
 
 PartitionSelector = Callable[[str, Sequence[Partition], Message], Partition]
 """Given a topic, its partitions and a message."""
@@ -156,7 +164,7 @@ class MessageProducer:
         address: str,
         partition: Partition,
         message: Message,
-        transaction: LocalTransactionId | None,
+        transaction: TransactionId | None,
         timeout_s: float,
     ) -> SendResult:
         payload = encode_payload(message.data, message.attribute)
@@ -187,6 +195,30 @@ class MessageProducer:
         identity = LocalTransactionId(self._session_id, next(self._transactions))
         return ProducerTransaction(self, identity, timeout_s)
 
+    def begin_xa_transaction(self, xid: XATransactionId, timeout_s: int = 0) -> ProducerXATransaction:
+        """A branch of a transaction that a transaction manager leads; `xid` is its name for it."""
+        return ProducerXATransaction(self, xid, timeout_s)
+
+    async def recover_xa(self, unique_qualifier: str) -> list[ProducerXATransaction]:
+        """The prepared transactions of a resource, on all brokers that take the published topics.
+
+        TransactionError, RemotingError.
+        """
+        found = []
+        for address in sorted(
+            {each for _, addresses in self._topics.values() for each in addresses.values()}
+        ):
+            remoting = self._session.remoting
+            command = TransactionCommand(
+                None, self._session_id, TransactionType.RECOVER, 0, unique_qualifier, remoting.next_opaque()
+            )
+            answer = _expect_success(await remoting.invoke(address, command, TRANSACTION_S))
+            for key in filter(None, answer.message.split("\r\n")):
+                xid = parse_transaction_id(key)
+                if isinstance(xid, XATransactionId):
+                    found.append(ProducerXATransaction(self, xid, prepared_at=address))
+        return found
+
     async def shutdown(self) -> None:
         self._closed = True
         self._session.remove_new_session(self._refresh_all)
@@ -199,7 +231,7 @@ class MessageProducer:
 class ProducerTransaction:
     """Messages for one broker, all or none of them. `async with` commits, or rolls back after an exception."""
 
-    def __init__(self, producer: MessageProducer, identity: LocalTransactionId, timeout_s: int) -> None:
+    def __init__(self, producer: MessageProducer, identity: TransactionId, timeout_s: int) -> None:
         self._producer = producer
         self._identity = identity
         self._timeout_s = timeout_s
@@ -247,12 +279,13 @@ class ProducerTransaction:
         if self._ended:
             raise TransactionError(f"transaction {self._identity} has ended")
 
-    async def _command(self, address: str, kind: TransactionType, timeout_s: int = 0) -> None:
-        remoting = self._producer._session.remoting
+    async def _command(self, address: str, kind: TransactionType, timeout_s: int = 0) -> BooleanCommand:
+        remoting, identity = self._producer._session.remoting, self._identity
+        qualifier = identity.unique_qualifier if isinstance(identity, XATransactionId) else None
         command = TransactionCommand(
-            self._identity, self._identity.session_id, kind, timeout_s, None, remoting.next_opaque()
+            identity, self._producer._session_id, kind, timeout_s, qualifier, remoting.next_opaque()
         )
-        _expect_success(await remoting.invoke(address, command, TRANSACTION_S))
+        return _expect_success(await remoting.invoke(address, command, TRANSACTION_S))
 
     async def __aenter__(self) -> ProducerTransaction:
         return self
@@ -264,8 +297,47 @@ class ProducerTransaction:
             await (self.commit() if error is None else self.rollback())
 
 
-def _expect_success(answer: Response) -> None:
+class ProducerXATransaction(ProducerTransaction):
+    """`prepare`, then `commit` or `rollback`; or `commit` at once, in one phase."""
+
+    def __init__(
+        self, producer: MessageProducer, xid: XATransactionId, timeout_s: int = 0, *, prepared_at: str = ""
+    ) -> None:
+        """`prepared_at`: the broker that has it prepared."""
+        super().__init__(producer, xid, timeout_s)
+        self.xid = xid
+        self._address = prepared_at
+        self._prepared = bool(prepared_at)
+
+    async def send_message(self, message: Message, timeout_s: float = SEND_S) -> SendResult:
+        if self._prepared:
+            raise TransactionError(f"{self.xid} is prepared and takes no more messages")
+        return await super().send_message(message, timeout_s)
+
+    async def prepare(self) -> bool:
+        """False when there was nothing in it, and it has ended so. XAError, RemotingError."""
+        self._require_open()
+        if not self._address:
+            self._ended = True
+            return False
+        answer = await self._command(self._address, TransactionType.PREPARE)
+        self._prepared = answer.message == "0"
+        self._ended = not self._prepared
+        return self._prepared
+
+    async def commit(self) -> None:
+        """XAError, RemotingError."""
+        await self._end(
+            TransactionType.COMMIT_TWO_PHASE if self._prepared else TransactionType.COMMIT_ONE_PHASE
+        )
+
+
+def _expect_success(answer: Response) -> BooleanCommand:
     if not isinstance(answer, BooleanCommand):
         raise RemotingError("an answer of the wrong kind")
     if answer.code != HttpStatus.SUCCESS:
+        found = _XA_ERROR.fullmatch(answer.message)
+        if found is not None:
+            raise XAError(int(found[1]), found[2])
         raise TransactionError(answer.message or str(ResponseError(answer.code)))
+    return answer
