@@ -41,7 +41,7 @@ BATCH_CQ = "BatchCQ"
 
 # set in the sysFlag of prepared and rolled back messages, which no consumer may see
 TRANSACTION_UNDECIDED = 0x4
-FEW = 8
+FEW = 16
 FILE_NAME_MAX = 255
 
 

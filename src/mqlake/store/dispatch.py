@@ -15,7 +15,7 @@ import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
 import numpy as np
@@ -27,10 +27,11 @@ from mqlake.store.running_flags import RunningFlags
 
 log = logging.getLogger(__name__)
 
-GATHER_S = 0.001
+GATHER_S = 0.002
 GATHER_MAX_S = 0.01
 # a round costs its writer as much as it costs us (one interpreter lock): at most every fifth moment is a round's
 GATHER_ROUNDS = 4
+FEW = 16
 RETRY_FIRST_S = 0.05
 RETRY_LAST_S = 5.0
 
@@ -185,21 +186,42 @@ class ReputMessageService:
             return True
 
     def _tell(self, scan: Scan) -> None:
-        queues = scan.topic_id.astype(np.int64) << 32 | scan.queue_id.astype(np.uint32)
-        order = np.argsort(queues, kind="stable")
-        queues = queues[order]
-        first = np.flatnonzero(np.concatenate(([True], queues[1:] != queues[:-1])))
-        for packed, next_offset, count, size in zip(
-            queues[first].tolist(),
-            (np.maximum.reduceat(scan.queue_offset[order], first) + 1).tolist(),
-            np.diff(first, append=len(queues)).tolist(),
-            np.add.reduceat(scan.size[order], first, dtype=np.int64).tolist(),
-            strict=True,
-        ):
-            topic = scan.topics[packed >> 32].decode("utf-8", "replace")
-            arrival = Arrival(topic, packed & 0xFFFFFFFF, next_offset, count, size)
+        for arrival in _few_arrivals(scan) if len(scan) <= FEW else _arrivals(scan):
             for listener in self.listeners:
                 try:
                     listener(arrival)
                 except Exception:  # a listener's failure is its own: dispatch goes on
                     log.exception("a message arriving listener failed")
+
+
+def _few_arrivals(scan: Scan) -> Iterator[Arrival]:
+    """As _arrivals(), for a handful of records: ordering them would cost more."""
+    found: dict[tuple[int, int], tuple[int, int, int]] = {}
+    for topic, queue_id, offset, size in zip(
+        scan.topic_id.tolist(),
+        scan.queue_id.tolist(),
+        scan.queue_offset.tolist(),
+        scan.size.tolist(),
+        strict=True,
+    ):
+        next_offset, count, total = found.get((topic, queue_id), (0, 0, 0))
+        found[topic, queue_id] = max(next_offset, offset + 1), count + 1, total + size
+    for (topic, queue_id), arrived in found.items():
+        yield Arrival(scan.topics[topic].decode("utf-8", "replace"), queue_id & 0xFFFFFFFF, *arrived)
+
+
+def _arrivals(scan: Scan) -> Iterator[Arrival]:
+    """What the records of a scan bring to each queue."""
+    queues = scan.topic_id.astype(np.int64) << 32 | scan.queue_id.astype(np.uint32)
+    order = np.argsort(queues, kind="stable")
+    queues = queues[order]
+    first = np.flatnonzero(np.concatenate(([True], queues[1:] != queues[:-1])))
+    for packed, next_offset, count, size in zip(
+        queues[first].tolist(),
+        (np.maximum.reduceat(scan.queue_offset[order], first) + 1).tolist(),
+        np.diff(first, append=len(queues)).tolist(),
+        np.add.reduceat(scan.size[order], first, dtype=np.int64).tolist(),
+        strict=True,
+    ):
+        topic = scan.topics[packed >> 32].decode("utf-8", "replace")
+        yield Arrival(topic, packed & 0xFFFFFFFF, next_offset, count, size)

@@ -311,6 +311,9 @@ def find_record(buf: Bytes, start: int, limit: int, base_offset: int) -> int:
     return int(_twin_for(limit - start >> 16).find_record(data, start, limit, base_offset))
 
 
+_NO_DELAYS = np.zeros(1, np.int64)
+
+
 class DispatchColumns(NamedTuple):
     """What consume queues and index need. Per record, as in the Scan:"""
 
@@ -338,12 +341,14 @@ def dispatch_columns(buf: Bytes, scan: Scan, *, delay_levels: Mapping[int, int])
     n = len(scan)
     if n and scan.position[-1] + scan.size[-1] > len(data):
         raise ValueError("the scan is of another, longer buffer")
-    last_level = max(delay_levels, default=0)
-    delays = np.array(
-        [deliver_timestamp(level, 0, delay_levels) for level in range(last_level + 1)], np.int64
-    )
     schedule = SCHEDULE_TOPIC.encode()
-    schedule_topic = scan.topics.index(schedule) if schedule in scan.topics else -1
+    schedule_topic, delays = -1, _NO_DELAYS
+    if schedule in scan.topics:
+        schedule_topic = scan.topics.index(schedule)
+        last_level = max(delay_levels, default=0)
+        delays = np.array(
+            [deliver_timestamp(level, 0, delay_levels) for level in range(last_level + 1)], np.int64
+        )
     tags_code = np.empty(n, np.int64)
     has_keys = np.empty(n, np.bool_)
     inner_num = np.empty(n, np.int16)
