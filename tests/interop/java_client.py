@@ -142,8 +142,9 @@ class JavaPullConsumer(JavaClient):
     def assign(self, topic: str, queues: list[int] | None = None, *, begin: bool = False) -> None:
         self.ask("assign", topic=topic, queues=queues, begin=begin)
 
-    def poll(self, count: int, timeout_s: float = TIMEOUT_S) -> list[Json]:
-        """The next messages, `count` of them or a few more."""
+    def poll(self, count: int, timeout_s: float = 3 * TIMEOUT_S) -> list[Json]:
+        """The next messages, `count` of them or a few more. A pull that is held while its queue is sought is not
+        always interrupted: it may be 20 seconds until it ends by itself."""
         found = _received(self.ask("poll", count=count, timeoutMillis=int(timeout_s * 1000))["messages"])
         assert len(found) >= count, f"{self.name} got {len(found)} of {count} within {timeout_s:g} s"
         return found

@@ -101,6 +101,7 @@ def build() -> str:
         jars = class_path.read_text().split(os.pathsep) if class_path.exists() else []
         current = stamp.exists() and stamp.read_text() == source and jars and all(map(os.path.exists, jars))
         if not current:
+            stamp.unlink(missing_ok=True)  # a build that fails leaves half of the classes
             _maven()
             stamp.write_text(source)
             jars = class_path.read_text().split(os.pathsep)
