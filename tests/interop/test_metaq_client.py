@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from mqlake.metaq.broker.broker import MetaMorphosisBroker
 from mqlake.metaq.config import MetaConfig
-from mqlake.metaq.zookeeper.embedded import EmbeddedZookeeper
+from mqlake.metaq.zookeeper.embedded import EmbeddedZookeeper, free_port
 from tests.interop.metaq_peer import MetaqPeer, MetaqPeerError, chroot, write_ini
 from tests.metaq.brokers import BrokerThread
 
@@ -125,4 +126,46 @@ def test_prepared_transactions_outlive_a_restart(
         assert metaq_peer.xa_recover(zk, "restart") == ["7"]
         metaq_peer.xa(zk, "restart", 7, "onlyCommit")
         assert [m.data for m in metaq_peer.browse(zk, "restart")] == [b"before", b"between", b"prepared"]
+        metaq_peer.disconnect(zk)
+
+
+def test_a_restart_of_the_broker_under_load(
+    metaq_peer: MetaqPeer, metaq_zookeeper: EmbeddedZookeeper, tmp_path: Path
+) -> None:
+    zk = chroot(metaq_zookeeper, "load")
+    ini = write_ini(
+        tmp_path / "server.ini",
+        broker_id=3,
+        port=free_port(),
+        data=tmp_path / "data",
+        zk=zk,
+        topics={"load": {"numPartitions": "2"}},
+    )
+    acknowledged: list[bytes] = []
+
+    def send(count: int) -> None:
+        """Each message is sent until it is acknowledged."""
+        for _ in range(count):
+            body = b"%d" % len(acknowledged)
+            while True:
+                try:
+                    (sent,) = metaq_peer.send(zk, "load", [body])
+                except MetaqPeerError:
+                    continue  # the client has not connected again yet
+                if sent["success"]:
+                    break
+            acknowledged.append(body)
+
+    with contextlib.ExitStack() as brokers:
+        brokers.enter_context(BrokerThread(MetaConfig.load(str(ini))))
+        send(20)
+        with metaq_peer.subscribed(zk, "load", "g") as consumer:
+            found = {message.data for message in consumer.take(10)}
+            brokers.close()
+            brokers.enter_context(BrokerThread(MetaConfig.load(str(ini))))
+            send(20)
+            while not found >= set(acknowledged):
+                more = consumer.take(1)
+                assert more, "the rest does not come"
+                found |= {message.data for message in more}
         metaq_peer.disconnect(zk)
