@@ -313,7 +313,7 @@ def _resident(pid: int) -> int:
 def spark_live(context: Context) -> Iterator[Line]:
     """The same messages from the log of a running Java broker, and pulled from it."""
     with context.scratch("live") as directory, JavaBroker(directory / "java") as broker, session() as spark:
-        size = max(MIB, context.scale.recovered // 4)
+        size = context.scale.get_log
         with context.progress.step("filling a Java broker"):
             count = asyncio.run(_fill(broker.namesrv, size))
         columns = "topic,queueId,queueOffset,body"
