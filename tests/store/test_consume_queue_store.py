@@ -285,8 +285,8 @@ def test_inner_batches_are_written_together(tmp_path, monkeypatch):
     whole = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda fd, data, at: writes.append(len(data)) or whole(fd, data, at))
     store = make(tmp_path, queue_type_of=lambda _: "BatchCQ")
-    store.dispatch(*LogOf(batch_records(14)).dispatched())
-    assert writes == [460, 4 * 46]
+    store.dispatch(*LogOf(batch_records(24)).dispatched())
+    assert writes == [460, 460, 4 * 46]
 
 
 @pytest.mark.parametrize("count", [FEW, 30])
