@@ -12,6 +12,7 @@ COMMANDS = {
     "consume": ("mqlake.cli.metaq_messages:consume", "Print a topic's messages, as a group or all of them."),
     "stats": ("mqlake.cli.metaq_messages:stats", "What brokers tell of themselves."),
     "store": ("mqlake.cli.metaq_store:store", "Look into, check and mend a data directory."),
+    "migrate": ("mqlake.cli.metaq_migrate:migrate", "Make a RocketMQ store of a data directory."),
     "partitions": ("mqlake.cli.metaq_admin:partitions", "Close and open a topic's partitions."),
     "transactions": ("mqlake.cli.metaq_admin:transactions", "List prepared transactions, and end them."),
     "reload": ("mqlake.cli.metaq_admin:reload_config", "Have a broker read its topics anew."),

@@ -15,6 +15,7 @@ COMMANDS = {
     "export": ("mqlake.cli.spark_read:export", "Messages to Parquet, each once, run after run."),
     "ingest": ("mqlake.cli.spark_write:ingest", "Parquet, CSV, JSON, … to brokers or to a new store."),
     "compact": ("mqlake.cli.spark_write:compact", "The last message of each key, as a new store."),
+    "migrate": ("mqlake.cli.metaq_migrate:migrate", "A MetaQ data directory becomes a RocketMQ store."),
     "replay": ("mqlake.cli.spark_write:replay", "Send stored messages again, to a topic or a cluster."),
 }
 

@@ -1,0 +1,142 @@
+"""What a broker needs beside the messages of a migration: its topics, and how far MetaQ's groups had come.
+
+    /meta/consumers/<group>/offsets/<topic>/<broker>-<partition>   "<id>-<byte offset>"
+        ─▶ the number of messages before that byte ─▶ config/consumerOffset.json   {"topic@group": {queue: number}}
+
+A position inside a message leads to that message, one behind the end to the end: what is delivered twice is better
+than what is not delivered.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mqlake.errors import FormatError
+from mqlake.metaq.config.meta_config import ZKConfig
+from mqlake.metaq.message import Partition
+from mqlake.metaq.zookeeper.paths import ConsumedOffset, MetaZookeeper
+from mqlake.metaq.zookeeper.session import ZkSession
+from mqlake.spark.properties import Ints
+from mqlake.store.config_manager import ConfigFile
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPosition:
+    """`offset`: of the byte that the group reads next."""
+
+    group: str
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class MigratedPosition:
+    group: str
+    topic: str
+    """Its name in the store."""
+    queue_id: int
+    offset: int
+    queue_offset: int
+
+
+def consumer_positions(zookeeper: str, *, root: str = "/meta", broker_id: int = 0) -> list[GroupPosition]:
+    """All groups' positions in one broker's partitions. RemotingConnectError, RemotingError, FormatError."""
+    paths = MetaZookeeper(root)
+    session = ZkSession(ZKConfig(zk_connect=zookeeper, zk_root=root))
+    try:
+        return [
+            GroupPosition(group, topic, partition.partition, ConsumedOffset.decode(value).offset)
+            for group in session.children(paths.consumers)
+            for topic in session.children(f"{paths.consumers}/{group}/offsets")
+            for partition in map(
+                Partition.parse, session.children(f"{paths.consumers}/{group}/offsets/{topic}")
+            )
+            if partition.broker_id == broker_id
+            and (value := session.read(paths.consumer_offset(group, topic, partition)))
+        ]
+    except FormatError as error:
+        raise FormatError(error.offset, f"ZooKeeper {zookeeper}: {error.reason}") from None
+    finally:
+        session.close()
+
+
+class PositionCounter:
+    """Finds the queue offset of one position while a partition's offsets go by."""
+
+    def __init__(self, position: GroupPosition) -> None:
+        self.position = position
+        self.seen = False
+        self._before = 0
+        self._end_reached = True
+        self._exact = False
+
+    def is_in(self, topic: str, partition: int) -> bool:
+        """Whether the partition is the position's; it is then known to be there."""
+        found = (self.position.topic, self.position.partition) == (topic, partition)
+        self.seen = self.seen or found
+        return found
+
+    def count(self, offsets: Ints) -> None:
+        at = int(np.searchsorted(offsets, self.position.offset))
+        self._before += at
+        if at < len(offsets):
+            self._end_reached = False
+            self._exact = self._exact or int(offsets[at]) == self.position.offset
+
+    @property
+    def queue_offset(self) -> int:
+        inside = not self._end_reached and not self._exact
+        return max(0, self._before - 1) if inside else self._before
+
+
+def write_consumer_offsets(
+    store: str, counters: Sequence[PositionCounter], topics: Mapping[str, str]
+) -> list[MigratedPosition]:
+    """Puts the positions in migrated partitions into config/consumerOffset.json. StoreCorruptError, OSError."""
+    found = [
+        MigratedPosition(
+            each.position.group,
+            topics[each.position.topic],
+            each.position.partition,
+            each.position.offset,
+            each.queue_offset,
+        )
+        for each in counters
+        if each.seen
+    ]
+    if found:
+        file = ConfigFile(os.path.join(store, "config", "consumerOffset.json"))
+        value: dict[str, Any] = file.load() or {}
+        table = value.setdefault("offsetTable", {})
+        for each in found:
+            table.setdefault(f"{each.topic}@{each.group}", {})[each.queue_id] = each.queue_offset
+        file.persist(value)
+    return found
+
+
+def write_topics(store: str, queues: Mapping[str, int]) -> None:
+    """Topics with at least so many queues in config/topics.json; what it says of them else stays."""
+    file = ConfigFile(os.path.join(store, "config", "topics.json"))
+    value: dict[str, Any] = file.load() or {}
+    table = value.setdefault("topicConfigTable", {})
+    for topic, count in queues.items():
+        known = table.setdefault(
+            topic,
+            {
+                "attributes": {},
+                "order": False,
+                "perm": 6,
+                "topicFilterType": "SINGLE_TAG",
+                "topicName": topic,
+                "topicSysFlag": 0,
+            },
+        )
+        for name in ("readQueueNums", "writeQueueNums"):
+            known[name] = max(count, known.get(name, 0))
+    file.persist(value)
