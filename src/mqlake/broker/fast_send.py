@@ -1,7 +1,7 @@
 """FastSend: the usual sends of one read of a socket, taken together by compiled code.
 
     read ─▶ [send send send … send] pull send …
-             └── parse_sends ──▶ columns ──▶ append_sends ──▶ log ──▶ write_answers ──▶ one write
+             └── parse_sends ──▶ columns ──▶ store_sends ──▶ log, one write of answers
                  stops at the first frame that is not usual: SendMessageProcessor takes it, then it goes on here
 
 A usual send is a SEND_MESSAGE_V2 of a single message, in a header that remoting.kernels can read, with a UNIQ_KEY
@@ -119,6 +119,7 @@ class FastSend:
         self._seen = 0
         self._kernels: ModuleType | None = None
         self._host = b""
+        self._answers_size = 0
         self._config: object = None
         self._topics_version: object = None
         self._topics_counter = 0
@@ -177,7 +178,9 @@ class FastSend:
         ) -> WrittenMany:
             totals[0] = queue_offsets
             totals[1] = 0
-            done, size = self._append(kernels, out, position, base_offset, buf, count, store_timestamp)
+            done, size, self._answers_size = self._write(
+                kernels, out, position, base_offset, buf, count, store_timestamp
+            )
             following, queue_bytes = totals.tolist()
             counts = [after - before for after, before in zip(following, queue_offsets, strict=True)]
             return WrittenMany(done, size, int(self._columns[SIZE, 0]), counts, queue_bytes)
@@ -188,8 +191,7 @@ class FastSend:
             return 0
         appended, future = put
         done = appended.written.records
-        size = self._write_answers(kernels, done)
-        answers = self._out[:size].tobytes()
+        answers = self._answers[: self._answers_size].tobytes()
         if future.done() and future.result().is_ok:
             connection.send_encoded(answers)
         else:
@@ -253,7 +255,7 @@ class FastSend:
         )
         return result
 
-    def _append(
+    def _write(
         self,
         kernels: ModuleType,
         out: Bytes,
@@ -262,8 +264,8 @@ class FastSend:
         buf: Bytes,
         count: int,
         store_timestamp: int,
-    ) -> tuple[int, int]:
-        result: tuple[int, int] = kernels.append_sends(
+    ) -> tuple[int, int, int]:
+        result: tuple[int, int, int] = kernels.store_sends(
             out,
             position,
             base_offset,
@@ -277,19 +279,11 @@ class FastSend:
             self._template,
             store_timestamp,
             self._extra,
-        )
-        return result
-
-    def _write_answers(self, kernels: ModuleType, count: int) -> int:
-        size: int = kernels.write_answers(
-            self._out,
-            self._columns,
-            count,
-            self._text,
+            self._answers,
             self._answer_parts,
             self._answer_holes,
         )
-        return size
+        return result
 
     # --- what is known of the broker
 
@@ -330,7 +324,7 @@ class FastSend:
         self._record_max = min(store_config.max_message_size, store_config.mapped_file_size_commit_log)
         self._answer_parts, self._answer_holes = self._split_answer()
         answer_max = len(self._answer_parts) + UNIQ_KEY_LENGTH_MAX + NUMBERS_MAX
-        self._out = np.empty(SENDS_MAX * answer_max, np.uint8)
+        self._answers = np.empty(SENDS_MAX * answer_max, np.uint8)
         self._forget()
 
     def _split_answer(self) -> tuple[Bytes, Int64s]:
@@ -419,8 +413,7 @@ class FastSend:
         # with nothing to do each function is only compiled
         buf = np.frombuffer(b"", np.uint8)
         self._parse(kernels, buf, 0)
-        self._append(kernels, np.zeros(0, np.uint8), 0, 0, buf, 0, 0)
-        self._write_answers(kernels, 0)
+        self._write(kernels, np.zeros(0, np.uint8), 0, 0, buf, 0, 0)
         kernels.add_queue(
             0, 0, np.zeros(1, np.uint8), 0, self._slots.copy(), self._queues.copy(), self._topics.copy()
         )

@@ -1,7 +1,7 @@
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,misc,untyped-decorator,no-any-return"
 """Usual sends, compiled: requests to columns, columns to records of the log, columns to answers.
 
-    frames ──parse_sends──▶ columns, text ──append_sends──▶ log, offsets in the columns ──write_answers──▶ frames
+    frames ──parse_sends──▶ columns, text ──store_sends──▶ log, answers
 
 A column holds one number of each send; texts lie unescaped, back to back, in `text`. What makes a send usual is
 said in fast_send; everything else stops `parse_sends`, and the way of one message at a time takes it.
@@ -298,7 +298,43 @@ def parse_sends(
 
 
 @compiled
-def append_sends(
+def fill_hole(out, at, hole, columns, n, text):
+    if hole == HOLE_OPAQUE:
+        return frames.write_number(out, at, columns[OPAQUE, n])
+    if hole == HOLE_QUEUE_ID:
+        return frames.write_number(out, at, columns[QUEUE_ID, n])
+    if hole == HOLE_QUEUE_OFFSET:
+        return frames.write_number(out, at, columns[QUEUE_OFFSET, n])
+    if hole == HOLE_MSG_ID:
+        return frames.write_hex(out, at, columns[PHYSICAL_OFFSET, n])
+    copy(out, at, text, columns[UNIQ_KEY_START, n], columns[UNIQ_KEY_LENGTH, n])
+    return at + columns[UNIQ_KEY_LENGTH, n]
+
+
+@compiled
+def write_answers(out, columns, count, text, parts, holes):
+    """Writes the answers to the first `count` sends that want one; bytes. `out` has room for them.
+
+    `parts` is an answer without what differs, `holes[i]` (where in `parts`, what goes there).
+    """
+    at = np.int64(0)
+    for n in range(count):
+        if columns[ONEWAY, n] != 0:
+            continue
+        start = at
+        taken = np.int64(0)
+        for i in range(len(holes)):
+            copy(out, at, parts, taken, holes[i, 0] - taken)
+            at = fill_hole(out, at + holes[i, 0] - taken, holes[i, 1], columns, n, text)
+            taken = holes[i, 0]
+        copy(out, at, parts, taken, len(parts) - taken)
+        at += len(parts) - taken
+        frames.finish_frame(out, start, at, frames.JSON)
+    return at
+
+
+@compiled
+def store_sends(
     out,
     position,
     base_offset,
@@ -312,12 +348,16 @@ def append_sends(
     template,
     store_timestamp,
     extra,
+    answers,
+    parts,
+    holes,
 ):
-    """Writes records of the first `count` sends to out[position:], as many as fit; (how many, their bytes).
+    """Writes records of the first `count` sends to out[position:], as many as fit, and the answers to those that want
+    one; (how many, bytes of the records, bytes of the answers).
 
     `totals[:, i]` belongs to the i-th queue touched: its next queue offset, counted up here, and its records' bytes.
     `template` is the head of a record with the fields that all have in common. The first record's TOTALSIZE is
-    left as it is: who writes it makes all of them visible.
+    left as it is: who writes it makes all of them visible. For `parts` and `holes` see `write_answers`.
     """
     start = position
     done = 0
@@ -363,40 +403,4 @@ def append_sends(
         done += 1
     if done > 0:
         store32(out, position, 0)
-    return done, position - start
-
-
-@compiled
-def fill_hole(out, at, hole, columns, n, text):
-    if hole == HOLE_OPAQUE:
-        return frames.write_number(out, at, columns[OPAQUE, n])
-    if hole == HOLE_QUEUE_ID:
-        return frames.write_number(out, at, columns[QUEUE_ID, n])
-    if hole == HOLE_QUEUE_OFFSET:
-        return frames.write_number(out, at, columns[QUEUE_OFFSET, n])
-    if hole == HOLE_MSG_ID:
-        return frames.write_hex(out, at, columns[PHYSICAL_OFFSET, n])
-    copy(out, at, text, columns[UNIQ_KEY_START, n], columns[UNIQ_KEY_LENGTH, n])
-    return at + columns[UNIQ_KEY_LENGTH, n]
-
-
-@compiled
-def write_answers(out, columns, count, text, parts, holes):
-    """Writes the answers to the first `count` sends that want one; bytes. `out` has room for them.
-
-    `parts` is an answer without what differs, `holes[i]` (where in `parts`, what goes there).
-    """
-    at = np.int64(0)
-    for n in range(count):
-        if columns[ONEWAY, n] != 0:
-            continue
-        start = at
-        taken = np.int64(0)
-        for i in range(len(holes)):
-            copy(out, at, parts, taken, holes[i, 0] - taken)
-            at = fill_hole(out, at + holes[i, 0] - taken, holes[i, 1], columns, n, text)
-            taken = holes[i, 0]
-        copy(out, at, parts, taken, len(parts) - taken)
-        at += len(parts) - taken
-        frames.finish_frame(out, start, at, frames.JSON)
-    return at
+    return done, position - start, write_answers(answers, columns, done, text, parts, holes)
