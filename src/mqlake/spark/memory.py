@@ -10,7 +10,7 @@ import ctypes
 import functools
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-KEPT_BYTES = 64 << 20
+KEPT_BYTES = 32 << 20
 
 
 @functools.cache

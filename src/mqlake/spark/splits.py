@@ -43,7 +43,7 @@ VERIFY_NONE, VERIFY_CRC, VERIFY_FULL = "none", "crc", "full"
 """What is checked: sizes, magic and offsets; body CRCs too; and each record's `__CRC32#` where it has one."""
 
 MADV_POPULATE_READ = 22  # not named by the mmap module before Python 3.14; refused by kernels before 5.14
-PAGES_AHEAD = 32 << 20
+PAGES_AHEAD = 16 << 20
 """Bytes of a mapped file that are brought in at once; what lies behind the walk is given up, so that a task's
 memory does not grow with its split."""
 
