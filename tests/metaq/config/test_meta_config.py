@@ -71,6 +71,8 @@ def test_patterns(ini: Path) -> None:
     config = MetaConfig.load(str(ini))
     assert config.accepts("log-a") and config.accepts("test")
     assert not config.accepts("logs") and not config.accepts("a-log-b")
+    for topic in ("log-../../x", "log-\0", "log-" + "x" * 300):
+        assert not config.accepts(topic), "a producer does not choose where on the disk it writes"
     assert config.topic_config("log-a").num_partitions == 5
     assert config.topic_config("log-a").topic == "log-a"
     assert config.topic_config("unknown").num_partitions == 2
@@ -91,7 +93,7 @@ def test_patterns(ini: Path) -> None:
         ("zk.zkConnect=localhost:2181", "", "zk.zkConnect must have a value"),
         ("[zookeeper]", "[zoo]", r"section \[zookeeper\] is missing"),
         ("[topic=orders]", "[topic=a b]", "without white space"),
-        ("[topic=orders]", "[topic=../x]", "directory"),
+        ("[topic=orders]", "[topic=../x]", "good for a directory"),
         ("acceptPublish=", "acceptPublish=perhaps", "neither true nor false"),
         ("acceptPublish=", "deleteWhen=often", "cron expression"),
         ("acceptPublish=", "flushTxLogAtCommit=3", "flushTxLogAtCommit: 3"),

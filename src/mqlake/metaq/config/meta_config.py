@@ -30,6 +30,8 @@ Listener = Callable[[], None]
 EVENTS = ("configFileChecksum", "topics", "topicConfigMap", "unflushInterval")
 
 DEFAULT_PORT = 8123
+TOPIC_MAX = 200
+"""Characters of a topic's name: with its partition it must be a directory's."""
 TOPIC_SECTION = "topic="
 GROUP_KEY = "group."
 
@@ -232,7 +234,9 @@ class MetaConfig:
         return self._topic_config(topic, {})
 
     def accepts(self, topic: str) -> bool:
-        """Whether a configured topic or pattern is `topic`."""
+        """Whether a configured topic or pattern is `topic`, and it can be the name of a directory and a node."""
+        if "/" in topic or "\0" in topic or len(topic) > TOPIC_MAX:
+            return False
         if topic in self.topic_config_map and "*" not in topic:
             return True
         return any(topic_pattern(name).fullmatch(topic) for name in self.topic_config_map if "*" in name)
@@ -314,8 +318,8 @@ class MetaConfig:
     def _topic_config(self, topic: str, values: Mapping[str, str]) -> TopicConfig:
         if not topic or any(character.isspace() for character in topic):
             raise ConfigError(f"{topic!r} cannot be a topic: it must have a name without white space")
-        if "/" in topic or topic in (".", ".."):
-            raise ConfigError(f"{topic!r} cannot be a topic: its name is that of a directory")
+        if "/" in topic or "\0" in topic or topic in (".", "..") or len(topic) > TOPIC_MAX:
+            raise ConfigError(f"{topic[:80]!r} cannot be a topic: it must be good for a directory's name")
         groups = {
             key.removeprefix(GROUP_KEY): value
             for key, value in values.items()
