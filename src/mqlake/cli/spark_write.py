@@ -151,17 +151,23 @@ def replay(
 ) -> None:
     """Send messages of stores again, to another topic or another cluster: all, a time range, or what is wanted.
 
-    Each is sent at least once. Keys, tags and properties of the application go along.
+    Each is sent at least once, but for those without a body, which brokers refuse. Keys, tags and properties of
+    the application go along.
     """
     with job(where, "replaying") as spark:
         from mqlake.spark.jobs.replay import replay as replay_job
+        from mqlake.spark.jobs.replay import sendable
         from mqlake.spark.jobs.search import Wanted, search
 
         messages = search(spark, *directories, wanted=Wanted(**wanted))
-        count = messages.count()
+        found, count = messages.count(), sendable(messages).count()
         if not dry_run:
             replay_job(messages, namesrv, topic=topic, ordered=ordered)
     if as_json:
-        print_json({"namesrv": namesrv, "messages": count, "dryRun": dry_run})
+        print_json({"namesrv": namesrv, "messages": count, "withoutBody": found - count, "dryRun": dry_run})
     else:
         click.echo(f"{count_text(count, 'message')} {'would be sent' if dry_run else 'sent'}")
+        if found > count:
+            click.echo(
+                f"{count_text(found - count, 'message')} without a body left out, which brokers refuse"
+            )

@@ -93,13 +93,11 @@ def test_schemas_that_are_none() -> None:
 
 
 @pytest.mark.spark
-def test_json_schemas_that_are_none(spark: SparkSession) -> None:
-    assert (
-        json_schema("id long").fieldNames()
-        == ["id"]
-        == json_schema(json_schema("id long").json()).fieldNames()
-    )
+@pytest.mark.usefixtures("spark")
+def test_json_schemas_that_are_none() -> None:
+    schema = json_schema("id long")
+    assert schema.fieldNames() == ["id"]
+    assert json_schema(schema.json()) == schema
     for text in ("id lang", "{}", ""):
         with pytest.raises(ConfigError, match="is no schema"):
             json_schema(text)
-    assert spark

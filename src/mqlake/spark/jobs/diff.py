@@ -4,7 +4,7 @@
     2  where two fingerprints differ: the messages of those stretches, side by side
     3  missing messages that follow each other ─▶ ranges
 
-Messages are the same when topic, queue, queue offset, body CRC, flag, born time and properties are; a replica, whose
+Messages are the same when topic, queue, queue offset, body CRC, flags, born time and properties are; a replica, whose
 log is byte for byte its master's, has to have them at the same physical offset and store time as well (`physical`).
 """
 
@@ -21,8 +21,9 @@ import mqlake.spark
 
 STRETCH = 4096
 BOTH = ("topic", "queueId", "queueOffset")
-_CONTENT = ("bodyCrc", "flag", "bornTimestamp", "properties")
-_PLACE = ("physicalOffset", "size", "storeTimestamp", "sysFlag")
+_CONTENT = ("bodyCrc", "flag", "sysFlag", "bornTimestamp", "properties")
+_PLACE = ("physicalOffset", "size", "storeTimestamp")
+_NO_PLACE_IN_A_QUEUE = 0x4  # in the sysFlag of prepared and rolled back messages, which have no queue offset
 
 ONLY_FIRST, ONLY_SECOND, DIFFERENT = "only in the first", "only in the second", "different"
 
@@ -48,7 +49,8 @@ def hashed(messages: DataFrame, *, physical: bool = False) -> DataFrame:
         F.array_sort(F.map_entries("properties")).cast("string") if name == "properties" else F.col(name)
         for name in names
     ]
-    return messages.select(*BOTH, "storeTimestamp", F.xxhash64(*BOTH, *parts).alias("hash"))
+    in_queues = messages.where(F.col("sysFlag").bitwiseAND(_NO_PLACE_IN_A_QUEUE) == 0)
+    return in_queues.select(*BOTH, "storeTimestamp", F.xxhash64(*BOTH, *parts).alias("hash"))
 
 
 def columns(*, physical: bool = False) -> str:

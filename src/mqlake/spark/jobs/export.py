@@ -105,7 +105,7 @@ def json_schema(text: str) -> StructType:
         raise ConfigError(
             f"{text!r} is no schema such as 'id long, name string': {first_line(error)}"
         ) from error
-    if not isinstance(schema, StructType):
+    if not isinstance(schema, StructType) or not schema.fields:
         raise ConfigError(f"{text!r} is no schema such as 'id long, name string'")
     return schema
 
@@ -138,7 +138,7 @@ def _from_avro(messages: DataFrame, text: str) -> DataFrame:
         wrapped = False
     kept = [field for field in messages.schema.fields if field.name != "body"]
     result = StructType([*kept, StructField(VALUE, kind), StructField(UNDECODED, BinaryType())])
-    value_type = to_arrow_schema(StructType([StructField(VALUE, kind)])).field(0).type
+    value_type = to_arrow_schema(StructType([StructField(VALUE, kind)]), timezone="UTC").field(0).type
 
     def decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import fastavro

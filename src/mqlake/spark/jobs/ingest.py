@@ -7,6 +7,7 @@ Parquet, CSV, JSON, ORC, text, a table, a stream ─▶ messages.shaped() ─┬
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 
 from pyspark.errors import AnalysisException
@@ -44,8 +45,11 @@ def _kind_of(path: str) -> str:
     """By the name of a file, or of the first in a directory."""
     name = path
     if os.path.isdir(path):
-        found = (file for _, _, files in sorted(os.walk(path)) for file in sorted(files))
-        name = next((file for file in found if not file.startswith(("_", "."))), path)
+        found = (
+            os.path.join(place, file) for place, _, files in sorted(os.walk(path)) for file in sorted(files)
+        )
+        visible = (file for file in found if not re.search(r"/[_.]", file.removeprefix(path)))
+        name = next(visible, path)
     ending = os.path.splitext(name.removesuffix(".gz").removesuffix(".zst").removesuffix(".bz2"))[1].lower()
     kind = _ENDINGS.get(ending, ending[1:])
     if kind not in FORMATS:

@@ -158,7 +158,7 @@ def migrate(
         _read_source(directory.path, files, partition, attribute_as, store, counters, advance)
         for files, partition in zip(directory.partitions, found, strict=True)
     ]
-    _compare(store, found, tallies, advance)
+    _compare(store, settings or {}, found, tallies, advance)
     write_topics(store, {each.to_topic: each.partition + 1 for each in found})
     names = {each.topic: each.to_topic for each in found}
     report.positions = write_consumer_offsets(store, counters, names)
@@ -416,7 +416,7 @@ def _read_source(
                 tally.add(bodies, text, (found.body_length, lengths, found.scan.flag.astype(np.int64)))
                 table.add(found.offset, first, found.scan.message_id)
                 for counter in here:
-                    counter.count(found.offset)
+                    counter.count(found.offset + found.size)
                 advance(int(found.size.sum(dtype=np.int64)))
     partition.messages, partition.body_bytes = tally.messages, tally.body_bytes
     return tally
@@ -449,6 +449,7 @@ class _OffsetTable:
 
 def _compare(
     store: str,
+    settings: Mapping[str, Any],
     partitions: Sequence[MigratedPartition],
     sources: Sequence[_Tally],
     advance: Callable[[int], None],
@@ -456,7 +457,7 @@ def _compare(
     """Fills in what the store holds, read from its log and its consume queues."""
     tallies = {(each.to_topic, each.partition): _Tally() for each in partitions}
     in_order = dict.fromkeys(tallies, True)
-    with ReadOnlyStore(store, {"maxMessageSize": MESSAGE_SIZE_MAX}) as view:
+    with ReadOnlyStore(store, {"maxMessageSize": MESSAGE_SIZE_MAX, **settings}) as view:
         for buf, scan, rows, key in _queues_of(view):
             if key not in tallies:
                 continue

@@ -67,14 +67,12 @@ def consumer_positions(zookeeper: str, *, root: str = "/meta", broker_id: int = 
 
 
 class PositionCounter:
-    """Finds the queue offset of one position while a partition's offsets go by."""
+    """Counts the messages before one position while its partition goes by."""
 
     def __init__(self, position: GroupPosition) -> None:
         self.position = position
         self.seen = False
-        self._before = 0
-        self._end_reached = True
-        self._exact = False
+        self.queue_offset = 0
 
     def is_in(self, topic: str, partition: int) -> bool:
         """Whether the partition is the position's; it is then known to be there."""
@@ -82,17 +80,9 @@ class PositionCounter:
         self.seen = self.seen or found
         return found
 
-    def count(self, offsets: Ints) -> None:
-        at = int(np.searchsorted(offsets, self.position.offset))
-        self._before += at
-        if at < len(offsets):
-            self._end_reached = False
-            self._exact = self._exact or int(offsets[at]) == self.position.offset
-
-    @property
-    def queue_offset(self) -> int:
-        inside = not self._end_reached and not self._exact
-        return max(0, self._before - 1) if inside else self._before
+    def count(self, ends: Ints) -> None:
+        """`ends`: of the next records, the offsets behind them."""
+        self.queue_offset += int(np.searchsorted(ends, self.position.offset, side="right"))
 
 
 def write_consumer_offsets(

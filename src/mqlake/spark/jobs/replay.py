@@ -1,7 +1,8 @@
 """replay: messages of a store or of brokers sent again, to another topic or another cluster.
 
 Properties that a broker or a client gave a message for its own delivery are left out; keys, tags and what the
-application said go along. With `ordered` each queue's messages are sent by one task, in their order, to one queue.
+application said go along. Messages without a body cannot be sent: brokers refuse them (`sendable`). With `ordered`
+each queue's messages are sent by one task, in their order, to one queue.
 """
 
 from __future__ import annotations
@@ -38,13 +39,18 @@ LEFT_OUT = (
 """Properties with a meaning in RocketMQ that belong to the first delivery."""
 
 
+def sendable(messages: DataFrame) -> DataFrame:
+    """Those with a body."""
+    return messages.where(F.length("body") > 0)
+
+
 def as_new(messages: DataFrame, *, topic: str | None = None, ordered: bool = False) -> DataFrame:
     """The messages as the sink `rocketmq` takes them: topic (or their own), body, properties, with `ordered` also
     shardingKey."""
     kept = F.map_filter("properties", lambda name, _: ~name.isin(sorted(LEFT_OUT)))
     columns = [
         (F.lit(topic) if topic is not None else F.col("topic")).alias("topic"),
-        F.coalesce("body", F.lit(b"")).alias("body"),
+        F.col("body"),
         kept.alias("properties"),
     ]
     if not ordered:
@@ -60,6 +66,6 @@ def as_new(messages: DataFrame, *, topic: str | None = None, ordered: bool = Fal
 def replay(
     messages: DataFrame, namesrv: str, *, topic: str | None = None, ordered: bool = False, **options: str
 ) -> None:
-    """Sends the messages, at least once; `options` are those of the sink. Raises what the sink raises."""
-    found = as_new(messages, topic=topic, ordered=ordered)
+    """Sends the messages that have a body, at least once; `options` are the sink's, and so are the errors."""
+    found = as_new(sendable(messages), topic=topic, ordered=ordered)
     found.write.format("rocketmq").mode("append").options(namesrvAddr=namesrv, **options).save()

@@ -1,0 +1,150 @@
+"""`mqlake spark …`: what the commands print, their exit status, and their errors in a line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from mqlake.cli import spark as group
+from mqlake.cli.main import cli
+from mqlake.cli.spark_shared import spark_error
+from mqlake.store.verify import verify_store
+from tests.spark.jobs.test_verify import SETTINGS, flip_body
+from tests.spark.stores import copy_store, decoded, flip_bit, log_files, seen
+
+SETS = [f"--set={name}={value}" for name, value in SETTINGS.items()]
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(cli, ["spark", *map(str, arguments)])
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+def test_verify(every_kind: Path, tmp_path: Path) -> None:
+    damaged, page = copy_store(every_kind, tmp_path / "damaged"), tmp_path / "report.html"
+    flip_body(damaged)
+    result = run("verify", every_kind, damaged, *SETS, "--html", page)
+    assert result.exit_code == 1
+    expected = verify_store(damaged, SETTINGS)
+    assert all(f"{f.severity.value}: {f}" in result.stdout for f in expected.findings)
+    assert "of damage" in result.stderr
+    text = page.read_text()
+    assert (
+        "Something is damaged" in text and "data:image/png" in text and expected.findings[0].text[:40] in text
+    )
+    sound = run("verify", every_kind, *SETS, "--json")
+    assert sound.exit_code == 0
+    report = json.loads(sound.stdout)
+    assert report["ok"] and report["stores"][0]["records"] == len(decoded(every_kind))
+    assert {each["topic"] for each in report["topics"]} >= {"Topic-1", "Batch"}
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+def test_search_and_stats(every_kind: Path, tmp_path: Path) -> None:
+    found = run("search", every_kind, "--key", "key-5", "--json")
+    lines = [json.loads(line) for line in found.stdout.splitlines()]
+    assert [line["msgId"] for line in lines] == [
+        m.msg_id for m in seen(every_kind) if "key-5" in (m.keys or "").split()
+    ]
+    assert "1 message\n" in run("search", every_kind, "--key", "key-5").stdout
+    page = tmp_path / "stats.html"
+    stats = run("stats", every_kind, "--topic", "Topic-1", "--interval", "1m", "--html", page, "--json")
+    assert [row["topic"] for row in json.loads(stats.stdout)["topics"]] == ["Topic-1"]
+    assert "Messages over time" in page.read_text()
+    assert "skew" in run("stats", every_kind, "--topic", "Topic-1").stdout
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+def test_from_files_to_a_store_and_back(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("id,name\n" + "".join(f"{n},n{n}\n" for n in range(50)))
+    root, out = tmp_path / "store", tmp_path / "out"
+    command = ["ingest", tmp_path / "rows.csv", "--to-store", root, "--topic", "Rows", "--keys-from", "name"]
+    told = json.loads(run(*command, "--queues", 2, "--set=mappedFileSizeCommitLog=1m", "--json").stdout)
+    assert told["messages"] == 50 and {row["queueId"] for row in told["queues"]} == {0, 1}
+    assert run("verify", root).exit_code == 0
+    exported = run("export", root, out, "--json-schema", "infer", "--json")
+    assert json.loads(exported.stdout)["rows"] == 50
+    assert "0 messages in 0 batches" in run("export", root, out, "--json-schema", "infer").stdout
+    again = tmp_path / "again"
+    command = ["ingest", out, "--to-store", again, "--topic", "Rows", "--body-from", "to_json(value)"]
+    result = run(*command, "--keys-from", "keys", "--set=mappedFileSizeCommitLog=1m")
+    assert result.exit_code == 0, result.output
+    assert sorted(m.body for m in decoded(again)) == sorted(m.body for m in decoded(root))
+    assert run("compact", root, tmp_path / "small", "--set=mappedFileSizeCommitLog=1m").exit_code == 0
+    assert len(decoded(tmp_path / "small")) == 50
+    assert run("rebuild", root).exit_code == 0
+    same = run("diff", root, root, "--physical")
+    assert (same.exit_code, same.stdout.splitlines()[-1]) == (0, "no differences")
+    other = run("diff", root, again, "--json")
+    assert other.exit_code == 1 and not json.loads(other.stdout)["same"]
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize(
+    ("command", "status", "says"),
+    [
+        (["verify", "/nowhere"], 1, "there is no such directory"),
+        (["search", "STORE", "--sql", "quueId = 1"], 2, "quueId"),
+        (["search", "STORE", "--since", "yesterday"], 2, "neither milliseconds"),
+        (["search", "STORE", "--keys", "k"], 2, "--key"),
+        (["stats", "STORE", "--interval", "5 parsecs"], 2, "a time is cut to"),
+        (["export", "STORE", "OUT", "--json-schema", "id lang"], 2, "is no schema"),
+        (["export", "STORE", "OUT", "--batch-size", "much"], 2, "maxBytesPerTrigger"),
+        (["export", "127.0.0.1:1", "OUT", "--from-broker"], 2, "at least one topic"),
+        (["ingest", "STORE/checkpoint", "--to-store", "OUT", "--topic", "T"], 2, "what format is it"),
+        (["ingest", "/nowhere.json", "--to-store", "OUT", "--topic", "T"], 2, "/nowhere.json"),
+        (["ingest", "x.json", "--topic", "T"], 2, "--to-broker and --to-store"),
+        (["compact", "STORE"], 2, "where the new one is to be"),
+        (["compact", "STORE", "STORE"], 1, "is there already"),
+        (["rebuild", "/nowhere"], 1, "there is no such directory"),
+        (["diff", "STORE", "/nowhere"], 1, "there is no such directory"),
+        (["verfy", "STORE"], 2, "verify"),
+    ],
+)
+def test_errors_are_a_line(
+    every_kind: Path, tmp_path: Path, command: list[str], status: int, says: str
+) -> None:
+    given = [text.replace("STORE", str(every_kind)).replace("OUT", str(tmp_path / "out")) for text in command]
+    result = run(*given)
+    assert result.exit_code == status, result.output
+    assert says in result.stderr and "Traceback" not in result.output
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+def test_what_a_task_says_is_a_line(every_kind: Path, tmp_path: Path) -> None:
+    root = copy_store(every_kind, tmp_path / "damaged")
+    message = next(m for m in seen(root) if len(m.body) > 50 and m.topic == "Topic-1")
+    flip_bit(
+        log_files(root)[message.physical_offset // (16 << 10)], message.physical_offset % (16 << 10) + 100
+    )
+    result = run("search", root, "--topic", "Topic-1")
+    assert result.exit_code == 1
+    assert str(root) in result.stderr and len(result.stderr.splitlines()) == 1
+
+
+def test_an_error_of_spark() -> None:
+    own = spark_error("x\nmqlake.errors.UnknownKeyError: unknown option 'a'\n\tat java.lang.Thread")
+    assert (str(own), own.exit_code) == ("unknown option 'a'", 2)
+    assert str(spark_error("Job aborted.\n\tat a.b\nCaused by: java.io.IOException: no room")).endswith(
+        "no room"
+    )
+
+
+def test_without_pyspark(monkeypatch: pytest.MonkeyPatch, every_kind: Path) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    result = run("verify", every_kind)
+    assert result.exit_code != 0 and "pip install 'mqlake[spark]'" in result.stderr
+
+
+def test_every_command_is_in_the_guide() -> None:
+    guide = (Path(__file__).parents[3] / "docs" / "spark-jobs.md").read_text()
+    for name in group.COMMANDS:
+        assert f"mqlake spark {name}" in guide, name
