@@ -49,7 +49,8 @@ def test_nothing_acknowledged_is_lost(
                 queue_id: [(int(each["body"]), each["queueOffset"]) for each in queue]
                 for queue_id, queue in java_clients.all_of(broker, "Load", count).items()
             }
-            until(lambda: len(consumed(consumer.take(0))) >= sum(map(len, stored.values())))
+            # a client whose pull was moved or whose lock is in doubt waits for its own timers, of up to 30 seconds
+            until(lambda: len(consumed(consumer.take(0))) >= sum(map(len, stored.values())), 90)
             found = consumer.take(0)
 
     assert set(acknowledged) == set(range(QUEUES))
