@@ -16,6 +16,7 @@ from mqlake.cli.output import (
     print_json,
     print_json_line,
     print_table,
+    progress,
     size_text,
 )
 from mqlake.errors import ConfigError
@@ -113,7 +114,8 @@ def dump(
 @json_option
 def verify(directory: str, as_json: bool) -> None:
     """Check every record; change nothing. Exit status 1 when something is damaged."""
-    report = verify_data_directory(directory)
+    with progress("verifying") as report_progress:
+        report = verify_data_directory(directory, report_progress)
     if as_json:
         print_json({"ok": report.ok, **as_object(report)})
     else:

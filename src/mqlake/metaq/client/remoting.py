@@ -20,6 +20,8 @@ logger = logging.getLogger(__name__)
 
 SCHEME = "meta://"
 CONNECT_S = 10.0
+BEAT_S = 1.0
+"""How often it is looked who was idle for IDLE_S."""
 IDLE_S = 10.0
 HEARTBEAT_S = 5.0
 HEARTBEATS_MISSED_MAX = 3
@@ -71,7 +73,7 @@ class RemotingClient:
 
     async def _beat(self) -> None:
         while True:
-            await asyncio.sleep(1)
+            await asyncio.sleep(BEAT_S)
             now = asyncio.get_running_loop().time()
             for address, task in list(self._connections.items()):
                 if not task.done() or task.cancelled() or task.exception() is not None:

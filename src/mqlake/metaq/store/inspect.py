@@ -8,7 +8,7 @@ from __future__ import annotations
 import mmap
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -215,6 +215,13 @@ def read_records(files: PartitionFiles, offset: int | None = None, broker_id: in
 
 # --- verify
 
+Progress = Callable[[int, int], None]
+"""Told (done, in all)."""
+
+
+def _no_progress(done: int, total: int) -> None:
+    pass
+
 
 @dataclass(slots=True)
 class VerifyReport:
@@ -232,9 +239,14 @@ class VerifyReport:
         return self.damage_count == 0
 
 
-def verify_data_directory(path: str) -> VerifyReport:
-    """Checks every record of every partition, and that segments follow one another. NotAStoreError, OSError."""
+def verify_data_directory(path: str, progress: Progress = _no_progress) -> VerifyReport:
+    """Checks every record of every partition, and that segments follow one another.
+
+    `progress` is told (bytes done, bytes in all). NotAStoreError, OSError.
+    """
     directory = open_data_directory(path)
+    total = sum(files.size for files in directory.partitions)
+    done = 0
     findings = Findings()
     report = VerifyReport(path, directory.in_use, len(directory.partitions))
     for foreign in directory.foreign:
@@ -247,19 +259,32 @@ def verify_data_directory(path: str) -> VerifyReport:
                 text = f"it ends at offset {segment.end}, the next begins at {following.start}"
                 findings.damage("gap", segment.path, segment.size, text)
         for segment in files.segments:
-            _verify_segment(segment, segment is files.segments[-1], findings, report)
+            base = done
+
+            def reached(position: int, base: int = base) -> None:
+                progress(base + position, total)
+
+            _verify_segment(segment, segment is files.segments[-1], findings, report, reached)
+            done += segment.size
     report.findings = findings.kept
     report.damage_count = findings.damage_count
     return report
 
 
-def _verify_segment(segment: SegmentFile, is_last: bool, findings: Findings, report: VerifyReport) -> None:
+def _verify_segment(
+    segment: SegmentFile,
+    is_last: bool,
+    findings: Findings,
+    report: VerifyReport,
+    reached: Callable[[int], None],
+) -> None:
     report.segments += 1
     with SegmentReader(segment) as reader:
         position = 0
         while True:
             scan = None
             for scan in reader.scans(position):
+                reached(scan.end)
                 zeros = (scan.message_id == 0) & (scan.length == 0) & (scan.flag == 0)
                 count = int(zeros.sum())
                 report.records += len(scan) - count

@@ -1,6 +1,6 @@
 """Makes a data directory that cannot be opened, or leads its readers astray, good to use again.
 
-    torn tail       cut off (as the next start would do)
+    torn tail       cut off (as the next start would do), zeros too
     damage inside   filled by one record of the same size, so every offset behind it stays what it is
     gap             the segments before it are put aside: a partition must be of one piece
 
@@ -17,8 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from mqlake.metaq.formats.ids import IdWorker
-from mqlake.metaq.formats.record import HEADER_SIZE, encode_payload, encode_record
-from mqlake.metaq.formats.scan import ScanStop
+from mqlake.metaq.formats.record import HEADER_SIZE, check_record, encode_payload, encode_record
+from mqlake.metaq.formats.scan import Scan, ScanStop
 from mqlake.metaq.message import HAS_ATTRIBUTE
 from mqlake.metaq.store.inspect import (
     BACKUP_PREFIX,
@@ -77,28 +77,60 @@ def _of_one_piece(files: PartitionFiles, plan: RepairPlan) -> list[SegmentFile]:
 
 def _plan_segment(segment: SegmentFile, is_last: bool, plan: RepairPlan) -> None:
     with SegmentReader(segment) as reader:
-        position = 0
-        while True:
-            *_, scan = reader.scans(position)
-            if scan.stop is ScanStop.LIMIT:
-                return
-            following = reader.find_record(scan.end + 1)
-            limit = len(reader.array)
-            if following < 0 and is_last:
-                plan.actions.append(
-                    RepairAction("cut", segment.path, scan.end, limit - scan.end, "a torn tail")
-                )
-                return
-            until = following if following >= 0 else limit
-            if until - scan.end < HEADER_SIZE:
-                # no record is so short: the one before it, or the one behind it, goes too
-                until = reader.find_record(until + 1) if following >= 0 else limit
-                until = until if until >= 0 else limit
-            text = "no records: they are replaced by one of the same size"
-            plan.actions.append(RepairAction("fill", segment.path, scan.end, until - scan.end, text))
-            if until >= limit:
-                return
-            position = until
+        spans, cut_at = _bad_spans(reader, is_last)
+        limit = len(reader.array)
+    for start, end in _merged(spans):
+        text = "no records: they are replaced by one of the same size"
+        plan.actions.append(RepairAction("fill", segment.path, start, end - start, text))
+    if cut_at < limit:
+        plan.actions.append(RepairAction("cut", segment.path, cut_at, limit - cut_at, "a torn tail"))
+
+
+def _bad_spans(reader: SegmentReader, is_last: bool) -> tuple[list[tuple[int, int]], int]:
+    """(where what is no record begins and ends, 20 bytes or more each; from where on to cut off)."""
+    limit = len(reader.array)
+    spans: list[tuple[int, int]] = []
+    position = last_record = 0
+    while position < limit:
+        scan = None
+        for scan in reader.scans(position):
+            zeros = _zeros(scan)
+            if zeros and is_last:
+                return spans, zeros[0][0]  # where the next start would cut
+            spans += zeros
+            last_record = int(scan.position[-1]) if len(scan) else last_record
+        assert scan is not None
+        if scan.stop is ScanStop.LIMIT:
+            break
+        start, following = scan.end, reader.find_record(scan.end + 1)
+        if following < 0 and is_last:
+            return spans, start
+        position = following if following >= 0 else limit
+        if position - start < HEADER_SIZE:
+            # too short for a record: the one behind it, or at the end the one before it, goes too
+            if following >= 0:
+                position += HEADER_SIZE + check_record(reader.array.data, following, limit).length
+            else:
+                start = last_record
+        spans.append((start, position))
+    return spans, limit
+
+
+def _merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Spans that touch or overlap as one."""
+    found: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((start, end))
+    return found
+
+
+def _zeros(scan: Scan) -> list[tuple[int, int]]:
+    """Where records of nothing but zeros begin and end."""
+    empty = (scan.message_id == 0) & (scan.length == 0) & (scan.flag == 0)
+    return [(start, start + HEADER_SIZE) for start in scan.position[empty].tolist()]
 
 
 def repair_data_directory(path: str, *, now: Callable[[], time.struct_time] = time.localtime) -> RepairPlan:
