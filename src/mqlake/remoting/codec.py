@@ -19,7 +19,7 @@ copied by decoding; a header costs some multiple of its size while it is read, w
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -36,7 +36,7 @@ HEADER_SIZE_MAX = 1 << 20
 DIALECT_HEADER_SIZE_MAX = 64 * 1024
 """A header that only fastjson would take is read up to this size: reading it is slow, and others wait."""
 BODY_JOINED_MAX = 16 * 1024
-"""A body up to this is copied behind its header; a longer one is handed to the transport as it is."""
+"""Parts of a body up to this are copied behind its header; with a longer one all are handed on as they are."""
 
 _INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
 _PREFIX = struct.Struct(">iI")
@@ -279,13 +279,14 @@ def encode_into(out: list[Buffer], command: RemotingCommand) -> int:
     if header is None:
         header = encode_json_header(command)
     body = command.body
-    parts: Iterable[Buffer]
+    parts: Sequence[Buffer]
     if body is None:
-        body_size, parts = 0, ()
+        body_size, longest, parts = 0, 0, ()
     elif isinstance(body, bytes | bytearray | memoryview):
-        body_size, parts = len(body), (body,)
+        body_size, longest, parts = len(body), len(body), (body,)
     else:
-        body_size, parts = sum(map(len, body)), body
+        sizes = list(map(len, body))
+        body_size, longest, parts = sum(sizes), max(sizes, default=0), body
     size = 8 + len(header) + body_size
     if size > FRAME_SIZE_MAX or len(header) > HEADER_SIZE_MAX:
         raise ProtocolError(
@@ -293,7 +294,7 @@ def encode_into(out: list[Buffer], command: RemotingCommand) -> int:
             f"more than {FRAME_SIZE_MAX} and {HEADER_SIZE_MAX}"
         )
     prefix = _PREFIX.pack(size - 4, kind << 24 | len(header))
-    if body_size <= BODY_JOINED_MAX:
+    if longest <= BODY_JOINED_MAX:
         out.append(b"".join((prefix, header, *parts)))
     else:
         out.append(prefix + header)
