@@ -34,6 +34,7 @@ from mqlake.metaq.client.recover import RecoverManager
 from mqlake.metaq.config import MetaConfig, SystemConfig, ZKConfig
 from mqlake.metaq.zookeeper.embedded import EmbeddedZookeeper
 from mqlake.remoting.loop import run
+from tests.metaq.broker.test_broker_zookeeper import expire
 from tests.metaq.brokers import HOST
 
 TOPICS = {"t": {"numPartitions": "3"}, "u": {}, "no-pub": {"acceptPublish": "false"}}
@@ -341,6 +342,39 @@ def test_a_broker_that_restarts_under_load(live: Live) -> None:
                         await asyncio.sleep(0.01)
                 acknowledged.add(b"%d" % i)
             await until(lambda: {m.data for m in found} >= acknowledged)
+
+    live(test)
+
+
+def test_a_lost_session_of_the_consumer(live: Live) -> None:
+    async def test(cluster: Cluster) -> None:
+        await cluster.broker()
+        session, other = await cluster.session(), await cluster.session()
+        producer = other.create_producer()
+        await producer.publish("t")
+        async with collecting(session) as (consumer, found):
+            await producer.send_message(Message("t", b"before"))
+            await until(lambda: len(found) == 1)
+            old = session.zookeeper.client.client_id
+            await asyncio.to_thread(expire, session.zookeeper)
+            ids = other.paths.consumer_ids("g")
+            owners = f"{other.paths.consumers}/g/owners/t"
+
+            async def is_back() -> bool:
+                names = await other.ask(lambda zookeeper: zookeeper.children(ids))
+                owned = await other.ask(lambda zookeeper: zookeeper.children(owners))
+                return (
+                    session.zookeeper.client.client_id != old
+                    and names == [consumer.consumer_id]
+                    and len(owned) == 3
+                )
+
+            while not await is_back():
+                await asyncio.sleep(0.02)
+            for i in range(6):
+                await producer.send_message(Message("t", b"%d" % i))
+            await until(lambda: {m.data for m in found} == {b"before", *(b"%d" % i for i in range(6))})
+        assert await other.ask(lambda zookeeper: zookeeper.children(owners)) == []
 
     live(test)
 
