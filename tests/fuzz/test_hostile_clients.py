@@ -184,7 +184,10 @@ def test_a_long_frame_costs_its_length(
     assert one.answer().code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     # while a buffer grows its half is there too
     assert most < 1.5 * FRAME_MAX + (4 << 20)
-    assert broker.resident() - before < 4 << 20, "it is given back"
+    deadline = time.monotonic() + 10
+    while broker.resident() - before >= 4 << 20:  # the answer leaves a moment before the frame is given back
+        assert time.monotonic() < deadline, "it is not given back"
+        time.sleep(0.01)
 
 
 def test_a_client_that_does_not_read(
