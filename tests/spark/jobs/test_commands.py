@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from mqlake.cli import spark as group
 from mqlake.cli.main import cli
 from mqlake.cli.spark_shared import spark_error
 from mqlake.store.verify import verify_store
@@ -142,9 +141,3 @@ def test_without_pyspark(monkeypatch: pytest.MonkeyPatch, every_kind: Path) -> N
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     result = run("verify", every_kind)
     assert result.exit_code != 0 and "pip install 'mqlake[spark]'" in result.stderr
-
-
-def test_every_command_is_in_the_guide() -> None:
-    guide = (Path(__file__).parents[3] / "docs" / "spark-jobs.md").read_text()
-    for name in group.COMMANDS:
-        assert f"mqlake spark {name}" in guide, name
