@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from mqlake.errors import TransactionError
+from mqlake.errors import StoreError, TransactionError
 from mqlake.metaq.broker.broker import MetaMorphosisBroker
 from mqlake.metaq.formats.command import BooleanCommand
+from mqlake.metaq.formats.journal import AppendMessage, encode_journal_record
 from mqlake.metaq.formats.record import MessageIterator
 from mqlake.remoting.loop import run
 from tests.metaq.brokers import Peer, running
@@ -226,5 +227,25 @@ def test_a_foreign_heuristic_file_is_left_alone(tmp_path: Path) -> None:
             peer = await begun(broker, XID, b"x")
             assert (await peer.said(b"transaction %b s1 COMMIT_ONE_PHASE uq1 1\r\n" % XID))[0] == 200
         assert java.read_bytes() == b"\xac\xed\0\x05..."
+
+    run(conversation())
+
+
+def test_a_start_that_fails_leaves_the_journal_to_the_next(tmp_path: Path) -> None:
+    async def conversation() -> None:
+        async with running(tmp_path) as broker:
+            peer = await begun(broker, XID, b"prepared")
+            await peer.said(b"transaction %b s1 PREPARE uq1 1\r\n" % XID)
+        journal = tmp_path / "transactions" / "redo.1"
+        whole = journal.read_bytes()
+        journal.write_bytes(whole + encode_journal_record(AppendMessage(1, b"version 1\r\n")))
+        for _ in range(2):
+            with pytest.raises(StoreError, match="not a put of a transaction"):
+                async with running(tmp_path):
+                    pass
+        journal.write_bytes(whole)
+        async with running(tmp_path) as broker:
+            peer = await Peer.connect(broker.server.port)
+            assert await peer.said(b"transaction null s1 RECOVER 1\r\n") == (200, XID.decode())
 
     run(conversation())

@@ -86,6 +86,7 @@ class JournalTransactionStore:
         self.inflight: dict[TransactionId, Tx] = {}
         self.prepared: dict[TransactionId, Tx] = {}
         self._committing: dict[TransactionId, Tx] = {}
+        self._recovered = False
 
     @property
     def active_transaction_count(self) -> int:
@@ -185,6 +186,7 @@ class JournalTransactionStore:
             self.journal.ended(tx.first)
         self.inflight.clear()
         self.journal.sync_all_now()
+        self._recovered = True
         return {
             xid: [put for puts in tx.messages.values() for _, put in puts]
             for xid, tx in self.prepared.items()
@@ -250,7 +252,12 @@ class JournalTransactionStore:
     # --- the clock's part
 
     def make_checkpoint(self) -> None:
-        """Recovery begins at the oldest transaction that is not finished. OSError."""
+        """Recovery begins at the oldest transaction that is not finished. OSError.
+
+        Nothing before recovery is through: what it has not replayed must be replayed by the next start.
+        """
+        if not self._recovered:
+            return
         unfinished = (*self.inflight.values(), *self.prepared.values(), *self._committing.values())
         oldest = min((tx.first for tx in unfinished), default=self.journal.end)
         self.journal.sync_all_now()
