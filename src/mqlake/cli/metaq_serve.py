@@ -14,13 +14,16 @@ from mqlake.cli.output import count_text, note
 from mqlake.errors import UnknownKeyError
 from mqlake.metaq.broker.admin_http import AdminHttp
 from mqlake.metaq.broker.broker import MetaMorphosisBroker
+from mqlake.metaq.broker.data_http import DataHttp
 from mqlake.metaq.broker.replication import SamsaConfig, SlaveConfig
 from mqlake.metaq.config.meta_config import MetaConfig, SystemConfig, ZKConfig, topic_values
+from mqlake.metaq.config.values import parse_int
 from mqlake.metaq.zookeeper.embedded import EmbeddedZookeeper
 from mqlake.remoting.loop import run
 from mqlake.store.config import read_properties
 
 ZOOKEEPER_PORT = 2181
+HTTP_PORT = 8080
 OWN_SESSION_MS = 6000
 """How long a ZooKeeper of our own remembers a broker that was killed; the next one waits for so long."""
 
@@ -67,7 +70,8 @@ OWN_SESSION_MS = 6000
     multiple=True,
     metavar="NAME=FILE",
     help="Replication, as the original has it: samsa=FILE (a master with a synchronous slave), gregor (that slave), "
-    "metaslave=FILE (an asynchronous slave); FILE is a .properties file.",
+    "metaslave=FILE (an asynchronous slave); FILE is a .properties file. jettyBroker[=FILE]: messages over HTTP on "
+    "port 8080, or `port` in the file.",
 )
 def serve(
     store_path: str | None,
@@ -150,8 +154,10 @@ def _roles(plugins: tuple[str, ...]) -> dict[str, Any]:
             found["samsa"] = SamsaConfig.from_mapping(values)
         elif name == "metaslave":
             found["slave"] = SlaveConfig.from_mapping(values)
+        elif name == "jettyBroker":
+            found["http_port"] = parse_int(values.get("port", str(HTTP_PORT)))
         else:
-            raise UnknownKeyError(name, ("samsa", "gregor", "metaslave"), what="plugin")
+            raise UnknownKeyError(name, ("samsa", "gregor", "metaslave", "jettyBroker"), what="plugin")
     return found
 
 
@@ -163,11 +169,15 @@ async def _serve(
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     loop.add_signal_handler(signal.SIGHUP, config.reload)
+    http_port = roles.pop("http_port", None)
     broker = MetaMorphosisBroker(config, host=host, fast_boot=fast_boot, **roles)
-    admin = AdminHttp(broker)
+    admin, data_http = AdminHttp(broker), DataHttp(broker)
     await broker.start()
     try:
         await admin.start(admin_host, config.system.dashboard_http_port)
+        if http_port is not None:
+            await data_http.start(host, http_port)
+            click.echo(f"messages over HTTP on port {data_http.server.port}")
         loaded = broker.load_report
         click.echo(f"{config.system.effective_data_path}: {count_text(loaded.stores, 'partition')}")
         for name, size in loaded.truncated.items():
@@ -178,5 +188,6 @@ async def _serve(
         click.echo(f"broker {config.system.broker_id} listens on {broker.broker_string}")
         await stop.wait()
     finally:
+        await data_http.stop()
         await admin.stop()
         await broker.stop()

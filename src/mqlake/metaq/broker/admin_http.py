@@ -18,23 +18,17 @@ a refusal is {"error": "..."} with status 400, 404 or 409.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import unquote
 
 import orjson
 
 from mqlake.errors import ConfigError, MqlakeError
+from mqlake.metaq.wire.http import JSON, HttpAnswer, HttpRequest, HttpServer
 
 if TYPE_CHECKING:
     from mqlake.metaq.broker.broker import MetaMorphosisBroker
-
-logger = logging.getLogger(__name__)
-
-HEAD_MAX = 16 * 1024
-READ_S = 10.0
-_REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 409: "Conflict"}
 
 Query = dict[str, str]
 Action = Callable[[Query], Awaitable[Any]]
@@ -45,8 +39,7 @@ class AdminHttp:
 
     def __init__(self, broker: MetaMorphosisBroker) -> None:
         self._broker = broker
-        self._server: asyncio.Server | None = None
-        self.port = 0
+        self._server = HttpServer(self._answer)
         self._actions: dict[tuple[str, str], Action] = {
             ("GET", "/stats"): self._stats,
             ("GET", "/config"): self._config,
@@ -62,53 +55,27 @@ class AdminHttp:
             },
         }
 
+    @property
+    def port(self) -> int:
+        return self._server.port
+
     async def start(self, host: str, port: int) -> None:
         """ConfigError when it cannot listen there."""
-        try:
-            self._server = await asyncio.start_server(self._serve, host, port, limit=HEAD_MAX)
-        except OSError as error:
-            raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
-        self.port = self._server.sockets[0].getsockname()[1]
+        await self._server.start(host, port)
 
     async def stop(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            await self._server.wait_closed()
-            self._server = None
+        await self._server.stop()
 
-    # --- HTTP
+    async def _answer(self, request: HttpRequest) -> HttpAnswer:
+        status, value = await self._ask(request.method, request.path, request.query)
+        if isinstance(value, str):
+            return HttpAnswer(status, value.encode())
+        return HttpAnswer(status, orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE), JSON)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            async with asyncio.timeout(READ_S):
-                head = await reader.readuntil(b"\r\n\r\n")
-            method, target, _ = head.split(b"\r\n", 1)[0].decode("ascii").split(" ")
-            status, body = await self._answer(method, target)
-        except (asyncio.LimitOverrunError, UnicodeDecodeError, ValueError):
-            status, body = 400, {"error": "not an HTTP request"}
-        except (asyncio.IncompleteReadError, TimeoutError, OSError):
-            writer.close()
-            return
-        is_text = isinstance(body, str)
-        raw = body.encode() if is_text else orjson.dumps(body, option=orjson.OPT_APPEND_NEWLINE)
-        kind = "text/plain; charset=utf-8" if is_text else "application/json"
-        writer.write(
-            f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: {kind}\r\n"
-            f"Content-Length: {len(raw)}\r\nConnection: close\r\n\r\n".encode()
-            + raw
-        )
-        try:
-            await writer.drain()
-        except OSError:
-            pass
-        writer.close()
-
-    async def _answer(self, method: str, target: str) -> tuple[int, Any]:
-        parts = urlsplit(target)
-        query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
-        path = parts.path.rstrip("/") or "/"
+    async def _ask(self, method: str, path: str, query: Query) -> tuple[int, Any]:
+        path = path.rstrip("/") or "/"
         if path.startswith("/stats/"):
-            path, query["item"] = "/stats", unquote(path.removeprefix("/stats/"))
+            path, query = "/stats", {"item": unquote(path.removeprefix("/stats/"))}
         action = self._actions.get((method, path))
         if action is None:
             known = [other for other, name in self._actions if name == path]

@@ -91,7 +91,7 @@ class MetaMorphosisBroker:
         self.load_report = LoadReport()
         self.manager = MessageStoreManager(config, group_commit=self._group_commit, fast_boot=fast_boot)
         self.ids = IdWorker(config.system.broker_id)
-        self.server = MetaServer(self._on_request, on_close=self._on_close)
+        self.server = MetaServer(self.handle, on_close=self._on_close)
         self.stats = StatsManager(
             config,
             self.manager,
@@ -231,7 +231,8 @@ class MetaMorphosisBroker:
             handlers[SyncCommand] = sync
         return handlers
 
-    def _on_request(self, connection: Connection, request: Request) -> None:
+    def handle(self, connection: Connection, request: Request) -> None:
+        """Serves one request; the answer goes to `connection`, now or later."""
         handler = self._handlers.get(type(request))
         if handler is None:
             name = f"com.taobao.metamorphosis.network.{type(request).__name__}"
