@@ -46,8 +46,7 @@ def hashed(messages: DataFrame, *, physical: bool = False) -> DataFrame:
     """topic, queueId, queueOffset, storeTimestamp and `hash` of what has to be the same."""
     names = [*_CONTENT, *(_PLACE if physical else ())]
     parts: list[Column] = [
-        F.array_sort(F.map_entries("properties")).cast("string") if name == "properties" else F.col(name)
-        for name in names
+        F.array_sort(F.map_entries("properties")) if name == "properties" else F.col(name) for name in names
     ]
     in_queues = messages.where(F.col("sysFlag").bitwiseAND(_NO_PLACE_IN_A_QUEUE) == 0)
     return in_queues.select(*BOTH, "storeTimestamp", F.xxhash64(*BOTH, *parts).alias("hash"))
@@ -61,14 +60,23 @@ def columns(*, physical: bool = False) -> str:
 def differing(first: DataFrame, second: DataFrame, *, physical: bool = False) -> DataFrame:
     """A row a difference: what, topic, queueId, queueOffset, storeTimestamp. The frames are messages."""
     one, two = hashed(first, physical=physical), hashed(second, physical=physical)
+    return _in_stretches(one, two, _unequal(one, two))
+
+
+def _unequal(one: DataFrame, two: DataFrame) -> DataFrame:
+    """topic, queueId, stretch of those whose fingerprints differ."""
     stretches = _fingerprints(one, "first").join(
         _fingerprints(two, "second"), ["topic", "queueId", "stretch"], "full"
     )
-    unequal = stretches.where(
+    return stretches.where(
         ~F.col("first_records").eqNullSafe(F.col("second_records"))
         | ~F.col("first_xor").eqNullSafe(F.col("second_xor"))
         | ~F.col("first_sum").eqNullSafe(F.col("second_sum"))
     ).select("topic", "queueId", "stretch")
+
+
+def _in_stretches(one: DataFrame, two: DataFrame, unequal: DataFrame) -> DataFrame:
+    """The messages of these stretches side by side, of which those that differ."""
     left, right = (
         _with_stretch(each).join(unequal, ["topic", "queueId", "stretch"], "left_semi") for each in (one, two)
     )
@@ -128,8 +136,14 @@ def diff(
     Raises what mqlake.spark.read_log() raises.
     """
     given = {"unpack": False, "verify": "none", **options, "columns": columns(physical=physical)}
-    one, two = (mqlake.spark.read_log(spark, path, **given) for path in (first, second))
-    return collected(ranges(differing(one, two, physical=physical)))
+    one, two = (
+        hashed(mqlake.spark.read_log(spark, path, **given), physical=physical) for path in (first, second)
+    )
+    unequal = _unequal(one, two).cache()
+    try:
+        return [] if unequal.isEmpty() else collected(ranges(_in_stretches(one, two, unequal)))
+    finally:
+        unequal.unpersist()
 
 
 def collected(found: DataFrame) -> list[Difference]:
