@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from bench import append, broker, memory, opening, reading, spark, spark_export
+from bench import append, broker, memory, metaq, opening, reading, spark, spark_export
 from bench.context import FULL, QUICK, Context, Scale
 from bench.measure import Line, Progress
 
@@ -33,6 +33,9 @@ BENCHES: dict[str, Callable[[Context], Iterator[Line]]] = {
     "broker-async": broker.asynchronous,
     "broker-batch": broker.batch,
     "broker-drain": broker.drain,
+    "metaq-put": metaq.put,
+    "metaq-get": metaq.get,
+    "metaq-open": metaq.opening,
     "spark": spark.spark,
     "spark-export": spark_export.spark_export,
     "spark-live": spark.spark_live,

@@ -47,6 +47,11 @@ class Scale:
     batch_sends: int = 640_000
     drained: int = 1_024_000
     broker_log_file: int = GIB
+    metaq_puts: int = 40_000
+    metaq_drained: int = 256 * MIB
+    metaq_size: int = 10 * GIB
+    """Of a data directory, most of it sparse; `metaq_recovered` of it are records."""
+    metaq_recovered: int = GIB
     jvm: Sequence[str] = BENCH_JVM
     jvm_a_bench: bool = True
 
@@ -71,6 +76,9 @@ QUICK = dataclasses.replace(
     sends=40_000,
     batch_sends=128_000,
     drained=256_000,
+    metaq_puts=8_000,
+    metaq_drained=64 * MIB,
+    metaq_recovered=128 * MIB,
 )
 
 

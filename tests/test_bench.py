@@ -35,6 +35,10 @@ TINY = dataclasses.replace(
     batch_sends=256,
     drained=256,
     broker_log_file=4 * MIB,
+    metaq_puts=256,
+    metaq_drained=MIB,
+    metaq_size=4 * MIB,
+    metaq_recovered=MIB,
     jvm=TEST_JVM,
     jvm_a_bench=False,
 )

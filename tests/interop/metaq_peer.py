@@ -91,7 +91,7 @@ def _maven() -> None:
 class MetaqPeer:
     """One JVM. Requests are served one after the other; `zk` is always ZooKeeper's host:port."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, jvm: Sequence[str] = JVM) -> None:
         """Everything that the JVM writes of its own goes into `directory`."""
         directory.mkdir(parents=True, exist_ok=True)
         self.stderr = directory / "peer.stderr"
@@ -100,7 +100,7 @@ class MetaqPeer:
             self._process = subprocess.Popen(
                 [
                     _need("java", "openjdk-17-jdk-headless"),
-                    *JVM,
+                    *jvm,
                     *options,
                     "-cp",
                     build(),
@@ -115,6 +115,10 @@ class MetaqPeer:
         self._lock = threading.Lock()
         self._names = 0
         self._read()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def __enter__(self) -> MetaqPeer:
         return self
@@ -207,6 +211,11 @@ class MetaqPeer:
             yield
         finally:
             self.request("stopBroker", name=name)
+
+    def open(self, ini: Path, *, fast_boot: bool = False) -> dict[str, Any]:
+        """Opens the partitions and closes them: seconds, cpuSeconds, messages."""
+        done: dict[str, Any] = self.request("open", ini=str(ini), fastBoot=fast_boot)
+        return done
 
 
 class JavaConsumer:

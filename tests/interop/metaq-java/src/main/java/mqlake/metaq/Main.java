@@ -11,11 +11,16 @@ import com.taobao.metamorphosis.client.producer.MessageProducer;
 import com.taobao.metamorphosis.client.producer.SendResult;
 import com.taobao.metamorphosis.client.producer.XAMessageProducer;
 import com.taobao.metamorphosis.server.assembly.MetaMorphosisBroker;
+import com.taobao.metamorphosis.server.store.FileMessageSet;
+import com.taobao.metamorphosis.server.store.MessageStoreManager;
 import com.taobao.metamorphosis.server.utils.MetaConfig;
 import com.taobao.metamorphosis.utils.ZkUtils.ZKConfig;
+import com.sun.management.OperatingSystemMXBean;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.lang.management.ManagementFactory;
+import java.lang.reflect.Field;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Base64;
@@ -93,6 +98,8 @@ public final class Main {
             case "stopBroker":
                 brokers.remove(request.get("name")).stop();
                 return null;
+            case "open":
+                return open(request);
             case "disconnect":
                 disconnect((String) request.get("zk"));
                 return null;
@@ -263,6 +270,27 @@ public final class Main {
         MetaMorphosisBroker broker = new MetaMorphosisBroker(config);
         broker.start();
         brokers.put((String) request.get("name"), broker);
+    }
+
+    /** Opens a configuration's partitions and closes them again: how long the first of it took, and what was found. */
+    private static Map<String, Object> open(Map<String, Object> request) throws Exception {
+        Field fastBoot = FileMessageSet.class.getDeclaredField("fastBoot");
+        fastBoot.setAccessible(true);
+        fastBoot.setBoolean(null, (Boolean) request.get("fastBoot"));
+        MetaConfig config = new MetaConfig();
+        config.loadFromFile((String) request.get("ini"));
+        OperatingSystemMXBean system = (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
+        long cpu = system.getProcessCpuTime();
+        long began = System.nanoTime();
+        MessageStoreManager manager = new MessageStoreManager(config, null);
+        manager.init();
+        Map<String, Object> done = new LinkedHashMap<>();
+        done.put("seconds", (System.nanoTime() - began) / 1e9);
+        done.put("cpuSeconds", (system.getProcessCpuTime() - cpu) / 1e9);
+        done.put("messages", manager.getTotalMessagesCount());
+        manager.dispose();
+        fastBoot.setBoolean(null, false);
+        return done;
     }
 
     private void close() throws Exception {
