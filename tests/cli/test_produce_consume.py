@@ -76,6 +76,38 @@ def test_lines_in_and_out(broker, topic) -> None:
     )
 
 
+def test_a_line_of_blanks_is_a_message(broker, topic) -> None:
+    mqlake(broker, "produce", topic, stdin=b"a\n \n\n\t\n")
+    assert read(broker, topic, 3) == b"a\n \n\t\n"
+
+
+def test_it_ends_when_nobody_reads_what_it_prints(broker, topic) -> None:
+    process = start(broker, "produce", topic, "-v", "--in-flight", "4")
+    assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+    process.stdout.close()
+    process.stdin.write(b"x\n" * 10_000)
+    process.stdin.close()
+    errors = process.stderr.read().decode()
+    process.wait(60)
+    process.stderr.close()
+    assert process.returncode != 0 and "Traceback" not in errors
+    sent = int(errors.partition(" message")[0].replace(",", ""))
+    assert sent <= 8
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('{"text":"t","properties":[1]}', "`properties` is no object"),
+        ('{"text":"t","keys":5}', "`keys` is no text"),
+        ('{"text":"t","tags":["a"]}', "`tags` is no text"),
+    ],
+)
+def test_a_json_line_of_wrong_types_is_named(broker, topic, line, words) -> None:
+    _, err = mqlake(broker, "produce", topic, "--format", "json", stdin=line.encode(), status=1)
+    assert f"line 1 is no message: {words}" in err
+
+
 def test_keys_in_the_lines(broker, topic) -> None:
     mqlake(broker, "produce", topic, "-K", ":", "--by-key", stdin=b"k1:a\nk2:b:c\nnone\n")
     assert read(broker, topic, 3, "-f", r"%k\t%s\n") == b"k1\ta\nk2\tb:c\n\tnone\n"

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from mqlake.cli.serve import _set_apart
 from mqlake.remoting.bodies.route import TopicRouteData
 from mqlake.remoting.client import RemotingClient
 from mqlake.remoting.codes import RequestCode
@@ -110,6 +112,34 @@ def test_brokers_that_share_nothing(tmp_path):
         assert (tmp_path / name / "commitlog").exists() and not (tmp_path / name / "abort").exists()
 
 
+def test_what_a_file_says_once_is_made_different_for_each_broker(tmp_path):
+    conf = tmp_path / "broker.conf"
+    conf.write_text("brokerName=b\nnamesrvAddr=127.0.0.1:1\nmetricsExporterType=PROM\n")
+    with serving(
+        tmp_path, "--json", "--brokers=2", f"-c{conf}", "--set=metricsPromExporterPort=0"
+    ) as process:
+        where = ready(process)
+        known = route(where["namesrv"], "SELF_TEST_TOPIC")
+        assert {each.broker_name for each in known.queue_datas} == {"b-0", "b-1"}
+        stopped(process)
+
+
+def test_metrics_of_several_brokers_have_a_port_each():
+    of_brokers = [{"brokerName": "broker-0"}, {"brokerName": "broker-1"}]
+    _set_apart(of_brokers, {}, {}, 5557)
+    assert [each["metricsPromExporterPort"] for each in of_brokers] == ["5557", "5558"]
+    assert [each["brokerName"] for each in of_brokers] == ["broker-0", "broker-1"]
+
+
+def test_the_vip_port_is_named_when_it_is_taken(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with serving(tmp_path, f"--port={port + 2}") as process:
+            _, errors = process.communicate(timeout=30)
+            assert process.returncode == 2
+            assert f"127.0.0.1:{port}: Address already in use" in errors and "VIP port" in errors
+
+
 def children_of(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
@@ -166,9 +196,15 @@ def test_it_is_small_and_quick(tmp_path):
         (["--set", "nothing"], "key=value"),
         (["--config", "/nowhere/broker.conf"], "/nowhere/broker.conf"),
         (["--host", "192.0.2.1"], "192.0.2.1"),
+        (["--brokers=2", "--set=listenPort=1"], "cannot share"),
+        (["--brokers=2", "--set=storePathCommitLog=/nowhere"], "cannot share"),
+        (["--store=."], "itself a store"),
     ],
 )
-def test_what_cannot_be_used_is_one_line(tmp_path, arguments, words):
+def test_what_cannot_be_used_is_one_line(tmp_path, monkeypatch, arguments, words):
+    (tmp_path / "commitlog").mkdir()
+    monkeypatch.chdir(tmp_path)
+    tmp_path = tmp_path / "data"
     with serving(tmp_path, *arguments) as process:
         _, errors = process.communicate(timeout=30)
         assert process.returncode == 2

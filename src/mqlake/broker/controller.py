@@ -239,7 +239,7 @@ class BrokerController:
             await self.fast_server.start(config.bind_address, vip_port)
         except ConfigError as error:
             if config.listen_port:
-                raise
+                raise ConfigError(f"{error}; it is the VIP port, two below listenPort") from None
             # beside a port that happened to be free there may be none
             logger.info("no VIP port: %s", error)
 

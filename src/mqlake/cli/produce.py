@@ -60,6 +60,12 @@ class _Template:
             fields = orjson.loads(line)
             if not isinstance(fields, dict):
                 raise ValueError("an object is needed")
+            given = fields.get("properties") or {}
+            if not isinstance(given, dict):
+                raise ValueError("`properties` is no object")
+            for name in ("tags", "keys"):
+                if not isinstance(fields.get(name) or "", str):
+                    raise ValueError(f"`{name}` is no text")
             if "text" in fields:
                 body = _text(fields, "text").encode()
             else:
@@ -72,7 +78,7 @@ class _Template:
                 flag=int(fields.get("flag") or 0),
                 properties=dict(self.properties),
             )
-            for name, value in (fields.get("properties") or {}).items():
+            for name, value in given.items():
                 if name not in STRING_PROPERTY:  # those are made anew
                     message.properties[name] = str(value)
         except (ValueError, TypeError, AttributeError, binascii.Error) as error:
@@ -227,7 +233,7 @@ class _Job:
     sent: int = 0
     bytes: int = 0
     begun: float = field(default_factory=time.monotonic)
-    failure: MqlakeError | None = None
+    failure: MqlakeError | OSError | None = None
 
     async def run(self, producer: Producer, report: Progress) -> None:
         stop = stop_on_signals()
@@ -270,14 +276,13 @@ class _Job:
                 (message,) = messages
                 selector = select_by_hash(message.keys or "") if self.by_key else None
                 result = await producer.send(message, queue=queue, selector=selector)
-        except MqlakeError as error:
+            self.sent += len(messages)
+            self.bytes += sum(len(message.body) for message in messages)
+            report(self.sent, 0)
+            if self.verbose:
+                _print_result(result)
+        except (MqlakeError, OSError) as error:  # OSError: nobody reads what is printed
             self.failure = self.failure or error
-            return
-        self.sent += len(messages)
-        self.bytes += sum(len(message.body) for message in messages)
-        report(self.sent, 0)
-        if self.verbose:
-            _print_result(result)
 
     async def _batches(self) -> AsyncIterator[list[Message]]:
         messages: list[Message] = []
@@ -307,12 +312,10 @@ class _Job:
                     continue
                 async for line in _lines(file):
                     number += 1
-                    if line.strip():
-                        yield (
-                            self.template.from_json(line, number)
-                            if self.kind == "json"
-                            else self.template.message(line)
-                        )
+                    if self.kind == "lines" and line:
+                        yield self.template.message(line)
+                    elif self.kind == "json" and line.strip():
+                        yield self.template.from_json(line, number)
 
     def summarize(self, as_json: bool) -> None:
         seconds = time.monotonic() - self.begun

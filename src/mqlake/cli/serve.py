@@ -19,7 +19,7 @@ import click
 
 from mqlake.cli.logs import log_options
 from mqlake.cli.output import note, print_json_line
-from mqlake.errors import MqlakeError
+from mqlake.errors import ConfigError, MqlakeError
 from mqlake.remoting.loop import run
 from mqlake.remoting.server import raise_open_files_limit
 from mqlake.store.config import parse_assignments, read_properties
@@ -89,8 +89,13 @@ def serve(
     if config_path is not None:
         common.update(read_properties(config_path))
     chosen = {"bindAddress": host, **parse_assignments(settings)}
-    for remark in read_settings({**common, **chosen}).remarks:  # a bad value ends the command here
+    config, _, remarks = read_settings({**common, **chosen})  # a bad value ends the command here
+    for remark in remarks:
         note(f"{config_path or '--set'}: {remark}")
+    if "storePathRootDir" not in chosen and os.path.isdir(os.path.join(directory, "commitlog")):
+        raise ConfigError(
+            f"{directory} is itself a store, not a directory of brokers: say --set storePathRootDir={directory}"
+        )
     of_brokers = [
         {
             "brokerName": f"broker-{i}",
@@ -101,8 +106,24 @@ def serve(
         }
         for i in range(brokers)
     ]
+    if brokers > 1:
+        _set_apart(of_brokers, {**common, **chosen}, chosen, config.metrics_prom_exporter_port)
     raise_open_files_limit()
     run(_serve(directory, host, namesrv_port, of_brokers, as_json))
+
+
+def _set_apart(
+    of_brokers: list[dict[str, str]], given: Mapping[str, str], chosen: Mapping[str, str], metrics_port: int
+) -> None:
+    """What is given once for all brokers is made different for each, or refused with ConfigError."""
+    for key in ("listenPort", "storePathRootDir", "storePathCommitLog"):
+        if key in chosen or (key == "storePathCommitLog" and key in given):
+            raise ConfigError(f"{key}: brokers cannot share it; leave it out with --brokers")
+    for i, properties in enumerate(of_brokers):
+        if "brokerName" in given:
+            properties["brokerName"] = f"{given['brokerName']}-{i}"
+        if metrics_port:
+            properties["metricsPromExporterPort"] = str(metrics_port + i)
 
 
 async def _serve(
@@ -126,7 +147,8 @@ async def _serve(
         shown = "127.0.0.1" if host in ("0.0.0.0", "::") else host
         namesrv_addr = f"{shown}:{namesrv.port}"
         for properties in of_brokers:
-            properties.setdefault("namesrvAddr", namesrv_addr)
+            others = properties.get("namesrvAddr", "").split(";")
+            properties["namesrvAddr"] = ";".join(dict.fromkeys([namesrv_addr, *filter(None, others)]))
         if len(of_brokers) == 1:
             addresses = [await _start_here(of_brokers[0], running)]
         else:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import resource
 
 from mqlake.errors import ConfigError
@@ -41,7 +42,9 @@ class RemotingServer(Endpoint):
                 lambda: Connection(self, loop), host, port, backlog=BACKLOG, reuse_address=True
             )
         except OSError as error:
-            raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+            # the loop's own text repeats the address; a name that nobody knows has no errno above 0
+            why = os.strerror(error.errno) if (error.errno or 0) > 0 else error.strerror or error
+            raise ConfigError(f"cannot listen on {host}:{port}: {why}") from error
         self.port = self._server.sockets[0].getsockname()[1]
         self.start_idle_checks(loop)
 
