@@ -213,7 +213,7 @@ class MetaqPeer:
             self.request("stopBroker", name=name)
 
     def open(self, ini: Path, *, fast_boot: bool = False) -> dict[str, Any]:
-        """Opens the partitions and closes them: seconds, cpuSeconds, messages."""
+        """Opens the partitions and closes them: messages found, and seconds that it took to open."""
         done: dict[str, Any] = self.request("open", ini=str(ini), fastBoot=fast_boot)
         return done
 
