@@ -89,7 +89,8 @@ for carrier in by_flights[:6]:
     points = [(row.hour, row.minutes) for row in delays if row.carrier == carrier and row.flights >= 20]
     axes.plot(*zip(*points, strict=True) if points else ((), ()), label=carrier, marker="o", markersize=3)
 axes.set(xlabel="scheduled hour of departure", ylabel="mean delay, minutes", title="The later, the later")
-axes.legend(frameon=False)
+axes.set_xticks(range(5, 24, 2))
+axes.legend(frameon=False, loc="upper left")
 figure.savefig(place / "delays.png", dpi=120)
 
 # %% The last flight of each aircraft, as a store of its own (mqlake spark compact)

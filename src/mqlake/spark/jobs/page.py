@@ -21,6 +21,11 @@ INSTALL_PICTURES = "pip install matplotlib"
 BARS_MAX = 30
 """Of more bars than these the longest are drawn."""
 
+TIME_MAX_MS = 32_503_680_000_000
+"""The year 3000: what a damaged record says may lie beyond, where there is no axis."""
+MARKED_MAX = 60
+"""Of no more points than these each is marked: between two of them nothing need have been."""
+
 _STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; color: #1f2933; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
 h1 { font-size: 1.5rem } h2 { font-size: 1.15rem; margin-top: 2rem }
@@ -90,17 +95,17 @@ def spans(values: Mapping[str, tuple[int, int]], label: str) -> bytes:
         axes.plot([_time(first), _time(last)], [row, row], color=LINE, linewidth=5, solid_capstyle="round")
     axes.set_yticks(range(len(chosen)), [_short(name) for name, _ in chosen])
     axes.set_xlabel(label)
-    figure.autofmt_xdate()
+    _dates(axes)
     return _png(figure)
 
 
 def lines(series: Mapping[str, Sequence[tuple[datetime, float]]], label: str) -> bytes:
-    """A line a name over time; of many the ones with the largest sums."""
+    """A line a name over time, from 1970 to the year 3000; of many the ones with the largest sums."""
     chosen = sorted(series.items(), key=lambda item: -sum(value for _, value in item[1]))[: len(COLOURS)]
     figure, axes = _figure(height=3.4)
     for (name, points), colour in zip(chosen, COLOURS, strict=False):
-        ordered = sorted(points)
-        marker = "o" if len(ordered) == 1 else ""
+        ordered = [point for point in sorted(points) if 1970 <= point[0].year < 3000]
+        marker = "o" if len(ordered) <= MARKED_MAX else ""
         axes.plot(
             [t for t, _ in ordered], [v for _, v in ordered], color=colour, label=_short(name), marker=marker
         )
@@ -108,7 +113,7 @@ def lines(series: Mapping[str, Sequence[tuple[datetime, float]]], label: str) ->
     axes.set_ylabel(label)
     if chosen:
         axes.legend(frameon=False, fontsize=8)
-    figure.autofmt_xdate()
+    _dates(axes)
     return _png(figure)
 
 
@@ -125,6 +130,14 @@ def _figure(height: float) -> tuple[Any, Any]:
     return figure, axes
 
 
+def _dates(axes: Any) -> None:
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    locator = AutoDateLocator(tz=UTC)
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=UTC))
+
+
 def _png(figure: Any) -> bytes:
     out = io.BytesIO()
     figure.savefig(out, format="png")
@@ -136,4 +149,4 @@ def _short(name: str) -> str:
 
 
 def _time(ms: int) -> datetime:
-    return datetime.fromtimestamp(min(max(ms, 0), 253_402_300_799_000) / 1000, UTC)
+    return datetime.fromtimestamp(min(max(ms, 0), TIME_MAX_MS) / 1000, UTC)
