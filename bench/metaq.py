@@ -243,9 +243,9 @@ def put(context: Context) -> Iterator[Line]:
     with _bench(context) as bench:
         for producers in (1, 32):
             count = context.scale.metaq_puts // (1 if producers > 1 else 8)
-            sides = [Put(broker, producers, count) for broker in (bench.mqlake, bench.java)]
+            ours, theirs = (Put(broker, producers, count) for broker in (bench.mqlake, bench.java))
             name = f"metaq put 1 KB, {producers} producer{'s' if producers > 1 else ''}"
-            yield _line(context, name, *sides, "msg/s", PUT_RATIO_MIN)
+            yield _line(context, name, ours, theirs, "msg/s", PUT_RATIO_MIN)
 
 
 def get(context: Context) -> Iterator[Line]:
