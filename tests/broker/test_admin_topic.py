@@ -49,6 +49,24 @@ def test_a_topic_is_made_changed_told_and_deleted(tmp_path):
     on_a_broker(tmp_path, scene)
 
 
+def test_a_topic_that_cannot_be_kept_is_no_success(tmp_path):
+    async def scene(peer: Peer) -> None:
+        api, at = BrokerAPI(peer.client), peer.address
+        config = tmp_path / "store/config"
+        config.write_text("in the way")
+        topic = TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2)
+        for _ in range(2):  # asked for again it is nothing new, and still not kept
+            with pytest.raises(ResponseError, match=r"not kept.*topics\.json") as refused:
+                await api.create_topic(at, topic)
+            assert refused.value.code == ResponseCode.SYSTEM_ERROR
+        assert (await peer.send("T")).code == 0  # sends go on
+        config.unlink()
+        await api.create_topic(at, topic)
+        assert "T" in json.loads((config / "topics.json").read_text())["topicConfigTable"]
+
+    on_a_broker(tmp_path, scene)
+
+
 @pytest.mark.parametrize(
     ("fields", "code", "words"),
     [

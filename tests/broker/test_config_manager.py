@@ -80,7 +80,7 @@ def test_a_failed_write_is_tried_again(tmp_path):
     (tmp_path / "config").write_text("in the way")
     manager = Numbers(str(path))
     manager.numbers, manager.dirty = [1], True
-    with pytest.raises(OSError):
+    with pytest.raises(OSError, match=r"not kept.*numbers\.json"):
         asyncio.run(manager.persist_in_background())
     assert manager.dirty
     (tmp_path / "config").unlink()

@@ -96,15 +96,13 @@ class TopicAdmin:
         changed = [
             config for config in configs if config != manager.topic_config_table.get(config.topic_name)
         ]
-        if not changed:
-            return
-        logger.info(
-            "%s: topics are made or changed: %s", connection.remote_address, [c.topic_name for c in changed]
-        )
-        try:
-            manager.update_topic_config_list(changed)
-        except ConfigError as error:
-            raise ResponseError(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        if changed:
+            names = [config.topic_name for config in changed]
+            logger.info("%s: topics are made or changed: %s", connection.remote_address, names)
+            try:
+                manager.update_topic_config_list(changed)
+            except ConfigError as error:
+                raise ResponseError(ResponseCode.SYSTEM_ERROR, str(error)) from error
         settled = {
             manager.unsettled[config.topic_name]
             for config in changed
@@ -112,6 +110,7 @@ class TopicAdmin:
         }
         if settled:
             await asyncio.wait(settled)
+        await manager.persist_in_background()  # when that write has failed: its error is the answer
 
     def _check(self, config: TopicConfig) -> None:
         """ResponseError INVALID_PARAMETER for what no topic may be."""

@@ -62,7 +62,10 @@ class ConfigManager:
         with self._write_lock:
             if copy < self._written:
                 return  # a later copy was faster
-            self._file.persist(content)
+            try:
+                self._file.persist(content)
+            except OSError as error:  # a full disk's names no file
+                raise OSError(error.errno, f"{error.strerror}; the change is not kept", self.path) from error
             self._written = copy
 
     def encode(self) -> dict[str, Any]:

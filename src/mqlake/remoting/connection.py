@@ -531,6 +531,9 @@ def _failure(command: RemotingCommand, error: BaseException) -> RemotingCommand:
         return RemotingCommand.create_response(error.code, error.remark)
     if isinstance(error, MqlakeError):
         return RemotingCommand.create_response(ResponseCode.SYSTEM_ERROR, str(error))
+    if isinstance(error, OSError):  # the disk or the network, not the program
+        logger.error("request %d failed: %s", command.code, error)
+        return RemotingCommand.create_response(ResponseCode.SYSTEM_ERROR, str(error))
     logger.error("request %d failed", command.code, exc_info=error)
     return RemotingCommand.create_response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
 

@@ -43,7 +43,7 @@ class RemotingServer(Endpoint):
             )
         except OSError as error:
             # the loop's own text repeats the address; a name that nobody knows has no errno above 0
-            why = os.strerror(error.errno) if (error.errno or 0) > 0 else error.strerror or error
+            why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
             raise ConfigError(f"cannot listen on {host}:{port}: {why}") from error
         self.port = self._server.sockets[0].getsockname()[1]
         self.start_idle_checks(loop)
