@@ -144,6 +144,7 @@ def test_a_foreign_directory(spark: SparkSession, tmp_path: Path) -> None:
     ("options", "error", "text"),
     [
         ({}, ConfigError, "'path' is missing"),
+        ({"path": "/d", "zookeeper": "h:1"}, ConfigError, "not both"),
         ({"path": "/d", "topic": "x"}, UnknownKeyError, "did you mean 'topics'"),
         ({"path": "/d", "columns": "offsets"}, UnknownKeyError, "did you mean 'offset'"),
         ({"path": "/d", "columns": "id,id"}, ConfigError, "each once"),

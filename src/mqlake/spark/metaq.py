@@ -1,12 +1,14 @@
 # mypy: disable-error-code="misc"
-"""The source `metaq`: MetaQ data directories as a table, read in place, also while a broker writes.
+"""The source `metaq`: MetaQ data directories as a table, read in place, also while a broker writes; or live brokers.
 
     spark.read.format("metaq").load(DIR)      a row a message:
+    spark.read.format("metaq").option("zookeeper", "HOST:PORT").load()
     topic partition offset size id flag attribute body checksum path
 
 `offset` is that of the record's first byte in its partition, `size` the record's bytes (`offset + size` is where the
-next one begins), `checksum` what the record says. Options: path (one or more, separated by commas), topics, columns,
-includeBody, verify (none, crc), mode (failFast, permissive, dropMalformed), splitSize.
+next one begins), `checksum` what the record says, `path` the directory, or the broker as `meta://host:port`. Options:
+path (one or more, separated by commas) or zookeeper (and zkRoot), topics, columns, includeBody, verify (none, crc),
+mode (failFast, permissive, dropMalformed), splitSize (of directories; a broker's partition is one task's).
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from mqlake.errors import ConfigError, UnknownKeyError
 from mqlake.metaq.store.inspect import PartitionFiles, open_data_directory
 from mqlake.spark.filters import Condition, conditions
 from mqlake.spark.memory import keep_freed_memory
+from mqlake.spark.metaq_live import LiveRange, fetch_range, live_ranges
 from mqlake.spark.metaq_segments import Damage, Records, Split, check_gaps, splits, walk
 from mqlake.spark.options import Mode, flag, listed, named, one_of, parse_size
 from mqlake.spark.rows import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
@@ -42,15 +45,28 @@ COLUMNS = {
     "path": "string",
 }
 _KINDS = {**COLUMNS, CORRUPT_COLUMN: "string"}
-OPTIONS = ("path", "paths", "topics", "columns", "includeBody", "verify", "mode", "splitSize")
+OPTIONS = (
+    "path",
+    "paths",
+    "zookeeper",
+    "zkRoot",
+    "topics",
+    "columns",
+    "includeBody",
+    "verify",
+    "mode",
+    "splitSize",
+)
 SPLITS_A_PARTITION_MAX = 4096
 
 
 @dataclass(frozen=True)
 class MetaqOptions:
-    """One read of one or more data directories. `topics` None: all. `split_size`: bytes."""
+    """One read of data directories, or of the brokers in a ZooKeeper. `topics` None: all. `split_size`: bytes."""
 
-    paths: tuple[str, ...]
+    paths: tuple[str, ...] = ()
+    zookeeper: str | None = None
+    zk_root: str = "/meta"
     columns: tuple[str, ...] = tuple(COLUMNS)
     topics: frozenset[str] | None = None
     verify: bool = True
@@ -62,8 +78,10 @@ class MetaqOptions:
         """Raises UnknownKeyError for an option nobody knows, ConfigError for a value that cannot be used."""
         given = named(options, OPTIONS)
         paths = [*listed("path", given.get("path", "")), *listed("paths", given.get("paths", ""))]
-        if not paths:
-            raise ConfigError("option 'path' is missing: name one or more data directories")
+        if bool(paths) == ("zookeeper" in given):
+            raise ConfigError(
+                "option 'path' is missing: name data directories, or brokers by 'zookeeper'; not both"
+            )
         mode = Mode(one_of(given, "mode", tuple(mode.value for mode in Mode), Mode.FAIL_FAST.value))
         columns = listed("columns", given["columns"]) if "columns" in given else list(COLUMNS)
         if not flag(given, "includeBody", default=True):
@@ -73,6 +91,8 @@ class MetaqOptions:
         check_columns(columns)
         return cls(
             tuple(path.removeprefix("file://") for path in paths),
+            given.get("zookeeper"),
+            given.get("zkRoot", "/meta"),
             tuple(columns),
             frozenset(listed("topics", given["topics"])) if "topics" in given else None,
             one_of(given, "verify", (VERIFY_NONE, VERIFY_CRC), VERIFY_CRC) == VERIFY_CRC,
@@ -92,7 +112,7 @@ def check_columns(names: Sequence[str]) -> None:
 
 @dataclass
 class MetaqPartition(InputPartition):
-    splits: tuple[Split, ...]
+    splits: tuple[Split | LiveRange, ...]
 
 
 class MetaqDataSource(DataSource):
@@ -134,6 +154,9 @@ class MetaqReader(DataSourceReader):
     def partitions(self) -> list[MetaqPartition]:
         """NotAStoreError, OSError; in mode failFast StoreCorruptError for a gap between segments."""
         options = self._options
+        if options.zookeeper is not None:
+            ranges = live_ranges(options.zookeeper, options.zk_root, options.topics)
+            return [MetaqPartition((each,)) for each in ranges if self._is_wanted(each)]
         found: list[MetaqPartition] = []
         group: list[Split] = []
         size = 0
@@ -155,7 +178,7 @@ class MetaqReader(DataSourceReader):
             for files in directory.partitions:
                 yield from splits(path, files, self._options.split_size)
 
-    def _is_wanted(self, files: PartitionFiles) -> bool:
+    def _is_wanted(self, files: PartitionFiles | LiveRange) -> bool:
         if self._options.topics is not None and files.topic not in self._options.topics:
             return False
         known = {"topic": files.topic, "partition": files.partition}
@@ -170,7 +193,11 @@ class MetaqReader(DataSourceReader):
         keep_freed_memory()
         options, schema = self._options, _schemas(self._columns)[1]
         for split in partition.splits:
-            for found in walk(split, verify=options.verify):
+            verify = options.verify
+            reading = (
+                walk(split, verify=verify) if isinstance(split, Split) else fetch_range(split, verify=verify)
+            )
+            for found in reading:
                 if isinstance(found, Records):
                     for part in found.pieces(BATCH_RECORDS_MAX, BATCH_BYTES_MAX):
                         arrays = [column(name, part, split) for name in self._columns]
@@ -181,7 +208,7 @@ class MetaqReader(DataSourceReader):
                     yield damage_row(found, split, schema)
 
 
-def column(name: str, records: Records, split: Split) -> pa.Array:
+def column(name: str, records: Records, split: Split | LiveRange) -> pa.Array:
     """One of COLUMNS, or `_corrupt`."""
     match name:
         case "topic":
@@ -208,7 +235,7 @@ def column(name: str, records: Records, split: Split) -> pa.Array:
             return pa.nulls(len(records), pa.string())
 
 
-def damage_row(damage: Damage, split: Split, schema: pa.Schema) -> pa.RecordBatch:
+def damage_row(damage: Damage, split: Split | LiveRange, schema: pa.Schema) -> pa.RecordBatch:
     """The row of mode permissive that stands for damage."""
     values = {
         "topic": split.topic,

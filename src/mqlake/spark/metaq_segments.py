@@ -60,6 +60,10 @@ class Damage:
     offset: int
     reason: str
 
+    def moved(self, by: int) -> Damage:
+        """The same where positions are counted from so many bytes before."""
+        return Damage(self.file, self.position + by, self.until + by, self.offset, self.reason)
+
     def error(self) -> StoreCorruptError:
         return StoreCorruptError(self.file, self.position, self.reason, hint=REPAIR_HINT)
 
@@ -237,7 +241,7 @@ def walk(
             n = int(zeros.argmax())
             scan = _rows(scan, slice(n), int(scan.position[n]), ScanStop.INVALID)
             reason = "zeros where a record should be"
-        yield from _whole(Records(buf, split.base, scan), split.file)
+        yield from whole(Records(buf, split.base, scan), split.file)
         position = scan.end
         if scan.stop is ScanStop.LIMIT:
             return
@@ -259,7 +263,7 @@ def _reason(stop: ScanStop, buf: Bytes, position: int) -> str:
     return "the payload does not match its checksum"
 
 
-def _whole(records: Records, file: str) -> Iterator[Records | Damage]:
+def whole(records: Records, file: str) -> Iterator[Records | Damage]:
     """Without those whose payload is none."""
     wrong = records.payload_is_wrong
     first = 0

@@ -1,0 +1,60 @@
+"""The Spark source `metaq` reads live brokers, mqlake's and the original: the task's side, without a JVM of Spark's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from mqlake.metaq.config import MetaConfig
+from mqlake.metaq.store.inspect import open_data_directory, read_records
+from mqlake.metaq.zookeeper.embedded import EmbeddedZookeeper, free_port
+from mqlake.spark.metaq import COLUMNS, MetaqOptions, MetaqReader
+from mqlake.spark.metaq_live import live_ranges
+from tests.interop.metaq_peer import MetaqPeer, chroot, write_ini
+from tests.metaq.brokers import BrokerThread
+from tests.spark.test_metaq import fill
+
+pytestmark = pytest.mark.java
+
+
+@pytest.mark.parametrize("side", ["mqlake", "java"])
+def test_what_a_broker_gives_is_what_its_directory_holds(
+    side: str, metaq_peer: MetaqPeer, metaq_zookeeper: EmbeddedZookeeper, tmp_path: Path
+) -> None:
+    zk = chroot(metaq_zookeeper, f"spark-{side}")
+    data = tmp_path / "data"
+    data.mkdir()
+    for partition in (0, 2):
+        fill(data, "orders", partition, 300)
+    topics = {"orders": {"numPartitions": "3"}, "other": {}}
+    port = free_port()
+    ini = write_ini(tmp_path / "server.ini", broker_id=3, port=port, data=data, zk=zk, topics=topics)
+    # beside the partitions the journal's directory keeps the original from loading them
+    (tmp_path / "log").mkdir()
+    ini.write_text(ini.read_text().replace(f"dataLogPath={data}", f"dataLogPath={tmp_path / 'log'}"))
+    running = metaq_peer.broker(ini) if side == "java" else BrokerThread(MetaConfig.load(str(ini)))
+    with running:
+        options = MetaqOptions.parse({"zookeeper": zk, "columns": ",".join(COLUMNS)})
+        reader = MetaqReader(options, options.columns)
+        partitions = reader.partitions()
+        found = [pa.Table.from_batches(reader.read(each)).to_pylist() for each in partitions]
+        assert live_ranges(zk, "/meta", frozenset({"other", "nobody"})) == []
+    expected = [
+        {
+            "partition": files.partition,
+            "offset": record.offset,
+            "size": record.size,
+            "id": record.message.id,
+            "flag": record.message.flag,
+            "attribute": record.message.attribute,
+            "body": record.message.data,
+        }
+        for files in open_data_directory(str(data)).partitions
+        for record in read_records(files)
+    ]
+    rows = [row for part in found for row in part]
+    assert {(row.pop("topic"), row.pop("path")) for row in rows} == {("orders", f"meta://127.0.0.1:{port}")}
+    assert all(row.pop("checksum") >= 0 for row in rows)
+    assert rows == expected
