@@ -6,7 +6,7 @@
 
     commitlog       store directories, batch and stream     rocketmq        live brokers, both ways, batch and stream
     consumequeue    their consume queues                    mqindex         their index
-    metaq           MetaQ data directories
+    metaq           MetaQ data directories and brokers
     commitlogaudit, commitlogcounts                         partial results for verify_log() and count_by()
 
 Importing this package imports neither PySpark nor pyarrow; whoever calls a function without them gets a
