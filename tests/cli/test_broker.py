@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -87,3 +88,13 @@ def test_what_cannot_be_used_is_one_line(conf):
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 2
     assert errors.startswith("error: namesrvAddr=nowhere") and errors.count("\n") == 1
+
+
+def test_programs_read_where_it_is_and_what_holds(conf):
+    process = start("-c", conf, "--json", "--until-eof", "-n", "127.0.0.1:1")
+    place = json.loads(process.stdout.readline())
+    assert process.communicate(timeout=30)[0] == "" and process.returncode == 0
+    assert place["address"].startswith("127.0.0.1:")
+    assert (place["broker"], place["namesrv"]) == ("broker-z", ["127.0.0.1:1"])
+    printed, _ = start("-c", conf, "-p", "--json").communicate(timeout=30)
+    assert json.loads(printed)["mappedFileSizeCommitLog"] == 1048576

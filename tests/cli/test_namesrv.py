@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -54,3 +55,14 @@ def test_what_cannot_be_used_is_one_line(tmp_path):
     process = start(tmp_path, "--config", str(conf))
     _, errors = process.communicate(timeout=20)
     assert (process.returncode, errors) == (2, "error: listenPort is 'many': a whole number is needed\n")
+
+
+def test_programs_read_where_it_listens(tmp_path):
+    process = start(tmp_path, "--port", "0", "--json")
+    try:
+        assert process.stdout is not None
+        host, _, port = json.loads(process.stdout.readline())["namesrv"].partition(":")
+        assert host == "127.0.0.1" and int(port) > 0
+    finally:
+        process.terminate()
+        process.communicate(timeout=20)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mqlake.cli.logs import log_options
-from mqlake.cli.output import note
+from mqlake.cli.output import note, print_json, print_json_line
 from mqlake.cli.serve import settle, told_to_stop
 from mqlake.remoting.loop import run
 from mqlake.remoting.server import raise_open_files_limit
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Print every setting with its value, and end.",
 )
+@click.option("--json", "as_json", is_flag=True, help="JSON instead of text.")
 @click.option("--until-eof", is_flag=True, hidden=True, help="Stop when stdin ends: who holds it has gone.")
 @log_options
 def broker(
@@ -38,6 +39,7 @@ def broker(
     namesrv_addr: str | None,
     settings: tuple[str, ...],
     print_config: bool,
+    as_json: bool,
     until_eof: bool,
 ) -> None:
     """Run a broker.
@@ -57,18 +59,23 @@ def broker(
     for remark in remarks:
         note(f"{config_path or '--set'}: {remark}")
     if print_config:
-        _print_settings({**config.to_mapping(), **store_config.to_mapping()})
+        _print_settings({**config.to_mapping(), **store_config.to_mapping()}, as_json)
     else:
         raise_open_files_limit()
-        run(_run(config, store_config, until_eof))
+        run(_run(config, store_config, as_json, until_eof))
 
 
-def _print_settings(values: Mapping[str, object]) -> None:
+def _print_settings(values: Mapping[str, object], as_json: bool) -> None:
+    if as_json:
+        print_json(values)
+        return
     for key, value in values.items():
         click.echo(f"{key}={str(value).lower() if isinstance(value, bool) else value}")
 
 
-async def _run(config: BrokerConfig, store_config: MessageStoreConfig, until_eof: bool) -> None:
+async def _run(
+    config: BrokerConfig, store_config: MessageStoreConfig, as_json: bool, until_eof: bool
+) -> None:
     from mqlake.broker.controller import BrokerController
 
     stop = told_to_stop(until_eof=until_eof)
@@ -76,10 +83,15 @@ async def _run(config: BrokerConfig, store_config: MessageStoreConfig, until_eof
     await controller.start()
     settle()
     try:
-        click.echo(f"broker {config.broker_name} listens on {config.bind_address}:{controller.port}")
-        if config.namesrv_addresses:
-            click.echo(f"it is known as {controller.broker_addr} to {', '.join(config.namesrv_addresses)}")
+        known_to = config.namesrv_addresses
+        if as_json:
+            place = {"broker": config.broker_name, "address": controller.broker_addr, "namesrv": known_to}
+            print_json_line(place)
         else:
+            click.echo(f"broker {config.broker_name} listens on {config.bind_address}:{controller.port}")
+            if known_to:
+                click.echo(f"it is known as {controller.broker_addr} to {', '.join(known_to)}")
+        if not known_to:
             note("no name server is told of this broker: give namesrvAddr, or -n")
         if controller.metrics is not None:
             note(f"metrics: {controller.metrics.url}")

@@ -8,7 +8,7 @@ import signal
 import click
 
 from mqlake.cli.logs import log_options
-from mqlake.cli.output import note
+from mqlake.cli.output import note, print_json_line
 from mqlake.namesrv.config import NamesrvConfig
 from mqlake.namesrv.server import NamesrvController
 from mqlake.remoting.loop import run
@@ -22,8 +22,9 @@ from mqlake.store.config import read_properties
 )
 @click.option("-c", "--config", "config_path", type=click.Path(), help="A namesrv.conf, as RocketMQ has it.")
 @click.option("--kv-path", type=click.Path(), help="Where the key-value configuration is kept.")
+@click.option("--json", "as_json", is_flag=True, help="Say where it listens as one line of JSON.")
 @log_options
-def namesrv(port: int | None, config_path: str | None, kv_path: str | None) -> None:
+def namesrv(port: int | None, config_path: str | None, kv_path: str | None, as_json: bool) -> None:
     """Run a name server: brokers register with it, clients ask it where topics are.
 
     It ends with Ctrl-C or SIGTERM.
@@ -37,10 +38,10 @@ def namesrv(port: int | None, config_path: str | None, kv_path: str | None) -> N
     for remark in remarks:
         note(f"{config_path}: {remark}")
     raise_open_files_limit()
-    run(_serve(config))
+    run(_serve(config, as_json))
 
 
-async def _serve(config: NamesrvConfig) -> None:
+async def _serve(config: NamesrvConfig, as_json: bool) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -49,8 +50,11 @@ async def _serve(config: NamesrvConfig) -> None:
     await controller.start()
     try:
         host = "127.0.0.1" if config.bind_address == "0.0.0.0" else config.bind_address
-        click.echo(f"name server listens on {config.bind_address}:{controller.port}")
-        click.echo(f"give brokers and clients  namesrvAddr={host}:{controller.port}")
+        if as_json:
+            print_json_line({"namesrv": f"{host}:{controller.port}"})
+        else:
+            click.echo(f"name server listens on {config.bind_address}:{controller.port}")
+            click.echo(f"give brokers and clients  namesrvAddr={host}:{controller.port}")
         await stop.wait()
     finally:
         await controller.stop()
