@@ -2,61 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
+from tests.crash.writer_server import WriterServer
 from tests.interop.conftest import java_store as java_store
-
-
-class WriterServer:
-    """tests.crash.server, asked for one writer at a time."""
-
-    def __init__(self, log: str) -> None:
-        with open(log, "ab") as stderr:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.crash.server"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                text=True,
-            )
-        self.log = log
-        assert self._answer() == "ready"
-
-    def run(self, **job: Any) -> int:
-        """Runs one writer; its exit status, -9 when it was killed."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(job) + "\n")
-        self._process.stdin.flush()
-        return os.waitstatus_to_exitcode(int(self._answer()))
-
-    def _answer(self) -> str:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"the server of writers ended: {self.last_words()}")
-        return line.strip()
-
-    def last_words(self) -> str:
-        with open(self.log) as log:
-            return log.read()[-3000:]
-
-    def close(self) -> None:
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.wait(60)
-        self._process.stdout.close()
 
 
 @pytest.fixture(scope="session")
 def writers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WriterServer]:
-    server = WriterServer(str(tmp_path_factory.mktemp("writers") / "stderr"))
+    server = WriterServer("tests.crash.server", str(tmp_path_factory.mktemp("writers") / "stderr"))
     yield server
     server.close()
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.conftest import WriterServer
 from tests.crash.server import ACK
 from tests.crash.workload import SMALL, check_store, reopen_and_check
+from tests.crash.writer_server import WriterServer
 
 SYNC = {"flushDiskType": "SYNC_FLUSH"}
 POOL = {"transientStorePoolEnable": True, "transientStorePoolSize": 3}

@@ -15,7 +15,7 @@ import pytest
 from mqlake.metaq.broker.transaction_store import JournalTransactionStore
 from mqlake.metaq.formats.record import MessageIterator
 from mqlake.metaq.store.manager import MessageStoreManager
-from tests.metaq.crash.conftest import WriterServer
+from tests.crash.writer_server import WriterServer
 from tests.metaq.crash.server import config_of
 
 pytestmark = pytest.mark.crash
