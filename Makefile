@@ -8,6 +8,8 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# most tests wait for another process, so there are more of them than processors
+WORKERS ?= 3
 UV_VERSION := 0.13.8
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 
@@ -39,7 +41,7 @@ demo: $(VENV)/.ready
 
 test: $(VENV)/.ready
 	@$(BIN)/python tools/check_parts.py java maven go strace
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 check: $(VENV)/.ready
 	$(BIN)/ruff format --check .
