@@ -19,7 +19,8 @@ Services = list[AllocateMappedFileService]
 
 
 @pytest.fixture
-def services() -> Iterator[Services]:
+def services(tmp_path: Path) -> Iterator[Services]:  # noqa: ARG001 - it goes after them
+    """All are shut down before the directory goes."""
     started: Services = []
     yield started
     for service in started:
