@@ -18,7 +18,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
  *
  * <pre>
  * pull.start      name, namesrv, group; topic to subscribe to, with tags or sql; else it is to assign
- * pull.assign     name, topic; queues (ids), default all; begin: from the beginning
+ * pull.assign     name, topic; queues (ids), default all; begin: a new group begins at the first message
  * pull.queues     name, topic                            queues: ids
  * pull.seek       name, topic, queueId, offset
  * pull.poll       name, count, timeoutMillis             messages: as soon as there are so many or the time is over
@@ -48,12 +48,11 @@ final class LitePullConsumers implements Main.Service {
                 List<Integer> wanted = request.getList("queues", Integer.class);
                 Collection<MessageQueue> queues = consumer.fetchMessageQueues(topic).stream()
                     .filter(queue -> wanted == null || wanted.contains(queue.getQueueId())).toList();
-                consumer.assign(queues);
                 if (request.getBooleanValue("begin")) {
-                    for (MessageQueue queue : queues) {
-                        consumer.seekToBegin(queue);
-                    }
+                    // not seekToBegin: a pull under way at that moment gives messages twice, or moves past some
+                    consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
                 }
+                consumer.assign(queues);
                 return new JSONObject();
             }
             case "seek":
