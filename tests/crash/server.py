@@ -7,23 +7,20 @@ has returned outlives the process.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import random
-import signal
 import struct
-import sys
 import tempfile
 import threading
 import time
-import traceback
 from typing import Any
 
 from mqlake.store.message_store import DefaultMessageStore, open_store
 from mqlake.store.results import PutMessageStatus
 from tests.crash import killer
 from tests.crash.workload import SMALL, puts
+from tests.crash.writer_server import serve_writers
 
 ACK = struct.Struct(">ii")
 
@@ -79,27 +76,6 @@ def child(job: dict[str, Any]) -> None:
     store.shutdown()
 
 
-def serve() -> None:
-    warm_up()
-    print("ready", flush=True)
-    for line in sys.stdin:
-        job = json.loads(line)
-        pid = os.fork()
-        if pid == 0:
-            status = 70
-            try:
-                child(job)
-                status = 0
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                sys.stderr.flush()
-                os._exit(status)
-        if job["kill_after_ms"] is not None:
-            time.sleep(job["kill_after_ms"] / 1000)
-            os.kill(pid, signal.SIGKILL)
-        print(os.waitpid(pid, 0)[1], flush=True)
-
-
 if __name__ == "__main__":
-    serve()
+    warm_up()
+    serve_writers(child)

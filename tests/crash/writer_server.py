@@ -1,12 +1,42 @@
-"""The other end of a server of writers (tests.crash.server, tests.metaq.crash.server): a process that forks them."""
+"""A server of writers, both ends: a process that has all imported forks them, so each starts at once.
+
+A job is a line of JSON on stdin: what to write where (`child` knows), and `kill_after_ms`, when to die; the answer on
+stdout is the writer's wait status.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
+import traceback
+from collections.abc import Callable
 from typing import Any
+
+
+def serve_writers(child: Callable[[dict[str, Any]], None]) -> None:
+    """In the server: runs `child(job)` in a process of its own for each job, until stdin ends."""
+    print("ready", flush=True)
+    for line in sys.stdin:
+        job = json.loads(line)
+        pid = os.fork()
+        if pid == 0:
+            status = 70
+            try:
+                child(job)
+                status = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stderr.flush()
+                os._exit(status)
+        if job["kill_after_ms"] is not None:
+            time.sleep(job["kill_after_ms"] / 1000)
+            os.kill(pid, signal.SIGKILL)
+        print(os.waitpid(pid, 0)[1], flush=True)
 
 
 class WriterServer:

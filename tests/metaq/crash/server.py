@@ -7,13 +7,8 @@ What a writer was told is safe it notes in a file: a write() that has returned o
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
-import signal
-import sys
-import time
-import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +21,7 @@ from mqlake.metaq.store.group_commit import GroupCommitService
 from mqlake.metaq.store.manager import MessageStoreManager
 from mqlake.metaq.store.message_store import Location
 from tests.crash.killer import Countdown, _call
+from tests.crash.writer_server import serve_writers
 
 TOPICS = {"t": {"numPartitions": "3"}}
 
@@ -135,26 +131,5 @@ def child(job: dict[str, Any]) -> None:
     WRITERS[job["writer"]](job, acks)
 
 
-def serve() -> None:
-    print("ready", flush=True)
-    for line in sys.stdin:
-        job = json.loads(line)
-        pid = os.fork()
-        if pid == 0:
-            status = 70
-            try:
-                child(job)
-                status = 0
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                sys.stderr.flush()
-                os._exit(status)
-        if job["kill_after_ms"] is not None:
-            time.sleep(job["kill_after_ms"] / 1000)
-            os.kill(pid, signal.SIGKILL)
-        print(os.waitpid(pid, 0)[1], flush=True)
-
-
 if __name__ == "__main__":
-    serve()
+    serve_writers(child)
