@@ -34,8 +34,9 @@ from mqlake.remoting.headers.consume import (
     SearchOffsetRequestHeader,
     SearchOffsetResponseHeader,
 )
-from mqlake.store.config import LONG_MAX, BrokerRole
+from mqlake.store.config import BrokerRole
 from mqlake.store.results import BoundaryType
+from mqlake.store.settings import LONG_MAX
 
 if TYPE_CHECKING:
     from mqlake.broker.controller import BrokerController

@@ -14,7 +14,7 @@ import enum
 import os
 import socket
 from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from mqlake.errors import ConfigError, UnknownKeyError
 from mqlake.message import TRACE_TOPIC
@@ -22,12 +22,11 @@ from mqlake.remoting.bodies.topic import PERM_READ, PERM_WRITE
 from mqlake.remoting.connection import parse_address
 from mqlake.remoting.tls import TlsConfig
 from mqlake.store import config as store_settings
-from mqlake.store.config import INT_MAX, LONG_MAX, MessageStoreConfig, Setting
+from mqlake.store.config import MessageStoreConfig
+from mqlake.store.settings import LONG_MAX, Setting, Settings, setting, settings_of
 
 PORT_MAX = 65535
 MASTER_ID = 0
-
-T = TypeVar("T")
 
 
 class MetricsExporterType(enum.Enum):
@@ -35,22 +34,6 @@ class MetricsExporterType(enum.Enum):
     OTLP_GRPC = "OTLP_GRPC"
     PROM = "PROM"
     LOG = "LOG"
-
-
-def _setting(
-    key: str,
-    default: T,
-    doc: str,
-    *,
-    unit: str = "",
-    low: int = 0,
-    high: int = INT_MAX,
-    factory: Any = None,
-) -> T:
-    setting = Setting(key=key, doc=doc, default=default, unit=unit, low=low, high=high, fixed=False)
-    if factory is not None:
-        return dataclasses.field(default_factory=factory, metadata={"setting": setting})  # type: ignore[no-any-return]
-    return dataclasses.field(default=default, metadata={"setting": setting})
 
 
 def local_address() -> str:
@@ -68,132 +51,132 @@ def _default_broker_name() -> str:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BrokerConfig:
+class BrokerConfig(Settings):
     """The settings of one broker. Raises ConfigError at construction when a value cannot be used."""
 
-    broker_cluster_name: str = _setting(
+    broker_cluster_name: str = setting(
         "brokerClusterName", "DefaultCluster", "Cluster that the broker belongs to."
     )
-    broker_name: str = _setting(
+    broker_name: str = setting(
         "brokerName",
         "local host name",
         "Name of the broker; a master and its slaves share it.",
         factory=_default_broker_name,
     )
-    broker_id: int = _setting("brokerId", MASTER_ID, "0 for a master, more for a slave.", high=LONG_MAX)
-    broker_ip1: str = _setting(
+    broker_id: int = setting("brokerId", MASTER_ID, "0 for a master, more for a slave.", high=LONG_MAX)
+    broker_ip1: str = setting(
         "brokerIP1", "local address", "Address that clients are told.", factory=local_address
     )
-    broker_ip2: str = _setting(
+    broker_ip2: str = setting(
         "brokerIP2", "local address", "Address that slaves are told.", factory=local_address
     )
-    namesrv_addr: str = _setting(
+    namesrv_addr: str = setting(
         "namesrvAddr",
         "$NAMESRV_ADDR",
         "Name servers to register with: `host:port` with `;` between.",
         factory=lambda: os.environ.get("NAMESRV_ADDR", ""),
     )
-    broker_config_path: str = _setting(
+    broker_config_path: str = setting(
         "brokerConfigPath", "", "The broker.conf, where settings that are changed from outside are kept."
     )
-    config_black_list: str = _setting(
+    config_black_list: str = setting(
         "configBlackList",
         "configBlackList;brokerConfigPath",
         "Keys that nobody may change from outside; `;` between.",
     )
 
-    listen_port: int = _setting(
+    listen_port: int = setting(
         "listenPort", 10911, "Port to listen on; 0: any free one. The VIP port is two below.", high=PORT_MAX
     )
-    bind_address: str = _setting("bindAddress", "0.0.0.0", "Address to listen on.")
-    server_channel_max_idle_time_seconds: int = _setting(
+    bind_address: str = setting("bindAddress", "0.0.0.0", "Address to listen on.")
+    server_channel_max_idle_time_seconds: int = setting(
         "serverChannelMaxIdleTimeSeconds", 120, "A connection without a byte for so long is closed.", unit="s"
     )
 
-    register_name_server_period: int = _setting(
+    register_name_server_period: int = setting(
         "registerNameServerPeriod",
         30_000,
         "Time between two registrations; held to 10000..60000.",
         unit="ms",
         low=1,
     )
-    register_broker_timeout_mills: int = _setting(
+    register_broker_timeout_mills: int = setting(
         "registerBrokerTimeoutMills",
         24_000,
         "How long a name server may take to answer one.",
         unit="ms",
         low=1,
     )
-    force_register: bool = _setting(
+    force_register: bool = setting(
         "forceRegister",
         True,
         "Register at each period; false: only where the name server has another version.",
     )
-    enable_single_topic_register: bool = _setting(
+    enable_single_topic_register: bool = setting(
         "enableSingleTopicRegister", False, "Register a new topic by its route alone."
     )
-    enable_split_registration: bool = _setting(
+    enable_split_registration: bool = setting(
         "enableSplitRegistration", False, "Register many topics in several requests."
     )
-    split_registration_size: int = _setting(
+    split_registration_size: int = setting(
         "splitRegistrationSize", 800, "Topics in one of those requests.", unit="topics", low=1
     )
 
-    broker_permission: int = _setting(
+    broker_permission: int = setting(
         "brokerPermission", PERM_READ | PERM_WRITE, "6 read and write, 4 read only, 2 write only.", high=7
     )
-    default_topic_queue_nums: int = _setting(
+    default_topic_queue_nums: int = setting(
         "defaultTopicQueueNums",
         8,
         "Queues of TBW102, so the most that a topic gets which makes itself.",
         low=1,
     )
-    auto_create_topic_enable: bool = _setting(
+    auto_create_topic_enable: bool = setting(
         "autoCreateTopicEnable", True, "A send to an unknown topic makes it."
     )
-    cluster_topic_enable: bool = _setting(
+    cluster_topic_enable: bool = setting(
         "clusterTopicEnable", True, "The topic with the cluster's name can be read and written."
     )
-    broker_topic_enable: bool = _setting(
+    broker_topic_enable: bool = setting(
         "brokerTopicEnable", True, "The topic with the broker's name can be read and written."
     )
-    auto_create_subscription_group: bool = _setting(
+    auto_create_subscription_group: bool = setting(
         "autoCreateSubscriptionGroup", True, "The first request of an unknown group makes it."
     )
-    enable_create_sys_group: bool = _setting(
+    enable_create_sys_group: bool = setting(
         "enableCreateSysGroup", True, "Groups with CID_RMQ_SYS_ in front make themselves in any case."
     )
-    validate_system_topic_when_update_topic: bool = _setting(
+    validate_system_topic_when_update_topic: bool = setting(
         "validateSystemTopicWhenUpdateTopic", True, "System topics cannot be changed from outside."
     )
-    clear_retry_topic_when_delete_topic: bool = _setting(
+    clear_retry_topic_when_delete_topic: bool = setting(
         "clearRetryTopicWhenDeleteTopic", True, "Deleting a topic deletes the pop retry topics of it."
     )
-    trace_topic_enable: bool = _setting(
+    trace_topic_enable: bool = setting(
         "traceTopicEnable", False, "Make the topic for message traces at start."
     )
-    msg_trace_topic_name: str = _setting("msgTraceTopicName", TRACE_TOPIC, "The topic for message traces.")
-    revive_queue_num: int = _setting("reviveQueueNum", 8, "Queues of the topic for pop's checkpoints.", low=1)
+    msg_trace_topic_name: str = setting("msgTraceTopicName", TRACE_TOPIC, "The topic for message traces.")
+    revive_queue_num: int = setting("reviveQueueNum", 8, "Queues of the topic for pop's checkpoints.", low=1)
 
-    region_id: str = _setting("regionId", "DefaultRegion", "Region that message traces name.")
-    trace_on: bool = _setting("traceOn", True, "Tell producers to trace.")
-    start_accept_send_request_time_stamp: int = _setting(
+    region_id: str = setting("regionId", "DefaultRegion", "Region that message traces name.")
+    trace_on: bool = setting("traceOn", True, "Tell producers to trace.")
+    start_accept_send_request_time_stamp: int = setting(
         "startAcceptSendRequestTimeStamp",
         0,
         "Sends are refused until then (ms since 1970).",
         unit="ms",
         high=LONG_MAX,
     )
-    reject_transaction_message: bool = _setting(
+    reject_transaction_message: bool = setting(
         "rejectTransactionMessage", False, "Transactional messages are refused."
     )
-    store_reply_message_enable: bool = _setting(
+    store_reply_message_enable: bool = setting(
         "storeReplyMessageEnable", True, "Replies to requests are stored as well as pushed."
     )
-    broker_fast_failure_enable: bool = _setting(
+    broker_fast_failure_enable: bool = setting(
         "brokerFastFailureEnable", True, "Answer SYSTEM_BUSY to sends that came too late to be of use."
     )
-    wait_time_mills_in_send_queue: int = _setting(
+    wait_time_mills_in_send_queue: int = setting(
         "waitTimeMillsInSendQueue",
         200,
         "Sends are answered SYSTEM_BUSY when they waited longer for their turn, and those before them too.",
@@ -201,23 +184,23 @@ class BrokerConfig:
         high=LONG_MAX,
     )
 
-    long_polling_enable: bool = _setting(
+    long_polling_enable: bool = setting(
         "longPollingEnable", True, "Hold a pull that finds nothing for as long as its client asks."
     )
-    short_polling_time_mills: int = _setting(
+    short_polling_time_mills: int = setting(
         "shortPollingTimeMills", 1000, "How long it is held when longPollingEnable=false.", unit="ms", low=1
     )
-    lite_pull_message_enable: bool = _setting("litePullMessageEnable", True, "Answer lite pull consumers.")
-    reject_pull_consumer_enable: bool = _setting(
+    lite_pull_message_enable: bool = setting("litePullMessageEnable", True, "Answer lite pull consumers.")
+    reject_pull_consumer_enable: bool = setting(
         "rejectPullConsumerEnable", False, "Refuse pulls of groups that send no heartbeat."
     )
-    slave_read_enable: bool = _setting(
+    slave_read_enable: bool = setting(
         "slaveReadEnable", False, "Slaves answer pulls, and the master sends slow consumers there."
     )
-    notify_consumer_ids_changed_enable: bool = _setting(
+    notify_consumer_ids_changed_enable: bool = setting(
         "notifyConsumerIdsChangedEnable", True, "Tell the members of a group when others come or go."
     )
-    channel_expired_timeout: int = _setting(
+    channel_expired_timeout: int = setting(
         "channelExpiredTimeout",
         120_000,
         "A client without a heartbeat for so long is forgotten.",
@@ -225,7 +208,7 @@ class BrokerConfig:
         low=1,
         high=LONG_MAX,
     )
-    subscription_expired_timeout: int = _setting(
+    subscription_expired_timeout: int = setting(
         "subscriptionExpiredTimeout",
         600_000,
         "A subscription that only pulls spoke of is forgotten after so long.",
@@ -233,20 +216,20 @@ class BrokerConfig:
         low=1,
         high=LONG_MAX,
     )
-    use_server_side_reset_offset: bool = _setting(
+    use_server_side_reset_offset: bool = setting(
         "useServerSideResetOffset", True, "A reset of offsets holds from the group's next pull on."
     )
 
-    enable_property_filter: bool = _setting(
+    enable_property_filter: bool = setting(
         "enablePropertyFilter", False, "Consumers may filter by SQL92 expressions."
     )
-    filter_support_retry: bool = _setting(
+    filter_support_retry: bool = setting(
         "filterSupportRetry", False, "Filters hold for retried messages as well."
     )
-    expect_consumer_num_use_filter: int = _setting(
+    expect_consumer_num_use_filter: int = setting(
         "expectConsumerNumUseFilter", 32, "Groups with a filter that a topic is expected to have.", low=1
     )
-    max_error_rate_of_bloom_filter: int = _setting(
+    max_error_rate_of_bloom_filter: int = setting(
         "maxErrorRateOfBloomFilter",
         20,
         "Wrong answers of that bit map that are accepted.",
@@ -254,7 +237,7 @@ class BrokerConfig:
         low=1,
         high=100,
     )
-    filter_data_clean_time_span: int = _setting(
+    filter_data_clean_time_span: int = setting(
         "filterDataCleanTimeSpan",
         24 * 3600 * 1000,
         "A filter that nobody used for so long is forgotten.",
@@ -262,17 +245,17 @@ class BrokerConfig:
         high=LONG_MAX,
     )
 
-    flush_consumer_offset_interval: int = _setting(
+    flush_consumer_offset_interval: int = setting(
         "flushConsumerOffsetInterval",
         5000,
         "Time between two writes of the consumer offsets.",
         unit="ms",
         low=1,
     )
-    consumer_offset_update_version_step: int = _setting(
+    consumer_offset_update_version_step: int = setting(
         "consumerOffsetUpdateVersionStep", 500, "Commits that make a new version.", low=1, high=LONG_MAX
     )
-    delay_offset_update_version_step: int = _setting(
+    delay_offset_update_version_step: int = setting(
         "delayOffsetUpdateVersionStep",
         200,
         "Delivered delayed messages that make a new version.",
@@ -280,25 +263,24 @@ class BrokerConfig:
         high=LONG_MAX,
     )
 
-    metrics_exporter_type: MetricsExporterType = _setting(
+    metrics_exporter_type: MetricsExporterType = setting(
         "metricsExporterType", MetricsExporterType.DISABLE, "PROM serves metrics to Prometheus."
     )
-    metrics_prom_exporter_port: int = _setting(
+    metrics_prom_exporter_port: int = setting(
         "metricsPromExporterPort", 5557, "Port of the metrics; 0: any free one.", high=PORT_MAX
     )
-    metrics_prom_exporter_host: str = _setting(
+    metrics_prom_exporter_host: str = setting(
         "metricsPromExporterHost", "", "Address of the metrics; empty means all."
     )
-    metrics_label: str = _setting("metricsLabel", "", "Labels of every metric, as `name:value,name:value`.")
-    metrics_otel_cardinality_limit: int = _setting(
+    metrics_label: str = setting("metricsLabel", "", "Labels of every metric, as `name:value,name:value`.")
+    metrics_otel_cardinality_limit: int = setting(
         "metricsOtelCardinalityLimit", 50_000, "Most series of one metric.", unit="series", low=1
     )
 
     tls: TlsConfig = dataclasses.field(default_factory=TlsConfig)
 
     def __post_init__(self) -> None:
-        for key, name in _ATTRIBUTES.items():
-            object.__setattr__(self, name, SETTINGS[key].parse(getattr(self, name)))
+        super().__post_init__()
         for key, text in (("brokerName", self.broker_name), ("brokerClusterName", self.broker_cluster_name)):
             if not text:
                 raise ConfigError(f"{key}: a name is needed")
@@ -320,30 +302,8 @@ class BrokerConfig:
             raise ConfigError(f"{refused[0]} can only be set where the broker runs")
         return self._replaced(properties)
 
-    def _replaced(self, properties: Mapping[str, object]) -> BrokerConfig:
-        changes: dict[str, Any] = {
-            _ATTRIBUTES[key]: SETTINGS[key].parse(value)
-            for key, value in properties.items()
-            if key in _ATTRIBUTES
-        }
-        return dataclasses.replace(self, **changes)
 
-    def to_mapping(self) -> dict[str, bool | int | str]:
-        """RocketMQ's key → value (choices as their names), in the order of the fields."""
-        values = {key: getattr(self, attribute) for key, attribute in _ATTRIBUTES.items()}
-        return {key: value.name if isinstance(value, enum.Enum) else value for key, value in values.items()}
-
-
-_ATTRIBUTES: dict[str, str] = {
-    field.metadata["setting"].key: field.name
-    for field in dataclasses.fields(BrokerConfig)
-    if "setting" in field.metadata
-}
-SETTINGS: dict[str, Setting] = {
-    field.metadata["setting"].key: field.metadata["setting"]
-    for field in dataclasses.fields(BrokerConfig)
-    if "setting" in field.metadata
-}
+SETTINGS: dict[str, Setting] = settings_of(BrokerConfig)
 
 _WITHOUT_EFFECT = """
 accountStatsEnable accountStatsPrintZeroValues ackMessageThreadPoolNums ackThreadPoolQueueCapacity
@@ -417,7 +377,7 @@ def read_settings(properties: Mapping[str, str]) -> BrokerSettings:
         config = dataclasses.replace(config, tls=TlsConfig.from_properties(properties))
     idle, remarks = [], []
     for key in properties:
-        if key in _ATTRIBUTES or key in store_properties or key.startswith("tls."):
+        if key in SETTINGS or key in store_properties or key.startswith("tls."):
             continue
         if key in KEYS_WITHOUT_EFFECT or key in store_settings.KEYS_WITHOUT_EFFECT:
             idle.append(key)

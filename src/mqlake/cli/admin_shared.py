@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from mqlake.cli.clients import NAMESRV_VARIABLE, client_config, cluster_options
 from mqlake.cli.options import json_option
 from mqlake.client.admin import Admin
 from mqlake.client.config import ClientConfig
@@ -17,7 +18,6 @@ from mqlake.client.name_servers import DEFAULT_ADDRESS
 from mqlake.errors import MqlakeError, RemotingConnectError, RemotingTimeoutError
 from mqlake.remoting.loop import run
 
-NAMESRV_VARIABLE = "NAMESRV_ADDR"
 COMPLETION_TIMEOUT_S = 1.0
 
 T = TypeVar("T")
@@ -27,15 +27,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 def admin_command(function: Callable[..., Awaitable[None]]) -> Callable[..., None]:
     """Makes an async function(admin, as_json=, ...) a command's body, with the options that all of them take."""
 
-    @click.option(
-        "-n",
-        "--namesrv",
-        envvar=NAMESRV_VARIABLE,
-        default=DEFAULT_ADDRESS,
-        show_default=True,
-        metavar="HOST:PORT",
-        help=f"Name server, several with `;` between; {NAMESRV_VARIABLE} sets it as well.",
-    )
+    @cluster_options
     @click.option(
         "--timeout",
         "timeout_s",
@@ -46,14 +38,17 @@ def admin_command(function: Callable[..., Awaitable[None]]) -> Callable[..., Non
     )
     @json_option
     @functools.wraps(function)
-    def command(namesrv: str, timeout_s: float, **options: Any) -> None:
-        run(_with_admin(namesrv, timeout_s, lambda admin: function(admin, **options)))
+    def command(
+        namesrv: str, tls: bool, access_key: str, secret_key: str, timeout_s: float, **options: Any
+    ) -> None:
+        config = client_config(namesrv, tls, access_key, secret_key, timeout_s)
+        run(_with_admin(config, lambda admin: function(admin, **options)))
 
     return command
 
 
-async def _with_admin(namesrv: str, timeout_s: float, ask: Callable[[Admin], Awaitable[T]]) -> T:
-    async with Admin(ClientConfig(namesrv_addr=namesrv, timeout_s=timeout_s)) as admin:
+async def _with_admin(config: ClientConfig, ask: Callable[[Admin], Awaitable[T]]) -> T:
+    async with Admin(config) as admin:
         try:
             return await ask(admin)
         except (RemotingConnectError, RemotingTimeoutError) as error:
@@ -75,8 +70,12 @@ def _complete(
 
     def complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         namesrv = ctx.params.get("namesrv") or os.environ.get(NAMESRV_VARIABLE) or DEFAULT_ADDRESS
+        access_key, secret_key = (ctx.params.get(name) or "" for name in ("access_key", "secret_key"))
         try:
-            names = run(_with_admin(namesrv, COMPLETION_TIMEOUT_S, list_names))
+            config = client_config(
+                namesrv, bool(ctx.params.get("tls")), access_key, secret_key, COMPLETION_TIMEOUT_S
+            )
+            names = run(_with_admin(config, list_names))
         except (MqlakeError, OSError):
             return []
         return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]

@@ -1,4 +1,4 @@
-"""What `mqlake produce` and `mqlake consume` have in common: how they reach a cluster, and how they end."""
+"""What the commands that talk to a cluster have in common: how they reach it, and how they end."""
 
 from __future__ import annotations
 
@@ -41,12 +41,15 @@ def cluster_options(command: Command) -> Command:
     return command
 
 
-def client_config(namesrv: str, tls: bool, access_key: str, secret_key: str) -> ClientConfig:
+def client_config(
+    namesrv: str, tls: bool, access_key: str, secret_key: str, timeout_s: float = ClientConfig.timeout_s
+) -> ClientConfig:
     return ClientConfig(
         namesrv_addr=namesrv,
         tls=client_context(verify=False) if tls else None,
         access_key=access_key,
         secret_key=secret_key,
+        timeout_s=timeout_s,
     )
 
 

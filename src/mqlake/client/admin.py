@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TypeVar
 
 from mqlake.client.acl import SignedRemotingClient
@@ -46,6 +45,7 @@ from mqlake.remoting.bodies.topic import MessageQueue, TopicConfig
 from mqlake.remoting.client import RemotingClient
 from mqlake.remoting.codes import ResponseCode
 from mqlake.remoting.headers.produce import SendMessageResponseHeader
+from mqlake.remoting.service import Service
 
 T = TypeVar("T")
 
@@ -63,7 +63,7 @@ class Broker:
     address: str
 
 
-class Admin:
+class Admin(Service):
     """Use it in an `async with`, or `close()` it."""
 
     def __init__(self, where: ClientConfig | str = DEFAULT_ADDRESS) -> None:
@@ -81,17 +81,6 @@ class Admin:
 
     async def close(self) -> None:
         await self._client.close()
-
-    async def __aenter__(self) -> Admin:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     # --- who is there
 

@@ -20,7 +20,6 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from types import TracebackType
 from typing import Any, Protocol
 
 from mqlake.client.acl import SignedRemotingClient
@@ -59,6 +58,7 @@ from mqlake.remoting.headers.consume import (
     GetConsumerRunningInfoRequestHeader,
 )
 from mqlake.remoting.headers.produce import ReplyMessageRequestHeader
+from mqlake.remoting.service import Service
 
 logger = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ class MQProducerInner(Protocol):
         ...
 
 
-class MQClientInstance:
+class MQClientInstance(Service):
     def __init__(self, config: ClientConfig) -> None:
         self.config = config
         self.client_id = build_client_id(config)
@@ -153,18 +153,6 @@ class MQClientInstance:
             task.cancel()
         await self.remoting.close()
         await asyncio.gather(*self._tasks, *self._asking.values(), return_exceptions=True)
-
-    async def __aenter__(self) -> MQClientInstance:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     def in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Runs `work` until its end or the client's; a failure is logged."""

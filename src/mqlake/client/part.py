@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from types import TracebackType
-from typing import Self
 
 from mqlake.client.config import ClientConfig
 from mqlake.client.mq_client import MQClientInstance
 from mqlake.client.namespace import with_namespace
 from mqlake.errors import ClientClosedError, ConfigError
+from mqlake.remoting.service import Service
 
 Where = MQClientInstance | ClientConfig | str
 """A client to share, or how to make one: its configuration, or just the name servers' address."""
@@ -26,7 +25,7 @@ def check_group(group: str) -> None:
         )
 
 
-class ClientPart:
+class ClientPart(Service):
     def __init__(self, group: str, where: Where, *, instance_name: str = "") -> None:
         """`instance_name` is for a client made here whose configuration has none."""
         check_group(group)
@@ -80,15 +79,3 @@ class ClientPart:
         if not self._running:
             state = "closed" if self._ended else "not started: use `async with`, or start()"
             raise ClientClosedError(f"group {self.group}: {state}")
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()

@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from types import TracebackType
 
 from mqlake.errors import RemotingConnectError, RemotingTimeoutError, ResponseError
 from mqlake.remoting.codes import ResponseCode
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.connection import Connection, Endpoint, Limits, parse_address
+from mqlake.remoting.service import Service
 
 TIMEOUT_S = 3.0
 
 
-class RemotingClient(Endpoint):
+class RemotingClient(Endpoint, Service):
     def __init__(
         self,
         limits: Limits | None = None,
@@ -139,14 +139,3 @@ class RemotingClient(Endpoint):
             for connection in list(self.connections):
                 connection.abort()
             await asyncio.sleep(0)
-
-    async def __aenter__(self) -> RemotingClient:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()

@@ -1,8 +1,6 @@
 """What an operator may set: RocketMQ's MessageStoreConfig, typed and frozen.
 
-A key is spelled as in a broker.conf (`mappedFileSizeCommitLog`), its attribute here in Python's convention
-(`mapped_file_size_commit_log`). Defaults are those of RocketMQ 5.3.3. Every field carries its key, unit,
-range and meaning, so the checks, the error texts and docs/configuration.md all come from this one list.
+The fields are declared with store.settings. Defaults are those of RocketMQ 5.3.3.
 
 Three kinds of keys exist:
 
@@ -11,7 +9,7 @@ Three kinds of keys exist:
     no effect      KEYS_WITHOUT_EFFECT: RocketMQ has them; accepted (a broker.conf can be read) and logged
 """
 
-# ruff: noqa: RUF009 - every field is declared by _setting(), which is dataclasses.field() with its Setting
+# ruff: noqa: RUF009 - every field is declared by setting(), which is dataclasses.field() with its Setting
 
 from __future__ import annotations
 
@@ -21,26 +19,29 @@ import logging
 import os
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
 
 from mqlake.errors import ConfigError, UnknownKeyError
 from mqlake.formats.properties import parse_properties
+from mqlake.store.settings import (
+    INT_MAX,
+    LONG_MAX,
+    Setting,
+    Settings,
+    attributes_of,
+    setting,
+    settings_of,
+    text_of,
+)
 
 logger = logging.getLogger(__name__)
 
-INT_MAX = 2**31 - 1
-LONG_MAX = 2**63 - 1
 CQ_UNIT_SIZE = 20
 BATCH_CQ_UNIT_SIZE = 46
 INDEX_HEADER_SIZE = 40
 INDEX_SLOT_SIZE = 4
 INDEX_ENTRY_SIZE = 20
 
-_SIZE = re.compile(r"([+-]?\d+)([kmg]?)b?", re.IGNORECASE)
-_SIZE_FACTOR = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 _DELAY_LEVEL = re.compile(r"\d+[smhd]")
-
-T = TypeVar("T")
 
 
 class BrokerRole(enum.Enum):
@@ -54,122 +55,23 @@ class FlushDiskType(enum.Enum):
     ASYNC_FLUSH = "ASYNC_FLUSH"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Setting:
-    """What is known of one key. `low` and `high` are inclusive; `fixed`: never to be changed on live data."""
-
-    key: str
-    doc: str
-    default: Any
-    unit: str
-    low: int
-    high: int
-    fixed: bool
-
-    @property
-    def type_name(self) -> str:
-        """`int`, `long`, `boolean`, `string` or the names of a choice."""
-        if isinstance(self.default, bool):
-            return "boolean"
-        if isinstance(self.default, int):
-            return "int" if self.high <= INT_MAX else "long"
-        if isinstance(self.default, enum.Enum):
-            return " | ".join(member.name for member in type(self.default))
-        return "string"
-
-    @property
-    def default_text(self) -> str:
-        return _text_of(self.default)
-
-    def parse(self, value: object) -> Any:
-        """`value` (text, or of the right type) as the field's type; ConfigError says what is allowed."""
-        default = self.default
-        if isinstance(default, bool):
-            return self._parse_bool(value)
-        if isinstance(default, int):
-            return self._parse_int(value)
-        if isinstance(default, enum.Enum):
-            return self._parse_choice(value, type(default))
-        if not isinstance(value, str):
-            raise self._error(value, "text is needed")
-        return value.strip()
-
-    def _parse_bool(self, value: object) -> bool:
-        if isinstance(value, bool):
-            return value
-        text = value.strip().lower() if isinstance(value, str) else ""
-        if text not in ("true", "false"):
-            raise self._error(value, "true or false is needed")
-        return text == "true"
-
-    def _parse_int(self, value: object) -> int:
-        if isinstance(value, int) and not isinstance(value, bool):
-            number = value
-        elif isinstance(value, str) and self.unit == "bytes" and (match := _SIZE.fullmatch(value.strip())):
-            number = int(match[1]) * _SIZE_FACTOR[match[2].lower()]
-        elif isinstance(value, str) and re.fullmatch(r"[+-]?\d+", value.strip(), re.ASCII):
-            number = int(value)
-        else:
-            suffixes = " (64k, 16m and 1g are understood)" if self.unit == "bytes" else ""
-            raise self._error(value, f"a whole number is needed{suffixes}")
-        if not self.low <= number <= self.high:
-            raise self._error(value, f"{self.low} to {self.high} is allowed")
-        return number
-
-    def _parse_choice(self, value: object, choices: type[enum.Enum]) -> enum.Enum:
-        if isinstance(value, choices):
-            return value
-        name = value.strip() if isinstance(value, str) else ""
-        if name not in choices.__members__:
-            raise self._error(value, f"{' or '.join(choices.__members__)} is needed")
-        return choices[name]
-
-    def _error(self, value: object, allowed: str) -> ConfigError:
-        unit = f" {self.unit}" if self.unit and self.unit != "bytes" else ""
-        return ConfigError(f"{self.key}={_text_of(value)}{unit}: {allowed}")
-
-
-def _text_of(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return value.name if isinstance(value, enum.Enum) else str(value)
-
-
-def _setting(
-    key: str,
-    default: T,
-    doc: str,
-    *,
-    unit: str = "",
-    low: int = 0,
-    high: int = INT_MAX,
-    fixed: bool = False,
-    factory: Any = None,
-) -> T:
-    setting = Setting(key=key, doc=doc, default=default, unit=unit, low=low, high=high, fixed=fixed)
-    metadata = {"setting": setting}
-    if factory is not None:
-        return dataclasses.field(default_factory=factory, metadata=metadata)  # type: ignore[no-any-return]
-    return dataclasses.field(default=default, metadata=metadata)
-
-
 def _home_store() -> str:
     return os.path.join(os.path.expanduser("~"), "store")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MessageStoreConfig:
+class MessageStoreConfig(Settings):
     """The settings of one store. Raises ConfigError at construction when a value cannot be used."""
 
-    store_path_root_dir: str = _setting(
+    store_path_root_dir: str = setting(
         "storePathRootDir", "$HOME/store", "Directory of the store.", factory=_home_store
     )
-    store_path_commit_log: str = _setting(
+    store_path_commit_log: str = setting(
         "storePathCommitLog",
         "",
         "Directory of the commit log; empty means `commitlog` under storePathRootDir.",
     )
-    mapped_file_size_commit_log: int = _setting(
+    mapped_file_size_commit_log: int = setting(
         "mappedFileSizeCommitLog",
         1024**3,
         "Size of a commit log file.",
@@ -177,7 +79,7 @@ class MessageStoreConfig:
         low=1024,
         fixed=True,
     )
-    mapped_file_size_consume_queue: int = _setting(
+    mapped_file_size_consume_queue: int = setting(
         "mappedFileSizeConsumeQueue",
         300_000 * CQ_UNIT_SIZE,
         "Size of a consume queue file, rounded up to whole units of 20 bytes.",
@@ -186,12 +88,12 @@ class MessageStoreConfig:
         high=INT_MAX // CQ_UNIT_SIZE * CQ_UNIT_SIZE,
         fixed=True,
     )
-    enable_consume_queue_ext: bool = _setting(
+    enable_consume_queue_ext: bool = setting(
         "enableConsumeQueueExt",
         False,
         "Keep a consume queue extension (filter bits, full tags code) as well.",
     )
-    mapped_file_size_consume_queue_ext: int = _setting(
+    mapped_file_size_consume_queue_ext: int = setting(
         "mappedFileSizeConsumeQueueExt",
         48 * 1024**2,
         "Size of a consume queue extension file.",
@@ -199,14 +101,14 @@ class MessageStoreConfig:
         low=1024,
         fixed=True,
     )
-    bit_map_length_consume_queue_ext: int = _setting(
+    bit_map_length_consume_queue_ext: int = setting(
         "bitMapLengthConsumeQueueExt",
         64,
         "Length of the filter bit map in a consume queue extension unit.",
         unit="bits",
         high=32767 * 8,
     )
-    mapper_file_size_batch_consume_queue: int = _setting(
+    mapper_file_size_batch_consume_queue: int = setting(
         "mapperFileSizeBatchConsumeQueue",
         300_000 * BATCH_CQ_UNIT_SIZE,
         "Size of a batch consume queue file, whole units of 46 bytes.",
@@ -215,115 +117,115 @@ class MessageStoreConfig:
         fixed=True,
     )
 
-    flush_disk_type: FlushDiskType = _setting(
+    flush_disk_type: FlushDiskType = setting(
         "flushDiskType",
         FlushDiskType.ASYNC_FLUSH,
         "SYNC_FLUSH acknowledges a message once it is on disk, ASYNC_FLUSH once it is in the file's mapping.",
     )
-    broker_role: BrokerRole = _setting(
+    broker_role: BrokerRole = setting(
         "brokerRole", BrokerRole.ASYNC_MASTER, "SLAVE refuses puts; SYNC_MASTER waits for a replica."
     )
-    flush_interval_commit_log: int = _setting(
+    flush_interval_commit_log: int = setting(
         "flushIntervalCommitLog", 500, "Time between two flushes under ASYNC_FLUSH.", unit="ms", low=1
     )
-    commit_interval_commit_log: int = _setting(
+    commit_interval_commit_log: int = setting(
         "commitIntervalCommitLog",
         200,
         "Time between two commits of pool buffers to the file.",
         unit="ms",
         low=1,
     )
-    flush_commit_log_timed: bool = _setting(
+    flush_commit_log_timed: bool = setting(
         "flushCommitLogTimed",
         True,
         "Flush at the interval only; false lets a put wake the flush before its time.",
     )
-    flush_interval_consume_queue: int = _setting(
+    flush_interval_consume_queue: int = setting(
         "flushIntervalConsumeQueue", 1000, "Time between two flushes of the consume queues.", unit="ms", low=1
     )
-    flush_commit_log_least_pages: int = _setting(
+    flush_commit_log_least_pages: int = setting(
         "flushCommitLogLeastPages",
         4,
         "Unflushed pages that make a flush of the commit log worth while.",
         unit="pages",
     )
-    commit_commit_log_least_pages: int = _setting(
+    commit_commit_log_least_pages: int = setting(
         "commitCommitLogLeastPages", 4, "Uncommitted pages that make a commit worth while.", unit="pages"
     )
-    flush_least_pages_when_warm_maped_file: int = _setting(
+    flush_least_pages_when_warm_maped_file: int = setting(
         "flushLeastPagesWhenWarmMapedFile",
         4096,
         "Pages between two flushes while a new file is warmed under SYNC_FLUSH.",
         unit="pages",
         low=1,
     )
-    flush_consume_queue_least_pages: int = _setting(
+    flush_consume_queue_least_pages: int = setting(
         "flushConsumeQueueLeastPages",
         2,
         "Unflushed pages that make a flush of a consume queue worth while.",
         unit="pages",
     )
-    flush_commit_log_thorough_interval: int = _setting(
+    flush_commit_log_thorough_interval: int = setting(
         "flushCommitLogThoroughInterval",
         10_000,
         "After this time a flush of the commit log ignores flushCommitLogLeastPages.",
         unit="ms",
     )
-    commit_commit_log_thorough_interval: int = _setting(
+    commit_commit_log_thorough_interval: int = setting(
         "commitCommitLogThoroughInterval",
         200,
         "After this time a commit ignores commitCommitLogLeastPages.",
         unit="ms",
     )
-    flush_consume_queue_thorough_interval: int = _setting(
+    flush_consume_queue_thorough_interval: int = setting(
         "flushConsumeQueueThoroughInterval",
         60_000,
         "After this time a flush of the consume queues ignores flushConsumeQueueLeastPages.",
         unit="ms",
     )
-    sync_flush_timeout: int = _setting(
+    sync_flush_timeout: int = setting(
         "syncFlushTimeout",
         5000,
         "How long a put waits for its flush under SYNC_FLUSH before FLUSH_DISK_TIMEOUT.",
         unit="ms",
         low=1,
     )
-    wake_commit_when_put_message: bool = _setting(
+    wake_commit_when_put_message: bool = setting(
         "wakeCommitWhenPutMessage",
         True,
         "A put wakes the commit of pool buffers (ASYNC_FLUSH with the pool).",
     )
-    wake_flush_when_put_message: bool = _setting(
+    wake_flush_when_put_message: bool = setting(
         "wakeFlushWhenPutMessage", False, "A put wakes the flush (ASYNC_FLUSH without the pool)."
     )
 
-    transient_store_pool_enable: bool = _setting(
+    transient_store_pool_enable: bool = setting(
         "transientStorePoolEnable",
         False,
         "Append to buffers outside the page cache and commit them to the file.",
     )
-    transient_store_pool_size: int = _setting(
+    transient_store_pool_size: int = setting(
         "transientStorePoolSize",
         5,
         "Buffers in the pool, each mappedFileSizeCommitLog big.",
         unit="buffers",
         low=1,
     )
-    fast_fail_if_no_buffer_in_store_pool: bool = _setting(
+    fast_fail_if_no_buffer_in_store_pool: bool = setting(
         "fastFailIfNoBufferInStorePool", False, "Refuse a new file at once when the pool has no buffer left."
     )
-    write_without_mmap: bool = _setting(
+    write_without_mmap: bool = setting(
         "writeWithoutMmap", False, "Write commit log files through their descriptor, without mapping them."
     )
-    warm_maped_file_enable: bool = _setting(
+    warm_maped_file_enable: bool = setting(
         "warmMapedFileEnable", False, "Touch every page of a new commit log file before it is used."
     )
-    use_reentrant_lock_when_put_message: bool = _setting(
+    use_reentrant_lock_when_put_message: bool = setting(
         "useReentrantLockWhenPutMessage",
         True,
         "Accepted; appends are ordered by one lock of the interpreter either way.",
     )
-    os_page_cache_busy_time_out_mills: int = _setting(
+    os_page_cache_busy_time_out_mills: int = setting(
         "osPageCacheBusyTimeOutMills",
         1000,
         "An append that holds the lock longer than this makes the store answer OS_PAGECACHE_BUSY.",
@@ -331,143 +233,138 @@ class MessageStoreConfig:
         high=LONG_MAX,
     )
 
-    max_message_size: int = _setting(
+    max_message_size: int = setting(
         "maxMessageSize", 4 * 1024**2, "Largest body that a put accepts.", unit="bytes", low=1
     )
-    auto_message_version_on_topic_len: bool = _setting(
+    auto_message_version_on_topic_len: bool = setting(
         "autoMessageVersionOnTopicLen", True, "Use record version 2 for topics longer than 127 bytes."
     )
-    enabled_append_prop_crc: bool = _setting(
+    enabled_append_prop_crc: bool = setting(
         "enabledAppendPropCRC", False, "Write a checksum over the whole record as its last property."
     )
-    force_verify_prop_crc: bool = _setting(
+    force_verify_prop_crc: bool = setting(
         "forceVerifyPropCRC",
         False,
         "Recovery checks that whole-record checksum where it would check the body.",
     )
-    check_crc_on_recover: bool = _setting(
+    check_crc_on_recover: bool = setting(
         "checkCRCOnRecover", True, "Recovery checks the checksums of the records it walks over."
     )
-    message_delay_level: str = _setting(
+    message_delay_level: str = setting(
         "messageDelayLevel",
         "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
         "Delays of the levels 1, 2, 3, ..., each a number with s, m, h or d.",
     )
-    read_un_committed: bool = _setting(
+    read_un_committed: bool = setting(
         "readUnCommitted", False, "Dispatch messages to consumers before they are flushed under SYNC_FLUSH."
     )
 
-    max_transfer_bytes_on_message_in_memory: int = _setting(
+    max_transfer_bytes_on_message_in_memory: int = setting(
         "maxTransferBytesOnMessageInMemory",
         256 * 1024,
         "Most bytes one get returns of messages that are in memory.",
         unit="bytes",
         low=1,
     )
-    max_transfer_count_on_message_in_memory: int = _setting(
+    max_transfer_count_on_message_in_memory: int = setting(
         "maxTransferCountOnMessageInMemory",
         32,
         "Most messages one get returns of those in memory.",
         unit="messages",
         low=1,
     )
-    max_transfer_bytes_on_message_in_disk: int = _setting(
+    max_transfer_bytes_on_message_in_disk: int = setting(
         "maxTransferBytesOnMessageInDisk",
         64 * 1024,
         "Most bytes one get returns of messages that must be read from disk.",
         unit="bytes",
         low=1,
     )
-    max_transfer_count_on_message_in_disk: int = _setting(
+    max_transfer_count_on_message_in_disk: int = setting(
         "maxTransferCountOnMessageInDisk",
         8,
         "Most messages one get returns of those on disk.",
         unit="messages",
         low=1,
     )
-    access_message_in_memory_max_ratio: int = _setting(
+    access_message_in_memory_max_ratio: int = setting(
         "accessMessageInMemoryMaxRatio",
         40,
         "Share of the machine's memory behind the end of the log that counts as in memory.",
         unit="%",
         high=100,
     )
-    max_filter_message_size: int = _setting(
+    max_filter_message_size: int = setting(
         "maxFilterMessageSize",
         16_000,
         "Bytes of consume queue units one get with a filter walks over.",
         unit="bytes",
         low=1,
     )
-    max_msgs_num_batch: int = _setting(
+    max_msgs_num_batch: int = setting(
         "maxMsgsNumBatch", 64, "Most messages a query by key returns.", unit="messages", low=1
     )
-    offset_check_in_slave: bool = _setting(
+    offset_check_in_slave: bool = setting(
         "offsetCheckInSlave", False, "A slave corrects wrong consumer offsets as a master does."
     )
 
-    message_index_enable: bool = _setting("messageIndexEnable", True, "Index the messages by their keys.")
-    message_index_safe: bool = _setting(
+    message_index_enable: bool = setting("messageIndexEnable", True, "Index the messages by their keys.")
+    message_index_safe: bool = setting(
         "messageIndexSafe", False, "Recovery starts far enough back to rebuild the whole index as well."
     )
-    max_hash_slot_num: int = _setting(
+    max_hash_slot_num: int = setting(
         "maxHashSlotNum", 5_000_000, "Hash slots of an index file.", unit="slots", low=1, fixed=True
     )
-    max_index_num: int = _setting(
+    max_index_num: int = setting(
         "maxIndexNum", 20_000_000, "Entries of an index file.", unit="entries", low=2, fixed=True
     )
 
-    file_reserved_time: int = _setting(
+    file_reserved_time: int = setting(
         "fileReservedTime", 72, "Age at which a commit log file may be deleted.", unit="h"
     )
-    delete_when: str = _setting(
+    delete_when: str = setting(
         "deleteWhen", "04", "Hours of the day, 00 to 23 with `;` between, in which old files are deleted."
     )
-    disk_max_used_space_ratio: int = _setting(
+    disk_max_used_space_ratio: int = setting(
         "diskMaxUsedSpaceRatio",
         75,
         "Above this use of the disk old files are deleted at any hour; held to 10..95.",
         unit="%",
         high=100,
     )
-    disk_space_clean_forcibly_ratio: int = _setting(
+    disk_space_clean_forcibly_ratio: int = setting(
         "diskSpaceCleanForciblyRatio",
         85,
         "Above this use of the disk files are deleted whatever their age; held to 30..85.",
         unit="%",
         high=100,
     )
-    disk_space_warning_level_ratio: int = _setting(
+    disk_space_warning_level_ratio: int = setting(
         "diskSpaceWarningLevelRatio",
         90,
         "Above this use of the disk the store takes no message; held to 35..90.",
         unit="%",
         high=100,
     )
-    clean_file_forcibly_enable: bool = _setting(
+    clean_file_forcibly_enable: bool = setting(
         "cleanFileForciblyEnable", True, "Allow deletion of files that are younger than fileReservedTime."
     )
-    delete_file_batch_max: int = _setting(
+    delete_file_batch_max: int = setting(
         "deleteFileBatchMax", 10, "Most commit log files one round deletes.", unit="files", low=1
     )
-    delete_commit_log_files_interval: int = _setting(
+    delete_commit_log_files_interval: int = setting(
         "deleteCommitLogFilesInterval", 100, "Pause after each deleted commit log file.", unit="ms"
     )
-    clean_resource_interval: int = _setting(
+    clean_resource_interval: int = setting(
         "cleanResourceInterval", 10_000, "Time between two cleaning rounds.", unit="ms", low=1
     )
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            setting: Setting = field.metadata["setting"]
-            self._set(field.name, setting.parse(getattr(self, field.name)))
+        super().__post_init__()
         self._set(
             "mapped_file_size_consume_queue", _round_up(self.mapped_file_size_consume_queue, CQ_UNIT_SIZE)
         )
         self._check_together()
-
-    def _set(self, name: str, value: object) -> None:
-        object.__setattr__(self, name, value)
 
     def _check_together(self) -> None:
         """What one value alone cannot show to be wrong."""
@@ -577,50 +474,37 @@ class MessageStoreConfig:
         `strict=False` passes over unknown keys, as a broker.conf also holds what other parts act on.
         Raises UnknownKeyError (strict) and ConfigError.
         """
-        return cls()._replaced(mapping, strict=strict)
+        return cls()._checked(mapping, strict=strict)
 
     def with_overrides(self, assignments: Iterable[str]) -> MessageStoreConfig:
         """This configuration with `key=value` assignments on top; raises UnknownKeyError and ConfigError."""
-        return self._replaced(parse_assignments(assignments), strict=True)
+        return self._checked(parse_assignments(assignments), strict=True)
 
-    def _replaced(self, mapping: Mapping[str, object], *, strict: bool) -> MessageStoreConfig:
-        changes: dict[str, Any] = {}
+    def _checked(self, mapping: Mapping[str, object], *, strict: bool) -> MessageStoreConfig:
         for key, value in mapping.items():
-            if key in _ATTRIBUTES:
-                changes[_ATTRIBUTES[key]] = SETTINGS[key].parse(value)
-            elif key in REFUSED_UNLESS:
+            if key in REFUSED_UNLESS:
                 _refuse(key, value)
-            elif key not in KEYS_WITHOUT_EFFECT and strict:
+            elif strict and key not in SETTINGS and key not in KEYS_WITHOUT_EFFECT:
                 raise UnknownKeyError(key, known_keys())
         if idle := keys_without_effect(mapping):
             logger.warning("settings without effect on this store: %s", ", ".join(idle))
-        return dataclasses.replace(self, **changes)
+        return self._replaced(mapping)
 
     def change(self, mapping: Mapping[str, object]) -> None:
         """Changes settings of a store that runs; every part of it sees them. All of them, or none: ConfigError."""
         if fixed := [key for key in mapping if key not in CHANGEABLE]:
             raise ConfigError(f"{', '.join(sorted(fixed))}: cannot be changed while the store runs")
-        changed = self._replaced(mapping, strict=True)
+        changed = self._checked(mapping, strict=True)
         for key in mapping:
             self._set(_ATTRIBUTES[key], getattr(changed, _ATTRIBUTES[key]))
-
-    def to_mapping(self) -> dict[str, bool | int | str]:
-        """RocketMQ's key → value (choices as their names), in the order of the fields."""
-        values = {key: getattr(self, attribute) for key, attribute in _ATTRIBUTES.items()}
-        return {key: value.name if isinstance(value, enum.Enum) else value for key, value in values.items()}
 
 
 def _round_up(value: int, unit: int) -> int:
     return -(-value // unit) * unit
 
 
-_ATTRIBUTES: dict[str, str] = {
-    field.metadata["setting"].key: field.name for field in dataclasses.fields(MessageStoreConfig)
-}
-SETTINGS: dict[str, Setting] = {
-    field.metadata["setting"].key: field.metadata["setting"]
-    for field in dataclasses.fields(MessageStoreConfig)
-}
+_ATTRIBUTES = attributes_of(MessageStoreConfig)
+SETTINGS: dict[str, Setting] = settings_of(MessageStoreConfig)
 
 _CHANGEABLE = """
 fileReservedTime deleteWhen diskMaxUsedSpaceRatio diskSpaceCleanForciblyRatio diskSpaceWarningLevelRatio
@@ -675,9 +559,9 @@ KEYS_WITHOUT_EFFECT: frozenset[str] = frozenset(_WITHOUT_EFFECT.split())
 
 def _refuse(key: str, value: object) -> None:
     only, reason = REFUSED_UNLESS[key]
-    if _text_of(value).strip() != only:
+    if text_of(value).strip() != only:
         raise ConfigError(
-            f"{key}={_text_of(value)}: {reason}; {f'only {only}' if only else 'no value'} is allowed"
+            f"{key}={text_of(value)}: {reason}; {f'only {only}' if only else 'no value'} is allowed"
         )
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from mqlake.errors import ConfigError, ResponseError
@@ -19,6 +18,7 @@ from mqlake.metaq.formats.command import BooleanCommand, HttpStatus, StatsComman
 from mqlake.metaq.message import Partition
 from mqlake.metaq.zookeeper.paths import MetaZookeeper, TopicBroker
 from mqlake.metaq.zookeeper.session import ZkSession
+from mqlake.remoting.service import Service
 
 if TYPE_CHECKING:
     from mqlake.metaq.client.browser import TopicBrowser
@@ -34,7 +34,7 @@ MASTER, SLAVE = "m", "s"
 T = TypeVar("T")
 
 
-class MetaMessageSessionFactory:
+class MetaMessageSessionFactory(Service):
     """`async with`, or `start` and `close`; on one event loop."""
 
     def __init__(
@@ -76,15 +76,6 @@ class MetaMessageSessionFactory:
         if self._zookeeper is not None:
             zookeeper, self._zookeeper = self._zookeeper, None
             await asyncio.to_thread(zookeeper.close)
-
-    async def __aenter__(self) -> MetaMessageSessionFactory:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     # --- what it makes
 

@@ -1,0 +1,25 @@
+"""Service: what is started and closed, by `async with` or by hand."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+
+class Service:
+    """`async with` starts it and closes it at the end, whatever happened in between."""
+
+    async def start(self) -> None:
+        """Begins what runs by itself, where there is any."""
+
+    async def close(self) -> None:
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

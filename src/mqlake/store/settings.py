@@ -1,0 +1,160 @@
+"""Typed settings: what is known of each key of a Java properties file, and the frozen classes made of such keys.
+
+A field that `setting()` declares carries its key, unit, range and meaning, so the checks, the error texts and
+docs/configuration.md all come from one list. A key is spelled as in a broker.conf (`mappedFileSizeCommitLog`), its
+attribute in Python's convention (`mapped_file_size_commit_log`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import re
+from collections.abc import Mapping
+from typing import Any, Self, TypeVar
+
+from mqlake.errors import ConfigError
+
+INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
+
+_SIZE = re.compile(r"([+-]?\d+)([kmg]?)b?", re.IGNORECASE)
+_SIZE_FACTOR = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What is known of one key. `low` and `high` are inclusive; `fixed`: never to be changed on live data."""
+
+    key: str
+    doc: str
+    default: Any
+    unit: str
+    low: int
+    high: int
+    fixed: bool
+
+    @property
+    def type_name(self) -> str:
+        """`int`, `long`, `boolean`, `string` or the names of a choice."""
+        if isinstance(self.default, bool):
+            return "boolean"
+        if isinstance(self.default, int):
+            return "int" if self.high <= INT_MAX else "long"
+        if isinstance(self.default, enum.Enum):
+            return " | ".join(member.name for member in type(self.default))
+        return "string"
+
+    @property
+    def default_text(self) -> str:
+        return text_of(self.default)
+
+    def parse(self, value: object) -> Any:
+        """`value` (text, or of the right type) as the field's type; ConfigError says what is allowed."""
+        default = self.default
+        if isinstance(default, bool):
+            return self._parse_bool(value)
+        if isinstance(default, int):
+            return self._parse_int(value)
+        if isinstance(default, enum.Enum):
+            return self._parse_choice(value, type(default))
+        if not isinstance(value, str):
+            raise self._error(value, "text is needed")
+        return value.strip()
+
+    def _parse_bool(self, value: object) -> bool:
+        if isinstance(value, bool):
+            return value
+        text = value.strip().lower() if isinstance(value, str) else ""
+        if text not in ("true", "false"):
+            raise self._error(value, "true or false is needed")
+        return text == "true"
+
+    def _parse_int(self, value: object) -> int:
+        if isinstance(value, int) and not isinstance(value, bool):
+            number = value
+        elif isinstance(value, str) and self.unit == "bytes" and (match := _SIZE.fullmatch(value.strip())):
+            number = int(match[1]) * _SIZE_FACTOR[match[2].lower()]
+        elif isinstance(value, str) and re.fullmatch(r"[+-]?\d+", value.strip(), re.ASCII):
+            number = int(value)
+        else:
+            suffixes = " (64k, 16m and 1g are understood)" if self.unit == "bytes" else ""
+            raise self._error(value, f"a whole number is needed{suffixes}")
+        if not self.low <= number <= self.high:
+            raise self._error(value, f"{self.low} to {self.high} is allowed")
+        return number
+
+    def _parse_choice(self, value: object, choices: type[enum.Enum]) -> enum.Enum:
+        if isinstance(value, choices):
+            return value
+        name = value.strip() if isinstance(value, str) else ""
+        if name not in choices.__members__:
+            raise self._error(value, f"{' or '.join(choices.__members__)} is needed")
+        return choices[name]
+
+    def _error(self, value: object, allowed: str) -> ConfigError:
+        unit = f" {self.unit}" if self.unit and self.unit != "bytes" else ""
+        return ConfigError(f"{self.key}={text_of(value)}{unit}: {allowed}")
+
+
+def text_of(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value.name if isinstance(value, enum.Enum) else str(value)
+
+
+def setting(
+    key: str,
+    default: T,
+    doc: str,
+    *,
+    unit: str = "",
+    low: int = 0,
+    high: int = INT_MAX,
+    fixed: bool = False,
+    factory: Any = None,
+) -> T:
+    """The field of a Settings class for `key`; with a `factory` that makes the default, `default` only describes it."""
+    known = Setting(key=key, doc=doc, default=default, unit=unit, low=low, high=high, fixed=fixed)
+    metadata = {"setting": known}
+    if factory is not None:
+        return dataclasses.field(default_factory=factory, metadata=metadata)  # type: ignore[no-any-return]
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """A configuration of fields by `setting()`. Raises ConfigError at construction when a value cannot be used."""
+
+    def __post_init__(self) -> None:
+        attributes = attributes_of(type(self))
+        for key, known in settings_of(type(self)).items():
+            self._set(attributes[key], known.parse(getattr(self, attributes[key])))
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+
+    def _replaced(self, mapping: Mapping[str, object]) -> Self:
+        """With the values of the keys that it has; others are passed over."""
+        attributes, known = attributes_of(type(self)), settings_of(type(self))
+        changes = {attributes[key]: known[key].parse(value) for key, value in mapping.items() if key in known}
+        return dataclasses.replace(self, **changes)
+
+    def to_mapping(self) -> dict[str, bool | int | str]:
+        """RocketMQ's key → value (choices as their names), in the order of the fields."""
+        values = {key: getattr(self, attribute) for key, attribute in attributes_of(type(self)).items()}
+        return {key: value.name if isinstance(value, enum.Enum) else value for key, value in values.items()}
+
+
+def settings_of(kind: type[Settings]) -> dict[str, Setting]:
+    """Key → what is known of it, in the order of the fields."""
+    fields = (field for field in dataclasses.fields(kind) if "setting" in field.metadata)
+    return {field.metadata["setting"].key: field.metadata["setting"] for field in fields}
+
+
+def attributes_of(kind: type[Settings]) -> dict[str, str]:
+    """Key → name of its attribute."""
+    fields = (field for field in dataclasses.fields(kind) if "setting" in field.metadata)
+    return {field.metadata["setting"].key: field.name for field in fields}
