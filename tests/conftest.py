@@ -1,4 +1,4 @@
-"""What holds for all tests: no example of a property has a time limit, as a busy machine is slow for no fault of ours."""
+"""What holds for all tests: no example of a property has a time limit, as a busy machine is slow."""
 
 from hypothesis import settings
 
