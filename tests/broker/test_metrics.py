@@ -44,6 +44,9 @@ ROCKETMQ = {
     "rocketmq_consumer_inflight_messages": "consumer_group topic is_retry is_system",
     "rocketmq_consumer_queueing_latency_milliseconds": "consumer_group topic is_retry is_system",
     "rocketmq_consumer_ready_messages": "consumer_group topic is_retry is_system",
+    "rocketmq_rpc_latency_milliseconds_count": (
+        "protocol_type request_code response_code is_long_polling result"
+    ),
 }
 
 Samples = dict[str, list[tuple[dict[str, str], float]]]
@@ -111,6 +114,14 @@ def test_names_labels_and_values(tmp_path):
                 "push",
             )
             assert value("rocketmq_topic_create_execution_time_milliseconds_count") == 1
+            heartbeats = [
+                (labels["response_code"], labels["is_long_polling"], labels["result"], count)
+                for labels, count in samples["rocketmq_rpc_latency_milliseconds_count"]
+                if labels["request_code"] == "heart_beat"
+            ]
+            assert heartbeats == [("success", "false", "success", 1)]
+            bounds = {labels["le"] for labels, _ in samples["rocketmq_rpc_latency_milliseconds_bucket"]}
+            assert bounds == {f"{ms}.0" for ms in (1, 3, 5, 7, 10, 100, 1000, 2000, 3000)} | {"+Inf"}
             assert "process_resident_memory_bytes" in samples
             assert "mqlake_metrics_dropped_series" not in samples
 

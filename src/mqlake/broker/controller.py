@@ -158,6 +158,8 @@ class BrokerController:
 
     def _register_processors(self) -> None:
         for server in (self.server, self.fast_server):
+            if self.metrics is not None:
+                server.processors = self.metrics.rpc_latencies.processor_table()
             sends = SendMessageProcessor(self)
             sends.register(server.processors)
             server.fast_path = FastSend(self, sends)

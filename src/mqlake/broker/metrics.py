@@ -25,15 +25,18 @@ import os
 import threading
 from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from enum import IntEnum
+from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIServer
 
 from mqlake.broker.admin_config import earliest_message_time
 from mqlake.broker.execution_times import BUCKETS_MS, ExecutionTimes
+from mqlake.broker.rpc_latency import BUCKETS_MS as RPC_BUCKETS_MS
+from mqlake.broker.rpc_latency import RpcLatencies
 from mqlake.errors import ConfigError
 from mqlake.message import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX, is_system_topic
-from mqlake.remoting.codes import Version
+from mqlake.remoting.codes import RequestCode, ResponseCode, Version
 from mqlake.store.broker_stats import DLQ_PUT_NUMS, GROUP_GET_NUMS, GROUP_GET_SIZE
 
 if TYPE_CHECKING:
@@ -57,6 +60,7 @@ class MetricsExporter:
         self._controller = controller
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: tuple[WSGIServer, threading.Thread] | None = None
+        self.rpc_latencies = RpcLatencies()
         self.port = 0
 
     async def start(self) -> None:
@@ -152,7 +156,15 @@ class Families:
         self._dropped: dict[str, int] = {}
 
     async def all(self) -> AsyncIterator[Family]:
-        for part in (self._broker, self._connections, self._messages, self._store, self._execution_times):
+        parts = (
+            self._broker,
+            self._connections,
+            self._messages,
+            self._store,
+            self._execution_times,
+            self._rpc,
+        )
+        for part in parts:
             for family in part():
                 yield await self._taken(family)
         async for family in self._lag():
@@ -193,7 +205,7 @@ class Families:
         producers: dict[tuple[str, str], int] = {}
         for channels in controller.producer_manager.group_channel_table.values():
             for info in channels.values():
-                client = (info.language.name.lower(), _version(info.version))
+                client = (info.language.name.lower(), _code_name(Version, info.version))
                 producers[client] = producers.get(client, 0) + 1
         yield self._gauge(
             "rocketmq_producer_connections",
@@ -207,7 +219,7 @@ class Families:
         for group, members in controller.consumer_manager.consumer_table.items():
             mode = members.consume_type.value.lower() if members.consume_type is not None else ""
             for info in members.channel_info_table.values():
-                key = (group, info.language.name.lower(), _version(info.version), mode)
+                key = (group, info.language.name.lower(), _code_name(Version, info.version), mode)
                 consumers[key] = consumers.get(key, 0) + 1
         yield self._gauge(
             "rocketmq_consumer_connections",
@@ -315,6 +327,29 @@ class Families:
             _execution_rows(admin.group_create_times, with_system=False),
         )
 
+    def _rpc(self) -> Iterator[Family]:
+        metrics = self._controller.metrics
+        assert metrics is not None
+        histograms = metrics.rpc_latencies.histograms
+        yield self._histogram(
+            "rocketmq_rpc_latency_milliseconds",
+            "Rpc latency",
+            (
+                (
+                    {
+                        "protocol_type": "remoting",
+                        "request_code": _code_name(RequestCode, rpc.request_code),
+                        "response_code": _code_name(ResponseCode, rpc.response_code),
+                        "is_long_polling": _truth(rpc.is_long_polling),
+                        "result": "oneway" if rpc.oneway else "success",
+                    },
+                    _buckets(RPC_BUCKETS_MS, histogram.counts),
+                    histogram.sum_ns / 1_000_000,
+                )
+                for rpc, histogram in histograms.items()
+            ),
+        )
+
     async def _lag(self) -> AsyncIterator[Family]:
         controller = self._controller
         columns: tuple[list[tuple[dict[str, str], float]], ...] = ([], [], [], [], [])
@@ -408,12 +443,13 @@ def _execution_rows(
         labels = {"invocation_status": status}
         if with_system:
             labels["is_system"] = _truth(is_system)
-        buckets: list[tuple[str, float]] = []
-        total = 0
-        for bound, count in zip((*map(float, BUCKETS_MS), "+Inf"), counts, strict=True):
-            total += count
-            buckets.append((str(bound), total))
-        yield labels, buckets, times.sums_ms[status, is_system]
+        yield labels, _buckets(BUCKETS_MS, counts), times.sums_ms[status, is_system]
+
+
+def _buckets(bounds: Iterable[int], counts: Iterable[int]) -> list[tuple[str, float]]:
+    """Cumulated, as Prometheus has them; the last count is of what exceeds all bounds."""
+    names = (*(str(float(bound)) for bound in bounds), "+Inf")
+    return list(zip(names, accumulate(counts), strict=True))
 
 
 def _labels_of(text: str) -> dict[str, str]:
@@ -426,9 +462,9 @@ def _earlier(known: int, stored: int) -> int:
     return known if stored <= 0 or 0 < known < stored else stored
 
 
-def _version(number: int) -> str:
+def _code_name(codes: type[IntEnum], number: int) -> str:
     try:
-        return Version(number).name.lower()
+        return codes(number).name.lower()
     except ValueError:
         return str(number)
 

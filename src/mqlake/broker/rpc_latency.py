@@ -1,0 +1,113 @@
+"""RpcLatencies: how long requests took, by code and answer, as RocketMQ's histogram rocketmq_rpc_latency counts it.
+
+    latencies.processor_table()     a table whose processors are measured, to be given to a server
+    latencies.record(...)           for those that answer many requests at once
+
+A request's time runs from the call of its processor until there is an answer; that of a pull that was held includes
+the wait (`is_long_polling`). Requests that were never answered, since their client had gone, are not counted. There is
+one series for each (request code, response code, held, one way) that has occurred.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from bisect import bisect_left
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from mqlake.errors import ResponseError
+from mqlake.remoting.codes import RequestCode, ResponseCode
+from mqlake.remoting.command import ONEWAY_FLAG, RemotingCommand
+from mqlake.remoting.connection import Answer, Connection, Processor, ProcessorTable
+
+BUCKETS_MS = (1, 3, 5, 7, 10, 100, 1000, 2000, 3000)
+_PULLS = frozenset((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE))
+
+
+@dataclass(frozen=True, slots=True)
+class Rpc:
+    """What the requests of one series have in common."""
+
+    request_code: int
+    response_code: int
+    is_long_polling: bool
+    oneway: bool
+
+
+@dataclass(slots=True)
+class Histogram:
+    counts: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS_MS) + 1))
+    """By upper bound of BUCKETS_MS, the last for all that took longer."""
+    sum_ns: int = 0
+
+
+class RpcLatencies:
+    """On the event loop."""
+
+    def __init__(self) -> None:
+        self.histograms: dict[Rpc, Histogram] = {}
+
+    def record(self, rpc: Rpc, elapsed_ns: int, times: int = 1) -> None:
+        """`times` requests that took so long each. RocketMQ counts whole milliseconds."""
+        if not times:
+            return
+        histogram = self.histograms.get(rpc)
+        if histogram is None:
+            histogram = self.histograms[rpc] = Histogram()
+        histogram.counts[bisect_left(BUCKETS_MS, elapsed_ns // 1_000_000)] += times
+        histogram.sum_ns += elapsed_ns * times
+
+    def processor_table(self) -> ProcessorTable:
+        return _MeasuredTable(self)
+
+
+class _MeasuredTable(ProcessorTable):
+    def __init__(self, latencies: RpcLatencies) -> None:
+        super().__init__()
+        self._latencies = latencies
+
+    def register(self, codes: int | Iterable[int], processor: Processor) -> None:
+        for code in (codes,) if isinstance(codes, int) else codes:
+            super().register(code, processor)
+            is_async = self._processors[int(code)][1]
+            self._processors[int(code)] = (self._measured(int(code), processor), is_async)
+
+    def _measured(self, code: int, processor: Processor) -> Processor:
+        def measured(connection: Connection, request: RemotingCommand) -> Answer | asyncio.Future[Answer]:
+            began = time.monotonic_ns()
+            oneway = request.flag & ONEWAY_FLAG != 0
+
+            def answered(response_code: int, held: bool = False) -> None:
+                elapsed = time.monotonic_ns() - began
+                self._latencies.record(Rpc(code, int(response_code), held, oneway), elapsed)
+
+            try:
+                answer = processor(connection, request)
+            except Exception as error:
+                answered(_code_of(error))
+                raise
+            if answer is None:
+                return None
+            if isinstance(answer, RemotingCommand):
+                answered(answer.code)
+                return answer
+            held = code in _PULLS and isinstance(answer, asyncio.Future)  # one from the disk is a coroutine
+            later = asyncio.ensure_future(answer)
+
+            def done(later: asyncio.Future[Answer]) -> None:
+                if later.cancelled():
+                    return
+                if (error := later.exception()) is not None:
+                    answered(_code_of(error), held)
+                elif (answer := later.result()) is not None:
+                    answered(answer.code, held)
+
+            later.add_done_callback(done)
+            return later
+
+        return measured
+
+
+def _code_of(error: BaseException) -> int:
+    return error.code if isinstance(error, ResponseError) else ResponseCode.SYSTEM_ERROR
