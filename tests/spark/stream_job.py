@@ -1,26 +1,91 @@
-"""A streaming job that is there to be killed: `python -m tests.spark.stream_job DIRECTORY`.
+"""Streams that are there to be killed: `python -m tests.spark.stream_job WHERE`, a `Where` as JSON.
 
-Says "progress" when a batch has come through, and goes on.
+A topic of a live broker is copied to Parquet three times, side by side, and on and on: by the source `rocketmq`, and
+by the source `commitlog` and the job `export` from the directory that the broker writes to.
 """
 
 from __future__ import annotations
 
+import json
 import sys
-import time
+from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+
 import mqlake.spark
-from tests.spark.test_commitlog_stream import start
+from mqlake.spark.jobs.export import CHECKPOINT, export_stream
+from mqlake.spark.jobs.streams import store_stream
+from mqlake.spark.session_helper import QUICK_JAVA
+
+COPIES = ("commitlog", "rocketmq", "export")
 
 
-def main(root: Path) -> None:
-    spark = mqlake.spark.session("stream job", master="local[2]", short=True)
-    query = start(spark, root, maxBytesPerTrigger="40k").start()
-    while not any(progress["numInputRows"] for progress in query.recentProgress):
-        time.sleep(0.05)
-    print("progress", flush=True)
-    query.awaitTermination()
+@dataclass(frozen=True)
+class Where:
+    """`scratch`: a directory with a short name for what JVMs leave behind when they are killed."""
+
+    master: str
+    store: str
+    namesrv: str
+    topic: str
+    out: str
+    scratch: str
+
+    def batches(self, copy: str) -> int:
+        """How many batches of a copy have come through, by its checkpoint."""
+        root = Path(self.out) / copy / CHECKPOINT / "commits"
+        return max((int(path.name) + 1 for path in root.glob("[0-9]*")), default=0)
+
+    def copied(self, spark: SparkSession, copy: str) -> Counter[tuple[int, int]]:
+        """Queues and offsets of the messages that are in a copy."""
+        found = spark.read.parquet(str(Path(self.out) / copy)).where(F.col("topic") == self.topic)
+        return Counter(
+            (row.queueId, row.queueOffset) for row in found.select("queueId", "queueOffset").collect()
+        )
+
+
+def copying(spark: SparkSession, where: Where, copy: str) -> DataStreamWriter:
+    """To Parquet, as the guide has it."""
+    if copy == "commitlog":
+        options = {"path": where.store, "topics": where.topic, "maxBytesPerTrigger": "100k"}
+    else:
+        options = {"namesrvAddr": where.namesrv, "subscribe": where.topic, "startingOffsets": "earliest"}
+        options["maxOffsetsPerTrigger"] = "400"
+    messages: DataFrame = (
+        spark.readStream.format(copy).options(columns="topic,queueId,queueOffset", **options).load()
+    )
+    out = Path(where.out) / copy
+    return messages.writeStream.format("parquet").options(
+        path=str(out), checkpointLocation=str(out / CHECKPOINT)
+    )
+
+
+def catch_up(spark: SparkSession, where: Where) -> None:
+    """All copies get what there is now."""
+    queries = [copying(spark, where, copy).trigger(availableNow=True).start() for copy in COPIES[:2]]
+    queries.append(exporting(spark, where, follow=False))
+    for query in queries:
+        query.awaitTermination()
+
+
+def exporting(spark: SparkSession, where: Where, *, follow: bool) -> StreamingQuery:
+    stream = store_stream(spark, where.store, [where.topic], "100k")
+    return export_stream(stream, str(Path(where.out) / "export"), follow=follow)
+
+
+def main(where: Where) -> None:
+    java = f"{QUICK_JAVA} -Djava.io.tmpdir={where.scratch}"
+    config = {"spark.executor.memory": "512m", "spark.executor.extraJavaOptions": java}
+    spark = mqlake.spark.session("streams", master=where.master, short=True, config=config)
+    for copy in COPIES[:2]:
+        copying(spark, where, copy).start()
+    exporting(spark, where, follow=True)
+    spark.streams.awaitAnyTermination()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Where(**json.loads(sys.argv[1])))

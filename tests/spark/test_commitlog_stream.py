@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -248,23 +244,3 @@ def test_data_loss_in_spark(spark: SparkSession, tmp_path: Path, every_kind: Pat
         StreamingQueryException, match=r"option 'startingOffsets' is 100, but the log of .* holds 16384"
     ):
         query.start().awaitTermination()
-
-
-@pytest.mark.spark
-@pytest.mark.campaign
-@pytest.mark.skipif("MQLAKE_CAMPAIGN" not in os.environ, reason="MQLAKE_CAMPAIGN=<rounds> asks for it")
-def test_exactly_once_over_kills(spark: SparkSession, tmp_path: Path, load: Load) -> None:
-    """The driver with its JVM and its Python workers killed at random points."""
-    chance = random.Random(int(os.environ.get("MQLAKE_CAMPAIGN_SEED", "1")))
-    for _ in range(int(os.environ["MQLAKE_CAMPAIGN"])):
-        command = [sys.executable, "-m", "tests.spark.stream_job", str(tmp_path)]
-        job = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True, text=True)
-        try:
-            assert job.stdout is not None and job.stdout.readline() == "progress\n"
-            time.sleep(chance.random() * 3)
-        finally:
-            os.killpg(job.pid, signal.SIGKILL)
-            job.wait()
-    load.close()
-    start(spark, tmp_path).trigger(availableNow=True).start().awaitTermination()
-    assert written(spark, tmp_path) == each_once(load.count)

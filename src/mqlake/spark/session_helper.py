@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
+import glob
 import os
 import shutil
 import sys
@@ -21,12 +23,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 import mqlake.spark
 
+SOCKETS = "spark.python.unix.domain.socket.enabled"
 CONFIG = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.python.unix.domain.socket.enabled": "true",
+    SOCKETS: "true",
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "16384",
     "spark.sql.session.timeZone": "UTC",
@@ -38,6 +41,11 @@ QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 """For jobs of a minute or less, most of which a JVM would spend on compiling what is about to end."""
 
 PROGRESS_INTERVAL_S = 0.2
+
+WORK_PREFIX = "mqlake-spark-session-"
+SOCKET_PATH_MAX = 100
+"""Of a Unix socket's path, which may have 103 bytes on some systems."""
+SOCKET_NAME_LENGTH = len("/.00000000-0000-0000-0000-000000000000.sock")
 
 
 def session(
@@ -51,15 +59,17 @@ def session(
     """A session with CONFIG (and `config` over it) and mqlake's sources registered; `short` for a minute's work.
 
     What Spark has to say goes to the end of the file `log_path`, by default one among its working files, which
-    are deleted when this process ends. One session lives in a process: a second call gives the first again.
+    are deleted when this process ends, or if it is killed when the next one begins. One session lives in a process:
+    a second call gives the first again.
     """
-    work = tempfile.mkdtemp(prefix="mqlake-spark-")
-    atexit.register(shutil.rmtree, work, ignore_errors=True)
+    work = work_directory(tempfile.gettempdir())
+    java = f"-Djava.io.tmpdir={work} {QUICK_JAVA if short else ''}"
     settings = {
         **CONFIG,
         "spark.local.dir": os.path.join(work, "local"),
         "spark.sql.warehouse.dir": os.path.join(work, "warehouse"),
-        **({"spark.driver.extraJavaOptions": QUICK_JAVA} if short else {}),
+        "spark.driver.extraJavaOptions": java.strip(),
+        **({} if len(work) + SOCKET_NAME_LENGTH <= SOCKET_PATH_MAX else {SOCKETS: "false"}),
         **(config or {}),
     }
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -72,6 +82,38 @@ def session(
         spark.sparkContext.setLogLevel("ERROR")
     mqlake.spark.register(spark)
     return spark
+
+
+def work_directory(parent: str) -> str:
+    """A new directory that goes when this process ends, as do those of processes that were killed.
+
+    Whoever lives has its directory locked.
+    """
+    for left in glob.glob(os.path.join(glob.escape(parent), f"{WORK_PREFIX}*")):
+        with contextlib.suppress(OSError):  # another user's
+            if (fd := _locked(left)) is not None:
+                shutil.rmtree(left, ignore_errors=True)
+                os.close(fd)
+    while True:
+        path = tempfile.mkdtemp(prefix=WORK_PREFIX, dir=parent)
+        fd = _locked(path)
+        if fd is not None and os.path.isdir(path):  # else another process took it for one that was left
+            atexit.register(shutil.rmtree, path, ignore_errors=True)
+            return path
+
+
+def _locked(directory: str) -> int | None:
+    """A descriptor that holds the lock of a directory until it is closed; None when another has it, or it is gone."""
+    try:
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        return None
+    return fd
 
 
 @contextlib.contextmanager
