@@ -6,15 +6,16 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from mqlake.metaq.config import MetaConfig
-from mqlake.metaq.store.inspect import open_data_directory, read_records
 from mqlake.metaq.zookeeper.embedded import EmbeddedZookeeper, free_port
 from mqlake.spark.metaq import COLUMNS, MetaqOptions, MetaqReader
 from mqlake.spark.metaq_live import live_ranges
+from mqlake.spark.metaq_stream import MetaqStreamReader
 from tests.interop.metaq_peer import MetaqPeer, chroot, write_ini
 from tests.metaq.brokers import BrokerThread
-from tests.spark.test_metaq import fill
+from tests.spark.test_metaq import expected, fill
 
 pytestmark = pytest.mark.java
 
@@ -39,22 +40,22 @@ def test_what_a_broker_gives_is_what_its_directory_holds(
         options = MetaqOptions.parse({"zookeeper": zk, "columns": ",".join(COLUMNS)})
         reader = MetaqReader(options, options.columns)
         partitions = reader.partitions()
+        limited = MetaqStreamReader(options, options.columns)
+        begun = {"orders": {}}
+        middle = limited.latestOffset(begun, ReadMaxRows(100))
+        end = limited.latestOffset(middle, ReadAllAvailable())
+        streamed = [
+            row
+            for span in ((begun, middle), (middle, end))
+            for part in limited.partitions(*span)
+            for each in limited.read(part)
+            for row in each.to_pylist()
+        ]
         found = [pa.Table.from_batches(reader.read(each)).to_pylist() for each in partitions]
         assert live_ranges(zk, "/meta", frozenset({"other", "nobody"})) == []
-    expected = [
-        {
-            "partition": files.partition,
-            "offset": record.offset,
-            "size": record.size,
-            "id": record.message.id,
-            "flag": record.message.flag,
-            "attribute": record.message.attribute,
-            "body": record.message.data,
-        }
-        for files in open_data_directory(str(data)).partitions
-        for record in read_records(files)
-    ]
+    assert list(end["orders"]) == ["3:0", "3:2"]
+    assert sorted(map(repr, streamed)) == sorted(repr(row) for part in found for row in part)
     rows = [row for part in found for row in part]
-    assert {(row.pop("topic"), row.pop("path")) for row in rows} == {("orders", f"meta://127.0.0.1:{port}")}
+    assert {row.pop("path") for row in rows} == {f"meta://127.0.0.1:{port}"}
     assert all(row.pop("checksum") >= 0 for row in rows)
-    assert rows == expected
+    assert rows == expected(data)

@@ -7,6 +7,7 @@ import shutil
 import struct
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,8 +19,9 @@ from mqlake.metaq.formats.record import encode_payload, encode_record
 from mqlake.metaq.store.inspect import open_data_directory, read_records
 from mqlake.metaq.store.message_store import MessageStore
 from mqlake.spark.metaq import COLUMNS, MetaqOptions
-from mqlake.spark.metaq_segments import Damage, Records, check_gaps, find_record, map_file, splits, walk
+from mqlake.spark.metaq_segments import Damage, Records, check_gaps, find_record, splits, walk
 from mqlake.spark.schema import CORRUPT_COLUMN
+from mqlake.spark.storage import Storage
 
 SEGMENT = 20_000
 
@@ -47,6 +49,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def expected(root: Path) -> list[dict[str, object]]:
+    """The rows of a directory, without `checksum` and `path`."""
     return [
         {
             "topic": files.topic,
@@ -67,7 +70,7 @@ def walked(root: Path, split_size: int | None = None, *, verify: bool = True) ->
     return [
         found
         for files in open_data_directory(str(root)).partitions
-        for split in splits(str(root), files, split_size)
+        for split in splits(Storage(str(root)), files, split_size)
         for found in walk(split, verify=verify, chunk_records=64)
     ]
 
@@ -159,7 +162,7 @@ def test_options_that_cannot_be_used(options: dict[str, str], error: type[Except
 
 def test_options_are_not_case_sensitive() -> None:
     found = MetaqOptions.parse({"PATH": "/a, file:///b", "SplitSize": "1m", "mode": "PERMISSIVE"})
-    assert (found.paths, found.split_size) == (("/a", "/b"), 1 << 20)
+    assert ([each.root for each in found.storages], found.split_size) == (["/a", "/b"], 1 << 20)
     assert found.columns == (*COLUMNS, CORRUPT_COLUMN)
 
 
@@ -174,7 +177,7 @@ def test_however_it_is_cut_each_record_comes_once(data: Path, split_size: int | 
 def test_a_split_begins_where_the_offset_says(data: Path) -> None:
     files = open_data_directory(str(data)).partition("orders", 0)
     wanted = [record.offset for record in read_records(files)][250:]
-    found = [each for split in splits(str(data), files, 5000, wanted[0]) for each in walk(split)]
+    found = [each for split in splits(Storage(str(data)), files, 5000, wanted[0]) for each in walk(split)]
     assert offsets(found) == wanted
 
 
@@ -251,7 +254,7 @@ def test_an_attribute_that_does_not_fit_is_damage(tmp_path: Path) -> None:
 def test_find_record_passes_over_random_bytes(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_bytes(random.Random(1).randbytes(50_000) + encode_record(b"found", 1, 0) + b"\0" * 30)
-    buf = map_file(str(log), log.stat().st_size)
+    buf = np.frombuffer(log.read_bytes(), np.uint8)
     assert find_record(buf, 0, len(buf)) == 50_000
     assert find_record(buf, 50_001, len(buf)) == -1
 

@@ -1,36 +1,50 @@
 # mypy: disable-error-code="misc"
-"""The source `metaq`: MetaQ data directories as a table, read in place, also while a broker writes; or live brokers.
+"""The source `metaq`: MetaQ data directories as a table or a stream, read in place, also while a broker writes; or
+live brokers.
 
     spark.read.format("metaq").load(DIR)      a row a message:
-    spark.read.format("metaq").option("zookeeper", "HOST:PORT").load()
+    spark.readStream.format("metaq").option("zookeeper", "HOST:PORT").load()
     topic partition offset size id flag attribute body checksum path
 
 `offset` is that of the record's first byte in its partition, `size` the record's bytes (`offset + size` is where the
 next one begins), `checksum` what the record says, `path` the directory, or the broker as `meta://host:port`. Options:
-path (one or more, separated by commas) or zookeeper (and zkRoot), topics, columns, includeBody, verify (none, crc),
-mode (failFast, permissive, dropMalformed), splitSize (of directories; a broker's partition is one task's).
+path (one or more, separated by commas; also what fsspec opens, with storageOptions) or zookeeper (and zkRoot), topics,
+columns, includeBody, verify (none, crc), mode (failFast, permissive, dropMalformed), splitSize (of directories; a
+broker's partition is one task's), startingOffsets, endingOffsets, maxBytesPerTrigger, maxOffsetsPerTrigger
+(messages), failOnDataLoss.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    Filter,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
-from mqlake.errors import ConfigError, UnknownKeyError
-from mqlake.metaq.store.inspect import PartitionFiles, open_data_directory
+from mqlake.errors import ConfigError, OffsetOutOfRangeError, UnknownKeyError
 from mqlake.spark.filters import Condition, conditions
 from mqlake.spark.memory import keep_freed_memory
-from mqlake.spark.metaq_live import LiveRange, fetch_range, live_ranges
-from mqlake.spark.metaq_segments import Damage, Records, Split, check_gaps, splits, walk
-from mqlake.spark.options import Mode, flag, listed, named, one_of, parse_size
+from mqlake.spark.metaq_places import Brokers, Directories, Part, Piece, Place, read_piece, resolve
+from mqlake.spark.metaq_segments import Damage, Records, Split, open_directory
+from mqlake.spark.offsets import EARLIEST, ENDING, LATEST, STARTING, Position, PositionKind
+from mqlake.spark.options import PLACE_OPTIONS, Mode, count, flag, listed, named, one_of, parse_size, stores
+from mqlake.spark.parts import require_stream_readers
 from mqlake.spark.rows import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
 from mqlake.spark.schema import CORRUPT_COLUMN, table_schemas
 from mqlake.spark.splits import DEFAULT_SPLIT_SIZE, VERIFY_CRC, VERIFY_NONE
+from mqlake.spark.storage import Storage
+
+log = logging.getLogger(__name__)
 
 COLUMNS = {
     "topic": "string",
@@ -46,42 +60,56 @@ COLUMNS = {
 }
 _KINDS = {**COLUMNS, CORRUPT_COLUMN: "string"}
 OPTIONS = (
-    "path",
-    "paths",
+    *PLACE_OPTIONS,
     "zookeeper",
     "zkRoot",
     "topics",
+    STARTING[0],
+    ENDING[0],
     "columns",
     "includeBody",
     "verify",
     "mode",
     "splitSize",
+    "maxBytesPerTrigger",
+    "maxOffsetsPerTrigger",
+    "failOnDataLoss",
 )
 SPLITS_A_PARTITION_MAX = 4096
 
 
 @dataclass(frozen=True)
 class MetaqOptions:
-    """One read of data directories, or of the brokers in a ZooKeeper. `topics` None: all. `split_size`: bytes."""
+    """One read of data directories, or of the brokers in a ZooKeeper. `topics` None: all. Sizes are bytes."""
 
-    paths: tuple[str, ...] = ()
+    storages: tuple[Storage, ...] = ()
     zookeeper: str | None = None
     zk_root: str = "/meta"
     columns: tuple[str, ...] = tuple(COLUMNS)
     topics: frozenset[str] | None = None
+    start: Position = field(default_factory=lambda: Position(PositionKind.EARLIEST, STARTING[0]))
+    end: Position = field(default_factory=lambda: Position(PositionKind.LATEST, ENDING[0]))
     verify: bool = True
     mode: Mode = Mode.FAIL_FAST
     split_size: int = DEFAULT_SPLIT_SIZE
+    max_bytes_per_trigger: int | None = None
+    max_offsets_per_trigger: int | None = None
+    fail_on_data_loss: bool = True
 
     @classmethod
-    def parse(cls, options: Mapping[str, str]) -> MetaqOptions:
-        """Raises UnknownKeyError for an option nobody knows, ConfigError for a value that cannot be used."""
+    def parse(cls, options: Mapping[str, str], *, stream: bool | None = None) -> MetaqOptions:
+        """A batch and a stream of directories begin at the earliest offsets, a stream of brokers at the latest.
+
+        `stream` None: it is not known yet which of them it will be, so that what only one can do passes.
+        Raises UnknownKeyError for an option nobody knows, ConfigError for a value that cannot be used.
+        """
         given = named(options, OPTIONS)
-        paths = [*listed("path", given.get("path", "")), *listed("paths", given.get("paths", ""))]
-        if bool(paths) == ("zookeeper" in given):
+        if ("path" in given or "paths" in given) == ("zookeeper" in given):
             raise ConfigError(
                 "option 'path' is missing: name data directories, or brokers by 'zookeeper'; not both"
             )
+        if "maxBytesPerTrigger" in given and "maxOffsetsPerTrigger" in given:
+            raise ConfigError("one of the options 'maxBytesPerTrigger' and 'maxOffsetsPerTrigger' at most")
         mode = Mode(one_of(given, "mode", tuple(mode.value for mode in Mode), Mode.FAIL_FAST.value))
         columns = listed("columns", given["columns"]) if "columns" in given else list(COLUMNS)
         if not flag(given, "includeBody", default=True):
@@ -89,16 +117,38 @@ class MetaqOptions:
         if mode is Mode.PERMISSIVE and CORRUPT_COLUMN not in columns:
             columns.append(CORRUPT_COLUMN)
         check_columns(columns)
+        from_end = stream and "zookeeper" in given
+        default = PositionKind.LATEST if from_end else PositionKind.EARLIEST
+        start = Position.parse(given, STARTING, default, physical=False)
+        end = Position.parse(given, ENDING, PositionKind.LATEST, physical=False)
+        if stream is False and start.kind is PositionKind.LATEST:
+            raise ConfigError("option 'startingOffsets' is 'latest'; a batch cannot begin there")
+        if end.kind is PositionKind.EARLIEST:
+            raise ConfigError("option 'endingOffsets' is 'earliest'; nothing can end there")
+        if stream and end.kind is not PositionKind.LATEST:
+            raise ConfigError("option 'endingOffsets' is for a batch; a stream has no end")
+        size = given.get("maxBytesPerTrigger")
         return cls(
-            tuple(path.removeprefix("file://") for path in paths),
+            () if "zookeeper" in given else stores(given),
             given.get("zookeeper"),
             given.get("zkRoot", "/meta"),
             tuple(columns),
             frozenset(listed("topics", given["topics"])) if "topics" in given else None,
+            start,
+            end,
             one_of(given, "verify", (VERIFY_NONE, VERIFY_CRC), VERIFY_CRC) == VERIFY_CRC,
             mode,
             parse_size("splitSize", given.get("splitSize", str(DEFAULT_SPLIT_SIZE))),
+            None if size is None else parse_size("maxBytesPerTrigger", size),
+            count(given, "maxOffsetsPerTrigger"),
+            flag(given, "failOnDataLoss", default=True),
         )
+
+    def place(self) -> Place:
+        if self.zookeeper is None:
+            must_be_whole = self.mode is Mode.FAIL_FAST
+            return Directories(self.storages, self.topics, self.split_size, must_be_whole=must_be_whole)
+        return Brokers(self.zookeeper, self.zk_root, self.topics, fail_on_data_loss=self.fail_on_data_loss)
 
 
 def check_columns(names: Sequence[str]) -> None:
@@ -112,7 +162,9 @@ def check_columns(names: Sequence[str]) -> None:
 
 @dataclass
 class MetaqPartition(InputPartition):
-    splits: tuple[Split | LiveRange, ...]
+    """What one task reads."""
+
+    pieces: tuple[Piece, ...]
 
 
 class MetaqDataSource(DataSource):
@@ -122,19 +174,29 @@ class MetaqDataSource(DataSource):
 
     def schema(self) -> StructType:
         options = MetaqOptions.parse(self.options)
-        for path in options.paths:
-            open_data_directory(path)
+        for storage in options.storages:
+            open_directory(storage)
         return _schemas(options.columns)[0]
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        columns = schema.fieldNames()
-        check_columns(columns)
-        if schema != (expected := _schemas(columns)[0]):
-            raise ConfigError(
-                f"the columns are {expected.simpleString()}, not {schema.simpleString()}; "
-                "cast them after reading"
-            )
-        return MetaqReader(MetaqOptions.parse(self.options), columns)
+        return MetaqReader(MetaqOptions.parse(self.options, stream=False), chosen_columns(schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        require_stream_readers()
+        from mqlake.spark.metaq_stream import MetaqStreamReader
+
+        return MetaqStreamReader(MetaqOptions.parse(self.options, stream=True), chosen_columns(schema))
+
+
+def chosen_columns(schema: StructType) -> list[str]:
+    """Those of a schema that a user may have given: a way to choose columns, not to cast them. ConfigError."""
+    columns: list[str] = schema.fieldNames()
+    check_columns(columns)
+    if schema != (expected := _schemas(columns)[0]):
+        raise ConfigError(
+            f"the columns are {expected.simpleString()}, not {schema.simpleString()}; cast them after reading"
+        )
+    return columns
 
 
 def _schemas(columns: Sequence[str]) -> tuple[StructType, pa.Schema]:
@@ -153,62 +215,80 @@ class MetaqReader(DataSourceReader):
 
     def partitions(self) -> list[MetaqPartition]:
         """NotAStoreError, OSError; in mode failFast StoreCorruptError for a gap between segments."""
-        options = self._options
-        if options.zookeeper is not None:
-            ranges = live_ranges(options.zookeeper, options.zk_root, options.topics)
-            return [MetaqPartition((each,)) for each in ranges if self._is_wanted(each)]
-        found: list[MetaqPartition] = []
-        group: list[Split] = []
-        size = 0
-        for split in self._splits():
-            length = split.end - split.start
-            if group and (size + length > options.split_size or len(group) == SPLITS_A_PARTITION_MAX):
-                found.append(MetaqPartition(tuple(group)))
-                group, size = [], 0
-            group.append(split)
-            size += length
-        return [*found, MetaqPartition(tuple(group))] if group else found
+        options, place = self._options, self._options.place()
+        bounds = place.bounds()
+        starts = resolve(options.start, bounds, EARLIEST)
+        ends = resolve(options.end, bounds, LATEST)
+        pieces: list[Piece] = []
+        for part, (low, high) in bounds.items():
+            if not self._is_wanted(part):
+                continue
+            for offset in (starts[part], ends[part]):
+                if not low <= offset <= high:
+                    data_loss(options, f"{part}: offset {offset} is not there; there are {low} to {high}")
+            start, end = max(starts[part], low), min(ends[part], high)
+            pieces += place.pieces(part, start, None if end == high else end)
+        return grouped(pieces, options.split_size)
 
-    def _splits(self) -> Iterator[Split]:
-        for path in self._options.paths:
-            directory = open_data_directory(path)
-            directory.partitions = [files for files in directory.partitions if self._is_wanted(files)]
-            if self._options.mode is Mode.FAIL_FAST:
-                check_gaps(directory)
-            for files in directory.partitions:
-                yield from splits(path, files, self._options.split_size)
-
-    def _is_wanted(self, files: PartitionFiles | LiveRange) -> bool:
-        if self._options.topics is not None and files.topic not in self._options.topics:
-            return False
-        known = {"topic": files.topic, "partition": files.partition}
+    def _is_wanted(self, part: Part) -> bool:
+        known = {"topic": part.topic, "partition": part.partition}
         return not any(
             each.column in known and each.allowed is not None and known[each.column] not in each.allowed
             for each in self._conditions
         )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, MetaqPartition):  # Spark's stand-in when there are no partitions
-            return
-        keep_freed_memory()
-        options, schema = self._options, _schemas(self._columns)[1]
-        for split in partition.splits:
-            verify = options.verify
-            reading = (
-                walk(split, verify=verify) if isinstance(split, Split) else fetch_range(split, verify=verify)
-            )
-            for found in reading:
+        if isinstance(partition, MetaqPartition):  # else Spark's stand-in when there are no partitions
+            yield from read_partition(partition, self._options, self._columns)
+
+
+def data_loss(options: MetaqOptions, what: str) -> None:
+    """OffsetOutOfRangeError, or with failOnDataLoss=false a warning."""
+    if options.fail_on_data_loss:
+        raise OffsetOutOfRangeError(f"{what} (failOnDataLoss=false reads on with what is there)")
+    log.warning("%s; reading goes on with what is there", what)
+
+
+def grouped(pieces: Iterable[Piece], split_size: int) -> list[MetaqPartition]:
+    """Small pieces that follow each other become one task's work; what a broker gives is a task a partition."""
+    found: list[MetaqPartition] = []
+    group: list[Piece] = []
+    size = 0
+    for piece in pieces:
+        length = piece.end - piece.start if isinstance(piece, Split) else split_size
+        if group and (size + length > split_size or len(group) == SPLITS_A_PARTITION_MAX):
+            found.append(MetaqPartition(tuple(group)))
+            group, size = [], 0
+        group.append(piece)
+        size += length
+    return [*found, MetaqPartition(tuple(group))] if group else found
+
+
+# ---------------------------------------------------------------------- in a task
+
+
+def read_partition(
+    partition: MetaqPartition, options: MetaqOptions, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one task. StoreCorruptError (mode failFast), OffsetOutOfRangeError, RemotingError, OSError."""
+    keep_freed_memory()
+    schema = _schemas(columns)[1]
+    for piece in partition.pieces:
+        try:
+            for found in read_piece(piece, verify=options.verify):
                 if isinstance(found, Records):
                     for part in found.pieces(BATCH_RECORDS_MAX, BATCH_BYTES_MAX):
-                        arrays = [column(name, part, split) for name in self._columns]
+                        arrays = [column(name, part, piece) for name in columns]
                         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
                 elif options.mode is Mode.FAIL_FAST:
                     raise found.error()
                 elif options.mode is Mode.PERMISSIVE:
-                    yield damage_row(found, split, schema)
+                    yield damage_row(found, piece, schema)
+        except FileNotFoundError as error:
+            data_loss(options, f"{error.filename or error}: gone while it was read")
 
 
-def column(name: str, records: Records, split: Split | LiveRange) -> pa.Array:
+def column(name: str, records: Records, split: Piece) -> pa.Array:
     """One of COLUMNS, or `_corrupt`."""
     match name:
         case "topic":
@@ -216,7 +296,7 @@ def column(name: str, records: Records, split: Split | LiveRange) -> pa.Array:
         case "partition":
             return pa.repeat(pa.scalar(split.partition, pa.int32()), len(records))
         case "path":
-            return pa.repeat(pa.scalar(split.directory, pa.string()), len(records))
+            return pa.repeat(pa.scalar(split.place, pa.string()), len(records))
         case "offset":
             return pa.array(records.offset)
         case "size":
@@ -235,13 +315,13 @@ def column(name: str, records: Records, split: Split | LiveRange) -> pa.Array:
             return pa.nulls(len(records), pa.string())
 
 
-def damage_row(damage: Damage, split: Split | LiveRange, schema: pa.Schema) -> pa.RecordBatch:
+def damage_row(damage: Damage, split: Piece, schema: pa.Schema) -> pa.RecordBatch:
     """The row of mode permissive that stands for damage."""
     values = {
         "topic": split.topic,
         "partition": split.partition,
         "offset": damage.offset,
-        "path": split.directory,
+        "path": split.place,
         CORRUPT_COLUMN: str(damage.error()),
     }
     return pa.RecordBatch.from_pylist([{name: values.get(name) for name in schema.names}], schema=schema)

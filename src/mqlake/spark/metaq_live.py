@@ -9,8 +9,9 @@ No group is joined and no offset is kept, so nothing of a read is left in ZooKee
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Coroutine, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -27,6 +28,8 @@ from mqlake.metaq.zookeeper.paths import MetaZookeeper, TopicBroker, broker_node
 from mqlake.metaq.zookeeper.session import ZkSession
 from mqlake.spark.metaq_segments import Damage, Records, find_record, whole
 
+log = logging.getLogger(__name__)
+
 LAST = (1 << 63) - 1
 
 T = TypeVar("T")
@@ -34,22 +37,31 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class LiveRange:
-    """Offsets `start` to `end` of a partition; records begin at both. `directory` is the broker, `meta://host:port`."""
+    """Offsets `start` to `end` of a partition; records begin at both. `place` is the broker, `meta://host:port`."""
 
-    directory: str
+    place: str
     topic: str
     broker_id: int
     partition: int
     start: int
     end: int
+    fail_on_data_loss: bool = True
 
     @property
     def name(self) -> str:
-        return f"{self.directory}/{self.topic}-{self.partition}"
+        return f"{self.place}/{self.topic}-{self.partition}"
+
+    def part(self, start: int, end: int | None = None) -> LiveRange:
+        return replace(self, start=start, end=self.end if end is None else end)
 
 
-def live_ranges(zookeeper: str, root: str, topics: frozenset[str] | None) -> list[LiveRange]:
-    """All of the topics (None: all there are) at all masters. RemotingError, ResponseError, FormatError."""
+def live_ranges(
+    zookeeper: str, root: str, topics: frozenset[str] | None, *, fail_on_data_loss: bool = True
+) -> list[LiveRange]:
+    """All partitions of the topics (None: all there are) at all masters that anything was ever put into.
+
+    RemotingError, ResponseError, FormatError.
+    """
     paths = MetaZookeeper(root)
     session = ZkSession(ZKConfig(zk_connect=zookeeper, zk_root=root))
     found: list[tuple[str, str, Partition]] = []
@@ -68,7 +80,7 @@ def live_ranges(zookeeper: str, root: str, topics: frozenset[str] | None) -> lis
         session.close()
     with _Client() as client:
         ranges = [client.range(*each) for each in found]
-    return [each for each in ranges if each is not None and each.start < each.end]
+    return [replace(each, fail_on_data_loss=fail_on_data_loss) for each in ranges if each is not None]
 
 
 def fetch_range(wanted: LiveRange, *, verify: bool) -> Iterator[Records | Damage]:
@@ -76,7 +88,15 @@ def fetch_range(wanted: LiveRange, *, verify: bool) -> Iterator[Records | Damage
     with _Client() as client:
         offset, size = wanted.start, MAX_SIZE
         while offset < wanted.end:
-            data = client.fetch(wanted, offset, size)
+            try:
+                data = client.fetch(wanted, offset, size)
+            except OffsetMovedError as moved:
+                text = f"{wanted.name}: offset {offset} is gone, {moved.offset} is there"
+                if wanted.fail_on_data_loss or moved.offset <= offset:
+                    raise OffsetOutOfRangeError(text) from None
+                log.warning("%s; reading goes on with what is there", text)
+                offset = moved.offset
+                continue
             buf = np.frombuffer(data, np.uint8)
             limit = min(len(buf), wanted.end - offset)
             scan = scan_records(buf, 0, limit, check_crc=verify)
@@ -128,13 +148,8 @@ class _Client:
 
     def fetch(self, wanted: LiveRange, offset: int, size: int) -> bytes:
         partition = Partition(wanted.broker_id, wanted.partition)
-        work = fetch(self._remoting, wanted.directory, wanted.topic, GROUP, partition, offset, size)
-        try:
-            data = self._run(work)
-        except OffsetMovedError as moved:
-            raise OffsetOutOfRangeError(
-                f"{wanted.name}: offset {offset} is gone, {moved.offset} is there"
-            ) from None
+        work = fetch(self._remoting, wanted.place, wanted.topic, GROUP, partition, offset, size)
+        data = self._run(work)
         if not data:
             raise FormatError(offset, f"{wanted.name}: the broker gives nothing up to {wanted.end}")
         return data

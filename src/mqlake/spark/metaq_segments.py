@@ -1,18 +1,17 @@
 """MetaQ's segment files for tasks: cut where records begin, walked many records at a time, damage named.
 
     driver   data directory ─▶ partitions ─▶ segments ─▶ splits, each from a record's first byte to another's
-    task     split ─▶ map ─▶ scan ─▶ Records (columns), or Damage from here to where the next record is found
+    task     split ─▶ map, or read piece by piece ─▶ scan ─▶ Records (columns), or Damage up to the next record
 
 A record has no mark of its own by which a task could find one in the middle of a file, and a body may hold what
 looks like one. So the driver walks over the headers of segments that are to be cut, and cuts only where the checksum
-of the record behind the cut is right; what cannot be walked is not cut.
+of the record behind the cut is right; what cannot be walked is not cut, nor is what does not lie on a local disk.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
-import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -20,18 +19,23 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from mqlake.errors import StoreCorruptError
+from mqlake.errors import FormatError, NotAStoreError, StoreCorruptError
 from mqlake.formats.columns import gather
+from mqlake.metaq.formats.names import parse_store_name, segment_offset
 from mqlake.metaq.formats.record import HEADER_SIZE, checksum
 from mqlake.metaq.formats.scan import Scan, ScanStop, scan_records
 from mqlake.metaq.message import HAS_ATTRIBUTE
-from mqlake.metaq.store.inspect import DataDirectory, PartitionFiles
+from mqlake.metaq.store.inspect import DataDirectory, PartitionFiles, SegmentFile, open_data_directory
 from mqlake.spark.properties import Bytes, Ints, gather_text
+from mqlake.spark.storage import Storage
 
 CHUNK_RECORDS = 16384
+PIECE_BYTES = 32 << 20
+"""What is not on a local disk is read so much at a time."""
 _WINDOW = 1 << 20
 _LIKELY_LENGTH_MAX = 4 << 20
 _ATTRIBUTE_LENGTH = 4
+_CUT_OFF = "the record says more bytes than there are"
 REPAIR_HINT = "`mqlake metaq store repair` says what can be done"
 
 
@@ -39,7 +43,7 @@ REPAIR_HINT = "`mqlake metaq store repair` says what can be done"
 class Split:
     """Bytes `start` to `end` of one segment, whose first byte has the offset `base`. A record begins at `start`."""
 
-    directory: str
+    storage: Storage
     topic: str
     partition: int
     file: str
@@ -48,6 +52,10 @@ class Split:
     end: int
     may_be_torn: bool
     """Whether a writer may be at work at its end, or died there."""
+
+    @property
+    def place(self) -> str:
+        return self.storage.root
 
 
 @dataclass(frozen=True)
@@ -59,6 +67,11 @@ class Damage:
     until: int
     offset: int
     reason: str
+
+    @property
+    def end(self) -> int:
+        """Offset behind it."""
+        return self.offset + self.until - self.position
 
     def moved(self, by: int) -> Damage:
         """The same where positions are counted from so many bytes before."""
@@ -83,6 +96,11 @@ class Records:
     def offset(self) -> Ints:
         """In the partition, of the first byte."""
         return self.scan.position + self.base
+
+    @property
+    def end(self) -> int:
+        """Offset behind the last; there must be one."""
+        return int(self.offset[-1] + self.size[-1])
 
     @property
     def size(self) -> npt.NDArray[np.int32]:
@@ -156,6 +174,30 @@ def _rows(scan: Scan, rows: slice, end: int, stop: ScanStop) -> Scan:
 # ---------------------------------------------------------------------- planning
 
 
+def open_directory(storage: Storage) -> DataDirectory:
+    """The partitions that lie there; what is not MetaQ's is passed over. NotAStoreError, OSError."""
+    if storage.is_local:
+        return open_data_directory(storage.root)
+    found = DataDirectory(storage.root, in_use=False)
+    for name in storage.directories(""):
+        try:
+            topic, partition = parse_store_name(name)
+        except FormatError:
+            continue
+        segments = [
+            SegmentFile(start, size, storage.path(name, file))
+            for file, size in storage.files(name)
+            if (start := segment_offset(file)) is not None
+        ]
+        found.partitions.append(PartitionFiles(topic, partition, storage.path(name), segments))
+    if not found.partitions:
+        raise NotAStoreError(
+            f"{storage.root} is not a MetaQ data directory: there is no <topic>-<partition> in it"
+        )
+    found.partitions.sort(key=lambda each: (each.topic, each.partition))
+    return found
+
+
 def check_gaps(directory: DataDirectory) -> None:
     """StoreCorruptError when a segment does not begin where the one before it ends."""
     for files in directory.partitions:
@@ -170,35 +212,41 @@ def check_gaps(directory: DataDirectory) -> None:
 
 
 def splits(
-    directory: str, files: PartitionFiles, split_size: int | None = None, start: int = 0
+    storage: Storage,
+    files: PartitionFiles,
+    split_size: int | None = None,
+    start: int = 0,
+    end: int | None = None,
 ) -> Iterator[Split]:
-    """Of one partition, in order, without what lies before the offset `start` (where a record begins).
+    """Of one partition, in order, from the offset `start` to `end` (None: to where it ends now); at both a record
+    begins.
 
-    None: a split a segment. OSError.
+    `split_size` None: a split a segment. OSError.
     """
     for segment in files.segments:
-        if segment.end <= start:
-            continue
-        is_last = segment is files.segments[-1]
+        last = segment.size if end is None else min(segment.size, end - segment.start)
         first = max(0, start - segment.start)
-        cuts = [first, *_cuts(segment.path, first, segment.size, split_size), segment.size]
-        for begin, end in itertools.pairwise(cuts):
+        if first >= last:
+            continue
+        whole_size = split_size if storage.is_local else None
+        cuts = [first, *_cuts(storage, segment.path, first, last, whole_size), last]
+        for begin, until in itertools.pairwise(cuts):
             yield Split(
-                directory,
+                storage,
                 files.topic,
                 files.partition,
                 segment.path,
                 segment.start,
                 begin,
-                end,
-                is_last and end == segment.size,
+                until,
+                end is None and segment is files.segments[-1] and until == last,
             )
 
 
-def _cuts(file: str, position: int, size: int, split_size: int | None) -> Iterator[int]:
+def _cuts(storage: Storage, file: str, position: int, size: int, split_size: int | None) -> Iterator[int]:
     if split_size is None or size - position <= split_size:
         return
-    buf = map_file(file, size)
+    buf = storage.map(file, size)
     wanted = position + split_size
     while wanted < size:
         scan = scan_records(buf, position, size, check_crc=False)
@@ -216,48 +264,82 @@ def _cuts(file: str, position: int, size: int, split_size: int | None) -> Iterat
             return
 
 
+def written_end(storage: Storage, files: PartitionFiles, known: int) -> int:
+    """The offset behind a partition's last whole record; `known`: where one begins, or the end once was. OSError.
+
+    A record in the last segment that says more bytes than there are is taken for one that is being written, and is
+    not passed before a new segment shows that it was not.
+    """
+    if not files.segments:
+        return 0
+    last = files.segments[-1]
+    end = max(last.start, min(known, last.end))
+    for split in splits(storage, files, start=end):
+        for found in walk(split):
+            if isinstance(found, Damage) and found.reason == _CUT_OFF:
+                return end
+            end = found.end
+    return end
+
+
 # ---------------------------------------------------------------------- walking
-
-
-def map_file(file: str, size: int) -> Bytes:
-    """The first `size` bytes; mapped until the last array that looks into them is gone. OSError."""
-    if size == 0:
-        return np.empty(0, np.uint8)
-    with open(file, "rb") as opened:
-        return np.frombuffer(mmap.mmap(opened.fileno(), size, access=mmap.ACCESS_READ), np.uint8)
 
 
 def walk(
     split: Split, *, verify: bool = True, chunk_records: int = CHUNK_RECORDS
 ) -> Iterator[Records | Damage]:
     """The split's records and the damage between them, in their order. OSError."""
-    buf = map_file(split.file, split.end)
-    position = split.start
+    if split.storage.is_local:
+        yield from _walk(
+            split, split.storage.map(split.file, split.end), 0, split.start, verify, chunk_records
+        )
+        return
+    position, size = split.start, PIECE_BYTES
     while position < split.end:
-        scan = scan_records(buf, position, split.end, max_records=chunk_records, check_crc=verify)
+        limit = min(position + size, split.end)
+        buf = split.storage.read(split.file, position, limit)
+        before = position
+        for found in _walk(split, buf, position, 0, verify, chunk_records):
+            if isinstance(found, Damage) and limit < split.end:
+                break  # of a record that is only cut off here, or it needs more to be seen as what it is
+            yield found
+            position = found.end - split.base
+        size = PIECE_BYTES if position > before else 2 * size
+        if limit == split.end:
+            return
+
+
+def _walk(
+    split: Split, buf: Bytes, origin: int, position: int, verify: bool, chunk_records: int
+) -> Iterator[Records | Damage]:
+    """`buf`: the segment's bytes from `origin` to the split's end, or not so far; `position` is one in it."""
+    base, limit = split.base + origin, len(buf)
+    while position < limit:
+        scan = scan_records(buf, position, limit, max_records=chunk_records, check_crc=verify)
         zeros = (scan.message_id == 0) & (scan.length == 0) & (scan.flag == 0)
         reason = ""
         if zeros.any():
             n = int(zeros.argmax())
             scan = _rows(scan, slice(n), int(scan.position[n]), ScanStop.INVALID)
             reason = "zeros where a record should be"
-        yield from whole(Records(buf, split.base, scan), split.file)
+        for found in whole(Records(buf, base, scan), split.file):
+            yield found.moved(origin) if isinstance(found, Damage) else found
         position = scan.end
         if scan.stop is ScanStop.LIMIT:
             return
         if scan.stop is not ScanStop.MAX_RECORDS:
-            following = find_record(buf, position + 1, split.end)
+            following = find_record(buf, position + 1, limit)
             if following < 0 and split.may_be_torn:
                 return
-            until = following if following >= 0 else split.end
+            until = following if following >= 0 else limit
             reason = reason or _reason(scan.stop, buf, position)
-            yield Damage(split.file, position, until, split.base + position, reason)
+            yield Damage(split.file, position, until, base + position, reason).moved(origin)
             position = until
 
 
 def _reason(stop: ScanStop, buf: Bytes, position: int) -> str:
     if stop is ScanStop.TRUNCATED:
-        return "the record says more bytes than there are"
+        return _CUT_OFF
     if buf[position] & 0x80:
         return "the record's length is below 0"
     return "the payload does not match its checksum"

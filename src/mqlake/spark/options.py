@@ -77,7 +77,7 @@ class LogOptions:
         if "maxBytesPerTrigger" in given and "maxOffsetsPerTrigger" in given:
             raise ConfigError("one of the options 'maxBytesPerTrigger' and 'maxOffsetsPerTrigger' at most")
         return cls(
-            stores=_stores(given),
+            stores=stores(given),
             columns=chosen_columns(given, permissive=mode is Mode.PERMISSIVE),
             topics=frozenset(listed("topics", given["topics"])) if "topics" in given else None,
             keys=frozenset(listed("keys", given["keys"])) if "keys" in given else None,
@@ -127,7 +127,8 @@ def listed(option: str, text: str) -> list[str]:
         raise ConfigError(f"option {option!r} is not a JSON list: {text!r}") from error
 
 
-def _stores(given: Mapping[str, str]) -> tuple[Storage, ...]:
+def stores(given: Mapping[str, str]) -> tuple[Storage, ...]:
+    """What the PLACE_OPTIONS name. ConfigError."""
     paths = listed("path", given.get("path", ""))
     if "paths" in given:  # load([...]) arrives as JSON
         if not given["paths"].lstrip().startswith("["):

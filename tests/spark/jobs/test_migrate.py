@@ -35,6 +35,7 @@ from mqlake.spark.jobs import migrate as job
 from mqlake.spark.jobs.migrate import encode, migrate, properties_of
 from mqlake.spark.jobs.migrate_positions import GroupPosition, PositionCounter
 from mqlake.spark.metaq_segments import Records, splits, walk
+from mqlake.spark.storage import Storage
 from mqlake.store import ReadOnlyStore, open_store
 from mqlake.store.config_manager import ConfigFile
 from tests.spark.test_metaq import fill
@@ -279,7 +280,10 @@ def test_batches_are_rocketmqs(
     (root / "t-0" / "00000000000000000000.meta").write_bytes(log)
     (files,) = open_data_directory(str(root)).partitions
     (records,) = [
-        each for split in splits(str(root), files) for each in walk(split) if isinstance(each, Records)
+        each
+        for split in splits(Storage(str(root)), files)
+        for each in walk(split)
+        if isinstance(each, Records)
     ]
     properties, changed = properties_of(records, "tag")
     items = decode_messages(encode(records, properties))

@@ -54,6 +54,7 @@ from mqlake.spark.jobs.migrate_positions import (
 )
 from mqlake.spark.metaq_segments import Damage, Records, check_gaps, splits, walk
 from mqlake.spark.properties import Bytes, Ints
+from mqlake.spark.storage import Storage
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.durable import fsync_dir, write_durably
 from mqlake.store.message_store import DefaultMessageStore, check_is_store
@@ -250,7 +251,7 @@ class _Appender:
     ) -> None:
         start, partition.before = self._end_of_migrated(files, partition)
         advance(start - files.min_offset)
-        for split in splits(directory, files, start=start):
+        for split in splits(Storage(directory), files, start=start):
             born = int(os.path.getmtime(split.file) * 1000)
             for found in walk(split):
                 if isinstance(found, Damage):
@@ -404,7 +405,7 @@ def _read_source(
     tally = _Tally()
     here = [each for each in counters if each.is_in(files.topic, files.partition)]
     with _OffsetTable(store, files.name) as table:
-        for split in splits(directory, files):
+        for split in splits(Storage(directory), files):
             for found in walk(split):
                 if isinstance(found, Damage):
                     raise found.error()
