@@ -81,6 +81,8 @@ def test_null_and_missing_have_the_default():
         (b"[]", "TopicRouteData: an object"),
         (b'{"queueDatas":{}}', r"\.queueDatas: a list"),
         (b'{"queueDatas":[{"perm":6},{"perm":"rw"}]}', r"\.queueDatas\[1\]\.perm: a whole number"),
+        (b'{"queueDatas":[{"perm":9223372036854775808}]}', r"perm: a whole number of 64 bits"),
+        (b'{"queueDatas":[{"perm":0%s}]}' % (b"5" * 400), r"perm: a whole number of 64 bits"),
         (b'{"brokerDatas":[{"brokerAddrs":{"x":"h:1"}}]}', r"\[x\]: a whole number"),
         (b'{"orderTopicConf":[]}', r"\.orderTopicConf: a text"),
         (b'{"brokerDatas":[{"enableActingMaster":7}]}', "true or false"),

@@ -253,6 +253,22 @@ def test_the_thread_watches_the_disk_and_cleans(make, monkeypatch):
     assert store.files == [6]
 
 
+def test_a_disk_that_stays_too_full_is_named_once(make, caplog):
+    caplog.set_level("INFO")
+    store = make(files=1)
+    store.used = 0.8
+    for _ in range(3):
+        store.service.run_once()
+    assert caplog.messages == ["the disk is 80.0% used, but no commit log file may go"]
+    store.used = 0.5
+    for _ in range(2):
+        store.service.run_once()
+    assert caplog.messages[1:] == ["the disk is 50.0% used, which is no longer too much"]
+    store.used = 0.8
+    store.service.run_once()
+    assert caplog.messages[2:] == caplog.messages[:1]
+
+
 def test_a_failing_round_does_not_keep_the_queues_from_theirs(make, caplog):
     store = make()
     store.used = 0.95

@@ -143,6 +143,8 @@ class CleanCommitLogService:
         self._disk_used = disk_used
         self._thresholds = DiskThresholds.of(config)
         self._manual_rounds = 0
+        self._stuck = False
+        """The disk has been too full for some rounds, and nothing could be done about it."""
 
     def execute_delete_files_manually(self) -> None:
         """Lets the next 20 rounds delete old files at any hour."""
@@ -183,9 +185,16 @@ class CleanCommitLogService:
             )
             if deleted:
                 logger.info("%d commit log files deleted (%s)", deleted, _why(time_up, disk, manual))
-            elif disk.over:
-                logger.warning("the disk is %.1f%% used, but no commit log file may go", disk.used * 100)
+        self._say_when_stuck(disk, disk.over and not deleted)
         return CleanRound(time_up=time_up, manual=manual, disk=disk, deleted=deleted)
+
+    def _say_when_stuck(self, disk: DiskVerdict, stuck: bool) -> None:
+        """Once when it begins and once when it is over, not every round: that is every 10 s."""
+        if stuck and not self._stuck:
+            logger.warning("the disk is %.1f%% used, but no commit log file may go", disk.used * 100)
+        elif self._stuck and not disk.over:
+            logger.info("the disk is %.1f%% used, which is no longer too much", disk.used * 100)
+        self._stuck = stuck
 
 
 def _why(time_up: bool, disk: DiskVerdict, manual: bool) -> str:

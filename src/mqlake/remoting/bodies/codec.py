@@ -98,16 +98,15 @@ def _expected(what: str, value: Any) -> _WrongTypeError:
 
 
 def _read_int(value: Any) -> int:
-    if type(value) is int:
-        return value
+    number = value
     try:
-        if isinstance(value, str) and len(value) <= 20:
-            return int(value)
-        if isinstance(value, float) and value.is_integer():
-            return int(value)
+        if (isinstance(value, str) and len(value) <= 20) or (isinstance(value, float) and value.is_integer()):
+            number = int(value)
     except ValueError:
         pass
-    raise _expected("a whole number", value)
+    if type(number) is int and -(1 << 63) <= number < 1 << 63:  # a Java long
+        return number
+    raise _expected("a whole number of 64 bits", value)
 
 
 def _read_float(value: Any) -> float:
