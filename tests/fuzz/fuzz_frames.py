@@ -268,15 +268,16 @@ def seeds(name: str) -> Iterator[bytes]:
         yield from (b"a > 1 AND b IN ('x','y') OR NOT (c IS NULL)", b"a BETWEEN 1 AND 2 AND d CONTAINS 'q'")
 
 
-def main() -> None:
+def fuzz(targets: dict[str, Callable[[bytes], None]], seeds: Callable[[str], Iterator[bytes]]) -> None:
+    """The target that the command line names, from a corpus that its seeds begin."""
     name = sys.argv.pop(1)
     corpus = Path(sys.argv[-1])
     if corpus.is_dir() and not any(corpus.iterdir()):
         for number, seed in enumerate(seeds(name)):
             (corpus / f"seed-{number}").write_bytes(seed)
-    atheris.Setup(sys.argv, TARGETS[name])
+    atheris.Setup(sys.argv, targets[name])
     atheris.Fuzz()
 
 
 if __name__ == "__main__":
-    main()
+    fuzz(TARGETS, seeds)
