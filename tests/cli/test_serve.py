@@ -144,14 +144,43 @@ def children_of(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def test_a_broker_that_dies_is_reported_and_the_others_go_on(tmp_path):
-    with serving(tmp_path, "--json", "--brokers=2") as process:
-        brokers = ready(process)["brokers"]
-        victim = children_of(process.pid)[0]
+def test_a_broker_that_dies_is_started_again_and_the_others_go_on(tmp_path):
+    with serving(tmp_path, "--json", "--brokers=2", "--set=flushDiskType=SYNC_FLUSH") as process:
+        where = ready(process)
+        brokers = where["brokers"]
+        assert send(brokers[0], "T", b"kept").code == 0
+        victim, other = children_of(process.pid)
         os.kill(victim, signal.SIGKILL)
-        assert process.stderr.readline() == f"broker-0 (process {victim}) has ended with status -9; 1 go on\n"
+        said = process.stderr.readline()
+        assert said.startswith(
+            f"broker-0 (process {victim}) has ended with status -9; 1 go on, it is started again"
+        )
         assert send(brokers[1], "T", b"x").code == 0
+
+        def address() -> str:
+            known = {each.broker_name: each for each in route(where["namesrv"], "T").broker_datas}
+            return known["broker-0"].broker_addrs[0] if "broker-0" in known else ""
+
+        deadline = time.monotonic() + 30
+        while not (again := address()) or again == brokers[0]:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+        async def pull() -> RemotingCommand:
+            return await ask(again, RequestCode.PULL_MESSAGE, pull_header("T"))
+
+        assert b"kept" in run(pull()).body_bytes()
+        assert len(children_of(process.pid)) == 2 and other in children_of(process.pid)
         stopped(process)
+
+
+def test_a_broker_that_cannot_start_ends_it(tmp_path):
+    (tmp_path / "broker-1").write_text("no directory")
+    with serving(tmp_path, "--json", "--brokers=2") as process:
+        _, errors = process.communicate(timeout=30)
+        assert process.returncode == 1
+        assert errors.splitlines()[-1] == "error: a broker ended before it was ready"
+        assert "started again" not in errors
 
 
 def test_brokers_end_with_the_process_that_started_them(tmp_path):

@@ -1,7 +1,7 @@
 """`mqlake serve`: a name server and brokers, with nothing to configure.
 
 One broker runs in this process, beside the name server. Several are processes of their own, which share nothing: each
-has a store and a port, and a topic's queues are spread over all of them.
+has a store and a port, and a topic's queues are spread over all of them. One that dies is started again.
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ BROKER_PORT_STEP = 10
 """Between the ports of brokers; two below each is its VIP port, one above its HA port."""
 READY_TIMEOUT_S = 600.0
 STOP_TIMEOUT_S = 60.0
+RESTART_S, RESTART_MAX_S = 0.5, 60.0
+"""Until a broker that ended is started again; twice as long each time it ends within LIVED_S."""
+LIVED_S = 10.0
 
 
 @click.command()
@@ -211,40 +214,59 @@ def told_to_stop(*, until_eof: bool = False) -> asyncio.Event:
 
 
 class _Children:
-    """Broker processes. Each holds the other end of a pipe as its stdin, and stops when this process is gone."""
+    """Broker processes. Each holds the other end of a pipe as its stdin, and stops when this process is gone.
+
+    One that ends by itself is started again, once all have been ready: after a second, and later each time when it
+    does not live long.
+    """
 
     def __init__(self, stop: asyncio.Event) -> None:
         self._stop = stop
+        self._ready = False
         self._processes: dict[str, asyncio.subprocess.Process] = {}
-        self._watchers: list[asyncio.Task[None]] = []
+        self._keepers: list[asyncio.Task[None]] = []
 
     async def start(self, of_brokers: Iterable[Mapping[str, str]]) -> None:
         for properties in of_brokers:
-            settings = [f"--set={key}={value}" for key, value in properties.items()]
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "mqlake",
-                "broker",
-                "--until-eof",
-                *settings,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C is for this process; it tells them
-            )
-            name = properties["brokerName"]
-            self._processes[name] = process
-            self._watchers.append(asyncio.create_task(self._watch(name, process)))
+            process = await self._run(properties)
+            self._keepers.append(asyncio.create_task(self._keep(properties, process)))
 
-    async def _watch(self, name: str, process: asyncio.subprocess.Process) -> None:
-        status = await process.wait()
-        del self._processes[name]
-        if self._stop.is_set():
-            return
-        left = f"{len(self._processes)} go on" if self._processes else "none is left"
-        note(f"{name} (process {process.pid}) has ended with status {status}; {left}")
-        if not self._processes:
-            self._stop.set()
+    async def _run(self, properties: Mapping[str, str]) -> asyncio.subprocess.Process:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "mqlake",
+            "broker",
+            "--until-eof",
+            *(f"--set={key}={value}" for key, value in properties.items()),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for this process; it tells them
+        )
+        self._processes[properties["brokerName"]] = process
+        return process
+
+    async def _keep(self, properties: Mapping[str, str], process: asyncio.subprocess.Process) -> None:
+        name, loop = properties["brokerName"], asyncio.get_running_loop()
+        began, pause_s = loop.time(), RESTART_S
+        while True:
+            status = await process.wait()
+            del self._processes[name]
+            if self._stop.is_set():
+                return
+            pause_s = RESTART_S if loop.time() - began > LIVED_S else min(pause_s * 2, RESTART_MAX_S)
+            others = f"{len(self._processes)} go on"
+            again = f", it is started again in {pause_s:g} s" if self._ready else ""
+            note(f"{name} (process {process.pid}) has ended with status {status}; {others}{again}")
+            if not self._ready:
+                return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._stop.wait()
+            if self._stop.is_set():
+                return
+            began = loop.time()
+            process = await self._run(properties)
 
     async def wait_until_ready(self, namesrv: NamesrvController) -> list[str]:
         """Their addresses, when all have registered. MqlakeError when one ends before."""
@@ -253,6 +275,7 @@ class _Children:
             while not self._stop.is_set():
                 known = namesrv.routes.broker_addr_table
                 if started.keys() <= known.keys():
+                    self._ready = True
                     return [known[name].broker_addrs[0] for name in started]
                 if len(self._processes) < len(started):
                     raise MqlakeError("a broker ended before it was ready")
@@ -263,8 +286,8 @@ class _Children:
         self._stop.set()
         for process in list(self._processes.values()):
             process.terminate()
-        if self._watchers:
-            _, late = await asyncio.wait(self._watchers, timeout=STOP_TIMEOUT_S)
+        if self._keepers:
+            _, late = await asyncio.wait(self._keepers, timeout=STOP_TIMEOUT_S)
             if late:
                 for name, process in self._processes.items():
                     note(f"{name} (process {process.pid}) does not stop; it is killed")
