@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from mqlake.broker.clients import ClientChannelInfo, ConsumerManager, ProducerManager
+from mqlake.broker.clients import ClientChannelInfo, ConsumerManager, ProducerManager, monotonic_ms
 from mqlake.remoting.bodies.client import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
 from mqlake.remoting.codes import LanguageCode
 
@@ -46,8 +46,8 @@ class Clock:
 
 class Consumers:
     def __init__(self) -> None:
-        self.clock, self.heard = Clock(), Heard()
-        self.manager = ConsumerManager(self.heard, 120_000, 600_000, self.clock)
+        self.clock, self.wall, self.heard = Clock(), Clock(), Heard()
+        self.manager = ConsumerManager(self.heard, 120_000, 600_000, self.wall, self.clock)
 
     def heartbeat(
         self,
@@ -190,21 +190,21 @@ def test_what_pulls_say_of_groups_without_heartbeats():
     consumers = Consumers()
     manager = consumers.manager
     manager.compensate_basic_consumer_info("G", ConsumeType.CONSUME_ACTIVELY, MessageModel.CLUSTERING)
-    manager.compensate_subscribe_data("G", "T", SubscriptionData(topic="T", sub_version=consumers.clock.now))
+    manager.compensate_subscribe_data("G", "T", SubscriptionData(topic="T", sub_version=consumers.wall.now))
     assert manager.find_subscription_data("G", "T") is not None
     assert manager.find_subscription_data("G", "T", from_compensation_table=False) is None
     assert manager.get_consumer_group_info("G") is None
     info = manager.get_consumer_group_info("G", from_compensation_table=True)
     assert info.consume_type is ConsumeType.CONSUME_ACTIVELY
-    consumers.clock.now += 600_001
+    consumers.wall.now += 600_001
     manager.scan_not_active_channel()
     assert manager.find_subscription_data("G", "T") is None
 
 
 class Producers:
     def __init__(self) -> None:
-        self.clock = Clock()
-        self.manager = ProducerManager(120_000, self.clock)
+        self.clock, self.wall = Clock(), Clock()
+        self.manager = ProducerManager(120_000, self.wall, self.clock)
 
     def heartbeat(self, connection: FakeConnection, group: str = "P") -> None:
         name = connection.remote_address
@@ -250,4 +250,21 @@ def test_the_table_for_operators():
         "GO",
         317,
     )
-    assert info.last_update_timestamp == producers.clock.now
+    assert info.last_update_timestamp == producers.wall.now
+    producers.clock.now += 7
+    producers.wall.now += 7 - 3_600_000  # set back by an hour meanwhile
+    (info,) = producers.manager.get_producer_table().data["P"]
+    assert producers.wall.now - info.last_update_timestamp == 7
+
+
+def test_a_clock_that_is_set_makes_nobody_look_silent():
+    producers, consumers = Producers(), Consumers()
+    c, d = FakeConnection("c"), FakeConnection("d")
+    producers.heartbeat(c)
+    consumers.heartbeat(d)
+    for wall in (producers.wall, consumers.wall):
+        wall.now += 3_600_000
+    producers.manager.scan_not_active_channel()
+    consumers.manager.scan_not_active_channel()
+    assert not c.closed and not d.closed
+    assert ClientChannelInfo(c, "c", LanguageCode.GO, 317).last_seen_ms <= monotonic_ms()

@@ -26,7 +26,7 @@ from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.filter import TagFilter
 from mqlake.store.message_store import DefaultMessageStore, open_store
-from mqlake.store.results import GetMessageStatus, PutMessageStatus
+from mqlake.store.results import BoundaryType, GetMessageStatus, PutMessageStatus
 from tests.store.small_store import contents
 
 SMALL: dict[str, object] = {
@@ -435,3 +435,28 @@ class TestGet:
         assert filled.look_message_by_id(found.msg_id).body == b"7"
         with pytest.raises(OffsetOutOfRangeError):
             filled.look_message_by_offset(filled.max_phy_offset)
+
+
+class TestAClockThatIsSetBack:
+    """Nothing is lost or out of order; times that came once are found as always, and of those that came twice
+    something that is there."""
+
+    def test_offsets_by_time(self, tmp_path: Path) -> None:
+        times = [*range(1000, 1200, 10), *range(1100, 1400, 10)]
+        now = iter(times)
+        current = 0
+
+        def clock() -> int:
+            return current
+
+        with made(tmp_path, clock=clock) as store:
+            for current in now:  # noqa: B007 - the clock shows it
+                assert store.put_message(message(topic="T", queue_id=0)).is_ok
+            assert store.wait_until_dispatched(10)
+            assert store.max_offset_in_queue("T", 0) == len(times)
+            for at in range(950, 1450, 5):
+                found = store.get_offset_in_queue_by_time("T", 0, at, BoundaryType.LOWER)
+                if at <= 1100 or at > 1190:
+                    assert found == sum(1 for each in times if each < at), at
+                else:
+                    assert 10 <= found <= 30, at

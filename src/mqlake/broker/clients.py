@@ -30,15 +30,20 @@ def wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def monotonic_ms() -> int:
+    """What silence is measured by: a clock that is set must not make everybody look silent."""
+    return time.monotonic_ns() // 1_000_000
+
+
 @dataclass(slots=True, eq=False)
 class ClientChannelInfo:
-    """One client on one connection. `last_update_timestamp` (ms since 1970): its last heartbeat."""
+    """One client on one connection. `last_seen_ms`: when its last heartbeat came, by monotonic_ms()."""
 
     connection: Connection
     client_id: str
     language: LanguageCode
     version: int
-    last_update_timestamp: int = field(default_factory=wall_clock_ms)
+    last_seen_ms: int = field(default_factory=monotonic_ms)
 
     def __str__(self) -> str:
         return f"{self.client_id} ({self.connection.remote_address}, {self.language.name} v{self.version})"
@@ -109,7 +114,7 @@ class ConsumerGroupInfo:
         self.consume_from_where = consume_from_where
         known = self.channel_info_table.get(info.connection)
         if known is not None and known.client_id == info.client_id:
-            known.last_update_timestamp = info.last_update_timestamp
+            known.last_seen_ms = info.last_seen_ms
             return False
         self.channel_info_table[info.connection] = info
         if known is None:
@@ -148,7 +153,9 @@ class ConsumerManager:
         channel_expired_timeout_ms: int = CHANNEL_EXPIRED_TIMEOUT_MS,
         subscription_expired_timeout_ms: int = SUBSCRIPTION_EXPIRED_TIMEOUT_MS,
         clock_ms: Callable[[], int] = wall_clock_ms,
+        monotonic_clock_ms: Callable[[], int] = monotonic_ms,
     ) -> None:
+        """`clock_ms` is what subscriptions are dated by, the other one measures silence."""
         self.consumer_table: dict[str, ConsumerGroupInfo] = {}
         self._groups_of: dict[Connection, set[str]] = {}
         self._groups_by_topic: dict[str, set[str]] = {}
@@ -157,6 +164,7 @@ class ConsumerManager:
         self._channel_expired_timeout_ms = channel_expired_timeout_ms
         self._subscription_expired_timeout_ms = subscription_expired_timeout_ms
         self._clock_ms = clock_ms
+        self._monotonic_clock_ms = monotonic_clock_ms
 
     # --- what is known
 
@@ -254,12 +262,12 @@ class ConsumerManager:
 
     def scan_not_active_channel(self) -> None:
         """Closes the connections of consumers that have been silent for too long."""
-        oldest = self._clock_ms() - self._channel_expired_timeout_ms
+        oldest = self._monotonic_clock_ms() - self._channel_expired_timeout_ms
         for connection in {
             info.connection
             for group_info in self.consumer_table.values()
             for info in group_info.channel_info_table.values()
-            if info.last_update_timestamp < oldest
+            if info.last_seen_ms < oldest
         }:
             logger.warning("%s: no heartbeat of its consumers, closed", connection.remote_address)
             self.do_channel_close_event(connection)
@@ -316,12 +324,15 @@ class ProducerManager:
         self,
         channel_expired_timeout_ms: int = CHANNEL_EXPIRED_TIMEOUT_MS,
         clock_ms: Callable[[], int] = wall_clock_ms,
+        monotonic_clock_ms: Callable[[], int] = monotonic_ms,
     ) -> None:
+        """`clock_ms` is what get_producer_table() tells times by, the other one measures silence."""
         self.group_channel_table: dict[str, dict[Connection, ClientChannelInfo]] = {}
         self._groups_of: dict[Connection, set[str]] = {}
         self._client_channel_table: dict[str, Connection] = {}
         self._channel_expired_timeout_ms = channel_expired_timeout_ms
         self._clock_ms = clock_ms
+        self._monotonic_clock_ms = monotonic_clock_ms
 
     def group_online(self, group: str) -> bool:
         return group in self.group_channel_table
@@ -330,6 +341,7 @@ class ProducerManager:
         return self._client_channel_table.get(client_id)
 
     def get_producer_table(self) -> ProducerTableInfo:
+        epoch = self._clock_ms() - self._monotonic_clock_ms()
         return ProducerTableInfo(
             data={
                 group: [
@@ -338,7 +350,7 @@ class ProducerManager:
                         remote_ip=info.connection.remote_address,
                         language=info.language.name,
                         version=info.version,
-                        last_update_timestamp=info.last_update_timestamp,
+                        last_update_timestamp=epoch + info.last_seen_ms,
                     )
                     for info in channels.values()
                 ]
@@ -351,7 +363,7 @@ class ProducerManager:
         channels = self.group_channel_table.setdefault(group, {})
         known = channels.get(info.connection)
         if known is not None:
-            known.last_update_timestamp = info.last_update_timestamp
+            known.last_seen_ms = info.last_seen_ms
             return
         channels[info.connection] = info
         self._groups_of.setdefault(info.connection, set()).add(group)
@@ -381,12 +393,12 @@ class ProducerManager:
 
     def scan_not_active_channel(self) -> None:
         """Closes the connections of producers that have been silent for too long."""
-        oldest = self._clock_ms() - self._channel_expired_timeout_ms
+        oldest = self._monotonic_clock_ms() - self._channel_expired_timeout_ms
         for connection in {
             info.connection
             for channels in self.group_channel_table.values()
             for info in channels.values()
-            if info.last_update_timestamp < oldest
+            if info.last_seen_ms < oldest
         }:
             logger.warning("%s: no heartbeat of its producers, closed", connection.remote_address)
             self.do_channel_close_event(connection)

@@ -7,18 +7,14 @@ a lock runs out: then whoever asks next has it.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable
 
+from mqlake.broker.clients import monotonic_ms
 from mqlake.remoting.bodies.topic import MessageQueue
 
 logger = logging.getLogger(__name__)
 
 LOCK_MAX_LIVE_TIME_MS = 60_000
-
-
-def monotonic_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
 
 
 class _LockEntry:

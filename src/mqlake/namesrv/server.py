@@ -23,12 +23,13 @@ from mqlake.remoting.server import RemotingServer
 from mqlake.store.durable import write_durably
 
 
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
+def _monotonic_ms() -> int:
+    """A clock that is set must not make all brokers look silent."""
+    return time.monotonic_ns() // 1_000_000
 
 
 class NamesrvController:
-    def __init__(self, config: NamesrvConfig, *, clock_ms: Callable[[], int] = _now_ms) -> None:
+    def __init__(self, config: NamesrvConfig, *, clock_ms: Callable[[], int] = _monotonic_ms) -> None:
         """ConfigError when the TLS files cannot be used."""
         self.routes = RouteInfoManager(
             clock_ms,
