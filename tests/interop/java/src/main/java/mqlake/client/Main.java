@@ -8,6 +8,9 @@ import java.io.FileOutputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
+import org.apache.rocketmq.acl.common.AclClientRPCHook;
+import org.apache.rocketmq.acl.common.SessionCredentials;
+import org.apache.rocketmq.remoting.RPCHook;
 
 /**
  * RocketMQ's own clients behind a line protocol: one JSON request a line on stdin, one JSON answer a line on stdout,
@@ -36,6 +39,12 @@ public final class Main {
     static JSONObject later(Runnable end) {
         new Thread(end, "end").start();
         return new JSONObject();
+    }
+
+    /** Signs every request as brokers with access control want it; null where the request has no accessKey. */
+    static RPCHook signature(JSONObject request) {
+        return request.containsKey("accessKey") ? new AclClientRPCHook(
+            new SessionCredentials(request.getString("accessKey"), request.getString("secretKey"))) : null;
     }
 
     public static void main(String[] args) throws Exception {

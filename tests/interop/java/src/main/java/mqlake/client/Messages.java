@@ -15,8 +15,8 @@ import org.apache.rocketmq.common.message.MessageExt;
  * <pre>
  * to send    body (base64), tags, keys, properties, delayLevel, flag, waitStoreMsgOk
  * sent       status, msgId, offsetMsgId, brokerName, queueId, queueOffset      or  error
- * received   topic, body, tags, keys, properties, flag, msgId, queueId, queueOffset, bornTimestamp, storeTimestamp,
- *            reconsumeTimes, and receivedAt in milliseconds
+ * received   topic, body, tags, keys, properties, flag, msgId, brokerName, queueId, queueOffset, bornTimestamp,
+ *            storeTimestamp, reconsumeTimes, and receivedAt in milliseconds
  * </pre>
  */
 final class Messages {
@@ -72,6 +72,7 @@ final class Messages {
         if (message instanceof MessageExt) {
             MessageExt ext = (MessageExt) message;
             json.fluentPut("msgId", ext.getMsgId())
+                .fluentPut("brokerName", ext.getBrokerName())
                 .fluentPut("queueId", ext.getQueueId())
                 .fluentPut("queueOffset", ext.getQueueOffset())
                 .fluentPut("bornTimestamp", ext.getBornTimestamp())

@@ -19,7 +19,8 @@ import org.apache.rocketmq.common.message.MessageQueue;
  * DefaultMQProducer.
  *
  * <pre>
- * producer.start    name, namesrv; timeoutMillis, queues (of a topic it makes), compressFrom (bytes)
+ * producer.start    name, namesrv; timeoutMillis, queues (of a topic it makes), compressFrom (bytes), retries (0),
+ *                   tls; accessKey and secretKey to sign with
  * producer.send     name, topic, how, messages           results: one for each send, see {@link Messages}
  *     how           sync, async, oneway                  the producer chooses the queue
  *                   queue                                the messages' queueId
@@ -59,16 +60,17 @@ final class Producers implements Main.Service {
     }
 
     static DefaultMQProducer start(String name, JSONObject request) throws Exception {
-        DefaultMQProducer producer = new DefaultMQProducer("GID_" + name);
+        DefaultMQProducer producer = new DefaultMQProducer("GID_" + name, Main.signature(request));
+        producer.setUseTLS(request.getBooleanValue("tls"));
         producer.setNamesrvAddr(request.getString("namesrv"));
         producer.setInstanceName(name);
         producer.setSendMsgTimeout(request.getIntValue("timeoutMillis", 10_000));
         producer.setDefaultTopicQueueNums(request.getIntValue("queues", 4));
         producer.setCompressMsgBodyOverHowmuch(request.getIntValue("compressFrom", 4096));
         producer.setPollNameServerInterval(1000);
-        // What failed shows as a failure, and nothing is stored twice.
-        producer.setRetryTimesWhenSendFailed(0);
-        producer.setRetryTimesWhenSendAsyncFailed(0);
+        // Unless told otherwise, what failed shows as a failure, and nothing is stored twice.
+        producer.setRetryTimesWhenSendFailed(request.getIntValue("retries"));
+        producer.setRetryTimesWhenSendAsyncFailed(request.getIntValue("retries"));
         producer.start();
         return producer;
     }

@@ -13,6 +13,7 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
@@ -25,7 +26,7 @@ import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
  * <pre>
  * push.start    name, namesrv, group, topic; tags or sql; orderly, broadcasting; from (FIRST, LAST);
  *               failures (how often each message fails before it is consumed), maxReconsumeTimes;
- *               reply (each message is answered with its body in upper case)
+ *               tls; accessKey and secretKey to sign with; reply (each message is answered with its body in upper case)
  * push.take     name, count, timeoutMillis   messages: all so far, as soon as there are so many or the time is over
  * push.queues   name, topic                  queues: ids of those that it has
  * push.stop     name
@@ -108,7 +109,9 @@ final class PushConsumers implements Main.Service {
         if (request.getBooleanValue("reply")) {
             client.replier = Producers.start(name + "-replier", request);
         }
-        DefaultMQPushConsumer consumer = client.consumer = new DefaultMQPushConsumer(request.getString("group"));
+        DefaultMQPushConsumer consumer = client.consumer = new DefaultMQPushConsumer(
+            request.getString("group"), Main.signature(request), new AllocateMessageQueueAveragely());
+        consumer.setUseTLS(request.getBooleanValue("tls"));
         consumer.setNamesrvAddr(request.getString("namesrv"));
         consumer.setInstanceName(name);
         consumer.setPollNameServerInterval(1000);
