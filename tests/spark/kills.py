@@ -25,6 +25,8 @@ from tests.spark.test_commitlog_stream import until
 BATCH = 10
 PAUSE_S = 0.05
 WAIT_S = 300.0
+TOO_SLOW = "Python worker failed to connect back"
+"""What Spark says when a Python process has not started within ten seconds; a busy machine needs longer."""
 
 
 class Load:
@@ -59,11 +61,22 @@ class Load:
 class StreamJob:
     """tests.spark.stream_job in a session of its own, which ends with the `with` by SIGKILL: driver, JVMs, workers."""
 
-    def __init__(self, where: Where) -> None:
-        self._where = where
+    def __init__(self, where: Where, first: str) -> None:
+        """Copies; the copy `first` before the others."""
+        self._where, self._first = where, first
         self._log = Path(where.scratch) / "output"
-        environment = {**os.environ, "TMPDIR": where.scratch, "SPARK_HOME": spark_home(where.scratch)}
-        command = [sys.executable, "-m", "tests.spark.stream_job", json.dumps(asdict(where))]
+        self._start()
+
+    def _start(self) -> None:
+        scratch = self._where.scratch
+        environment = {**os.environ, "TMPDIR": scratch, "SPARK_HOME": spark_home(scratch)}
+        command = [
+            sys.executable,
+            "-m",
+            "tests.spark.stream_job",
+            json.dumps(asdict(self._where)),
+            self._first,
+        ]
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
                 command, stdout=log, stderr=log, start_new_session=True, env=environment
@@ -77,13 +90,16 @@ class StreamJob:
             if _is_in_session(pid, self._process.pid) and b"CoarseGrainedExecutorBackend" in _command(pid)
         ]
 
-    def await_batch_of(self, copy: str) -> None:
-        """AssertionError when the job ends instead."""
-        before = self._where.batches(copy)
+    def await_batch(self) -> None:
+        """Until another batch of the first copy has come through. AssertionError when the job ends instead."""
+        before = self._where.batches(self._first)
 
         def has_come() -> bool:
-            assert self._process.poll() is None, self._log.read_text()[-4000:]
-            return self._where.batches(copy) > before
+            if self._process.poll() is not None:
+                said = self._log.read_text()
+                assert TOO_SLOW in said, said[-4000:]
+                self._start()
+            return self._where.batches(self._first) > before
 
         until(has_come, WAIT_S)
 

@@ -1,4 +1,7 @@
-"""Streams that are there to be killed: `python -m tests.spark.stream_job WHERE`, a `Where` as JSON.
+"""Streams that are there to be killed: `python -m tests.spark.stream_job WHERE FIRST`.
+
+WHERE is a `Where` as JSON, FIRST the copy that is started before the others.
+
 
 A topic of a live broker is copied to Parquet three times, side by side, and on and on: by the source `rocketmq`, and
 by the source `commitlog` and the job `export` from the directory that the broker writes to.
@@ -77,15 +80,20 @@ def exporting(spark: SparkSession, where: Where, *, follow: bool) -> StreamingQu
     return export_stream(stream, str(Path(where.out) / "export"), follow=follow)
 
 
-def main(where: Where) -> None:
+def main(where: Where, first: str) -> None:
     java = f"{QUICK_JAVA} -Djava.io.tmpdir={where.scratch}"
     config = {"spark.executor.memory": "512m", "spark.executor.extraJavaOptions": java}
     spark = mqlake.spark.session("streams", master=where.master, short=True, config=config)
-    for copy in COPIES[:2]:
-        copying(spark, where, copy).start()
-    exporting(spark, where, follow=True)
+    for copy in sorted(COPIES, key=lambda copy: copy != first):
+        query = (
+            exporting(spark, where, follow=True) if copy == "export" else copying(spark, where, copy).start()
+        )
+        while (
+            query.lastProgress is None
+        ):  # not all at once: Spark gives a Python process ten seconds to start
+            query.awaitTermination(0.1)
     spark.streams.awaitAnyTermination()
 
 
 if __name__ == "__main__":
-    main(Where(**json.loads(sys.argv[1])))
+    main(Where(**json.loads(sys.argv[1])), sys.argv[2])

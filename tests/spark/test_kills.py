@@ -25,18 +25,19 @@ from tests.spark.test_rocketmq import options, source
 
 CLUSTER = "local-cluster[2,1,1024]"
 TOPIC = "Load"
+MOMENT_S = 2.0
 
 
 def rounds_of_kills(where: Where, rounds: int, chance: random.Random) -> None:
     """One of the copies has come further when something is killed; the others are where they are."""
-    for _ in range(rounds):
-        with StreamJob(where) as job:
-            job.await_batch_of(chance.choice(COPIES))
+    for number in range(rounds):
+        with StreamJob(where, COPIES[number % len(COPIES)]) as job:
+            job.await_batch()
+            time.sleep(chance.random() * MOMENT_S)  # anywhere in a batch
             if where.master == CLUSTER:
-                time.sleep(chance.random())
                 os.kill(chance.choice(job.executors()), signal.SIGKILL)
-                job.await_batch_of(chance.choice(COPIES))
-            time.sleep(chance.random())  # anywhere in a batch
+                job.await_batch()
+                time.sleep(chance.random() * MOMENT_S)
 
 
 def exactly_once(spark: SparkSession, broker: Broker, directory: Path, master: str, rounds: int) -> int:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import random
+import re
 import threading
 import time
 import uuid
@@ -15,16 +16,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming import DataStreamWriter
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from mqlake.client.producer import Producer, ProducerConfig
 from mqlake.errors import ConfigError, NoNameServerError, OffsetOutOfRangeError, TopicNotFoundError
-from mqlake.message import Message
+from mqlake.formats.record import encode_record
+from mqlake.message import Message, MessageSysFlag, host_bytes
 from mqlake.remoting.bodies.topic import MessageQueue
-from mqlake.spark.live import Cluster, Live, Queue
+from mqlake.spark.live import Cluster, Live, Queue, missing, scans_of
 from mqlake.spark.rocketmq import QueueRange, RocketMQDataSource, divided
 from mqlake.spark.schema import COLUMNS
 from tests.interop.brokers import Broker, JavaBroker, MqlakeBroker
@@ -32,14 +35,19 @@ from tests.spark.test_commitlog_stream import until
 
 Row = dict[str, Any]
 
-only_mqlake = pytest.mark.parametrize("broker", ["mqlake"], indirect=True)
-"""What Spark does is the same for both; what it asks of a broker is asked of both without it."""
+FILE = 64 << 10
+SETTINGS = {
+    "mappedFileSizeCommitLog": FILE,
+    # a busy machine is no reason to refuse a message, which would then go to another queue than its turn is
+    "waitTimeMillsInSendQueue": 30_000,
+    "osPageCacheBusyTimeOutMills": 30_000,
+}
 
 
 @pytest.fixture(scope="module", params=["mqlake", pytest.param("java", marks=pytest.mark.java)])
 def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     kind = {"mqlake": MqlakeBroker, "java": JavaBroker}[request.param]
-    with kind(tmp_path_factory.mktemp("broker") / request.param) as running:
+    with kind(tmp_path_factory.mktemp("broker") / request.param, SETTINGS) as running:
         yield running
 
 
@@ -265,11 +273,131 @@ def test_offsets_are_committed_for_dashboards(broker: Broker, topic: str) -> Non
             assert committed == end[topic][queue.name] == 25
 
 
+def copying(spark: SparkSession, given: dict[str, str], directory: Path) -> DataStreamWriter:
+    """The topic's queues and offsets to Parquet, from the beginning."""
+    return (
+        spark.readStream.format("rocketmq")
+        .options(startingOffsets="earliest", columns="queueId,queueOffset", **given)
+        .load()
+        .writeStream.format("parquet")
+        .options(path=str(directory / "parquet"), checkpointLocation=str(directory / "checkpoint"))
+    )
+
+
+def copied(spark: SparkSession, directory: Path) -> Counter[tuple[int, int]]:
+    found = spark.read.parquet(str(directory / "parquet")).collect()
+    return Counter((row.queueId, row.queueOffset) for row in found)
+
+
+# ---------------------------------------------------------------------- retention
+
+
+def retention(broker: Broker, topic: str) -> dict[int, tuple[int, int]]:
+    """The broker has no log file but the last any more; what is left of each queue.
+
+    It is done while the broker is away: they first clean when they have been up for a minute.
+    """
+
+    async def fill_files(producer: Producer) -> None:
+        first = place = -1
+        while first < 0 or place < first + 2 * FILE or place % FILE < FILE // 2:
+            sent = await producer.send(Message(topic, b"[0]" + bytes([32]) * 700))
+            place = int(sent.offset_msg_id[-16:], 16)
+            first = place if first < 0 else first
+
+    sending(broker, fill_files)
+    broker.kill()
+    for file in log_files_of(broker)[:-1]:
+        file.unlink()
+    broker.start()
+    reader = source(options(broker, topic))
+    found = offsets(rows(reader, reader.partitions()))
+    left = {part.queue.queue_id: (part.start, part.end) for part in reader.partitions()}
+    assert found == [(queue, offset) for queue in range(4) for offset in range(*left[queue])]
+    return left
+
+
+def log_files_of(broker: Broker) -> list[Path]:
+    """Those that have messages; a broker makes the next one ahead."""
+    directory = broker.directory if isinstance(broker, JavaBroker) else broker.log.parent
+    (log,) = directory.rglob("commitlog")
+    return [file for file in sorted(log.iterdir()) if any(file.read_bytes())]
+
+
+@pytest.mark.spark
+def test_retention_passes_under_a_reader(
+    spark: SparkSession, broker: Broker, topic: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def copy(**more: str) -> None:
+        copying(spark, options(broker, topic, **more), tmp_path).trigger(
+            availableNow=True
+        ).start().awaitTermination()
+
+    copy()
+    left = retention(broker, topic)
+    low, high = left[0]
+    kept = [(queue, offset) for queue in range(4) for offset in range(*left[queue])]
+    name = source(options(broker, topic)).partitions()[0].queue.broker
+    planned_before = [QueueRange(Queue(topic, name, queue), 10, left[queue][1]) for queue in range(4)]
+    start = {topic: {f"{name}:{queue}": 10 for queue in range(4)}}
+    end = stream(options(broker, topic)).reportLatestOffset()
+
+    def check(kind: Callable[[dict[str, str]], Any], **more: str) -> None:
+        def partitions(reader: Any) -> list[QueueRange]:
+            return reader.partitions() if kind is source else reader.partitions(start, end)
+
+        strict = kind(options(broker, topic, **more))
+        with pytest.raises(
+            OffsetOutOfRangeError, match=rf"queue 0: offset.* 10 .* has {low} to {high} \(failOn"
+        ):
+            partitions(strict)
+        with pytest.raises(OffsetOutOfRangeError, match=f"queue 0: offsets 10 to {low} were deleted before"):
+            rows(strict, planned_before)
+        going_on = kind(options(broker, topic, failOnDataLoss="false", **more))
+        caplog.clear()
+        assert offsets(rows(going_on, partitions(going_on))) == kept
+        assert re.search(f"queue 0: offset.* 10 .* has {low} to {high}; reading goes on", caplog.text)
+        assert offsets(rows(going_on, planned_before)) == kept
+        for queue in range(4):
+            assert f"queue {queue}: offsets 10 to {left[queue][0]} were deleted before they" in caplog.text
+
+    check(source, startingOffsets=json.dumps(start), endingOffsets=json.dumps(end))
+    check(stream)
+    with pytest.raises(
+        StreamingQueryException, match=rf"offsets 25 to {low} are gone; .* \(failOnDataLoss=false"
+    ):
+        copy()
+    copy(failOnDataLoss="false")
+    assert copied(spark, tmp_path) == Counter([*((n % 4, n // 4) for n in range(100)), *kept])
+    log = Path(spark.conf.get("spark.local.dir") or "").parent / "spark.log"
+    assert (
+        f"queue 0: offsets 25 to {low} are gone; the broker has {low} to {high}; reading goes on"
+        in log.read_text()
+    )
+
+
+def test_offsets_that_are_missing_between() -> None:
+    def scan(*offsets: int) -> Any:
+        host = host_bytes(("127.0.0.1", 1))
+        log = b""
+        for n in offsets:
+            inner = n % 100 == 50
+            properties = b"INNER_NUM\x015\x02" if inner else b""
+            flag = MessageSysFlag.INNER_BATCH_FLAG | MessageSysFlag.NEED_UNWRAP_FLAG if inner else 0
+            log += encode_record(b"", 0, 0, 0, n, len(log), flag, 0, host, 0, host, 0, 0, b"T", properties, 1)
+        return next(scans_of(log))
+
+    assert missing(*scan(7, 8, 9), 7) == ([], 10)
+    assert missing(*scan(7, 9, 12), 5) == ([(5, 7), (8, 9), (10, 12)], 13)
+    assert missing(*scan(49, 50, 55, 56), 49) == ([], 57)
+    assert missing(*scan(50, 56), 52) == ([(55, 56)], 57)
+    assert missing(*scan(50), 53) == ([], 55)
+
+
 # ---------------------------------------------------------------------- in Spark
 
 
 @pytest.mark.spark
-@only_mqlake
 def test_a_stream_into_parquet_and_back(
     spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
 ) -> None:
@@ -313,7 +441,6 @@ def test_a_stream_into_parquet_and_back(
 
 
 @pytest.mark.spark
-@only_mqlake
 def test_a_streaming_sink(spark: SparkSession, broker: Broker, topic: str, tmp_path: Path) -> None:
     query = (
         spark.readStream.format("rocketmq")
@@ -332,7 +459,6 @@ def test_a_streaming_sink(spark: SparkSession, broker: Broker, topic: str, tmp_p
 
 
 @pytest.mark.spark
-@only_mqlake
 def test_exactly_once_over_restarts_under_load(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     topic, sent, stop = f"L-{uuid.uuid4().hex[:8]}", 0, threading.Event()
     fill(broker, topic, 1)
@@ -344,22 +470,12 @@ def test_exactly_once_over_restarts_under_load(spark: SparkSession, broker: Brok
             sent += 10
             await asyncio.sleep(0.05)
 
-    def copying(**more: object) -> Any:
-        return (
-            spark.readStream.format("rocketmq")
-            .options(**options(broker, topic), startingOffsets="earliest", **more)
-            .options(columns="queueId,queueOffset")
-            .load()
-            .writeStream.format("parquet")
-            .options(path=str(tmp_path / "parquet"), checkpointLocation=str(tmp_path / "checkpoint"))
-        )
-
     sender = threading.Thread(target=sending, args=(broker, send))
     sender.start()
     chance = random.Random(11)
     try:
         for _ in range(2):
-            query = copying(maxOffsetsPerTrigger=300).start()
+            query = copying(spark, options(broker, topic, maxOffsetsPerTrigger="300"), tmp_path).start()
             until(lambda query=query: query.lastProgress is not None)
             time.sleep(chance.random() / 2)
             query.stop()
@@ -369,14 +485,11 @@ def test_exactly_once_over_restarts_under_load(spark: SparkSession, broker: Brok
         sender.join()
     parts = source(options(broker, topic)).partitions
     until(lambda: sum(part.end - part.start for part in parts()) >= 1 + sent)
-    copying().trigger(availableNow=True).start().awaitTermination()
-    copied = Counter(
-        (row.queueId, row.queueOffset) for row in spark.read.parquet(str(tmp_path / "parquet")).collect()
-    )
-    assert copied == Counter(
+    copying(spark, options(broker, topic), tmp_path).trigger(availableNow=True).start().awaitTermination()
+    assert copied(spark, tmp_path) == Counter(
         (part.queue.queue_id, offset) for part in parts() for offset in range(part.start, part.end)
     )
-    assert sum(copied.values()) == 1 + sent > 100
+    assert copied(spark, tmp_path).total() == 1 + sent > 100
 
 
 @pytest.mark.spark

@@ -28,7 +28,7 @@ from mqlake.client.subscription import build_subscription_data
 from mqlake.errors import BadLengthError, OffsetOutOfRangeError
 from mqlake.formats.columns import Scan, ScanStop, scan_records
 from mqlake.formats.record import PHYSICAL_OFFSET_POSITION, RECORD_SIZE_MIN
-from mqlake.message import is_system_topic
+from mqlake.message import PROPERTY_INNER_NUM, MessageSysFlag, bytes_to_properties, is_system_topic
 from mqlake.spark.properties import Bytes
 
 T = TypeVar("T")
@@ -185,7 +185,8 @@ class Live:
         """Raw records that hold the messages [start, end), perhaps with others around, in pieces; each piece with
         what is to be added to the queue offsets in it.
 
-        Raises OffsetOutOfRangeError when the broker does not have them (any more).
+        What the broker has deleted it passes over without a word: see `missing`. Raises OffsetOutOfRangeError when
+        it does not lead on.
         """
         pulls = self._pull(queue, start, end)
         try:
@@ -225,13 +226,11 @@ class Live:
                 tries += 1
                 await asyncio.sleep(NOT_THERE_YET_S)
                 continue
-            elif status is not PullStatus.NO_MATCHED_MSG:
+            if following <= offset:
                 raise OffsetOutOfRangeError(
-                    f"{queue}: offsets {offset} to {min(end, max(following, offset + 1))} are not there; "
+                    f"{queue}: offsets {offset} to {end} are not there; "
                     f"the broker has {result.min_offset} to {result.max_offset}"
                 )
-            if following <= offset:
-                raise OffsetOutOfRangeError(f"{queue}: the broker does not lead on from offset {offset}")
             offset, tries = following, 0
 
 
@@ -262,3 +261,20 @@ def scans_of(records: bytes) -> Iterator[tuple[Bytes, Scan]]:
         scan.physical_offset = physical_offset[done : done + len(scan)]
         yield buf, scan
         position, done = scan.end, done + len(scan)
+
+
+def missing(buf: Bytes, scan: Scan, expected: int) -> tuple[list[tuple[int, int]], int]:
+    """Queue offsets [from, to) between the messages of a scan of one queue, of which `expected` should be the first;
+    and the offset behind them."""
+    if not len(scan):
+        return [], expected
+    begins = scan.queue_offset
+    ends = begins + 1
+    for row in np.flatnonzero(scan.sys_flag & MessageSysFlag.INNER_BATCH_FLAG).tolist():
+        start = int(scan.properties_start[row])
+        packed = buf[start : start + int(scan.properties_length[row])].tobytes()
+        number = bytes_to_properties(packed).get(PROPERTY_INNER_NUM, "1")
+        ends[row] = begins[row] + (int(number) if number.isdecimal() else 1)
+    behind = np.maximum.accumulate(np.concatenate([[expected], ends]))
+    gaps = np.flatnonzero(begins > behind[:-1])
+    return [(int(behind[row]), int(begins[row])) for row in gaps], int(behind[-1])

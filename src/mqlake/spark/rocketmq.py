@@ -30,7 +30,7 @@ from mqlake.errors import ConfigError, FormatError, OffsetOutOfRangeError, Store
 from mqlake.message import MessageSysFlag
 from mqlake.spark.commitlog import choose
 from mqlake.spark.filters import RowFilter
-from mqlake.spark.live import Live, Queue, scans_of
+from mqlake.spark.live import Live, Queue, missing, scans_of
 from mqlake.spark.memory import keep_freed_memory
 from mqlake.spark.offsets import EARLIEST, LATEST, Position, PositionKind
 from mqlake.spark.options import LogOptions
@@ -205,23 +205,21 @@ def divided(ranges: list[QueueRange], min_partitions: int | None) -> list[QueueR
 
 def read_range(partition: QueueRange, options: ReadOptions, columns: list[str]) -> Iterator[pa.RecordBatch]:
     """The rows of one task. Raises OffsetOutOfRangeError, StoreCorruptError, and what the client raises."""
-    queue, start = partition.queue, partition.start
+    queue, end = partition.queue, partition.end
     builder = RowBuilder(columns, None, queue.broker)
     packed = PACKED if "body" in columns else MessageSysFlag.NEED_UNWRAP_FLAG
+    wanted = RowFilter(_of_range(options, queue, partition.start, end))
     keep_freed_memory()
+    expected = partition.start
     with Live(options.cluster) as live:
-        if not options.fail_on_data_loss:
-            live.queues([queue.topic])
-            low, _ = live.bounds([queue])[queue]
-            start = max(start, min(low, partition.end))
-            if start > partition.start:
-                log.warning("%s: offsets %d to %d are gone", queue, partition.start, start)
-        wanted = RowFilter(_of_range(options, queue, start, partition.end))
-        for records, delta in live.pull(queue, start, partition.end):
+        for records, delta in live.pull(queue, partition.start, end):
             try:
                 for buf, scan in scans_of(records):
                     if delta:
                         scan.queue_offset = scan.queue_offset + delta
+                    gaps, expected = missing(buf, scan, expected)
+                    for first, last in gaps:
+                        _gone(options, queue, first, min(last, end))
                     for found in choose(buf, scan, wanted, packed, str(queue)):
                         if isinstance(found, Damage):
                             raise found.error()
@@ -230,6 +228,12 @@ def read_range(partition: QueueRange, options: ReadOptions, columns: list[str]) 
                 raise StoreCorruptError(
                     str(queue), error.offset, f"in what was pulled: {error.reason}"
                 ) from error
+    if expected < end:
+        _gone(options, queue, expected, end)
+
+
+def _gone(options: ReadOptions, queue: Queue, first: int, last: int) -> None:
+    data_loss(options, f"{queue}: offsets {first} to {last} were deleted before they were read")
 
 
 def _of_range(options: ReadOptions, queue: Queue, start: int, end: int) -> LogOptions:
