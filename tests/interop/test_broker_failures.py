@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 from click.testing import CliRunner
 
 from mqlake.broker.config import read_settings
@@ -263,3 +264,37 @@ def test_name_servers_come_and_go(java_clients: JavaClients, tmp_path: Path):
         with namesrv(first):
             until(lambda: "Named" in topics(first))
             assert answers("produce", "Named", "-m", "four", "-n", both.namesrv)["sent"] == 1
+
+
+# --- TLS
+
+
+def test_tls_and_nothing_else(java_clients: JavaClients, tmp_path: Path):
+    """Java's clients with tls.enable, our tools with --tls; who speaks plainly is closed and told so."""
+    certificate = tmp_path / "server.pem"
+    trustme.CA().issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(certificate))
+    settings = {
+        **SMALL_STORE,
+        "tls.server.mode": "enforcing",
+        "tls.server.certPath": certificate,
+        "tls.server.keyPath": certificate,
+    }
+    arguments = ["--port=0", "--namesrv-port=0", f"--store={tmp_path / 'data'}"]
+    arguments += [f"--set={key}={value}" for key, value in settings.items()]
+    with mqlake(tmp_path / "serve.log", "serve", *arguments) as (_, said):
+        broker = Where(said["namesrv"])
+        at = ["-n", broker.namesrv, "--tls"]
+        answers("admin", "topic", "create", "Secret", "-q2", *at)
+        with (
+            java_clients.producer(broker, tls=True) as producer,
+            java_clients.push(broker, "GID_secret", "Secret", tls=True) as consumer,
+        ):
+            (result,) = producer.send("Secret", "sync", [message(b"from java")])
+            assert result.get("status") == "SEND_OK", result
+            assert answers("produce", "Secret", "-m", "from mqlake", *at)["sent"] == 1
+            assert bodies(consumer.take(2)) == {b"from java", b"from mqlake"}
+        lines = printed("consume", "Secret", "-e", "-f", "%s\n", *at).splitlines()
+        assert sorted(lines) == ["from java", "from mqlake"]
+        plain = CliRunner().invoke(cli, ["admin", "cluster", "list", "-n", broker.namesrv])
+        assert plain.exit_code == 1 and "Traceback" not in plain.output
+        assert "not TLS, which is required" in (tmp_path / "serve.log").read_text()

@@ -12,7 +12,7 @@ from mqlake.errors import ConfigError, RemotingConnectError
 from mqlake.remoting.client import RemotingClient
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.server import RemotingServer
-from mqlake.remoting.tls import TlsConfig, TlsMode, client_context, server_context
+from mqlake.remoting.tls import TlsConfig, TlsMode, caller_context, client_context, server_context
 
 
 @pytest.fixture(scope="module")
@@ -155,3 +155,26 @@ def test_configuration(files, tmp_path):
     assert server_context(dataclasses.replace(complete, mode=TlsMode.DISABLED)) is None
     with pytest.raises(ConfigError, match="TLS cannot use"):
         client_context(trust_cert_path=str(tmp_path / "none.pem"))
+
+
+def test_what_a_server_calls_others_with(run, files):
+    assert caller_context(TlsConfig.from_properties({"tls.server.mode": "enforcing"})) is None
+    trusting = {"tls.enable": "true"}
+    checking = {**trusting, "tls.client.authServer": "true"}
+    knowing = {**checking, "tls.client.trustCertPath": str(files / "ca.pem")}
+
+    async def main() -> None:
+        server = await serve(config(files, TlsMode.ENFORCING))
+        for properties, reached in ((trusting, True), (checking, False), (knowing, True)):
+            context = caller_context(TlsConfig.from_properties(properties))
+            async with RemotingClient(tls=context) as client:
+                if reached:
+                    assert await ask(server, client) == 5
+                else:
+                    with pytest.raises(RemotingConnectError, match="certificate"):
+                        await ask(server, client)
+        await server.stop()
+
+    run(main())
+    with pytest.raises(ConfigError, match="nowhere"):
+        caller_context(TlsConfig.from_properties({**trusting, "tls.client.certPath": "/nowhere.pem"}))

@@ -51,6 +51,7 @@ from mqlake.message import Host
 from mqlake.remoting.bodies.topic import TopicConfig
 from mqlake.remoting.connection import Limits, ProcessorTable
 from mqlake.remoting.server import RemotingServer
+from mqlake.remoting.tls import caller_context
 from mqlake.store.broker_stats import BrokerStatsManager
 from mqlake.store.config import BrokerRole, MessageStoreConfig
 from mqlake.store.message_store import DefaultMessageStore
@@ -136,7 +137,9 @@ class BrokerController:
         self.server = RemotingServer(limits, config.tls)
         self.fast_server = RemotingServer(limits, config.tls)
         """On the VIP port: everything but pulls, so that sends need not queue behind them."""
-        self.outer_api = BrokerOuterAPI(config.namesrv_addresses, self._name_server_lost)
+        self.outer_api = BrokerOuterAPI(
+            config.namesrv_addresses, self._name_server_lost, caller_context(config.tls)
+        )
         for server in (self.server, self.fast_server):
             server.on_close.append(self.client_housekeeping_service.on_close)
         self._register_processors()

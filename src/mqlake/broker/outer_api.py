@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -63,10 +64,15 @@ class RegisterBrokerResult:
 
 
 class BrokerOuterAPI:
-    def __init__(self, name_servers: list[str], on_lost: Callable[[], None] = lambda: None) -> None:
-        """`on_lost` is called when the connection to a name server is lost."""
+    def __init__(
+        self,
+        name_servers: list[str],
+        on_lost: Callable[[], None] = lambda: None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """`on_lost` is called when the connection to a name server is lost. `tls`: None calls them plainly."""
         self.name_servers = name_servers
-        self._client = RemotingClient()
+        self._client = RemotingClient(tls=tls)
         self._client.on_close.append(lambda _: on_lost())
         self._away: set[str] = set()
 

@@ -22,6 +22,7 @@ from mqlake.cli.output import note, print_json_line
 from mqlake.errors import ConfigError, MqlakeError
 from mqlake.remoting.loop import run
 from mqlake.remoting.server import raise_open_files_limit
+from mqlake.remoting.tls import TlsConfig, TlsMode
 from mqlake.store.config import parse_assignments, read_properties
 
 if TYPE_CHECKING:
@@ -109,10 +110,13 @@ def serve(
         }
         for i in range(brokers)
     ]
+    if config.tls.mode is TlsMode.ENFORCING:
+        for properties in of_brokers:
+            properties.setdefault("tls.enable", "true")  # the name server here wants it, too
     if brokers > 1:
         _set_apart(of_brokers, {**common, **chosen}, chosen, config.metrics_prom_exporter_port)
     raise_open_files_limit()
-    run(_serve(directory, host, namesrv_port, of_brokers, as_json))
+    run(_serve(directory, host, namesrv_port, of_brokers, config.tls, as_json))
 
 
 def _set_apart(
@@ -130,7 +134,12 @@ def _set_apart(
 
 
 async def _serve(
-    directory: str, host: str, namesrv_port: int, of_brokers: list[dict[str, str]], as_json: bool
+    directory: str,
+    host: str,
+    namesrv_port: int,
+    of_brokers: list[dict[str, str]],
+    tls: TlsConfig,
+    as_json: bool,
 ) -> None:
     from mqlake.namesrv.config import NamesrvConfig
     from mqlake.namesrv.server import NamesrvController
@@ -143,6 +152,7 @@ async def _serve(
                 bind_address=host,
                 kv_config_path=os.path.join(directory, "namesrv", "kvConfig.json"),
                 config_store_path=os.path.join(directory, "namesrv", "namesrv.properties"),
+                tls=tls,
             )
         )
         await namesrv.start()

@@ -38,10 +38,17 @@ class TlsConfig:
     """Certificates that a client's must be signed by."""
     client_auth: str = "none"
     """none, optional or require: whether clients show a certificate."""
+    enable: bool = False
+    """Whether this process calls others with TLS, as a broker its name servers."""
+    auth_server: bool = False
+    """Whether it then asks for a certificate that names the address it calls."""
+    client_cert_path: str = ""
+    client_key_path: str = ""
+    client_trust_cert_path: str = ""
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> TlsConfig:
-        """From RocketMQ's `tls.server.*` keys; other keys are left alone. ConfigError."""
+        """From RocketMQ's `tls.*` keys; other keys are left alone. ConfigError."""
         mode = properties.get("tls.server.mode", "permissive").strip().lower()
         if mode not in {known.value for known in TlsMode}:
             raise ConfigError(f"tls.server.mode is {mode!r}: it can be disabled, permissive or enforcing")
@@ -57,6 +64,11 @@ class TlsConfig:
             key_password=properties.get("tls.server.keyPassword", ""),
             trust_cert_path=properties.get("tls.server.trustCertPath", ""),
             client_auth=client_auth,
+            enable=properties.get("tls.enable", "").strip().lower() == "true",
+            auth_server=properties.get("tls.client.authServer", "").strip().lower() == "true",
+            client_cert_path=properties.get("tls.client.certPath", ""),
+            client_key_path=properties.get("tls.client.keyPath", ""),
+            client_trust_cert_path=properties.get("tls.client.trustCertPath", ""),
         )
 
 
@@ -110,6 +122,18 @@ def client_context(
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
+
+
+def caller_context(config: TlsConfig) -> ssl.SSLContext | None:
+    """What a server calls other servers with, None when it does so plainly. ConfigError."""
+    if not config.enable:
+        return None
+    return client_context(
+        trust_cert_path=config.client_trust_cert_path,
+        cert_path=config.client_cert_path,
+        key_path=config.client_key_path,
+        verify=config.auth_server,
+    )
 
 
 class TlsPipe:
