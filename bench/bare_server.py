@@ -1,8 +1,9 @@
 """A remoting server that reads the frame of a request and answers OK, whatever it is: the limit of the broker benches.
 
-    python bench/bare_server.py TOPIC QUEUES
+    python bench/bare_server.py TOPIC DRAIN_TOPIC QUEUES MESSAGES
 
-It says `namesrv PORT` on its stdout: a name server in the same process sends the topic's clients here.
+It says `namesrv PORT` on its stdout: a name server in the same process sends the topics' clients here. Each queue seems
+to hold MESSAGES of 1 KB; a pull gets 32 records, always the same ones.
 """
 
 from __future__ import annotations
@@ -10,20 +11,25 @@ from __future__ import annotations
 import asyncio
 import sys
 import tempfile
+from collections.abc import Sequence
 
+from mqlake.formats.record import encode_record
+from mqlake.message import host_bytes
 from mqlake.namesrv.config import NamesrvConfig
 from mqlake.namesrv.server import NamesrvController
 from mqlake.remoting.bodies.topic import RegisterBrokerBody, TopicConfig
 from mqlake.remoting.client import RemotingClient
 from mqlake.remoting.codes import RequestCode
 from mqlake.remoting.command import RemotingCommand
-from mqlake.remoting.connection import Connection
+from mqlake.remoting.connection import Connection, ProcessorTable
 from mqlake.remoting.headers.namesrv import RegisterBrokerRequestHeader
 from mqlake.remoting.loop import run
 from mqlake.remoting.server import RemotingServer
 
 FIELDS = {"msgId": "7F00000100002A9F0000000000000000", "queueId": "0", "queueOffset": "0"}
 """What a producer wants to see in the answer to a send."""
+MESSAGES_A_PULL = 32
+BODY_SIZE = 1024
 
 
 def answer(_: Connection, __: RemotingCommand) -> RemotingCommand:
@@ -32,7 +38,41 @@ def answer(_: Connection, __: RemotingCommand) -> RemotingCommand:
     return response
 
 
-async def serve(topic: str, queues: int, directory: str) -> None:
+class Pulls:
+    """Answers to those who read a queue from its beginning to its end."""
+
+    def __init__(self, topic: str, messages: int) -> None:
+        self._messages = messages
+        host, body = host_bytes(("127.0.0.1", 10911)), b"m" * BODY_SIZE
+        record = encode_record(
+            body, 0, 0, 0, 0, 0, 0, 0, host, 0, host, 0, 0, topic.encode(), b"TAGS\x01TagA\x02"
+        )
+        self._records = bytes(record) * MESSAGES_A_PULL
+
+    def register(self, table: ProcessorTable) -> None:
+        table.register(RequestCode.PULL_MESSAGE, self.pull)
+        table.register(RequestCode.GET_MIN_OFFSET, lambda _, __: _with_fields(offset="0"))
+        table.register(RequestCode.GET_MAX_OFFSET, lambda _, __: _with_fields(offset=str(self._messages)))
+
+    def pull(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        following = int(request.ext_fields["queueOffset"]) + MESSAGES_A_PULL
+        response = _with_fields(
+            suggestWhichBrokerId="0",
+            nextBeginOffset=str(following),
+            minOffset="0",
+            maxOffset=str(self._messages),
+        )
+        response.body = self._records
+        return response
+
+
+def _with_fields(**fields: str) -> RemotingCommand:
+    response = RemotingCommand.create_response()
+    response.ext_fields = fields
+    return response
+
+
+async def serve(topics: Sequence[str], queues: int, pulls: Pulls, directory: str) -> None:
     namesrv = NamesrvController(
         NamesrvConfig(
             listen_port=0,
@@ -44,6 +84,7 @@ async def serve(topic: str, queues: int, directory: str) -> None:
     await namesrv.start()
     server = RemotingServer()
     server.processors.register_default(answer)
+    pulls.register(server.processors)
     await server.start("127.0.0.1")
     header = RegisterBrokerRequestHeader(
         broker_name="bare",
@@ -53,10 +94,9 @@ async def serve(topic: str, queues: int, directory: str) -> None:
         broker_id=0,
     )
     body = RegisterBrokerBody()
-    # a first registration of a single topic is refused
+    # a first registration of a single topic would be refused
     body.topic_config_serialize_wrapper.topic_config_table = {
-        name: TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues)
-        for name in (topic, "bare")
+        name: TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues) for name in topics
     }
     async with RemotingClient() as client:
         address = f"127.0.0.1:{namesrv.port}"
@@ -73,4 +113,5 @@ async def serve(topic: str, queues: int, directory: str) -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as scratch:
-        run(serve(sys.argv[1], int(sys.argv[2]), scratch))
+        _, sent_to, drained, queue_count, message_count = sys.argv
+        run(serve((sent_to, drained), int(queue_count), Pulls(drained, int(message_count)), scratch))

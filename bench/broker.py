@@ -36,8 +36,10 @@ BARE_RATIO_MIN = 0.5
 
 
 class BareServer(Broker):
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, drained: int) -> None:
+        """`drained`: messages that its DRAIN_TOPIC seems to hold."""
         self._log = directory / "bare.log"
+        self._messages = drained // QUEUES
         self._server: Server | None = None
 
     @property
@@ -46,7 +48,8 @@ class BareServer(Broker):
         return self._server.process.pid
 
     def start(self) -> None:
-        command = [sys.executable, str(Path(__file__).with_name("bare_server.py")), TOPIC, str(QUEUES)]
+        program = str(Path(__file__).with_name("bare_server.py"))
+        command = [sys.executable, program, TOPIC, DRAIN_TOPIC, str(QUEUES), str(self._messages)]
         self._server = Server(command, r"namesrv (\d+)", self._log, {})
         self.namesrv = f"127.0.0.1:{self._server.match[1]}"
 
@@ -202,7 +205,7 @@ def _started(context: Context) -> Iterator[Bench]:
         brokers: dict[str, Broker] = {
             "mqlake": MqlakeBroker(root / "mqlake", config, small=False),
             "java": JavaBroker(root / "java", config, small=False, jvm=scale.jvm),
-            "bare": BareServer(root),
+            "bare": BareServer(root, scale.drained),
         }
         for broker in brokers.values():
             running.enter_context(broker)

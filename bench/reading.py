@@ -39,7 +39,7 @@ class MqlakeGet:
         watch = Stopwatch()
         while count < wanted:
             got = store.get_message("bench", TOPIC, queue_id, offset, min(PAGE, wanted - count))
-            for buffer in got.buffers:
+            for buffer in got.records() if decode else got.buffers:
                 nbytes += len(buffer)
                 if decode:
                     decode_record(buffer)

@@ -100,7 +100,7 @@ class Patient:
             if not result.buffers:
                 break
             list(result.messages())
-            found.update(zip(result.queue_offsets, map(bytes, result.buffers), strict=True))
+            found.update(zip(result.queue_offsets, map(bytes, result.records()), strict=True))
             offset = result.next_begin_offset
         return found
 

@@ -9,7 +9,7 @@ import pytest
 
 from mqlake.formats import columns
 from mqlake.formats.consume_queue import UNIT
-from tests.formats.columns_cases import INPUT, OUTPUT, record
+from tests.formats.columns_cases import INPUT, record
 
 BASE = 10_000
 
@@ -28,21 +28,50 @@ def units_of(places: list[tuple[int, int]]) -> bytes:
 
 
 def follow(data: bytes, units: bytes, queue_id: int = 3, queue_offset: int = 70, bytes_max: int = 1 << 40):
-    return columns.follow_units(INPUT.put(data), BASE, OUTPUT.put(units), queue_id, queue_offset, bytes_max)
+    """(count, bytes, runs), None when a unit leads elsewhere."""
+    return columns.follow_units(INPUT.put(data), len(data), BASE, units, queue_id, queue_offset, bytes_max)
+
+
+def one_run(places: list[tuple[int, int]]) -> tuple[int, int, list[list[int]]]:
+    start, end = places[0][0], places[-1][1]
+    return len(places), end - start, [[start, end]]
 
 
 class TestFollowUnits:
     def test_units_lead_to_their_records(self, twin: ModuleType) -> None:
         data, places = a_log(5)
-        assert follow(data, units_of(places)) == places
-        assert follow(data, units_of(places[2:]), queue_offset=72) == places[2:]
-        assert follow(data, b"") == []
+        assert follow(data, units_of(places)) == one_run(places)
+        assert follow(data, units_of(places[2:]), queue_offset=72) == one_run(places[2:])
+        assert follow(data, b"") == (0, 0, [])
+
+    def test_records_of_others_between_them(self, twin: ModuleType) -> None:
+        data, places, runs = b"", [], []
+        for n in range(9):
+            other = record(BASE + len(data), queue_id=4) if n % 3 == 1 else b""
+            data += other
+            one = record(BASE + len(data), queue_id=3, queue_offset=70 + n, body=b"x" * n)
+            places.append((len(data), len(data) + len(one)))
+            data += one
+            if other or not runs:
+                runs.append(list(places[-1]))
+            runs[-1][1] = places[-1][1]
+        assert follow(data, units_of(places)) == (9, sum(end - start for start, end in places), runs)
+        assert len(runs) == 4
+
+    def test_the_end_of_what_may_be_read(self, twin: ModuleType) -> None:
+        data, places = a_log(3)
+        units = units_of(places)
+        assert columns.follow_units(
+            INPUT.put(data), places[1][1], BASE, units[:40], 3, 70, 1 << 40
+        ) == one_run(places[:2])
+        assert columns.follow_units(INPUT.put(data), places[2][1] - 1, BASE, units, 3, 70, 1 << 40) is None
+        assert columns.follow_units(INPUT.put(data), len(data) + 1, BASE, units, 3, 70, 1 << 40) is None
 
     def test_bytes_are_limited_but_for_the_first(self, twin: ModuleType) -> None:
         data, places = a_log(5)
-        assert follow(data, units_of(places), bytes_max=places[2][1]) == places[:3]
-        assert follow(data, units_of(places), bytes_max=places[2][1] - 1) == places[:2]
-        assert follow(data, units_of(places), bytes_max=0) == places[:1]
+        assert follow(data, units_of(places), bytes_max=places[2][1]) == one_run(places[:3])
+        assert follow(data, units_of(places), bytes_max=places[2][1] - 1) == one_run(places[:2])
+        assert follow(data, units_of(places), bytes_max=0) == one_run(places[:1])
 
     @pytest.mark.parametrize("queue", [{"queue_id": 2}, {"queue_offset": 71}])
     def test_records_of_other_messages(self, twin: ModuleType, queue: dict[str, int]) -> None:

@@ -278,7 +278,7 @@ def _queue(view: StoreView, queue: Queue) -> JavaQueue:
     at = found.min_offset
     while at < found.max_offset:
         got = view.get_message("peer", queue.topic, queue.queue_id, at, 32)
-        found.messages += [record_line(record) for record in got.buffers]
+        found.messages += [record_line(record) for record in got.records()]
         if got.next_begin_offset <= at:
             break
         at = got.next_begin_offset
@@ -338,7 +338,7 @@ def answer(view: StoreView, query: Json) -> Json:
                 "nextBeginOffset": got.next_begin_offset,
                 "minOffset": got.min_offset,
                 "maxOffset": got.max_offset,
-                "physicalOffsets": [_physical_offset(record) for record in got.buffers],
+                "physicalOffsets": [_physical_offset(record) for record in got.records()],
             }
         case "physical":
             try:

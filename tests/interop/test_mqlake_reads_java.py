@@ -180,7 +180,7 @@ def check_queue(view: ReadOnlyStore, queue_id: int, found: list[Json]) -> None:
     while at < last:
         got = view.get_message("peer", "Live", queue_id, at, 32)
         assert at < got.next_begin_offset <= last
-        assert [record_line(record) for record in got.buffers] == mine[at : got.next_begin_offset]
+        assert [record_line(record) for record in got.records()] == mine[at : got.next_begin_offset]
         at = got.next_begin_offset
 
 

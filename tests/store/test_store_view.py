@@ -53,4 +53,4 @@ def test_whoever_asks_for_none_gets_one(store: DefaultMessageStore) -> None:
         assert store.put_message(MessageExtBrokerInner("T", b"x")).is_ok
     assert store.wait_until_dispatched(10)
     got = store.get_message("group", "T", 0, 1, 0)
-    assert (got.queue_offsets, got.next_begin_offset) == ([1], 2)
+    assert (list(got.queue_offsets), got.next_begin_offset) == ([1], 2)

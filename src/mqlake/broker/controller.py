@@ -32,6 +32,7 @@ from mqlake.broker.consumer_filter import ConsumerFilterManager
 from mqlake.broker.consumer_ids_change import DefaultConsumerIdsChangeListener
 from mqlake.broker.consumer_manage import ConsumerManageProcessor
 from mqlake.broker.consumer_offset import ConsumerOffsetManager
+from mqlake.broker.fast_pull import FastPull
 from mqlake.broker.fast_send import FastSend
 from mqlake.broker.metrics import MetricsExporter
 from mqlake.broker.outer_api import BrokerIdentity, BrokerOuterAPI
@@ -165,7 +166,9 @@ class BrokerController:
                 server.processors = self.metrics.rpc_latencies.processor_table()
             sends = SendMessageProcessor(self)
             sends.register(server.processors)
-            server.fast_path = FastSend(self, sends)
+            server.fast_path = fast_send = FastSend(self, sends)
+            if server is self.server:
+                fast_send.otherwise = FastPull(self, self.pull_message_processor)
             self._register_in(server.processors)
         self.pull_message_processor.register(self.server.processors)
 

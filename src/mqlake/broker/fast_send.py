@@ -71,7 +71,7 @@ from mqlake.message import (
 from mqlake.remoting.bodies.topic import PERM_WRITE, TopicFilterType
 from mqlake.remoting.codec import encode_frame
 from mqlake.remoting.codes import RequestCode, ResponseCode
-from mqlake.remoting.connection import SCRATCH_SIZE, Connection
+from mqlake.remoting.connection import SCRATCH_SIZE, Connection, FastPath
 from mqlake.store.commit_log import AppendedMany, QueueId, WrittenMany
 from mqlake.store.results import (
     AppendMessageResult,
@@ -132,13 +132,15 @@ class FastSend:
         self._topics_counter = 0
         metrics = controller.metrics
         self._latencies = None if metrics is None else metrics.rpc_latencies
+        self.otherwise: FastPath | None = None
+        """Asked about what is no send."""
 
     # --- what the connection calls
 
     def __call__(self, connection: Connection, data: memoryview, start: int) -> int:
         """Handles the usual sends at the beginning of data[start:]; where the next frame begins."""
         if data[start + 8 : start + 20] != _JSON_SEND and data[start + 8 : start + 10] != _ROCKETMQ_SEND:
-            return start
+            return start if self.otherwise is None else self.otherwise(connection, data, start)
         if self._kernels is None:
             self._seen += 1
             if self._seen == SENDS_BEFORE_LOADING:

@@ -22,7 +22,7 @@ from mqlake.broker.pull_request_hold import PullRequest
 from mqlake.broker.send_back import subscription_group_of
 from mqlake.broker.subscription_group import BUILT_IN_GROUPS
 from mqlake.errors import ResponseError
-from mqlake.message import MessageSysFlag, tags_code
+from mqlake.message import tags_code
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
 from mqlake.remoting.bodies.client import ConsumeType, MessageModel, SubscriptionData
 from mqlake.remoting.bodies.route import MASTER_ID
@@ -145,8 +145,8 @@ class PullMessageProcessor:
         controller = self._controller
         began = time.monotonic_ns()
         try:
-            group_config, topic_sys_flag = self._check(connection, code, header)
-            message_filter = self._filter(header, group_config)
+            group_config, topic_sys_flag = self.check(connection, code, header)
+            message_filter = self.filter_of(header, group_config)
         except _ForbiddenError as error:
             response = RemotingCommand.create_response(error.code, error.remark)
             response.ext_fields["forbiddenType"] = str(error.forbidden_type)
@@ -161,7 +161,7 @@ class PullMessageProcessor:
                 max(store.min_offset_in_queue(topic, queue_id), 0),
                 store.max_offset_in_queue(topic, queue_id),
             )
-            response = self._response(header, result, group_config, topic_sys_flag)
+            response = self.response(header, result, group_config, topic_sys_flag)
             response.remark = OFFSET_RESET
         else:
             result = store.get_message(
@@ -173,7 +173,7 @@ class PullMessageProcessor:
                 message_filter,
                 may_wait=may_wait,
             )
-            response = self._response(header, result, group_config, topic_sys_flag)
+            response = self.response(header, result, group_config, topic_sys_flag)
         offsets.commit_pull_offset(
             connection.remote_address, group, topic, queue_id, result.next_begin_offset
         )
@@ -182,7 +182,8 @@ class PullMessageProcessor:
         elapsed_ms = (time.monotonic_ns() - began) // 1_000_000
         if response.code == ResponseCode.SUCCESS:
             response.body = result.buffers
-            self._count(header, result, elapsed_ms)
+            store.store_stats_service.get_found(result.message_count, elapsed_ms)
+            self.count(header, result.message_count, result.buffer_total_size, elapsed_ms, result.last_place)
             return response, message_filter
         store.store_stats_service.get_missed(elapsed_ms)
         if response.code == ResponseCode.PULL_OFFSET_MOVED:
@@ -199,7 +200,7 @@ class PullMessageProcessor:
 
     # --- may it
 
-    def _check(
+    def check(
         self, connection: Connection, code: int, header: PullMessageRequestHeader
     ) -> tuple[SubscriptionGroupConfig, int]:
         """The group, and the topic's flags. ResponseError when the group may not pull there."""
@@ -242,7 +243,7 @@ class PullMessageProcessor:
 
     # --- what it wants
 
-    def _filter(
+    def filter_of(
         self, header: PullMessageRequestHeader, group_config: SubscriptionGroupConfig
     ) -> MessageFilter | None:
         """The filter of the pull's subscription, which it brings along or a heartbeat brought. ResponseError."""
@@ -350,7 +351,7 @@ class PullMessageProcessor:
 
     # --- what it gets
 
-    def _response(
+    def response(
         self,
         header: PullMessageRequestHeader,
         result: GetMessageResult,
@@ -390,21 +391,27 @@ class PullMessageProcessor:
             },
         )
 
-    def _count(self, header: PullMessageRequestHeader, result: GetMessageResult, latency_ms: int) -> None:
+    def count(
+        self,
+        header: PullMessageRequestHeader,
+        messages: int,
+        size: int,
+        latency_ms: int,
+        last_place: tuple[int, int],
+        pulls: int = 1,
+    ) -> None:
+        """What so many pulls of a group got from a queue together. `last_place`: as in GetMessageResult."""
         controller = self._controller
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
-        controller.store.store_stats_service.get_found(result.message_count, latency_ms)
-        stats = controller.broker_stats_manager
-        stats.get(group, topic, queue_id, result.message_count, result.buffer_total_size, latency_ms)
-        last = result.buffers[-1]
-        at = 68 if last[39] & MessageSysFlag.BORNHOST_V6_FLAG else 56
-        physical_offset = int.from_bytes(last[28:36], "big")
+        stats, store = controller.broker_stats_manager, controller.store
+        stats.get(group, topic, queue_id, messages, size, latency_ms, pulls)
+        physical_offset, last_size = last_place
         stats.record_disk_fall_behind(
             group,
             topic,
             queue_id,
-            max(controller.store.max_phy_offset - physical_offset - len(last), 0),
-            max(controller.clock_ms() - int.from_bytes(last[at : at + 8], "big"), 0),
+            max(store.max_phy_offset - physical_offset - last_size, 0),
+            max(controller.clock_ms() - store.store_timestamp_at(physical_offset, last_size), 0),
         )
 
 

@@ -40,6 +40,9 @@ SCRATCH_SIZE = 256 * 1024
 """Bytes that one read brings at most; the scratch is shared by the connections of an endpoint."""
 FLUSH_FROM = 1 << 20
 """Answers of this many bytes are written before more frames are handled."""
+WRITE_JOINED_MAX = 2 << 20
+"""Up to so many bytes are copied into one buffer for a write, which costs less than to have the system gather them: it
+takes longer over memory that is not in the processor's cache than a copy does."""
 
 Answer = RemotingCommand | None
 Processor = Callable[["Connection", RemotingCommand], Answer | Awaitable[Answer]]
@@ -250,6 +253,13 @@ class Connection(asyncio.BufferedProtocol):
         if not self._closed and frames:
             self._out.append(frames)
             self._out_size += len(frames)
+            self._schedule_flush()
+
+    def send_buffers(self, frame: Iterable[Buffer], size: int) -> None:
+        """As `send`, of one frame of `size` bytes in several buffers, which must not change until they are sent."""
+        if not self._closed:
+            self._out += frame
+            self._out_size += size
             self._schedule_flush()
 
     def _schedule_flush(self) -> None:
@@ -505,6 +515,7 @@ class Connection(asyncio.BufferedProtocol):
         out = self._out
         if not out:
             return
+        size = self._out_size
         self._out = []
         self._out_size = 0
         transport = self._transport
@@ -514,11 +525,10 @@ class Connection(asyncio.BufferedProtocol):
             self._tls.write(b"".join(out))
             transport.write(self._tls.outgoing())
         else:
-            parts = join_small(out)
-            if len(parts) == 1:
-                transport.write(parts[0])
+            if size <= WRITE_JOINED_MAX:
+                transport.write(out[0] if len(out) == 1 else b"".join(out))
             else:
-                transport.writelines(parts)
+                transport.writelines(join_small(out))
         unsent = transport.get_write_buffer_size()
         if unsent > self._endpoint.limits.write_buffer_max:
             logger.warning("%s: does not read, %d bytes wait for it; closed", self.remote_address, unsent)

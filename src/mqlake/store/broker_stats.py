@@ -198,19 +198,22 @@ class BrokerStatsManager:
             self.add(QUEUE_PUT_NUMS, f"{topic}@{queue_id}", count)
             self.add(QUEUE_PUT_SIZE, f"{topic}@{queue_id}", size)
 
-    def get(self, group: str, topic: str, queue_id: int, count: int, size: int, latency_ms: int) -> None:
-        """A group got `count` messages of `size` bytes together from one queue by one request."""
+    def get(
+        self, group: str, topic: str, queue_id: int, count: int, size: int, latency_ms: int, times: int = 1
+    ) -> None:
+        """A group got `count` messages of `size` bytes together from one queue by `times` requests."""
         key = f"{topic}@{group}"
-        self.add(GROUP_GET_NUMS, key, count)
-        self.add(GROUP_GET_SIZE, key, size)
-        self.add(GROUP_GET_LATENCY, f"{queue_id}@{key}" if self.enable_queue_stat else key, latency_ms)
-        self.add(BROKER_GET_NUMS, self.cluster_name, count)
+        latency_key = f"{queue_id}@{key}" if self.enable_queue_stat else key
+        self.add(GROUP_GET_NUMS, key, count, times)
+        self.add(GROUP_GET_SIZE, key, size, times)
+        self.add(GROUP_GET_LATENCY, latency_key, latency_ms, times)
+        self.add(BROKER_GET_NUMS, self.cluster_name, count, times)
         if not is_system_topic(topic):
-            self.add(BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC, self.cluster_name, count)
+            self.add(BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC, self.cluster_name, count, times)
         if self.enable_queue_stat:
             queue_key = f"{topic}@{queue_id}@{group}"
-            self.add(QUEUE_GET_NUMS, queue_key, count)
-            self.add(QUEUE_GET_SIZE, queue_key, size)
+            self.add(QUEUE_GET_NUMS, queue_key, count, times)
+            self.add(QUEUE_GET_SIZE, queue_key, size, times)
 
     def record_disk_fall_behind(self, group: str, topic: str, queue_id: int, size: int, time_ms: int) -> None:
         """How far a group's reads are behind the end of the log: bytes, and ms between then and now."""

@@ -211,6 +211,10 @@ class ConsumeQueue(UnitQueue):
             return np.empty(0, CQ_DTYPE)
         return self._units(queue_offset * CQ_STORE_UNIT_SIZE, count)
 
+    def get_range_bytes(self, queue_offset: int, count: int) -> bytes:
+        """The units of `get_range` as they are in the file, for a queue offset in the queue."""
+        return self.files.read(queue_offset * CQ_STORE_UNIT_SIZE, count * CQ_STORE_UNIT_SIZE)
+
     def roll_next_file(self, queue_offset: int) -> int:
         """Queue offset at which the next file begins."""
         units_in_file = self.files.file_size // CQ_STORE_UNIT_SIZE

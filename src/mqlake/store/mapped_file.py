@@ -59,6 +59,7 @@ class MappedFile:
         "path",
         "prefaulted_position",
         "read_only",
+        "readable_array",
         "store_timestamp",
         "view",
         "wake_position",
@@ -100,6 +101,9 @@ class MappedFile:
             raise
         self.view = memoryview(self._map)
         self.array: U8Array = np.frombuffer(self._map, dtype=np.uint8)
+        # the same for those who only read: making such a view takes as long as finding a page of messages
+        self.readable_array: U8Array = self.array.view()
+        self.readable_array.flags.writeable = False
         MappedFile.TOTAL_MAPPED_VIRTUAL_MEMORY += file_size
         MappedFile.TOTAL_MAPPED_FILES += 1
 
@@ -328,7 +332,7 @@ class MappedFile:
             return
         self._map = None
         self.view = memoryview(b"")
-        self.array = np.empty(0, dtype=np.uint8)
+        self.array = self.readable_array = np.empty(0, dtype=np.uint8)
         os.close(self._fd)
         MappedFile.TOTAL_MAPPED_VIRTUAL_MEMORY -= self.file_size
         MappedFile.TOTAL_MAPPED_FILES -= 1

@@ -253,11 +253,13 @@ def _call_all(callbacks: list[Callable[[], object]]) -> None:
 
 
 class GetMessageResult:
-    """A pull's answer: the records as slices of the mapped log, never copied here."""
+    """A pull's answer. `buffers` are slices of the mapped log, never copied here: each of one record, or of several
+    that lie back to back."""
 
     __slots__ = (
         "buffer_total_size",
         "buffers",
+        "last_place",
         "max_offset",
         "message_count",
         "min_offset",
@@ -275,16 +277,28 @@ class GetMessageResult:
         self.min_offset = min_offset
         self.max_offset = max_offset
         self.buffers: list[memoryview] = []
-        self.queue_offsets: list[int] = []
-        # of an inner batch all messages count, though it is one buffer
+        self.queue_offsets: Sequence[int] = []
+        """Of each record; of an inner batch the first one."""
+        # of an inner batch all messages count, though it is one record
         self.message_count = 0
         self.buffer_total_size = 0
+        self.last_place = (0, 0)
+        """(Physical offset, size) of the last record."""
         self.suggest_pulling_from_slave = False
+
+    def records(self) -> Iterator[memoryview]:
+        """Each record; what follows one of a damaged size comes with it."""
+        for buffer in self.buffers:
+            start, end = 0, len(buffer)
+            while start < end:
+                size = int.from_bytes(buffer[start : start + 4], "big")
+                stop = start + size if 0 < size <= end - start else end
+                yield buffer[start:stop]
+                start = stop
 
     def messages(self) -> Iterator[MessageExt]:
         """The records decoded, CRC checked. Raises FormatError when one is damaged."""
-        for buffer in self.buffers:
-            yield decode_record(buffer)
+        return map(decode_record, self.records())
 
 
 class QueryMessageResult:

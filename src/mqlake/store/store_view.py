@@ -13,11 +13,9 @@ from __future__ import annotations
 import os
 from struct import Struct
 
-import numpy as np
-
 from mqlake.errors import FormatError, OffsetOutOfRangeError, StoreClosedError, StoreCorruptError
 from mqlake.formats.columns import follow_units
-from mqlake.formats.consume_queue import PRE_BLANK_SIZE
+from mqlake.formats.consume_queue import PRE_BLANK_SIZE, UNIT
 from mqlake.formats.record import RECORD_SIZE_MIN, decode_record
 from mqlake.message import (
     KEY_SEPARATOR,
@@ -30,12 +28,12 @@ from mqlake.message import (
 )
 from mqlake.store.batch_consume_queue import BatchConsumeQueue
 from mqlake.store.config import BrokerRole, MessageStoreConfig
+from mqlake.store.consume_queue import ConsumeQueue
 from mqlake.store.consume_queue_store import ConsumeQueueStore, Queue
 from mqlake.store.filter import MessageFilter
 from mqlake.store.index_service import IndexService
 from mqlake.store.mapped_file_queue import MappedFileQueue
 from mqlake.store.results import BoundaryType, GetMessageResult, GetMessageStatus, QueryMessageResult
-from mqlake.store.unit_queue import Units
 
 CQ_UNIT_SIZE = 20
 
@@ -204,17 +202,17 @@ class StoreView:
     ) -> GetMessageResult:
         config = self.config
         max_count = max(max_count, 1)  # as RocketMQ: whoever asks for none gets one
+        result = GetMessageResult(GetMessageStatus.NO_MATCHED_MESSAGE, offset, low, high)
+        if message_filter is None and self._get_usual(queue, offset, max_count, result, may_wait):
+            return result
         span = max(config.max_filter_message_size, max_count * CQ_UNIT_SIZE) // CQ_UNIT_SIZE
         units = queue.get_range(offset, min(span, max_count) if message_filter is None else span)
-        result = GetMessageResult(GetMessageStatus.NO_MATCHED_MESSAGE, offset, low, high)
         if len(units) == 0:
             result.status = GetMessageStatus.OFFSET_FOUND_NULL
             result.next_begin_offset = queue.roll_next_file(offset)
             return result
         if not may_wait and not self._is_resident(int(units["offset"][0])):
             raise BlockingIOError(f"{queue.topic}-{queue.queue_id}: message {offset} is not in memory")
-        if message_filter is None and self._get_usual(queue, units, offset, result):
-            return result
         if isinstance(
             queue, BatchConsumeQueue
         ):  # a unit is an inner batch: it has an offset for each message
@@ -227,7 +225,8 @@ class StoreView:
         select = self.log.select
         # the units of a light message queue point to records of other queues
         queue_id, has_own = queue.queue_id, not queue.topic.startswith(LMQ_PREFIX)
-        buffers, queue_offsets, messages, total = result.buffers, result.queue_offsets, 0, 0
+        buffers, messages, total = result.buffers, 0, 0
+        result.queue_offsets = queue_offsets = []
         following = offset
         for physical_offset, size, code, begin, end in zip(
             units["offset"].tolist(),
@@ -269,6 +268,7 @@ class StoreView:
                 continue
             buffers.append(record)
             queue_offsets.append(begin)
+            result.last_place = (physical_offset, size)
             messages += end - begin
             total += size
         if buffers:
@@ -279,36 +279,41 @@ class StoreView:
         result.buffer_total_size = total
         return result
 
-    def _get_usual(self, queue: Queue, units: Units, offset: int, result: GetMessageResult) -> bool:
-        """The messages of `units` when nothing about them is unusual: one each, all in one file and in memory, each
+    def _get_usual(
+        self, queue: Queue, offset: int, max_count: int, result: GetMessageResult, may_wait: bool
+    ) -> bool:
+        """Up to `max_count` messages when nothing about them is unusual: one each, all in one file and in memory, each
         where its unit says. False, and nothing done, when something is."""
-        physical_offset = int(units["offset"][0])
-        mapped_file = self.log.find_mapped_file_by_offset(physical_offset)
-        if (
-            mapped_file is None
-            or isinstance(queue, BatchConsumeQueue)
-            or queue.topic.startswith(LMQ_PREFIX)
-            or self.log.max_offset - physical_offset > self._in_memory_bytes
-        ):
+        if not isinstance(queue, ConsumeQueue) or queue.topic.startswith(LMQ_PREFIX):
             return False
         config = self.config
-        places = follow_units(
-            mapped_file.array[: mapped_file.read_position],
+        units = queue.get_range_bytes(offset, min(max_count, config.max_transfer_count_on_message_in_memory))
+        physical_offset = int.from_bytes(units[:8], "big")
+        mapped_file = self.log.find_mapped_file_by_offset(physical_offset)
+        if mapped_file is None or self.log.max_offset - physical_offset > self._in_memory_bytes:
+            return False
+        if not (may_wait or mapped_file.is_resident(physical_offset - mapped_file.file_from_offset)):
+            return False
+        view = mapped_file.view
+        found = follow_units(
+            mapped_file.readable_array,
+            mapped_file.read_position,
             mapped_file.file_from_offset,
-            units[: config.max_transfer_count_on_message_in_memory].view(np.uint8),
+            units,
             queue.queue_id,
             offset,
             config.max_transfer_bytes_on_message_in_memory,
         )
-        if not places:
+        if found is None or not found.records or not view:  # no view: the file was closed meanwhile
             return False
-        view = mapped_file.view
-        result.buffers = buffers = [view[start:end] for start, end in places]
+        count, size, runs = found
+        result.buffers = [view[start:end] for start, end in runs]
         result.status = GetMessageStatus.FOUND
-        result.message_count = len(buffers)
-        result.queue_offsets = list(range(offset, offset + len(buffers)))
-        result.next_begin_offset = offset + len(buffers)
-        result.buffer_total_size = sum(map(len, buffers))
+        result.message_count = count
+        result.next_begin_offset = following = offset + count
+        result.queue_offsets = range(offset, following)
+        result.buffer_total_size = size
+        result.last_place = UNIT.unpack_from(units, (count - 1) * CQ_UNIT_SIZE)[:2]
         return True
 
     @staticmethod

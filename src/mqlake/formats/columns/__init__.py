@@ -42,9 +42,11 @@ __all__ = [
     "RECORD_TOO_LARGE",
     "AppendedBatch",
     "DispatchColumns",
+    "Followed",
     "Scan",
     "ScanStop",
     "append_batch",
+    "as_input",
     "dispatch_columns",
     "find_record",
     "follow_units",
@@ -120,14 +122,15 @@ def _load_aside() -> None:
     def load() -> None:
         twin()
         _try_append()
-        follow_units(np.empty(0, np.uint8), 0, np.empty(0, np.uint8), 0, 0, 0)
+        follow_units(np.empty(0, np.uint8), 0, 0, b"", 0, 0, 0)
         _loaded.set()
 
     threading.Thread(target=load, name="KernelsLoading", daemon=True).start()
 
 
-def _input(array: NDArray[Any], dtype: type[np.generic]) -> NDArray[Any]:
-    """A read-only view: numba compiles one function for read-only and another for writable arrays."""
+def as_input(array: NDArray[Any], dtype: type[np.generic]) -> NDArray[Any]:
+    """As compiled functions take their inputs, read-only: numba compiles one function for such arrays, another for
+    writable ones, and one for each type."""
     view = np.ascontiguousarray(array, dtype).view()
     view.flags.writeable = False
     return view
@@ -397,7 +400,7 @@ def gather(
     outside the buffer, or when 2 GiB are exceeded without `large`.
     """
     source = _input_bytes(buf)
-    starts = _input(starts, np.int64)
+    starts = as_input(starts, np.int64)
     if len(starts) != len(lengths):
         raise ValueError("as many lengths as starts are needed")
     # Before the sum: lengths that no slice can have might overflow it.
@@ -409,29 +412,42 @@ def gather(
     if total > 0x7FFFFFFF and not large:
         raise ValueError(f"{total} bytes do not fit 32-bit offsets")
     data = np.empty(total, np.uint8)
-    if not _twin_for(len(starts)).gather(source, starts, _input(offsets, np.int64), data):
+    if not _twin_for(len(starts)).gather(source, starts, as_input(offsets, np.int64), data):
         raise ValueError("a slice lies outside the buffer")
     return (offsets if large else offsets.astype(np.int32)), data
 
 
+class Followed(NamedTuple):
+    records: int
+    """As many as units were followed."""
+    size: int
+    """Their bytes."""
+    runs: list[list[int]]
+    """[start, end] in the buffer of each stretch of records that lie back to back."""
+
+
 def follow_units(
-    buf: Bytes, base_offset: int, units: Bytes, queue_id: int, queue_offset: int, bytes_max: int
-) -> list[tuple[int, int]] | None:
-    """Where in `buf` the records of consume queue `units` (bytes) are: (start, end) of each, of as many as take no more
-    than `bytes_max` together, and of the first in any case.
+    buf: Bytes,
+    end: int,
+    base_offset: int,
+    units: bytes,
+    queue_id: int,
+    queue_offset: int,
+    bytes_max: int,
+) -> Followed | None:
+    """Where in buf[:end] the records of consume queue `units` are, of as many as take no more than `bytes_max`
+    together, and of the first in any case.
 
     None when a unit leads to anything but the message of its queue offset, the first unit's being `queue_offset`, or
-    out of `buf`. `base_offset` is the physical offset of buf[0].
+    out of buf[:end]. `base_offset` is the physical offset of buf[0].
     """
-    data, unit_bytes = _input_bytes(buf), _input_bytes(units)
-    count = len(unit_bytes) // CQ_STORE_UNIT_SIZE
-    starts, ends = np.empty((2, count), np.int64)
-    found = _twin_for(count).follow_units(
-        data, base_offset, unit_bytes, queue_id, queue_offset, bytes_max, starts, ends
+    data = _input_bytes(buf) if buf.flags.writeable else buf
+    count = len(units) // CQ_STORE_UNIT_SIZE
+    runs = np.empty((count, 2), np.int64)
+    followed, size, run_count = _twin_for(count).follow_units(
+        data, end, base_offset, np.frombuffer(units, np.uint8), queue_id, queue_offset, bytes_max, runs
     )
-    if found < 0:
-        return None
-    return list(zip(starts[:found].tolist(), ends[:found].tolist(), strict=True))
+    return None if followed < 0 else Followed(followed, size, runs[:run_count].tolist())
 
 
 class AppendedBatch(NamedTuple):
@@ -572,9 +588,9 @@ def index_put_many(
             index,
             hash_slot_num,
             index_num,
-            _input(key_hash, np.int32),
-            _input(physical_offset, np.int64),
-            _input(store_timestamp, np.int64),
+            as_input(key_hash, np.int32),
+            as_input(physical_offset, np.int64),
+            as_input(store_timestamp, np.int64),
         )
     )
 

@@ -333,26 +333,34 @@ def gather(buf: Bytes, starts: Ints, offsets: Ints, data: Bytes) -> bool:
 
 def follow_units(
     buf: Bytes,
+    end: int,
     base_offset: int,
     units: Bytes,
     queue_id: int,
     queue_offset: int,
     bytes_max: int,
-    starts: Ints,
-    ends: Ints,
-) -> int:
-    total = 0
+    runs: Ints,
+) -> tuple[int, int, int]:
+    if end > len(buf):
+        return -1, 0, 0
+    total = count = run_count = 0
+    run_end = -1
     for n, (offset, size, _) in enumerate(UNIT.iter_unpack(units.data)):
         position = offset - base_offset
         if n and total + size > bytes_max:
-            return n
-        if size < RECORD_SIZE_MIN or not 0 <= position <= len(buf) - size:
-            return -1
+            break
+        if size < RECORD_SIZE_MIN or not 0 <= position <= end - size:
+            return -1, 0, 0
         if _PLACE.unpack_from(buf.data, position) != (size, queue_id, queue_offset + n, offset):
-            return -1
-        starts[n], ends[n] = position, position + size
+            return -1, 0, 0
+        if position != run_end:
+            runs[run_count, 0] = position
+            run_count += 1
+        run_end = position + size
+        runs[run_count - 1, 1] = run_end
         total += size
-    return len(starts)
+        count += 1
+    return count, total, run_count
 
 
 def append_batch(
