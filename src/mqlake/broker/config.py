@@ -170,6 +170,46 @@ class BrokerConfig(Settings):
     reject_transaction_message: bool = setting(
         "rejectTransactionMessage", False, "Transactional messages are refused."
     )
+    transaction_time_out: int = setting(
+        "transactionTimeOut",
+        6000,
+        "An open half message is asked for when it is this old; CHECK_IMMUNITY_TIME_IN_SECONDS of a message goes "
+        "before.",
+        unit="ms",
+        high=LONG_MAX,
+    )
+    transaction_check_max: int = setting(
+        "transactionCheckMax",
+        15,
+        "A half message that was asked for so often goes to TRANS_CHECK_MAX_TIME_TOPIC.",
+        low=1,
+    )
+    transaction_check_interval: int = setting(
+        "transactionCheckInterval",
+        30_000,
+        "Time between two looks for open half messages.",
+        unit="ms",
+        low=1,
+        high=LONG_MAX,
+    )
+    transaction_op_msg_max_size: int = setting(
+        "transactionOpMsgMaxSize",
+        4096,
+        "An op message of this size is written at once; smaller ones wait for more.",
+        unit="bytes",
+        low=1,
+    )
+    transaction_op_batch_interval: int = setting(
+        "transactionOpBatchInterval", 3000, "How long they wait at most.", unit="ms", low=1
+    )
+    transaction_metric_flush_interval: int = setting(
+        "transactionMetricFlushInterval",
+        3000,
+        "Time between two writes of config/transactionMetrics.",
+        unit="ms",
+        low=1,
+        high=LONG_MAX,
+    )
     store_reply_message_enable: bool = setting(
         "storeReplyMessageEnable", True, "Replies to requests are stored as well as pushed."
     )
@@ -348,9 +388,8 @@ serverCallbackExecutorThreads serverLoadBalancerEnable serverNettyWorkerGroupEna
 serverOnewaySemaphoreValue serverPooledByteBufAllocatorEnable serverSelectorThreads serverSocketBacklog
 serverSocketRcvBufSize serverSocketSndBufSize serverWorkerThreads shutdownWaitTimeSeconds skipPreOnline
 skipWhenCKRePutReachMaxTimes socksProxyConfig syncBrokerMemberGroupPeriod syncBrokerMetadataPeriod
-syncControllerMetadataPeriod transactionCheckInterval transactionCheckMax transactionMetricFlushInterval
-transactionOpBatchInterval transactionOpMsgMaxSize transactionTimeOut transferMsgByHeap
-updateNameServerAddrPeriod useEpollNativeSelector usePIDColdCtrStrategy useStaticSubscription useTLS
+syncControllerMetadataPeriod transferMsgByHeap updateNameServerAddrPeriod useEpollNativeSelector
+usePIDColdCtrStrategy useStaticSubscription useTLS
 waitTimeMillsInAckQueue waitTimeMillsInAdminBrokerQueue waitTimeMillsInHeartbeatQueue
 waitTimeMillsInLitePullQueue waitTimeMillsInPullQueue waitTimeMillsInTransactionQueue
 writeBufferHighWaterMark writeBufferLowWaterMark

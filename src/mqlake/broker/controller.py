@@ -46,6 +46,14 @@ from mqlake.broker.send_back import ConsumerSendMsgBackProcessor
 from mqlake.broker.send_message import SendMessageProcessor
 from mqlake.broker.subscription_group import SubscriptionGroupManager
 from mqlake.broker.topic_config import PERM_READ_WRITE, TopicConfigManager
+from mqlake.broker.transaction.bridge import TransactionalMessageBridge
+from mqlake.broker.transaction.check import (
+    TransactionalMessageCheckListener,
+    TransactionalMessageCheckService,
+)
+from mqlake.broker.transaction.end_transaction import EndTransactionProcessor
+from mqlake.broker.transaction.metrics import TransactionMetrics
+from mqlake.broker.transaction.service import TransactionalMessageService
 from mqlake.errors import ConfigError
 from mqlake.formats.columns import never_load_here
 from mqlake.message import Host
@@ -133,6 +141,23 @@ class BrokerController:
         self.schedule_message_service = ScheduleMessageService(
             os.path.join(directory, "delayOffset.json"), self.store, config.delay_offset_update_version_step
         )
+        self.transaction_metrics = TransactionMetrics(os.path.join(directory, "transactionMetrics"), clock_ms)
+        self.transactional_message_service = TransactionalMessageService(
+            TransactionalMessageBridge(
+                self.store,
+                self.consumer_offset_manager,
+                self.topic_config_manager,
+                lambda: self.store_host,
+                clock_ms,
+            ),
+            self.transaction_metrics,
+            lambda: self.config,
+        )
+        self.transactional_message_check_service = TransactionalMessageCheckService(
+            self.transactional_message_service,
+            TransactionalMessageCheckListener(self.producer_manager, config.broker_name),
+            lambda: self.config,
+        )
 
         limits = Limits(idle_s=float(config.server_channel_max_idle_time_seconds))
         self.server = RemotingServer(limits, config.tls)
@@ -151,6 +176,7 @@ class BrokerController:
             self.consumer_offset_manager,
             self.consumer_filter_manager,
             self.schedule_message_service,
+            self.transaction_metrics,
         ]
         self._tasks: list[asyncio.Task[None]] = []
         self._register_now = asyncio.Event()
@@ -179,6 +205,7 @@ class BrokerController:
         ConsumerManageProcessor(self).register(table)
         ConsumerSendMsgBackProcessor(self).register(table)
         QueryMessageProcessor(self).register(table)
+        EndTransactionProcessor(self).register(table)
         self.admin_processor.register(table)
 
     # --- where it is
@@ -233,7 +260,13 @@ class BrokerController:
         self.client_housekeeping_service.start()
         if self.store_config.broker_role is not BrokerRole.SLAVE:
             self.schedule_message_service.start()
+            self.transactional_message_check_service.start()
         self._every(self._flush_interval_s, self._persist_config, "config files")
+        self._every(
+            lambda: self.config.transaction_metric_flush_interval / 1000,
+            self.transaction_metrics.persist_in_background,
+            "transaction metrics",
+        )
         self._tasks.append(asyncio.create_task(self._keep_registered()))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(REGISTER_START_WAIT_S):
@@ -266,6 +299,8 @@ class BrokerController:
             await self.metrics.stop()
         await asyncio.gather(self.server.stop(), self.fast_server.stop())
         await self.schedule_message_service.shutdown()
+        await self.transactional_message_check_service.shutdown()
+        self.transactional_message_service.close()
         await self._persist_config()
         await asyncio.to_thread(self.store.shutdown)
         await self.outer_api.close()

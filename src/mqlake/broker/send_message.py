@@ -201,10 +201,11 @@ class SendMessageProcessor:
         if topic_config.topic_filter_type is TopicFilterType.MULTI_TAG:
             sys_flag |= MessageSysFlag.MULTI_TAGS_FLAG
         batch = bool(header.batch)
+        prepared = False
         if not batch:
             if not properties.get(PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX):
                 properties[PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX] = create_uniq_id()
-            self._check_kind(header, topic_config, properties)
+            prepared = self._check_kind(header, topic_config, properties)
         properties[PROPERTY_CLUSTER] = config.broker_cluster_name
         body = request.body
         message = (MessageExtBatch if batch else MessageExtBrokerInner)(
@@ -226,7 +227,11 @@ class SendMessageProcessor:
         else:
             if topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
                 handle_retry_and_dlq(controller, message, header.max_reconsume_times, request.version)
-            future = controller.store.async_put_message(message)
+            future = (
+                controller.transactional_message_service.async_prepare_message(message)
+                if prepared
+                else controller.store.async_put_message(message)
+            )
         uniq_key = properties.get(PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX)
         unsettled = controller.topic_config_manager.unsettled
         if future.done() and not (unsettled and header.topic in unsettled):
@@ -235,8 +240,9 @@ class SendMessageProcessor:
 
     # --- before the store
 
-    def _check_kind(self, header: SendHeader, topic_config: TopicConfig, properties: dict[str, str]) -> None:
-        """Refuses messages that need what this topic, or this broker, does not have."""
+    def _check_kind(self, header: SendHeader, topic_config: TopicConfig, properties: dict[str, str]) -> bool:
+        """Refuses messages that need what this topic, or this broker, does not have. Whether it is a half message
+        of a transaction."""
         config = self._controller.config
         if (
             topic_config.attributes
@@ -244,27 +250,34 @@ class SendMessageProcessor:
             and not properties.get(PROPERTY_KEYS, "").strip()
         ):
             raise ResponseError(ResponseCode.MESSAGE_ILLEGAL, "Required message key is missing")
-        prepared = properties.get(PROPERTY_TRANSACTION_PREPARED)
         delayed = PROPERTY_DELAY_TIME_LEVEL in properties
-        if (
-            (prepared is not None and prepared.lower() == _TRUE)
-            or MessageSysFlag.transaction_value(header.sys_flag) == MessageSysFlag.TRANSACTION_PREPARED_TYPE
-        ) and not ((header.reconsume_times or 0) > 0 and delayed):
+        # a consumer's retry of what was committed still has the property
+        retried = delayed and (header.reconsume_times or 0) > 0
+        prepared = not retried and properties.get(PROPERTY_TRANSACTION_PREPARED, "").lower() == _TRUE
+        flagged = MessageSysFlag.transaction_value(header.sys_flag) == MessageSysFlag.TRANSACTION_PREPARED_TYPE
+        if flagged and not prepared and not retried:
+            raise ResponseError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                "sysFlag says that the message is prepared, and the property TRAN_MSG=true is missing",
+            )
+        if prepared:
             if config.reject_transaction_message:
                 raise ResponseError(
                     ResponseCode.NO_PERMISSION,
                     f"the broker[{config.broker_ip1}] sending transaction message is forbidden "
                     "(rejectTransactionMessage=true)",
                 )
-            raise ResponseError(
-                ResponseCode.MESSAGE_ILLEGAL, "this broker does not take transactional messages yet"
-            )
+            if delayed:
+                raise ResponseError(
+                    ResponseCode.MESSAGE_ILLEGAL, "a transactional message cannot be delayed (DELAY)"
+                )
         if not delayed and not properties.keys().isdisjoint(TIMER_PROPERTIES):
             raise ResponseError(
                 ResponseCode.SYSTEM_ERROR,
                 "accurate timer message is not enabled, timerWheelEnable is false: this broker has delay levels "
                 "(the property DELAY), but no timers yet",
             )
+        return prepared
 
     def _put_batch(
         self, batch: MessageExtBatch, topic_config: TopicConfig

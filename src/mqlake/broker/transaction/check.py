@@ -1,0 +1,126 @@
+"""TransactionalMessageCheckService: looks for open half messages every transactionCheckInterval, and asks for them.
+
+A producer of the message's group is asked, each time another one; its answer is an END_TRANSACTION. The request holds
+the message as its consumers would get it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable
+
+from mqlake.broker.clients import ProducerManager
+from mqlake.broker.config import BrokerConfig
+from mqlake.broker.transaction import messages
+from mqlake.broker.transaction.service import TransactionalMessageService
+from mqlake.errors import MqlakeError
+from mqlake.formats.record import encode_record
+from mqlake.message import PROPERTY_PRODUCER_GROUP, MessageExt, crc32, host_bytes, properties_to_bytes
+from mqlake.remoting.codes import RequestCode
+from mqlake.remoting.command import RemotingCommand
+from mqlake.remoting.connection import Connection
+from mqlake.remoting.headers.produce import CheckTransactionStateRequestHeader
+
+logger = logging.getLogger(__name__)
+
+_TOPIC_V1_LENGTH_MAX = 127
+
+
+class TransactionalMessageCheckListener:
+    """Asks producers about half messages."""
+
+    def __init__(self, producer_manager: ProducerManager, broker_name: str) -> None:
+        self._producer_manager = producer_manager
+        self._broker_name = broker_name
+        self._turns = itertools.count()
+
+    def send_check_message(self, half: MessageExt) -> None:
+        """39 CHECK_TRANSACTION_STATE to one of the group's producers. When there is none, the next round asks."""
+        group = half.properties.get(PROPERTY_PRODUCER_GROUP, "")
+        connection = self._available_channel(group)
+        if connection is None:
+            logger.warning("half message %d: no producer of group %s is there", half.queue_offset, group)
+            return
+        try:
+            connection.invoke_oneway(self.check_request(half))
+        except MqlakeError as error:
+            logger.warning("half message %d: %s cannot be asked: %s", half.queue_offset, group, error)
+
+    def check_request(self, half: MessageExt) -> RemotingCommand:
+        """FormatError when the half message does not say where it belongs."""
+        topic, queue_id = messages.real_place(half)
+        name = topic.encode()
+        host = half.store_host
+        header = CheckTransactionStateRequestHeader(
+            topic=half.topic,
+            tran_state_table_offset=half.queue_offset,
+            commit_log_offset=half.physical_offset,
+            msg_id=half.uniq_key,
+            transaction_id=half.uniq_key,
+            offset_msg_id=half.msg_id,
+            bname=self._broker_name,
+        )
+        record = encode_record(
+            body=half.body,
+            body_crc=crc32(half.body),
+            queue_id=queue_id,
+            flag=half.flag,
+            queue_offset=half.queue_offset,
+            physical_offset=half.physical_offset,
+            sys_flag=half.sys_flag,
+            born_timestamp=half.born_timestamp,
+            born_host=host_bytes(half.born_host),
+            store_timestamp=half.store_timestamp,
+            store_host=host_bytes(host),
+            reconsume_times=half.reconsume_times,
+            prepared_transaction_offset=half.prepared_transaction_offset,
+            topic=name,
+            properties=properties_to_bytes(half.properties),
+            version=1 if len(name) <= _TOPIC_V1_LENGTH_MAX else 2,
+        )
+        return RemotingCommand.create_request(RequestCode.CHECK_TRANSACTION_STATE, header, record)
+
+    def _available_channel(self, group: str) -> Connection | None:
+        """The group's producers in turn."""
+        connections = [
+            connection
+            for connection in self._producer_manager.group_channel_table.get(group, ())
+            if not connection.closed
+        ]
+        return connections[next(self._turns) % len(connections)] if connections else None
+
+
+class TransactionalMessageCheckService:
+    def __init__(
+        self,
+        service: TransactionalMessageService,
+        listener: TransactionalMessageCheckListener,
+        config: Callable[[], BrokerConfig],
+    ) -> None:
+        self._service = service
+        self._listener = listener
+        self._config = config
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Looks at each interval from now on."""
+        self._task = asyncio.get_running_loop().create_task(
+            self._run(), name="TransactionalMessageCheckService"
+        )
+
+    async def shutdown(self) -> None:
+        """Ends; a round that is under way is not finished, and done again after the next start."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(self._config().transaction_check_interval / 1000)
+            try:
+                await self._service.check(self._listener.send_check_message)
+            except Exception:  # whatever a round meets, there is another one
+                logger.exception("half messages could not be looked through; tried again")

@@ -1,0 +1,140 @@
+"""EndTransactionProcessor: 37 END_TRANSACTION, a producer's word on one of its half messages.
+
+    commit     the message is stored in its own topic, then the op queue is told
+    rollback   the op queue is told
+    unknown    nothing happens; the producer is asked later
+
+A producer that does not know whether its word arrived says it again, and one that was asked may answer after the first
+word came through all the same. The same word twice is answered as the first time and does nothing; another word
+than the first is refused. (RocketMQ would store the message twice.)
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+from mqlake.broker.transaction import messages
+from mqlake.broker.transaction.bridge import TransactionalMessageBridge
+from mqlake.broker.transaction.service import TransactionalMessageService, TransactionState
+from mqlake.errors import FormatError, ResponseError
+from mqlake.message import PROPERTY_PRODUCER_GROUP, MessageExt, MessageSysFlag
+from mqlake.remoting.codes import RequestCode, ResponseCode
+from mqlake.remoting.command import RemotingCommand
+from mqlake.remoting.connection import Answer, Connection, ProcessorTable
+from mqlake.remoting.headers.produce import EndTransactionRequestHeader
+from mqlake.store.config import BrokerRole
+from mqlake.store.results import PutMessageResult, PutMessageStatus
+
+if TYPE_CHECKING:
+    from mqlake.broker.controller import BrokerController
+
+logger = logging.getLogger(__name__)
+
+_STATES = {
+    MessageSysFlag.TRANSACTION_COMMIT_TYPE: TransactionState.COMMITTED,
+    MessageSysFlag.TRANSACTION_ROLLBACK_TYPE: TransactionState.ROLLED_BACK,
+}
+_STORED = frozenset(
+    {
+        PutMessageStatus.PUT_OK,
+        PutMessageStatus.FLUSH_DISK_TIMEOUT,
+        PutMessageStatus.FLUSH_SLAVE_TIMEOUT,
+        PutMessageStatus.SLAVE_NOT_AVAILABLE,
+    }
+)
+_REFUSED = {
+    PutMessageStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
+    PutMessageStatus.PROPERTIES_SIZE_EXCEEDED: ResponseCode.MESSAGE_ILLEGAL,
+    PutMessageStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
+}
+"""Codes of messages that were not stored; any other is SYSTEM_ERROR."""
+
+
+class EndTransactionProcessor:
+    def __init__(self, controller: BrokerController) -> None:
+        self._controller = controller
+
+    @property
+    def _service(self) -> TransactionalMessageService:
+        return self._controller.transactional_message_service
+
+    @property
+    def _bridge(self) -> TransactionalMessageBridge:
+        return self._service.bridge
+
+    def register(self, table: ProcessorTable) -> None:
+        table.register(RequestCode.END_TRANSACTION, self.end_transaction)
+
+    def end_transaction(self, connection: Connection, request: RemotingCommand) -> Answer | Awaitable[Answer]:
+        header = request.decode_header(EndTransactionRequestHeader)
+        if self._controller.store_config.broker_role is BrokerRole.SLAVE:
+            raise ResponseError(ResponseCode.SLAVE_NOT_AVAILABLE, "transactions are ended at the master")
+        state = _STATES.get(header.commit_or_rollback)
+        if state is None:
+            logger.info("%s: transaction %s is still open", connection.remote_address, header.transaction_id)
+            return RemotingCommand.create_response()
+        half = self._prepare_message(header)
+        ended = self._service.ended_as(half)
+        if ended is state:
+            return RemotingCommand.create_response()
+        if ended is not None:
+            raise ResponseError(
+                ResponseCode.ILLEGAL_OPERATION,
+                f"transaction {half.uniq_key} was {ended.value} before; it cannot be {state.value}",
+            )
+        if state is TransactionState.COMMITTED:
+            return self._commit(half)
+        self._service.end(half, state)
+        self._service.delete_prepare_message(half)
+        return RemotingCommand.create_response()
+
+    def _prepare_message(self, header: EndTransactionRequestHeader) -> MessageExt:
+        """The half message that is meant. ResponseError."""
+        half = self._bridge.look_half_message(header.commit_log_offset)
+        if half is None:
+            raise ResponseError(
+                ResponseCode.SYSTEM_ERROR,
+                f"Find prepared transaction message failed: there is none at {header.commit_log_offset}",
+            )
+        if half.properties.get(PROPERTY_PRODUCER_GROUP) != header.producer_group:
+            raise ResponseError(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
+        if half.queue_offset != header.tran_state_table_offset:
+            raise ResponseError(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
+        immunity_ms = messages.check_immunity_ms(half)
+        if immunity_ms is not None and not header.from_transaction_check:
+            allowed_ms = max(immunity_ms, self._controller.config.transaction_time_out)
+            age_ms = self._bridge.clock_ms() - half.born_timestamp
+            if age_ms > allowed_ms:
+                raise ResponseError(
+                    ResponseCode.ILLEGAL_OPERATION,
+                    f"the message is {age_ms} ms old and CHECK_IMMUNITY_TIME_IN_SECONDS allows {allowed_ms}: "
+                    "wait for the check",
+                )
+        return half
+
+    def _commit(self, half: MessageExt) -> Answer | Awaitable[Answer]:
+        try:
+            final = messages.final(half)
+        except FormatError as error:
+            raise ResponseError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
+        self._service.end(half, TransactionState.COMMITTED)
+        future = self._bridge.async_put_message(final)
+        if future.done():
+            return self._committed(half, future.result())
+
+        async def stored() -> Answer:
+            return self._committed(half, await future)
+
+        return stored()
+
+    def _committed(self, half: MessageExt, result: PutMessageResult) -> RemotingCommand:
+        if result.status not in _STORED:
+            self._service.reopen(half)
+            raise ResponseError(
+                _REFUSED.get(result.status, ResponseCode.SYSTEM_ERROR),
+                f"{result.status.name}: {result.reason or 'the message could not be stored'}",
+            )
+        self._service.delete_prepare_message(half)
+        return RemotingCommand.create_response()

@@ -1,0 +1,276 @@
+"""TransactionalMessageService: takes half messages, notes which have ended, and looks through those that have not.
+
+    half queue   0 1 2 3 4 5 6 7 8 …        each round goes from where the last one ended to the first half message
+                     ▲       ▲              that is too young to ask for
+                     └ progress             3 has ended: passed over
+    op queue     "0,1,3,"  "2,5,"           4 is open: put back as 9, with one more check to its name; then asked for
+
+A half message that has ended is noted here at once and in the op queue a little later, many together. What died with
+the broker in between is found again by the index. What ended is remembered for two rounds, by the half message's first
+place, so the end of a message comes once, however often it was put back and whoever answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from mqlake.broker.config import BrokerConfig
+from mqlake.broker.transaction import messages
+from mqlake.broker.transaction.bridge import TransactionalMessageBridge
+from mqlake.broker.transaction.metrics import TransactionMetrics
+from mqlake.errors import FormatError
+from mqlake.message import (
+    PROPERTY_REAL_TOPIC,
+    TRANS_HALF_TOPIC,
+    TRANS_OP_HALF_TOPIC,
+    MessageExt,
+    MessageExtBrokerInner,
+)
+from mqlake.store.results import PutMessageFuture
+
+logger = logging.getLogger(__name__)
+
+MAX_PROCESS_TIME_S = 60.0
+"""Of a queue in one round; the next round goes on."""
+SLICE = 256
+"""Half messages between two turns of the rest of the broker."""
+RETRY_S = 1.0
+"""When the store takes no op messages."""
+
+Ask = Callable[[MessageExt], None]
+"""Asks some producer what is to become of a half message, which is where the message says now."""
+
+
+class TransactionState(enum.Enum):
+    COMMITTED = "committed"
+    ROLLED_BACK = "rolled back"
+
+
+@dataclass
+class _Round:
+    """What is known while a queue is looked through."""
+
+    start_ms: int
+    ended: set[int]
+    """Half queue offsets that the op queue names."""
+    put_back: int = 0
+    ask: list[MessageExt] = field(default_factory=list)
+
+
+class TransactionalMessageService:
+    def __init__(
+        self,
+        bridge: TransactionalMessageBridge,
+        metrics: TransactionMetrics,
+        config: Callable[[], BrokerConfig],
+    ) -> None:
+        """`config()`: it may be changed from outside while the broker runs."""
+        self.bridge = bridge
+        self.metrics = metrics
+        self._config = config
+        self._clock_ms = bridge.clock_ms
+        self._started_ms = self._clock_ms()
+        self._ended: dict[tuple[int, int], TransactionState] = {}
+        """(half queue, first offset) → how it ended; since the last round, and before it."""
+        self._ended_before: dict[tuple[int, int], TransactionState] = {}
+        self._removed: dict[int, list[int]] = {}
+        """Half queue → offsets that no op message names yet."""
+        self._removed_size = 0
+        self._op_timer: asyncio.TimerHandle | None = None
+
+    # --- half messages
+
+    def async_prepare_message(self, message: MessageExtBrokerInner) -> PutMessageFuture:
+        """Stores a message that nobody sees until its transaction is committed."""
+        topic = message.topic
+        future = self.bridge.async_put_half_message(message)
+        if not future.done() or future.result().is_ok:
+            self.metrics.add_and_get(topic, 1)
+        return future
+
+    def ended_as(self, half: MessageExt) -> TransactionState | None:
+        """How a half message, or one that it is a copy of, has ended; None when it is open or that was long ago."""
+        key = half.queue_id, messages.prepared_queue_offset(half)
+        return self._ended.get(key) or self._ended_before.get(key)
+
+    def end(self, half: MessageExt, state: TransactionState) -> None:
+        """Takes note that a half message has ended, before its final message is stored."""
+        self._ended[half.queue_id, messages.prepared_queue_offset(half)] = state
+
+    def reopen(self, half: MessageExt) -> None:
+        """It has not: the final message could not be stored."""
+        self._ended.pop((half.queue_id, messages.prepared_queue_offset(half)), None)
+
+    def delete_prepare_message(self, half: MessageExt) -> None:
+        """Has the op queue say that a half message has ended, with the next op message."""
+        offset = half.queue_offset
+        self._removed.setdefault(half.queue_id, []).append(offset)
+        self._removed_size += len(str(offset)) + 1
+        self.metrics.add_and_get(half.properties.get(PROPERTY_REAL_TOPIC, ""), -1)
+        config = self._config()
+        if self._removed_size > config.transaction_op_msg_max_size:
+            self.batch_send_op_message()
+        else:
+            self._send_op_message_in(config.transaction_op_batch_interval / 1000)
+
+    # --- op messages
+
+    def _send_op_message_in(self, seconds: float) -> None:
+        if self._op_timer is None:
+            self._op_timer = asyncio.get_running_loop().call_later(seconds, self.batch_send_op_message)
+
+    def batch_send_op_message(self) -> bool:
+        """Writes what has ended into the op queue; whether the log has all of it. The rest is tried again."""
+        if self._op_timer is not None:
+            self._op_timer.cancel()
+            self._op_timer = None
+        removed, self._removed, self._removed_size = self._removed, {}, 0
+        size_max = self._config().transaction_op_msg_max_size
+        for queue_id, offsets in removed.items():
+            for batch, body in messages.op_bodies(offsets, size_max):
+                if not self.bridge.write_op(queue_id, body):
+                    self._removed.setdefault(queue_id, []).extend(batch)
+                    self._removed_size += len(body)
+        if self._removed:
+            logger.warning("the op queue takes nothing, tried again: %d bytes wait", self._removed_size)
+            self._send_op_message_in(RETRY_S)
+        return not self._removed
+
+    def close(self) -> None:
+        """Writes down what is in memory only, while the store still takes it."""
+        self.batch_send_op_message()
+        if self._op_timer is not None:
+            self._op_timer.cancel()
+            self._op_timer = None
+
+    # --- open ones
+
+    async def check(self, ask: Ask) -> None:
+        """One round over all half queues. StoreCorruptError, FormatError for a queue that cannot be read."""
+        for queue_id in self.bridge.half_queue_ids():
+            await self._check_queue(queue_id, ask)
+        self._ended_before, self._ended = self._ended, {}
+
+    async def _check_queue(self, queue_id: int, ask: Ask) -> None:
+        self.batch_send_op_message()
+        bridge = self.bridge
+        op_offset = bridge.fetch_consume_offset(TRANS_OP_HALF_TOPIC, queue_id)
+        ops: list[tuple[int, list[int]]] = []
+        for found in bridge.op_messages(queue_id, op_offset):
+            ops += [(op.queue_offset, messages.ended_in(op)) for op in found]
+            await asyncio.sleep(0)
+        this = _Round(self._clock_ms(), {offset for _, offsets in ops for offset in offsets})
+        half_offset = bridge.fetch_consume_offset(TRANS_HALF_TOPIC, queue_id)
+        new_offset = await self._look_through(queue_id, half_offset, this)
+        new_op_offset = op_offset
+        for place, offsets in ops:
+            if any(offset >= new_offset for offset in offsets):
+                break
+            new_op_offset = place + 1
+        if this.put_back:
+            # progress on the disk must not be past a message whose copy is not there
+            await asyncio.to_thread(bridge.store.flush)
+        for message in this.ask:
+            ask(message)
+        if new_offset != half_offset:
+            bridge.update_consume_offset(TRANS_HALF_TOPIC, queue_id, new_offset)
+        if new_op_offset != op_offset:
+            bridge.update_consume_offset(TRANS_OP_HALF_TOPIC, queue_id, new_op_offset)
+        logger.info(
+            "half queue %d: from %d to %d, %d put back, %d asked for; op queue from %d to %d",
+            queue_id,
+            half_offset,
+            new_offset,
+            this.put_back,
+            len(this.ask),
+            op_offset,
+            new_op_offset,
+        )
+
+    async def _look_through(self, queue_id: int, offset: int, this: _Round) -> int:
+        """Deals with half messages from `offset` on; where the next round begins."""
+        deadline = time.monotonic() + MAX_PROCESS_TIME_S
+        looked_at = 0
+        while time.monotonic() < deadline:
+            looked_at += 1
+            if looked_at % SLICE == 0:
+                await asyncio.sleep(0)
+            if offset in this.ended:
+                offset += 1
+                continue
+            half, following = self.bridge.get_half_message(queue_id, offset)
+            if half is None:
+                if following <= offset:
+                    break
+                offset = following  # messages that the store does not have any more
+            elif self._deal_with(half, this):
+                offset += 1
+            else:
+                break
+        return offset
+
+    def _deal_with(self, half: MessageExt, this: _Round) -> bool:
+        """Whether the round may go on behind this half message; False also when the store takes nothing."""
+        first = messages.prepared_queue_offset(half)
+        if first in this.ended or self.ended_as(half) is not None:
+            return True
+        if half.store_timestamp <= self._started_ms and self._ended_before_the_start(half):
+            return True
+        config = self._config()
+        reserved_ms = self.bridge.store.config.file_reserved_time * 3_600_000
+        age_ms = self._clock_ms() - half.born_timestamp
+        if messages.check_times(half) >= config.transaction_check_max or age_ms > reserved_ms:
+            return self._discard(half)
+        if half.store_timestamp >= this.start_ms:
+            return False
+        immunity_ms = messages.check_immunity_ms(half)
+        if immunity_ms is not None and age_ms < immunity_ms:
+            return self._put_back(half, this, asked=False) is not None
+        if immunity_ms is None and 0 <= age_ms < config.transaction_time_out:
+            return False
+        copy = self._put_back(half, this, asked=True)
+        if copy is None:
+            return False
+        this.ask.append(copy)
+        return True
+
+    def _ended_before_the_start(self, half: MessageExt) -> bool:
+        try:
+            committed = self.bridge.is_committed(half)
+        except FormatError as error:  # nobody can end it
+            logger.error("half message %d: %s; it is passed over", half.queue_offset, error)
+            return True
+        if committed:
+            logger.info("half message %d was committed before the broker ended", half.queue_offset)
+            self.end(half, TransactionState.COMMITTED)
+            self.delete_prepare_message(half)
+        return committed
+
+    def _put_back(self, half: MessageExt, this: _Round, *, asked: bool) -> MessageExt | None:
+        copy = messages.put_back(half, asked=asked)
+        if not self.bridge.put(copy):
+            logger.error("half message %d cannot be put back, tried again", half.queue_offset)
+            return None
+        this.put_back += 1
+        return copy
+
+    def _discard(self, half: MessageExt) -> bool:
+        topic = half.properties.get(PROPERTY_REAL_TOPIC, "")
+        if not self.bridge.discard(half):
+            logger.error("half message %d cannot be discarded, tried again", half.queue_offset)
+            return False
+        self.metrics.add_and_get(topic, -1)
+        logger.error(
+            "half message %d of %s (%s): its producers were asked %d times and have not said what is to become of "
+            "it; it is moved to TRANS_CHECK_MAX_TIME_TOPIC",
+            half.queue_offset,
+            topic,
+            half.uniq_key,
+            messages.check_times(half),
+        )
+        return True
