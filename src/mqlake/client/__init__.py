@@ -1,6 +1,7 @@
 """A client of RocketMQ clusters and of mqlake's: produce, consume, administrate.
 
     Producer         sends: one, oneway, batch, ordered, request and reply
+    TransactionMQProducer  messages that consumers get when a transaction is committed
     PushConsumer     calls a listener with a group's messages
     PullConsumer     hands messages out when asked
     Admin            topics, groups, offsets, messages by key and id, brokers and name servers
@@ -22,6 +23,12 @@ from mqlake.client.records import MessageClientExt
 from mqlake.client.request_reply import create_reply_message
 from mqlake.client.results import PullResult, PullStatus, SendResult, SendStatus
 from mqlake.client.subscription import MessageSelector
+from mqlake.client.transaction_producer import (
+    LocalTransactionState,
+    TransactionListener,
+    TransactionMQProducer,
+    TransactionSendResult,
+)
 from mqlake.message import Message
 from mqlake.remoting.bodies.client import ConsumeFromWhere, MessageModel
 from mqlake.remoting.bodies.topic import MessageQueue
@@ -34,6 +41,7 @@ __all__ = [
     "ConsumeResult",
     "ConsumerConfig",
     "Listener",
+    "LocalTransactionState",
     "MQClientInstance",
     "Message",
     "MessageClientExt",
@@ -49,6 +57,9 @@ __all__ = [
     "PushConsumer",
     "SendResult",
     "SendStatus",
+    "TransactionListener",
+    "TransactionMQProducer",
+    "TransactionSendResult",
     "averagely",
     "averagely_by_circle",
     "create_reply_message",

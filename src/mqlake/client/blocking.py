@@ -21,6 +21,7 @@ from mqlake.client import admin as _admin
 from mqlake.client import producer as _producer
 from mqlake.client import pull_consumer as _pull
 from mqlake.client import push_consumer as _push
+from mqlake.client import transaction_producer as _transaction
 from mqlake.client.broker_api import TIME_MAX
 from mqlake.client.config import ClientConfig
 from mqlake.client.consumer_config import ConsumerConfig
@@ -32,6 +33,11 @@ from mqlake.client.pull_consumer import POLL_MAX
 from mqlake.client.records import MessageClientExt
 from mqlake.client.results import PullResult, SendResult
 from mqlake.client.subscription import SUB_ALL, MessageSelector
+from mqlake.client.transaction_producer import (
+    LocalTransactionState,
+    TransactionListener,
+    TransactionSendResult,
+)
 from mqlake.message import Message, MessageExt
 from mqlake.remoting.bodies.admin import (
     ConsumerConnection,
@@ -168,6 +174,53 @@ class Producer(_Blocking[_producer.Producer]):
 
     def fetch_publish_message_queues(self, topic: str) -> list[MessageQueue]:
         return _thread.run(self._part.fetch_publish_message_queues(topic))
+
+
+class TransactionMQProducer(_Blocking[_transaction.TransactionMQProducer]):
+    def __init__(
+        self,
+        group: str,
+        where: ClientConfig | str,
+        listener: TransactionListener,
+        config: ProducerConfig | None = None,
+        *,
+        topics: Iterable[str] = (),
+    ) -> None:
+        super().__init__(
+            lambda: _transaction.TransactionMQProducer(group, where, listener, config, topics=topics)
+        )
+
+    def send_message_in_transaction(
+        self,
+        message: Message,
+        arg: Any = None,
+        *,
+        queue: MessageQueue | None = None,
+        selector: MessageQueueSelector | None = None,
+        timeout_s: float | None = None,
+    ) -> TransactionSendResult:
+        return _thread.run(
+            self._part.send_message_in_transaction(
+                message, arg, queue=queue, selector=selector, timeout_s=timeout_s
+            )
+        )
+
+    def send_half_message(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: MessageQueueSelector | None = None,
+        timeout_s: float | None = None,
+    ) -> SendResult:
+        return _thread.run(
+            self._part.send_half_message(message, queue=queue, selector=selector, timeout_s=timeout_s)
+        )
+
+    def end_transaction(
+        self, sent: SendResult, state: LocalTransactionState, *, timeout_s: float | None = None
+    ) -> None:
+        _thread.run(self._part.end_transaction(sent, state, timeout_s=timeout_s))
 
 
 class PushConsumer(_Blocking[_push.PushConsumer]):

@@ -37,6 +37,7 @@ from mqlake.errors import (
     ResponseError,
     TopicNotFoundError,
 )
+from mqlake.message import PROPERTY_PRODUCER_GROUP
 from mqlake.remoting.bodies.client import (
     ConsumeMessageDirectlyResult,
     ConsumerData,
@@ -57,7 +58,7 @@ from mqlake.remoting.headers.consume import (
     ConsumeMessageDirectlyResultRequestHeader,
     GetConsumerRunningInfoRequestHeader,
 )
-from mqlake.remoting.headers.produce import ReplyMessageRequestHeader
+from mqlake.remoting.headers.produce import CheckTransactionStateRequestHeader, ReplyMessageRequestHeader
 from mqlake.remoting.service import Service
 
 logger = logging.getLogger(__name__)
@@ -98,6 +99,12 @@ class MQProducerInner(Protocol):
     def topics(self) -> set[str]: ...
     def reply_arrived(self, header: ReplyMessageRequestHeader, body: bytes) -> bool:
         """Whether somebody waits for it here."""
+        ...
+
+    async def check_transaction_state(
+        self, address: str, header: CheckTransactionStateRequestHeader, message: MessageClientExt
+    ) -> None:
+        """A broker asks what is to become of a half message of the group."""
         ...
 
 
@@ -466,7 +473,14 @@ class MQClientInstance(Service):
             logger.warning("a reply came, but nobody waits for it (any more): %s", header.properties)
         return RemotingCommand.create_response()
 
-    def _check_transaction_state(self, connection: Connection, _: RemotingCommand) -> None:
-        logger.warning(
-            "%s asks for the state of a transaction; this client makes none", connection.remote_address
-        )
+    async def _check_transaction_state(self, connection: Connection, command: RemotingCommand) -> None:
+        header = command.decode_header(CheckTransactionStateRequestHeader)
+        (message,) = decode_messages(command.body_bytes(), header.bname or "")
+        group = message.properties.get(PROPERTY_PRODUCER_GROUP, "")
+        producer = self.producer_table.get(group)
+        if producer is None:
+            logger.warning(
+                "%s asks for a transaction of group %s, which is not here", connection.remote_address, group
+            )
+            return
+        await producer.check_transaction_state(connection.remote_address, header, message)

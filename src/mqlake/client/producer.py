@@ -14,6 +14,7 @@ tried once: only the caller knows what may come before what.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from mqlake.client.accumulate import ProduceAccumulator
 from mqlake.client.fault_strategy import MQFaultStrategy
 from mqlake.client.namespace import with_namespace
 from mqlake.client.part import ClientPart, Where
+from mqlake.client.records import MessageClientExt
 from mqlake.client.request_reply import Requests, is_reply
 from mqlake.client.results import SendResult, SendStatus
 from mqlake.client.routes import TopicPublishInfo, writable_queues
@@ -61,10 +63,13 @@ from mqlake.remoting.bodies.topic import MessageQueue
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.headers.produce import (
+    CheckTransactionStateRequestHeader,
     ReplyMessageRequestHeader,
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
 )
+
+logger = logging.getLogger(__name__)
 
 MessageQueueSelector = Callable[[list[MessageQueue], Message], MessageQueue]
 """Chooses one of a topic's queues for a message."""
@@ -185,11 +190,7 @@ class Producer(ClientPart):
             and self._fits_batch(message)
         ):
             return await self._accumulator.send(message, queue)
-        topic = self._full_topic(message)
-        body, sys_flag = await self._compressed(message.body)
-        return await self._send(
-            _Outgoing(topic, message, body, sys_flag, batch=None), queue, selector, timeout_s
-        )
+        return await self._send_one(message, 0, queue, selector, timeout_s)
 
     async def send_oneway(
         self,
@@ -291,6 +292,16 @@ class Producer(ClientPart):
     def reply_arrived(self, header: ReplyMessageRequestHeader, body: bytes) -> bool:
         return self._requests.arrived(header, body)
 
+    async def check_transaction_state(
+        self, address: str, header: CheckTransactionStateRequestHeader, message: MessageClientExt
+    ) -> None:
+        logger.warning(
+            "%s asks for transaction %s of group %s; this producer makes none: see TransactionMQProducer",
+            address,
+            header.transaction_id,
+            self.group,
+        )
+
     async def fetch_publish_message_queues(self, topic: str) -> list[MessageQueue]:
         """The topic's queues that may be written. TopicNotFoundError."""
         self._check_running()
@@ -386,6 +397,20 @@ class Producer(ClientPart):
         return info.select_one_message_queue(avoid)
 
     # --- the request
+
+    async def _send_one(
+        self,
+        message: Message,
+        sys_flag: int,
+        queue: MessageQueue | None,
+        selector: MessageQueueSelector | None,
+        timeout_s: float | None,
+    ) -> SendResult:
+        """Sends a message that was checked."""
+        topic = self._full_topic(message)
+        body, compressed = await self._compressed(message.body)
+        outgoing = _Outgoing(topic, message, body, sys_flag | compressed, batch=None)
+        return await self._send(outgoing, queue, selector, timeout_s)
 
     async def _send(
         self,
