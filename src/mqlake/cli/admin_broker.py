@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from mqlake.cli.admin_shared import admin_command, broker_option, cluster_option, need_target, targets
-from mqlake.cli.output import print_fields, print_json, print_table, time_text
+from mqlake.cli.output import note, print_fields, print_json, print_table, time_text
 from mqlake.client.admin import Admin
 from mqlake.errors import MqlakeError, RemotingError
 
@@ -39,12 +39,16 @@ async def cluster_list(admin: Admin, cluster: str | None, as_json: bool) -> None
             "outTps": _first_number(state.get("getTransferredTps")),
             "commitLogDiskRatio": _first_number(state.get("commitLogDiskRatio")),
             "earliestMessageTimeStamp": int(state.get("earliestMessageTimeStamp") or -1),
+            **({"error": failure} if failure else {}),
         }
-        for broker, state in zip(brokers, states, strict=True)
+        for broker, (state, failure) in zip(brokers, states, strict=True)
     ]
     if as_json:
         print_json(rows)
         return
+    for row in rows:
+        if "error" in row:
+            note(f"{row['broker']} at {row['address']} does not tell of itself: {row['error']}")
     print_table(
         ("cluster", "broker", "id", "address", "version", "in/s", "out/s", "disk", "first message"),
         [
@@ -53,10 +57,16 @@ async def cluster_list(admin: Admin, cluster: str | None, as_json: bool) -> None
                 row["broker"],
                 str(row["brokerId"]),
                 row["address"],
-                row["version"] or "?",
-                f"{row['inTps']:.2f}",
-                f"{row['outTps']:.2f}",
-                f"{row['commitLogDiskRatio']:.1%}",
+                *(
+                    "?" * 4
+                    if "error" in row
+                    else (
+                        row["version"] or "?",
+                        f"{row['inTps']:.2f}",
+                        f"{row['outTps']:.2f}",
+                        f"{row['commitLogDiskRatio']:.1%}",
+                    )
+                ),
                 time_text(row["earliestMessageTimeStamp"]),
             )
             for row in rows
@@ -64,12 +74,12 @@ async def cluster_list(admin: Admin, cluster: str | None, as_json: bool) -> None
     )
 
 
-async def _runtime(admin: Admin, address: str) -> dict[str, str]:
-    """What a broker tells of itself; nothing when it does not answer. (RocketMQ's fails in its first second.)"""
+async def _runtime(admin: Admin, address: str) -> tuple[dict[str, str], str]:
+    """What a broker tells of itself; when it does not, nothing, and why. (RocketMQ's fails in its first second.)"""
     try:
-        return await admin.brokers.get_broker_runtime_info(address)
-    except RemotingError:
-        return {}
+        return await admin.brokers.get_broker_runtime_info(address), ""
+    except RemotingError as error:
+        return {}, str(error)
 
 
 def _first_number(text: str | None) -> float:
