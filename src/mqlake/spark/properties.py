@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from mqlake.formats.columns import gather, plain, twin
+from mqlake.formats.columns import as_input, gather, plain, twin
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
@@ -63,7 +63,7 @@ def gather_text(
 
 
 class Properties:
-    """The pairs of n records: positions in `data`, and `first_pair[i]:first_pair[i + 1]` are those of record i."""
+    """The pairs of n records: positions in `data`; `first_pair[i]:first_pair[i + 1]` are those of record i."""
 
     record: Ints
     """Of each pair: the record that it belongs to, and its name as a number into `names`."""
@@ -76,11 +76,11 @@ class Properties:
     value_length: Ints
 
     def __init__(self, buf: Bytes, starts: Ints, lengths: npt.NDArray[np.integer]) -> None:
-        offsets, self.data = gather(buf, starts, lengths)
         self.n = len(starts)
         kernels = compiled_for(self.n)
-        if kernels is not None and self._split_compiled(kernels, offsets.astype(np.int64)):
+        if kernels is not None and self._split_compiled(kernels, buf, starts, lengths):
             return
+        offsets, self.data = gather(buf, starts, lengths)
         self._split(offsets.astype(np.int64))
         self._drop_overwritten()
         self._count()
@@ -88,9 +88,13 @@ class Properties:
     def _count(self) -> None:
         self.first_pair = np.searchsorted(self.record, np.arange(self.n + 1)).astype(np.int32)
 
-    def _split_compiled(self, kernels: ModuleType, offsets: Ints) -> bool:
+    def _split_compiled(
+        self, kernels: ModuleType, buf: Bytes, starts: Ints, lengths: npt.NDArray[np.integer]
+    ) -> bool:
         """False when names become equal only by being mended, which is for the other way to sort out."""
-        room = int(np.count_nonzero(self.data == NAME_VALUE_SEPARATOR)) + 1
+        self.data = as_input(buf, np.uint8)
+        starts, lengths = as_input(starts, np.int64), as_input(lengths, np.int32)
+        room = int(kernels.count_partings(self.data, starts, lengths)) + 1
         self.first_pair = np.empty(self.n + 1, np.int32)
         record, name = np.empty(room, np.int64), np.empty(room, np.int32)
         places = np.empty((4, room), np.int64)
@@ -98,7 +102,8 @@ class Properties:
         name_start, name_length, last_pair = (np.empty(room, np.int64) for _ in range(3))
         pairs, names, overwritten = kernels.split_properties(
             self.data,
-            offsets,
+            starts,
+            lengths,
             self.first_pair,
             record,
             name,
@@ -107,6 +112,7 @@ class Properties:
             name_start,
             name_length,
             last_pair,
+            np.zeros(room + 1, np.int32),
         )
         self.names = [
             self.data[start : start + length].tobytes().decode("utf-8", "replace")
@@ -181,13 +187,18 @@ class Properties:
     def value_of(self, name: str) -> pa.Array:
         """The value of one property per record, null where it is absent."""
         number = self.names.index(name) if name in self.names else -1
-        hits = np.flatnonzero(self.name == number)
         starts, lengths = np.zeros(self.n, np.int64), np.zeros(self.n, np.int64)
         valid = np.zeros(self.n, np.bool_)
-        records = self.record[hits]
-        starts[records], lengths[records], valid[records] = (
-            self.value_start[hits],
-            self.value_length[hits],
-            True,
-        )
+        kernels = compiled_for(self.n)
+        if kernels is not None:
+            pairs = (self.record, self.name, self.value_start, self.value_length)
+            kernels.places_of(number, *pairs, starts, lengths, valid)
+        else:
+            hits = np.flatnonzero(self.name == number)
+            records = self.record[hits]
+            starts[records], lengths[records], valid[records] = (
+                self.value_start[hits],
+                self.value_length[hits],
+                True,
+            )
         return gather_text(self.data, starts, lengths, valid)

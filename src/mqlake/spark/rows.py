@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from mqlake.formats.columns import Scan, gather
+from mqlake.formats.columns import Scan, as_input, gather
 from mqlake.message import (
     PROPERTY_KEYS,
     PROPERTY_TAGS,
@@ -28,6 +28,8 @@ BATCH_BYTES_MAX = 8 << 20
 
 TIMESTAMP_MS_MAX = (2**63 - 1) // 1000
 _HEX = np.frombuffer(b"0123456789ABCDEF", np.uint8)
+_HOST_KINDS = {8: pa.int64(), 20: pa.binary(20)}
+"""Hosts as Arrow finds equal ones soonest, by their length."""
 
 
 class Records:
@@ -94,7 +96,13 @@ def _message_id(records: Records) -> pa.Array:
         np.cumsum(2 * lengths + 16, out=ends[1:])
         text = np.empty(int(ends[-1]), np.uint8)
         starts, numbers = records.column("store_host_start"), records.column("physical_offset")
-        kernels.hex_ids(records.buf, starts, lengths, numbers, _HEX, text)
+        kernels.hex_ids(
+            as_input(records.buf, np.uint8),
+            as_input(starts, np.int64),
+            as_input(lengths, np.int64),
+            as_input(numbers, np.int64),
+            text,
+        )
         return text_array(text, ends)
     host_offsets, hosts = gather(records.buf, records.column("store_host_start"), lengths)
     number = records.column("physical_offset").astype(">i8").view(np.uint8).reshape(-1, 8)
@@ -120,16 +128,19 @@ def _host(start_name: str, flag: int) -> Callable[[Records], pa.Array]:
         starts, lengths = records.column(start_name), records.host_lengths(flag)
         texts: list[str] = []
         number = np.zeros(records.n, np.int64)
-        for length in (8, 20):
-            of_length = np.flatnonzero(lengths == length)
-            if len(of_length) == 0:
+        for length, kind in _HOST_KINDS.items():
+            is_length = lengths == length
+            count = np.count_nonzero(is_length)
+            if count == 0:
                 continue
+            of_length: Selection = slice(None) if count == records.n else np.flatnonzero(is_length)
             _, data = gather(records.buf, starts[of_length], lengths[of_length])
-            hosts = pa.FixedSizeBinaryArray.from_buffers(
-                pa.binary(length), len(of_length), [None, pa.py_buffer(data)]
-            ).dictionary_encode()
+            hosts = pa.Array.from_buffers(kind, count, [None, pa.py_buffer(data)]).dictionary_encode()
             number[of_length] = hosts.indices.to_numpy() + len(texts)
-            texts += [host_text(host) for host in hosts.dictionary.to_pylist()]
+            distinct = hosts.dictionary.buffers()[1].to_pybytes()
+            texts += [
+                host_text(distinct[n * length : (n + 1) * length]) for n in range(len(hosts.dictionary))
+            ]
         return pa.array(texts, pa.string()).take(pa.array(number))
 
     return build

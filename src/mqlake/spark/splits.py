@@ -37,7 +37,7 @@ from mqlake.store.mapped_file_queue import MappedFileQueue
 from mqlake.store.read_only import detect_settings
 
 DEFAULT_SPLIT_SIZE = 64 << 20
-CHUNK_RECORDS = 16384
+CHUNK_RECORDS = 8192
 
 VERIFY_NONE, VERIFY_CRC, VERIFY_FULL = "none", "crc", "full"
 """What is checked: sizes, magic and offsets; body CRCs too; and each record's `__CRC32#` where it has one."""
