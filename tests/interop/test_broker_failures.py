@@ -272,7 +272,10 @@ def test_name_servers_come_and_go(java_clients: JavaClients, tmp_path: Path):
 def test_tls_and_nothing_else(java_clients: JavaClients, tmp_path: Path):
     """Java's clients with tls.enable, our tools with --tls; who speaks plainly is closed and told so."""
     certificate = tmp_path / "server.pem"
-    trustme.CA().issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(certificate))
+    authority = trustme.CA()
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(certificate))
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    trustme.CA().cert_pem.write_to_path(str(tmp_path / "other.pem"))
     settings = {
         **SMALL_STORE,
         "tls.server.mode": "enforcing",
@@ -295,6 +298,11 @@ def test_tls_and_nothing_else(java_clients: JavaClients, tmp_path: Path):
             assert bodies(consumer.take(2)) == {b"from java", b"from mqlake"}
         lines = printed("consume", "Secret", "-e", "-f", "%s\n", *at).splitlines()
         assert sorted(lines) == ["from java", "from mqlake"]
+        checked = ["produce", "Secret", "-m", "checked", "-n", broker.namesrv, "--tls-ca"]
+        assert answers(*checked, str(tmp_path / "ca.pem"))["sent"] == 1
+        for other, why in (("other.pem", "certificate verify failed"), ("none.pem", "No such file")):
+            refused = CliRunner().invoke(cli, [*checked, str(tmp_path / other)])
+            assert refused.exit_code and why in refused.stderr and "Traceback" not in refused.output
         plain = CliRunner().invoke(cli, ["admin", "cluster", "list", "-n", broker.namesrv])
         assert plain.exit_code == 1 and "Traceback" not in plain.output
         assert "not TLS, which is required" in (tmp_path / "serve.log").read_text()

@@ -39,9 +39,15 @@ def admin_command(function: Callable[..., Awaitable[None]]) -> Callable[..., Non
     @json_option
     @functools.wraps(function)
     def command(
-        namesrv: str, tls: bool, access_key: str, secret_key: str, timeout_s: float, **options: Any
+        namesrv: str,
+        tls: bool,
+        tls_ca: str,
+        access_key: str,
+        secret_key: str,
+        timeout_s: float,
+        **options: Any,
     ) -> None:
-        config = client_config(namesrv, tls, access_key, secret_key, timeout_s)
+        config = client_config(namesrv, tls, tls_ca, access_key, secret_key, timeout_s)
         run(_with_admin(config, lambda admin: function(admin, **options)))
 
     return command
@@ -70,10 +76,12 @@ def _complete(
 
     def complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         namesrv = ctx.params.get("namesrv") or os.environ.get(NAMESRV_VARIABLE) or DEFAULT_ADDRESS
-        access_key, secret_key = (ctx.params.get(name) or "" for name in ("access_key", "secret_key"))
+        tls_ca, access_key, secret_key = (
+            ctx.params.get(name) or "" for name in ("tls_ca", "access_key", "secret_key")
+        )
         try:
             config = client_config(
-                namesrv, bool(ctx.params.get("tls")), access_key, secret_key, COMPLETION_TIMEOUT_S
+                namesrv, bool(ctx.params.get("tls")), tls_ca, access_key, secret_key, COMPLETION_TIMEOUT_S
             )
             names = run(_with_admin(config, list_names))
         except (MqlakeError, OSError):

@@ -33,6 +33,13 @@ def cluster_options(command: Command) -> Command:
             help=f"Name server, several with `;` between; {NAMESRV_VARIABLE} sets it as well.",
         ),
         click.option("--tls", is_flag=True, help="Encrypt; any certificate is taken."),
+        click.option(
+            "--tls-ca",
+            type=click.Path(),
+            default="",
+            metavar="FILE",
+            help="Encrypt, and take only certificates signed by those of this PEM file.",
+        ),
         click.option("--access-key", default="", envvar="MQLAKE_ACCESS_KEY", help="Sign requests with this."),
         click.option("--secret-key", default="", envvar="MQLAKE_SECRET_KEY", help="Goes with --access-key."),
     ]
@@ -42,11 +49,18 @@ def cluster_options(command: Command) -> Command:
 
 
 def client_config(
-    namesrv: str, tls: bool, access_key: str, secret_key: str, timeout_s: float = ClientConfig.timeout_s
+    namesrv: str,
+    tls: bool,
+    tls_ca: str,
+    access_key: str,
+    secret_key: str,
+    timeout_s: float = ClientConfig.timeout_s,
 ) -> ClientConfig:
+    """ConfigError when the file of `tls_ca` cannot be used."""
+    context = client_context(trust_cert_path=tls_ca, verify=bool(tls_ca)) if tls or tls_ca else None
     return ClientConfig(
         namesrv_addr=namesrv,
-        tls=client_context(verify=False) if tls else None,
+        tls=context,
         access_key=access_key,
         secret_key=secret_key,
         timeout_s=timeout_s,

@@ -166,6 +166,7 @@ def consume(
     exit_at_end: bool,
     namesrv: str,
     tls: bool,
+    tls_ca: str,
     access_key: str,
     secret_key: str,
     as_json: bool,
@@ -199,7 +200,7 @@ def consume(
         exit_at_end,
         group is not None,
     )
-    where = client_config(namesrv, tls, access_key, secret_key)
+    where = client_config(namesrv, tls, tls_ca, access_key, secret_key)
     with reachable(), progress("consuming", in_bytes=False) as report:
         run(job.run(group or TOOLS_GROUP, where, report if not sys.stdout.isatty() else _silent))
     note(count_text(job.taken, "message"))

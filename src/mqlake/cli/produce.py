@@ -176,6 +176,7 @@ def produce(
     verbose: bool,
     namesrv: str,
     tls: bool,
+    tls_ca: str,
     access_key: str,
     secret_key: str,
     as_json: bool,
@@ -204,7 +205,7 @@ def produce(
         compress_msg_body_over_howmuch=sys.maxsize if compress == "none" else 4096,
     )
     template = _Template(topic, key, tag, properties, delay, key_separator)
-    where = client_config(namesrv, tls, access_key, secret_key)
+    where = client_config(namesrv, tls, tls_ca, access_key, secret_key)
     job = _Job(template, list(files), list(texts), kind, batch, in_flight, queue, by_key, verbose)
 
     async def main() -> None:
