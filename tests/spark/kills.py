@@ -83,12 +83,7 @@ class StreamJob:
             )
 
     def executors(self) -> list[int]:
-        """Processes of a local cluster's executors."""
-        return [
-            pid
-            for pid in map(int, filter(str.isdecimal, os.listdir("/proc")))
-            if _is_in_session(pid, self._process.pid) and b"CoarseGrainedExecutorBackend" in _command(pid)
-        ]
+        return executors(self._process.pid)
 
     def await_batch(self) -> None:
         """Until another batch of the first copy has come through. AssertionError when the job ends instead."""
@@ -112,6 +107,15 @@ class StreamJob:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+
+
+def executors(session: int) -> list[int]:
+    """Processes of a local cluster's executors, by the session that its driver is in."""
+    return [
+        pid
+        for pid in map(int, filter(str.isdecimal, os.listdir("/proc")))
+        if _is_in_session(pid, session) and b"CoarseGrainedExecutorBackend" in _command(pid)
+    ]
 
 
 def _is_in_session(pid: int, session: int) -> bool:

@@ -3,22 +3,45 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from tests.spark.stores import seen
+from mqlake.store.verify import verify_store
+from tests.spark.kills import spark_home
+from tests.spark.stores import SETTINGS, decoded, seen
 
 
 @pytest.mark.spark
 def test_on_two_executors(every_kind: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.spark.cluster_job", str(every_kind), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    with tempfile.TemporaryDirectory(prefix="mqlake-cluster-") as scratch:
+        command = [sys.executable, "-m", "tests.spark.cluster_job", str(every_kind), str(tmp_path), scratch]
+        environment = {**os.environ, "TMPDIR": scratch, "SPARK_HOME": spark_home(scratch)}
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=environment, start_new_session=True
+        )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
-    expected = sorted([m.topic, m.queue_id, m.queue_offset] for m in seen(every_kind))
+    messages = seen(every_kind)
+    expected = sorted([m.topic, m.queue_id, m.queue_offset] for m in messages)
     assert found["rows"] == expected
     assert found["copied"] == expected
     assert found["tasks"] > 4
+
+    assert found["verify"]["ok"] and found["verify"]["stores"][0]["records"] == len(decoded(every_kind))
+    assert (
+        verify_store(tmp_path / "rebuilt", SETTINGS).findings == verify_store(every_kind, SETTINGS).findings
+    )
+    assert found["diff"]["same"]
+    assert found["export"]["rows"] == len(messages)
+    last_of_key = {(m.topic, m.keys): m for m in messages if m.keys}
+    assert found["compact"]["messages"] == sum(bool(m.body) for m in last_of_key.values())
+    assert len(decoded(tmp_path / "compacted")) == found["compact"]["messages"]
+    assert sorted(line["msgId"] for line in found["search"]) == sorted(
+        m.msg_id for m in messages if "shared" in (m.keys or "").split()
+    )
+    assert sum(row["records"] for row in found["stats"]["topics"]) == len(messages)
