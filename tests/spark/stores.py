@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 from collections.abc import Iterator
@@ -13,10 +14,19 @@ from mqlake.errors import FormatError
 from mqlake.formats.batch import encode_messages, unwrap_inner_batch
 from mqlake.formats.compression import COMPRESSION_NAMES, compress_body, decompress_body
 from mqlake.formats.record import decode_record
-from mqlake.message import Message, MessageExt, MessageExtBatch, MessageExtBrokerInner, MessageSysFlag
+from mqlake.message import (
+    PROPERTY_INNER_NUM,
+    Message,
+    MessageExt,
+    MessageExtBatch,
+    MessageExtBrokerInner,
+    MessageSysFlag,
+)
 from mqlake.store import PutMessageStatus, open_store
+from mqlake.store.config import MessageStoreConfig
 from mqlake.store.log_scan import scan_log
 from mqlake.store.mapped_file_queue import MappedFileQueue
+from mqlake.store.message_store import DefaultMessageStore
 
 BORN = 1_700_000_000_000
 V4, V6 = ("10.1.2.3", 5001), ("2001:db8::7", 5002)
@@ -76,6 +86,25 @@ def write_store(root: Path, **settings: object) -> None:
             assert result.status is PutMessageStatus.PUT_OK, (n, result.reason)
             if n % 40 == 0:
                 assert store.put_messages(batch(n)).status is PutMessageStatus.PUT_OK
+
+
+def write_inner_batches(root: Path) -> None:
+    """Batches that are one record each, compressed and not."""
+    config = dataclasses.replace(MessageStoreConfig.from_mapping(SETTINGS), store_path_root_dir=str(root))
+    store = DefaultMessageStore(config, is_batch_topic=lambda topic: topic == "Batch")
+    store.load()
+    store.start()
+    try:
+        for n in range(12):
+            message = batch(n)
+            message.sys_flag |= MessageSysFlag.NEED_UNWRAP_FLAG | MessageSysFlag.INNER_BATCH_FLAG
+            message.properties[PROPERTY_INNER_NUM] = "4"
+            if n % 3 == 0:
+                message.sys_flag |= MessageSysFlag.COMPRESSED_FLAG | COMPRESSIONS[n // 3 % 4]
+                message.body = compress_body(message.body, message.sys_flag)
+            assert store.put_message(message).is_ok
+    finally:
+        store.shutdown()
 
 
 def copy_store(root: Path, to: Path) -> Path:
