@@ -175,9 +175,9 @@ def test_brokers_and_name_servers(broker):
         (["broker", "status", "-b", "broker-1"], 2, "did you mean 'broker-0'?"),
         (["broker", "status", "-b", "127.0.0.1:1"], 1, "cannot connect"),
         (["cluster", "list", "-n", "127.0.0.1:1"], 1, "no name server: 127.0.0.1:1: cannot connect"),
-        (["cluster", "list", "-n", "nonsense"], 1, "host:port is needed"),
+        (["cluster", "list", "-n", "nonsense"], 2, "host:port is needed"),
         (["cluster", "list", "-n", ";"], 2, "host:port"),
-        (["clusterLost"], 2, "No such command"),
+        (["clusterLost"], 2, "Did you mean 'clusterList'?"),
     ],
 )
 def test_one_line_says_what_is_wrong(broker, args, status, words):

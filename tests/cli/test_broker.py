@@ -98,3 +98,10 @@ def test_programs_read_where_it_is_and_what_holds(conf):
     assert (place["broker"], place["namesrv"]) == ("broker-z", ["127.0.0.1:1"])
     printed, _ = start("-c", conf, "-p", "--json").communicate(timeout=30)
     assert json.loads(printed)["mappedFileSizeCommitLog"] == 1048576
+
+
+def test_a_slave_says_what_it_does_not_do(conf):
+    process = start("-c", conf, "--set", "brokerRole=SLAVE", "--set", "brokerId=1", "--until-eof")
+    process.stdout.readline()
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 0 and "brokerRole=SLAVE: messages of the master are not fetched" in errors

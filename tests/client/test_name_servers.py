@@ -23,9 +23,10 @@ def test_addresses(text, addresses):
     assert parse_addresses(text) == addresses
 
 
-def test_no_address():
-    with pytest.raises(ConfigError):
-        parse_addresses(";")
+@pytest.mark.parametrize("text", [";", "127.0.0.1", "a:1;b", "a:port"])
+def test_no_address(text):
+    with pytest.raises(ConfigError, match="host:port"):
+        parse_addresses(text)
 
 
 def test_changes_reach_all_of_them(tmp_path):

@@ -78,6 +78,9 @@ class AdminGroup(LazyGroup):
         assert isinstance(command, click.Command)
         return command
 
+    def names_to_suggest(self, ctx: click.Context) -> list[str]:
+        return [*super().names_to_suggest(ctx), *MQADMIN_NAMES]
+
 
 @click.group(cls=AdminGroup, lazy=COMMANDS)
 def admin() -> None:

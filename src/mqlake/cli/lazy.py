@@ -56,13 +56,17 @@ class LazyGroup(click.Group):
             *(CompletionItem(name, help=self.commands[name].get_short_help_str()) for name in eager),
         ]
 
+    def names_to_suggest(self, ctx: click.Context) -> list[str]:
+        """What somebody may have meant."""
+        return self.list_commands(ctx)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            near = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
+            near = difflib.get_close_matches(args[0], self.names_to_suggest(ctx), n=1)
             if not near or "mean" in error.message:
                 raise
             raise click.UsageError(f"{error.message} Did you mean {near[0]!r}?", ctx) from None

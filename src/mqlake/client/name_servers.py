@@ -16,6 +16,7 @@ from mqlake.remoting.bodies.topic import KVTable, TopicList
 from mqlake.remoting.client import TIMEOUT_S, RemotingClient
 from mqlake.remoting.codes import RequestCode
 from mqlake.remoting.command import Body, RemotingCommand
+from mqlake.remoting.connection import parse_address
 from mqlake.remoting.headers import namesrv as headers
 from mqlake.remoting.headers.codec import CommandHeader
 
@@ -23,10 +24,16 @@ DEFAULT_ADDRESS = "127.0.0.1:9876"
 
 
 def parse_addresses(text: str) -> list[str]:
-    """`"10.0.0.1:9876;10.0.0.2:9876"` → its addresses; commas and spaces separate as well. ConfigError for none."""
+    """`"10.0.0.1:9876;10.0.0.2:9876"` → its addresses; commas and spaces separate as well. ConfigError for none,
+    and for what is no address."""
     addresses = [address for address in re.split(r"[;,\s]+", text) if address]
     if not addresses:
         raise ConfigError("a name server's address is needed: host:port, several with `;` between")
+    for address in addresses:
+        try:
+            parse_address(address)
+        except RemotingConnectError:
+            raise ConfigError(f"{address!r} is no name server's address: host:port is needed") from None
     return addresses
 
 
