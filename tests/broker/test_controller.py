@@ -138,6 +138,7 @@ def test_a_start_that_fails_leaves_nothing_behind(tmp_path):
             taken = make_controller(tmp_path / "other", listenPort=str(first.port))
             with pytest.raises(ConfigError, match=str(first.port)):
                 await taken.start()
+            assert not (tmp_path / "other").exists()
             assert taken.store.put_message(MessageExtBrokerInner("T")).reason == "the store is not running"
         async with running(tmp_path / "other"):
             pass

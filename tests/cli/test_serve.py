@@ -134,10 +134,22 @@ def test_metrics_of_several_brokers_have_a_port_each():
 def test_the_vip_port_is_named_when_it_is_taken(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with serving(tmp_path, f"--port={port + 2}") as process:
+        with serving(tmp_path / "data", f"--port={port + 2}") as process:
             _, errors = process.communicate(timeout=30)
             assert process.returncode == 2
             assert f"127.0.0.1:{port}: Address already in use" in errors and "VIP port" in errors
+        assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("option", ["--port", "--namesrv-port"])
+def test_a_port_that_is_taken_leaves_nothing_behind(tmp_path, option):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with serving(tmp_path / "data", f"{option}={port}") as process:
+            _, errors = process.communicate(timeout=30)
+            assert process.returncode == 2
+            assert f"127.0.0.1:{port}: Address already in use" in errors
+        assert not (tmp_path / "data").exists()
 
 
 def children_of(pid: int) -> list[int]:

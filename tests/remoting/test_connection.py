@@ -245,6 +245,51 @@ def test_no_answer_in_time(run):
     run(main())
 
 
+def test_a_connection_without_a_sign_of_life_is_closed(run, caplog):
+    async def main():
+        async with serving() as service, RemotingClient() as client:
+            first = await client.connection(service.address)
+            waiting = asyncio.create_task(client.invoke(service.address, request(SLOW)))
+            with pytest.raises(RemotingTimeoutError):
+                await client.invoke(service.address, request(SLOW), 0.05)
+            with pytest.raises(RemotingConnectError):
+                await waiting
+            await until(lambda: first.closed)
+            assert await client.connection(service.address) is not first
+
+    run(main())
+    assert "no sign of life within 0.05 s" in caplog.text
+
+
+def test_a_slow_request_does_not_close_a_connection_that_lives(run):
+    async def main():
+        async with serving() as service, RemotingClient() as client:
+            first = await client.connection(service.address)
+            slow = asyncio.create_task(client.invoke(service.address, request(SLOW), 0.2))
+            while not slow.done():
+                await client.call(service.address, request(ECHO, b"x"))
+                await asyncio.sleep(0.02)
+            assert isinstance(slow.exception(), RemotingTimeoutError)
+            assert await client.connection(service.address) is first
+
+    run(main())
+
+
+def test_a_port_is_taken_before_it_is_served(run):
+    async def main():
+        server = RemotingServer()
+        await server.bind("127.0.0.1")
+        async with RemotingClient() as client:
+            with pytest.raises(RemotingConnectError):
+                await client.invoke(f"127.0.0.1:{server.port}", request(ECHO))
+            await server.listen()
+            answer = await client.invoke(f"127.0.0.1:{server.port}", request(ECHO))
+            assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        await server.stop()
+
+    run(main())
+
+
 def test_nobody_listens(run):
     async def main():
         with socket.socket() as unused:

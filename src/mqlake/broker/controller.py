@@ -245,11 +245,14 @@ class BrokerController:
         self.topic_config_manager.init()
         for manager in self._config_managers:
             manager.load()
+        await self._bind()  # a port that is taken is known before anything is made on the disk
         try:
             await asyncio.to_thread(self.store.load)
             await asyncio.to_thread(self.store.start)
             self.schedule_message_service.correct_delay_offset()
-            await self._listen()
+            await self.server.listen()
+            if self.fast_server.port:
+                await self.fast_server.listen()
             if self.metrics is not None:
                 await self.metrics.start()
         except BaseException:
@@ -272,14 +275,20 @@ class BrokerController:
             async with asyncio.timeout(REGISTER_START_WAIT_S):
                 await self._tried_to_register.wait()
 
-    async def _listen(self) -> None:
+    async def _bind(self) -> None:
         config = self.config
-        await self.server.start(config.bind_address, config.listen_port)
-        vip_port = max(self.server.port - 2, 0)
         try:
-            await self.fast_server.start(config.bind_address, vip_port)
+            await self.server.bind(config.bind_address, config.listen_port)
+            await self._bind_vip(max(self.server.port - 2, 0))
+        except BaseException:
+            await self.server.stop()
+            raise
+
+    async def _bind_vip(self, port: int) -> None:
+        try:
+            await self.fast_server.bind(self.config.bind_address, port)
         except ConfigError as error:
-            if config.listen_port:
+            if self.config.listen_port:
                 raise ConfigError(f"{error}; it is the VIP port, two below listenPort") from None
             # beside a port that happened to be free there may be none
             logger.info("no VIP port: %s", error)

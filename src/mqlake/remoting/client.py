@@ -10,6 +10,7 @@ of its clients goes to `processors`.
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 
 from mqlake.errors import RemotingConnectError, RemotingTimeoutError, ResponseError
@@ -18,7 +19,11 @@ from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.connection import Connection, Endpoint, Limits, parse_address
 from mqlake.remoting.service import Service
 
+logger = logging.getLogger(__name__)
+
 TIMEOUT_S = 3.0
+WAIT_ENOUGH_S = 0.1
+"""What a request must have waited for to say something about its connection (or a quarter of its time)."""
 
 
 class RemotingClient(Endpoint, Service):
@@ -91,28 +96,44 @@ class RemotingClient(Endpoint, Service):
         """Sends a request to `address`; its answer, whatever its code.
 
         `timeout_s` holds for all of it, connecting included. A server that says GO_AWAY is asked once more on
-        a new connection. Raises RemotingConnectError, RemotingTimeoutError, RemotingTooMuchError.
+        a new connection. A connection on which nothing at all came meanwhile is closed: its server, or the way to
+        it, may be gone without a word. (RocketMQ's client closes it whatever came: clientCloseSocketIfTimeout.)
+        Raises RemotingConnectError, RemotingTimeoutError, RemotingTooMuchError.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         try:
-            answer = await self._invoke_once(address, command, deadline)
+            answer = await self._invoke_once(address, command, deadline, timeout_s)
             if answer.code == ResponseCode.GO_AWAY:
-                answer = await self._invoke_once(address, command, deadline)
+                answer = await self._invoke_once(address, command, deadline, timeout_s)
         except (TimeoutError, RemotingTimeoutError):
             raise RemotingTimeoutError(address, timeout_s) from None
         return answer
 
-    async def _invoke_once(self, address: str, command: RemotingCommand, deadline: float) -> RemotingCommand:
+    async def _invoke_once(
+        self, address: str, command: RemotingCommand, deadline: float, timeout_s: float
+    ) -> RemotingCommand:
         async with asyncio.timeout_at(deadline):
             connection = await self.connection(address)
-        remaining = deadline - asyncio.get_running_loop().time()
-        answer = await connection.invoke(command, max(remaining, 0))
+        sent_at = asyncio.get_running_loop().time()
+        remaining = deadline - sent_at
+        try:
+            answer = await connection.invoke(command, max(remaining, 0))
+        except RemotingTimeoutError:
+            had_time = remaining > WAIT_ENOUGH_S or remaining > timeout_s / 4
+            if had_time and connection.received_at < sent_at:
+                logger.warning("%s: no sign of life within %.3g s; closed", address, remaining)
+                self._forget(address, connection)
+                connection.abort()
+            raise
         if answer.code == ResponseCode.GO_AWAY:
-            if self._by_address.get(address) is connection:
-                del self._by_address[address]
+            self._forget(address, connection)
             connection.close()
         return answer
+
+    def _forget(self, address: str, connection: Connection) -> None:
+        if self._by_address.get(address) is connection:
+            del self._by_address[address]
 
     async def call(
         self, address: str, command: RemotingCommand, timeout_s: float = TIMEOUT_S

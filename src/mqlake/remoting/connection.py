@@ -168,6 +168,7 @@ class Connection(asyncio.BufferedProtocol):
         "_unsent",
         "attributes",
         "local_address",
+        "received_at",
         "remote_address",
     )
 
@@ -190,7 +191,7 @@ class Connection(asyncio.BufferedProtocol):
         self._closed = False
         self._pending: dict[int, asyncio.Future[RemotingCommand]] = {}
         self._in_flight: set[asyncio.Future[Answer]] = set()
-        self._active_at = loop.time()
+        self._active_at = self.received_at = loop.time()
         self._unsent = 0
         self.remote_address = address_called
         """host:port of the peer."""
@@ -324,7 +325,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._buffer.get_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._active_at = self._loop.time()
+        self._active_at = self.received_at = self._loop.time()
         if self._undecided:
             self._undecided = False
             if not self._decide(self._endpoint.scratch[0]):

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import os
 import resource
+from collections.abc import Iterator
 
 from mqlake.errors import ConfigError
 from mqlake.remoting.connection import Connection, Endpoint, Limits
@@ -31,22 +32,45 @@ class RemotingServer(Endpoint):
         self.tls_mode = tls.mode
         self.tls_context = server_context(tls)
         self.port = 0
-        """Where it listens, from `start` on."""
+        """Where it listens, from `start` (or `bind`) on."""
+        self._address = ""
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str = "0.0.0.0", port: int = 0) -> None:
         """Listens on `port` (0: any free one). ConfigError when that is not possible."""
+        await self.bind(host, port)
+        await self.listen()
+
+    async def bind(self, host: str = "0.0.0.0", port: int = 0) -> None:
+        """Takes the port, so that nobody else can, and refuses connections until `listen`. ConfigError."""
         loop = asyncio.get_running_loop()
-        try:
+        self._address = f"{host}:{port}"
+        with self._telling_what_is_wrong():
             self._server = await loop.create_server(
-                lambda: Connection(self, loop), host, port, backlog=BACKLOG, reuse_address=True
+                lambda: Connection(self, loop),
+                host,
+                port,
+                backlog=BACKLOG,
+                reuse_address=True,
+                start_serving=False,
             )
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def listen(self) -> None:
+        """Serves, from now on, on the port that `bind` took. ConfigError."""
+        assert self._server is not None
+        with self._telling_what_is_wrong():
+            await self._server.start_serving()
+        self.start_idle_checks(asyncio.get_running_loop())
+
+    @contextlib.contextmanager
+    def _telling_what_is_wrong(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             # the loop's own text repeats the address; a name that nobody knows has no errno above 0
             why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
-            raise ConfigError(f"cannot listen on {host}:{port}: {why}") from error
-        self.port = self._server.sockets[0].getsockname()[1]
-        self.start_idle_checks(loop)
+            raise ConfigError(f"cannot listen on {self._address}: {why}") from error
 
     async def stop(self, grace_s: float = 3.0) -> None:
         """Takes no more connections, lets requests under way finish for `grace_s`, then closes all.
