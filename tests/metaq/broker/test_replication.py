@@ -15,7 +15,12 @@ from mqlake.metaq.broker.broker import MetaMorphosisBroker
 from mqlake.metaq.broker.replication import SamsaConfig, SlaveConfig
 from mqlake.metaq.client import Message, MetaMessageSessionFactory
 from mqlake.metaq.config import MetaConfig, SystemConfig, ZKConfig
+from mqlake.metaq.formats.record import encode_record
+from mqlake.metaq.message import Partition
+from mqlake.metaq.store.message_store import MessageStore
 from mqlake.metaq.zookeeper.embedded import EmbeddedZookeeper, free_port
+from mqlake.metaq.zookeeper.paths import MetaZookeeper
+from mqlake.metaq.zookeeper.session import ZkSession
 from mqlake.remoting.loop import run
 from tests.metaq.brokers import HOST, Peer
 
@@ -168,12 +173,82 @@ def test_an_asynchronous_slave_follows_and_stands_in(tmp_path: Path, zk: ZKConfi
     run(test())
 
 
+def test_a_slave_takes_the_topics_of_its_master_over(tmp_path: Path, zk: ZKConfig) -> None:
+    def ini(side: str, topics: str, host: str = HOST) -> Path:
+        path = tmp_path / f"{side}.ini"
+        path.write_text(
+            "[system]\nbrokerId=0\nnumPartitions=1\nunflushThreshold=0\nunflushInterval=1000\n"
+            "maxSegmentSize=1048576\nmaxTransferSize=1048576\nserverPort=0\n"
+            f"hostName={host}\ndataPath={tmp_path / side}\n"
+            f"[zookeeper]\nzk.zkConnect={zk.zk_connect}\nzk.zkRoot={zk.zk_root}\n{topics}"
+        )
+        return path
+
+    def of(path: Path, **roles: Any) -> MetaMorphosisBroker:
+        return MetaMorphosisBroker(MetaConfig.load(str(path)), host=HOST, **roles)
+
+    async def test() -> None:
+        theirs = ini("master", "[topic=t]\nnumPartitions=2\n")
+        own = ini("slave", "; of the slave\n[topic=old]\n", host="localhost")
+        config = SlaveConfig(slave_id=0, slave_max_delay_in_mills=20, auto_sync_master_config=True)
+        async with running(of(theirs)) as master, running(of(own, slave=config)) as slave:
+            await until(lambda: slave.config.topics == ["t"])
+            theirs.write_text(theirs.read_text() + "[topic=new]\nnumPartitions=3\n")
+            assert master.config.reload()
+            await until(lambda: slave.config.topics == ["new", "t"])
+            peer = await Peer.connect(master.server.port)
+            assert (await peer.said(b"put new 2 1 0 -1 1\r\nx"))[0] == 200
+            await until(lambda: "new-2" in str(files(tmp_path / "slave")))
+            await until(lambda: files(tmp_path / "slave") == files(tmp_path / "master"))
+        again = MetaConfig.load(str(own))
+        assert (again.topics, again.system.host_name) == (["new", "t"], "localhost")
+        assert "; of the slave" in own.read_text()
+
+    run(test())
+
+
+def test_a_samsa_sets_the_groups_offsets_right_before_it_shows_itself(tmp_path: Path, zk: ZKConfig) -> None:
+    records = [encode_record(b"%d" % n * n, 10 * n, 0) for n in range(1, 20)]
+    ends = [sum(map(len, records[:n])) for n in range(20)]
+    store = MessageStore(str(tmp_path / "master"), "t", 0, max_segment_size=200)
+    for each in records:
+        store.append(each)
+    store.close()
+    nodes = {
+        "right": (f"50-{ends[5]}", f"50-{ends[5]}"),
+        "elsewhere": ("50-7777", f"50-{ends[5]}"),
+        "between": ("155-3", f"150-{ends[15]}"),
+        "before": ("5-3", "-1-0"),
+        "negative": ("-50-3", "-50-3"),
+        "old": ("3", "3"),
+    }
+    session = ZkSession(zk)
+    paths = MetaZookeeper(zk.zk_root)
+    for group, (before, _) in nodes.items():
+        session.put_persistent(paths.consumer_offset(group, "t", Partition(0, 0)), before.encode())
+    session.put_persistent(paths.consumer_offset("empty", "t", Partition(0, 1)), b"50-7777")
+    session.put_persistent(paths.consumer_offset("other", "t", Partition(9, 0)), b"50-7777")
+
+    async def test() -> None:
+        samsa = SamsaConfig(slave=f"{HOST}:{free_port()}", recover_offset=True)
+        async with running(broker_of(tmp_path / "master", zk=zk, samsa=samsa)):
+            for group, (_, after) in nodes.items():
+                path = paths.consumer_offset(group, "t", Partition(0, 0))
+                assert session.read(path) == after.encode(), group
+            assert session.read(paths.consumer_offset("empty", "t", Partition(0, 1))) == b"-1-0"
+            assert session.read(paths.consumer_offset("other", "t", Partition(9, 0))) == b"50-7777"
+
+    run(test())
+    session.close()
+
+
 def test_settings_as_in_the_original_files() -> None:
     assert SamsaConfig.from_mapping(
-        {"slave": "meta://h:1", "recoverOffset": "false", "callbackThreadCount": "3"}
-    ) == (SamsaConfig(slave="h:1"))
+        {"slave": "meta://h:1", "recoverOffset": "true", "callbackThreadCount": "3"}
+    ) == (SamsaConfig(slave="h:1", recover_offset=True))
     assert SlaveConfig.from_mapping({"slaveId": "2"}).group == "meta-slave-group_2"
-    for bad in ({}, {"slave": "h:1", "slaves": "x"}, {"slave": "h:1", "recoverOffset": "true"}):
+    assert SlaveConfig.from_mapping({"slaveId": "2", "autoSyncMasterConfig": "true"}).auto_sync_master_config
+    for bad in ({}, {"slave": "h:1", "slaves": "x"}, {"slave": "h:1", "recoverOffset": "yes"}):
         with pytest.raises(ConfigError):
             SamsaConfig.from_mapping(bad)
     for bad in ({}, {"slaveId": "-1"}, {"slaveID": "1"}):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from mqlake.errors import ConfigError
-from mqlake.metaq.config.ini import parse_ini
+from mqlake.metaq.config.ini import parse_ini, replace_sections
 
 TEXT = r"""
 ; a comment
@@ -41,3 +41,18 @@ def test_sections_and_keys() -> None:
 def test_what_is_wrong_is_named_by_its_line(text: str, line: int) -> None:
     with pytest.raises(ConfigError, match=f"line {line}:"):
         parse_ini(text)
+
+
+def test_sections_of_another_file_take_the_place_of_ones_own() -> None:
+    own = "; head\n[system]\na = 1 \\\n[topic=no section]\n[topic=x]\nb=2\n[zookeeper]\nc=3"
+    other = "[system]\na=9\n[ topic=y ]\n; said there\nd=4\n[topic=z]\n"
+    text = replace_sections(own, other, "topic=")
+    assert text.startswith(
+        "; head\n[system]\na = 1 \\\n[topic=no section]\n[zookeeper]\nc=3\n[ topic=y ]\n; said"
+    )
+    assert parse_ini(text) == {
+        "system": {"a": "1 [topic=no section]"},
+        "zookeeper": {"c": "3"},
+        "topic=y": {"d": "4"},
+        "topic=z": {},
+    }

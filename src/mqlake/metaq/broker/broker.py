@@ -14,10 +14,11 @@ import contextlib
 import logging
 from collections.abc import Callable
 
-from mqlake.errors import ConfigError, MqlakeError
+from mqlake.errors import ConfigError, MqlakeError, RemotingError
 from mqlake.metaq.broker.address import broker_string
 from mqlake.metaq.broker.broker_zookeeper import BrokerZooKeeper
 from mqlake.metaq.broker.command_processor import VERSION, BrokerCommandProcessor
+from mqlake.metaq.broker.offset_recovery import recover_offsets
 from mqlake.metaq.broker.replication import (
     STATUS_TOPIC,
     SamsaCommandProcessor,
@@ -48,6 +49,8 @@ from mqlake.metaq.store.group_commit import GroupCommitService
 from mqlake.metaq.store.manager import LoadReport, MessageStoreManager
 from mqlake.metaq.wire.connection import Connection
 from mqlake.metaq.wire.server import MetaServer
+from mqlake.metaq.zookeeper.paths import MetaZookeeper
+from mqlake.metaq.zookeeper.session import ZkSession
 
 logger = logging.getLogger(__name__)
 
@@ -157,7 +160,7 @@ class MetaMorphosisBroker:
                 self.zookeeper = BrokerZooKeeper(
                     self.config, self.broker_string, self.manager.all_topics, slave_id=slave_id
                 )
-                await asyncio.to_thread(self.zookeeper.start)
+                await asyncio.to_thread(self.zookeeper.start, self._before_it_shows)
             if self._slave is not None:
                 self._tasks.append(asyncio.create_task(self._follow_master(self._slave)))
         except BaseException:
@@ -275,27 +278,53 @@ class MetaMorphosisBroker:
         if self.zookeeper is not None:
             self.zookeeper.come_back()
 
+    def _before_it_shows(self, session: ZkSession) -> None:
+        if self._samsa is not None and self._samsa.recover_offset:
+            paths = MetaZookeeper(self.config.zookeeper.zk_root)
+            recover_offsets(session, paths, self.manager, self.config.system.broker_id)
+
     async def _follow_master(self, slave: SlaveConfig) -> None:
-        """Follows whoever is the master now."""
-        master = ""
+        """Follows whoever is the master now, anew when its configuration or the own topics have changed."""
+        followed: tuple[str, str, object] = "", "", None
+        synced = ""
         while True:
-            found = await asyncio.to_thread(self._master_address)
-            if found and found != master:
+            master, checksum = await asyncio.to_thread(self._master)
+            wanted = master, checksum, self.config.topic_config_map
+            if master and wanted != followed:
                 if self.subscribe_handler is not None:
                     await self.subscribe_handler.stop()
-                master = found
                 self.subscribe_handler = SubscribeHandler(self, slave, master)
+                followed = wanted
+            handler = self.subscribe_handler
+            if slave.auto_sync_master_config and handler is not None and checksum not in ("", synced):
+                synced = checksum if await self._sync_config(handler) else ""
             await asyncio.sleep(MASTER_LOOK_S)
 
-    def _master_address(self) -> str:
+    async def _sync_config(self, handler: SubscribeHandler) -> bool:
+        """Whether the master could be asked."""
+        try:
+            await handler.sync_config()
+        except RemotingError as error:
+            logger.warning("the configuration is not taken over yet: %s", error)
+            return False
+        except (MqlakeError, OSError) as error:
+            logger.error("the master's configuration is not taken over: %s", error)
+        return True
+
+    def _master(self) -> tuple[str, str]:
+        """Its address and its configuration's checksum, as ZooKeeper has them; empty when it has not."""
         zookeeper = self.zookeeper
         if zookeeper is None or zookeeper.session is None:
-            return ""
+            return "", ""
+        paths, broker_id = zookeeper.paths, self.config.system.broker_id
         try:
-            raw = zookeeper.session.read(zookeeper.paths.master(self.config.system.broker_id))
+            address, checksum = (
+                (zookeeper.session.read(path) or b"").decode("utf-8", "replace")
+                for path in (paths.master(broker_id), paths.master_config_checksum(broker_id))
+            )
         except MqlakeError:
-            return ""
-        return (raw or b"").decode("utf-8", "replace")
+            return "", ""
+        return address, checksum
 
     # --- the clock's part
 

@@ -45,12 +45,16 @@ class BrokerZooKeeper:
         self._stopping = threading.Event()
         self._withdrawn = False
 
-    def start(self) -> None:
-        """RemotingError without ZooKeeper; ConfigError when another broker has the id and keeps it."""
+    def start(self, before: Callable[[ZkSession], object] = lambda session: None) -> None:
+        """`before` runs when ZooKeeper is there and before it is told anything.
+
+        RemotingError without ZooKeeper; ConfigError when another broker has the id and keeps it.
+        """
         if not self.config.zookeeper.zk_enable:
             return
-        self.session = ZkSession(self.config.zookeeper)
+        self.session = session = ZkSession(self.config.zookeeper)
         try:
+            before(session)
             self.session.submit(self._register_everything).result()
         except BaseException:
             self.session.close()

@@ -31,6 +31,7 @@ from mqlake.metaq.formats.command import (
     OffsetCommand,
     PutCommand,
     Request,
+    StatsCommand,
     SyncCommand,
 )
 from mqlake.metaq.formats.record import MessageIterator, checksum, encode_header
@@ -58,6 +59,8 @@ class SamsaConfig:
     send_to_slave_timeout_in_mills: int = 2000
     check_slave_interval_in_mills: int = 100
     slave_continuous_failure_threshold: int = 100
+    recover_offset: bool = False
+    """Before the broker shows itself, the groups' offsets are set right for its log: offset_recovery."""
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, str]) -> SamsaConfig:
@@ -67,17 +70,17 @@ class SamsaConfig:
             "sendToSlaveTimeoutInMills": "send_to_slave_timeout_in_mills",
             "checkSlaveIntervalInMills": "check_slave_interval_in_mills",
             "slaveContinuousFailureThreshold": "slave_continuous_failure_threshold",
+            "recoverOffset": "recover_offset",
         }
         ignored = {"callbackThreadCount", "recoverParallel", "recoverParallelHint"}
         found: dict[str, int | str] = {}
         for key, text in values.items():
-            if key == "recoverOffset":
-                if parse_bool(text):
-                    raise ConfigError("recoverOffset=true is not supported")
-            elif key not in known and key not in ignored:
-                raise UnknownKeyError(key, [*known, *ignored, "recoverOffset"])
+            if key not in known and key not in ignored:
+                raise UnknownKeyError(key, [*known, *ignored])
+            if key == "slave":
+                found["slave"] = text.removeprefix("meta://")
             elif key in known:
-                found[known[key]] = text.removeprefix("meta://") if key == "slave" else parse_int(text)
+                found[known[key]] = parse_bool(text) if key == "recoverOffset" else parse_int(text)
         if not found.get("slave"):
             raise ConfigError("samsa: slave=host:port is needed")
         return cls(**found)  # type: ignore[arg-type]
@@ -92,6 +95,8 @@ class SlaveConfig:
     """As whom it reads; empty: meta-slave-group_<id>."""
     slave_max_delay_in_mills: int = 500
     """The longest pause when the master has nothing new."""
+    auto_sync_master_config: bool = False
+    """Whether the topics of the own server.ini become the master's whenever they differ."""
 
     @property
     def group(self) -> str:
@@ -110,6 +115,7 @@ class SlaveConfig:
             slave_id=parse_int(values["slaveId"]),
             slave_group=values.get("slaveGroup", ""),
             slave_max_delay_in_mills=parse_int(values.get("slaveMaxDelayInMills", "500")),
+            auto_sync_master_config=parse_bool(values.get("autoSyncMasterConfig", "false")),
         )
 
 
@@ -307,6 +313,14 @@ class SubscribeHandler:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._link.close()
+
+    async def sync_config(self) -> None:
+        """Takes the topics of the master's server.ini over into the own one. RemotingError, ConfigError, OSError."""
+        answer = await self._link.begin(StatsCommand("config", self._link.next_opaque()), FETCH_S)
+        if not isinstance(answer, BooleanCommand) or answer.code != HttpStatus.SUCCESS:
+            raise RemotingError(f"the master does not give its configuration: {answer}")
+        if await asyncio.to_thread(self._broker.config.take_topics, answer.message):
+            logger.warning("%s has the master's topics now", self._broker.config.path)
 
     async def _follow(self, topic: str, partition: int) -> None:
         max_size = self._broker.config.system.max_transfer_size

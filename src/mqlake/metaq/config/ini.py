@@ -42,6 +42,27 @@ def parse_ini(text: str) -> dict[str, dict[str, str]]:
     return sections
 
 
+def replace_sections(text: str, other: str, prefix: str) -> str:
+    """`text` with the sections of `other` whose names begin with `prefix` in place of its own, at the end."""
+    kept = [lines for name, lines in _sections(text) if not name.startswith(prefix)]
+    taken = [lines for name, lines in _sections(other) if name.startswith(prefix)]
+    return "".join(line if line.endswith("\n") else f"{line}\n" for part in kept + taken for line in part)
+
+
+def _sections(text: str) -> list[tuple[str, list[str]]]:
+    """(name, natural lines, the head among them) in the order of the file; what comes before the first has no name."""
+    sections: list[tuple[str, list[str]]] = [("", [])]
+    continued = False
+    for natural in text.removeprefix("\ufeff").splitlines(keepends=True):
+        line = natural.strip()
+        if not continued and line.startswith("["):
+            sections.append((_unescape(line[1:].removesuffix("]").strip()), []))
+        is_comment = not continued and line[:1] in (";", "#")
+        continued = not is_comment and (len(line) - len(line.rstrip("\\"))) % 2 == 1
+        sections[-1][1].append(natural)
+    return sections
+
+
 def _logical_lines(text: str) -> list[tuple[int, str]]:
     """(number of the first natural line, text) without comments, blanks and the white space around."""
     lines: list[tuple[int, str]] = []

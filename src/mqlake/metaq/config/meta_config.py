@@ -21,8 +21,9 @@ from typing import Any
 
 from mqlake.errors import ConfigError, MqlakeError, UnknownKeyError
 from mqlake.metaq.config.cron import parse_cron
-from mqlake.metaq.config.ini import parse_ini
+from mqlake.metaq.config.ini import parse_ini, replace_sections
 from mqlake.metaq.config.values import parse_bool, parse_delete_policy, parse_int
+from mqlake.store.durable import write_durably
 
 logger = logging.getLogger(__name__)
 
@@ -267,6 +268,21 @@ class MetaConfig:
             self._fire("topics", "topicConfigMap")
         self._fire("unflushInterval")
         return True
+
+    def take_topics(self, other: str) -> bool:
+        """Has the topics of another broker's server.ini in the own file, and known; whether they were others.
+
+        What the own file says otherwise stays. ConfigError, OSError; then nothing is changed.
+        """
+        if not self.path:
+            raise ConfigError("the broker has no configuration file that could take the topics over")
+        sections = _topic_sections(parse_ini(other))
+        topics = {topic: self._topic_config(topic, values) for topic, values in sections.items()}
+        if not topics or topics == self.topic_config_map:
+            return False
+        own = _decode(_read(self.path)[0])
+        write_durably(self.path, replace_sections(own, other, TOPIC_SECTION).encode())
+        return self.reload()
 
     # --- closed partitions
 
