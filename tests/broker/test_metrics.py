@@ -13,7 +13,7 @@ from mqlake.client.broker_api import BrokerAPI
 from mqlake.errors import ConfigError
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
 from mqlake.remoting.bodies.topic import TopicConfig
-from tests.broker.live_broker import Client, live_broker, put, run
+from tests.broker.live_broker import Client, live_broker, put, run, until
 
 ON = {
     "metricsExporterType": "PROM",
@@ -124,6 +124,28 @@ def test_names_labels_and_values(tmp_path):
             assert bounds == {f"{ms}.0" for ms in (1, 3, 5, 7, 10, 100, 1000, 2000, 3000)} | {"+Inf"}
             assert "process_resident_memory_bytes" in samples
             assert "mqlake_metrics_dropped_series" not in samples
+
+    run(scene())
+
+
+def test_a_delayed_message_counts_where_it_waits_and_where_it_is_delivered(tmp_path):
+    """As a RocketMQ 5.3.3 broker counts it, all but the delivered one's type (`delay` there)."""
+
+    async def scene() -> None:
+        async with live_broker(tmp_path, **ON) as controller:
+            put(controller, properties={"DELAY": "1"})
+            await until(lambda: controller.store.max_offset_in_queue("T", 0) == 1)
+            samples = await scrape(controller)
+            assert {
+                (labels["topic"], labels["message_type"], labels["is_system"]): count
+                for labels, count in samples["rocketmq_messages_in_total"]
+            } == {("T", "normal", "false"): 1, ("SCHEDULE_TOPIC_XXXX", "delay", "true"): 1}
+            ((labels, count),) = samples["rocketmq_messages_out_total"]
+            assert (labels["topic"], labels["consumer_group"], count) == (
+                "SCHEDULE_TOPIC_XXXX",
+                "SCHEDULE_CONSUMER",
+                1,
+            )
 
     run(scene())
 

@@ -8,7 +8,9 @@ anyway. The event loop only takes the figures down, with a turn for others in be
 of them on the exporter's thread. Names and labels were seen at a RocketMQ 5.3.3 broker (its exporter puts the unit
 behind the name). Where the same figure is not to be had:
 
-    message_type               the topic's attribute message.type, `normal` without one; not each message's own
+    message_type               the topic's attribute message.type, `normal` without one; not each message's own.
+                               `delay` and `transaction` in the topics where such messages wait, which are counted
+                               there and once more where they are delivered, as in RocketMQ
     rocketmq_message_size      sum and count only
     lag, ready, in flight      offsets apart; RocketMQ estimates how many of them a filter lets through
     messages out               a group that got nothing for a day begins at 0 again
@@ -35,7 +37,13 @@ from mqlake.broker.execution_times import BUCKETS_MS, ExecutionTimes
 from mqlake.broker.rpc_latency import BUCKETS_MS as RPC_BUCKETS_MS
 from mqlake.broker.rpc_latency import RpcLatencies
 from mqlake.errors import ConfigError
-from mqlake.message import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX, is_system_topic
+from mqlake.message import (
+    DLQ_GROUP_TOPIC_PREFIX,
+    RETRY_GROUP_TOPIC_PREFIX,
+    SCHEDULE_TOPIC,
+    TRANS_HALF_TOPIC,
+    is_system_topic,
+)
 from mqlake.remoting.codes import RequestCode, ResponseCode, Version
 from mqlake.store.broker_stats import DLQ_PUT_NUMS, GROUP_GET_NUMS, GROUP_GET_SIZE
 
@@ -51,6 +59,7 @@ ROWS_AT_ONCE = 500
 """Rows that are taken down before the loop sees to others."""
 SYSTEM_GROUP_PREFIX = "cid_rmq_sys_"
 MESSAGE_TYPE = "message.type"
+_TYPES_OF_SYSTEM_TOPICS = {SCHEDULE_TOPIC: "delay", TRANS_HALF_TOPIC: "transaction"}
 
 
 class MetricsExporter:
@@ -278,7 +287,8 @@ class Families:
         attributes = (config.attributes or {}) if config is not None else {}
         return {
             "topic": topic,
-            "message_type": attributes.get(MESSAGE_TYPE, "normal").lower(),
+            "message_type": _TYPES_OF_SYSTEM_TOPICS.get(topic)
+            or attributes.get(MESSAGE_TYPE, "normal").lower(),
             "is_system": _truth(is_system_topic(topic)),
         }
 
