@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import struct
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -34,6 +36,7 @@ def _same_lots(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def properties(**values: str) -> str:
+    """As a header has them."""
     return "".join(f"{name}\x01{value}\x02" for name, value in values.items())
 
 
@@ -45,6 +48,7 @@ def send(
     command_flag: int = 0,
     kind: SerializeType = SerializeType.JSON,
     topic: str = TOPIC,
+    long_names: bool = False,
     more: dict[str, str] | None = None,
     less: str = "",
     **fields: object,
@@ -66,13 +70,39 @@ def send(
         language=LanguageCode.JAVA,
         opaque=opaque,
         flag=command_flag,
-        ext_fields=send_header(topic, **values).encode() | (more or {}),
+        ext_fields=send_header(topic, v1=long_names, **values).encode() | (more or {}),
         body=body,
         serialize_type=kind,
     )
     for name in less:
         del command.ext_fields[name]
     return encode_frame(command)
+
+
+def item(
+    body: bytes = b"body",
+    own: bytes = b"",
+    *,
+    flag: int = 0,
+    size: int | None = None,
+    body_length: int | None = None,
+    own_length: int | None = None,
+) -> bytes:
+    """A message of a batch, its numbers as they should be unless given; magic and CRC are nobody's."""
+    size = 22 + len(body) + len(own) if size is None else size
+    head = struct.pack(">iIIii", size, 1, 2, flag, len(body) if body_length is None else body_length)
+    return head + body + struct.pack(">h", len(own) if own_length is None else own_length) + own
+
+
+def batch(*items: bytes, **fields: object) -> bytes:
+    """The frame of a batch as Java's client makes it."""
+    return send(b"".join(items), **{"code": RequestCode.SEND_BATCH_MESSAGE, "batch": True, **fields})  # type: ignore[arg-type]
+
+
+def own(number: int) -> bytes:
+    """Properties of a message of a batch, in all their forms."""
+    whole = properties(UNIQ_KEY=f"7F0000010002-{number}", KEYS="k", TAGS="é").encode()
+    return (b"", whole, whole[:-1], b"\x02", b"\xff\x00")[number % 5]
 
 
 class Wire:
@@ -219,8 +249,56 @@ def test_usual_sends_are_taken_together(tmp_path: Path, kind: SerializeType, flu
     on_two_brokers(tmp_path, scene, flushDiskType=flush)
 
 
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+@pytest.mark.parametrize("kind", list(SerializeType))
+def test_usual_batches_are_taken_together(tmp_path: Path, kind: SerializeType, flush: str) -> None:
+    async def scene(fast: BrokerController, plain: BrokerController) -> None:
+        numbers = taken(fast)
+        frames = [
+            batch(
+                *(item(b"%d" % n * n, own(n), flag=n - 3) for n in range(n, n + 1 + n * 7 % 40)),
+                opaque=n,
+                kind=kind,
+                queue_id=n % 4,
+                flag=n,
+                reconsume_times=n % 3,
+                sys_flag=n % 2,
+            )
+            for n in range(60)
+        ]
+        frames[7:7] = [send(opaque=100 + n, kind=kind, queue_id=n % 4) for n in range(7)]
+        answers = await both_say(fast, plain, b"".join(frames))
+        assert len(answers) == 67
+        assert sum(numbers) == 7 + sum(1 + n * 7 % 40 for n in range(60))
+        assert max(numbers) > 400
+        for controller in (fast, plain):
+            info = controller.store.runtime_info()
+            assert info["putMessageTimesTotal"] == str(1 + sum(numbers))
+            assert sum(controller.store.store_stats_service._histogram) == 1 + 67
+
+    on_two_brokers(tmp_path, scene, flushDiskType=flush)
+
+
+@pytest.mark.parametrize("kind", list(SerializeType))
+def test_usual_sends_with_long_names(tmp_path: Path, kind: SerializeType) -> None:
+    """As Go's client sends them."""
+
+    async def scene(fast: BrokerController, plain: BrokerController) -> None:
+        numbers = taken(fast)
+        frames = [
+            send(b"%d" % n, opaque=n, code=code, long_names=code == RequestCode.SEND_MESSAGE, kind=kind)
+            for n in range(20)
+            for code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2)
+        ]
+        assert len(await both_say(fast, plain, b"".join(frames))) == 40
+        assert sum(numbers) == 40
+
+    on_two_brokers(tmp_path, scene)
+
+
 def test_what_is_not_usual_goes_the_other_way_in_its_place(tmp_path: Path) -> None:
     usual = send(opaque=1)
+    many = item(b"")
     unusual = {
         "heartbeat": encode_frame(RemotingCommand(RequestCode.GET_CONSUMER_LIST_BY_GROUP, opaque=2)),
         "version 1": send(code=RequestCode.SEND_MESSAGE),
@@ -257,6 +335,37 @@ def test_what_is_not_usual_goes_the_other_way_in_its_place(tmp_path: Path) -> No
         "a long field": send(more={"lo": "true"}),
         "an answer": send(command_flag=1),
         "an odd flag": send(command_flag=4),
+        "a long name": send(more={"topic": "Others"}),
+        "short names": send(code=RequestCode.SEND_MESSAGE, long_names=True, more={"b": "Others"}),
+        "another long name": send(code=RequestCode.SEND_MESSAGE, long_names=True, more={"lo": "true"}),
+        "a long batch": send(item(), code=RequestCode.SEND_MESSAGE, long_names=True, batch=True),
+        "a batch by its field": send(item(), batch=True),
+        "no batch by its field": batch(item(), batch=False),
+        "no batch": batch(item(), less="m"),
+        "a batch of none": batch(),
+        "a batch of bytes": batch(b"body"),
+        "a batch and a byte": batch(item(), b"\0"),
+        "half a batch": batch(item(), item()[:-1]),
+        "too small a size": batch(item(size=21)),
+        "a size of nothing": batch(item(size=0)),
+        "a negative size": batch(item(size=-1)),
+        "too large a size": batch(item(size=27)),
+        "another size": batch(item(size=25), b"x" * 30),
+        "too long a body": batch(item(body_length=5)),
+        "a negative body": batch(item(body_length=-1)),
+        "a body as long as none": batch(item(body_length=2**31 - 1)),
+        "a negative length of properties": batch(item(own_length=-1)),
+        "too many bytes of own properties": batch(item(), item(b"", b"x" * 32_700)),
+        "a large message in a batch": batch(item(), item(bytes(2_100_000)), item(bytes(2_100_000))),
+        "a large batch": batch(*[item(bytes(1000))] * 4200),
+        "a batch of many": batch(*[many] * 513),
+        "a batch to another topic": batch(item(), topic="Elsewhere"),
+        "a batch to a retry topic": batch(item(), topic="%RETRY%G"),
+        "a batch to no queue": batch(item(), queue_id=-1),
+        "a delayed batch": batch(item(), properties=properties(UNIQ_KEY="U", DELAY="3")),
+        "a prepared batch": batch(item(), sys_flag=4),
+        "an inner batch's flag": batch(item(), sys_flag=0x80),
+        "a batch that waits not": batch(item(), properties=properties(WAIT="false")),
     } | {f"without {name}": send(less=name) for name in "abcdefghi"}
 
     async def scene(fast: BrokerController, plain: BrokerController) -> None:
@@ -285,6 +394,14 @@ def test_forms_of_a_usual_header(tmp_path: Path) -> None:
         "a broker's name": send(more={"n": "broker-a"}),
         "an empty group": send(more={"a": ""}),
         "an unknown field": send(more={"z": "1"}),
+        "a batch of one": batch(item()),
+        "a batch without a key": batch(item(), properties=properties(WAIT="true")),
+        "a batch without properties": batch(item(), properties=""),
+        "a batch without the field of properties": batch(item(), less="i"),
+        "a batch whose properties have no end": batch(item(), properties=properties_without_end),
+        "a batch of nothing": batch(item(b"")),
+        "a oneway batch": batch(item(), command_flag=ONEWAY_FLAG),
+        "a compressed batch": batch(item(), sys_flag=1),
     }
 
     async def scene(fast: BrokerController, plain: BrokerController) -> None:
@@ -297,12 +414,21 @@ def test_forms_of_a_usual_header(tmp_path: Path) -> None:
     on_two_brokers(tmp_path, scene)
 
 
-def test_a_full_file_is_left_to_the_other_way(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [send(bytes(10_000), opaque=n) for n in range(20)],
+        [batch(item(bytes(5_000)), item(bytes(5_000)), opaque=n) for n in range(20)],
+    ],
+    ids=["sends", "batches"],
+)
+def test_a_full_file_is_left_to_the_other_way(tmp_path: Path, frames: list[bytes]) -> None:
     async def scene(fast: BrokerController, plain: BrokerController) -> None:
         numbers = taken(fast)
         for _ in range(6):
-            await both_say(fast, plain, b"".join(send(bytes(10_000), opaque=n) for n in range(20)))
-        assert 100 < sum(numbers) < 120
+            await both_say(fast, plain, b"".join(frames))
+        messages = sum(numbers) // (2 if frames[0][8:20] == b'{"code":320,' else 1)
+        assert 110 < messages < 120
         assert len(fast.store.log.mapped_files) > 2
 
     on_two_brokers(tmp_path, scene, mappedFileSizeCommitLog="400000")
@@ -353,6 +479,44 @@ def test_damaged_frames(tmp_path: Path, seed: int) -> None:
     on_two_brokers(tmp_path, scene)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_damaged_batches(tmp_path: Path, seed: int) -> None:
+    """As above, of the numbers in the bodies of batches, and of bytes anywhere; among sound ones, in reads that end
+    anywhere."""
+    source = random.Random(seed)
+    kind = SerializeType(seed % 2)
+
+    def damaged(frame: bytes) -> bytes:
+        data = bytearray(frame)
+        body = 8 + int.from_bytes(frame[5:8], "big")
+        for _ in range(source.randint(0, 2)):
+            place = source.randrange(body, len(data))
+            if source.random() < 0.6:
+                data[place : place + 4] = source.choice([-1, 0, 1, 20, 22, 23, 2**31 - 1, -(2**31)]).to_bytes(
+                    4, "big", signed=True
+                )
+            else:
+                data[place] ^= 1 << source.randrange(8)
+        data[0:4] = (len(data) - 4).to_bytes(4, "big")
+        return bytes(data)
+
+    def some(opaque: int) -> bytes:
+        if source.random() < 0.2:
+            return send(opaque=opaque, kind=kind, queue_id=source.randrange(4))
+        items = [
+            item(bytes(source.randrange(40)), own(source.randrange(5)), flag=source.randrange(9))
+            for _ in range(source.choice([1, 2, 5, 200]))
+        ]
+        frame = batch(*items, opaque=opaque, kind=kind, queue_id=source.randrange(4))
+        return damaged(frame) if source.random() < 0.5 else frame
+
+    async def scene(fast: BrokerController, plain: BrokerController) -> None:
+        for _ in range(60):
+            await both_say(fast, plain, b"".join(some(opaque) for opaque in range(source.randint(1, 12))))
+
+    on_two_brokers(tmp_path, scene)
+
+
 def test_a_changed_topic_is_looked_at_again(tmp_path: Path) -> None:
     async def scene(fast: BrokerController, plain: BrokerController) -> None:
         await both_say(fast, plain, send(queue_id=3))
@@ -369,19 +533,32 @@ def test_a_flush_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     async def scene(fast: BrokerController, plain: BrokerController) -> None:
         numbers = taken(fast)
         for controller in (fast, plain):
-            monkeypatch.setattr(controller.store.log, "flush", _no_flush)
-        answers = await both_say(
-            fast, plain, send(opaque=1) + send(opaque=2, command_flag=ONEWAY_FLAG) + send(opaque=3)
-        )
-        assert sum(numbers) == 3
-        assert len(answers) == 2
+            monkeypatch.setattr(controller.store.log, "flush", no_flush_after(controller, 1 + 7))
+        frames = [
+            send(opaque=1),
+            send(opaque=2, command_flag=ONEWAY_FLAG),
+            batch(item(), item(), opaque=3),
+            batch(item(), opaque=4, command_flag=ONEWAY_FLAG),
+            batch(item(), opaque=5, properties=""),
+            send(opaque=6),
+        ]
+        answers = await both_say(fast, plain, b"".join(frames))
+        assert sum(numbers) == 7
+        assert len(answers) == 4
         assert all(b'"code":10,' in answer for answer in answers)
 
     on_two_brokers(tmp_path, scene, flushDiskType="SYNC_FLUSH")
 
 
-def _no_flush(_least_pages: int) -> bool:
-    raise OSError(5, "Input/output error")
+def no_flush_after(controller: BrokerController, messages: int) -> Callable[[int], bool]:
+    """A disk that fails when so many messages were put."""
+
+    def flush(_least_pages: int) -> bool:
+        while controller.store.store_stats_service.put_message_times_total < messages:
+            time.sleep(0.001)
+        raise OSError(5, "Input/output error")
+
+    return flush
 
 
 def test_without_a_compiler_all_goes_the_other_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
+import string
 import struct
 
 import numpy as np
@@ -15,6 +17,7 @@ from mqlake.remoting import kernels
 from mqlake.remoting.codec import decode_frame, encode_frame
 from mqlake.remoting.codes import SerializeType
 from mqlake.remoting.command import RemotingCommand
+from mqlake.remoting.headers.produce import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from tests.formats.columns_cases import INPUT, OUTPUT
 
 HEAD = np.zeros(kernels.HEAD_SIZE, np.int64)
@@ -26,7 +29,10 @@ COMMANDS = st.builds(
     st.integers(-(2**15), 2**15 - 1),
     opaque=INT32,
     flag=INT32,
-    ext_fields=st.dictionaries(st.sampled_from("abcxyz"), TEXTS.filter(bool), max_size=5),
+    ext_fields=st.one_of(
+        st.dictionaries(st.sampled_from(names), TEXTS.filter(bool), max_size=5)
+        for names in ("abcxyz", kernels.LONG_NAMES)
+    ),
     body=st.one_of(st.none(), st.binary(max_size=20)),
     serialize_type=st.sampled_from(SerializeType),
 )
@@ -47,9 +53,10 @@ def read(data: bytes, room: int | None = None) -> tuple[int, RemotingCommand | N
     assert 0 <= end <= len(text)
     if stop <= 0:
         return stop, None
-    code, flag, opaque, body_start = HEAD.tolist()
+    code, flag, opaque, body_start, names = HEAD.tolist()
+    name_of = {kernels.LONG: kernels.LONG_NAMES}.get(names, string.ascii_lowercase)
     fields = {
-        chr(97 + letter): text[start : start + length].tobytes().decode()
+        name_of[letter]: text[start : start + length].tobytes().decode()
         for letter, (start, length) in enumerate(FIELDS.tolist())
         if length >= 0
     }
@@ -81,6 +88,29 @@ def test_as_the_codec_reads_it(command: RemotingCommand) -> None:
 def test_a_part_of_a_frame_needs_more(command: RemotingCommand, data: st.DataObject) -> None:
     frame = encode_frame(command)
     assert read(frame[: data.draw(st.integers(0, len(frame) - 1))]) == (kernels.NEED_MORE, None)
+
+
+def test_long_names_stand_for_the_letters() -> None:
+    values = ["group", "topic", "default", "1", "2", "3", "4", "5", "properties", "6", "true", "7", "false"]
+    v1 = SendMessageRequestHeader.decode(dict(zip(kernels.LONG_NAMES, values, strict=True)))
+    v2 = SendMessageRequestHeaderV2.decode(dict(zip("abcdefghijklm", values, strict=True)))
+    names = [field.name for field in dataclasses.fields(SendMessageRequestHeader)]
+    assert [getattr(v1, name) for name in names] == [getattr(v2, name) for name in names]
+
+
+@pytest.mark.parametrize("kind", list(SerializeType))
+def test_what_names_there_are_is_said(kind: SerializeType) -> None:
+    def names_of(*names: str) -> int:
+        command = RemotingCommand(1, ext_fields=dict.fromkeys(names, "1"), serialize_type=kind)
+        stop, _ = read(encode_frame(command))
+        return int(HEAD[kernels.NAMES]) if stop > 0 else stop
+
+    assert names_of() == 0
+    assert names_of("a", "z") == kernels.SHORT
+    assert names_of("topic", "queueId") == kernels.LONG
+    assert names_of("topic", "e") == kernels.SHORT | kernels.LONG
+    for names in (("topics",), ("Topic",), ("A",), ("{",), ("topic", "b"), ("sysflaG",), ("é",)):
+        assert names_of(*names) == kernels.UNUSUAL, names
 
 
 @given(COMMANDS)

@@ -1,13 +1,14 @@
 """FastSend: the usual sends of one read of a socket, taken together by compiled code.
 
-    read ─▶ [send send send … send] pull send …
+    read ─▶ [send send batch … send] pull send …
              └── parse_sends ──▶ columns ──▶ store_sends ──▶ log, one write of answers
                  stops at the first frame that is not usual: SendMessageProcessor takes it, then it goes on here
 
-A usual send is a SEND_MESSAGE_V2 of a single message, in a header that remoting.kernels can read, with a UNIQ_KEY
-and without anything that makes the broker do more than store and answer: no delay, no transaction, no timer, no
-retry or other topic with rules of its own, not larger than allowed; to a topic that SendMessageProcessor has
-stored messages of. The log's bytes and the answers are those that it would have made.
+A usual send is a SEND_MESSAGE_V2, as Java's client sends, or a SEND_MESSAGE, as Go's does, of a single message with a
+UNIQ_KEY, or a SEND_BATCH_MESSAGE of up to SENDS_MAX; in a header that remoting.kernels can read, without anything that
+makes the broker do more than store and answer: no delay, no transaction, no timer, no retry or other topic with rules
+of its own, not larger than allowed; to a topic that SendMessageProcessor has stored messages of. The log's bytes and
+the answers are those that it would have made.
 
 The code is compiled, or loaded from numba's cache, in a thread when a process has seen SENDS_BEFORE_LOADING sends: a
 broker that has little to do stays small. Until then, and with MQLAKE_NO_JIT=1 for good, all sends go the other way.
@@ -19,18 +20,20 @@ import asyncio
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from mqlake.broker.fast_send_layout import (
-    BODY_LENGTH,
-    BODY_START,
+    ANSWERS,
     BORN_HOST,
+    CODE,
     COLUMNS,
+    FRAME_START,
     FULL,
     HEAD_SIZE,
     HOLE_MSG_ID,
@@ -38,16 +41,29 @@ from mqlake.broker.fast_send_layout import (
     HOLE_QUEUE_ID,
     HOLE_QUEUE_OFFSET,
     HOLE_UNIQ_KEY,
+    MESSAGES,
+    NAMES_MAX,
+    NEXT_OFFSET,
     ONEWAY,
     OPAQUE,
+    PARTS,
     PHYSICAL_OFFSET,
+    QUEUE_BYTES,
     QUEUE_ID,
+    QUEUE_MESSAGES,
     QUEUE_OFFSET,
+    QUEUE_PUTS,
+    QUEUE_SIZE,
+    QUEUES_MAX,
+    ROWS,
+    SENDS_MAX,
     SIZE,
+    TEMPLATE,
+    TEXT,
     TOPIC_LENGTH,
     TOPIC_START,
+    TOUCHED,
     UNIQ_KEY_LENGTH,
-    UNIQ_KEY_LENGTH_MAX,
     UNIQ_KEY_START,
     UNKNOWN_QUEUE,
 )
@@ -70,7 +86,7 @@ from mqlake.message import (
 )
 from mqlake.remoting.bodies.topic import PERM_WRITE, TopicFilterType
 from mqlake.remoting.codec import encode_frame
-from mqlake.remoting.codes import RequestCode, ResponseCode
+from mqlake.remoting.codes import ResponseCode
 from mqlake.remoting.connection import SCRATCH_SIZE, Connection, FastPath
 from mqlake.store.commit_log import AppendedMany, QueueId, WrittenMany
 from mqlake.store.results import (
@@ -90,21 +106,14 @@ Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
 SENDS_BEFORE_LOADING = 2000
-SENDS_MAX = 512
-"""Sends that are taken in one step."""
-QUEUES_MAX = 4096
-"""Queues that are known at once; with one more, all are forgotten and learnt again."""
 TOPICS_SIZE = 128 * 1024
-NUMBERS_MAX = 16 + 3 * 20
-"""Characters of the other things that differ between answers."""
+ANSWER_MORE_MAX = 300
+"""Bytes that what differs between answers has at most: 3 numbers of up to 20 digits, of each message 25 of an id, and a
+UNIQ_KEY with its name."""
 
-_SENT, _SENT_ONEWAY = (
-    Rpc(RequestCode.SEND_MESSAGE_V2, ResponseCode.SUCCESS, False, oneway) for oneway in (False, True)
-)
-
-# how the header of SEND_MESSAGE_V2 begins, in all clients known
-_JSON_SEND = memoryview(b'{"code":310,')
-_ROCKETMQ_SEND = memoryview(b"\x01\x36")
+# how the headers of sends begin, in all clients known
+_JSON_SENDS = frozenset((b'{"code":310,', b'{"code":320,', b'{"code":10,"'))
+_ROCKETMQ_SENDS = frozenset((b"\x01\x36", b"\x01\x40", b"\x00\x0a"))
 
 # texts that stand for what differs between answers
 _MSG_ID, _QUEUE_ID, _QUEUE_OFFSET, _UNIQ_KEY, _OPAQUE = "0123456789ABCDEF", "<1>", "<2>", "<3>", "1234509876"
@@ -112,9 +121,32 @@ _HOLES = {
     _MSG_ID: HOLE_MSG_ID,
     _QUEUE_ID: HOLE_QUEUE_ID,
     _QUEUE_OFFSET: HOLE_QUEUE_OFFSET,
-    _UNIQ_KEY: HOLE_UNIQ_KEY,
+    f',"transactionId":"{_UNIQ_KEY}"': HOLE_UNIQ_KEY,
     _OPAQUE: HOLE_OPAQUE,
 }
+
+
+class _Parts:
+    """The two arrays of fast_send_layout, of parts that are given, or the sizes of those that are zeros."""
+
+    def __init__(self, contents: Sequence[int | npt.NDArray[Any]]) -> None:
+        places, end = [], 2 * PARTS
+        for which, content in enumerate(contents):
+            if which == TEXT:
+                numbers_end, end = end, 0
+            size = content if isinstance(content, int) else len(content)
+            places += [end, end + size]
+            end += size
+        self.numbers: Int64s = np.zeros(numbers_end, np.int64)
+        self.octets: Bytes = np.zeros(end, np.uint8)
+        self.numbers[: 2 * PARTS] = places
+        for which, content in enumerate(contents):
+            if not isinstance(content, int):
+                self[which][:] = content
+
+    def __getitem__(self, which: int) -> npt.NDArray[Any]:
+        start, end = self.numbers[2 * which : 2 * which + 2].tolist()
+        return (self.numbers if which < TEXT else self.octets)[start:end]
 
 
 class FastSend:
@@ -126,7 +158,6 @@ class FastSend:
         self._seen = 0
         self._kernels: ModuleType | None = None
         self._host = b""
-        self._answers_size = 0
         self._config: object = None
         self._topics_version: object = None
         self._topics_counter = 0
@@ -139,7 +170,10 @@ class FastSend:
 
     def __call__(self, connection: Connection, data: memoryview, start: int) -> int:
         """Handles the usual sends at the beginning of data[start:]; where the next frame begins."""
-        if data[start + 8 : start + 20] != _JSON_SEND and data[start + 8 : start + 10] != _ROCKETMQ_SEND:
+        if (
+            data[start + 8 : start + 20].tobytes() not in _JSON_SENDS
+            and data[start + 8 : start + 10].tobytes() not in _ROCKETMQ_SENDS
+        ):
             return start if self.otherwise is None else self.otherwise(connection, data, start)
         if self._kernels is None:
             self._seen += 1
@@ -149,7 +183,7 @@ class FastSend:
         host = host_bytes(born_host(connection))
         if len(host) != 8 or self._processor.flow_control.refusal() is not None:
             return start
-        self._keep_up()
+        self._keep_up(self._kernels)
         return self._take(connection, self._kernels, data, start, host)
 
     def _take(
@@ -157,15 +191,17 @@ class FastSend:
     ) -> int:
         if host != self._host:
             self._host = host
-            self._template[BORN_HOST] = np.frombuffer(host, np.uint8)
-        buf = np.frombuffer(data, np.uint8)
-        buf.flags.writeable = False  # one kind of array, one compiled function
+            self._parts[TEMPLATE][BORN_HOST] = np.frombuffer(host, np.uint8)
+        buf = np.frombuffer(data.toreadonly(), np.uint8)  # one kind of array, one compiled function
         while True:
-            count, following, why, places = self._parse(kernels, buf, start)
+            parts = self._parts
+            count, following, why, places = kernels.parse_sends(
+                buf, start, self._record_max, parts.numbers, parts.octets
+            )
             if count:
-                done = self._store(connection, kernels, buf, count, self._touched[:places].tolist())
+                done = self._store(connection, kernels, buf, count, places)
                 if done < count:
-                    return start if done == 0 else self._end_of(done - 1)
+                    return self._cells[FRAME_START * SENDS_MAX + done]
             start = following
             if why == UNKNOWN_QUEUE:
                 if not self._learn(kernels, count):
@@ -173,147 +209,109 @@ class FastSend:
             elif why != FULL:
                 return start
 
-    def _end_of(self, number: int) -> int:
-        return int(self._columns[BODY_START, number] + self._columns[BODY_LENGTH, number])
-
     # --- to the log and back
 
-    def _store(
-        self, connection: Connection, kernels: ModuleType, buf: Bytes, count: int, touched: list[int]
-    ) -> int:
-        """Stores the first `count` sends in the columns, as many as fit, and sees to their answers; how many."""
-        totals = self._totals[:, : len(touched)]
+    def _store(self, connection: Connection, kernels: ModuleType, buf: Bytes, count: int, places: int) -> int:
+        """Stores the first `count` messages in the columns, as many sends as fit, and sees to their answers; how many
+        messages. They go to `places` queues."""
+        cells, parts = self._cells, self._parts
+        answers_size = 0
+
+        def of_queues(row: int) -> list[int]:
+            return cells[row * SENDS_MAX : row * SENDS_MAX + places].tolist()
 
         def write(
             out: Bytes, position: int, base_offset: int, queue_offsets: Sequence[int], store_timestamp: int
         ) -> WrittenMany:
-            totals[0] = queue_offsets
-            totals[1] = 0
-            done, size, self._answers_size = self._write(
-                kernels, out, position, base_offset, buf, count, store_timestamp
+            nonlocal answers_size
+            for cell, offset in enumerate(queue_offsets, NEXT_OFFSET * SENDS_MAX):
+                cells[cell] = offset
+            done, size, answers_size = kernels.store_sends(
+                out, position, base_offset, buf, count, store_timestamp, parts.numbers, parts.octets
             )
-            following, queue_bytes = totals.tolist()
-            counts = [after - before for after, before in zip(following, queue_offsets, strict=True)]
-            return WrittenMany(done, size, int(self._columns[SIZE, 0]), counts, queue_bytes)
+            return WrittenMany(
+                done,
+                size,
+                cells[SIZE * SENDS_MAX],
+                of_queues(QUEUE_MESSAGES),
+                of_queues(QUEUE_BYTES),
+                of_queues(QUEUE_PUTS),
+            )
 
-        queues = [self._names_of_queues[number] for number in touched]
+        names = self._names_of_queues
         began = time.monotonic_ns()
-        put = self._controller.store.async_put_many(queues, write)
+        put = self._controller.store.async_put_many([names[queue] for queue in of_queues(TOUCHED)], write)
         if put is None:
             return 0
-        appended, future = put
-        done = appended.written.records
-        answers = self._answers[: self._answers_size].tobytes()
+        appended, flush = put
+        answers = self._answers[:answers_size].tobytes()
         if self._latencies is not None:
-            self._measure(self._latencies, began, done, future)
-        if future.done() and future.result().is_ok:
+            self._measure(self._latencies, began, appended.written.records, flush)
+        if flush is None:
             connection.send_encoded(answers)
         else:
-            self._answer_later(connection, future, appended, answers)
-        return done
+            self._answer_later(connection, flush, appended, answers)
+        return appended.written.records
 
-    def _measure(self, latencies: RpcLatencies, began: int, done: int, future: PutMessageFuture) -> None:
-        """Counts the first `done` sends in the columns when they are safe; those that fail then are rare enough."""
-        oneway = int(np.count_nonzero(self._columns[ONEWAY, :done]))
+    def _measure(
+        self, latencies: RpcLatencies, began: int, done: int, flush: PutMessageFuture | None
+    ) -> None:
+        """Counts the sends of the first `done` columns when they are safe; those that fail then are rare enough."""
+        firsts = self._columns[MESSAGES, :done] > 0
+        sends = Counter(zip(*self._columns[[CODE, ONEWAY], :done][:, firsts].tolist(), strict=True))
 
         def safe() -> None:
-            if future.result().is_ok:
+            if flush is None or flush.result().is_ok:
                 elapsed = time.monotonic_ns() - began
-                latencies.record(_SENT, elapsed, done - oneway)
-                latencies.record(_SENT_ONEWAY, elapsed, oneway)
+                for (code, oneway), count in sends.items():
+                    latencies.record(Rpc(code, ResponseCode.SUCCESS, False, oneway != 0), elapsed, count)
 
-        future.add_loop_callback(asyncio.get_running_loop(), safe)
+        if flush is None:
+            safe()
+        else:
+            flush.add_loop_callback(asyncio.get_running_loop(), safe)
 
     def _answer_later(
-        self, connection: Connection, future: PutMessageFuture, appended: AppendedMany, answers: bytes
+        self, connection: Connection, flush: PutMessageFuture, appended: AppendedMany, answers: bytes
     ) -> None:
         """Under SYNC_FLUSH: the answers when the disk has the messages, or others when it has not."""
         done = appended.written.records
-        sends, text = self._columns[:, :done].copy(), self._text.tobytes()
+        columns, text = self._columns[:, :done].copy(), self._parts[TEXT].tobytes()
         later = asyncio.get_running_loop().create_future()
 
         def flushed() -> None:
             later.set_result(None)
-            result = future.result()
+            result = flush.result()
             if result.is_ok:
                 connection.send_encoded(answers)
                 return
-            for number in range(done):
-                send = sends[:, number].tolist()
+            number = 0
+            while number < done:
+                send = columns[:, number].tolist()
+                following = number + send[MESSAGES]
+                records = columns[PHYSICAL_OFFSET, number:following]
+                number = following
                 if send[ONEWAY]:
                     continue
                 place = AppendMessageResult(
                     AppendMessageStatus.PUT_OK,
-                    send[PHYSICAL_OFFSET],
-                    send[SIZE],
-                    self._controller.store_host,
-                    appended.store_timestamp,
-                    send[QUEUE_OFFSET],
+                    store_host=self._controller.store_host,
+                    logics_offset=send[QUEUE_OFFSET],
+                    record_offsets=records,
                 )
                 uniq_key = text[send[UNIQ_KEY_START] : send[UNIQ_KEY_START] + send[UNIQ_KEY_LENGTH]].decode()
                 answer = self._processor.answer(
-                    PutMessageResult(result.status, place, result.reason), send[QUEUE_ID], uniq_key
+                    PutMessageResult(result.status, place, result.reason), send[QUEUE_ID], uniq_key or None
                 )
                 answer.opaque = send[OPAQUE]
                 connection.send(answer)
 
         connection.stop_waits_for(later)
-        future.add_loop_callback(later.get_loop(), flushed)
-
-    # --- the kernels, with what they share
-
-    def _parse(self, kernels: ModuleType, buf: Bytes, start: int) -> tuple[int, int, int, int]:
-        result: tuple[int, int, int, int] = kernels.parse_sends(
-            buf,
-            start,
-            self._slots,
-            self._queues,
-            self._topics,
-            self._touched,
-            len(self._extra),
-            self._record_max,
-            self._refused,
-            self._columns,
-            self._text,
-            self._head,
-            self._fields,
-            self._names,
-        )
-        return result
-
-    def _write(
-        self,
-        kernels: ModuleType,
-        out: Bytes,
-        position: int,
-        base_offset: int,
-        buf: Bytes,
-        count: int,
-        store_timestamp: int,
-    ) -> tuple[int, int, int]:
-        result: tuple[int, int, int] = kernels.store_sends(
-            out,
-            position,
-            base_offset,
-            buf,
-            self._text,
-            self._columns,
-            count,
-            self._queues,
-            self._topics,
-            self._totals,
-            self._template,
-            store_timestamp,
-            self._extra,
-            self._answers,
-            self._answer_parts,
-            self._answer_holes,
-        )
-        return result
+        flush.add_loop_callback(later.get_loop(), flushed)
 
     # --- what is known of the broker
 
-    def _keep_up(self) -> None:
+    def _keep_up(self, kernels: ModuleType) -> None:
         """Learns anew what depends on the broker's settings and topics, when these have changed."""
         config, version = self._controller.config, self._controller.topic_config_manager.data_version
         if (
@@ -322,18 +320,15 @@ class FastSend:
             or version.counter != self._topics_counter
         ):
             self._config, self._topics_version, self._topics_counter = config, version, version.counter
-            self._prepare()
+            self._prepare(kernels)
 
-    def _prepare(self) -> None:
+    def _prepare(self, kernels: ModuleType) -> None:
         """Everything from the settings; no queue is known."""
         controller = self._controller
         store_host = host_bytes(controller.store_host)
         fields = region_fields(controller.config)
         extra = properties_to_bytes({**fields, PROPERTY_CLUSTER: controller.config.broker_cluster_name})
-        self._extra = np.frombuffer(extra, np.uint8)
-        head = encode_record(b"", 0, 0, 0, 0, 0, 0, 0, bytes(8), 0, store_host, 0, 0, b"", b"")[:HEAD_SIZE]
-        self._template = np.frombuffer(head, np.uint8).copy()
-        self._host = b""  # it is not in the template
+        template = encode_record(b"", 0, 0, 0, 0, 0, 0, 0, bytes(8), 0, store_host, 0, 0, b"", b"")
         refused = (
             *fields,
             *TIMER_PROPERTIES,
@@ -345,13 +340,33 @@ class FastSend:
             PROPERTY_INNER_BASE,
             PROPERTY_CRC32,
         )
-        self._refused = np.array([_hash(name.encode()) for name in refused], np.uint64)
         store_config = controller.store_config
         self._record_max = min(store_config.max_message_size, store_config.mapped_file_size_commit_log)
-        self._answer_parts, self._answer_holes = self._split_answer()
-        answer_max = len(self._answer_parts) + UNIQ_KEY_LENGTH_MAX + NUMBERS_MAX
-        self._answers = np.empty(SENDS_MAX * answer_max, np.uint8)
-        self._forget()
+        answer, holes = self._split_answer()
+        self._parts = parts = _Parts(
+            [
+                ROWS * SENDS_MAX,
+                QUEUE_SIZE * QUEUES_MAX,
+                4 * QUEUES_MAX,
+                np.array([_hash(name.encode()) for name in refused], np.uint64).view(np.int64),
+                NAMES_MAX,
+                kernels.frames.HEAD_SIZE,
+                2 * kernels.frames.LETTERS,
+                holes,
+                SCRATCH_SIZE,
+                TOPICS_SIZE,
+                np.frombuffer(template[:HEAD_SIZE], np.uint8),
+                np.frombuffer(extra, np.uint8),
+                answer,
+                SENDS_MAX * (len(answer) + ANSWER_MORE_MAX),
+            ]
+        )
+        self._columns = parts[COLUMNS].reshape(ROWS, SENDS_MAX)
+        self._cells = parts[COLUMNS].data
+        self._answers = parts[ANSWERS].data
+        self._host = b""  # it is not in the template
+        self._topics_end = 0
+        self._names_of_queues: list[QueueId] = []
 
     def _split_answer(self) -> tuple[Bytes, Int64s]:
         """The answer to a send without what differs, and its holes (see write_answers)."""
@@ -362,38 +377,31 @@ class FastSend:
         answer.ext_fields.update(queueId=_QUEUE_ID, queueOffset=_QUEUE_OFFSET)
         answer.opaque = int(_OPAQUE)
         frame = encode_frame(answer)
-        holes, parts, taken = [], b"", 0
+        holes: list[int] = []
+        parts, taken = b"", 0
         for position, mark, hole in sorted((frame.index(m.encode()), m, h) for m, h in _HOLES.items()):
             parts += frame[taken:position]
             taken = position + len(mark)
-            holes.append((len(parts), hole))
+            holes += [len(parts), hole]
         return np.frombuffer(parts + frame[taken:], np.uint8), np.array(holes, np.int64)
-
-    def _forget(self) -> None:
-        self._slots = np.zeros(4 * QUEUES_MAX, np.int32)
-        self._queues = np.zeros((QUEUES_MAX, 4), np.int64)
-        self._topics = np.zeros(TOPICS_SIZE, np.uint8)
-        self._topics_end = 0
-        self._names_of_queues: list[QueueId] = []
 
     def _learn(self, kernels: ModuleType, number: int) -> bool:
         """Whether sends to the queue that the `number`-th in the columns goes to are usual; if so it is known now."""
         start, length = self._columns[[TOPIC_START, TOPIC_LENGTH], number].tolist()
         queue_id = int(self._columns[QUEUE_ID, number])
-        topic_bytes = self._text[start : start + length].copy()
+        topic_bytes = self._parts[TEXT][start : start + length].copy()
         topic = topic_bytes.tobytes().decode()
         if not self._is_usual(topic, queue_id):
             return False
         if len(self._names_of_queues) == QUEUES_MAX or self._topics_end + 1 + length > TOPICS_SIZE:
-            self._forget()
+            self._prepare(kernels)
         self._topics_end = kernels.add_queue(
             len(self._names_of_queues),
             self._topics_end,
             topic_bytes,
             queue_id,
-            self._slots,
-            self._queues,
-            self._topics,
+            self._parts.numbers,
+            self._parts.octets,
         )
         self._names_of_queues.append((topic, queue_id))
         return True
@@ -426,23 +434,14 @@ class FastSend:
         if columns.twin() is columns.plain:
             return
         from mqlake.broker import fast_send_kernels as kernels
-        from mqlake.remoting import kernels as frame_kernels
 
-        self._columns = np.zeros((COLUMNS, SENDS_MAX), np.int64)
-        self._text = np.zeros(SCRATCH_SIZE, np.uint8)
-        self._head = np.zeros(frame_kernels.HEAD_SIZE, np.int64)
-        self._fields = np.zeros((frame_kernels.LETTERS, 2), np.int64)
-        self._names = np.zeros(kernels.NAMES_MAX, np.uint64)
-        self._touched = np.zeros(SENDS_MAX, np.int64)
-        self._totals = np.zeros((2, SENDS_MAX), np.int64)
-        self._prepare()
+        self._prepare(kernels)
+        parts = self._parts
         # with nothing to do each function is only compiled
         buf = np.frombuffer(b"", np.uint8)
-        self._parse(kernels, buf, 0)
-        self._write(kernels, np.zeros(0, np.uint8), 0, 0, buf, 0, 0)
-        kernels.add_queue(
-            0, 0, np.zeros(1, np.uint8), 0, self._slots.copy(), self._queues.copy(), self._topics.copy()
-        )
+        kernels.parse_sends(buf, 0, 0, parts.numbers, parts.octets)
+        kernels.store_sends(np.zeros(4, np.uint8), 0, 0, buf, 0, 0, parts.numbers, parts.octets)
+        kernels.add_queue(0, 0, np.zeros(1, np.uint8), 0, parts.numbers.copy(), parts.octets.copy())
         self._kernels = kernels
 
 

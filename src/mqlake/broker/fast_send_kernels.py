@@ -3,8 +3,8 @@
 
     frames ──parse_sends──▶ columns, text ──store_sends──▶ log, answers
 
-A column holds one number of each send; texts lie unescaped, back to back, in `text`. What makes a send usual is
-said in fast_send; everything else stops `parse_sends`, and the way of one message at a time takes it.
+A column holds the numbers of one message; texts of headers lie unescaped, back to back, in `text`. What makes a send
+usual is said in fast_send; everything else stops `parse_sends`, and the way of one request at a time takes it.
 """
 
 from __future__ import annotations
@@ -13,44 +13,76 @@ import numpy as np
 
 from mqlake.broker import fast_send_layout
 from mqlake.broker.fast_send_layout import (
+    ANSWER,
+    ANSWERS,
     BODY_LENGTH,
     BODY_START,
     BORN_TIMESTAMP,
+    CODE,
+    COLUMNS,
+    EXTRA,
+    FIELDS,
     FLAG,
+    FRAME_SIZE,
+    FRAME_START,
     FULL,
+    HEAD,
     HEAD_SIZE,
     HOLE_MSG_ID,
     HOLE_OPAQUE,
     HOLE_QUEUE_ID,
     HOLE_QUEUE_OFFSET,
+    HOLES,
+    MESSAGES,
+    MSG_ID_HOST,
+    NAMES,
     NEED_MORE,
+    NEXT_OFFSET,
     ONEWAY,
     OPAQUE,
+    OWN_LENGTH,
+    OWN_START,
     PHYSICAL_OFFSET,
     PLACE,
-    PROPERTIES_LENGTH,
-    PROPERTIES_START,
     QUEUE,
+    QUEUE_BYTES,
     QUEUE_ID,
+    QUEUE_MESSAGES,
     QUEUE_OFFSET,
+    QUEUE_PUTS,
+    QUEUE_SIZE,
+    QUEUES,
     RECONSUME_TIMES,
+    REFUSED,
+    ROWS,
+    SENDS_MAX,
+    SHARED_LENGTH,
+    SHARED_START,
     SIZE,
+    SLOTS,
     SYS_FLAG,
+    TEMPLATE,
+    TEXT,
     TOPIC_LENGTH,
     TOPIC_START,
+    TOPICS,
+    TOUCHED,
     UNIQ_KEY_LENGTH,
     UNIQ_KEY_LENGTH_MAX,
     UNIQ_KEY_START,
     UNKNOWN_QUEUE,
     UNUSUAL,
 )
+from mqlake.formats.batch import ITEM_SIZE_MIN
 from mqlake.formats.columns import kernels as column_kernels
 from mqlake.formats.columns.kernels import (
     compiled_with,
     copy,
     crc32,
+    load16,
     load32,
     load64,
+    pointer,
     store16,
     store32,
     store64,
@@ -63,7 +95,9 @@ from mqlake.remoting.command import ONEWAY_FLAG
 
 compiled = compiled_with(fast_send_layout, column_kernels, frames)
 
+SEND_MESSAGE = int(RequestCode.SEND_MESSAGE)
 SEND_MESSAGE_V2 = int(RequestCode.SEND_MESSAGE_V2)
+SEND_BATCH_MESSAGE = int(RequestCode.SEND_BATCH_MESSAGE)
 UNUSUAL_SYS_FLAGS = int(
     MessageSysFlag.TRANSACTION_COMMIT_TYPE
     | MessageSysFlag.TRANSACTION_PREPARED_TYPE
@@ -75,14 +109,24 @@ UNUSUAL_SYS_FLAGS = int(
 """Of a request's sysFlag; fast_send refuses to know a topic that would have any more set."""
 UNIQ_KEY = np.int64(int.from_bytes(b"UNIQ_KEY", "big"))
 WAIT = np.int32(int.from_bytes(b"WAIT", "big"))
-NAMES_MAX = 32
 A, B, C, D, E, F, G, H, I, J, K, L, M = range(13)  # noqa: E741 - the fields' names on the wire
-TRUE, FALSE = (np.frombuffer(text, np.uint8).copy() for text in (b"true", b"false"))
+TRUE, FALSE, TRANSACTION_ID, QUOTE = (
+    np.frombuffer(text, np.uint8).copy() for text in (b"true", b"false", b',"transactionId":"', b'"')
+)
 I32_MIN, I32_MAX = -(2**31), 2**31 - 1
 I64_MAX = 2**63 - 1
 
-
 HASH_SEED, HASH_FACTOR = np.uint64(14695981039346656037), np.uint64(1099511628211)  # FNV-1a
+
+
+@compiled
+def part(numbers, array, which):
+    return array[numbers[2 * which] : numbers[2 * which + 1]]
+
+
+@compiled
+def table(numbers, which, rows, columns):
+    return part(numbers, numbers, which).reshape((rows, columns))
 
 
 @compiled
@@ -113,13 +157,15 @@ def find_queue(data, start, length, queue_id, slots, queues, topics):
 
 
 @compiled
-def add_queue(number, topics_end, topic, queue_id, slots, queues, topics):
+def add_queue(number, topics_end, topic, queue_id, numbers, octets):
     """Makes a queue known under `number`; the end of `topics`. The caller has made sure of the room.
 
     In `topics` a topic stands as in a record, its length before it.
     """
+    slots, topics = part(numbers, numbers, SLOTS), part(numbers, octets, TOPICS)
+    queues = table(numbers, QUEUES, -1, QUEUE_SIZE)
     length = len(topic)
-    _, slot = find_queue(topic, 0, length, queue_id, slots, queues, topics)
+    _, slot = find_queue(pointer(topic), 0, length, queue_id, slots, queues, pointer(topics))
     topics[topics_end] = np.uint8(length)
     copy(topics, topics_end + 1, topic, 0, length)
     queues[number, 0] = queue_id
@@ -131,13 +177,14 @@ def add_queue(number, topics_end, topic, queue_id, slots, queues, topics):
 
 @compiled
 def find_uniq_key(text, start, length, refused, names):
-    """(start, length) of the value of UNIQ_KEY in properties that can be stored as they are, else (0, -1).
+    """(start, length) of the value of UNIQ_KEY in properties that can be stored as they are, (0, 0) when there is none;
+    (0, -1) for properties that cannot.
 
     Each must be a name and a value, neither empty, no name twice, none among the `refused` (hashes), and WAIT can
     only be true. `names` is room for hashes; equal hashes of different names only make a send unusual.
     """
     none = np.int64(0), np.int64(-1)
-    uniq_start, uniq_length = none
+    uniq_start, uniq_length = np.int64(0), np.int64(0)
     position, end = start, start + length
     count = 0
     while position < end:
@@ -152,12 +199,12 @@ def find_uniq_key(text, start, length, refused, names):
         if separator == position or code != 1 or count == len(names):
             return none
         for i in range(len(refused)):
-            if refused[i] == name:
+            if np.uint64(refused[i]) == name:
                 return none
         for i in range(count):
-            if names[i] == name:
+            if np.uint64(names[i]) == name:
                 return none
-        names[count] = name
+        names[count] = np.int64(name)
         count += 1
         stop = separator + 1
         while stop < end and text[np.uint64(stop)] != 2:
@@ -198,14 +245,13 @@ def is_truth(text, fields, letter):
 
 
 @compiled
-def read_send(text, fields, columns, n):
-    """Whether the fields are a SendMessageRequestHeaderV2 of a usual message, as far as numbers tell; they are in
+def read_send(text, fields, is_batch, columns, n):
+    """Whether the fields are a SendMessageRequestHeaderV2 of a usual send, as far as numbers tell; they are in
     column n then."""
-    if fields[A, 1] < 0 or fields[B, 1] < 1 or fields[C, 1] < 0 or fields[I, 1] < 1:
+    if fields[A, 1] < 0 or fields[B, 1] < 1 or fields[C, 1] < 0:
         return False
-    if not is_truth(text, fields, K) or (
-        fields[M, 1] >= 0 and not frames.equals(text, fields[M, 0], fields[M, 1], FALSE)
-    ):
+    batch = frames.equals(text, fields[M, 0], fields[M, 1], TRUE)
+    if not is_truth(text, fields, K) or not is_truth(text, fields, M) or batch != is_batch:
         return False
     has_queue, columns[QUEUE_ID, n] = number(text, fields, E, 0, I32_MAX)
     has_sys_flag, columns[SYS_FLAG, n] = number(text, fields, F, I32_MIN, I32_MAX)
@@ -225,44 +271,92 @@ def read_send(text, fields, columns, n):
 
 
 @compiled
-def parse_sends(
-    buf,
-    start,
-    slots,
-    queues,
-    topics,
-    touched,
-    extra_length,
-    record_max,
-    refused,
-    columns,
-    text,
-    head,
-    fields,
-    names,
-):
-    """Reads usual sends from `start` on; (how many, where the next frame begins, why it stopped there, to how many
-    queues they go).
+def read_code(head):
+    """(whether the command is one of the sends, with the names that it has; whether it is a batch)."""
+    code = head[frames.CODE]
+    is_batch = code == SEND_BATCH_MESSAGE
+    names = frames.LONG if code == SEND_MESSAGE else frames.SHORT
+    return (
+        (is_batch or code in (SEND_MESSAGE_V2, SEND_MESSAGE))
+        and head[frames.NAMES] == names
+        and (head[frames.FLAG] == 0 or head[frames.FLAG] == ONEWAY_FLAG)
+        and head[frames.OPAQUE] >= 0
+    ), is_batch
 
-    `touched` gets the numbers of those queues; the column PLACE says for each send where in `touched` its queue is.
-    UNKNOWN_QUEUE: the columns of the next send say which: TOPIC_START, TOPIC_LENGTH (in `text`) and QUEUE_ID.
+
+@compiled
+def read_message(columns, n, own_length, shared_length, record_max):
+    """Whether the record of the message in column n, of whose properties the lengths are given, is as large as records
+    may be; its SIZE is in the column then."""
+    properties_length = own_length + shared_length
+    size = RECORD_SIZE_MIN + columns[BODY_LENGTH, n] + columns[TOPIC_LENGTH, n] + properties_length
+    columns[SIZE, n] = size
+    return properties_length <= PROPERTIES_LENGTH_MAX and size <= record_max
+
+
+@compiled
+def read_batch(data, position, end, shared_length, record_max, columns, first):
+    """How many messages data[position:end] encodes (see formats.batch), each in a column from `first` on; 0 when it is
+    no batch, or of none, or one is not usual; -1 when there are more than columns."""
+    n = first
+    topic_length = columns[TOPIC_LENGTH, first]
+    while position < end:
+        available = end - position
+        if available < ITEM_SIZE_MIN:
+            return 0
+        size = np.int64(load32(data, position))
+        body_length = np.int64(load32(data, position + 16))
+        if size < ITEM_SIZE_MIN or size > available or body_length < 0 or body_length > size - ITEM_SIZE_MIN:
+            return 0
+        own_start = position + ITEM_SIZE_MIN + body_length
+        own_length = np.int64(load16(data, own_start - 2))
+        if own_length < 0 or own_start + own_length != position + size:
+            return 0
+        if n == columns.shape[1]:
+            return -1
+        columns[MESSAGES, n] = 0
+        columns[TOPIC_LENGTH, n] = topic_length
+        columns[FLAG, n] = load32(data, position + 12)
+        columns[BODY_START, n] = position + ITEM_SIZE_MIN - 2
+        columns[BODY_LENGTH, n] = body_length
+        columns[OWN_START, n] = own_start
+        columns[OWN_LENGTH, n] = own_length
+        ended = own_length == 0 or data[np.uint64(own_start + own_length - 1)] == 2
+        if not read_message(columns, n, own_length + (0 if ended else 1), shared_length, record_max):
+            return 0
+        position += size
+        n += 1
+    return n - first
+
+
+@compiled
+def parse_sends(buf, start, record_max, numbers, octets):
+    """Reads usual sends from `start` on; (how many messages, where the next frame begins, why it stopped there, to how
+    many queues they go).
+
+    TOUCHED gets the numbers of those queues; PLACE says for each send where in TOUCHED its queue is. UNKNOWN_QUEUE: the
+    column after the last message says which: TOPIC_START, TOPIC_LENGTH (in TEXT) and QUEUE_ID.
     """
+    columns = table(numbers, COLUMNS, ROWS, SENDS_MAX)
+    queues = table(numbers, QUEUES, -1, QUEUE_SIZE)
+    fields = table(numbers, FIELDS, -1, 2)
+    slots, refused = part(numbers, numbers, SLOTS), part(numbers, numbers, REFUSED)
+    names, head = part(numbers, numbers, NAMES), part(numbers, numbers, HEAD)
+    text_part, topics = part(numbers, octets, TEXT), pointer(part(numbers, octets, TOPICS))
+    text, data = pointer(text_part), pointer(buf)
+    extra_length = len(part(numbers, octets, EXTRA))
     position = np.int64(start)
-    at = np.int64(0)
-    places = np.int64(0)
-    for n in range(columns.shape[1]):
-        stop, text_end = frames.read_frame(buf, position, len(buf), head, fields, text, at)
+    at, n, places = np.int64(0), np.int64(0), np.int64(0)
+    while n < SENDS_MAX:
+        stop, text_end = frames.read_frame(buf, position, len(buf), head, fields, text_part, at)
         if stop <= 0:
             return n, position, np.int64(NEED_MORE if stop == 0 else UNUSUAL), places
-        if (
-            head[frames.CODE] != SEND_MESSAGE_V2
-            or (head[frames.FLAG] != 0 and head[frames.FLAG] != ONEWAY_FLAG)
-            or head[frames.OPAQUE] < 0
-            or not read_send(text, fields, columns, n)
-        ):
+        is_send, is_batch = read_code(head)
+        if not is_send or not read_send(text, fields, is_batch, columns, n):
             return n, position, np.int64(UNUSUAL), places
-        uniq_start, uniq_length = find_uniq_key(text, fields[I, 0], fields[I, 1], refused, names)
-        if uniq_length < 0:
+        shared_start, own_length = fields[I, 0], max(np.int64(0), fields[I, 1])
+        uniq_start, uniq_length = find_uniq_key(text, shared_start, own_length, refused, names)
+        if uniq_length < 0 or (uniq_length == 0 and not is_batch):
             return n, position, np.int64(UNUSUAL), places
         topic_start, topic_length = fields[B, 0], fields[B, 1]
         columns[TOPIC_START, n] = topic_start
@@ -270,31 +364,57 @@ def parse_sends(
         queue, _ = find_queue(text, topic_start, topic_length, columns[QUEUE_ID, n], slots, queues, topics)
         if queue < 0:
             return n, position, np.int64(UNKNOWN_QUEUE), places
-        properties_length = fields[I, 1] + extra_length
-        if text[np.uint64(fields[I, 0] + fields[I, 1] - 1)] != 2:
-            properties_length += 1
-        body_length = stop - head[frames.BODY_START]
-        size = RECORD_SIZE_MIN + body_length + topic_length + properties_length
-        if properties_length > PROPERTIES_LENGTH_MAX or size > record_max:
-            return n, position, np.int64(UNUSUAL), places
+        shared_length = own_length + extra_length
+        if own_length > 0 and text[np.uint64(shared_start + own_length - 1)] != 2:
+            shared_length += 1
+        body_start = head[frames.BODY_START]
+        if is_batch:
+            count = np.int64(0)
+            if stop - body_start <= record_max:
+                count = read_batch(data, body_start, stop, shared_length, record_max, columns, n)
+            if count < 0 and n > 0:
+                return n, position, np.int64(FULL), places
+            if count <= 0:
+                return n, position, np.int64(UNUSUAL), places
+        else:
+            count = np.int64(1)
+            columns[BODY_START, n] = body_start
+            columns[BODY_LENGTH, n] = stop - body_start
+            columns[OWN_START, n] = stop
+            columns[OWN_LENGTH, n] = 0
+            if not read_message(columns, n, 0, shared_length, record_max):
+                return n, position, np.int64(UNUSUAL), places
+        frame_size = np.int64(0)
+        for i in range(n, n + count):
+            frame_size += columns[SIZE, i]
         place = queues[queue, 3]
-        if place >= places or touched[place] != queue:
+        if place >= places or columns[TOUCHED, place] != queue:
             place = queues[queue, 3] = places
-            touched[place] = queue
+            columns[TOUCHED, place] = queue
+            columns[QUEUE_MESSAGES, place] = columns[QUEUE_BYTES, place] = columns[QUEUE_PUTS, place] = 0
             places += 1
         columns[QUEUE, n] = queue
         columns[PLACE, n] = place
-        columns[SIZE, n] = size
+        columns[FRAME_START, n] = position
+        columns[FRAME_SIZE, n] = frame_size
+        columns[MESSAGES, n] = count
+        columns[CODE, n] = head[frames.CODE]
         columns[OPAQUE, n] = head[frames.OPAQUE]
         columns[ONEWAY, n] = head[frames.FLAG]
-        columns[PROPERTIES_START, n] = fields[I, 0]
-        columns[PROPERTIES_LENGTH, n] = fields[I, 1]
-        columns[BODY_START, n] = head[frames.BODY_START]
-        columns[BODY_LENGTH, n] = body_length
+        columns[SHARED_START, n] = shared_start
+        columns[SHARED_LENGTH, n] = own_length
         columns[UNIQ_KEY_START, n] = uniq_start
         columns[UNIQ_KEY_LENGTH, n] = uniq_length
         position, at = stop, text_end
-    return columns.shape[1], position, np.int64(FULL), places
+        n += count
+    return n, position, np.int64(FULL), places
+
+
+@compiled
+def put(out, at, data, start, length):
+    """Copies, and returns the position behind the copy."""
+    copy(out, at, data, start, length)
+    return at + length
 
 
 @compiled
@@ -306,101 +426,106 @@ def fill_hole(out, at, hole, columns, n, text):
     if hole == HOLE_QUEUE_OFFSET:
         return frames.write_number(out, at, columns[QUEUE_OFFSET, n])
     if hole == HOLE_MSG_ID:
-        return frames.write_hex(out, at, columns[PHYSICAL_OFFSET, n])
-    copy(out, at, text, columns[UNIQ_KEY_START, n], columns[UNIQ_KEY_LENGTH, n])
-    return at + columns[UNIQ_KEY_LENGTH, n]
+        host = at - MSG_ID_HOST
+        at = frames.write_hex(out, at, columns[PHYSICAL_OFFSET, n])
+        for i in range(n + 1, n + columns[MESSAGES, n]):
+            out[np.uint64(at)] = np.uint8(frames.COMMA)
+            at = put(out, at + 1, out, host, MSG_ID_HOST)
+            at = frames.write_hex(out, at, columns[PHYSICAL_OFFSET, i])
+        return at
+    if columns[UNIQ_KEY_LENGTH, n] == 0:
+        return at
+    at = put(out, at, TRANSACTION_ID, 0, len(TRANSACTION_ID))
+    at = put(out, at, text, columns[UNIQ_KEY_START, n], columns[UNIQ_KEY_LENGTH, n])
+    return put(out, at, QUOTE, 0, 1)
 
 
 @compiled
-def write_answers(out, columns, count, text, parts, holes):
-    """Writes the answers to the first `count` sends that want one; bytes. `out` has room for them.
+def write_answers(out, columns, count, text, answer, holes):
+    """Writes the answers to the sends of the first `count` messages that want one; bytes. `out` has room for them.
 
-    `parts` is an answer without what differs, `holes[i]` (where in `parts`, what goes there).
+    `holes[i]` is (where in `answer`, what goes there).
     """
+    parts = pointer(answer)
     at = np.int64(0)
-    for n in range(count):
-        if columns[ONEWAY, n] != 0:
-            continue
-        start = at
-        taken = np.int64(0)
-        for i in range(len(holes)):
-            copy(out, at, parts, taken, holes[i, 0] - taken)
-            at = fill_hole(out, at + holes[i, 0] - taken, holes[i, 1], columns, n, text)
-            taken = holes[i, 0]
-        copy(out, at, parts, taken, len(parts) - taken)
-        at += len(parts) - taken
-        frames.finish_frame(out, start, at, frames.JSON)
+    n = np.int64(0)
+    while n < count:
+        if columns[ONEWAY, n] == 0:
+            start = at
+            taken = np.int64(0)
+            for i in range(len(holes)):
+                at = put(out, at, parts, taken, holes[i, 0] - taken)
+                at = fill_hole(out, at, holes[i, 1], columns, n, text)
+                taken = holes[i, 0]
+            at = put(out, at, parts, taken, len(answer) - taken)
+            frames.finish_frame(out, start, at, frames.JSON)
+        n += columns[MESSAGES, n]
     return at
 
 
 @compiled
-def store_sends(
-    out,
-    position,
-    base_offset,
-    buf,
-    text,
-    columns,
-    count,
-    queues,
-    topics,
-    totals,
-    template,
-    store_timestamp,
-    extra,
-    answers,
-    parts,
-    holes,
-):
-    """Writes records of the first `count` sends to out[position:], as many as fit, and the answers to those that want
-    one; (how many, bytes of the records, bytes of the answers).
+def store_sends(out, position, base_offset, buf, count, store_timestamp, numbers, octets):
+    """Writes records of the first `count` messages to out[position:], as many whole sends as fit, and the answers to
+    those that want one; (how many messages, bytes of the records, bytes of the answers).
 
-    `totals[:, i]` belongs to the i-th queue touched: its next queue offset, counted up here, and its records' bytes.
-    `template` is the head of a record with the fields that all have in common. The first record's TOTALSIZE is
-    left as it is: who writes it makes all of them visible. For `parts` and `holes` see `write_answers`.
+    Of each queue touched NEXT_OFFSET is its next queue offset, counted up here like its QUEUE_MESSAGES, QUEUE_BYTES and
+    QUEUE_PUTS. The first record's TOTALSIZE is left as it is: who writes it makes all of them visible.
     """
+    columns = table(numbers, COLUMNS, ROWS, SENDS_MAX)
+    queues = table(numbers, QUEUES, -1, QUEUE_SIZE)
+    text, topics = pointer(part(numbers, octets, TEXT)), pointer(part(numbers, octets, TOPICS))
+    template, extra = pointer(part(numbers, octets, TEMPLATE)), pointer(part(numbers, octets, EXTRA))
+    extra_length = len(part(numbers, octets, EXTRA))
+    log, data = pointer(out), pointer(buf)
     start = position
-    done = 0
-    while done < count:
-        size = columns[SIZE, done]
-        if position + size + END_FILE_MIN_BLANK_LENGTH > len(out):
-            break
-        queue, place = columns[QUEUE, done], columns[PLACE, done]
-        body_start, body_length = columns[BODY_START, done], columns[BODY_LENGTH, done]
-        properties_start, own_length = columns[PROPERTIES_START, done], columns[PROPERTIES_LENGTH, done]
-        if done > 0:
-            store32(out, position, size)
-        copy(out, position + 4, template, 4, HEAD_SIZE - 4)
-        store32(out, position + 8, crc32(buf, body_start, body_length) if body_length > 0 else 0)
-        store32(out, position + 12, columns[QUEUE_ID, done])
-        store32(out, position + 16, columns[FLAG, done])
-        store64(out, position + 20, totals[0, place])
-        store64(out, position + 28, base_offset + position)
-        store32(out, position + 36, columns[SYS_FLAG, done])
-        store64(out, position + 40, columns[BORN_TIMESTAMP, done])
-        store64(out, position + 56, store_timestamp)
-        store32(out, position + 72, columns[RECONSUME_TIMES, done])
-        store32(out, position + 84, body_length)
-        at = position + HEAD_SIZE
-        copy(out, at, buf, body_start, body_length)
-        at += body_length
+    first = np.int64(0)
+    while first < count and position + columns[FRAME_SIZE, first] + END_FILE_MIN_BLANK_LENGTH <= len(out):
+        queue, place = columns[QUEUE, first], columns[PLACE, first]
         topic_start, topic_length = queues[queue, 1], queues[queue, 2]
-        copy(out, at, topics, topic_start - 1, topic_length + 1)
-        at += topic_length + 1
-        store16(out, at, position + size - at - 2)
-        at += 2
-        copy(out, at, text, properties_start, own_length)
-        at += own_length
-        if out[np.uint64(at - 1)] != 2:
-            out[np.uint64(at)] = 2
-            at += 1
-        copy(out, at, extra, 0, len(extra))
-        columns[QUEUE_OFFSET, done] = totals[0, place]
-        columns[PHYSICAL_OFFSET, done] = base_offset + position
-        totals[0, place] += 1
-        totals[1, place] += size
-        position += size
-        done += 1
-    if done > 0:
-        store32(out, position, 0)
-    return done, position - start, write_answers(answers, columns, done, text, parts, holes)
+        shared_start, shared_length = columns[SHARED_START, first], columns[SHARED_LENGTH, first]
+        following = first + columns[MESSAGES, first]
+        columns[QUEUE_OFFSET, first] = columns[NEXT_OFFSET, place]
+        for n in range(first, following):
+            size = columns[SIZE, n]
+            body_start, body_length = columns[BODY_START, n], columns[BODY_LENGTH, n]
+            if position > start:
+                store32(log, position, size)
+            copy(log, position + 4, template, 4, HEAD_SIZE - 4)
+            store32(log, position + 8, crc32(data, body_start, body_length) if body_length > 0 else 0)
+            store32(log, position + 12, columns[QUEUE_ID, first])
+            store32(log, position + 16, columns[FLAG, n])
+            store64(log, position + 20, columns[NEXT_OFFSET, place])
+            store64(log, position + 28, base_offset + position)
+            store32(log, position + 36, columns[SYS_FLAG, first])
+            store64(log, position + 40, columns[BORN_TIMESTAMP, first])
+            store64(log, position + 56, store_timestamp)
+            store32(log, position + 72, columns[RECONSUME_TIMES, first])
+            store32(log, position + 84, body_length)
+            at = put(log, position + HEAD_SIZE, data, body_start, body_length)
+            at = put(log, at, topics, topic_start - 1, topic_length + 1)
+            store16(log, at, position + size - at - 2)
+            at = put_ended(log, at + 2, data, columns[OWN_START, n], columns[OWN_LENGTH, n])
+            at = put_ended(log, at, text, shared_start, shared_length)
+            copy(log, at, extra, 0, extra_length)
+            columns[PHYSICAL_OFFSET, n] = base_offset + position
+            columns[NEXT_OFFSET, place] += 1
+            position += size
+        columns[QUEUE_MESSAGES, place] += following - first
+        columns[QUEUE_BYTES, place] += columns[FRAME_SIZE, first]
+        columns[QUEUE_PUTS, place] += 1
+        first = following
+    if first > 0:
+        store32(log, position, 0)
+    answer, answers = part(numbers, octets, ANSWER), pointer(part(numbers, octets, ANSWERS))
+    holes = table(numbers, HOLES, -1, 2)
+    return first, position - start, write_answers(answers, columns, first, text, answer, holes)
+
+
+@compiled
+def put_ended(out, at, properties, start, length):
+    """Copies properties, with a separator behind the last one; the position behind them."""
+    at = put(out, at, properties, start, length)
+    if length > 0 and out[np.uint64(at - 1)] != 2:
+        out[np.uint64(at)] = 2
+        at += 1
+    return at

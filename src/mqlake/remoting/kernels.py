@@ -1,9 +1,12 @@
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,misc,untyped-decorator,no-any-return"
-"""Frames read by compiled code: the header of a request whose fields have names of one letter, and replies.
+"""Frames read by compiled code: the headers of sends, and replies.
 
     buf   ┌ length │ type, header length │ header …………………… │ body ┐
     text    unescaped field values, back to back ◀──┘
     head    code, flag, opaque, where the body begins        fields[a…z]  (start, length) in `text`
+
+A send's fields have names of one letter (SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE), or long ones that stand for the same
+(SEND_MESSAGE); `head` says which were seen.
 
 This is `codec.decode_frame` for the plainest form of a header: JSON without spaces, every name known, none
 twice; or ROCKETMQ without a remark. Whatever looks otherwise is UNUSUAL: codec may be able to read it, and says
@@ -16,9 +19,12 @@ and stores). Import it only where many frames come.
 from __future__ import annotations
 
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
 
 from mqlake.formats.columns import kernels as column_kernels
-from mqlake.formats.columns.kernels import compiled_with, copy, load16, load32, load64, store32, store64
+from mqlake.formats.columns.kernels import compiled_with, copy, load16, load32, pointer, store32
 from mqlake.remoting.codec import FRAME_SIZE_MAX
 
 compiled = compiled_with(column_kernels)
@@ -27,8 +33,10 @@ UNUSUAL = -1
 NEED_MORE = 0
 
 LETTERS = 26
-CODE, FLAG, OPAQUE, BODY_START = range(4)
-HEAD_SIZE = 4
+CODE, FLAG, OPAQUE, BODY_START, NAMES = range(5)
+HEAD_SIZE = 5
+SHORT, LONG = 1, 2
+"""What head[NAMES] is made of: names of one letter were seen, and long ones."""
 JSON, ROCKETMQ = 0, 1
 
 QUOTE, BACKSLASH, SLASH, COMMA, COLON, MINUS, OPEN, CLOSE, SMALL_A = (ord(c) for c in '"\\/,:-{}a')
@@ -42,6 +50,25 @@ def _word(text: str) -> np.ndarray:
 CODE_NAME, FLAG_NAME, OPAQUE_NAME = _word("code"), _word("flag"), _word("opaque")
 VERSION_NAME, LANGUAGE_NAME, REMARK_NAME = _word("version"), _word("language"), _word("remark")
 FIELDS_NAME, TYPE_NAME = _word("extFields"), _word("serializeTypeCurrentRPC")
+
+LONG_NAMES = (
+    "producerGroup",
+    "topic",
+    "defaultTopic",
+    "defaultTopicQueueNums",
+    "queueId",
+    "sysFlag",
+    "bornTimestamp",
+    "flag",
+    "properties",
+    "reconsumeTimes",
+    "unitMode",
+    "maxReconsumeTimes",
+    "batch",
+)
+"""SendMessageRequestHeader's names of the fields that are a to m in SendMessageRequestHeaderV2."""
+LONG_NAMES_TEXT = _word("".join(LONG_NAMES))
+LONG_NAMES_END = np.cumsum([len(name) for name in LONG_NAMES])
 
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 
@@ -157,15 +184,56 @@ def character_length(buf, position, end):
 
 EACH = np.uint64(0x0101010101010101)
 TOP = np.uint64(0x8080808080808080)
+U1, U2, U3, U4, U5, U6, U7 = (np.uint64(i) for i in range(1, 8))
 SPACES, QUOTES, BACKSLASHES = (EACH * np.uint64(code) for code in (0x20, QUOTE, BACKSLASH))
 
 
+@intrinsic
+def trailing_zeros(_context, _word):
+    """The number of zero bits below the lowest one of a number that is not 0."""
+
+    def generate(_context, builder, _signature, arguments):
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.uint64(types.uint64), generate
+
+
 @compiled
-def is_plain(word):
-    """Whether eight bytes are ASCII from the space on, and neither quote nor backslash."""
+def load_word(buf, position):
+    """Eight bytes, the first one lowest: written so that it becomes one load."""
+    p = np.uint64(position)
+    return (
+        np.uint64(buf[p])
+        | (np.uint64(buf[p + U1]) << np.uint64(8))
+        | (np.uint64(buf[p + U2]) << np.uint64(16))
+        | (np.uint64(buf[p + U3]) << np.uint64(24))
+        | (np.uint64(buf[p + U4]) << np.uint64(32))
+        | (np.uint64(buf[p + U5]) << np.uint64(40))
+        | (np.uint64(buf[p + U6]) << np.uint64(48))
+        | (np.uint64(buf[p + U7]) << np.uint64(56))
+    )
+
+
+@compiled
+def store_word(out, at, word):
+    p = np.uint64(at)
+    out[p] = np.uint8(word)
+    out[p + U1] = np.uint8(word >> np.uint64(8))
+    out[p + U2] = np.uint8(word >> np.uint64(16))
+    out[p + U3] = np.uint8(word >> np.uint64(24))
+    out[p + U4] = np.uint8(word >> np.uint64(32))
+    out[p + U5] = np.uint8(word >> np.uint64(40))
+    out[p + U6] = np.uint8(word >> np.uint64(48))
+    out[p + U7] = np.uint8(word >> np.uint64(56))
+
+
+@compiled
+def plain_length(word):
+    """How many of eight bytes, from the first on, are ASCII from the space on, and neither quote nor backslash."""
     quotes, backslashes = word ^ QUOTES, word ^ BACKSLASHES
-    found = word | (word - SPACES) | (quotes - EACH) | (backslashes - EACH)
-    return found & TOP == 0
+    # a borrow makes a byte behind the first one that is found look like one of these
+    found = (word | (word - SPACES) | (quotes - EACH) | (backslashes - EACH)) & TOP
+    return np.int64(8) if found == 0 else np.int64(trailing_zeros(found) >> np.uint64(3))
 
 
 @compiled
@@ -174,11 +242,12 @@ def read_text(buf, position, end, text, at):
     opening quote; position -1 for bytes and escapes that are not for here. `text` has room for buf[position:end]."""
     while position < end:
         if position + 8 <= end:
-            word = load64(buf, position)
-            if is_plain(np.uint64(word)):
-                store64(text, at, word)
-                position += 8
-                at += 8
+            word = load_word(buf, position)
+            store_word(text, at, word)
+            plain = plain_length(word)
+            position += plain
+            at += plain
+            if plain == 8:
                 continue
         code = byte(buf, position)
         if code == QUOTE:
@@ -205,23 +274,42 @@ def read_text(buf, position, end, text, at):
 
 
 @compiled
-def read_fields(buf, position, end, fields, text, at):
+def field_letter(buf, start, length, head):
+    """The letter (0 to 25) of the field whose name this is; -1 for names that are not known here."""
+    if length == 1:
+        head[NAMES] |= SHORT
+        letter = byte(buf, start) - SMALL_A
+        return letter if 0 <= letter < LETTERS else np.int64(-1)
+    head[NAMES] |= LONG
+    first = np.int64(0)
+    for letter in range(len(LONG_NAMES_END)):
+        stop = LONG_NAMES_END[letter]
+        if stop - first == length:
+            i = 0
+            while i < length and buf[np.uint64(start + i)] == LONG_NAMES_TEXT[first + i]:
+                i += 1
+            if i == length:
+                return np.int64(letter)
+        first = stop
+    return np.int64(-1)
+
+
+@compiled
+def read_fields(buf, position, end, head, fields, text, at):
     """(position behind the object, end in `text`) of extFields whose opening brace is before `position`."""
     unusual = np.int64(UNUSUAL), np.int64(at)
-    while position + 5 <= end:  # "a":"
-        letter = byte(buf, position + 1) - SMALL_A
-        if (
-            byte(buf, position) != QUOTE
-            or letter < 0
-            or letter >= LETTERS
-            or byte(buf, position + 2) != QUOTE
-            or byte(buf, position + 3) != COLON
-            or byte(buf, position + 4) != QUOTE
-            or fields[letter, 1] >= 0
-        ):
+    while position + 5 <= end and byte(buf, position) == QUOTE:
+        name = position + 1
+        position += 2
+        while position < end and byte(buf, position) != QUOTE:
+            position += 1
+        if position + 3 > end or byte(buf, position + 1) != COLON or byte(buf, position + 2) != QUOTE:
+            return unusual
+        letter = field_letter(buf, name, position - name, head)
+        if letter < 0 or fields[letter, 1] >= 0:
             return unusual
         start = at
-        position, at = read_text(buf, position + 5, end, text, at)
+        position, at = read_text(buf, position + 3, end, text, at)
         if position < 0 or position >= end:
             return unusual
         fields[letter, 0] = start
@@ -256,7 +344,7 @@ def read_json(buf, position, end, head, fields, text, at):
             if has_fields or byte(buf, position) != OPEN:
                 return np.int64(UNUSUAL)
             has_fields = True
-            position, at = read_fields(buf, position + 1, end, fields, text, at)
+            position, at = read_fields(buf, position + 1, end, head, fields, text, at)
         elif equals(buf, name, length, LANGUAGE_NAME) or equals(buf, name, length, TYPE_NAME):
             if byte(buf, position) != QUOTE:
                 return np.int64(UNUSUAL)
@@ -300,12 +388,15 @@ def read_rocketmq(buf, position, end, head, fields, text, at):
         return np.int64(UNUSUAL)
     position += 21
     while position < end:
-        if position + 7 > end or load16(buf, position) != 1:
+        if position + 2 > end:
             return np.int64(UNUSUAL)
-        letter = byte(buf, position + 2) - SMALL_A
-        length = np.int64(load32(buf, position + 3))
-        position += 7
-        if letter < 0 or letter >= LETTERS or fields[letter, 1] >= 0 or not 0 < length <= end - position:
+        name, name_length = position + 2, np.int64(load16(buf, position))
+        position = name + name_length + 4
+        if name_length < 1 or position > end:
+            return np.int64(UNUSUAL)
+        letter = field_letter(buf, name, name_length, head)
+        length = np.int64(load32(buf, position - 4))
+        if letter < 0 or fields[letter, 1] >= 0 or not 0 < length <= end - position:
             return np.int64(UNUSUAL)
         i = position
         while i < position + length:
@@ -339,10 +430,13 @@ def read_frame(buf, start, end, head, fields, text, at):
     for letter in range(LETTERS):
         fields[letter, 1] = -1
     head[BODY_START] = start + 8 + header_size
+    head[NAMES] = 0
     if kind == JSON:
-        at_end = read_json(buf, start + 8, start + 8 + header_size, head, fields, text, at)
+        at_end = read_json(pointer(buf), start + 8, start + 8 + header_size, head, fields, pointer(text), at)
     elif kind == ROCKETMQ:
-        at_end = read_rocketmq(buf, start + 8, start + 8 + header_size, head, fields, text, at)
+        at_end = read_rocketmq(
+            pointer(buf), start + 8, start + 8 + header_size, head, fields, pointer(text), at
+        )
     else:
         at_end = np.int64(UNUSUAL)
     if at_end < 0:

@@ -90,13 +90,14 @@ QueueOffsets = dict[QueueId, int]
 
 class WrittenMany(NamedTuple):
     """What a WriteMany wrote: so many `records` of `size` bytes together, the first of `first_size` bytes; and how many
-    of them, and how many bytes, belong to each queue."""
+    of them, how many bytes, and how many sends (a batch is one) belong to each queue."""
 
     records: int
     size: int
     first_size: int
     queue_counts: Sequence[int]
     queue_bytes: Sequence[int]
+    queue_puts: Sequence[int]
 
 
 class WriteMany(Protocol):
@@ -421,10 +422,15 @@ class CommitLog:
         room = mapped_file.file_size - mapped_file.wrote_position
         if needed > room:
             mapped_file = self._roll(mapped_file, room)
-        if mapped_file is not None and self._usual_file is not mapped_file and not self._prop_crc:
+        if mapped_file is not None and self._usual_file is not mapped_file:
+            self._write_on_in(mapped_file)
+        return mapped_file
+
+    def _write_on_in(self, mapped_file: MappedFile) -> None:
+        """What is usual goes to this file from now on, if it can be written the usual way."""
+        if not self._prop_crc:
             plain = mapped_file.write_buffer is None and not mapped_file.without_mmap
             self._usual_file = mapped_file if plain else _NO_FILE
-        return mapped_file
 
     def _roll(self, full: MappedFile, room: int) -> MappedFile | None:
         """Ends a file with a blank record over the `room` bytes left and gives the next file.
@@ -551,6 +557,8 @@ class CommitLog:
                     if size > mapped_file.file_size - END_FILE_MIN_BLANK_LENGTH:
                         return self._no_file(size)
                     mapped_file = self._roll(mapped_file, room)
+                    if mapped_file is not None:
+                        self._write_on_in(mapped_file)
                 if appended.n <= 0:
                     return _refused_batch(appended.n)
                 end = start + appended.wrote

@@ -343,10 +343,10 @@ class DefaultMessageStore(StoreView):
 
     def async_put_many(
         self, queues: Sequence[QueueId], write: WriteMany
-    ) -> tuple[AppendedMany, PutMessageFuture] | None:
+    ) -> tuple[AppendedMany, PutMessageFuture | None] | None:
         """Stores usual messages of `queues` that `write` makes records of (see CommitLog.put_many); where they are,
-        and when they are as safe as the configuration asks. None: they were not stored, and have to be put singly,
-        which also says why they cannot be."""
+        and what to wait for until they are as safe as the configuration asks, if anything. None: they were not stored,
+        and have to be put singly, which also says why they cannot be."""
         if self._check_status() is not None:
             return None
         begin = time.monotonic_ns()
@@ -355,23 +355,26 @@ class DefaultMessageStore(StoreView):
             return None
         elapsed = (time.monotonic_ns() - begin) // 1_000_000
         written, put = appended.written, self.store_stats_service.put
-        for (topic, _), count, size in zip(queues, written.queue_counts, written.queue_bytes, strict=True):
+        for (topic, _), count, size, puts in zip(
+            queues, written.queue_counts, written.queue_bytes, written.queue_puts, strict=True
+        ):
             if count:
-                put(topic, count, size, elapsed, puts=count)
-        result = PutMessageResult(
-            PutMessageStatus.PUT_OK,
-            AppendMessageResult(
-                AppendMessageStatus.PUT_OK,
-                appended.wrote_offset,
-                written.size,
-                store_timestamp=appended.store_timestamp,
-                msg_num=written.records,
-            ),
+                put(topic, count, size, elapsed, puts)
+        if not self._sync_flush:
+            self._wake_services()
+            return appended, None
+        return appended, self._submit_flush_request(
+            PutMessageResult(
+                PutMessageStatus.PUT_OK,
+                AppendMessageResult(
+                    AppendMessageStatus.PUT_OK,
+                    appended.wrote_offset,
+                    written.size,
+                    store_timestamp=appended.store_timestamp,
+                    msg_num=written.records,
+                ),
+            )
         )
-        if self._sync_flush:
-            return appended, self._submit_flush_request(result)
-        self._wake_services()
-        return appended, PutMessageFuture(result)
 
     def _future_of(self, msg: MessageExtBrokerInner, result: PutMessageResult) -> PutMessageFuture:
         if self._sync_flush and result.status is PutMessageStatus.PUT_OK and self._needs_flush(msg):

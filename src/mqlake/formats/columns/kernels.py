@@ -21,6 +21,7 @@ import ctypes
 import numpy as np
 from llvmlite import binding
 from numba import carray, cfunc, njit, types
+from numba.extending import intrinsic
 
 from mqlake.formats.batch import ITEM_SIZE_MIN
 from mqlake.formats.columns import layout
@@ -183,16 +184,40 @@ def store64(buf, position, value):
     buf[p + U7] = np.uint8(value)
 
 
+@intrinsic
+def pointer(_context, array):
+    """The elements of an array, for functions that are called often: with an array they count its references, which
+    takes longer than what they do. Good as long as the caller has the array."""
+
+    def generate(context, builder, signature, arguments):
+        return context.make_array(signature.args[0])(context, builder, arguments[0]).data
+
+    return types.CPointer(array.dtype)(array), generate
+
+
+@intrinsic
+def address(_context, items, _position):
+    """Where items[position] lies, of bytes in an array or behind a pointer."""
+
+    def generate(context, builder, signature, arguments):
+        data = arguments[0]
+        if isinstance(signature.args[0], types.Array):
+            data = context.make_array(signature.args[0])(context, builder, data).data
+        element = builder.gep(data, [arguments[1]])
+        return builder.ptrtoint(element, context.get_value_type(types.uintp))
+
+    return types.uintp(items, types.int64), generate
+
+
 @compiled
 def crc32(buf, start, length):
-    address = buf.ctypes.data + np.uint64(start)
-    return np.int32(_crc32(np.uint32(0), address, np.uint64(length)) & np.uint32(CRC_MASK))
+    return np.int32(_crc32(np.uint32(0), address(buf, start), np.uint64(length)) & np.uint32(CRC_MASK))
 
 
 @compiled
 def copy(out, at, buf, start, length):
     if length > 0:
-        _memcpy(out.ctypes.data + np.uint64(at), buf.ctypes.data + np.uint64(start), np.uint64(length))
+        _memcpy(address(out, at), address(buf, start), np.uint64(length))
 
 
 # --- scan ---------------------------------------------------------------------------------------------------
