@@ -14,9 +14,10 @@ from tests.metaq.brokers import HOST, Peer, running
 XID = b"XID:1:aa:bb:q"
 
 
-async def asked(port: int, request: str) -> tuple[int, str]:
+async def asked(port: int, request: str, headers: str = "") -> tuple[int, str]:
     reader, writer = await asyncio.open_connection(HOST, port)
-    writer.write(request.encode() if "\r\n" in request else f"{request} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    head = f"{request} HTTP/1.1\r\nHost: x\r\n{headers}\r\n"
+    writer.write((request if "\r\n" in request else head).encode())
     head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
     writer.close()
     return (int(head.split(" ")[1]) if head else 0), body

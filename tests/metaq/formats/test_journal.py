@@ -107,3 +107,13 @@ def test_locations_that_do_not_fit() -> None:
         decode_locations(b"\0" * 19)
     with pytest.raises(FormatError):
         decode_locations(b"\0" * 16 + b"\0\0\0\x05abc")
+
+
+def test_locations_behind_what_is_no_commit_are_passed_over() -> None:
+    """Found by the fuzzer."""
+    commit = TransactionOperation(OperationType.XA_COMMIT, XID, True, (MessageLocation("t-0", 0, 23, 7),))
+    raw = bytearray(encode_journal_record(commit))
+    raw[raw.index(b"\x08\x02\x10") + 1] = OperationType.XA_PREPARE
+    decoded = decode_journal_record(bytes(raw))
+    assert decoded.record == TransactionOperation(OperationType.XA_PREPARE, XID, True)
+    assert decoded.end == len(raw)

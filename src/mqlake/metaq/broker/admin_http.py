@@ -10,9 +10,10 @@
     GET  /transactions                                {"active": 2, "prepared": ["XID:..."]}
     POST /transactions/commit|rollback|complete?key=XID:...
     POST /checkpoint
+    GET  / and the pages of dashboard.py              HTML for who accepts it, else JSON
 
 It listens on the loopback unless told otherwise: there are no passwords. Answers are JSON unless they are text;
-a refusal is {"error": "..."} with status 400, 404 or 409.
+a refusal is {"error": "..."} with status 400, 404 or 409. What a page of another site has a browser post is refused.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 import orjson
 
 from mqlake.errors import ConfigError, MqlakeError
-from mqlake.metaq.wire.http import JSON, HttpAnswer, HttpRequest, HttpServer
+from mqlake.metaq.broker.dashboard import PAGES, Dashboard, as_html
+from mqlake.metaq.wire.http import HTML, JSON, HttpAnswer, HttpRequest, HttpServer
 
 if TYPE_CHECKING:
     from mqlake.metaq.broker.broker import MetaMorphosisBroker
@@ -40,6 +42,7 @@ class AdminHttp:
     def __init__(self, broker: MetaMorphosisBroker) -> None:
         self._broker = broker
         self._server = HttpServer(self._answer)
+        self._dashboard = Dashboard(broker)
         self._actions: dict[tuple[str, str], Action] = {
             ("GET", "/stats"): self._stats,
             ("GET", "/config"): self._config,
@@ -65,9 +68,15 @@ class AdminHttp:
 
     async def stop(self) -> None:
         await self._server.stop()
+        self._dashboard.close()
 
     async def _answer(self, request: HttpRequest) -> HttpAnswer:
+        origin = urlsplit(request.headers.get("origin", "")).netloc
+        if request.method == "POST" and origin not in ("", request.headers.get("host")):
+            return HttpAnswer(403, f"a page of {origin} has nothing to say here\n".encode())
         status, value = await self._ask(request.method, request.path, request.query)
+        if "text/html" in request.headers.get("accept", ""):
+            return HttpAnswer(status, as_html(request.path, value), HTML)
         if isinstance(value, str):
             return HttpAnswer(status, value.encode())
         return HttpAnswer(status, orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE), JSON)
@@ -77,21 +86,30 @@ class AdminHttp:
         if path.startswith("/stats/"):
             path, query = "/stats", {"item": unquote(path.removeprefix("/stats/"))}
         action = self._actions.get((method, path))
-        if action is None:
+        try:
+            if action is not None:
+                return 200, await action(query)
+            if (page := await self._page(method, unquote(path), query)) is not None:
+                return 200, page
             known = [other for other, name in self._actions if name == path]
             if known:
                 return 405, {"error": f"{path} wants {known[0]}"}
-            return 404, {
-                "error": f"there is no {path}; there are {sorted({name for _, name in self._actions})}"
-            }
-        try:
-            return 200, await action(query)
+            there = sorted({name for _, name in self._actions} | {f"/{name}" for name in PAGES})
+            return 404, {"error": f"there is no {path}; there are {there}"}
         except KeyError as error:
             return 400, {"error": f"the parameter {error.args[0]} is missing"}
         except ValueError as error:
             return 400, {"error": str(error)}
         except (MqlakeError, OSError) as error:
             return 409, {"error": str(error)}
+
+    async def _page(self, method: str, path: str, query: Query) -> Any:
+        match method, path.split("/")[1:]:
+            case "POST", ["topics", topic, "groups", group, "partitions", partition, "skip"]:
+                return await self._dashboard.skip(topic, group, int(partition))
+            case "GET", words:
+                return await self._dashboard.page([word for word in words if word], query)
+        return None
 
     # --- what it does
 

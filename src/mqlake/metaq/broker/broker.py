@@ -129,6 +129,10 @@ class MetaMorphosisBroker:
         """meta://host:port, as others reach it."""
         return broker_string(self.config.system.host_name, self.server.port)
 
+    @property
+    def zookeeper_paths(self) -> MetaZookeeper:
+        return MetaZookeeper(self.config.zookeeper.zk_root)
+
     # --- start and stop
 
     async def start(self) -> None:
@@ -280,8 +284,7 @@ class MetaMorphosisBroker:
 
     def _before_it_shows(self, session: ZkSession) -> None:
         if self._samsa is not None and self._samsa.recover_offset:
-            paths = MetaZookeeper(self.config.zookeeper.zk_root)
-            recover_offsets(session, paths, self.manager, self.config.system.broker_id)
+            recover_offsets(session, self.zookeeper_paths, self.manager, self.config.system.broker_id)
 
     async def _follow_master(self, slave: SlaveConfig) -> None:
         """Follows whoever is the master now, anew when its configuration or the own topics have changed."""
@@ -316,7 +319,7 @@ class MetaMorphosisBroker:
         zookeeper = self.zookeeper
         if zookeeper is None or zookeeper.session is None:
             return "", ""
-        paths, broker_id = zookeeper.paths, self.config.system.broker_id
+        paths, broker_id = self.zookeeper_paths, self.config.system.broker_id
         try:
             address, checksum = (
                 (zookeeper.session.read(path) or b"").decode("utf-8", "replace")

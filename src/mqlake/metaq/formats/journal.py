@@ -164,7 +164,7 @@ def decode_journal_record(data: bytes, position: int = 0) -> DecodedRecord:
         operation,
         _text(_required(fields, 3, bytes, start), start),
         bool(_required(fields, 2, int, start)),
-        decode_locations(data[end : end + size]),
+        decode_locations(data[end : end + size]) if operation.is_commit else (),
     )
     return DecodedRecord(operation_record, end, end + size)
 

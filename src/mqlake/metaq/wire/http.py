@@ -16,6 +16,7 @@ logger = logging.getLogger(__name__)
 HEAD_MAX = 16 * 1024
 READ_S = 10.0
 TEXT = "text/plain; charset=utf-8"
+HTML = "text/html; charset=utf-8"
 JSON = "application/json"
 BYTES = "application/octet-stream"
 
@@ -26,6 +27,8 @@ class HttpRequest(NamedTuple):
     query: dict[str, str]
     """The last of a name counts."""
     body: bytes
+    headers: dict[str, str]
+    """Names in small letters."""
 
 
 class HttpAnswer(NamedTuple):
@@ -101,4 +104,4 @@ class HttpServer:
         body = await reader.readexactly(size) if size else b""
         parts = urlsplit(words[1])
         query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
-        return HttpRequest(words[0], parts.path, query, body)
+        return HttpRequest(words[0], parts.path, query, body, headers)
