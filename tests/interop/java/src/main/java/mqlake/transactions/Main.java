@@ -1,0 +1,118 @@
+package mqlake.transactions;
+
+import com.alibaba.fastjson2.JSON;
+import com.alibaba.fastjson2.JSONObject;
+import java.io.BufferedReader;
+import java.io.FileDescriptor;
+import java.io.FileOutputStream;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CopyOnWriteArrayList;
+import org.apache.rocketmq.client.producer.LocalTransactionState;
+import org.apache.rocketmq.client.producer.TransactionListener;
+import org.apache.rocketmq.client.producer.TransactionMQProducer;
+import org.apache.rocketmq.client.producer.TransactionSendResult;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageExt;
+
+/**
+ * TransactionMQProducer behind a line protocol (as {@link mqlake.wire.Main} has it). Each message says in its
+ * properties "local" and "check" what its local transaction comes to: COMMIT_MESSAGE, ROLLBACK_MESSAGE, UNKNOW.
+ *
+ * <pre>
+ * start  name, namesrv, group        instance name: name
+ * send   name, topic, body, local,   status, state
+ *        check, flag
+ * asked  name                        bodies that a broker has asked for so far
+ * stop   name                        returns when the brokers have been told
+ * exit
+ * </pre>
+ */
+public final class Main {
+    private final Map<String, TransactionMQProducer> producers = new HashMap<>();
+    private final Map<String, List<String>> asked = new HashMap<>();
+
+    private Main() {
+    }
+
+    public static void main(String[] args) throws Exception {
+        PrintStream answers = new PrintStream(new FileOutputStream(FileDescriptor.out), true, StandardCharsets.UTF_8);
+        // Whatever a library prints must not get between the answers.
+        System.setOut(System.err);
+        Main main = new Main();
+        BufferedReader requests = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = requests.readLine(); line != null; line = requests.readLine()) {
+            JSONObject request = JSON.parseObject(line);
+            String what = request.getString("do");
+            if ("exit".equals(what)) {
+                break;
+            }
+            JSONObject answer;
+            try {
+                answer = main.serve(what, request);
+            } catch (Throwable failure) {
+                failure.printStackTrace();
+                answer = JSONObject.of("error", failure.toString());
+            }
+            answers.println(answer);
+        }
+        // Clients leave threads behind that are not daemons.
+        Runtime.getRuntime().halt(0);
+    }
+
+    private JSONObject serve(String what, JSONObject request) throws Exception {
+        String name = request.getString("name");
+        switch (what) {
+            case "start":
+                producers.put(name, start(name, request));
+                return new JSONObject();
+            case "send":
+                return send(producers.get(name), request);
+            case "asked":
+                return JSONObject.of("bodies", new ArrayList<>(asked.get(name)));
+            case "stop":
+                producers.remove(name).shutdown();
+                return new JSONObject();
+            default:
+                throw new IllegalArgumentException(what);
+        }
+    }
+
+    private TransactionMQProducer start(String name, JSONObject request) throws Exception {
+        List<String> bodies = new CopyOnWriteArrayList<>();
+        asked.put(name, bodies);
+        TransactionMQProducer producer = new TransactionMQProducer(request.getString("group"));
+        producer.setNamesrvAddr(request.getString("namesrv"));
+        producer.setInstanceName(name);
+        producer.setSendMsgTimeout(10_000);
+        producer.setTransactionListener(new TransactionListener() {
+            @Override
+            public LocalTransactionState executeLocalTransaction(Message message, Object arg) {
+                return LocalTransactionState.valueOf(message.getUserProperty("local"));
+            }
+
+            @Override
+            public LocalTransactionState checkLocalTransaction(MessageExt message) {
+                bodies.add(new String(message.getBody(), StandardCharsets.UTF_8));
+                return LocalTransactionState.valueOf(message.getUserProperty("check"));
+            }
+        });
+        producer.start();
+        return producer;
+    }
+
+    private static JSONObject send(TransactionMQProducer producer, JSONObject request) throws Exception {
+        Message message = new Message(
+            request.getString("topic"), request.getString("body").getBytes(StandardCharsets.UTF_8));
+        message.putUserProperty("local", request.getString("local"));
+        message.putUserProperty("check", request.getString("check"));
+        message.setFlag(request.getIntValue("flag"));
+        TransactionSendResult sent = producer.sendMessageInTransaction(message, null);
+        return JSONObject.of("status", sent.getSendStatus().name(), "state", sent.getLocalTransactionState().name());
+    }
+}
