@@ -82,12 +82,14 @@ class RocketMQDataSource(DataSource):
 
         if overwrite:
             raise ConfigError("messages cannot be overwritten: write with mode('append')")
-        return RocketMQWriter(WriteOptions.parse(self.options), schema)
+        return RocketMQWriter(WriteOptions.parse(self.options, stream=False), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        from mqlake.spark.rocketmq_sink import RocketMQStreamWriter
+        from mqlake.spark.rocketmq_sink import RocketMQExactlyOnceWriter, RocketMQStreamWriter
 
-        return RocketMQStreamWriter(WriteOptions.parse(self.options), schema)
+        options = WriteOptions.parse(self.options, stream=True)
+        writer = RocketMQStreamWriter if options.checkpoint is None else RocketMQExactlyOnceWriter
+        return writer(options, schema)
 
 
 class RocketMQReader(DataSourceReader):

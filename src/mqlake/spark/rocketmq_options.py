@@ -92,18 +92,31 @@ class ReadOptions:
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """Where rows go; `topic` None: the row says it."""
+    """Where rows go; `topic` None: the row says it. `checkpoint`: of a stream whose rows go there exactly once, None
+    for at least once."""
 
     cluster: Cluster
     topic: str | None = None
+    checkpoint: str | None = None
 
     @classmethod
-    def parse(cls, options: Mapping[str, str]) -> WriteOptions:
+    def parse(cls, options: Mapping[str, str], *, stream: bool) -> WriteOptions:
         """Raises UnknownKeyError and ConfigError."""
         given = named(options, WRITE_OPTIONS)
+        checkpoint = None
         if one_of(given, "delivery", ("atLeastOnce", "exactlyOnce"), "atLeastOnce") == "exactlyOnce":
-            raise ConfigError("option 'delivery': exactlyOnce needs transactions, which are not there yet")
-        return cls(cluster_of(given), given.get("topic"))
+            if not stream:
+                raise ConfigError(
+                    "option 'delivery': exactlyOnce is for streams; a batch has no checkpoint that says whether it "
+                    "was written before"
+                )
+            checkpoint = given.get("checkpointLocation", "").strip()
+            if not checkpoint:
+                raise ConfigError(
+                    "option 'checkpointLocation' is missing: delivery=exactlyOnce keeps its decisions there, so it "
+                    "has to be an option of the writer"
+                )
+        return cls(cluster_of(given), given.get("topic"), checkpoint)
 
 
 def cluster_of(given: Mapping[str, str]) -> Cluster:

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="misc"
-"""The sink `rocketmq`: rows become messages, at least once.
+"""The sink `rocketmq`: rows become messages, at least once, or exactly once where a stream asks for it.
 
     column        type                         needed
     body          binary or string             yes
@@ -11,8 +11,8 @@
 
 A task sends batches, some at the same time, and ends when the brokers have stored all of them. What fails fails
 the task; Spark runs it again, and what had been stored before is then there twice: each message with another
-UNIQ_KEY, since rows have no identity of their own. An exactly-once sink will write half messages here and have
-the driver commit them by epoch (`SentMessages`, which each task hands to commit()).
+UNIQ_KEY, since rows have no identity of their own. With delivery=exactlyOnce a task writes half messages, and the
+driver commits them with the epoch: see `rocketmq_epochs`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
@@ -33,8 +34,10 @@ from pyspark.sql.types import BinaryType, DataType, IntegerType, MapType, String
 
 from mqlake.client.config import ClientConfig
 from mqlake.client.mq_client import MQClientInstance
-from mqlake.client.producer import Producer, select_by_hash
-from mqlake.errors import ConfigError, UnknownKeyError
+from mqlake.client.producer import MessageQueueSelector, Producer, select_by_hash
+from mqlake.client.results import SendResult, SendStatus
+from mqlake.client.transaction_producer import TransactionMQProducer
+from mqlake.errors import ConfigError, SendError, UnknownKeyError
 from mqlake.message import (
     PROPERTY_DELAY_TIME_LEVEL,
     PROPERTY_KEYS,
@@ -42,6 +45,8 @@ from mqlake.message import (
     PROPERTY_TAGS,
     Message,
 )
+from mqlake.spark.live import Cluster
+from mqlake.spark.rocketmq_epochs import Epochs, QueueHalves, halves_of, transaction_producer
 from mqlake.spark.rocketmq_options import WriteOptions
 
 _TEXT: tuple[type[DataType], ...] = (StringType,)
@@ -64,12 +69,18 @@ _PROPERTIES = {
 BATCH_MESSAGES_MAX = 128
 BATCH_BYTES_MAX = 512 << 10
 IN_FLIGHT_MAX = 16
+HALVES_IN_FLIGHT_MAX = 256
 SEND_TIMEOUT_S = 15.0
 
 
 @dataclass
 class SentMessages(WriterCommitMessage):
     count: int
+
+
+@dataclass
+class SentHalves(WriterCommitMessage):
+    queues: list[QueueHalves]
 
 
 class _Writer:
@@ -88,6 +99,53 @@ class RocketMQWriter(_Writer, DataSourceArrowWriter):
 
 class RocketMQStreamWriter(_Writer, DataSourceStreamArrowWriter):
     pass
+
+
+class RocketMQExactlyOnceWriter(DataSourceStreamArrowWriter):
+    """A task sends half messages; the driver decides an epoch and ends them."""
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        check_columns(schema, options.topic)
+        if "delayLevel" in schema.fieldNames():
+            raise ConfigError("column 'delayLevel': delivery=exactlyOnce cannot delay messages")
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Sends all of a task's rows as half messages. Raises as at least once does."""
+        messages = messages_of(iterator, self._options.topic)
+        sent = asyncio.run(_send_halves(self._options, _labelled(messages)))
+        return SentHalves(halves_of(sent))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        with self._epochs() as epochs:
+            epochs.commit(batchId, _queues(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        with self._epochs() as epochs:
+            epochs.abort(_queues(messages))
+
+    def _epochs(self) -> Epochs:
+        assert self._options.checkpoint is not None
+        return Epochs(self._options.cluster, self._options.checkpoint)
+
+
+def _queues(messages: Iterable[WriterCommitMessage | None]) -> list[QueueHalves]:
+    return [each for message in messages if isinstance(message, SentHalves) for each in message.queues]
+
+
+def _labelled(messages: Iterator[Message]) -> Iterator[Message]:
+    """Says in a message which query sent it in which epoch and task, for whoever finds it half."""
+    context = TaskContext.get()
+    labels = {}
+    if context is not None:
+        labels = {
+            "SPARK_QUERY": context.getLocalProperty("sql.streaming.queryId") or "",
+            "SPARK_EPOCH": context.getLocalProperty("streaming.sql.batchId") or "",
+            "SPARK_PARTITION": str(context.partitionId()),
+        }
+    for message in messages:
+        message.properties.update(labels)
+        yield message
 
 
 def check_columns(schema: StructType, topic: str | None) -> None:
@@ -123,15 +181,21 @@ def messages_of(batches: Iterable[pa.RecordBatch], topic: str | None) -> Iterato
             yield Message(where, body.encode() if isinstance(body, str) else body, properties=properties)
 
 
-async def _send(options: WriteOptions, messages: Iterator[Message]) -> int:
-    cluster = options.cluster
-    config = ClientConfig(
+def _client_config(cluster: Cluster) -> ClientConfig:
+    return ClientConfig(
         namesrv_addr=cluster.namesrv_addr, access_key=cluster.access_key, secret_key=cluster.secret_key
     )
+
+
+async def _send(options: WriteOptions, messages: Iterator[Message]) -> int:
+    cluster = options.cluster
     sent = 0
     under_way: set[asyncio.Task[Any]] = set()
     in_order: dict[tuple[str, str], asyncio.Task[Any]] = {}
-    async with MQClientInstance(config) as client, Producer(cluster.group, client) as producer:
+    async with (
+        MQClientInstance(_client_config(cluster)) as client,
+        Producer(cluster.group, client) as producer,
+    ):
         try:
             for batch in batched(messages):
                 order = (batch[0].topic, batch[0].properties.get(PROPERTY_SHARDING_KEY, ""))
@@ -149,6 +213,42 @@ async def _send(options: WriteOptions, messages: Iterator[Message]) -> int:
             for task in under_way:
                 task.cancel()
             await asyncio.gather(*under_way, return_exceptions=True)
+    return sent
+
+
+async def _send_halves(options: WriteOptions, messages: Iterator[Message]) -> list[SendResult]:
+    """The results in the messages' order. Which is stored first does not matter: they get their places later."""
+    cluster = options.cluster
+    results: list[asyncio.Task[SendResult]] = []
+    under_way: set[asyncio.Task[Any]] = set()
+    async with (
+        MQClientInstance(_client_config(cluster)) as client,
+        transaction_producer(client, cluster.group) as producer,
+    ):
+        try:
+            for message in messages:
+                sharding_key = message.properties.get(PROPERTY_SHARDING_KEY)
+                selector = select_by_hash(sharding_key) if sharding_key else None
+                task = asyncio.ensure_future(_send_half(producer, message, selector))
+                results.append(task)
+                under_way.add(task)
+                if len(under_way) >= HALVES_IN_FLIGHT_MAX:
+                    under_way = await _settled(under_way, asyncio.FIRST_COMPLETED)
+            await _settled(under_way, asyncio.ALL_COMPLETED)
+        finally:
+            for task in under_way:
+                task.cancel()
+            await asyncio.gather(*under_way, return_exceptions=True)
+    return [task.result() for task in results]
+
+
+async def _send_half(
+    producer: TransactionMQProducer, message: Message, selector: MessageQueueSelector | None
+) -> SendResult:
+    sent = await producer.send_half_message(message, selector=selector, timeout_s=SEND_TIMEOUT_S)
+    if sent.send_status is not SendStatus.SEND_OK:  # an epoch must not be decided on what may be lost
+        broker = sent.message_queue.broker_name
+        raise SendError(message.topic, sent.send_status.value, [(broker, sent.send_status.name)])
     return sent
 
 
