@@ -1,13 +1,22 @@
-"""How a task's memory is taken: freed buffers are kept for the next batch instead of given back and faulted in anew.
+"""How a task's memory is taken, and given back.
 
-Each batch of rows makes buffers of a few MB. By itself glibc hands many of them back to the kernel, which zeroes
-the pages again when the next batch touches them: measured as a quarter of a scan's processor time.
+Freed buffers are kept for the next batch instead of given back and faulted in anew: each batch of rows makes buffers
+of a few MB. By itself glibc hands many of them back to the kernel, which zeroes the pages again when the next batch
+touches them: measured as a quarter of a scan's processor time.
+
+What a task has written to the mapped files of a store is taken out of its memory: the page cache keeps it, but to
+whoever limits a worker's memory the task would seem to need as much as it writes.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mqlake.store.index_service import IndexService
+    from mqlake.store.mapped_file_queue import MappedFileQueue
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 KEPT_BYTES = 32 << 20
@@ -21,3 +30,15 @@ def keep_freed_memory() -> bool:
     except (AttributeError, OSError):
         return False
     return bool(mallopt(M_MMAP_THRESHOLD, KEPT_BYTES) and mallopt(M_TRIM_THRESHOLD, KEPT_BYTES))
+
+
+WRITTEN_BYTES_KEPT = 64 << 20
+"""After so much was written it is time for give_up_pages()."""
+
+
+def give_up_pages(log: MappedFileQueue | None, index: IndexService | None) -> None:
+    """The pages of a store's log and index; they are back when somebody looks at them. Queues are not mapped."""
+    files = list(log.mapped_files) if log is not None else []
+    files += [each.mapped_file for each in index.files] if index is not None else []
+    for file in files:
+        file.evict(0, file.file_size)

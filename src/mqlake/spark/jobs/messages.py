@@ -37,6 +37,7 @@ from mqlake.message import (
 )
 from mqlake.spark.jobs.pieces import rows_batch
 from mqlake.spark.jobs.search import first_line
+from mqlake.spark.memory import WRITTEN_BYTES_KEPT, give_up_pages
 from mqlake.spark.properties import Ints
 from mqlake.spark.schema import table_schemas
 from mqlake.store import PutMessageStatus, open_store
@@ -320,8 +321,13 @@ def _write(
     beside = path + WRITING
     shutil.rmtree(beside, ignore_errors=True)
     written: Counter[tuple[str, int]] = Counter()
+    kept = 0
     with open_store(beside, settings) as store:
         for batch in batches:
+            kept += batch.nbytes
+            if kept >= WRITTEN_BYTES_KEPT:
+                give_up_pages(store.log, store.index)
+                kept = 0
             columns = [batch.column(name).to_pylist() for name in ("topic", "queueId", "messages", "batch")]
             born = (
                 batch.column("bornTimestamp").cast(pa.timestamp("us", tz="UTC")).view(pa.int64()).to_pylist()

@@ -30,6 +30,7 @@ from pyspark.sql import SparkSession
 from mqlake.formats.columns import DispatchColumns, Scan, dispatch_columns
 from mqlake.message import parse_delay_levels
 from mqlake.spark.jobs.pieces import parallelism, per_piece, rows_batch, shared_out
+from mqlake.spark.memory import give_up_pages
 from mqlake.spark.properties import Ints
 from mqlake.spark.schema import table_schemas
 from mqlake.spark.splits import VERIFY_CRC, VERIFY_FULL, Damage, Split, open_window, plan, walk
@@ -251,6 +252,7 @@ def _write_index(config: MessageStoreConfig, root: str, parts: Iterator[dict[str
         for part in parts:
             scan, columns = _unpacked(part["part"])
             index.dispatch(scan, columns)
+            give_up_pages(None, index)
             entries += len(columns.key_hash)
         index.flush(StoreCheckpoint(store_config(root).checkpoint_path, read_only=True))
         return {"indexFiles": len(index.files), "entries": entries}
