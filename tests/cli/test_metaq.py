@@ -87,11 +87,16 @@ def test_a_broker_from_nothing_and_everything_done_with_it(tmp_path: Path) -> No
         assert "1 message sent" in mqlake("produce", "u", *direct, text="z\n").output
         stats = json.loads(mqlake("stats", *zk, "--json").output)
         assert stats[f"meta://{served.address}"]["total_messages"] == "6"
-        assert "max_offset" in mqlake("stats", "offsets", *direct).output
+        offsets = json.loads(mqlake("stats", "offsets", *direct, "--json").output)[f"meta://{served.address}"]
+        assert sorted(offsets) == ["t part 0", "t part 1", "u part 0"]
+        assert offsets["u part 0"].startswith("min_offset 0 max_offset ")
+        assert "without a configuration file" in mqlake("stats", "config", *direct, status=1).output
+        assert "no broker gives" in mqlake("consume", "nosuch", *zk, status=1).output
         admin = ["--admin", served.admin]
         assert "all partitions are open" in mqlake("partitions", "list", *admin).output
         assert "closed: 0 1" in mqlake("partitions", "close", "t", "0", "1", *admin).output
-        assert "403" in mqlake("produce", "t", *zk, text="four\n", status=1).output
+        refused = mqlake("produce", "t", *zk, text="four\n", status=1).output
+        assert re.search(r"partition 0-[01] is closed \(403\)", refused)
         assert "0 to 1" in mqlake("partitions", "close", "t", "0", "9", *admin, status=2).output
         assert json.loads(mqlake("partitions", "open", "t", *admin, "--json").output) == {}
         assert json.loads(mqlake("transactions", "list", *admin, "--json").output) == {
@@ -171,6 +176,8 @@ def test_info_dump_and_verify_of_a_good_directory(tmp_path: Path) -> None:
     ]
     assert len(mqlake("store", "dump", root, "t", "0").output.splitlines()) == 10
     assert "offset 9999" in mqlake("store", "dump", root, "t", "0", "--offset", "9999", status=1).output
+    inside = mqlake("store", "dump", root, "t", "0", "--offset", "470", status=1).output
+    assert "470" in inside and "no whole record begins here" in inside
     assert "no partition t-7" in mqlake("store", "dump", root, "t", "7", status=1).output
     assert "all is well" in mqlake("store", "verify", root).output
     assert json.loads(mqlake("store", "verify", root, "--json").output)["records"] == 10

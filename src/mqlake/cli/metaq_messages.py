@@ -93,7 +93,9 @@ def produce(
         waiting.clear()
         for result in results:
             if not result.success:
-                raise RemotingError(f"{topic}: not stored: {result.error_message}")
+                closed = f"partition {result.partition} is closed (403)"
+                reason = closed if result.error_message == "403" else result.error_message
+                raise RemotingError(f"{topic}: not stored: {reason}")
             if as_json:
                 print_json_line(
                     {
@@ -162,7 +164,10 @@ def consume(
 
     async def browse() -> None:
         async with _session(zookeeper, zk_root, None) as session:
-            async for message in session.create_topic_browser(topic):
+            browser = session.create_topic_browser(topic)
+            if not await browser.partitions():
+                raise RemotingError(f"{topic}: no broker gives messages of this topic now")
+            async for message in browser:
                 show(message)
                 if shown == count:
                     return
@@ -209,7 +214,7 @@ def consume(
 @session_options
 @json_option
 def stats(item: str, zookeeper: str, zk_root: str, server: str | None, as_json: bool) -> None:
-    """What each broker tells: nothing, topics, offsets, realtime, help, or a topic's name as ITEM."""
+    """What each broker tells: nothing, topics, offsets, realtime, config, help, or a topic's name as ITEM."""
 
     async def ask() -> dict[str, dict[str, str]]:
         async with _session(zookeeper, zk_root, server) as session:
@@ -221,4 +226,7 @@ def stats(item: str, zookeeper: str, zk_root: str, server: str | None, as_json: 
         return
     for address, values in found.items():
         click.echo(address)
-        print_fields(list(values.items()), indent=2)
+        if item == "config":
+            click.echo(values["config"])
+        else:
+            print_fields(list(values.items()), indent=2)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from mqlake.errors import MqlakeError, OffsetOutOfRangeError
+from mqlake.errors import ConfigError, MqlakeError, OffsetOutOfRangeError
 from mqlake.metaq.broker.consumer_filter import ConsumerFilterManager
 from mqlake.metaq.broker.stats import StatsManager
 from mqlake.metaq.config.meta_config import MetaConfig
@@ -210,12 +210,12 @@ class BrokerCommandProcessor:
             connection.respond(HttpStatus.SUCCESS, self.stats.get_stats_info(command.item), command.opaque)
             return
         try:
+            if not self.config.path:
+                raise ConfigError("the broker runs without a configuration file")
             with open(self.config.path, "rb") as file:
                 raw = file.read()
-        except OSError as error:
-            connection.respond(
-                HttpStatus.INTERNAL_SERVER_ERROR, f"the configuration cannot be read: {error}", command.opaque
-            )
+        except (ConfigError, OSError) as error:
+            connection.respond(HttpStatus.INTERNAL_SERVER_ERROR, str(error), command.opaque)
             return
         connection.send(b"result %d %d %d\r\n%b" % (HttpStatus.SUCCESS, len(raw), command.opaque, raw))
 

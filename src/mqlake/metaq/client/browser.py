@@ -25,7 +25,7 @@ class TopicBrowser:
         self._session = session
 
     async def partitions(self) -> list[Partition]:
-        """RemotingError."""
+        """None when no broker gives the topic's messages. RemotingError."""
         return sorted(map(Partition.parse, await self._session.subscribe_partitions(self.topic)))
 
     async def __aiter__(self) -> AsyncIterator[Message]:

@@ -107,7 +107,10 @@ class MetaMessageSessionFactory(Service):
             self._children.remove(child)
 
     async def stats(self, item: str = "") -> dict[str, dict[str, str]]:
-        """Broker → name → the rest of the line, as the `stats` command tells it. RemotingError."""
+        """Broker → name → the rest of the line, as the `stats` command tells it. RemotingError.
+
+        A line of `offsets` is called `<topic> part <number>`; of `config` there is but the name `config`.
+        """
         addresses = (
             [self.server_url] if self.server_url else sorted(set((await self.broker_addresses()).values()))
         )
@@ -117,8 +120,7 @@ class MetaMessageSessionFactory(Service):
             answer = await self.remoting.invoke(address, request, STATS_S)
             if not isinstance(answer, BooleanCommand) or answer.code != HttpStatus.SUCCESS:
                 raise ResponseError(getattr(answer, "code", 0), getattr(answer, "message", "not a text"))
-            lines = [line.partition(" ") for line in answer.message.split("\r\n")]
-            found[address] = {name: rest for name, _, rest in lines if name and name not in ("STATS", "END")}
+            found[address] = {"config": answer.message} if item == "config" else _fields(answer.message)
         return found
 
     # --- ZooKeeper, for what it makes
@@ -197,7 +199,8 @@ class MetaMessageSessionFactory(Service):
 
         def read(zookeeper: ZkSession) -> list[str]:
             path = self.paths.topic_sub(topic)
-            zookeeper.ensure_path(path)
+            if watch is not None:
+                zookeeper.ensure_path(path)
             found: set[str] = set()
             for node in zookeeper.children(path, watch):
                 number, dash, role = node.partition("-")
@@ -207,3 +210,13 @@ class MetaMessageSessionFactory(Service):
             return sorted(found)
 
         return await self.ask(read)
+
+
+def _fields(text: str) -> dict[str, str]:
+    found = {}
+    for line in text.split("\r\n"):
+        words = line.split(" ")
+        size = 3 if words[1:2] == ["part"] else 1
+        if words[0] not in ("", "STATS", "END"):
+            found[" ".join(words[:size])] = " ".join(words[size:])
+    return found

@@ -189,7 +189,7 @@ def read_records(files: PartitionFiles, offset: int | None = None, broker_id: in
     OffsetOutOfRangeError when no segment has the offset; FormatError at damage, and at an offset where no
     record begins.
     """
-    offset = files.min_offset if offset is None else offset
+    given, offset = offset, files.min_offset if offset is None else offset
     if not files.min_offset <= offset <= files.max_offset:
         raise OffsetOutOfRangeError(
             f"{files.name}: offset {offset}; there are {files.min_offset} to {files.max_offset}"
@@ -207,8 +207,9 @@ def read_records(files: PartitionFiles, offset: int | None = None, broker_id: in
                     attribute, data = decode_payload(payload, flag)
                     message = Message(files.topic, data, attribute, flag, identity, partition)
                     yield Record(segment.start + position, HEADER_SIZE + length, message)
+                at_given = segment.start + scan.end == given
                 if scan.stop is ScanStop.INVALID or (
-                    scan.stop is ScanStop.TRUNCATED and segment is not files.segments[-1]
+                    scan.stop is ScanStop.TRUNCATED and (at_given or segment is not files.segments[-1])
                 ):
                     raise FormatError(segment.start + scan.end, f"{files.name}: no whole record begins here")
 
