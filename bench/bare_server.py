@@ -2,8 +2,8 @@
 
     python bench/bare_server.py TOPIC DRAIN_TOPIC QUEUES MESSAGES
 
-It says `namesrv PORT` on its stdout: a name server in the same process sends the topics' clients here. Each queue seems
-to hold MESSAGES of 1 KB; a pull gets 32 records, always the same ones.
+It says `namesrv PORT, broker PORT` on its stdout: a name server in the same process sends the topics' clients here.
+Each queue seems to hold MESSAGES of 1 KB; a pull gets 32 records, always the same ones.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ async def serve(topics: Sequence[str], queues: int, pulls: Pulls, directory: str
         await client.call(
             address, RemotingCommand.create_request(RequestCode.REGISTER_BROKER, header, body.to_json())
         )
-        print(f"namesrv {namesrv.port}", flush=True)
+        print(f"namesrv {namesrv.port}, broker {server.port}", flush=True)
         while True:  # a name server forgets who is silent
             await asyncio.sleep(30)
             await client.call(

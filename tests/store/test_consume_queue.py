@@ -196,6 +196,41 @@ def test_get_range_stays_in_one_file(queue):
     assert queue.get_range(3, 1).dtype == CQ_DTYPE
 
 
+def pages(queue, start, stop, count=2):
+    return b"".join(queue.get_range_bytes(n, count) for n in range(start, stop, count))
+
+
+def test_who_reads_on_gets_what_was_read_ahead(queue, monkeypatch):
+    put(queue, 0, 25)
+    reads, pread = [], os.pread
+    monkeypatch.setattr(os, "pread", lambda *arguments: reads.append(arguments) or pread(*arguments))
+    assert pages(queue, 0, 10) == raw(0, 10)
+    assert len(reads) == 2
+    assert pages(queue, 10, 24) == raw(10, 24)
+    assert queue.get_range_bytes(24, 2) == raw(24, 25)
+    put(queue, 25, 28)
+    assert queue.get_range_bytes(25, 32) == raw(25, 28)
+    assert queue.get_range_bytes(8, 32) == raw(8, 10)
+    assert len(reads) < 10
+
+
+def test_what_was_read_ahead_is_forgotten_when_the_queue_changes(queue):
+    put(queue, 0, 10)
+    assert pages(queue, 0, 4) == raw(0, 4)
+    queue.truncate_dirty_logic_files(5 * RECORD)
+    queue.put_units(5, units_of([70, 71, 72]), np.zeros(3, np.int64))
+    other = b"".join(UNIT.pack(n * RECORD, RECORD, n) for n in (4, 70, 71, 72))
+    assert pages(queue, 4, 8) == other
+
+    queue.put_unit(0, 9000, RECORD, 7, 0)  # a topic created again
+    for n in range(1, 6):
+        queue.put_unit(n, 9000 + n * RECORD, RECORD, 7, 0)
+    assert pages(queue, 0, 2) == b"".join(UNIT.pack(9000 + n * RECORD, RECORD, 7) for n in (0, 1))
+    assert pages(queue, 2, 6) == b"".join(UNIT.pack(9000 + n * RECORD, RECORD, 7) for n in range(2, 6))
+    queue.destroy()
+    assert queue.get_range_bytes(4, 1) == b""
+
+
 def test_get_outside_the_queue(queue):
     assert queue.get(0) is None
     put(queue, 0, 2)
@@ -543,6 +578,7 @@ def test_against_a_list(tmp_path_factory, begin, steps):
             assert queue.max_offset_in_queue == end
             assert queue.min_offset_in_queue == first
             assert content(queue) == expected(first, end)
+            assert pages(queue, first, end, 1) == raw(first, end)
             assert queue.max_physic_offset == end * RECORD
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from operator import is_
+from operator import is_, itemgetter
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -77,7 +77,7 @@ _MARKS = {
 
 
 class PullPlan:
-    """What pulls with the same pieces have in common. `order`: where among the numbers opaque, queueOffset and
+    """What pulls with the same pieces have in common. `order`: where among their numbers opaque, queueOffset and
     commitOffset are."""
 
     __slots__ = (
@@ -86,12 +86,12 @@ class PullPlan:
         "group_config",
         "head",
         "header",
+        "in_order",
         "known",
         "last_place",
         "latency_ms",
         "message_filter",
         "messages",
-        "order",
         "pulls",
         "rpc",
         "size",
@@ -102,7 +102,7 @@ class PullPlan:
     def __init__(self, code: int, header: PullMessageRequestHeader, order: tuple[int, int, int]) -> None:
         self.code = code
         self.header = header
-        self.order = order
+        self.in_order = itemgetter(*order)
         self.rpc = Rpc(code, ResponseCode.SUCCESS, is_long_polling=False, oneway=False)
         # what the broker said when it was asked last, and of what
         self.known: tuple[object, ...] = ()
@@ -157,7 +157,7 @@ class FastPull:
             plan = self._plans[pieces] = _read(pieces, kind)
         if plan is None or not self._is_usual(connection, plan):
             return start
-        opaque, queue_offset, commit_offset = (numbers[place] for place in plan.order)
+        opaque, queue_offset, commit_offset = plan.in_order(numbers)
         if opaque > _INT32_MAX:
             return start
         return end if self._answer(connection, plan, opaque, queue_offset, commit_offset) else start

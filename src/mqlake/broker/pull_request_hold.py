@@ -133,12 +133,15 @@ class PullRequestHoldService:
             return
         now = asyncio.get_running_loop().time()
         max_offset = self._controller.store.max_offset_in_queue(topic, queue_id)
+        # most have come to the same place: what lies behind it is read once
+        codes_from: dict[int, set[int] | None] = {}
         waiting = []
         for request in requests:
             if request.answer.done():  # its client has gone
                 continue
             if now >= request.deadline or (
-                max_offset > request.pull_from and self._may_match(topic, queue_id, request, max_offset)
+                max_offset > request.pull_from
+                and self._may_match(topic, queue_id, request, max_offset, codes_from)
             ):
                 self._ready.append(request)
             else:
@@ -158,21 +161,35 @@ class PullRequestHoldService:
         self._ready.extend(request for request in requests if request.header.consumer_group == group)
         self._answer_ready()
 
-    def _may_match(self, topic: str, queue_id: int, request: PullRequest, max_offset: int) -> bool:
+    def _may_match(
+        self,
+        topic: str,
+        queue_id: int,
+        request: PullRequest,
+        max_offset: int,
+        codes_from: dict[int, set[int] | None],
+    ) -> bool:
         """Whether the queue has a unit that the pull's filter lets through; else the pull need not see it."""
-        message_filter = request.message_filter
-        if message_filter is None or max_offset - request.pull_from > UNITS_MAX:
+        message_filter, pull_from = request.message_filter, request.pull_from
+        if message_filter is None or max_offset - pull_from > UNITS_MAX:
             return True
-        queue = self._controller.store.consume_queues.get(topic, queue_id)
-        if queue is None:
-            return True
-        units = queue.get_range(request.pull_from, max_offset - request.pull_from)
-        if len(units) < max_offset - request.pull_from:
-            return True  # an inner batch, or two files: left to the pull itself
-        if any(map(message_filter.is_matched_by_consume_queue, set(units["tags_code"].tolist()))):
+        if pull_from not in codes_from:
+            codes_from[pull_from] = self._tags_codes(topic, queue_id, pull_from, max_offset)
+        codes = codes_from[pull_from]
+        if codes is None or any(map(message_filter.is_matched_by_consume_queue, codes)):
             return True
         request.pull_from = max_offset
         return False
+
+    def _tags_codes(self, topic: str, queue_id: int, start: int, end: int) -> set[int] | None:
+        """Those of the queue's units; None when they are not all in one place, which is left to the pull itself."""
+        queue = self._controller.store.consume_queues.get(topic, queue_id)
+        if queue is None:
+            return None
+        units = queue.get_range(start, end - start)
+        if len(units) < end - start:
+            return None  # an inner batch, or two files
+        return set(units["tags_code"].tolist())
 
     # --- answers go
 

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from mqlake.formats.consume_queue import CQ_DTYPE, CQ_STORE_UNIT_SIZE, PRE_BLANK, PRE_BLANK_SIZE, UNIT
 from mqlake.formats.consume_queue_ext import MAX_ADDRESS, ConsumeQueueExtUnit, is_ext_address
 from mqlake.store.consume_queue_ext import ConsumeQueueExt
-from mqlake.store.file_pool import Buffer, FilePool
+from mqlake.store.file_pool import Buffer, FilePool, PooledFile
 from mqlake.store.results import BoundaryType
 from mqlake.store.unit_queue import CHUNK, I64Array, UnitQueue, Units
 
@@ -30,6 +30,7 @@ StoreTimeOf = Callable[[int, int], int]
 """(physical offset, size) -> store timestamp (ms) of the record there, negative when it is not in the log."""
 
 BLANKS_A_READ = CHUNK // CQ_STORE_UNIT_SIZE
+READ_AHEAD = 256 * CQ_STORE_UNIT_SIZE
 
 
 class CqUnit(NamedTuple):
@@ -49,7 +50,7 @@ class ConsumeQueue(UnitQueue):
     there), None as long as that has not happened since the queue was opened.
     """
 
-    __slots__ = ("ext", "first_gap")
+    __slots__ = ("_ahead", "_read_to", "ext", "first_gap")
 
     dtype = CQ_DTYPE
     unit = UNIT
@@ -68,6 +69,9 @@ class ConsumeQueue(UnitQueue):
         super().__init__(topic, queue_id, directory, file_size, pool, size_key="mappedFileSizeConsumeQueue")
         self.ext = ext
         self.first_gap: int | None = None
+        # units read ahead for who reads on: the files as they were, the first one's position, and the units
+        self._ahead: tuple[list[PooledFile], int, bytes] = ([], 0, b"")
+        self._read_to = -1
 
     @staticmethod
     def valid(units: Units) -> npt.NDArray[np.bool_]:
@@ -212,8 +216,23 @@ class ConsumeQueue(UnitQueue):
         return self._units(queue_offset * CQ_STORE_UNIT_SIZE, count)
 
     def get_range_bytes(self, queue_offset: int, count: int) -> bytes:
-        """The units of `get_range` as they are in the file, for a queue offset in the queue."""
-        return self.files.read(queue_offset * CQ_STORE_UNIT_SIZE, count * CQ_STORE_UNIT_SIZE)
+        """The units of `get_range` as they are in the file, for a queue offset in the queue.
+
+        Who goes on where the last call ended gets them from what was read ahead: a system call for each page of
+        messages also hands the interpreter to another thread each time.
+        """
+        start, size = queue_offset * CQ_STORE_UNIT_SIZE, count * CQ_STORE_UNIT_SIZE
+        # whatever cuts, deletes or begins the queue anew makes another list of files; all else only appends
+        files, first, units = self._ahead
+        end = start + size
+        if first <= start and end <= first + len(units) and files is self.files.files:
+            self._read_to = end
+            return units[start - first : end - first]
+        files = self.files.files
+        units = self.files.read(start, max(size, READ_AHEAD) if start == self._read_to else size)
+        self._read_to = end
+        self._ahead = (files, start, units) if len(units) > size else ([], 0, b"")
+        return units[:size]
 
     def roll_next_file(self, queue_offset: int) -> int:
         """Queue offset at which the next file begins."""
