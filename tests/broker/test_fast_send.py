@@ -578,10 +578,12 @@ def test_the_kernels_are_loaded_when_there_is_much_to_do(
 
     async def play() -> None:
         async with running(tmp_path) as controller, Wire(controller) as wire:
-            for opaque in range(4):
+            monkeypatch.setattr(fast_send, "LOADING_S", -1.0)  # nobody is that quick
+            for opaque in range(12):
                 await wire.say(send(opaque=opaque))
-            assert fast_path(controller)._kernels is None
-            await wire.say(send())
+            assert not fast_path(controller)._is_loading
+            monkeypatch.setattr(fast_send, "LOADING_S", 60.0)
+            await wire.say(b"".join(send(opaque=opaque) for opaque in range(3)))
             async with asyncio.timeout(60):
                 while fast_path(controller)._kernels is None:
                     await asyncio.sleep(0.01)

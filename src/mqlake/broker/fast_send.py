@@ -10,8 +10,9 @@ makes the broker do more than store and answer: no delay, no transaction, no tim
 of its own, not larger than allowed; to a topic that SendMessageProcessor has stored messages of. The log's bytes and
 the answers are those that it would have made.
 
-The code is compiled, or loaded from numba's cache, in a thread when a process has seen SENDS_BEFORE_LOADING sends: a
-broker that has little to do stays small. Until then, and with MQLAKE_NO_JIT=1 for good, all sends go the other way.
+The code is compiled, or loaded from numba's cache, in a thread when a process sees SENDS_BEFORE_LOADING sends within
+LOADING_S: a broker that has little to do stays small. Until then, and with MQLAKE_NO_JIT=1 for good, all sends go the
+other way.
 """
 
 from __future__ import annotations
@@ -105,7 +106,8 @@ logger = logging.getLogger(__name__)
 Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
-SENDS_BEFORE_LOADING = 2000
+SENDS_BEFORE_LOADING = 256
+LOADING_S = 1.0
 TOPICS_SIZE = 128 * 1024
 ANSWER_MORE_MAX = 300
 """Bytes that what differs between answers has at most: 3 numbers of up to 20 digits, of each message 25 of an id, and a
@@ -156,6 +158,8 @@ class FastSend:
         self._controller = controller
         self._processor = processor
         self._seen = 0
+        self._seen_since = 0.0
+        self._is_loading = False
         self._kernels: ModuleType | None = None
         self._host = b""
         self._config: object = None
@@ -176,9 +180,7 @@ class FastSend:
         ):
             return start if self.otherwise is None else self.otherwise(connection, data, start)
         if self._kernels is None:
-            self._seen += 1
-            if self._seen == SENDS_BEFORE_LOADING:
-                self._load_aside()
+            self._look_whether_to_load()
             return start
         host = host_bytes(born_host(connection))
         if len(host) != 8 or self._processor.flow_control.refusal() is not None:
@@ -425,8 +427,16 @@ class FastSend:
 
     # --- loading
 
-    def _load_aside(self) -> None:
-        threading.Thread(target=self.load, name="FastSendLoading", daemon=True).start()
+    def _look_whether_to_load(self) -> None:
+        """Called for each send that goes the other way."""
+        self._seen += 1
+        if self._seen == 1:
+            self._seen_since = time.monotonic()
+        elif self._seen == SENDS_BEFORE_LOADING:
+            self._seen = 0
+            if not self._is_loading and time.monotonic() - self._seen_since <= LOADING_S:
+                self._is_loading = True
+                threading.Thread(target=self.load, name="FastSendLoading", daemon=True).start()
 
     def load(self) -> None:
         """Loads (or, the very first time, compiles) the kernels; from then on usual sends are taken here. Nothing
