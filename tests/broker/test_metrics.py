@@ -13,7 +13,9 @@ from mqlake.client.broker_api import BrokerAPI
 from mqlake.errors import ConfigError
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
 from mqlake.remoting.bodies.topic import TopicConfig
+from tests.broker.live import Peer, on_a_broker
 from tests.broker.live_broker import Client, live_broker, put, run, until
+from tests.broker.transaction.test_end_transaction import COMMIT, ROLLBACK, end, prepare
 
 ON = {
     "metricsExporterType": "PROM",
@@ -148,6 +150,25 @@ def test_a_delayed_message_counts_where_it_waits_and_where_it_is_delivered(tmp_p
             )
 
     run(scene())
+
+
+def test_transactions(tmp_path):
+    async def scene(peer: Peer) -> None:
+        _, committed, rolled_back = [await prepare(peer) for _ in range(3)]
+        assert (await end(peer, committed, COMMIT)).code == (await end(peer, rolled_back, ROLLBACK)).code == 0
+        samples = await scrape(peer.controller)
+        for name in (
+            "rocketmq_half_messages",
+            "rocketmq_commit_messages_total",
+            "rocketmq_rollback_messages_total",
+            "rocketmq_finish_message_latency_milliseconds_count",
+        ):
+            ((labels, count),) = samples[name]
+            assert labels.keys() == {*COMMON.split(), "topic"} and (labels["topic"], count) == ("T", 1), name
+        half = {labels["topic"]: labels for labels, _ in samples["rocketmq_messages_in_total"]}
+        assert half["RMQ_SYS_TRANS_HALF_TOPIC"]["message_type"] == "transaction"
+
+    on_a_broker(tmp_path, scene, **ON)
 
 
 def test_the_number_of_series_is_bounded(tmp_path):

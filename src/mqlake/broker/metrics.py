@@ -36,6 +36,7 @@ from mqlake.broker.admin_config import earliest_message_time
 from mqlake.broker.execution_times import BUCKETS_MS, ExecutionTimes
 from mqlake.broker.rpc_latency import BUCKETS_MS as RPC_BUCKETS_MS
 from mqlake.broker.rpc_latency import RpcLatencies
+from mqlake.broker.transaction.metrics import FINISH_BUCKETS_S
 from mqlake.errors import ConfigError
 from mqlake.message import (
     DLQ_GROUP_TOPIC_PREFIX,
@@ -169,6 +170,7 @@ class Families:
             self._broker,
             self._connections,
             self._messages,
+            self._transactions,
             self._store,
             self._execution_times,
             self._rpc,
@@ -280,6 +282,35 @@ class Families:
             "rocketmq_send_to_dlq_messages",
             "Consumer send to DLQ messages",
             self._by_topic_and_group(DLQ_PUT_NUMS),
+        )
+
+    def _transactions(self) -> Iterator[Family]:
+        metrics = self._controller.transaction_metrics
+        topics = metrics.finished_by_topic.items()
+        yield self._gauge(
+            "rocketmq_half_messages",
+            "Half messages of all topics",
+            (({"topic": topic}, metric.count) for topic, metric in metrics.transaction_counts.items()),
+        )
+        yield self._counter(
+            "rocketmq_commit_messages",
+            "Total number of commit messages",
+            (({"topic": topic}, finished.committed) for topic, finished in topics if finished.committed),
+        )
+        yield self._counter(
+            "rocketmq_rollback_messages",
+            "Total number of rollback messages",
+            (({"topic": topic}, finished.rolled_back) for topic, finished in topics if finished.rolled_back),
+        )
+        # RocketMQ counts seconds under this name
+        yield self._histogram(
+            "rocketmq_finish_message_latency_milliseconds",
+            "Transaction finish latency",
+            (
+                ({"topic": topic}, _buckets(FINISH_BUCKETS_S, finished.ages), finished.ages_sum_s)
+                for topic, finished in topics
+                if finished.committed
+            ),
         )
 
     def _labels_of_topic(self, topic: str) -> dict[str, str]:

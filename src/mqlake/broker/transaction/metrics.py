@@ -2,11 +2,13 @@
 
 {"dataVersion":{…},"transactionCount":{"T":{"count":3,"timeStamp":1700000000000}}}
 
-A figure for people: it is written now and then, so after a crash it may be off by what came in between.
+A figure for people: it is written now and then, so after a crash it may be off by what came in between. What is known
+of transactions that have ended (`finished`) begins at 0 with each start.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,10 +31,25 @@ class TransactionMetricsSerializeWrapper(JsonBody):
     data_version: DataVersion = field(default_factory=DataVersion)
 
 
+FINISH_BUCKETS_S = (5, 60, 600, 3600, 43_200, 86_400)
+
+
+@dataclass(slots=True)
+class Finished:
+    """Of one topic, since the start."""
+
+    committed: int = 0
+    rolled_back: int = 0
+    ages: list[int] = field(default_factory=lambda: [0] * (len(FINISH_BUCKETS_S) + 1))
+    """Messages committed, by their age in seconds then: by upper bound of FINISH_BUCKETS_S, the last of all older."""
+    ages_sum_s: int = 0
+
+
 class TransactionMetrics(ConfigManager):
     def __init__(self, path: str, clock_ms: Callable[[], int]) -> None:
         super().__init__(path)
         self.transaction_counts: dict[str, Metric] = {}
+        self.finished_by_topic: dict[str, Finished] = {}
         self.data_version = DataVersion()
         self._clock_ms = clock_ms
 
@@ -44,6 +61,18 @@ class TransactionMetrics(ConfigManager):
         self.data_version.next_version()
         self.dirty = True
         return metric.count
+
+    def finished(self, topic: str, born_timestamp: int, *, committed: bool) -> None:
+        """A half message has ended."""
+        self.add_and_get(topic, -1)
+        finished = self.finished_by_topic.setdefault(topic, Finished())
+        if committed:
+            age_s = max(self._clock_ms() - born_timestamp, 0) // 1000
+            finished.committed += 1
+            finished.ages[bisect_left(FINISH_BUCKETS_S, age_s)] += 1
+            finished.ages_sum_s += age_s
+        else:
+            finished.rolled_back += 1
 
     def get_transaction_count(self, topic: str) -> int:
         metric = self.transaction_counts.get(topic)

@@ -111,7 +111,9 @@ class TransactionalMessageService:
         offset = half.queue_offset
         self._removed.setdefault(half.queue_id, []).append(offset)
         self._removed_size += len(str(offset)) + 1
-        self.metrics.add_and_get(half.properties.get(PROPERTY_REAL_TOPIC, ""), -1)
+        topic = half.properties.get(PROPERTY_REAL_TOPIC, "")
+        committed = self.ended_as(half) is TransactionState.COMMITTED
+        self.metrics.finished(topic, half.born_timestamp, committed=committed)
         config = self._config()
         if self._removed_size > config.transaction_op_msg_max_size:
             self.batch_send_op_message()
