@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from mqlake.errors import ConfigError, RemotingConnectError
+from mqlake.errors import ConfigError, RemotingConnectError, RemotingError
 from mqlake.metaq.broker.broker_zookeeper import BrokerZooKeeper
 from mqlake.metaq.config import MetaConfig, SystemConfig, ZKConfig
 from mqlake.metaq.zookeeper.embedded import EmbeddedZookeeper
@@ -186,3 +186,23 @@ def test_zookeeper_goes_and_comes_back(tmp_path: Path) -> None:
     assert dump(eye, "/meta") == {}
     eye.close()
     server.stop()
+
+
+def test_a_broker_can_be_stopped_while_zookeeper_is_away(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = EmbeddedZookeeper(str(tmp_path / "zookeeper"))
+    server.start()
+    zk = ZKConfig(zk_connect=server.connect_string, zk_connection_timeout_ms=300)
+    broker = broker_of(zk)
+    broker.start()
+    assert broker.session is not None
+    server.kill()
+    broker.topic_created("t")
+    until(lambda: not broker.session.connected)  # type: ignore[union-attr]
+    with pytest.raises(RemotingError, match=r"no answer within 0\.3 s|ZooKeeper, "):
+        broker.session.read("/meta")
+    began = time.monotonic()
+    broker.stop()
+    assert time.monotonic() - began < 10
+    assert "ZooKeeper is away" in caplog.text

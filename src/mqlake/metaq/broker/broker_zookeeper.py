@@ -11,10 +11,10 @@ import threading
 import time
 from collections.abc import Callable
 
-from mqlake.errors import ConfigError, MqlakeError
+from mqlake.errors import ConfigError, MqlakeError, RemotingError
 from mqlake.metaq.config.meta_config import MetaConfig, TopicConfig
 from mqlake.metaq.zookeeper.paths import MetaZookeeper, TopicBroker, broker_node
-from mqlake.metaq.zookeeper.session import ZkSession
+from mqlake.metaq.zookeeper.session import RETRY_S, ZkSession
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +71,8 @@ class BrokerZooKeeper:
         self._stopping.set()
         if self.session is not None:
             try:
-                self.session.submit(self._unregister_everything).result()
+                if self.session.connected:
+                    self.session.submit(self._unregister_everything).result()
             except MqlakeError as error:
                 logger.warning("not taken back from ZooKeeper: %s", error)
             self.session.close()
@@ -103,10 +104,16 @@ class BrokerZooKeeper:
             return
 
         def run() -> None:
-            try:
-                job()
-            except MqlakeError as error:
-                logger.error("%s", error)
+            while not self._stopping.is_set():
+                try:
+                    job()
+                    return
+                except RemotingError as error:
+                    logger.error("%s; trying again", error)
+                    self._stopping.wait(RETRY_S)
+                except MqlakeError as error:
+                    logger.error("%s", error)
+                    return
 
         session.submit(run)
 

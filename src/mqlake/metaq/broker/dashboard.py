@@ -26,7 +26,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from mqlake.errors import ConfigError, MqlakeError
+from mqlake.errors import ConfigError, MqlakeError, RemotingError
 from mqlake.metaq.broker.command_processor import VERSION
 from mqlake.metaq.config.ini import parse_ini
 from mqlake.metaq.config.meta_config import SystemConfig
@@ -204,6 +204,8 @@ class Dashboard:
         zookeeper = self._broker.zookeeper
         if zookeeper is None or zookeeper.session is None:
             raise ConfigError("the broker runs without ZooKeeper")
+        if not zookeeper.session.connected:
+            raise RemotingError("ZooKeeper is away")
         return zookeeper.session
 
 

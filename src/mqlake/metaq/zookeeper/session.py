@@ -53,6 +53,8 @@ class ZkSession:
         self._on_new_session: Callable[[], None] | None = None
         self._lost = False
         self._closing = threading.Event()
+        self._patience_s = config.zk_connection_timeout_ms / 1000
+        self._timed_out = kazoo.handlers.threading.KazooTimeoutError
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="metaq-zookeeper")
         self.client = kazoo.client.KazooClient(
             hosts=hosts,
@@ -82,11 +84,18 @@ class ZkSession:
         """Has `job` run in the session's thread, behind what is there already."""
         return self._worker.submit(job)
 
+    @property
+    def connected(self) -> bool:
+        """Whether ZooKeeper answers now."""
+        return bool(self.client.connected)
+
     def _state_changed(self, state: str) -> None:
         if state == "LOST":
             self._lost = True
             if not self._closing.is_set():
                 logger.warning("the ZooKeeper session is lost")
+        elif state == "SUSPENDED" and not self._closing.is_set():
+            logger.warning("ZooKeeper is away")
         elif state == "CONNECTED" and self._lost:
             self._lost = False
             with contextlib.suppress(RuntimeError):  # it is being closed
@@ -102,19 +111,21 @@ class ZkSession:
                 self._closing.wait(RETRY_S)
 
     def close(self) -> None:
-        """Ends the session: its ephemeral nodes go."""
+        """Ends the session: its ephemeral nodes go. Who still waits for a ZooKeeper that is away waits no longer."""
         self._closing.set()
-        self._worker.shutdown()
+        if self.connected:
+            self._worker.shutdown()
         with contextlib.suppress(Exception):
             self.client.stop()
             self.client.close()
+        self._worker.shutdown()
 
-    # --- nodes; RemotingError when ZooKeeper does not answer
+    # --- nodes; RemotingError when ZooKeeper does not answer within zk.zkConnectionTimeoutMs
 
     def create_ephemeral(self, path: str, value: bytes) -> bool:
         """False when there is a node of that path already."""
         try:
-            self._call(self.client.create, path, value, ephemeral=True, makepath=True)
+            self._call(self.client.create_async, path, value, ephemeral=True, makepath=True)
         except self._errors.NodeExistsError:
             return False
         return True
@@ -126,22 +137,22 @@ class ZkSession:
 
     def put_persistent(self, path: str, value: bytes) -> None:
         try:
-            self._call(self.client.set, path, value)
+            self._call(self.client.set_async, path, value)
         except self._errors.NoNodeError:
-            self._call(self.client.ensure_path, path)
-            self._call(self.client.set, path, value)
+            self._call(self.client.ensure_path_async, path)
+            self._call(self.client.set_async, path, value)
 
     def put(self, path: str, value: bytes) -> None:
         with contextlib.suppress(self._errors.NoNodeError):
-            self._call(self.client.set, path, value)
+            self._call(self.client.set_async, path, value)
 
     def ensure_path(self, path: str) -> None:
-        self._call(self.client.ensure_path, path)
+        self._call(self.client.ensure_path_async, path)
 
     def read(self, path: str) -> bytes | None:
         """None when there is no such node."""
         try:
-            value = self._call(self.client.get, path)[0]
+            value = self._call(self.client.get_async, path)[0]
         except self._errors.NoNodeError:
             return None
         return bytes(value or b"")
@@ -149,7 +160,7 @@ class ZkSession:
     def is_own(self, path: str) -> bool:
         """Whether the node was made in this session."""
         try:
-            stat = self._call(self.client.get, path)[1]
+            stat = self._call(self.client.get_async, path)[1]
         except self._errors.NoNodeError:
             return False
         return bool(self.client.client_id) and stat.ephemeralOwner == self.client.client_id[0]
@@ -160,14 +171,14 @@ class ZkSession:
         `watch` is called once, in a thread of the client's, when they change; the same function is kept once.
         """
         try:
-            return sorted(self._call(self.client.get_children, path, watch=watch))
+            return sorted(self._call(self.client.get_children_async, path, watch=watch))
         except self._errors.NoNodeError:
             return []
 
     def delete(self, path: str) -> bool:
         """False when it has children; nothing when it is not there."""
         try:
-            self._call(self.client.delete, path)
+            self._call(self.client.delete_async, path)
         except self._errors.NoNodeError:
             pass
         except self._errors.NotEmptyError:
@@ -176,8 +187,10 @@ class ZkSession:
 
     def _call(self, function: Callable[..., Any], path: str, *args: Any, **options: Any) -> Any:
         try:
-            return function(path, *args, **options)
+            return function(path, *args, **options).get(timeout=self._patience_s)
         except (self._errors.NoNodeError, self._errors.NodeExistsError, self._errors.NotEmptyError):
             raise
+        except self._timed_out:
+            raise RemotingError(f"ZooKeeper, {path}: no answer within {self._patience_s:g} s") from None
         except (self._errors.KazooException, OSError) as error:
             raise RemotingError(f"ZooKeeper, {path}: {error or type(error).__name__}") from error
