@@ -12,17 +12,25 @@ import pytest
 pytestmark = pytest.mark.skipif(
     sys.version_info >= (3, 14), reason="atheris is there for Python up to 3.13 only"
 )
-RUNS = {"sql": 300, "connection": 2000, "ini": 500, "journal": 2000, "command": 3000, "broker": 1500}
+RUNS = {
+    "sql": 300,
+    "connection": 2000,
+    "ini": 500,
+    "journal": 2000,
+    "command": 3000,
+    "broker": 1500,
+    "sends": 1000,
+}
 METAQ = ("command", "journal", "ini", "broker")
-TARGETS = ("frame", "header", "json", "body", "compressed", "batch", "sql", "connection", *METAQ)
+TARGETS = ("frame", "header", "json", "body", "compressed", "batch", "sql", "connection", "sends", *METAQ)
 
 
 def fuzz(target: str, directory: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    module = "tests.fuzz.fuzz_metaq" if target in METAQ else "tests.fuzz.fuzz_frames"
+    module = {"sends": "fuzz_sends"}.get(target, "fuzz_metaq" if target in METAQ else "fuzz_frames")
     corpus = directory / "corpus"
     corpus.mkdir()
     return subprocess.run(
-        [sys.executable, "-m", module, target, *options, str(corpus)],
+        [sys.executable, "-m", f"tests.fuzz.{module}", target, *options, str(corpus)],
         cwd=directory,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
         capture_output=True,
