@@ -442,6 +442,18 @@ MQADMIN = {
     f"queryMsgByOffset -t {TOPIC} -b {BROKER_NAME} -i 0 -o 2": r"Keys:\s+\[key-2\]",
     f"queryCq -t {TOPIC} -q 0 -i 0 -c 2 -b ADDRESS": "max: 3, min: 0",
     "haStatus -b ADDRESS": "#MasterAddr",
+    f"haStatus -c {CLUSTER}": "#MasterAddr",
+    "clusterList -m": rf"{CLUSTER}\s+{BROKER_NAME}\s+\d+\s+\d+\s+\d+\s+\d+",
+    f"brokerStatus -c {CLUSTER}": r"ADDRESS\s+brokerVersionDesc\s*: V5_3_3",
+    f"getBrokerConfig -c {CLUSTER}": "fileReservedTime",
+    "getNamesrvConfig": r"listenPort\s*=\s*\d",
+    "topicList": TOPIC,
+    "topicList -c": rf"{CLUSTER}\s+{TOPIC}",
+    f"topicRoute -t {TOPIC} -l": rf"{BROKER_NAME}\s",
+    "statsAll": rf"{TOPIC}\s+{GROUP}",
+    "consumerProgress": rf"{GROUP}\s+0\s+OFFLINE",
+    f"allocateMQ -t {TOPIC} -i 10.0.0.1,10.0.0.2": '"10.0.0.2":\\[{"brokerName":"broker-0","queueId":1',
+    f"printMsg -t {TOPIC}": "KEYS=key-2",
     f"sendMessage -t {TOPIC} -p by-mqadmin -b {BROKER_NAME} -i 1": "SEND_OK",
 }
 
@@ -454,6 +466,7 @@ def test_mqadmin(java_admin, asked):
         MQADMIN, MQADMIN.values(), java_admin.tools(ours, commands), strict=True
     ):
         assert re.search(expected.replace("ADDRESS", re.escape(ours.address)), printed), (command, printed)
+        assert "\tat org.apache" not in printed, (command, printed)
 
 
 # --- with clients that are connected
