@@ -34,6 +34,14 @@ def test_what_has_ended_is_passed_over_and_what_is_open_is_asked_for(tmp_path):
     in_a_room(tmp_path, scene)
 
 
+def test_where_no_transaction_ever_was_nothing_is_written_down(tmp_path):
+    async def scene(room: Room) -> None:
+        assert await room.check() == []
+        assert room.offsets.offset_table == {}  # operators would see a group that consumes
+
+    in_a_room(tmp_path, scene)
+
+
 def test_after_so_many_checks_a_message_is_an_operators(tmp_path):
     async def scene(room):
         await room.prepare("1")

@@ -55,7 +55,7 @@ class TransactionalMessageBridge:
 
     def fetch_consume_offset(self, topic: str, queue_id: int) -> int:
         """Where to go on in a queue: inside of what the store holds of it, whatever is written down."""
-        low = self.store.min_offset_in_queue(topic, queue_id)
+        low = max(self.store.min_offset_in_queue(topic, queue_id), 0)  # -1: there is no such queue yet
         known = self._consumer_offset_manager.query_offset(CONSUMER_GROUP, topic, queue_id)
         return min(max(known, low), self.store.max_offset_in_queue(topic, queue_id))
 
