@@ -182,8 +182,6 @@ async def _serve(
         click.echo(f"{config.system.effective_data_path}: {count_text(loaded.stores, 'partition')}")
         for name, size in loaded.truncated.items():
             note(f"{name}: {count_text(size, 'byte')} of a message that was not whole cut off")
-        for path in loaded.ignored:
-            note(f"{path} is ignored: it is no partition")
         click.echo(f"operators ask on http://{admin_host}:{admin.port}")
         click.echo(f"broker {config.system.broker_id} listens on {broker.broker_string}")
         await stop.wait()

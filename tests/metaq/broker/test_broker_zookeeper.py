@@ -193,14 +193,14 @@ def test_a_broker_can_be_stopped_while_zookeeper_is_away(
 ) -> None:
     server = EmbeddedZookeeper(str(tmp_path / "zookeeper"))
     server.start()
-    zk = ZKConfig(zk_connect=server.connect_string, zk_connection_timeout_ms=300)
+    zk = ZKConfig(zk_connect=server.connect_string, zk_connection_timeout_ms=2000)
     broker = broker_of(zk)
     broker.start()
     assert broker.session is not None
     server.kill()
     broker.topic_created("t")
     until(lambda: not broker.session.connected)  # type: ignore[union-attr]
-    with pytest.raises(RemotingError, match=r"no answer within 0\.3 s|ZooKeeper, "):
+    with pytest.raises(RemotingError, match=r"^ZooKeeper, /meta: "):
         broker.session.read("/meta")
     began = time.monotonic()
     broker.stop()

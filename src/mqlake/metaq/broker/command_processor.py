@@ -36,7 +36,6 @@ logger = logging.getLogger(__name__)
 VERSION = "1.4.6.2"
 CONSUME_FROM_MAX = (1 << 63) - 1
 """The offset by which a consumer asks where the end is."""
-CHECKSUM_FAILURE = "Checksum failure,message may be corrupted when transfering on networking."
 
 
 class BrokerCommandProcessor:
@@ -86,10 +85,7 @@ class BrokerCommandProcessor:
             if topic not in self._seen_topics:
                 self._seen_topics.add(topic)
                 self._topic_created(topic)
-            crc = checksum(command.data)
-            if command.checksum not in (NO_CHECKSUM, crc):
-                raise RefusedError(CHECKSUM_FAILURE)
-            self.append(connection, command, store, self.ids.next_id(), crc)
+            self.append(connection, command, store, self.ids.next_id(), right_checksum(command))
         except (MqlakeError, OSError) as error:
             self.put_failed(connection, topic, partition, opaque, error)
 
@@ -222,6 +218,14 @@ class BrokerCommandProcessor:
 
 class RefusedError(MqlakeError):
     """The message is not stored; the text is the answer."""
+
+
+def right_checksum(command: PutCommand | SyncCommand) -> int:
+    """The payload's. RefusedError when the sender says another."""
+    crc = checksum(command.data)
+    if command.checksum not in (NO_CHECKSUM, crc):
+        raise RefusedError("Checksum failure,message may be corrupted when transfering on networking.")
+    return crc
 
 
 def _no_partition(topic: str, partition: int) -> str:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mqlake.errors import ConfigError, MqlakeError, RemotingConnectError, RemotingError, UnknownKeyError
-from mqlake.metaq.broker.command_processor import BrokerCommandProcessor, RefusedError
+from mqlake.metaq.broker.command_processor import BrokerCommandProcessor, RefusedError, right_checksum
 from mqlake.metaq.config.values import parse_bool, parse_int
 from mqlake.metaq.formats.command import (
     NO_CHECKSUM,
@@ -34,7 +34,7 @@ from mqlake.metaq.formats.command import (
     StatsCommand,
     SyncCommand,
 )
-from mqlake.metaq.formats.record import MessageIterator, checksum, encode_header
+from mqlake.metaq.formats.record import MessageIterator, encode_header
 from mqlake.metaq.store.message_store import Location, MessageStore
 from mqlake.metaq.wire.connection import BODY_MAX, Connection
 from mqlake.remoting.connection import parse_address
@@ -285,10 +285,7 @@ def process_sync(processor: BrokerCommandProcessor, connection: Connection, comm
     processor.stats.stats_put(command.topic, len(command.data))
     try:
         store = processor.manager.get_or_create(command.topic, command.partition)
-        crc = checksum(command.data)
-        if command.checksum not in (NO_CHECKSUM, crc):
-            raise RefusedError("Checksum failure,message may be corrupted when transfering on networking.")
-        processor.append(connection, command, store, command.message_id, crc)
+        processor.append(connection, command, store, command.message_id, right_checksum(command))
     except (MqlakeError, OSError) as error:
         processor.put_failed(connection, command.topic, command.partition, command.opaque, error)
 

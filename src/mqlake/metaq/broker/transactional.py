@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable
 import orjson
 
 from mqlake.errors import FormatError, MqlakeError, TransactionError, XAError
-from mqlake.metaq.broker.command_processor import BrokerCommandProcessor
+from mqlake.metaq.broker.command_processor import BrokerCommandProcessor, right_checksum
 from mqlake.metaq.broker.transaction import (
     LocalTransaction,
     Transaction,
@@ -29,13 +29,11 @@ from mqlake.metaq.broker.transaction import (
 from mqlake.metaq.broker.transaction_store import JournalTransactionStore
 from mqlake.metaq.formats.command import (
     ANY_PARTITION,
-    NO_CHECKSUM,
     HttpStatus,
     PutCommand,
     TransactionCommand,
     TransactionType,
 )
-from mqlake.metaq.formats.record import checksum
 from mqlake.metaq.formats.transaction_id import (
     LocalTransactionId,
     TransactionId,
@@ -110,10 +108,7 @@ class TransactionalCommandProcessor:
             transaction.set_in_use()
             if partition == ANY_PARTITION:
                 raise TransactionError(f"Invalid partition for transaction command:{partition}")
-            if command.checksum not in (NO_CHECKSUM, checksum(command.data)):
-                raise TransactionError(
-                    "Checksum failure,message may be corrupted when transfering on networking."
-                )
+            right_checksum(command)
             message_store = self._processor.manager.get_or_create(topic, partition)
             message_id = self._processor.ids.next_id()
             self._store.add_message(message_store, message_id, command)

@@ -51,7 +51,7 @@ class ZkSession:
         hosts, _, chroot = config.zk_connect.partition("/")
         self._errors = kazoo.exceptions
         self._on_new_session: Callable[[], None] | None = None
-        self._lost = False
+        self._lost = self._away = False
         self._closing = threading.Event()
         self._patience_s = config.zk_connection_timeout_ms / 1000
         self._timed_out = kazoo.handlers.threading.KazooTimeoutError
@@ -90,11 +90,15 @@ class ZkSession:
         return bool(self.client.connected)
 
     def _state_changed(self, state: str) -> None:
+        if state == "CONNECTED" and self._away:
+            self._away = False
+            logger.warning("ZooKeeper is back")
         if state == "LOST":
             self._lost = True
             if not self._closing.is_set():
                 logger.warning("the ZooKeeper session is lost")
         elif state == "SUSPENDED" and not self._closing.is_set():
+            self._away = True
             logger.warning("ZooKeeper is away")
         elif state == "CONNECTED" and self._lost:
             self._lost = False
