@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from mqlake.errors import (
     ConfigError,
+    FormatError,
     IllegalTopicError,
     MessageError,
     RemotingConnectError,
@@ -299,6 +301,42 @@ def test_a_message_that_is_refused_comes_again_and_goes_to_the_handler_at_last(
         assert len(recover.kept("u", "g")) == 1
         await recover.retry("g", {"u": lambda message: offered.append(message.data)})
         assert recover.kept("u", "g") == [] and offered[-1] == b"bad"
+
+    live(test)
+
+
+def test_broadcast_consumers_get_everything_and_go_on_where_their_file_says(
+    live: Live, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "offsets")
+
+    async def take(session: MetaMessageSessionFactory, count: int) -> list[bytes]:
+        found: list[Message] = []
+        consumer = session.create_broadcast_consumer(ConsumerConfig(group="b", **QUICK), offsets_path=path)
+        assert consumer.config.group.startswith("b-") and "." not in consumer.config.group
+        consumer.subscribe("t", found.append)
+        await consumer.complete_subscribe()
+        await until(lambda: len(found) == count)
+        await consumer.shutdown()
+        return sorted(message.data for message in found)
+
+    async def test(cluster: Cluster) -> None:
+        await cluster.broker()
+        session = await cluster.session()
+        producer = session.create_producer()
+        await producer.publish("t")
+        for n in range(6):
+            await producer.send_message(Message("t", b"%d" % n))
+        async with collecting(session, "b") as (_, others):
+            assert await take(session, 6) == [b"%d" % n for n in range(6)]
+            await until(lambda: len(others) == 6)
+        await producer.send_message(Message("t", b"new"))
+        assert await take(session, 1) == [b"new"]
+        (group,) = json.loads(Path(path).read_bytes())
+        assert session.zookeeper.children(f"{session.paths.consumers}/{group}/offsets") == []
+        Path(path).write_bytes(b"{x")
+        with pytest.raises(FormatError, match="does not hold offsets"):
+            await take(session, 1)
 
     live(test)
 

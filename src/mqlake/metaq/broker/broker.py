@@ -15,7 +15,6 @@ import logging
 from collections.abc import Callable
 
 from mqlake.errors import ConfigError, MqlakeError, RemotingError
-from mqlake.metaq.broker.address import broker_string
 from mqlake.metaq.broker.broker_zookeeper import BrokerZooKeeper
 from mqlake.metaq.broker.command_processor import VERSION, BrokerCommandProcessor
 from mqlake.metaq.broker.offset_recovery import recover_offsets
@@ -47,6 +46,7 @@ from mqlake.metaq.formats.command import (
 from mqlake.metaq.formats.ids import IdWorker
 from mqlake.metaq.store.group_commit import GroupCommitService
 from mqlake.metaq.store.manager import LoadReport, MessageStoreManager
+from mqlake.metaq.wire.address import broker_string
 from mqlake.metaq.wire.connection import Connection
 from mqlake.metaq.wire.server import MetaServer
 from mqlake.metaq.zookeeper.paths import MetaZookeeper

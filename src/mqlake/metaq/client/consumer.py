@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from mqlake.errors import ConfigError, FormatError, MqlakeError, RemotingConnectError
 from mqlake.metaq.client.balance import LoadBalanceStrategyType, partitions_of
 from mqlake.metaq.client.fetch import OffsetMovedError, fetch, nearest_offset
+from mqlake.metaq.client.offsets import OffsetStorage, ZkOffsetStorage
 from mqlake.metaq.client.recover import RecoverManager, RejectConsumptionHandler, drop_policy
 from mqlake.metaq.formats.record import MessageIterator
 from mqlake.metaq.message import Message, Partition
@@ -117,11 +118,14 @@ class MessageConsumer:
         session: MetaMessageSessionFactory,
         config: ConsumerConfig,
         reject: RejectConsumptionHandler | None = None,
+        offsets: OffsetStorage | None = None,
     ) -> None:
+        """`offsets`: where the group's are kept; None: in ZooKeeper."""
         self.config = config
         self.consumer_id = f"{config.group}_{config.consumer_id or _make_id()}"
         self._session = session
         self._reject = reject or drop_policy
+        self._offsets = offsets or ZkOffsetStorage(session)
         self._subscriptions: dict[str, _Subscription] = {}
         self._owned: dict[tuple[str, Partition], _Owned] = {}
         self._processed = _Processed()
@@ -172,7 +176,7 @@ class MessageConsumer:
             await self._give_up(list(self._owned))
             path = f"{self._session.paths.consumer_ids(self.config.group)}/{self.consumer_id}"
             await self._session.ask(lambda zookeeper: zookeeper.delete(path))
-        except MqlakeError as error:
+        except (MqlakeError, OSError) as error:
             logger.warning("%s: %s", self.consumer_id, error)
 
     # --- who reads what
@@ -192,7 +196,7 @@ class MessageConsumer:
             self._wake.clear()
             try:
                 await self._rebalance()
-            except MqlakeError as error:
+            except (MqlakeError, OSError) as error:
                 logger.error("%s: %s", self.consumer_id, error)
                 await asyncio.sleep(self._session.zk_config.zk_sync_time_ms / 1000)
                 self._wake.set()
@@ -260,17 +264,12 @@ class MessageConsumer:
         paths, group = self._session.paths, self.config.group
         owner = paths.consumer_owner(group, topic, partition)
 
-        def take(zookeeper: ZkSession) -> ConsumedOffset | bool | None:
-            if not zookeeper.create_ephemeral(owner, self.consumer_id.encode()) and not zookeeper.is_own(
-                owner
-            ):
-                return False
-            raw = zookeeper.read(paths.consumer_offset(group, topic, partition))
-            return ConsumedOffset.decode(raw) if raw else None
+        def take(zookeeper: ZkSession) -> bool:
+            return zookeeper.create_ephemeral(owner, self.consumer_id.encode()) or zookeeper.is_own(owner)
 
-        found = await self._session.ask(take)
-        if isinstance(found, bool):
+        if not await self._session.ask(take):
             return False
+        found = await self._offsets.load(group, topic, partition)
         begin = found or ConsumedOffset(self.config.offset)
         owned = _Owned(topic, partition, address, begin.offset, self._subscriptions[topic].max_size)
         owned.message_id = begin.message_id
@@ -304,7 +303,7 @@ class MessageConsumer:
     # --- offsets
 
     async def commit_offsets(self) -> None:
-        """Writes to ZooKeeper how far the group has come. RemotingError."""
+        """Keeps how far the group has come. RemotingError, OSError."""
         await self._commit(list(self._owned.values()))
 
     async def _commit(self, many: list[_Owned]) -> None:
@@ -313,12 +312,13 @@ class MessageConsumer:
         if not news:
             return
 
-        def write(zookeeper: ZkSession) -> None:
-            for owned, offset, identity in news:
-                path = self._session.paths.consumer_offset(self.config.group, owned.topic, owned.partition)
-                zookeeper.put_persistent(path, ConsumedOffset(offset, identity).encode())
-
-        await self._session.ask(write)
+        await self._offsets.commit(
+            self.config.group,
+            {
+                (each.topic, each.partition): ConsumedOffset(offset, identity)
+                for each, offset, identity in news
+            },
+        )
         for owned, offset, _ in news:
             owned.committed = offset
 
@@ -327,7 +327,7 @@ class MessageConsumer:
             await asyncio.sleep(self.config.commit_offset_period_s)
             try:
                 await self.commit_offsets()
-            except MqlakeError as error:
+            except (MqlakeError, OSError) as error:
                 logger.warning("%s: offsets are not committed: %s", self.consumer_id, error)
 
     # --- reading

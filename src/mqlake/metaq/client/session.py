@@ -7,15 +7,19 @@ partitions; groups cannot share a topic then.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from mqlake.errors import ConfigError, ResponseError
+from mqlake.metaq.client.offsets import LocalOffsetStorage, OffsetStorage
 from mqlake.metaq.client.remoting import RemotingClient
 from mqlake.metaq.config.meta_config import ZKConfig
 from mqlake.metaq.formats.command import BooleanCommand, HttpStatus, StatsCommand
 from mqlake.metaq.message import Partition
+from mqlake.metaq.wire.address import local_address
 from mqlake.metaq.zookeeper.paths import MetaZookeeper, TopicBroker
 from mqlake.metaq.zookeeper.session import ZkSession
 from mqlake.remoting.service import Service
@@ -88,14 +92,32 @@ class MetaMessageSessionFactory(Service):
         return producer
 
     def create_consumer(
-        self, config: ConsumerConfig, reject: RejectConsumptionHandler | None = None
+        self,
+        config: ConsumerConfig,
+        reject: RejectConsumptionHandler | None = None,
+        offsets: OffsetStorage | None = None,
     ) -> MessageConsumer:
-        """`reject` gets the messages that the listener refused too often."""
+        """`reject` gets the messages that the listener refused too often; `offsets` None: kept in ZooKeeper."""
         from mqlake.metaq.client.consumer import MessageConsumer
 
-        consumer = MessageConsumer(self, config, reject)
+        consumer = MessageConsumer(self, config, reject, offsets)
         self._children.append(consumer)
         return consumer
+
+    def create_broadcast_consumer(
+        self,
+        config: ConsumerConfig,
+        reject: RejectConsumptionHandler | None = None,
+        offsets_path: str = "",
+    ) -> MessageConsumer:
+        """One that gets all messages, as each such consumer on another machine does: a group of its own.
+
+        The group has the machine's address behind its name, its offsets are in a file (empty: ~/.meta_offsets).
+        """
+        own = f"{config.group}-{re.sub('[.:]', '-', local_address())}"
+        return self.create_consumer(
+            dataclasses.replace(config, group=own), reject, LocalOffsetStorage(offsets_path)
+        )
 
     def create_topic_browser(self, topic: str) -> TopicBrowser:
         from mqlake.metaq.client.browser import TopicBrowser
