@@ -296,6 +296,23 @@ def test_usual_sends_with_long_names(tmp_path: Path, kind: SerializeType) -> Non
     on_two_brokers(tmp_path, scene)
 
 
+@pytest.mark.parametrize("frame", [send(), batch(item(), item())], ids=["sends", "batches"])
+def test_the_second_of_a_kind_is_usual(tmp_path: Path, frame: bytes) -> None:
+    """In a store that has had nothing else."""
+
+    async def play() -> None:
+        async with running(tmp_path) as controller, Wire(controller) as wire:
+            await asyncio.to_thread(fast_path(controller).load)
+            numbers = taken(controller)
+            await wire.say(frame)
+            while controller.topic_config_manager.unsettled:
+                await asyncio.sleep(0.005)
+            await wire.say(frame + frame)
+            assert [number for number in numbers if number] == [2 if frame[8:20] == b'{"code":310,' else 4]
+
+    run(play())
+
+
 def test_what_is_not_usual_goes_the_other_way_in_its_place(tmp_path: Path) -> None:
     usual = send(opaque=1)
     many = item(b"")

@@ -422,13 +422,13 @@ class CommitLog:
         room = mapped_file.file_size - mapped_file.wrote_position
         if needed > room:
             mapped_file = self._roll(mapped_file, room)
-        if mapped_file is not None and self._usual_file is not mapped_file:
+        if mapped_file is not None:
             self._write_on_in(mapped_file)
         return mapped_file
 
     def _write_on_in(self, mapped_file: MappedFile) -> None:
         """What is usual goes to this file from now on, if it can be written the usual way."""
-        if not self._prop_crc:
+        if self._usual_file is not mapped_file and not self._prop_crc:
             plain = mapped_file.write_buffer is None and not mapped_file.without_mmap
             self._usual_file = mapped_file if plain else _NO_FILE
 
@@ -557,8 +557,7 @@ class CommitLog:
                     if size > mapped_file.file_size - END_FILE_MIN_BLANK_LENGTH:
                         return self._no_file(size)
                     mapped_file = self._roll(mapped_file, room)
-                    if mapped_file is not None:
-                        self._write_on_in(mapped_file)
+                self._write_on_in(mapped_file)
                 if appended.n <= 0:
                     return _refused_batch(appended.n)
                 end = start + appended.wrote
