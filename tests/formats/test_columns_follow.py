@@ -29,7 +29,14 @@ def units_of(places: list[tuple[int, int]]) -> bytes:
 
 def follow(data: bytes, units: bytes, queue_id: int = 3, queue_offset: int = 70, bytes_max: int = 1 << 40):
     """(count, bytes, runs), None when a unit leads elsewhere."""
-    return columns.follow_units(INPUT.put(data), len(data), BASE, units, queue_id, queue_offset, bytes_max)
+    return follow_until(data, len(data), units, queue_id, queue_offset, bytes_max)
+
+
+def follow_until(
+    data: bytes, end: int, units: bytes, queue_id: int = 3, queue_offset: int = 70, bytes_max: int = 1 << 40
+):
+    found = columns.follow_units(INPUT.put(data), end, BASE, units, queue_id, queue_offset, bytes_max)
+    return None if found is None else (found.records, found.size, found.runs.tolist())
 
 
 def one_run(places: list[tuple[int, int]]) -> tuple[int, int, list[list[int]]]:
@@ -61,11 +68,9 @@ class TestFollowUnits:
     def test_the_end_of_what_may_be_read(self, twin: ModuleType) -> None:
         data, places = a_log(3)
         units = units_of(places)
-        assert columns.follow_units(
-            INPUT.put(data), places[1][1], BASE, units[:40], 3, 70, 1 << 40
-        ) == one_run(places[:2])
-        assert columns.follow_units(INPUT.put(data), places[2][1] - 1, BASE, units, 3, 70, 1 << 40) is None
-        assert columns.follow_units(INPUT.put(data), len(data) + 1, BASE, units, 3, 70, 1 << 40) is None
+        assert follow_until(data, places[1][1], units[:40]) == one_run(places[:2])
+        assert follow_until(data, places[2][1] - 1, units) is None
+        assert follow_until(data, len(data) + 1, units) is None
 
     def test_bytes_are_limited_but_for_the_first(self, twin: ModuleType) -> None:
         data, places = a_log(5)
@@ -104,3 +109,33 @@ class TestFollowUnits:
             damaged = np.frombuffer(data, np.uint8).copy()
             damaged[position] ^= 1
             assert follow(damaged.tobytes(), units_of(places)) is None
+
+
+class TestGatherRuns:
+    def gather(self, data: bytes, runs: list[tuple[int, int]], size: int) -> bytes:
+        array = np.array(runs, np.int64).reshape(-1, 2)
+        return columns.gather_runs(INPUT.put(data), array, size).tobytes()
+
+    def test_one_behind_the_other(self, twin: ModuleType) -> None:
+        data = bytes(range(256))
+        assert (
+            self.gather(data, [(3, 7), (250, 256), (0, 1), (9, 9)], 11) == data[3:7] + data[250:] + data[:1]
+        )
+        assert self.gather(data, [], 0) == b""
+
+    @pytest.mark.parametrize(
+        ("runs", "size"),
+        [
+            ([(-1, 3)], 4),
+            ([(0, 11)], 11),
+            ([(11, 11)], 0),
+            ([(5, 3)], -2 % 8),
+            ([(2**62, 2**62 + 4)], 4),
+            ([(-(2**63), 2**63 - 1)], 4),
+            ([(0, 4)], 3),
+            ([(0, 4)], 5),
+        ],
+    )
+    def test_what_lies_outside(self, twin: ModuleType, runs: list[tuple[int, int]], size: int) -> None:
+        with pytest.raises(ValueError, match="outside"):
+            self.gather(bytes(10), runs, size)

@@ -253,8 +253,8 @@ def _call_all(callbacks: list[Callable[[], object]]) -> None:
 
 
 class GetMessageResult:
-    """A pull's answer. `buffers` are slices of the mapped log, never copied here: each of one record, or of several
-    that lie back to back."""
+    """A pull's answer. `buffers` hold one record each or several back to back: slices of the mapped log, or one copy of
+    what lies there in many places."""
 
     __slots__ = (
         "buffer_total_size",

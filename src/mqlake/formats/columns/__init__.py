@@ -51,6 +51,7 @@ __all__ = [
     "find_record",
     "follow_units",
     "gather",
+    "gather_runs",
     "index_put_many",
     "index_query",
     "never_load_here",
@@ -123,6 +124,7 @@ def _load_aside() -> None:
         twin()
         _try_append()
         follow_units(np.empty(0, np.uint8), 0, 0, b"", 0, 0, 0)
+        gather_runs(np.empty(0, np.uint8), np.empty((0, 2), np.int64), 0)
         _loaded.set()
 
     threading.Thread(target=load, name="KernelsLoading", daemon=True).start()
@@ -422,8 +424,8 @@ class Followed(NamedTuple):
     """As many as units were followed."""
     size: int
     """Their bytes."""
-    runs: list[list[int]]
-    """[start, end] in the buffer of each stretch of records that lie back to back."""
+    runs: Int64s
+    """(start, end) in the buffer of each stretch of records that lie back to back."""
 
 
 def follow_units(
@@ -447,7 +449,16 @@ def follow_units(
     followed, size, run_count = _twin_for(count).follow_units(
         data, end, base_offset, np.frombuffer(units, np.uint8), queue_id, queue_offset, bytes_max, runs
     )
-    return None if followed < 0 else Followed(followed, size, runs[:run_count].tolist())
+    return None if followed < 0 else Followed(followed, size, runs[:run_count])
+
+
+def gather_runs(buf: Bytes, runs: Int64s, size: int) -> Bytes:
+    """The bytes of `runs`, (start, end) of each, one behind the other; they have `size` bytes together."""
+    data = np.empty(size, np.uint8)
+    source = _input_bytes(buf) if buf.flags.writeable else buf
+    if not _twin_for(len(runs)).gather_runs(source, np.ascontiguousarray(runs, np.int64), data):
+        raise ValueError("a run lies outside the buffer, or the size is not theirs")
+    return data
 
 
 class AppendedBatch(NamedTuple):

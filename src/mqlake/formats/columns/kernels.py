@@ -706,6 +706,20 @@ def gather(buf, starts, offsets, data):
     return True
 
 
+@compiled
+def gather_runs(buf, runs, data):
+    """Copies each buf[runs[i, 0]:runs[i, 1]] behind the last one to `data`; False when one lies outside, or when they
+    do not fill `data`."""
+    at = np.int64(0)
+    for i in range(len(runs)):
+        start, length = runs[i, 0], runs[i, 1] - runs[i, 0]
+        if start < 0 or start > len(buf) or not 0 <= length <= len(buf) - start or length > len(data) - at:
+            return False
+        copy(data, at, buf, start, length)
+        at += length
+    return at == len(data)
+
+
 # --- consume queue ------------------------------------------------------------------------------------------
 
 

@@ -331,6 +331,17 @@ def gather(buf: Bytes, starts: Ints, offsets: Ints, data: Bytes) -> bool:
     return True
 
 
+def gather_runs(buf: Bytes, runs: Ints, data: Bytes) -> bool:
+    places = runs.tolist()
+    if any(not 0 <= start <= end <= len(buf) for start, end in places):
+        return False
+    joined = b"".join([buf.data[start:end] for start, end in places])
+    if len(joined) != len(data):
+        return False
+    data[:] = np.frombuffer(joined, np.uint8)
+    return True
+
+
 def follow_units(
     buf: Bytes,
     end: int,
