@@ -19,14 +19,12 @@ import pyspark
 
 from mqlake.client.producer import Producer, ProducerConfig
 from mqlake.message import Message
-from tests.spark.stream_job import Where
+from tests.spark.stream_job import TOO_SLOW, Where
 from tests.spark.test_commitlog_stream import until
 
 BATCH = 10
 PAUSE_S = 0.05
 WAIT_S = 300.0
-TOO_SLOW = "Python worker failed to connect back"
-"""What Spark says when a Python process has not started within ten seconds; a busy machine needs longer."""
 
 
 class Load:

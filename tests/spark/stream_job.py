@@ -15,6 +15,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
@@ -24,6 +25,8 @@ from mqlake.spark.jobs.export import CHECKPOINT, export_stream
 from mqlake.spark.jobs.streams import store_stream
 from mqlake.spark.session_helper import QUICK_JAVA
 
+TOO_SLOW = "Python worker failed to connect back"
+"""What Spark says when a Python process has not started within ten seconds; a busy machine needs longer."""
 COPIES = ("commitlog", "rocketmq", "export")
 
 
@@ -69,15 +72,22 @@ def copying(spark: SparkSession, where: Where, copy: str) -> DataStreamWriter:
 
 def catch_up(spark: SparkSession, where: Where) -> None:
     """All copies get what there is now."""
-    queries = [copying(spark, where, copy).trigger(availableNow=True).start() for copy in COPIES[:2]]
-    queries.append(exporting(spark, where, follow=False))
-    for query in queries:
-        query.awaitTermination()
+    for copy in COPIES:
+        while True:
+            try:
+                started(spark, where, copy, follow=False).awaitTermination()
+                break
+            except StreamingQueryException as error:
+                if TOO_SLOW not in str(error):
+                    raise
 
 
-def exporting(spark: SparkSession, where: Where, *, follow: bool) -> StreamingQuery:
-    stream = store_stream(spark, where.store, [where.topic], "100k")
-    return export_stream(stream, str(Path(where.out) / "export"), follow=follow)
+def started(spark: SparkSession, where: Where, copy: str, *, follow: bool) -> StreamingQuery:
+    if copy == "export":
+        stream = store_stream(spark, where.store, [where.topic], "100k")
+        return export_stream(stream, str(Path(where.out) / copy), follow=follow)
+    writer = copying(spark, where, copy)
+    return (writer if follow else writer.trigger(availableNow=True)).start()
 
 
 def main(where: Where, first: str) -> None:
@@ -85,12 +95,9 @@ def main(where: Where, first: str) -> None:
     config = {"spark.executor.memory": "512m", "spark.executor.extraJavaOptions": java}
     spark = mqlake.spark.session("streams", master=where.master, short=True, config=config)
     for copy in sorted(COPIES, key=lambda copy: copy != first):
-        query = (
-            exporting(spark, where, follow=True) if copy == "export" else copying(spark, where, copy).start()
-        )
-        while (
-            query.lastProgress is None
-        ):  # not all at once: Spark gives a Python process ten seconds to start
+        query = started(spark, where, copy, follow=True)
+        # not all at once: Spark gives a Python process ten seconds to start
+        while query.lastProgress is None:
             query.awaitTermination(0.1)
     spark.streams.awaitAnyTermination()
 

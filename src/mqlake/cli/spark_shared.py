@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -100,14 +101,29 @@ def job(where: Where, what: str) -> Iterator[SparkSession]:
     """
     require_pyspark()
     running = _active()
-    with translated():
-        spark = running or _session(where)
-    try:
-        with translated(), _progress(spark, where, what):
-            yield spark
-    finally:
-        if running is None:
+    if running is not None:
+        with translated(), _progress(running, where, what):
+            yield running
+        return
+    with ended_by_sigterm():
+        with translated():
+            spark = _session(where)
+        try:
+            with translated(), _progress(spark, where, what):
+                yield spark
+        finally:
             spark.stop()
+
+
+@contextlib.contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends the program as Ctrl-C does, which leaves no files behind. Py4J, too, knows what Ctrl-C is: any
+    other exception leaves its connection waiting for the answer to what was asked."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _active() -> SparkSession | None:

@@ -1,0 +1,71 @@
+"""What a session leaves behind: nothing when its process ends, and what was killed goes with the next one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.spark.test_commitlog_stream import until
+
+DIRECTORY = (
+    "from mqlake.spark.session_helper import work_directory; print(work_directory({!r}), flush=True); input()"
+)
+
+
+def holder(parent: Path) -> tuple[subprocess.Popen[str], Path]:
+    """A process with a work directory."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", DIRECTORY.format(str(parent))],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    return process, Path(process.stdout.readline().strip())
+
+
+def test_work_directories(tmp_path: Path) -> None:
+    foreign = tmp_path / "mqlake-spark-of-another-kind"
+    foreign.mkdir()
+    killed, left = holder(tmp_path)
+    (left / "file").write_text("x")
+    alive, used = holder(tmp_path)
+    assert left.exists() and used.exists()
+    killed.kill()
+    killed.communicate()
+    last, directory = holder(tmp_path)
+    assert set(tmp_path.iterdir()) == {foreign, used, directory}
+    for process in (alive, last):
+        process.communicate("\n")
+        assert process.returncode == 0
+    assert list(tmp_path.iterdir()) == [foreign]
+
+
+@pytest.mark.spark
+def test_a_job_that_is_told_to_end_leaves_nothing(every_kind: Path, tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        command = [
+            sys.executable,
+            "-c",
+            "from mqlake.cli.main import main; main()",
+            "spark",
+            "export",
+            "--follow",
+        ]
+        process = subprocess.Popen(
+            [*command, str(every_kind), str(tmp_path), "--master", "local[1]"],
+            env={**os.environ, "TMPDIR": scratch},
+            start_new_session=True,
+        )
+        until((tmp_path / "_checkpoint" / "commits" / "0").exists, 300)
+        (work,) = os.listdir(scratch)
+        assert work.startswith("mqlake-spark-session-")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(120) == 0
+        assert os.listdir(scratch) == []
