@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
+import subprocess
+import sys
 import uuid
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -17,14 +21,14 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 import mqlake.spark.rocketmq_epochs as epochs_module
 from mqlake.client.blocking import Admin, PullConsumer
-from mqlake.client.transaction_producer import LocalTransactionState
 from mqlake.errors import ConfigError, FormatError, StoreCorruptError
 from mqlake.spark.live import Queue
 from mqlake.spark.rocketmq import RocketMQDataSource
-from mqlake.spark.rocketmq_epochs import Decision, DecisionFile, Epochs, Half, QueueHalves, together
+from mqlake.spark.rocketmq_epochs import Decision, DecisionFile, Half, QueueHalves, together
 from mqlake.spark.rocketmq_sink import RocketMQExactlyOnceWriter, SentHalves
 from tests.interop.brokers import Broker, JavaBroker, MqlakeBroker
 from tests.interop.transactions import until
+from tests.spark.exactly_once_job import Job, dying
 
 HALVES = st.builds(Half, st.integers(0, 2**62), st.integers(0, 2**62), st.text(max_size=20))
 QUEUES = st.builds(Queue, st.text(min_size=1), st.text(min_size=1), st.integers(0, 100))
@@ -38,6 +42,10 @@ class Death(BaseException):
     """The driver's process is gone."""
 
 
+def die() -> None:
+    raise Death
+
+
 @pytest.fixture(scope="module", params=["mqlake", pytest.param("java", marks=pytest.mark.java)])
 def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     kind = {"mqlake": MqlakeBroker, "java": JavaBroker}[request.param]
@@ -49,6 +57,10 @@ def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def topic(broker: Broker) -> str:
+    return make_topic(broker)
+
+
+def make_topic(broker: Broker) -> str:
     name = f"T-{uuid.uuid4().hex[:8]}"
     with Admin(broker.namesrv) as admin:
         admin.create_topic(name, queues=3)
@@ -119,34 +131,6 @@ def expected(*epochs: int) -> dict[str, list[str]]:
 # ---------------------------------------------------------------------- deaths
 
 
-def dying(step: str) -> type[Epochs]:
-    """Epochs of a driver that dies at a step."""
-
-    class Dying(Epochs):
-        ended = 0
-
-        def __init__(self, *args: Any) -> None:
-            super().__init__(*args)
-            write = self.file.write
-
-            def write_or_die(decision: Decision) -> None:
-                if step == ("before it is done" if decision.done else "before the decision"):
-                    raise Death
-                write(decision)
-                if step == ("after it is done" if decision.done else "after the decision"):
-                    raise Death
-
-            self.file.write = write_or_die  # type: ignore[method-assign]
-
-        async def _end_one(self, sent: Any, state: LocalTransactionState) -> None:
-            if step == f"after {self.ended} ends":
-                raise Death
-            self.ended += 1
-            await super()._end_one(sent, state)
-
-    return Dying
-
-
 STEPS = (
     "before the decision",
     "after the decision",
@@ -165,7 +149,7 @@ def test_an_epoch_whose_driver_died_is_there_once_when_it_comes_again(
     sink.commit(list(attempt(sink, 0)), 0)
     comes_to(broker, topic, expected(0))
     with monkeypatch.context() as patch:
-        patch.setattr("mqlake.spark.rocketmq_sink.Epochs", dying(step))
+        patch.setattr("mqlake.spark.rocketmq_sink.Epochs", dying(step, die))
         with pytest.raises(Death):
             sink.commit(list(attempt(sink, 1)), 1)
     # Spark runs the epoch again, with the same rows; and once more, for good measure
@@ -183,7 +167,7 @@ def test_it_may_die_again_while_it_finishes(
     sink = writer(broker, topic, tmp_path)
     for step in ("after 2 ends", "after 3 ends", "after 4 ends", "before it is done"):
         with monkeypatch.context() as patch:
-            patch.setattr("mqlake.spark.rocketmq_sink.Epochs", dying(step))
+            patch.setattr("mqlake.spark.rocketmq_sink.Epochs", dying(step, die))
             with pytest.raises(Death):
                 sink.commit(list(attempt(sink, 0)), 0)
     sink.commit(list(attempt(sink, 0)), 0)
@@ -210,12 +194,61 @@ def test_a_commit_that_fails_is_finished_by_the_next(
     sink = writer(broker, topic, tmp_path)
     first = attempt(sink, 0)
     with monkeypatch.context() as patch:
-        patch.setattr("mqlake.spark.rocketmq_sink.Epochs", dying("after 5 ends"))
+        patch.setattr("mqlake.spark.rocketmq_sink.Epochs", dying("after 5 ends", die))
         with pytest.raises(Death):
             sink.commit(list(first), 0)
     sink.abort(list(first), 0)  # nothing that was decided is rolled back
     sink.commit(list(attempt(sink, 1)), 1)
     comes_to(broker, topic, expected(0, 1))
+
+
+def killed_at(broker: Broker, topic: str, directory: Path, step: str) -> None:
+    """A whole session of Spark is killed at a step of an epoch; another one goes on from its checkpoint."""
+    source = directory / "source"
+    source.mkdir()
+    for epoch in range(2):
+        file = source / f"{epoch}.txt"
+        file.write_text("".join(f"{100 * epoch + n}\n" for n in range(30)))
+        os.utime(file, (1_700_000_000 + epoch, 1_700_000_000 + epoch))  # Spark takes the oldest first
+    job = Job(broker.namesrv, topic, str(source), str(directory / "checkpoint"), str(directory), step)
+    job.die.touch()
+    statuses = []
+    for _ in range(2):
+        log = (directory / "output").open("ab")
+        with (
+            log,
+            subprocess.Popen(
+                [sys.executable, "-m", "tests.spark.exactly_once_job", job.to_json()],
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env={**os.environ, "TMPDIR": str(directory)},
+            ) as process,
+        ):
+            try:
+                statuses.append(process.wait(300))
+            finally:
+                with contextlib.suppress(ProcessLookupError):  # its JVM outlives a driver that is killed
+                    os.killpg(process.pid, signal.SIGKILL)
+    assert statuses == [-signal.SIGKILL, 0], (directory / "output").read_text()[-4000:]
+    numbers = [100 * epoch + n for epoch in range(2) for n in range(30)]
+    lines = {str(key): [str(n) for n in numbers if n % 3 == key] for key in range(3)}
+    comes_to(broker, topic, lines)
+
+
+@pytest.mark.spark
+def test_a_killed_session_of_spark(tmp_path: Path) -> None:
+    with MqlakeBroker(tmp_path / "broker") as broker:
+        killed_at(broker, make_topic(broker), tmp_path, "after 5 ends")
+
+
+@pytest.mark.spark
+@pytest.mark.campaign
+@pytest.mark.timeout(0)
+@pytest.mark.skipif("MQLAKE_CAMPAIGN" not in os.environ, reason="MQLAKE_CAMPAIGN=1 asks for it")
+@pytest.mark.parametrize("step", STEPS)
+def test_campaign(broker: Broker, topic: str, tmp_path: Path, step: str) -> None:
+    killed_at(broker, topic, tmp_path, step)
 
 
 # ---------------------------------------------------------------------- decisions

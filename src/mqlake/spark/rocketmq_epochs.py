@@ -252,7 +252,8 @@ class Epochs:
         return found
 
     def _end(self, halves: list[QueueHalves], state: LocalTransactionState) -> None:
-        """Ends all of them: queues side by side, the messages of a queue one after the other, so in their order."""
+        """Ends all of them: queues side by side, the messages of a queue one after the other, so in their order.
+        When one fails, the other queues go on to their end first."""
 
         async def of_queue(each: QueueHalves) -> None:
             queue = MessageQueue(
@@ -262,7 +263,9 @@ class Epochs:
                 await self._end_one(_sent(queue, half), state)
 
         async def all_queues() -> None:
-            await asyncio.gather(*map(of_queue, halves))
+            for failure in await asyncio.gather(*map(of_queue, halves), return_exceptions=True):
+                if failure is not None:
+                    raise failure
 
         self._live.run(all_queues())
 
