@@ -24,7 +24,7 @@ from tests.spark.test_commitlog_stream import until
 
 BATCH = 10
 PAUSE_S = 0.05
-WAIT_S = 300.0
+WAIT_S = 900.0
 
 
 class Load:
