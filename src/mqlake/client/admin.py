@@ -80,11 +80,13 @@ class Admin(Service):
         self.brokers = BrokerAPI(self._client, timeout_s=config.timeout_s)
 
     async def close(self) -> None:
+        """`async with` does it."""
         await self._client.close()
 
     # --- who is there
 
     async def examine_broker_cluster_info(self) -> ClusterInfo:
+        """Clusters, their brokers, and where these are."""
         return await self.name_servers.get_broker_cluster_info()
 
     async def list_brokers(self, cluster: str | None = None) -> list[Broker]:
@@ -154,6 +156,7 @@ class Admin(Service):
     # --- topics
 
     async def fetch_all_topic_list(self) -> set[str]:
+        """Every topic that some broker has registered, RocketMQ's own among them."""
         return await self.name_servers.get_topic_list()
 
     async def create_topic(
@@ -190,6 +193,7 @@ class Admin(Service):
         await self.name_servers.delete_topic_in_nameserver(topic, cluster)
 
     async def topic_exists(self, topic: str) -> bool:
+        """Whether some broker has it."""
         try:
             await self.name_servers.get_topic_route_info(topic)
         except ResponseError as error:

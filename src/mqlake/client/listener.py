@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 
 
 class ConsumeResult(enum.Enum):
+    """What became of the messages that a listener got. None means SUCCESS, an exception LATER."""
+
     SUCCESS = "SUCCESS"
     LATER = "LATER"
     """RECONSUME_LATER of a concurrent consumer, SUSPEND_CURRENT_QUEUE_A_MOMENT of an orderly one."""

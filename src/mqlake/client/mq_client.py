@@ -109,6 +109,8 @@ class MQProducerInner(Protocol):
 
 
 class MQClientInstance(Service):
+    """One client of a cluster, to be shared by producers and consumers: give it to them as `where`."""
+
     def __init__(self, config: ClientConfig) -> None:
         self.config = config
         self.client_id = build_client_id(config)

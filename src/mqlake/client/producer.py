@@ -140,6 +140,9 @@ def select_by_hash(key: str) -> MessageQueueSelector:
 
 
 class Producer(ClientPart):
+    """Sends messages. `where`: a name server's host:port (several with `;` between), a ClientConfig, or a client that
+    is shared with others. Use it in an `async with`."""
+
     def __init__(self, group: str, where: Where, config: ProducerConfig | None = None) -> None:
         super().__init__(group, where)
         self.config = config or ProducerConfig()

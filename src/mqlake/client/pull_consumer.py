@@ -86,6 +86,9 @@ class _AssignedQueue:
 
 
 class PullConsumer(ClientPart):
+    """Gives messages when it is asked for them, of queues of one's choice or of its group's share. See Producer for
+    `where`."""
+
     def __init__(self, group: str, where: Where, config: ConsumerConfig | None = None) -> None:
         self.config = config or ConsumerConfig()
         broadcasting = self.config.message_model is MessageModel.BROADCASTING
@@ -150,6 +153,7 @@ class PullConsumer(ClientPart):
             self.client.in_background(self._tell_brokers())
 
     def unsubscribe(self, topic: str) -> None:
+        """Its queues are given up."""
         full = with_namespace(self.namespace, topic)
         self._subscriptions.pop(full, None)
         for queue in [queue for queue in self._assigned if queue.topic == full]:
@@ -184,6 +188,7 @@ class PullConsumer(ClientPart):
         self.balanced = True
 
     def assignment(self) -> set[MessageQueue]:
+        """The queues that it has now."""
         return {self._shown(queue) for queue in self._assigned}
 
     async def fetch_message_queues(self, topic: str) -> list[MessageQueue]:
@@ -362,10 +367,12 @@ class PullConsumer(ClientPart):
         self._begin(assigned, offset)
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
+        """The next poll() begins at the first message that the broker has."""
         assigned = self._of(queue)
         self._begin(assigned, await self.begin_offset(queue))
 
     async def seek_to_end(self, queue: MessageQueue) -> None:
+        """The next poll() gives what comes from now on."""
         assigned = self._of(queue)
         self._begin(assigned, await self.max_offset(queue))
 
@@ -397,6 +404,7 @@ class PullConsumer(ClientPart):
             self._update_ready(assigned)
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
+        """Takes pause() back."""
         for queue in queues:
             assigned = self._of(queue)
             assigned.paused = False

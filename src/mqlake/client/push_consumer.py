@@ -65,6 +65,9 @@ _NOT_KNOWN_TO_BROKER = {ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCR
 
 
 class PushConsumer(ClientPart):
+    """Calls a listener with the messages of its group's share of queues, from the `async with` on. See Producer for
+    `where`."""
+
     def __init__(
         self,
         group: str,
@@ -113,6 +116,7 @@ class PushConsumer(ClientPart):
         self._subscriptions_changed()
 
     def unsubscribe(self, topic: str) -> None:
+        """Its queues are given up; what is under way is finished."""
         self._subscriptions.pop(with_namespace(self.namespace, topic), None)
         self._subscriptions_changed()
 
@@ -129,6 +133,7 @@ class PushConsumer(ClientPart):
         self._going.clear()
 
     def resume(self) -> None:
+        """Takes pause() back."""
         self._going.set()
 
     # --- start and stop

@@ -52,6 +52,8 @@ T = TypeVar("T")
 
 
 class LocalTransactionState(enum.Enum):
+    """What a listener says of a transaction."""
+
     COMMIT_MESSAGE = MessageSysFlag.TRANSACTION_COMMIT_TYPE
     ROLLBACK_MESSAGE = MessageSysFlag.TRANSACTION_ROLLBACK_TYPE
     UNKNOW = MessageSysFlag.TRANSACTION_NOT_TYPE
@@ -80,6 +82,8 @@ class TransactionSendResult(SendResult):
 
 
 class TransactionMQProducer(Producer):
+    """A producer whose messages consumers get when its listener has said that the transaction is committed."""
+
     def __init__(
         self,
         group: str,
