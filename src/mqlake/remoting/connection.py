@@ -205,6 +205,11 @@ class Connection(asyncio.BufferedProtocol):
     def closed(self) -> bool:
         return self._closed
 
+    @property
+    def is_writable(self) -> bool:
+        """Whether the peer reads: more than `write_high_water` does not wait to be sent."""
+        return not self._closed and not self._paused
+
     def requests_under_way(self) -> list[asyncio.Future[Answer]]:
         """What the peer's requests wait for."""
         return list(self._in_flight)

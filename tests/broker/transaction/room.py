@@ -111,7 +111,11 @@ class Room:
         self.service.batch_send_op_message()
         assert await asyncio.to_thread(self.store.wait_until_dispatched, 5.0)
         self.asked.clear()
-        await self.service.check(self.asked.append)
+
+        async def ask(half: MessageExt) -> None:
+            self.asked.append(half)
+
+        await self.service.check(ask)
         assert await asyncio.to_thread(self.store.wait_until_dispatched, 5.0)
         return [half.body.decode() for half in self.asked]
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+from mqlake.broker.clients import ProducerManager
+from mqlake.broker.transaction import check
+from mqlake.broker.transaction.check import TransactionalMessageCheckListener
 from mqlake.formats.record import decode_record
-from mqlake.message import MessageExtBrokerInner
+from mqlake.message import MessageExt, MessageExtBrokerInner
 from mqlake.remoting.codes import RequestCode
 from mqlake.remoting.headers.produce import (
     CheckTransactionStateRequestHeader,
@@ -96,5 +99,40 @@ def test_a_half_message_without_a_place_goes_to_the_operator(tmp_path):
             bad.born_timestamp = 1_000 * 1_700_000_000
             assert (await asyncio.to_thread(controller.store.put_message, bad)).is_ok
             await until(lambda: controller.store.max_offset_in_queue("TRANS_CHECK_MAX_TIME_TOPIC", 0) == 1)
+
+    run(main())
+
+
+def test_a_producer_that_does_not_read_is_waited_for_once(monkeypatch):
+    monkeypatch.setattr(check, "WRITABLE_WAIT_S", 0.05)
+
+    class Slow:
+        closed = is_writable = False
+        remote_address = "10.0.0.1:5"
+
+        def __init__(self) -> None:
+            self.attributes: dict[str, object] = {}
+            self.told: list[object] = []
+
+        def invoke_oneway(self, command: object) -> None:
+            self.told.append(command)
+
+    slow, producers = Slow(), ProducerManager()
+    producers.group_channel_table["PG"] = {slow: None}
+    listener = TransactionalMessageCheckListener(producers, "broker-a")
+    half = MessageExt("H", b"x", properties={"PGROUP": "PG", "REAL_TOPIC": "T", "REAL_QID": "0"})
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        for _ in range(100):
+            await listener.send_check_message(half)
+        assert 0.05 <= loop.time() - begun < 2 and slow.told == []
+        slow.is_writable = True
+        await listener.send_check_message(half)
+        slow.is_writable = False
+        loop.call_later(0.01, setattr, slow, "is_writable", True)
+        await listener.send_check_message(half)
+        assert len(slow.told) == 2
 
     run(main())

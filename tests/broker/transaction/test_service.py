@@ -5,6 +5,7 @@ import asyncio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mqlake.broker.transaction import service
 from mqlake.broker.transaction.service import TransactionState
 from tests.broker.transaction.room import Clock, Room, in_a_room
 
@@ -108,6 +109,18 @@ def test_op_messages_are_written_when_they_are_full_or_old_enough(tmp_path):
         assert [op.body for op in room.messages(OP)][2:] == [b"9,10,11,"]
 
     in_a_room(tmp_path, scene, transactionOpMsgMaxSize=11, transactionOpBatchInterval=30)
+
+
+def test_a_round_holds_few_messages_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(service, "ASK_BYTES_MAX", 3000)
+
+    async def scene(room):
+        for number in range(20):
+            await room.prepare(str(number))
+        assert await room.check(after_ms=6_000) == [str(number) for number in range(20)]
+        assert room.progress()[0] == 20
+
+    in_a_room(tmp_path, scene)
 
 
 def test_an_end_that_died_with_the_broker_is_found_again(tmp_path):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import time
 from collections.abc import Callable
 
 from mqlake.broker.clients import ProducerManager
@@ -26,6 +27,9 @@ from mqlake.remoting.headers.produce import CheckTransactionStateRequestHeader
 logger = logging.getLogger(__name__)
 
 _TOPIC_V1_LENGTH_MAX = 127
+WRITABLE_WAIT_S = 1.0
+"""A producer that does not read is waited for so long, once; until it reads it is not asked."""
+_SLOW = "does not read"
 
 
 class TransactionalMessageCheckListener:
@@ -36,12 +40,20 @@ class TransactionalMessageCheckListener:
         self._broker_name = broker_name
         self._turns = itertools.count()
 
-    def send_check_message(self, half: MessageExt) -> None:
+    async def send_check_message(self, half: MessageExt) -> None:
         """39 CHECK_TRANSACTION_STATE to one of the group's producers. When there is none, the next round asks."""
         group = half.properties.get(PROPERTY_PRODUCER_GROUP, "")
         connection = self._available_channel(group)
         if connection is None:
             logger.warning("half message %d: no producer of group %s is there", half.queue_offset, group)
+            return
+        if not await self._reads(connection):
+            logger.warning(
+                "half message %d: %s of group %s does not read",
+                half.queue_offset,
+                connection.remote_address,
+                group,
+            )
             return
         try:
             connection.invoke_oneway(self.check_request(half))
@@ -90,6 +102,17 @@ class TransactionalMessageCheckListener:
             if not connection.closed
         ]
         return connections[next(self._turns) % len(connections)] if connections else None
+
+    @staticmethod
+    async def _reads(connection: Connection) -> bool:
+        """Whether the connection takes more, after a while perhaps."""
+        slow = connection.attributes.pop(_SLOW, None) is not None
+        give_up = time.monotonic() + (0.0 if slow else WRITABLE_WAIT_S)
+        while not connection.is_writable and not connection.closed and time.monotonic() < give_up:
+            await asyncio.sleep(0.01)
+        if not connection.is_writable:
+            connection.attributes[_SLOW] = True
+        return connection.is_writable
 
 
 class TransactionalMessageCheckService:

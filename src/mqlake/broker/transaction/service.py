@@ -16,7 +16,7 @@ import asyncio
 import enum
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from mqlake.broker.config import BrokerConfig
@@ -42,7 +42,11 @@ SLICE = 256
 RETRY_S = 1.0
 """When the store takes no op messages."""
 
-Ask = Callable[[MessageExt], None]
+ASK_BYTES_MAX = 4 << 20
+"""Of half messages that are put back before their producers are asked: what a round needs of memory."""
+_MESSAGE_BYTES = 1024  # beside its body, about
+
+Ask = Callable[[MessageExt], Awaitable[None]]
 """Asks some producer what is to become of a half message, which is where the message says now."""
 
 
@@ -58,8 +62,12 @@ class _Round:
     start_ms: int
     ended: set[int]
     """Half queue offsets that the op queue names."""
+    deadline: float
     put_back: int = 0
+    asked: int = 0
     ask: list[MessageExt] = field(default_factory=list)
+    """Put back, and not yet asked for."""
+    ask_bytes: int = 0
 
 
 class TransactionalMessageService:
@@ -166,19 +174,24 @@ class TransactionalMessageService:
         for found in bridge.op_messages(queue_id, op_offset):
             ops += [(op.queue_offset, messages.ended_in(op)) for op in found]
             await asyncio.sleep(0)
-        this = _Round(self._clock_ms(), {offset for _, offsets in ops for offset in offsets})
-        half_offset = bridge.fetch_consume_offset(TRANS_HALF_TOPIC, queue_id)
-        new_offset = await self._look_through(queue_id, half_offset, this)
+        this = _Round(
+            self._clock_ms(),
+            {offset for _, offsets in ops for offset in offsets},
+            time.monotonic() + MAX_PROCESS_TIME_S,
+        )
+        half_offset = new_offset = bridge.fetch_consume_offset(TRANS_HALF_TOPIC, queue_id)
+        more = True
+        while more:
+            new_offset, more = await self._look_through(queue_id, new_offset, this)
+            if this.put_back:
+                # progress on the disk must not be past a message whose copy is not there
+                await asyncio.to_thread(bridge.store.flush)
+            await self._ask_for(this, ask)
         new_op_offset = op_offset
         for place, offsets in ops:
             if any(offset >= new_offset for offset in offsets):
                 break
             new_op_offset = place + 1
-        if this.put_back:
-            # progress on the disk must not be past a message whose copy is not there
-            await asyncio.to_thread(bridge.store.flush)
-        for message in this.ask:
-            ask(message)
         if new_offset != half_offset:
             bridge.update_consume_offset(TRANS_HALF_TOPIC, queue_id, new_offset)
         if new_op_offset != op_offset:
@@ -189,16 +202,24 @@ class TransactionalMessageService:
             half_offset,
             new_offset,
             this.put_back,
-            len(this.ask),
+            this.asked,
             op_offset,
             new_op_offset,
         )
 
-    async def _look_through(self, queue_id: int, offset: int, this: _Round) -> int:
-        """Deals with half messages from `offset` on; where the next round begins."""
-        deadline = time.monotonic() + MAX_PROCESS_TIME_S
+    async def _ask_for(self, this: _Round, ask: Ask) -> None:
+        for message in this.ask:
+            await ask(message)
+        this.asked += len(this.ask)
+        this.ask.clear()
+        this.ask_bytes = 0
+
+    async def _look_through(self, queue_id: int, offset: int, this: _Round) -> tuple[int, bool]:
+        """Deals with half messages from `offset` on; how far that went, and whether the round goes on there."""
         looked_at = 0
-        while time.monotonic() < deadline:
+        while time.monotonic() < this.deadline:
+            if this.ask_bytes >= ASK_BYTES_MAX:
+                return offset, True
             looked_at += 1
             if looked_at % SLICE == 0:
                 await asyncio.sleep(0)
@@ -214,7 +235,7 @@ class TransactionalMessageService:
                 offset += 1
             else:
                 break
-        return offset
+        return offset, False
 
     def _deal_with(self, half: MessageExt, this: _Round) -> bool:
         """Whether the round may go on behind this half message; False also when the store takes nothing."""
@@ -239,6 +260,7 @@ class TransactionalMessageService:
         if copy is None:
             return False
         this.ask.append(copy)
+        this.ask_bytes += len(copy.body) + _MESSAGE_BYTES
         return True
 
     def _ended_before_the_start(self, half: MessageExt) -> bool:
