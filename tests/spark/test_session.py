@@ -49,7 +49,7 @@ def test_work_directories(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 def test_a_job_that_is_told_to_end_leaves_nothing(every_kind: Path, tmp_path: Path) -> None:
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory(prefix="with space ") as scratch:
         command = [
             sys.executable,
             "-c",

@@ -63,7 +63,7 @@ def session(
     a second call gives the first again.
     """
     work = work_directory(tempfile.gettempdir())
-    java = f"-Djava.io.tmpdir={work} {QUICK_JAVA if short else ''}"
+    java = f'"-Djava.io.tmpdir={work}" {QUICK_JAVA if short else ""}'
     settings = {
         **CONFIG,
         "spark.local.dir": os.path.join(work, "local"),
