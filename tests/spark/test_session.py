@@ -63,9 +63,13 @@ def test_a_job_that_is_told_to_end_leaves_nothing(every_kind: Path, tmp_path: Pa
             env={**os.environ, "TMPDIR": scratch},
             start_new_session=True,
         )
-        until((tmp_path / "_checkpoint" / "commits" / "0").exists, 300)
-        (work,) = os.listdir(scratch)
-        assert work.startswith("mqlake-spark-session-")
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(120) == 0
-        assert os.listdir(scratch) == []
+        try:
+            until((tmp_path / "_checkpoint" / "commits" / "0").exists, 300)
+            (work,) = os.listdir(scratch)
+            assert work.startswith("mqlake-spark-session-")
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(120) == 0
+            assert os.listdir(scratch) == []
+        finally:
+            process.kill()
+            process.wait()
