@@ -190,7 +190,7 @@ class Epochs:
         halves = together(sent)
         if known is not None and batch_id <= known.batch_id:
             logger.info("epoch %d was committed before; this attempt of it is rolled back", batch_id)
-            self._end(halves, LocalTransactionState.ROLLBACK_MESSAGE)
+            self._roll_back(halves)
         elif halves:
             self._begin(halves)
             decision = Decision(batch_id, halves)
@@ -199,16 +199,20 @@ class Epochs:
             self._done(decision)
 
     def abort(self, sent: Iterable[QueueHalves]) -> None:
-        """Rolls back what no decision names. It would stay half in any case, so a failure is only logged."""
+        """Rolls back what no decision names."""
         known = self.file.read()
         decided = {half for each in known.queues for half in each.halves} if known is not None else set()
         halves = together(sent)
         for each in halves:
             each.halves = [half for half in each.halves if half not in decided]
+        self._roll_back(halves)
+
+    def _roll_back(self, halves: list[QueueHalves]) -> None:
+        """They would stay half in any case, so a failure is only logged."""
         try:
             self._end(halves, LocalTransactionState.ROLLBACK_MESSAGE)
         except MqlakeError as error:
-            logger.warning("half messages of an epoch that failed are left to the broker: %s", error)
+            logger.warning("half messages that are not needed are left to the broker: %s", error)
 
     def _begin(self, halves: list[QueueHalves]) -> None:
         live = self._live
@@ -240,8 +244,8 @@ class Epochs:
         if epoch.begin < low:
             raise OffsetOutOfRangeError(
                 f"{queue}: an epoch was decided at offset {epoch.begin} and not finished, and the broker has deleted "
-                f"everything before {low} since: it cannot be known which of its messages are there. To go on "
-                f"without them, delete {self.file.path}"
+                f"everything before {low} since: it cannot be known which of its messages are there. To have the "
+                f"whole epoch written again, delete {self.file.path}"
             )
         found: set[int] = set()
         for records, _ in live.pull(queue, epoch.begin, high):
@@ -289,14 +293,20 @@ class _Undecided:
         return LocalTransactionState.UNKNOW
 
 
-def halves_of(results: Iterable[SendResult]) -> list[QueueHalves]:
+def half_of(sent: SendResult) -> tuple[MessageQueue, Half]:
+    """Where a half message belongs, and what it is called."""
+    half = Half(sent.queue_offset, decode_message_id(sent.offset_msg_id)[1], sent.msg_id)
+    return sent.message_queue, half
+
+
+def by_queue(halves: Iterable[tuple[MessageQueue, Half]]) -> list[QueueHalves]:
     """What a task has sent, in the order of its rows, by queue."""
-    queues: dict[Queue, QueueHalves] = {}
-    for sent in results:
-        where = sent.message_queue
-        queue = Queue(where.topic, where.broker_name, where.queue_id)
-        half = Half(sent.queue_offset, decode_message_id(sent.offset_msg_id)[1], sent.msg_id)
-        queues.setdefault(queue, QueueHalves(queue)).halves.append(half)
+    queues: dict[MessageQueue, QueueHalves] = {}
+    for where, half in halves:
+        found = queues.get(where)
+        if found is None:
+            found = queues[where] = QueueHalves(Queue(where.topic, where.broker_name, where.queue_id))
+        found.halves.append(half)
     return list(queues.values())
 
 

@@ -34,8 +34,8 @@ from pyspark.sql.types import BinaryType, DataType, IntegerType, MapType, String
 
 from mqlake.client.config import ClientConfig
 from mqlake.client.mq_client import MQClientInstance
-from mqlake.client.producer import MessageQueueSelector, Producer, select_by_hash
-from mqlake.client.results import SendResult, SendStatus
+from mqlake.client.producer import Producer, select_by_hash
+from mqlake.client.results import SendStatus
 from mqlake.client.transaction_producer import TransactionMQProducer
 from mqlake.errors import ConfigError, SendError, UnknownKeyError
 from mqlake.message import (
@@ -45,8 +45,16 @@ from mqlake.message import (
     PROPERTY_TAGS,
     Message,
 )
+from mqlake.remoting.bodies.topic import MessageQueue
 from mqlake.spark.live import Cluster
-from mqlake.spark.rocketmq_epochs import Epochs, QueueHalves, halves_of, transaction_producer
+from mqlake.spark.rocketmq_epochs import (
+    Epochs,
+    Half,
+    QueueHalves,
+    by_queue,
+    half_of,
+    transaction_producer,
+)
 from mqlake.spark.rocketmq_options import WriteOptions
 
 _TEXT: tuple[type[DataType], ...] = (StringType,)
@@ -113,8 +121,7 @@ class RocketMQExactlyOnceWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Sends all of a task's rows as half messages. Raises as at least once does."""
         messages = messages_of(iterator, self._options.topic)
-        sent = asyncio.run(_send_halves(self._options, _labelled(messages)))
-        return SentHalves(halves_of(sent))
+        return SentHalves(by_queue(asyncio.run(_send_halves(self._options, _labelled(messages)))))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         with self._epochs() as epochs:
@@ -216,22 +223,22 @@ async def _send(options: WriteOptions, messages: Iterator[Message]) -> int:
     return sent
 
 
-async def _send_halves(options: WriteOptions, messages: Iterator[Message]) -> list[SendResult]:
-    """The results in the messages' order. Which is stored first does not matter: they get their places later."""
+async def _send_halves(options: WriteOptions, messages: Iterator[Message]) -> list[tuple[MessageQueue, Half]]:
+    """In the messages' order. Which is stored first does not matter: they get their places later."""
     cluster = options.cluster
-    results: list[asyncio.Task[SendResult]] = []
+    halves: dict[int, tuple[MessageQueue, Half]] = {}
     under_way: set[asyncio.Task[Any]] = set()
     async with (
         MQClientInstance(_client_config(cluster)) as client,
         transaction_producer(client, cluster.group) as producer,
     ):
+
+        async def send(number: int, message: Message) -> None:
+            halves[number] = await _send_half(producer, message)
+
         try:
-            for message in messages:
-                sharding_key = message.properties.get(PROPERTY_SHARDING_KEY)
-                selector = select_by_hash(sharding_key) if sharding_key else None
-                task = asyncio.ensure_future(_send_half(producer, message, selector))
-                results.append(task)
-                under_way.add(task)
+            for number, message in enumerate(messages):
+                under_way.add(asyncio.ensure_future(send(number, message)))
                 if len(under_way) >= HALVES_IN_FLIGHT_MAX:
                     under_way = await _settled(under_way, asyncio.FIRST_COMPLETED)
             await _settled(under_way, asyncio.ALL_COMPLETED)
@@ -239,17 +246,17 @@ async def _send_halves(options: WriteOptions, messages: Iterator[Message]) -> li
             for task in under_way:
                 task.cancel()
             await asyncio.gather(*under_way, return_exceptions=True)
-    return [task.result() for task in results]
+    return [halves[number] for number in range(len(halves))]
 
 
-async def _send_half(
-    producer: TransactionMQProducer, message: Message, selector: MessageQueueSelector | None
-) -> SendResult:
+async def _send_half(producer: TransactionMQProducer, message: Message) -> tuple[MessageQueue, Half]:
+    sharding_key = message.properties.get(PROPERTY_SHARDING_KEY)
+    selector = select_by_hash(sharding_key) if sharding_key else None
     sent = await producer.send_half_message(message, selector=selector, timeout_s=SEND_TIMEOUT_S)
     if sent.send_status is not SendStatus.SEND_OK:  # an epoch must not be decided on what may be lost
         broker = sent.message_queue.broker_name
         raise SendError(message.topic, sent.send_status.value, [(broker, sent.send_status.name)])
-    return sent
+    return half_of(sent)
 
 
 async def _settled(under_way: set[asyncio.Task[Any]], until: str) -> set[asyncio.Task[Any]]:
