@@ -181,7 +181,8 @@ def consume(
         def listener(message: Message) -> None:
             nonlocal last
             if done.is_set():
-                raise RuntimeError("enough")  # it stays for the next time
+                message.rollback_only = True  # it stays for the next time
+                return
             show(message)
             last = time.monotonic()
             if shown == count:
