@@ -5,18 +5,20 @@ from __future__ import annotations
 import contextlib
 import re
 import signal
+import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
 import click
 
 import mqlake.errors
 import mqlake.spark
 from mqlake.cli.options import time_ms
-from mqlake.errors import SparkJobError
-from mqlake.spark.parts import INSTALL_SPARK, require_modules, require_pyspark
+from mqlake.errors import ConfigError, SparkJobError
+from mqlake.spark.parts import INSTALL_CONNECT, require_modules, require_pyspark
 from mqlake.store.config import parse_assignments
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 CONNECT_SCHEME = "sc://"
+CONNECT_PORT = 15002
+CONNECT_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -137,15 +141,28 @@ def _session(where: Where) -> SparkSession:
         return mqlake.spark.session(
             "mqlake", master=where.master, config=where.config, short=where.master.startswith("local")
         )
-    require_modules("grpc", command=f"{INSTALL_SPARK} 'pyspark[connect]'")
+    require_modules("grpc", "grpc_status", command=INSTALL_CONNECT)
     from pyspark.sql import SparkSession
 
+    _check_reachable(where.master)
     builder = SparkSession.builder.remote(where.master)
     for key, value in where.config.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     mqlake.spark.register(spark)
     return spark
+
+
+def _check_reachable(master: str) -> None:
+    """SparkJobError when nobody listens there: the client itself would try again for minutes."""
+    place = urlsplit(master)
+    try:
+        port = place.port or CONNECT_PORT
+        socket.create_connection((place.hostname or "", port), CONNECT_TIMEOUT_S).close()
+    except ValueError as error:
+        raise ConfigError(f"--master {master}: {error}") from error
+    except OSError as error:
+        raise SparkJobError(f"--master {master}: no Spark Connect server answers there: {error}") from error
 
 
 def _progress(spark: SparkSession, where: Where, what: str) -> contextlib.AbstractContextManager[None]:

@@ -13,6 +13,7 @@ from mqlake.errors import MissingPartError
 JAVA_VERSION_MIN = 17
 INSTALL_JAVA = "apt-get install openjdk-17-jdk-headless"
 INSTALL_SPARK = "pip install 'mqlake[spark]'"
+INSTALL_CONNECT = "pip install 'mqlake[connect]'"
 INSTALL_DEMO = "pip install 'mqlake[demo]'"
 
 

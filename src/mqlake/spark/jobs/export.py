@@ -114,11 +114,22 @@ def infer_json_schema(spark: SparkSession, messages: DataFrame, sample: int = SA
     """The schema of JSON bodies as DDL, of the first `sample` of them. ConfigError when none is an object."""
     bodies = messages.select(F.col("body").cast("string").alias("body")).limit(sample).collect()
     texts = [row.body for row in bodies if row.body]
-    found = spark.read.json(spark.sparkContext.parallelize(texts, 1)).schema if texts else StructType()
-    fields = [field for field in found.fields if field.name != "_corrupt_record"]
-    if not fields:
+    objects = [text for text in texts if _has_fields(text)]
+    if not objects:
         raise ConfigError(f"no schema follows from {len(texts)} bodies: none of them is a JSON object")
-    return str(StructType(fields).toDDL())
+    # of all of them as one array: RDDs, of which the reader would take lines, are not there with Connect
+    of_array = F.schema_of_json(F.lit(f"[{','.join(objects)}]"))
+    kind = spark.range(1).select(of_array).collect()[0][0]
+    return str(StructType.fromDDL(f"v {kind}")["v"].dataType.elementType.toDDL())
+
+
+def _has_fields(text: str) -> bool:
+    """Whether it is a JSON object, and not an empty one."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return False
+    return isinstance(found, dict) and bool(found)
 
 
 def sampled(spark: SparkSession, path: str, topics: Sequence[str] = ()) -> DataFrame:
@@ -205,5 +216,5 @@ def export(messages: DataFrame, path: str, decoding: Decoding = Decoding()) -> E
 
 def report_of(query: StreamingQuery, path: str, seconds: float) -> ExportReport:
     """Of the batches that Spark remembers (the last hundred)."""
-    batches = [each for each in query.recentProgress if each["numInputRows"]]
-    return ExportReport(path, sum(int(each["numInputRows"]) for each in batches), len(batches), seconds)
+    batches = [each for each in query.recentProgress if each.numInputRows]
+    return ExportReport(path, sum(each.numInputRows for each in batches), len(batches), seconds)
