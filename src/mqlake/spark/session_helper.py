@@ -10,6 +10,7 @@ import atexit
 import contextlib
 import fcntl
 import glob
+import logging
 import os
 import shutil
 import sys
@@ -17,6 +18,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -72,6 +74,8 @@ def session(
         **({} if len(work) + SOCKET_NAME_LENGTH <= SOCKET_PATH_MAX else {SOCKETS: "false"}),
         **(config or {}),
     }
+    # what it says of an error is in the error
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers take the first python3 on the PATH
     builder = SparkSession.builder.master(master).appName(app_name)

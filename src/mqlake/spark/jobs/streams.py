@@ -8,7 +8,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from mqlake.errors import ConfigError
 from mqlake.spark import option_texts
+from mqlake.spark.live import Live
 from mqlake.spark.options import LogOptions
+from mqlake.spark.rocketmq_options import ReadOptions
 
 
 def store_stream(
@@ -27,20 +29,25 @@ def store_stream(
 
 
 def broker_stream(spark: SparkSession, namesrv: str, topics: Sequence[str]) -> DataFrame:
-    """Topics of a live cluster from their beginning. ConfigError without topics."""
-    if not topics:
-        raise ConfigError("of brokers at least one topic has to be named")
-    reader = spark.readStream.format("rocketmq").option("namesrvAddr", namesrv)
-    return reader.option("subscribe", ",".join(topics)).option("startingOffsets", "earliest").load()
+    """Topics of a live cluster from their beginning. Raises what broker_options() raises."""
+    given = {**broker_options(namesrv, topics), "startingOffsets": "earliest"}
+    return spark.readStream.format("rocketmq").options(**given).load()
 
 
 def broker_messages(spark: SparkSession, namesrv: str, topics: Sequence[str]) -> DataFrame:
-    """What the topics of a live cluster have now."""
+    """What the topics of a live cluster have now. Raises what broker_options() raises."""
+    return spark.read.format("rocketmq").options(**broker_options(namesrv, topics)).load()
+
+
+def broker_options(namesrv: str, topics: Sequence[str]) -> dict[str, str]:
+    """What the source `rocketmq` is to be told; the name server was asked for the topics.
+
+    ConfigError without topics and for an address that is none, RemotingError and its like, TopicNotFoundError.
+    """
     if not topics:
         raise ConfigError("of brokers at least one topic has to be named")
-    return (
-        spark.read.format("rocketmq")
-        .option("namesrvAddr", namesrv)
-        .option("subscribe", ",".join(topics))
-        .load()
-    )
+    given = {"namesrvAddr": namesrv, "subscribe": ",".join(topics)}
+    options = ReadOptions.parse(given)
+    with Live(options.cluster) as live:
+        live.queues(options.topics)
+    return given
