@@ -278,7 +278,9 @@ class FastSend:
     ) -> None:
         """Under SYNC_FLUSH: the answers when the disk has the messages, or others when it has not."""
         done = appended.written.records
-        columns, text = self._columns[:, :done].copy(), self._parts[TEXT].tobytes()
+        columns = self._columns[:, :done].copy()
+        keys_end = int((columns[UNIQ_KEY_START] + columns[UNIQ_KEY_LENGTH]).max())
+        text = self._parts[TEXT][:keys_end].tobytes()
         later = asyncio.get_running_loop().create_future()
 
         def flushed() -> None:
