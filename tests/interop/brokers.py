@@ -127,7 +127,11 @@ class Broker:
         self.kill()
 
     def __enter__(self) -> Self:
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.close()  # of two processes one may run
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -179,6 +183,10 @@ class MqlakeBroker(Broker):
     def end(self, number: int) -> None:
         assert self._server is not None
         self._server.end(number)
+
+    def close(self) -> None:
+        if self._server is not None:
+            self.kill()
 
 
 class JavaBroker(Broker):
