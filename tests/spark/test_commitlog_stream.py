@@ -191,7 +191,7 @@ def load(tmp_path: Path) -> Iterator[Load]:
     writer.close()
 
 
-def until(condition: Callable[[], bool], seconds: float = 60) -> None:
+def until(condition: Callable[[], bool], seconds: float = 180) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
@@ -235,12 +235,32 @@ def test_exactly_once_over_restarts(spark: SparkSession, tmp_path: Path, load: L
 
 @pytest.mark.spark
 def test_data_loss_in_spark(spark: SparkSession, tmp_path: Path, every_kind: Path) -> None:
-    copy_store(every_kind, tmp_path / "store")
-    start(spark, tmp_path, maxBytesPerTrigger="1k").trigger(once=True).start().awaitTermination()
+    root = copy_store(every_kind, tmp_path / "store")
+    query = start(spark, tmp_path, maxBytesPerTrigger="1000").trigger(processingTime="1 hour").start()
+    until(lambda: query.lastProgress is not None or query.exception() is not None)
+    query.stop()
+    log_files(root)[0].unlink()
+    base = int(log_files(root)[0].name)
+    lost = f"{root}: physical offsets 1000 to {base} have been deleted"
+    with pytest.raises(StreamingQueryException, match=rf"{lost} \(failOnDataLoss=false reads on"):
+        start(spark, tmp_path).trigger(availableNow=True).start().awaitTermination()
+    going_on = start(spark, tmp_path, failOnDataLoss="false").trigger(availableNow=True)
+    going_on.start().awaitTermination()
+    assert written(spark, tmp_path) == Counter(
+        (message.queue_id, message.queue_offset)
+        for message in seen(every_kind)
+        if not 1000 <= message.physical_offset < base
+    )
+    assert f"{lost}; reading goes on" in spark_log(spark).read_text()
     shutil.rmtree(tmp_path / "checkpoint")
-    query = start(spark, tmp_path, startingOffsets="100").trigger(availableNow=True)
-    log_files(tmp_path / "store")[0].unlink()
+    shutil.rmtree(tmp_path / "parquet")
+    beyond = start(spark, tmp_path, startingOffsets="100").trigger(availableNow=True)
     with pytest.raises(
-        StreamingQueryException, match=r"option 'startingOffsets' is 100, but the log of .* holds 16384"
+        StreamingQueryException, match=rf"option 'startingOffsets' is 100, but the log of .* holds {base}"
     ):
-        query.start().awaitTermination()
+        beyond.start().awaitTermination()
+
+
+def spark_log(spark: SparkSession) -> Path:
+    """What the session's processes have to say."""
+    return Path(spark.conf.get("spark.local.dir") or "").parent / "spark.log"

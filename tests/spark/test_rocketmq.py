@@ -31,7 +31,7 @@ from mqlake.spark.live import Cluster, Live, Queue, missing, scans_of
 from mqlake.spark.rocketmq import QueueRange, RocketMQDataSource, divided
 from mqlake.spark.schema import COLUMNS
 from tests.interop.brokers import Broker, JavaBroker, MqlakeBroker
-from tests.spark.test_commitlog_stream import until
+from tests.spark.test_commitlog_stream import spark_log, until
 
 Row = dict[str, Any]
 
@@ -369,7 +369,7 @@ def test_retention_passes_under_a_reader(
         copy()
     copy(failOnDataLoss="false")
     assert copied(spark, tmp_path) == Counter([*((n % 4, n // 4) for n in range(100)), *kept])
-    log = Path(spark.conf.get("spark.local.dir") or "").parent / "spark.log"
+    log = spark_log(spark)
     assert (
         f"queue 0: offsets 25 to {low} are gone; the broker has {low} to {high}; reading goes on"
         in log.read_text()
