@@ -119,9 +119,10 @@ class StatsManager:
 
     def stats_put(self, topic: str, size: int | None = None) -> None:
         self.cmd_put += 1
-        self._add("put", topic, 1)
-        if size is not None:
-            self._add("message_size", topic, size)
+        if self._is_stat_topic(topic):
+            self.real_time.add("put", topic, 1)
+            if size is not None:
+                self.real_time.add("message_size", topic, size)
 
     def stats_put_failed(self, topic: str) -> None:
         self.put_failed += 1

@@ -37,6 +37,8 @@ LINE_MAX = 64 * 1024
 """Bytes of a line; a longer one is a mistake or worse."""
 DIGITS_MAX = 64
 """Of one number, zeros in front too."""
+_SURE_DIGITS = 10
+"""Fewer than these are an i32 for sure: most numbers are through quickly."""
 
 
 class HttpStatus(enum.IntEnum):
@@ -332,6 +334,8 @@ def _not_understood(words: list[str]) -> ProtocolError:
 
 
 def _int32(text: str) -> int:
+    if len(text) < _SURE_DIGITS and text.isdigit() and text.isascii():
+        return int(text)
     return _int(text, 1 << 31)
 
 

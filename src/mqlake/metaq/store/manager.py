@@ -60,6 +60,8 @@ class MessageStoreManager:
         self._group_commit = group_commit
         self._fast_boot = fast_boot
         self._stores: dict[str, dict[int, MessageStore]] = {}
+        self._accepting: dict[tuple[str, int], MessageStore] = {}
+        """Those that `get_or_create` has found to take messages, as the topics are now."""
         self._locks: dict[str, DirectoryLock] = {}
         self._creating = threading.Lock()
         config.add_property_change_listener("topics", self._topics_changed)
@@ -151,7 +153,7 @@ class MessageStoreManager:
             except (MqlakeError, OSError) as error:
                 logger.error("%s", error)
                 failure = failure or error
-        self._stores = {}
+        self._stores, self._accepting = {}, {}
         for lock in self._locks.values():
             lock.release()
         self._locks = {}
@@ -171,11 +173,15 @@ class MessageStoreManager:
 
     def get_or_create(self, topic: str, partition: int, offset_if_create: int = 0) -> MessageStore:
         """Raises IllegalTopicError, WrongPartitionError, OSError."""
+        known = self._accepting.get((topic, partition))
+        if known is not None:
+            return known
         if not self.config.accepts(topic):
             raise IllegalTopicError(f"The server do not accept topic {topic}")
         if not 0 <= partition < self.num_partitions(topic):
             raise WrongPartitionError(f"wrong partition {partition}")
-        return self.get_or_open(topic, partition, offset_if_create)
+        store = self._accepting[topic, partition] = self.get_or_open(topic, partition, offset_if_create)
+        return store
 
     def get_or_open(self, topic: str, partition: int, offset_if_create: int = 0) -> MessageStore:
         """The same for whatever topic and partition: what was once accepted must find its place. OSError."""
@@ -206,6 +212,7 @@ class MessageStoreManager:
     # --- timers
 
     def _topics_changed(self) -> None:
+        self._accepting = {}
         for store in self.stores():
             topic_config = self.config.topic_config(store.topic)
             store.unflush_interval_ms = topic_config.unflush_interval
