@@ -115,13 +115,13 @@ class RemotingClient(Endpoint, Service):
     ) -> RemotingCommand:
         async with asyncio.timeout_at(deadline):
             connection = await self.connection(address)
-        sent_at = asyncio.get_running_loop().time()
-        remaining = deadline - sent_at
+        remaining = deadline - asyncio.get_running_loop().time()
+        reads = connection.reads
         try:
             answer = await connection.invoke(command, max(remaining, 0))
         except RemotingTimeoutError:
             had_time = remaining > WAIT_ENOUGH_S or remaining > timeout_s / 4
-            if had_time and connection.received_at < sent_at:
+            if had_time and connection.reads == reads:
                 logger.warning("%s: no sign of life within %.3g s; closed", address, remaining)
                 self._forget(address, connection)
                 connection.abort()

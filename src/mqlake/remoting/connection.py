@@ -168,7 +168,7 @@ class Connection(asyncio.BufferedProtocol):
         "_unsent",
         "attributes",
         "local_address",
-        "received_at",
+        "reads",
         "remote_address",
     )
 
@@ -191,11 +191,13 @@ class Connection(asyncio.BufferedProtocol):
         self._closed = False
         self._pending: dict[int, asyncio.Future[RemotingCommand]] = {}
         self._in_flight: set[asyncio.Future[Answer]] = set()
-        self._active_at = self.received_at = loop.time()
+        self._active_at = loop.time()
         self._unsent = 0
         self.remote_address = address_called
         """host:port of the peer."""
         self.local_address = ""
+        self.reads = 0
+        """How often something came: the same number later on means that nothing did."""
         self.attributes: dict[str, object] = {}
         """For those who serve the connection, to remember what they know of the peer."""
 
@@ -330,7 +332,8 @@ class Connection(asyncio.BufferedProtocol):
         return self._buffer.get_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._active_at = self.received_at = self._loop.time()
+        self._active_at = self._loop.time()
+        self.reads += 1
         if self._undecided:
             self._undecided = False
             if not self._decide(self._endpoint.scratch[0]):
