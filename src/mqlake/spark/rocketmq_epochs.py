@@ -32,12 +32,12 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from mqlake.client import MessageQueue
 from mqlake.client.mq_client import MQClientInstance
 from mqlake.client.results import SendResult, SendStatus
 from mqlake.client.transaction_producer import LocalTransactionState, TransactionMQProducer
 from mqlake.errors import FormatError, MqlakeError, OffsetOutOfRangeError, StoreCorruptError
 from mqlake.message import Message, MessageSysFlag, create_message_id, decode_message_id
-from mqlake.remoting.bodies.topic import MessageQueue
 from mqlake.spark.live import Cluster, Live, Queue, scans_of
 from mqlake.store.durable import make_dirs, write_durably
 

@@ -32,6 +32,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import BinaryType, DataType, IntegerType, MapType, StringType, StructType
 
+from mqlake.client import MessageQueue
 from mqlake.client.config import ClientConfig
 from mqlake.client.mq_client import MQClientInstance
 from mqlake.client.producer import Producer, select_by_hash
@@ -45,7 +46,6 @@ from mqlake.message import (
     PROPERTY_TAGS,
     Message,
 )
-from mqlake.remoting.bodies.topic import MessageQueue
 from mqlake.spark.live import Cluster
 from mqlake.spark.rocketmq_epochs import (
     Epochs,
