@@ -54,13 +54,15 @@ class Where:
         )
 
 
-def copying(spark: SparkSession, where: Where, copy: str) -> DataStreamWriter:
-    """To Parquet, as the guide has it."""
+def copying(spark: SparkSession, where: Where, copy: str, *, follow: bool) -> DataStreamWriter:
+    """To Parquet, as the guide has it; in small batches to follow."""
     if copy == "commitlog":
-        options = {"path": where.store, "topics": where.topic, "maxBytesPerTrigger": "100k"}
+        options = {"path": where.store, "topics": where.topic}
+        limit = {"maxBytesPerTrigger": "100k"}
     else:
         options = {"namesrvAddr": where.namesrv, "subscribe": where.topic, "startingOffsets": "earliest"}
-        options["maxOffsetsPerTrigger"] = "400"
+        limit = {"maxOffsetsPerTrigger": "400"}
+    options |= limit if follow else {}
     messages: DataFrame = (
         spark.readStream.format(copy).options(columns="topic,queueId,queueOffset", **options).load()
     )
@@ -84,9 +86,9 @@ def catch_up(spark: SparkSession, where: Where) -> None:
 
 def started(spark: SparkSession, where: Where, copy: str, *, follow: bool) -> StreamingQuery:
     if copy == "export":
-        stream = store_stream(spark, where.store, [where.topic], "100k")
+        stream = store_stream(spark, where.store, [where.topic], "100k" if follow else None)
         return export_stream(stream, str(Path(where.out) / copy), follow=follow)
-    writer = copying(spark, where, copy)
+    writer = copying(spark, where, copy, follow=follow)
     return (writer if follow else writer.trigger(availableNow=True)).start()
 
 
