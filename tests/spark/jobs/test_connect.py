@@ -43,7 +43,6 @@ spark.stop()
 @pytest.fixture(scope="module")
 def master() -> Iterator[str]:
     """A Connect server in a process of its own."""
-    pytest.importorskip("grpc_status")
     pipe, port = subprocess.PIPE, str(free_ports(1))
     with subprocess.Popen([sys.executable, "-c", SERVER, port], stdin=pipe, stdout=pipe, text=True) as server:
         assert server.stdin is not None and server.stdout is not None
