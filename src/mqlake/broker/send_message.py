@@ -254,7 +254,9 @@ class SendMessageProcessor:
         # a consumer's retry of what was committed still has the property
         retried = delayed and (header.reconsume_times or 0) > 0
         prepared = not retried and properties.get(PROPERTY_TRANSACTION_PREPARED, "").lower() == _TRUE
-        flagged = MessageSysFlag.transaction_value(header.sys_flag) == MessageSysFlag.TRANSACTION_PREPARED_TYPE
+        flagged = (
+            MessageSysFlag.transaction_value(header.sys_flag) == MessageSysFlag.TRANSACTION_PREPARED_TYPE
+        )
         if flagged and not prepared and not retried:
             raise ResponseError(
                 ResponseCode.MESSAGE_ILLEGAL,
