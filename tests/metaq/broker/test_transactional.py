@@ -110,6 +110,8 @@ def test_the_xa_conversation(tmp_path: Path) -> None:
                     NOT_STARTED,
                 )
             assert await peer.said(b"transaction %b s1 FORGET uq1 118\r\n" % XID) == (200, "")
+            text = NOT_STARTED.partition("msg=")[2]
+            assert await peer.said(b"put meta-test 0 3 0 -1 %b 111\r\nabc" % XID) == (500, text)
             peer = await begun(broker, XID)
             assert await peer.said(b"transaction %b s1 PREPARE uq1 113\r\n" % XID) == (200, "3")
 

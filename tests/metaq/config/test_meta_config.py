@@ -67,9 +67,21 @@ def test_what_the_file_says(ini: Path, tmp_path: Path) -> None:
     assert [remark.split()[0] for remark in config.remarks] == ["quartzThreadCount"]
 
 
+def test_who_may_put_and_get_is_said_for_all_topics_or_one(ini: Path) -> None:
+    text = ini.read_text().replace("acceptPublish=", "acceptSubscribe=false")
+    ini.write_text(
+        text.replace("[topic=orders]", "[topic=orders]\nacceptPublish=false\nacceptSubscribe=true")
+    )
+    config = MetaConfig.load(str(ini))
+    orders, test = config.topic_config("orders"), config.topic_config("test")
+    assert (orders.accept_publish, orders.accept_subscribe) == (False, True)
+    assert (test.accept_publish, test.accept_subscribe) == (True, False)
+    assert test.filter_class_names == {}
+
+
 def test_patterns(ini: Path) -> None:
     config = MetaConfig.load(str(ini))
-    assert config.accepts("log-a") and config.accepts("test")
+    assert config.accepts("log-a") and config.accepts("log-") and config.accepts("test")
     assert not config.accepts("logs") and not config.accepts("a-log-b")
     for topic in ("log-../../x", "log-\0", "log-" + "x" * 300):
         assert not config.accepts(topic), "a producer does not choose where on the disk it writes"

@@ -21,6 +21,12 @@ def test_ids_grow_when_the_clock_stands_still_or_goes_back() -> None:
     assert {i >> 12 & 1023 for i in ids} == {1023}
 
 
+def test_brokers_of_one_moment_give_different_ids() -> None:
+    workers = [IdWorker(worker_id, lambda: EPOCH_MS + 1) for worker_id in (0, 20, 21, 1023)]
+    ids = [worker.next_id() for _ in range(5000) for worker in workers]
+    assert len(set(ids)) == len(ids)
+
+
 @pytest.mark.parametrize("worker_id", [-1, 1024])
 def test_brokers_without_a_place_in_the_id_are_refused(worker_id: int) -> None:
     with pytest.raises(ConfigError, match="brokerId"):

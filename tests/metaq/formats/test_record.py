@@ -51,6 +51,13 @@ def test_the_checksum_has_31_bits() -> None:
     assert all(checksum(bytes([i])) >= 0 for i in range(256))
 
 
+def test_bit_0_of_the_flag_says_whether_there_is_an_attribute() -> None:
+    assert message_flag(Message("t", b"")) == 0 and message_flag(Message("t", b"", "")) == 1
+    assert message_flag(Message("t", b"", None, 7)) == 6 and message_flag(Message("t", b"", "a", 6)) == 7
+    assert encode_payload(b"data", "é") == b"\0\0\0\x02\xc3\xa9data"
+    assert encode_payload(b"data", "") == b"\0\0\0\0data" and encode_payload(b"data", None) == b"data"
+
+
 @given(st.lists(MESSAGES, max_size=6), st.data())
 def test_round_trip_and_a_cut_anywhere(messages: list[Message], data: st.DataObject) -> None:
     raw = b"".join(map(as_record, messages))

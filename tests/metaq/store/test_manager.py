@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,23 @@ def test_a_topic_with_a_data_path_of_its_own(tmp_path: Path) -> None:
     report = manager.load()
     assert [store.directory for store in manager.stores()] == [str(tmp_path / "other" / "b-0")]
     assert report.ignored == [str(tmp_path / "data" / "b-0")]
+    manager.close()
+
+
+def test_the_clock_runs_the_delete_policies(tmp_path: Path) -> None:
+    topics = {"a": {"deletePolicy": "archive,1s", "deleteWhen": "* * * * * ?"}}
+    manager = manager_of(tmp_path, topics, max_segment_size=10)
+    manager.load()
+    store = manager.get_or_create("a", 0)
+    for i in range(3):
+        store.append(record(b"x"))
+        os.utime(tmp_path / "a-0" / f"{21 * i:020d}.meta", (0, 0))
+    manager.start()
+    deadline = time.monotonic() + 20
+    while store.min_offset != 63:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert sum(name.endswith(".arc") for name in os.listdir(tmp_path / "a-0")) == 3
     manager.close()
 
 
