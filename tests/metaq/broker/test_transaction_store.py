@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ import pytest
 from mqlake.metaq.broker.transaction_store import JournalTransactionStore
 from mqlake.metaq.config import MetaConfig, SystemConfig
 from mqlake.metaq.formats.command import PutCommand
-from mqlake.metaq.formats.transaction_id import LocalTransactionId
+from mqlake.metaq.formats.transaction_id import LocalTransactionId, TransactionId, XATransactionId
 from mqlake.metaq.store.manager import MessageStoreManager
 from tests.metaq.records import bodies, record
 
@@ -21,16 +21,16 @@ BATCH = [b"one", b"two", b"three"]
 
 
 class Opened:
-    def __init__(self, root: Path, **system: object) -> None:
-        config = SystemConfig(data_path=str(root), unflush_threshold=0, **system)  # type: ignore[arg-type]
+    def __init__(self, root: Path, **journal: int) -> None:
+        config = SystemConfig(data_path=str(root), unflush_threshold=0)
         self.manager = MessageStoreManager(MetaConfig(config, topics={"t": {}, "u": {}}))
         self.manager.load()
-        self.store = JournalTransactionStore(str(root), self.manager)
+        self.store = JournalTransactionStore(str(root), self.manager, **journal)
         self.prepared = self.store.recover()
 
-    def put(self, topic: str = "t") -> None:
-        for i, body in enumerate(BATCH):
-            put = PutCommand(topic, 0, body, 0, -1, XID, 0)
+    def put(self, topic: str = "t", xid: TransactionId = XID, batch: Sequence[bytes] = BATCH) -> None:
+        for i, body in enumerate(batch):
+            put = PutCommand(topic, 0, body, 0, -1, xid, 0)
             self.store.add_message(self.manager.get_or_create(topic, 0), i + 1, put)
 
     def bodies(self, topic: str = "t") -> list[bytes]:
@@ -113,6 +113,74 @@ def test_without_the_decision_nothing_is_stored(tmp_path: Path) -> None:
     opened = Opened(tmp_path)
     assert opened.bodies() == opened.bodies("u") == []
     assert opened.store.active_transaction_count == 0
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+def test_what_is_rolled_back_stays_away(tmp_path: Path, prepared: bool) -> None:
+    opened = Opened(tmp_path)
+    xid = XATransactionId(1, b"g", b"b", "q")
+    opened.put(xid=xid)
+
+    async def roll_back() -> None:
+        if prepared:
+            await opened.store.prepare(xid)
+        await opened.store.rollback(xid)
+
+    asyncio.run(roll_back())
+    assert opened.bodies() == [] and opened.store.active_transaction_count == 0
+    opened.close()
+    opened = Opened(tmp_path)
+    assert opened.bodies() == [] and opened.prepared == {} and opened.store.active_transaction_count == 0
+
+
+def test_a_transaction_without_messages_leaves_no_trace(tmp_path: Path) -> None:
+    opened = Opened(tmp_path)
+    asyncio.run(opened.store.commit(XID, False))
+    asyncio.run(opened.store.rollback(XID))
+    assert opened.store.journal.end.offset == 0
+
+
+@pytest.mark.parametrize("size_max", [512, 1 << 20])
+def test_many_at_once_with_checkpoints_between(tmp_path: Path, size_max: int) -> None:
+    """Each is stored once and as a whole; the journal's files go with their transactions."""
+    opened = Opened(tmp_path, file_size_max=size_max)
+    batches = {n: [b"%d %d" % (n, i) for i in range(n % 3 + 1)] for n in range(300)}
+
+    async def one(n: int) -> None:
+        xid = LocalTransactionId("s", n)
+        for topic in "tu"[: n % 2 + 1]:
+            opened.put(topic, xid, batches[n])
+        await asyncio.sleep(0)
+        if n % 50 == 0:
+            opened.store.make_checkpoint()
+        if n % 10 == 9:
+            await opened.store.rollback(xid)
+        else:
+            await opened.store.commit(xid, False)
+
+    async def many() -> None:
+        for n in range(0, 300, 20):
+            await asyncio.gather(*map(one, range(n, n + 20)))
+
+    asyncio.run(many())
+    committed = {n: batch for n, batch in batches.items() if n % 10 != 9}
+    expected = {
+        "t": [body for batch in committed.values() for body in batch],
+        "u": [body for n, batch in committed.items() if n % 2 for body in batch],
+    }
+    for _ in range(2):
+        for topic, wanted in expected.items():
+            found = opened.bodies(topic)
+            assert sorted(found) == sorted(wanted)
+            for batch in committed.values():
+                if batch[0] in found:
+                    at = found.index(batch[0])
+                    assert found[at : at + len(batch)] == batch
+        assert opened.store.active_transaction_count == 0
+        files = [file.number for file in opened.store.journal.files]
+        assert len(files) == 1 and (files[0] > 1) == (size_max == 512)
+        opened.close()
+        opened = Opened(tmp_path, file_size_max=size_max)
 
 
 def test_a_message_in_between_moves_the_transaction(tmp_path: Path) -> None:
