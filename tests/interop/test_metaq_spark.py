@@ -10,8 +10,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from mqlake.metaq.config import MetaConfig
 from mqlake.metaq.zookeeper.embedded import EmbeddedZookeeper, free_port
-from mqlake.spark.metaq import COLUMNS, MetaqOptions, MetaqReader
+from mqlake.spark.metaq import MetaqReader
 from mqlake.spark.metaq_live import live_ranges
+from mqlake.spark.metaq_options import COLUMNS, MetaqOptions
 from mqlake.spark.metaq_stream import MetaqStreamReader
 from tests.interop.metaq_peer import MetaqPeer, chroot, write_ini
 from tests.metaq.brokers import BrokerThread

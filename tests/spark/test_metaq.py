@@ -18,7 +18,7 @@ from mqlake.errors import ConfigError, NotAStoreError, StoreCorruptError, Unknow
 from mqlake.metaq.formats.record import encode_payload, encode_record
 from mqlake.metaq.store.inspect import open_data_directory, read_records
 from mqlake.metaq.store.message_store import MessageStore
-from mqlake.spark.metaq import COLUMNS, MetaqOptions
+from mqlake.spark.metaq_options import COLUMNS, MetaqOptions
 from mqlake.spark.metaq_segments import Damage, Records, check_gaps, find_record, splits, walk
 from mqlake.spark.schema import CORRUPT_COLUMN
 from mqlake.spark.storage import Storage

@@ -20,7 +20,8 @@ from mqlake.metaq.formats.record import encode_record
 from mqlake.metaq.store.inspect import open_data_directory
 from mqlake.metaq.store.message_store import MessageStore
 from mqlake.spark import metaq_segments
-from mqlake.spark.metaq import MetaqOptions, MetaqReader
+from mqlake.spark.metaq import MetaqReader
+from mqlake.spark.metaq_options import MetaqOptions
 from mqlake.spark.metaq_stream import Json, MetaqStreamReader
 from tests.spark.test_metaq import SEGMENT, expected, fill
 

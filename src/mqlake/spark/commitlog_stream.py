@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from mqlake.errors import ConfigError, OffsetOutOfRangeError
-from mqlake.spark.commitlog import LogPartition, check_in_log, grouped, read_partition
+from mqlake.spark.log_partition import LogPartition, check_in_log, grouped, read_partition
 from mqlake.spark.offsets import PositionKind
 from mqlake.spark.options import LogOptions
 from mqlake.spark.skipping import CLOCK_BACK_MS, first_timestamp

@@ -25,8 +25,9 @@ from pyspark.sql.types import StructType
 from mqlake.errors import ConfigError, UnknownKeyError
 from mqlake.formats.columns import Scan
 from mqlake.message import PROPERTY_TAGS
-from mqlake.spark.commitlog import Chosen, CommitLogReader, LogPartition, chosen
+from mqlake.spark.commitlog import CommitLogReader
 from mqlake.spark.filters import NUMBERS, TIMES, RowFilter
+from mqlake.spark.log_partition import Chosen, LogPartition, chosen
 from mqlake.spark.options import OPTIONS, LogOptions, listed, named, parse_size
 from mqlake.spark.properties import Ints, Properties
 from mqlake.spark.rows import timestamp_array

@@ -24,7 +24,8 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from mqlake.spark.metaq import MetaqOptions, MetaqPartition, data_loss, grouped, read_partition
+from mqlake.spark.metaq_options import MetaqOptions
+from mqlake.spark.metaq_partition import MetaqPartition, data_loss, grouped, read_partition
 from mqlake.spark.metaq_places import Offsets, Part, Piece, behind, resolve
 from mqlake.spark.offsets import EARLIEST
 

@@ -28,9 +28,9 @@ from pyspark.sql.types import StructType
 
 from mqlake.errors import ConfigError, FormatError, OffsetOutOfRangeError, StoreCorruptError
 from mqlake.message import MessageSysFlag
-from mqlake.spark.commitlog import choose
 from mqlake.spark.filters import RowFilter
 from mqlake.spark.live import Live, Queue, missing, scans_of
+from mqlake.spark.log_partition import choose
 from mqlake.spark.memory import keep_freed_memory
 from mqlake.spark.offsets import EARLIEST, LATEST, Position, PositionKind
 from mqlake.spark.options import LogOptions
