@@ -34,6 +34,7 @@ from mqlake.metaq.client.consumer import MAX_OFFSET
 from mqlake.metaq.client.producer import by_key, random_partition
 from mqlake.metaq.client.recover import RecoverManager
 from mqlake.metaq.config import MetaConfig, SystemConfig, ZKConfig
+from mqlake.metaq.formats.record import encode_record
 from mqlake.metaq.zookeeper.embedded import EmbeddedZookeeper
 from mqlake.remoting.loop import run
 from tests.metaq.broker.test_broker_zookeeper import expire
@@ -360,6 +361,73 @@ def test_messages_larger_than_a_fetch(live: Live) -> None:
     live(test)
 
 
+@pytest.mark.parametrize(
+    "inside", [b"\x7f", b"\xff", b"\x00\x00\x00\x01\x02"], ids=["long", "below 0", "crc"]
+)
+def test_a_consumer_whose_offset_leads_into_a_message_finds_its_way(live: Live, inside: bytes) -> None:
+    async def test(cluster: Cluster) -> None:
+        await cluster.broker()
+        session = await cluster.session()
+        producer = session.create_producer()
+        await producer.publish("u")
+        bodies = [inside * 20, b"second", b"third"]
+        for body in bodies:
+            await producer.send_message(Message("u", body))
+        path = session.paths.consumer_offset("g", "u", Partition(0, 0))
+        await session.ask(lambda zookeeper: zookeeper.put_persistent(path, b"-1-20"))
+        config: dict[str, Any] = {"max_delay_fetch_s": 0.02, "max_increase_fetch_data_retries": 1}
+        async with collecting(session, topic="u", **config) as (_, found):
+            await until(lambda: len(found) == 3)
+            assert [message.data for message in found] == bodies
+
+    live(test)
+
+
+def test_a_message_that_is_long_in_coming_is_offered_like_any_other(live: Live) -> None:
+    """A broker may give the part of a record that is there already."""
+
+    async def test(cluster: Cluster) -> None:
+        broker = await cluster.broker()
+        store = broker.manager.get_or_create("u", 0)
+        first, late = (encode_record(body, n, 0) for n, body in enumerate((b"first", b"late"), 1))
+        store.append(first + late[:-1])
+        store.flush()
+        session = await cluster.session()
+        rejected: list[Message] = []
+        offered: list[bytes] = []
+        consumer = session.create_consumer(
+            ConsumerConfig(group="g", max_delay_fetch_s=0.02, max_fetch_retries=0),
+            lambda group, message: rejected.append(message),
+        )
+        consumer.subscribe("u", lambda message: offered.append(message.data))
+        await consumer.complete_subscribe()
+        asked = broker.stats.cmd_get
+        await until(lambda: broker.stats.cmd_get > asked + 10)
+        assert offered == [b"first"]
+        store.append(late[-1:])
+        store.flush()
+        await until(lambda: len(offered) + len(rejected) == 2)
+        assert offered == [b"first", b"late"]
+
+    live(test)
+
+
+def test_who_finds_nothing_asks_less_and_less_often(live: Live) -> None:
+    async def test(cluster: Cluster) -> None:
+        await cluster.broker()
+        session = await cluster.session()
+        producer = session.create_producer()
+        await producer.publish("u")
+        async with collecting(session, topic="u", max_delay_fetch_s=0.1) as (consumer, found):
+            (owned,) = consumer._owned.values()
+            await until(lambda: owned.delay_s == 0.1)
+            await producer.send_message(Message("u", b"x"))
+            await until(lambda: len(found) == 1)
+            assert owned.delay_s < 0.1
+
+    live(test)
+
+
 def test_a_broker_that_restarts_under_load(live: Live) -> None:
     async def test(cluster: Cluster) -> None:
         broker = await cluster.broker()
@@ -447,6 +515,10 @@ def test_what_cannot_be_done_is_said(live: Live) -> None:
             producer = direct.create_producer()
             await producer.publish("u")
             assert (await producer.send_message(Message("u", b"direct"))).partition == Partition(0, 0)
+            await producer.publish("nosuch")
+            refused = await producer.send_message(Message("nosuch", b""))
+            assert (refused.success, refused.offset, refused.message_id) == (False, -1, 0)
+            assert refused.error_message.endswith("Detail:The server do not accept topic nosuch")
             with pytest.raises(TransactionError, match="ZooKeeper"):
                 await producer.begin_transaction().send_message(Message("u", b""))
             with pytest.raises(ConfigError, match="has no ZooKeeper"):

@@ -21,7 +21,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mqlake.errors import ConfigError, FormatError, MqlakeError, RemotingConnectError
+from mqlake.errors import (
+    ConfigError,
+    FormatError,
+    MqlakeError,
+    RemotingConnectError,
+    TruncatedRecordError,
+)
 from mqlake.metaq.client.balance import LoadBalanceStrategyType, partitions_of
 from mqlake.metaq.client.fetch import OffsetMovedError, fetch, nearest_offset
 from mqlake.metaq.client.offsets import OffsetStorage, ZkOffsetStorage
@@ -88,12 +94,17 @@ class _Owned:
     message_id: int = -1
     committed: int = -1
     retries: int = 0
+    """How often the listener has refused the message that is next."""
+    fruitless: int = 0
+    """How many answers on end had no whole message in them."""
     delay_s: float = 0.0
     stopping: bool = False
     task: asyncio.Task[None] | None = None
 
     def advance(self, offset: int, message_id: int | None = None) -> None:
+        """On to another offset, where nothing has been tried yet."""
         self.offset = offset
+        self.retries = self.fruitless = 0
         if message_id is not None:
             self.message_id = message_id
 
@@ -352,7 +363,6 @@ class MessageConsumer:
                     await self._receive(owned, data)
             except OffsetMovedError as moved:
                 owned.advance(moved.offset)
-                owned.retries = 0
                 owned.delay_s = 0.0
             except FormatError as error:
                 logger.error("%s %s: offset %d: %s", owned.topic, owned.partition, owned.offset, error)
@@ -368,20 +378,15 @@ class MessageConsumer:
     async def _find_the_way(self, owned: _Owned) -> None:
         """Asks the broker where to go on; the messages there may come a second time."""
         try:
-            owned.advance(
-                await nearest_offset(
-                    self._session.remoting,
-                    owned.address,
-                    owned.topic,
-                    self.config.group,
-                    owned.partition,
-                    owned.offset,
-                )
-            )
-            owned.retries = 0
+            owned.advance(await self._nearest_offset(owned, owned.offset))
         except MqlakeError as error:
             logger.warning("%s %s: %s", owned.topic, owned.partition, error)
         self._pause(owned)
+
+    async def _nearest_offset(self, owned: _Owned, offset: int) -> int:
+        return await nearest_offset(
+            self._session.remoting, owned.address, owned.topic, self.config.group, owned.partition, offset
+        )
 
     async def _receive(self, owned: _Owned, data: bytes) -> None:
         messages = MessageIterator(owned.topic, data, owned.partition)
@@ -401,7 +406,6 @@ class MessageConsumer:
                     )
                     return
                 self._processed.add(message.id)
-            owned.retries = 0
             owned.advance(base + messages.offset, message.id)
             if owned.stopping:
                 return
@@ -411,10 +415,14 @@ class MessageConsumer:
             if owned.max_size > usual and len(data) < owned.max_size // 2:
                 owned.max_size = max(usual, owned.max_size // 2)
             return
-        owned.retries += 1
-        if owned.retries > self.config.max_increase_fetch_data_retries and len(data) >= owned.max_size:
-            owned.max_size = min(owned.max_size * 2, self.config.max_size_limit)
-            owned.retries = 0
+        owned.fruitless += 1
+        if owned.fruitless > self.config.max_increase_fetch_data_retries:
+            owned.fruitless = 0
+            if len(data) >= owned.max_size:
+                owned.max_size = min(owned.max_size * 2, self.config.max_size_limit)
+            elif await self._nearest_offset(owned, base + len(data)) == base + len(data):
+                # a segment or the partition ends there, and no message does: it began at none
+                raise TruncatedRecordError(0, f"{len(data)} bytes up to the end are no message")
         self._pause(owned)
 
     async def _offer(self, listener: MessageListener, message: Message) -> bool:
