@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from mqlake.errors import ConfigError, UnknownKeyError
 from mqlake.spark.metaq_places import Brokers, Directories, Place
-from mqlake.spark.offsets import ENDING, STARTING, Position, PositionKind
+from mqlake.spark.offsets import ENDING, STARTING, Position, PositionKind, start_and_end
 from mqlake.spark.options import PLACE_OPTIONS, Mode, count, flag, listed, named, one_of, parse_size, stores
 from mqlake.spark.schema import CORRUPT_COLUMN, table_schemas
 from mqlake.spark.splits import DEFAULT_SPLIT_SIZE, VERIFY_CRC, VERIFY_NONE
@@ -95,14 +95,7 @@ class MetaqOptions:
         check_columns(columns)
         from_end = stream and "zookeeper" in given
         default = PositionKind.LATEST if from_end else PositionKind.EARLIEST
-        start = Position.parse(given, STARTING, default, physical=False)
-        end = Position.parse(given, ENDING, PositionKind.LATEST, physical=False)
-        if stream is False and start.kind is PositionKind.LATEST:
-            raise ConfigError("option 'startingOffsets' is 'latest'; a batch cannot begin there")
-        if end.kind is PositionKind.EARLIEST:
-            raise ConfigError("option 'endingOffsets' is 'earliest'; nothing can end there")
-        if stream and end.kind is not PositionKind.LATEST:
-            raise ConfigError("option 'endingOffsets' is for a batch; a stream has no end")
+        start, end = start_and_end(given, default, stream=stream)
         size = given.get("maxBytesPerTrigger")
         return cls(
             () if "zookeeper" in given else stores(given),

@@ -80,6 +80,24 @@ class Position:
         )
 
 
+def start_and_end(
+    given: Mapping[str, str], default: PositionKind, *, stream: bool | None
+) -> tuple[Position, Position]:
+    """Where reading of queues begins and ends. `stream` None: it is not known yet, so that what either can do passes.
+
+    ConfigError for what this kind of read cannot do.
+    """
+    start = Position.parse(given, STARTING, default, physical=False)
+    end = Position.parse(given, ENDING, PositionKind.LATEST, physical=False)
+    if stream is False and start.kind is PositionKind.LATEST:
+        raise ConfigError(f"option {start.option!r} is 'latest'; a batch cannot begin there")
+    if end.kind is PositionKind.EARLIEST:
+        raise ConfigError(f"option {end.option!r} is 'earliest'; nothing can end there")
+    if stream and end.kind is not PositionKind.LATEST:
+        raise ConfigError(f"option {end.option!r} is for a batch; a stream has no end")
+    return start, end
+
+
 def parse_time(option: str, text: object) -> int:
     """ms since 1970 of a number of ms or an ISO 8601 time; a time without a zone is in UTC."""
     try:

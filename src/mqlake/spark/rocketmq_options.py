@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from mqlake.errors import ConfigError
 from mqlake.spark.live import Cluster
-from mqlake.spark.offsets import ENDING, STARTING, Position, PositionKind
+from mqlake.spark.offsets import ENDING, STARTING, Position, PositionKind, start_and_end
 from mqlake.spark.options import chosen_columns, count, flag, listed, named, one_of
 from mqlake.spark.schema import COLUMNS
 
@@ -67,14 +67,7 @@ class ReadOptions:
             except re.error as error:
                 raise ConfigError(f"option 'subscribePattern' is {pattern!r}: {error}") from error
         default = PositionKind.LATEST if stream else PositionKind.EARLIEST
-        start = Position.parse(given, STARTING, default, physical=False)
-        end = Position.parse(given, ENDING, PositionKind.LATEST, physical=False)
-        if stream is False and start.kind is PositionKind.LATEST:
-            raise ConfigError("option 'startingOffsets' is 'latest'; a batch cannot begin there")
-        if end.kind is PositionKind.EARLIEST:
-            raise ConfigError("option 'endingOffsets' is 'earliest'; nothing can end there")
-        if stream and end.kind is not PositionKind.LATEST:
-            raise ConfigError(f"option {end.option!r} is for a batch; a stream has no end")
+        start, end = start_and_end(given, default, stream=stream)
         return cls(
             cluster=cluster_of(given),
             topics=topics,
