@@ -41,10 +41,10 @@ def eye(zk: ZKConfig) -> Iterator[ZkSession]:
 
 
 def broker_of(
-    zk: ZKConfig, broker_id: int = 2, topics: dict[str, dict[str, str]] = TOPICS
+    zk: ZKConfig, broker_id: int = 2, topics: dict[str, dict[str, str]] = TOPICS, slave_id: int = -1
 ) -> BrokerZooKeeper:
     config = MetaConfig(SystemConfig(broker_id=broker_id), zk, topics)
-    return BrokerZooKeeper(config, ADDRESS, lambda: config.topics)
+    return BrokerZooKeeper(config, ADDRESS, lambda: config.topics, slave_id=slave_id)
 
 
 def dump(eye: ZkSession, path: str) -> dict[str, bytes]:
@@ -130,6 +130,34 @@ def test_a_slave_keeps_the_brokers_node(zk: ZKConfig, eye: ZkSession) -> None:
     broker.stop()
     assert eye.read(broker.paths.broker_id(2)) == b""
     assert eye.read(broker.paths.master(2)) is None
+
+
+def test_master_and_slave_come_and_go_without_each_other(zk: ZKConfig, eye: ZkSession) -> None:
+    master, slave = broker_of(zk), broker_of(zk, slave_id=1)
+    brokers = f"{zk.zk_root}/brokers"
+    of_slave = {
+        f"{brokers}/ids/2/slave1": ADDRESS.encode(),
+        f"{brokers}/topics/t/2-s1": b"3",
+        f"{brokers}/topics-pub/t/2-s1": b'{"numParts":3,"broker":"2-s1"}',
+        f"{brokers}/topics-sub/t/2-s1": b'{"numParts":3,"broker":"2-s1"}',
+        f"{brokers}/topics/sub-only/2-s1": b"1",
+        f"{brokers}/topics-sub/sub-only/2-s1": b'{"numParts":1,"broker":"2-s1"}',
+        f"{brokers}/topics/pub-only/2-s1": b"1",
+        f"{brokers}/topics-pub/pub-only/2-s1": b'{"numParts":1,"broker":"2-s1"}',
+    }
+    slave.start()
+    assert dump(eye, zk.zk_root) == of_slave
+    master.start()
+    both = dump(eye, zk.zk_root)
+    assert both.items() >= of_slave.items() and len(both) == len(of_slave) + 10
+    master.stop()
+    assert dump(eye, zk.zk_root) == of_slave
+    again = broker_of(zk)
+    again.start()
+    assert dump(eye, zk.zk_root) == both
+    slave.stop()
+    assert dump(eye, zk.zk_root) == {path: value for path, value in both.items() if path not in of_slave}
+    again.stop()
 
 
 def test_a_new_session_is_told_everything(zk: ZKConfig, eye: ZkSession) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,53 @@ def test_without_the_slave_nothing_is_taken(tmp_path: Path) -> None:
             code, text = await peer.said(b"put t 0 1 0 -1 1\r\nx")
             assert code == 500 and text.endswith("Detail:Slave is disconnected ")
             assert samsa.manager.stores()[0].append_offset == 0
+
+    run(test())
+
+
+def test_what_the_master_alone_could_not_store_is_not_taken(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(broker_of(tmp_path / "gregor", gregor=True)) as gregor:
+            samsa_config = SamsaConfig(slave=f"{HOST}:{gregor.server.port}", check_slave_interval_in_mills=10)
+            async with running(broker_of(tmp_path / "samsa", samsa=samsa_config)) as samsa:
+                await until(lambda: samsa.processor._link.connected)
+                samsa.manager.get_or_create("t", 0).close()
+                peer = await Peer.connect(samsa.server.port)
+                assert await peer.said(b"put t 0 1 0 -1 1\r\nx") == (
+                    500,
+                    f"Put message to [master '{samsa.broker_string}'] [partition 't-0'] failed",
+                )
+                assert samsa.stats.put_failed == 1 and samsa.processor._failures == 0
+                assert (await peer.said(b"put t 1 1 0 -1 1\r\nx"))[0] == 200
+
+    run(test())
+
+
+def test_what_a_gregor_answers_to_a_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    async def test() -> None:
+        async with running(broker_of(tmp_path, gregor=True)) as gregor:
+            peer = await Peer.connect(gregor.server.port)
+            assert await peer.said(b"sync t 1 3 0 99 891568578 40\r\nabc") == (200, "99 1 0")
+            assert await peer.said(b"sync t 1 3 1 -7 40\r\nabc") == (200, "-7 1 23")
+            assert await peer.said(b"sync _metaq_slave_status_test 0 4 0 5 -1 40\r\ntest") == (200, "5 0 0")
+            assert files(tmp_path) == {
+                "t-1/00000000000000000000.meta": encode_record(b"abc", 99, 0) + encode_record(b"abc", -7, 1)
+            }
+            for request, detail in {
+                b"sync t 1 3 0 99 7 40\r\nabc": "Checksum failure",
+                b"sync t 2 3 0 99 -1 40\r\nabc": "wrong partition 2",
+                b"sync nosuch 0 3 0 99 -1 40\r\nabc": "The server do not accept topic nosuch",
+            }.items():
+                code, text = await peer.said(request)
+                assert code == 500 and f"] failed.Detail:{detail}" in text
+            monkeypatch.setattr(os, "fdatasync", fails)
+            code, text = await peer.said(b"sync t 0 3 0 99 -1 40\r\nabc")
+            assert code == 500 and "Input/output error" in text
+            monkeypatch.undo()
+            assert gregor.stats.put_failed == 4
 
     run(test())
 

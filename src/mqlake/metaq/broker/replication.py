@@ -327,10 +327,12 @@ class SubscribeHandler:
                 store = await self._store(topic, partition)
                 data = await self._fetch(store, max_size) if store is not None else b""
                 if store is not None and data:
-                    taken = await self._append(store, data)
-                    usual = self._broker.config.system.max_transfer_size
-                    max_size = usual if taken else min(2 * max_size, BODY_MAX)
-                    continue
+                    if await self._append(store, data):
+                        max_size = self._broker.config.system.max_transfer_size
+                        continue
+                    if len(data) >= max_size < BODY_MAX:
+                        max_size = min(2 * max_size, BODY_MAX)
+                        continue
             except (MqlakeError, OSError) as error:
                 logger.warning("%s-%d: %s", topic, partition, error)
             await asyncio.sleep(pause_s)
