@@ -105,6 +105,14 @@ def test_real_time_counters() -> None:
     assert stat.text("put") == "Count=2,Value=13,Value/Count=6.5,Count/Duration=invalid,Duration=0"
     now = 8.2
     assert stat.text("put", "a") == "Count=1,Value=10,Value/Count=10,Count/Duration=.12,Duration=8"
+    for value in (0, 19_987):
+        stat.add("put", "c", value)
+    assert stat.text("put", "c") == "Count=2,Value=19987,Value/Count=9993.5,Count/Duration=.25,Duration=8"
+    for _ in range(10_000):
+        stat.add("size", "c", 0)
+    stat.add("size", "c", 20_000)
+    assert stat.text("size").startswith("Count=10001,Value=20000,Value/Count=2,")
+    assert stat.text("nosuch") == "null" and stat.text("put", "d") == "Invalid keyTwo:d"
     now = RESET_INTERVAL_S + 1
     stat.add("put", "a", 1)
     assert stat.text("put") == "Count=1,Value=1,Value/Count=1,Count/Duration=invalid,Duration=0"

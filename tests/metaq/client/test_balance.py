@@ -23,6 +23,19 @@ def test_ranges_in_the_order_of_the_text() -> None:
     assert partitions_of("b", ["a", "b"], ["0-0"]) == []
 
 
+def test_the_ring_of_the_java_client() -> None:
+    """Else consumers of both kinds in one group would not agree."""
+    consist = LoadBalanceStrategyType.CONSIST
+    partitions = [f"{broker}-{number}" for broker in range(2) for number in range(12)]
+    consumers = ["g_b", "g_a", "g_c"]
+    assert [" ".join(partitions_of(name, consumers, partitions, consist)) for name in sorted(consumers)] == [
+        "0-1 0-10 0-2 0-3 0-6 1-0 1-1 1-11 1-2 1-4 1-7",
+        "0-0 0-11 0-4 0-9 1-10",
+        "0-5 0-7 0-8 1-3 1-5 1-6 1-8 1-9",
+    ]
+    assert partitions_of("x", consumers, partitions, consist) == []
+
+
 @given(NAMES, PARTITIONS, st.sampled_from(LoadBalanceStrategyType))
 def test_every_partition_has_one_owner(
     consumers: list[str], partitions: list[str], strategy: LoadBalanceStrategyType

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import dataclasses
 import os
+import re
 import zlib
 from pathlib import Path
 
@@ -40,6 +42,10 @@ anything=goes
 """
 
 
+def snake(key: str) -> str:
+    return re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", key)
+
+
 @pytest.fixture
 def ini(tmp_path: Path) -> Path:
     path = tmp_path / "server.ini"
@@ -65,6 +71,76 @@ def test_what_the_file_says(ini: Path, tmp_path: Path) -> None:
     assert test.data_path == str(tmp_path / "data")
     assert config.config_file_checksum == zlib.crc32(ini.read_bytes())
     assert [remark.split()[0] for remark in config.remarks] == ["quartzThreadCount"]
+
+
+def test_every_key_of_the_original_is_taken(ini: Path) -> None:
+    system = {
+        "brokerId": 1011,
+        "numPartitions": 10,
+        "unflushThreshold": 10000,
+        "unflushInterval": 100000,
+        "maxSegmentSize": 1 << 29,
+        "maxTransferSize": 1 << 19,
+        "serverPort": 8124,
+        "dashboardHttpPort": 8121,
+        "hostName": "test.localhost",
+        "dataPath": "/data",
+        "dataLogPath": "/datalog",
+        "appClassPath": "/provided",
+        "getProcessThreadCount": 90,
+        "putProcessThreadCount": 91,
+        "deletePolicy": "delete,999",
+        "deleteWhen": "0 0 7 * * ?",
+        "quartzThreadCount": 4,
+        "maxCheckpoints": 5,
+        "checkpointInterval": 1000,
+        "maxTxTimeoutTimerCapacity": 7,
+        "maxTxTimeoutInSeconds": 8,
+        "flushTxLogAtCommit": 2,
+        "acceptPublish": False,
+        "acceptSubscribe": False,
+        "stat": True,
+        "updateConsumerOffsets": True,
+        "loadMessageStoresInParallel": True,
+    }
+    zookeeper = {
+        "zk.zkRoot": "/other",
+        "zk.zkEnable": False,
+        "zk.zkConnect": "127.0.0.1:2181",
+        "zk.zkSessionTimeoutMs": 29999,
+        "zk.zkConnectionTimeoutMs": 40000,
+        "zk.zkSyncTimeMs": 5001,
+    }
+    topic = {
+        "numPartitions": 13,
+        "unflushThreshold": 14,
+        "unflushInterval": 15,
+        "dataPath": "/test2",
+        "deletePolicy": "delete,77",
+        "deleteWhen": "0 0 8 * * ?",
+        "acceptPublish": True,
+        "acceptSubscribe": True,
+        "stat": False,
+    }
+    sections = {"system": system, "zookeeper": zookeeper, "topic=a": topic, "topic=b": {}}
+    ini.write_text(
+        "".join(
+            f"[{section}]\n" + "".join(f"{key}={value}\n" for key, value in values.items())
+            for section, values in sections.items()
+        )
+    )
+    config = MetaConfig.load(str(ini))
+    assert dataclasses.asdict(config.system) == {snake(key): value for key, value in system.items()}
+    assert dataclasses.asdict(config.zookeeper) == {
+        snake(key.removeprefix("zk.")): value for key, value in zookeeper.items()
+    }
+    a, b = config.topic_config("a"), config.topic_config("b")
+    for one, values in ((a, topic), (b, system)):
+        assert dataclasses.asdict(one) == {
+            "topic": one.topic,
+            "filter_class_names": {},
+            **{snake(key): values[key] for key in topic},
+        }
 
 
 def test_who_may_put_and_get_is_said_for_all_topics_or_one(ini: Path) -> None:
