@@ -13,10 +13,12 @@ from pathlib import Path
 import pytest
 
 from mqlake.metaq.broker.broker import MetaMorphosisBroker
+from mqlake.metaq.config import MetaConfig, SystemConfig, ZKConfig
 from mqlake.metaq.formats.ids import EPOCH_MS, IdWorker
 from mqlake.metaq.formats.record import encode_record
+from mqlake.metaq.zookeeper.embedded import EmbeddedZookeeper
 from mqlake.remoting.loop import run
-from tests.metaq.brokers import Peer, running
+from tests.metaq.brokers import HOST, Peer, running
 
 Conversation = list[tuple[bytes, bytes]]
 
@@ -178,5 +180,30 @@ def test_the_end_is_told_to_those_who_are_beyond_it(tmp_path: Path) -> None:
             broker.manager.get_or_create("test", 0).append(encode_record(bytes(120), 1, 0))
             broker.manager.get_or_create("test", 0).flush()
             await speak(broker, [(b"get test g1 0 1000 100 23\r\n", b"result 301 3 23\r\n140")])
+
+    run(test())
+
+
+def test_a_topic_that_only_a_pattern_allows_is_shown_with_its_first_message(
+    zookeeper: EmbeddedZookeeper, tmp_path: Path
+) -> None:
+    zk = ZKConfig(zk_connect=zookeeper.connect_string, zk_root=f"/{tmp_path.name}")
+    system = SystemConfig(data_path=str(tmp_path), server_port=0, host_name=HOST)
+
+    async def test() -> None:
+        config = MetaConfig(system, zk, {"log-*": {"numPartitions": "2"}})
+        broker = MetaMorphosisBroker(config, host=HOST)
+        await broker.start()
+        assert broker.zookeeper is not None and broker.zookeeper.session is not None
+        node = f"{broker.zookeeper_paths.topic_pub('log-x')}/0-m"
+        session = broker.zookeeper.session
+        assert session.read(node) is None
+        peer = await Peer.connect(broker.server.port)
+        assert (await peer.said(b"put log-x 1 3 0 -1 1\r\nabc"))[0] == 200
+        async with asyncio.timeout(20):
+            while (value := session.read(node)) is None:
+                await asyncio.sleep(0.01)
+        assert value == b'{"numParts":2,"broker":"0-m"}'
+        await broker.stop()
 
     run(test())

@@ -53,6 +53,7 @@ def test_a_segment_that_is_full_to_the_byte_rolls_and_one_message_may_be_larger(
 def test_offsets_before_in_and_behind(tmp_path: Path) -> None:
     store = filled(tmp_path, offset_if_create=1000)
     assert (store.min_offset, store.max_offset) == (1000, 1500)
+    assert names(store) == [f"{offset:020d}.meta" for offset in (1000, 1150, 1300, 1450)]
     for offset, start in ((1000, 1000), (1149, 1000), (1150, 1150), (1499, 1450)):
         segment = store.find_segment(offset)
         assert segment is not None and segment.start == start == store.nearest_offset(offset)
