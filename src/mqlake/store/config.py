@@ -595,7 +595,7 @@ def read_properties(path: str) -> dict[str, str]:
         with open(path, "rb") as file:
             raw = file.read()
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from error
+        raise ConfigError(f"{path or repr(path)}: {error.strerror}") from error
     try:
         return parse_properties(raw.decode("utf-8"))
     except UnicodeDecodeError:
