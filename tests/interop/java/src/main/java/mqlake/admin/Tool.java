@@ -13,6 +13,7 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
 /** mqadmin, command line and all. A command ends by waiting three seconds for its threads, so many run at once. */
 final class Tool {
     private static final long BETWEEN_STARTS_MS = 50;
+    private static final String OVERTAKEN = "java.util.ConcurrentModificationException";
 
     private Tool() {
     }
@@ -50,6 +51,15 @@ final class Tool {
             }
             for (Thread thread : threads) {
                 thread.join();
+            }
+            for (int i = 0; i < commands.size(); i++) {
+                // mqadmin keeps its commands in a static list, which each of the threads has filled and searched.
+                if (printed.get(i).toString(StandardCharsets.UTF_8).startsWith(OVERTAKEN)) {
+                    printed.get(i).reset();
+                    own.set(printed.get(i));
+                    MQAdminStartup.main0(commands.getJSONArray(i).toArray(String[]::new), null);
+                    own.remove();
+                }
             }
         } finally {
             System.setOut(outBefore);
