@@ -198,6 +198,7 @@ def test_tls_on_the_same_port(tmp_path):
         async with RemotingClient(tls=context) as client:
             secret = Peer(peer.controller, client)
             assert (await secret.send("T", b"x" * 100_000)).code == ResponseCode.SUCCESS
+            await until(lambda: peer.controller.store.max_offset_in_queue("T", 0) == 1)
             waiting = asyncio.ensure_future(secret.pull("T", 1, sys_flag=6))
             await until(lambda: peer.controller.pull_request_hold_service.held_count == 1)
             assert (await peer.send("T", b"plain")).code == ResponseCode.SUCCESS

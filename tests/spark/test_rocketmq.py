@@ -23,10 +23,17 @@ from pyspark.sql.streaming import DataStreamWriter
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from mqlake.client.producer import Producer, ProducerConfig
-from mqlake.errors import ConfigError, NoNameServerError, OffsetOutOfRangeError, TopicNotFoundError
+from mqlake.errors import (
+    ConfigError,
+    NoNameServerError,
+    OffsetOutOfRangeError,
+    SendError,
+    TopicNotFoundError,
+)
 from mqlake.formats.record import encode_record
 from mqlake.message import Message, MessageSysFlag, host_bytes
 from mqlake.remoting.bodies.topic import MessageQueue
+from mqlake.spark import rocketmq_sink
 from mqlake.spark.live import Cluster, Live, Queue, missing, scans_of
 from mqlake.spark.rocketmq import QueueRange, RocketMQDataSource, divided
 from mqlake.spark.schema import COLUMNS
@@ -511,3 +518,23 @@ def test_division() -> None:
         QueueRange(queue, 3, 6),
         QueueRange(queue, 6, 10),
     ]
+
+
+def test_a_busy_broker_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rocketmq_sink, "BUSY_PAUSE_S", 0.001)
+    answers: list[int | None] = [2, 2, None]
+
+    async def send() -> str:
+        if (code := answers.pop(0)) is not None:
+            raise SendError("T", code, [("broker-0", "busy")])
+        return "sent"
+
+    assert asyncio.run(rocketmq_sink.patiently(send)) == "sent"
+    answers += [2, 14]
+    with pytest.raises(SendError, match="busy"):
+        asyncio.run(rocketmq_sink.patiently(send))
+    monkeypatch.setattr(rocketmq_sink, "BUSY_MAX_S", 0)
+    answers += [2, None]
+    with pytest.raises(SendError, match="busy"):
+        asyncio.run(rocketmq_sink.patiently(send))
+    assert answers == [None]

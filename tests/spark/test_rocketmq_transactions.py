@@ -57,10 +57,6 @@ def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def topic(broker: Broker) -> str:
-    return make_topic(broker)
-
-
-def make_topic(broker: Broker) -> str:
     name = f"T-{uuid.uuid4().hex[:8]}"
     with Admin(broker.namesrv) as admin:
         admin.create_topic(name, queues=3)
@@ -234,12 +230,6 @@ def killed_at(broker: Broker, topic: str, directory: Path, step: str) -> None:
     numbers = [100 * epoch + n for epoch in range(2) for n in range(30)]
     lines = {str(key): [str(n) for n in numbers if n % 3 == key] for key in range(3)}
     comes_to(broker, topic, lines)
-
-
-@pytest.mark.spark
-def test_a_killed_session_of_spark(tmp_path: Path) -> None:
-    with MqlakeBroker(tmp_path / "broker") as broker:
-        killed_at(broker, make_topic(broker), tmp_path, "after 5 ends")
 
 
 @pytest.mark.spark

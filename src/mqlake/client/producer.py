@@ -139,6 +139,14 @@ def select_by_hash(key: str) -> MessageQueueSelector:
     return select
 
 
+def is_busy(error: SendError) -> bool:
+    """Whether the broker that was asked last was too busy: it has stored nothing, so the send may be made again.
+
+    A send with a selector is tried once, so nothing of it is stored then, and what follows keeps its order.
+    """
+    return error.code == ResponseCode.SYSTEM_BUSY
+
+
 class Producer(ClientPart):
     """Sends messages. `where`: a name server's host:port (several with `;` between), a ClientConfig, or a client that
     is shared with others. Use it in an `async with`."""

@@ -19,9 +19,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -35,7 +36,7 @@ from pyspark.sql.types import BinaryType, DataType, IntegerType, MapType, String
 from mqlake.client import MessageQueue
 from mqlake.client.config import ClientConfig
 from mqlake.client.mq_client import MQClientInstance
-from mqlake.client.producer import Producer, select_by_hash
+from mqlake.client.producer import Producer, is_busy, select_by_hash
 from mqlake.client.results import SendStatus
 from mqlake.client.transaction_producer import TransactionMQProducer
 from mqlake.errors import ConfigError, SendError, UnknownKeyError
@@ -56,6 +57,8 @@ from mqlake.spark.rocketmq_epochs import (
     transaction_producer,
 )
 from mqlake.spark.rocketmq_options import WriteOptions
+
+T = TypeVar("T")
 
 _TEXT: tuple[type[DataType], ...] = (StringType,)
 COLUMNS: dict[str, tuple[type[DataType], ...]] = {
@@ -78,6 +81,8 @@ BATCH_MESSAGES_MAX = 128
 BATCH_BYTES_MAX = 512 << 10
 IN_FLIGHT_MAX = 16
 HALVES_IN_FLIGHT_MAX = 256
+BUSY_PAUSE_S, BUSY_MAX_S = 0.1, 60.0
+"""How long a broker that is too busy is asked again."""
 SEND_TIMEOUT_S = 15.0
 
 
@@ -252,7 +257,9 @@ async def _send_halves(options: WriteOptions, messages: Iterator[Message]) -> li
 async def _send_half(producer: TransactionMQProducer, message: Message) -> tuple[MessageQueue, Half]:
     sharding_key = message.properties.get(PROPERTY_SHARDING_KEY)
     selector = select_by_hash(sharding_key) if sharding_key else None
-    sent = await producer.send_half_message(message, selector=selector, timeout_s=SEND_TIMEOUT_S)
+    sent = await patiently(
+        lambda: producer.send_half_message(message, selector=selector, timeout_s=SEND_TIMEOUT_S)
+    )
     if sent.send_status is not SendStatus.SEND_OK:  # an epoch must not be decided on what may be lost
         broker = sent.message_queue.broker_name
         raise SendError(message.topic, sent.send_status.value, [(broker, sent.send_status.name)])
@@ -276,9 +283,25 @@ async def _send_batch(
         await before
     selector = select_by_hash(sharding_key) if sharding_key else None
     if len(batch) == 1:
-        await producer.send(batch[0], selector=selector, timeout_s=SEND_TIMEOUT_S)
+        await patiently(lambda: producer.send(batch[0], selector=selector, timeout_s=SEND_TIMEOUT_S))
     else:
-        await producer.send_batch(batch, selector=selector, timeout_s=SEND_TIMEOUT_S)
+        await patiently(lambda: producer.send_batch(batch, selector=selector, timeout_s=SEND_TIMEOUT_S))
+
+
+async def patiently(send: Callable[[], Awaitable[T]]) -> T:
+    """Sends again, for BUSY_MAX_S, what a broker was too busy to take: it has stored nothing, so the order holds.
+
+    SendError for anything else, and when the broker stays busy.
+    """
+    deadline, pause_s = time.monotonic() + BUSY_MAX_S, BUSY_PAUSE_S
+    while True:
+        try:
+            return await send()
+        except SendError as error:
+            if not is_busy(error) or time.monotonic() + pause_s > deadline:
+                raise
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, 1.0)
 
 
 def batched(messages: Iterable[Message]) -> Iterator[list[Message]]:
