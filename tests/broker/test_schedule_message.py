@@ -14,24 +14,9 @@ from mqlake.store.config import MessageStoreConfig
 from mqlake.store.filter import TagFilter
 from mqlake.store.message_store import DefaultMessageStore
 from mqlake.store.results import GetMessageStatus, PutMessageStatus
+from tests.broker.clock import SMALL, Clock
 from tests.broker.live import SUBSCRIPTION, SUSPEND, Peer, on_a_broker
 from tests.broker.live_broker import until
-
-START_MS = 1_700_000_000_000
-SMALL = {
-    "mappedFileSizeCommitLog": 1 << 20,
-    "mappedFileSizeConsumeQueue": 20 * 64,
-    "maxHashSlotNum": 64,
-    "maxIndexNum": 256,
-}
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = START_MS
-
-    def __call__(self) -> int:
-        return self.now
 
 
 class Room:

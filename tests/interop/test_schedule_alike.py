@@ -14,8 +14,9 @@ from mqlake.remoting.client import RemotingClient
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.loop import run
+from tests.broker.clock import Clock
 from tests.broker.live import pull_header, send_header
-from tests.broker.test_schedule_message import Clock, Room
+from tests.broker.test_schedule_message import Room
 from tests.interop.brokers import SMALL_STORE, JavaBroker
 
 pytestmark = pytest.mark.java

@@ -23,22 +23,7 @@ from mqlake.message import (
 )
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.message_store import DefaultMessageStore
-
-START_MS = 1_700_000_000_000
-SMALL = {
-    "mappedFileSizeCommitLog": 1 << 20,
-    "mappedFileSizeConsumeQueue": 20 * 64,
-    "maxHashSlotNum": 64,
-    "maxIndexNum": 256,
-}
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = START_MS
-
-    def __call__(self) -> int:
-        return self.now
+from tests.broker.clock import SMALL, Clock
 
 
 class Room:

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from mqlake.broker.transaction import service
 from mqlake.broker.transaction.service import TransactionState
-from tests.broker.transaction.room import Clock, Room, in_a_room
+from tests.broker.clock import Clock
+from tests.broker.transaction.room import Room, in_a_room
 
 HALF, OP, DISCARDED = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"
 
