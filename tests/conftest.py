@@ -1,6 +1,30 @@
-"""What holds for all tests: no example of a property has a time limit, as a busy machine is slow."""
+"""What holds for all tests: no example of a property has a time limit, as a busy machine is slow; files are closed."""
 
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import settings
+
+from mqlake.store.mapped_file import MappedFile
 
 settings.register_profile("mqlake", deadline=None)
 settings.load_profile("mqlake")
+
+LEFT_MAX = 16
+"""Mapped files that the last test's fixtures may still hold while a module ends."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _mapped_files_are_closed() -> Iterator[None]:
+    """A module leaves no mapped file open: thousands of tests share a process and its limit of open files."""
+    before = MappedFile.TOTAL_MAPPED_FILES
+    yield
+    if before < MappedFile.TOTAL_MAPPED_FILES:
+        gc.collect()
+    left = MappedFile.TOTAL_MAPPED_FILES - before
+    assert left <= LEFT_MAX, (
+        f"{left} mapped files are left open: close the stores and queues that the tests opened"
+    )

@@ -40,8 +40,10 @@ def open_files(soft: int | None) -> Iterator[None]:
     if hard != resource.RLIM_INFINITY and hard < CONNECTIONS + SPARE:
         pytest.fail(f"only {hard} open files are allowed here; raise it: ulimit -Hn {CONNECTIONS + SPARE}")
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard if soft is None else soft, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def send_header(topic: str) -> SendMessageRequestHeader:

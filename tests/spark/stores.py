@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import shutil
@@ -116,12 +117,13 @@ def copy_store(root: Path, to: Path) -> Path:
 def decoded(root: Path) -> list[MessageExt]:
     """Every message of a sound store, each decoded by itself."""
     queue = MappedFileQueue(str(root / "commitlog"), log_files(root)[0].stat().st_size, read_only=True)
-    queue.load()
-    return [
-        decode_record(chunk.mapped_file.view, int(position))
-        for chunk in scan_log(queue, queue.min_offset, check_crc=True)
-        for position in chunk.scan.position
-    ]
+    with contextlib.closing(queue):
+        queue.load()
+        return [
+            decode_record(chunk.mapped_file.view, int(position))
+            for chunk in scan_log(queue, queue.min_offset, check_crc=True)
+            for position in chunk.scan.position
+        ]
 
 
 def seen(root: Path) -> list[MessageExt]:

@@ -337,6 +337,11 @@ class MappedFile:
         MappedFile.TOTAL_MAPPED_VIRTUAL_MEMORY -= self.file_size
         MappedFile.TOTAL_MAPPED_FILES -= 1
 
+    def __del__(self) -> None:
+        """Nobody can reach it any more: its descriptor goes, as Python's own files do it."""
+        if getattr(self, "_map", None) is not None:
+            self.close()
+
     def destroy(self) -> None:
         """Closes and deletes the file. OSError when it cannot be deleted."""
         self.close()
