@@ -12,6 +12,7 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.atomic.AtomicInteger;
+import mqlake.lines.RequestLoop;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.consumer.PullStatus;
@@ -36,7 +37,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
  *
  * A round answers count, bytes (of bodies), failed, seconds, and the latencies p50, p99, p999 of one request in µs.
  */
-final class Bench implements Main.Service {
+final class Bench implements RequestLoop.Service {
     private static final class Client {
         DefaultMQProducer producer;
         DefaultMQPullConsumer consumer;

@@ -7,6 +7,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
+import mqlake.lines.RequestLoop;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
@@ -28,7 +29,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
  * pull.stop       name
  * </pre>
  */
-final class LitePullConsumers implements Main.Service {
+final class LitePullConsumers implements RequestLoop.Service {
     private final Map<String, DefaultLitePullConsumer> consumers = new HashMap<>();
 
     @Override

@@ -10,6 +10,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
+import mqlake.lines.RequestLoop;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.SendStatus;
@@ -27,7 +28,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
  * load.stop    name      queues: the acknowledged [number, queueOffset] of each, failed
  * </pre>
  */
-final class Loads implements Main.Service {
+final class Loads implements RequestLoop.Service {
     private static final class Load {
         DefaultMQProducer producer;
         final List<Worker> workers = new ArrayList<>();

@@ -1,21 +1,15 @@
 package mqlake.client;
 
-import com.alibaba.fastjson2.JSON;
 import com.alibaba.fastjson2.JSONObject;
-import java.io.BufferedReader;
-import java.io.FileDescriptor;
-import java.io.FileOutputStream;
-import java.io.InputStreamReader;
-import java.io.PrintStream;
-import java.nio.charset.StandardCharsets;
+import java.util.Map;
+import mqlake.lines.RequestLoop;
 import org.apache.rocketmq.acl.common.AclClientRPCHook;
 import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.remoting.RPCHook;
 
 /**
- * RocketMQ's own clients behind a line protocol: one JSON request a line on stdin, one JSON answer a line on stdout,
- * {"error":…} when an exception was thrown. Clients are known by a name that the request gives, which is their
- * instance name too: two names are two clients to a broker. A request names what to "do":
+ * RocketMQ's own clients behind a line protocol (see {@link RequestLoop}). Clients are known by a name that the
+ * request gives, which is their instance name too: two names are two clients to a broker.
  *
  * <pre>
  * producer.*   see {@link Producers}
@@ -24,14 +18,9 @@ import org.apache.rocketmq.remoting.RPCHook;
  * load.*       see {@link Loads}
  * bench.*      see {@link Bench}
  * topic.*      see {@link Topics}
- * exit
  * </pre>
  */
 public final class Main {
-    interface Service {
-        JSONObject serve(String what, JSONObject request) throws Exception;
-    }
-
     private Main() {
     }
 
@@ -48,41 +37,20 @@ public final class Main {
     }
 
     public static void main(String[] args) throws Exception {
-        PrintStream answers = new PrintStream(new FileOutputStream(FileDescriptor.out), true, StandardCharsets.UTF_8);
-        // Whatever a library prints must not get between the answers.
-        System.setOut(System.err);
-        Producers producers = new Producers();
-        PushConsumers pushConsumers = new PushConsumers();
-        LitePullConsumers pullConsumers = new LitePullConsumers();
-        Loads loads = new Loads();
-        Bench bench = new Bench();
-        Topics topics = new Topics();
-        BufferedReader requests = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        for (String line = requests.readLine(); line != null; line = requests.readLine()) {
-            JSONObject request = JSON.parseObject(line);
-            String[] what = request.getString("do").split("\\.", 2);
-            if ("exit".equals(what[0])) {
-                break;
+        Map<String, RequestLoop.Service> services = Map.of(
+            "producer", new Producers(),
+            "push", new PushConsumers(),
+            "pull", new LitePullConsumers(),
+            "load", new Loads(),
+            "bench", new Bench(),
+            "topic", new Topics());
+        RequestLoop.run((what, request) -> {
+            String[] parts = what.split("\\.", 2);
+            RequestLoop.Service service = services.get(parts[0]);
+            if (service == null) {
+                throw new IllegalArgumentException(what);
             }
-            JSONObject answer;
-            try {
-                Service service = switch (what[0]) {
-                    case "producer" -> producers;
-                    case "push" -> pushConsumers;
-                    case "pull" -> pullConsumers;
-                    case "load" -> loads;
-                    case "bench" -> bench;
-                    case "topic" -> topics;
-                    default -> throw new IllegalArgumentException(what[0]);
-                };
-                answer = service.serve(what[1], request);
-            } catch (Throwable failure) {
-                failure.printStackTrace();
-                answer = JSONObject.of("error", failure.toString());
-            }
-            answers.println(answer);
-        }
-        // Clients leave threads behind that are not daemons.
-        Runtime.getRuntime().halt(0);
+            return service.serve(parts[1], request);
+        });
     }
 }

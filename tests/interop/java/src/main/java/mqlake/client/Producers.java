@@ -8,6 +8,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import mqlake.lines.RequestLoop;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.RequestCallback;
 import org.apache.rocketmq.client.producer.SendCallback;
@@ -31,7 +32,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
  * producer.stop     name
  * </pre>
  */
-final class Producers implements Main.Service {
+final class Producers implements RequestLoop.Service {
     private final Map<String, DefaultMQProducer> producers = new HashMap<>();
 
     @Override

@@ -7,6 +7,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
+import mqlake.lines.RequestLoop;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
@@ -34,7 +35,7 @@ import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
  *
  * A message that comes again after a failure is listed each time. What failed comes again after a second.
  */
-final class PushConsumers implements Main.Service {
+final class PushConsumers implements RequestLoop.Service {
     private static final class Client {
         DefaultMQPushConsumer consumer;
         DefaultMQProducer replier;

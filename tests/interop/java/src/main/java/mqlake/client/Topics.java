@@ -3,6 +3,7 @@ package mqlake.client;
 import com.alibaba.fastjson2.JSONObject;
 import java.util.HashMap;
 import java.util.Map;
+import mqlake.lines.RequestLoop;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.remoting.protocol.route.BrokerData;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
@@ -14,7 +15,7 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
  * topic.create   namesrv, topic, queues     on every broker; then the name server knows it
  * </pre>
  */
-final class Topics implements Main.Service {
+final class Topics implements RequestLoop.Service {
     private final Map<String, DefaultMQAdminExt> tools = new HashMap<>();
 
     @Override

@@ -1,16 +1,10 @@
 package mqlake.groups;
 
-import com.alibaba.fastjson2.JSON;
 import com.alibaba.fastjson2.JSONArray;
 import com.alibaba.fastjson2.JSONObject;
-import java.io.BufferedReader;
-import java.io.FileDescriptor;
-import java.io.FileOutputStream;
-import java.io.InputStreamReader;
-import java.io.PrintStream;
-import java.nio.charset.StandardCharsets;
 import java.util.HashMap;
 import java.util.Map;
+import mqlake.lines.RequestLoop;
 import org.apache.rocketmq.broker.filter.ConsumerFilterManager;
 import org.apache.rocketmq.broker.filter.MessageEvaluationContext;
 import org.apache.rocketmq.broker.offset.ConsumerOffsetManager;
@@ -24,14 +18,13 @@ import org.apache.rocketmq.remoting.protocol.RemotingSerializable;
 import org.apache.rocketmq.broker.schedule.DelayOffsetSerializeWrapper;
 
 /**
- * RocketMQ's managers of groups and its filters behind a line protocol (as {@link mqlake.wire.Main} has it):
+ * RocketMQ's managers of groups and its filters behind a line protocol (see {@link RequestLoop}):
  *
  * <pre>
  * recode    kind, text             what the manager of this config file makes of it, and writes again
  * evaluate  cases [{sql,           true, false or null for each; "error" when the evaluation throws,
  *           properties}]           "illegal" when the expression does not compile
  * bloom     text, error, expected  the positions in the bloom filter, and how many bits it has
- * exit
  * </pre>
  */
 public final class Main {
@@ -39,26 +32,7 @@ public final class Main {
     }
 
     public static void main(String[] args) throws Exception {
-        PrintStream answers = new PrintStream(new FileOutputStream(FileDescriptor.out), true, StandardCharsets.UTF_8);
-        // Whatever a library prints must not get between the answers.
-        System.setOut(System.err);
-        BufferedReader requests = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        for (String line = requests.readLine(); line != null; line = requests.readLine()) {
-            JSONObject request = JSON.parseObject(line);
-            String what = request.getString("do");
-            if ("exit".equals(what)) {
-                break;
-            }
-            JSONObject answer;
-            try {
-                answer = serve(what, request);
-            } catch (Throwable failure) {
-                failure.printStackTrace();
-                answer = JSONObject.of("error", failure.toString());
-            }
-            answers.println(answer);
-        }
-        Runtime.getRuntime().halt(0);
+        RequestLoop.run(Main::serve);
     }
 
     private static JSONObject serve(String what, JSONObject request) {

@@ -1,18 +1,13 @@
 package mqlake.transactions;
 
-import com.alibaba.fastjson2.JSON;
 import com.alibaba.fastjson2.JSONObject;
-import java.io.BufferedReader;
-import java.io.FileDescriptor;
-import java.io.FileOutputStream;
-import java.io.InputStreamReader;
-import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CopyOnWriteArrayList;
+import mqlake.lines.RequestLoop;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.TransactionListener;
 import org.apache.rocketmq.client.producer.TransactionMQProducer;
@@ -21,7 +16,7 @@ import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 
 /**
- * TransactionMQProducer behind a line protocol (as {@link mqlake.wire.Main} has it). Each message says in its
+ * TransactionMQProducer behind a line protocol (see {@link RequestLoop}). Each message says in its
  * properties "local" and "check" what its local transaction comes to: COMMIT_MESSAGE, ROLLBACK_MESSAGE, UNKNOW.
  *
  * <pre>
@@ -30,7 +25,6 @@ import org.apache.rocketmq.common.message.MessageExt;
  *        check, flag
  * asked  name                        bodies that a broker has asked for so far
  * stop   name                        returns when the brokers have been told
- * exit
  * </pre>
  */
 public final class Main {
@@ -41,28 +35,7 @@ public final class Main {
     }
 
     public static void main(String[] args) throws Exception {
-        PrintStream answers = new PrintStream(new FileOutputStream(FileDescriptor.out), true, StandardCharsets.UTF_8);
-        // Whatever a library prints must not get between the answers.
-        System.setOut(System.err);
-        Main main = new Main();
-        BufferedReader requests = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        for (String line = requests.readLine(); line != null; line = requests.readLine()) {
-            JSONObject request = JSON.parseObject(line);
-            String what = request.getString("do");
-            if ("exit".equals(what)) {
-                break;
-            }
-            JSONObject answer;
-            try {
-                answer = main.serve(what, request);
-            } catch (Throwable failure) {
-                failure.printStackTrace();
-                answer = JSONObject.of("error", failure.toString());
-            }
-            answers.println(answer);
-        }
-        // Clients leave threads behind that are not daemons.
-        Runtime.getRuntime().halt(0);
+        RequestLoop.run(new Main()::serve);
     }
 
     private JSONObject serve(String what, JSONObject request) throws Exception {
