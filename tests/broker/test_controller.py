@@ -12,7 +12,9 @@ from mqlake.message import MessageExtBrokerInner
 from mqlake.remoting.client import RemotingClient
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RemotingCommand
+from mqlake.remoting.headers.namesrv import RegisterBrokerResponseHeader
 from mqlake.remoting.loop import run
+from mqlake.remoting.server import RemotingServer
 from mqlake.remoting.tls import client_context
 from tests.broker.live import Peer, make_controller, on_a_broker, pull_header, running, send_header, until
 from tests.broker.test_outer_api import NOBODY, name_server
@@ -84,6 +86,28 @@ def test_a_name_server_that_comes_back_is_told_again(tmp_path, monkeypatch):
             for _ in range(2):
                 async with name_server(tmp_path, port) as names:
                     await until(lambda names=names: "broker-a" in names.routes.broker_addr_table)
+
+    run(scene())
+
+
+def test_a_name_server_that_answers_and_goes_at_once_is_told_again(tmp_path, monkeypatch):
+    monkeypatch.setattr("mqlake.broker.controller.REGISTER_RETRY_S", 0.05)
+    told = 0
+
+    def register(connection, command):
+        nonlocal told
+        told += 1
+        asyncio.get_running_loop().call_soon(connection.close)  # behind the answer
+        return RemotingCommand.create_response(ResponseCode.SUCCESS, header=RegisterBrokerResponseHeader())
+
+    async def scene() -> None:
+        names = RemotingServer()
+        names.processors.register(RequestCode.REGISTER_BROKER, register)
+        await names.start("127.0.0.1")
+        address = f"127.0.0.1:{names.port}"
+        async with running(tmp_path, namesrvAddr=address, registerNameServerPeriod="60000"):
+            await until(lambda: told > 2, timeout_s=50)  # less than the period: it is for the loss
+        await names.stop()
 
     run(scene())
 

@@ -409,6 +409,8 @@ class BrokerController:
         """Registers at once, then at each period; soon again when a name server did not answer or was lost."""
         force = True
         while True:
+            # before it asks: a name server may answer and be lost at once
+            self._register_now.clear()
             try:
                 answered = await self.register_broker_all(force=force)
             except Exception:
@@ -416,7 +418,6 @@ class BrokerController:
                 answered = False
             self._tried_to_register.set()
             force = self.config.force_register or not answered
-            self._register_now.clear()
             period = min(max(self.config.register_name_server_period, 10_000), 60_000) / 1000
             try:
                 async with asyncio.timeout(period if answered else REGISTER_RETRY_S):
