@@ -10,6 +10,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # most tests wait for another process, so there are more of them than processors
 WORKERS ?= 3
+# compiled modules are kept: each of the many processes would compile all it imports
+export PYTHONDONTWRITEBYTECODE :=
 UV_VERSION := 0.13.8
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 

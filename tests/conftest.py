@@ -1,14 +1,22 @@
-"""What holds for all tests: no example of a property has a time limit, as a busy machine is slow; files are closed."""
+"""What holds for all tests: no example of a property has a time limit, as a busy machine is slow; files are closed.
+
+Compiled modules are kept whatever the environment says: hundreds of processes would each compile all they import.
+"""
 
 from __future__ import annotations
 
 import gc
+import os
+import sys
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
 
 from mqlake.store.mapped_file import MappedFile
+
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 settings.register_profile("mqlake", deadline=None)
 settings.load_profile("mqlake")
