@@ -296,7 +296,7 @@ class MetaMorphosisBroker:
             if master and wanted != followed:
                 if self.subscribe_handler is not None:
                     await self.subscribe_handler.stop()
-                self.subscribe_handler = SubscribeHandler(self, slave, master)
+                self.subscribe_handler = SubscribeHandler(self.config, self.manager, slave, master)
                 followed = wanted
             handler = self.subscribe_handler
             if slave.auto_sync_master_config and handler is not None and checksum not in ("", synced):

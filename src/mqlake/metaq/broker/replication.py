@@ -17,10 +17,10 @@ import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from mqlake.errors import ConfigError, MqlakeError, RemotingConnectError, RemotingError, UnknownKeyError
 from mqlake.metaq.broker.command_processor import BrokerCommandProcessor, RefusedError, right_checksum
+from mqlake.metaq.config.meta_config import MetaConfig
 from mqlake.metaq.config.values import parse_bool, parse_int
 from mqlake.metaq.formats.command import (
     NO_CHECKSUM,
@@ -35,12 +35,10 @@ from mqlake.metaq.formats.command import (
     SyncCommand,
 )
 from mqlake.metaq.formats.record import MessageIterator, encode_header
+from mqlake.metaq.store.manager import MessageStoreManager
 from mqlake.metaq.store.message_store import Location, MessageStore
 from mqlake.metaq.wire.connection import BODY_MAX, Connection
 from mqlake.remoting.connection import parse_address
-
-if TYPE_CHECKING:
-    from mqlake.metaq.broker.broker import MetaMorphosisBroker
 
 logger = logging.getLogger(__name__)
 
@@ -293,16 +291,19 @@ def process_sync(processor: BrokerCommandProcessor, connection: Connection, comm
 class SubscribeHandler:
     """An asynchronous slave's work: follows every partition of its master."""
 
-    def __init__(self, broker: MetaMorphosisBroker, config: SlaveConfig, master: str) -> None:
-        """`master`: meta://host:port. `start` on the loop, `stop` at the end."""
-        self._broker = broker
+    def __init__(
+        self, config: MetaConfig, manager: MessageStoreManager, slave: SlaveConfig, master: str
+    ) -> None:
+        """`master`: meta://host:port. Made on the loop, where its work begins; `stop` at the end."""
         self._config = config
-        self._link = Link(master.removeprefix("meta://"), config.slave_max_delay_in_mills / 1000)
+        self._manager = manager
+        self._slave = slave
+        self._link = Link(master.removeprefix("meta://"), slave.slave_max_delay_in_mills / 1000)
         self._tasks = [
             asyncio.ensure_future(self._follow(topic, partition))
-            for topic in broker.config.topics
+            for topic in config.topics
             if "*" not in topic
-            for partition in range(broker.config.topic_config(topic).num_partitions)
+            for partition in range(config.topic_config(topic).num_partitions)
         ]
 
     async def stop(self) -> None:
@@ -316,19 +317,19 @@ class SubscribeHandler:
         answer = await self._link.begin(StatsCommand("config", self._link.next_opaque()), FETCH_S)
         if not isinstance(answer, BooleanCommand) or answer.code != HttpStatus.SUCCESS:
             raise RemotingError(f"the master does not give its configuration: {answer}")
-        if await asyncio.to_thread(self._broker.config.take_topics, answer.message):
-            logger.warning("%s has the master's topics now", self._broker.config.path)
+        if await asyncio.to_thread(self._config.take_topics, answer.message):
+            logger.warning("%s has the master's topics now", self._config.path)
 
     async def _follow(self, topic: str, partition: int) -> None:
-        max_size = self._broker.config.system.max_transfer_size
-        pause_s = self._config.slave_max_delay_in_mills / 1000
+        max_size = self._config.system.max_transfer_size
+        pause_s = self._slave.slave_max_delay_in_mills / 1000
         while True:
             try:
                 store = await self._store(topic, partition)
                 data = await self._fetch(store, max_size) if store is not None else b""
                 if store is not None and data:
                     if await self._append(store, data):
-                        max_size = self._broker.config.system.max_transfer_size
+                        max_size = self._config.system.max_transfer_size
                         continue
                     if len(data) >= max_size < BODY_MAX:
                         max_size = min(2 * max_size, BODY_MAX)
@@ -339,19 +340,19 @@ class SubscribeHandler:
 
     async def _store(self, topic: str, partition: int) -> MessageStore | None:
         """The own partition; a new one begins where the master's does. None while the master has none."""
-        store = self._broker.manager.get(topic, partition)
+        store = self._manager.get(topic, partition)
         if store is not None:
             return store
-        ask = OffsetCommand(topic, self._config.group, partition, 0, self._link.next_opaque())
+        ask = OffsetCommand(topic, self._slave.group, partition, 0, self._link.next_opaque())
         answer = await self._link.begin(ask, FETCH_S)
         if not isinstance(answer, BooleanCommand) or answer.code != HttpStatus.SUCCESS:
             return None
-        return self._broker.manager.get_or_create(topic, partition, int(answer.message))
+        return self._manager.get_or_create(topic, partition, int(answer.message))
 
     async def _fetch(self, store: MessageStore, max_size: int) -> bytes:
         ask = GetCommand(
             store.topic,
-            self._config.group,
+            self._slave.group,
             store.partition,
             store.append_offset,
             max_size,

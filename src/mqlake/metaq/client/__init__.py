@@ -17,7 +17,7 @@ from mqlake.metaq.client.producer import (
     ProducerXATransaction,
     SendResult,
 )
-from mqlake.metaq.client.session import MetaMessageSessionFactory
+from mqlake.metaq.client.session_factory import MetaMessageSessionFactory
 from mqlake.metaq.formats.transaction_id import XATransactionId
 from mqlake.metaq.message import Message, Partition
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
 
 from mqlake.metaq.client.fetch import OffsetMovedError, fetch
+from mqlake.metaq.client.session import MetaSession
 from mqlake.metaq.formats.record import MessageIterator
 from mqlake.metaq.message import Message, Partition
-
-if TYPE_CHECKING:
-    from mqlake.metaq.client.session import MetaMessageSessionFactory
 
 GROUP = "Just_for_Browser"
 MAX_SIZE = 1 << 20
@@ -20,7 +17,7 @@ MAX_SIZE_LIMIT = 64 << 20
 class TopicBrowser:
     """`async for message in browser`: partition after partition, up to what is there when it gets there."""
 
-    def __init__(self, session: MetaMessageSessionFactory, topic: str) -> None:
+    def __init__(self, session: MetaSession, topic: str) -> None:
         self.topic = topic
         self._session = session
 

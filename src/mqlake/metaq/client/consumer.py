@@ -19,7 +19,6 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from mqlake.errors import (
     ConfigError,
@@ -32,13 +31,11 @@ from mqlake.metaq.client.balance import LoadBalanceStrategyType, partitions_of
 from mqlake.metaq.client.fetch import OffsetMovedError, fetch, nearest_offset
 from mqlake.metaq.client.offsets import OffsetStorage, ZkOffsetStorage
 from mqlake.metaq.client.recover import RecoverManager, RejectConsumptionHandler, drop_policy
+from mqlake.metaq.client.session import MetaSession
 from mqlake.metaq.formats.record import MessageIterator
 from mqlake.metaq.message import Message, Partition
 from mqlake.metaq.zookeeper.paths import ConsumedOffset
 from mqlake.metaq.zookeeper.session import ZkSession
-
-if TYPE_CHECKING:
-    from mqlake.metaq.client.session import MetaMessageSessionFactory
 
 logger = logging.getLogger(__name__)
 
@@ -126,7 +123,7 @@ class MessageConsumer:
 
     def __init__(
         self,
-        session: MetaMessageSessionFactory,
+        session: MetaSession,
         config: ConsumerConfig,
         reject: RejectConsumptionHandler | None = None,
         offsets: OffsetStorage | None = None,

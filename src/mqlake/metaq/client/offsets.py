@@ -11,18 +11,16 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import orjson
 
 from mqlake.errors import FormatError
+from mqlake.metaq.client.session import MetaSession
 from mqlake.metaq.message import Partition
 from mqlake.metaq.zookeeper.paths import ConsumedOffset
 from mqlake.metaq.zookeeper.session import ZkSession
 from mqlake.store.durable import write_durably
-
-if TYPE_CHECKING:
-    from mqlake.metaq.client.session import MetaMessageSessionFactory
 
 Place = tuple[str, Partition]
 """A topic and a partition."""
@@ -37,7 +35,7 @@ class OffsetStorage(Protocol):
 
 
 class ZkOffsetStorage:
-    def __init__(self, session: MetaMessageSessionFactory) -> None:
+    def __init__(self, session: MetaSession) -> None:
         self._session = session
 
     async def load(self, group: str, topic: str, partition: Partition) -> ConsumedOffset | None:

@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 from mqlake.errors import (
     ConfigError,
@@ -28,6 +27,7 @@ from mqlake.errors import (
     TransactionError,
     XAError,
 )
+from mqlake.metaq.client.session import MetaSession
 from mqlake.metaq.formats.command import (
     ANY_PARTITION,
     BooleanCommand,
@@ -45,9 +45,6 @@ from mqlake.metaq.formats.transaction_id import (
     parse_transaction_id,
 )
 from mqlake.metaq.message import Message, Partition
-
-if TYPE_CHECKING:
-    from mqlake.metaq.client.session import MetaMessageSessionFactory
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +89,7 @@ class SendResult:
 class MessageProducer:
     """Made by a session. `publish` first, or `default_topic`, which all unpublished topics then use."""
 
-    def __init__(self, session: MetaMessageSessionFactory, selector: PartitionSelector | None = None) -> None:
+    def __init__(self, session: MetaSession, selector: PartitionSelector | None = None) -> None:
         self._session = session
         self._selector = selector or round_robin()
         self._topics: dict[str, tuple[list[Partition], dict[int, str]]] = {}

@@ -1,4 +1,4 @@
-"""MetaMessageSessionFactory: what producers, consumers and browsers share: brokers and ZooKeeper.
+"""What producers, consumers and browsers of one session share: the connections to brokers and to ZooKeeper.
 
 With `server_url` (meta://host:port) there is no ZooKeeper: everything goes to that one broker, which chooses the
 partitions; groups cannot share a topic then.
@@ -7,30 +7,17 @@ partitions; groups cannot share a topic then.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
-import logging
-import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import Protocol, TypeVar
 
 from mqlake.errors import ConfigError, ResponseError
-from mqlake.metaq.client.offsets import LocalOffsetStorage, OffsetStorage
 from mqlake.metaq.client.remoting import RemotingClient
 from mqlake.metaq.config.meta_config import ZKConfig
 from mqlake.metaq.formats.command import BooleanCommand, HttpStatus, StatsCommand
 from mqlake.metaq.message import Partition
-from mqlake.metaq.wire.address import local_address
 from mqlake.metaq.zookeeper.paths import MetaZookeeper, TopicBroker
 from mqlake.metaq.zookeeper.session import ZkSession
 from mqlake.remoting.service import Service
-
-if TYPE_CHECKING:
-    from mqlake.metaq.client.browser import TopicBrowser
-    from mqlake.metaq.client.consumer import ConsumerConfig, MessageConsumer
-    from mqlake.metaq.client.producer import MessageProducer, PartitionSelector
-    from mqlake.metaq.client.recover import RejectConsumptionHandler
-
-logger = logging.getLogger(__name__)
 
 STATS_S = 3.0
 MASTER, SLAVE = "m", "s"
@@ -38,7 +25,13 @@ MASTER, SLAVE = "m", "s"
 T = TypeVar("T")
 
 
-class MetaMessageSessionFactory(Service):
+class Child(Protocol):
+    """What ends with its session."""
+
+    async def shutdown(self) -> None: ...
+
+
+class MetaSession(Service):
     """`async with`, or `start` and `close`; on one event loop."""
 
     def __init__(
@@ -56,7 +49,7 @@ class MetaMessageSessionFactory(Service):
         self.paths = MetaZookeeper(self.zk_config.zk_root)
         self.remoting = RemotingClient()
         self._zookeeper: ZkSession | None = None
-        self._children: list[MessageProducer | MessageConsumer] = []
+        self._children: list[Child] = []
         self._new_session_callbacks: list[Callable[[], None]] = []
 
     async def start(self) -> None:
@@ -81,50 +74,7 @@ class MetaMessageSessionFactory(Service):
             zookeeper, self._zookeeper = self._zookeeper, None
             await asyncio.to_thread(zookeeper.close)
 
-    # --- what it makes
-
-    def create_producer(self, selector: PartitionSelector | None = None) -> MessageProducer:
-        """`selector` says which partition a message goes to; one after the other when there is none."""
-        from mqlake.metaq.client.producer import MessageProducer
-
-        producer = MessageProducer(self, selector)
-        self._children.append(producer)
-        return producer
-
-    def create_consumer(
-        self,
-        config: ConsumerConfig,
-        reject: RejectConsumptionHandler | None = None,
-        offsets: OffsetStorage | None = None,
-    ) -> MessageConsumer:
-        """`reject` gets the messages that the listener refused too often; `offsets` None: kept in ZooKeeper."""
-        from mqlake.metaq.client.consumer import MessageConsumer
-
-        consumer = MessageConsumer(self, config, reject, offsets)
-        self._children.append(consumer)
-        return consumer
-
-    def create_broadcast_consumer(
-        self,
-        config: ConsumerConfig,
-        reject: RejectConsumptionHandler | None = None,
-        offsets_path: str = "",
-    ) -> MessageConsumer:
-        """One that gets all messages, as each such consumer on another machine does: a group of its own.
-
-        The group has the machine's address behind its name, its offsets are in a file (empty: ~/.meta_offsets).
-        """
-        own = f"{config.group}-{re.sub('[.:]', '-', local_address())}"
-        return self.create_consumer(
-            dataclasses.replace(config, group=own), reject, LocalOffsetStorage(offsets_path)
-        )
-
-    def create_topic_browser(self, topic: str) -> TopicBrowser:
-        from mqlake.metaq.client.browser import TopicBrowser
-
-        return TopicBrowser(self, topic)
-
-    def forget(self, child: MessageProducer | MessageConsumer) -> None:
+    def forget(self, child: Child) -> None:
         if child in self._children:
             self._children.remove(child)
 
@@ -145,7 +95,7 @@ class MetaMessageSessionFactory(Service):
             found[address] = {"config": answer.message} if item == "config" else _fields(answer.message)
         return found
 
-    # --- ZooKeeper, for what it makes
+    # --- ZooKeeper
 
     @property
     def zookeeper(self) -> ZkSession:
