@@ -23,7 +23,7 @@ def run(request: pytest.FixtureRequest) -> Run:
 
         async def guarded() -> Any:
             asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(120):
                 result = await main
             left = asyncio.all_tasks() - {asyncio.current_task()}
             assert not left, left

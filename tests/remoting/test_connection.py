@@ -7,6 +7,7 @@ import contextlib
 import gc
 import logging
 import socket
+import time
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -26,7 +27,7 @@ from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.connection import Connection, Limits, format_address, parse_address
 from mqlake.remoting.server import RemotingServer
 
-ECHO, SLOW, FAIL, REFUSE, SILENT, ASYNC_FAIL, LARGE = range(1000, 1007)
+ECHO, SLOW, FAIL, REFUSE, SILENT, ASYNC_FAIL, LARGE, BUSY = range(1000, 1008)
 
 
 def respond(body: bytes = b"") -> RemotingCommand:
@@ -366,7 +367,7 @@ def test_too_many_requests_under_way(run):
             RemotingClient(Limits(pending_max=3)) as client,
         ):
             waiting = [asyncio.ensure_future(client.invoke(service.address, request(SLOW))) for _ in range(3)]
-            answer = await asyncio.wait_for(waiting[2], 5)
+            answer = await asyncio.wait_for(waiting[2], 60)
             assert answer.code == ResponseCode.SYSTEM_BUSY and "[OVERLOAD]" in (answer.remark or "")
             waiting[2] = asyncio.ensure_future(client.invoke(service.address, request(SILENT), 0.3))
             await asyncio.sleep(0)
@@ -428,6 +429,43 @@ def test_frames_that_had_to_wait_are_handled_in_order(run):
             assert [len(answer.body_bytes()) for answer in answers] == [200_000 + i for i in range(150)]
             writer.close()
 
+    run(main())
+
+
+def test_a_client_whose_requests_pile_up_reads_its_answers(run):
+    """Else both sides would wait for the other to read."""
+
+    async def main():
+        limits = Limits(write_high_water=64 * 1024)
+        async with serving(limits) as service, RemotingClient(limits) as client:
+            asks = [client.call(service.address, request(ECHO, bytes(100_000 + i)), 60) for i in range(300)]
+            answers = await asyncio.gather(*asks)
+            assert [len(answer.body_bytes()) for answer in answers] == [100_000 + i for i in range(300)]
+
+    run(main())
+
+
+def test_a_client_that_sends_without_end_takes_its_turn(run):
+    """What one has sent long ago does not come before what another sends now."""
+
+    def busy(*_: object) -> None:
+        service.seen.append(b"")
+        time.sleep(0.001)
+
+    async def main() -> None:
+        nonlocal service
+        async with serving() as service, RemotingClient() as other:
+            service.server.processors.register(BUSY, busy)
+            await other.call(service.address, request(ECHO, b"there"))
+            _, writer = await asyncio.open_connection("127.0.0.1", service.server.port)
+            writer.write(encode_frame(request(BUSY)) * 2_000)
+            await until(lambda: len(service.seen) > 1)
+            for _ in range(10):
+                await other.call(service.address, request(ECHO, b"x"), 60)
+            assert len(service.seen) < 1_000
+            writer.close()
+
+    service: Service = None  # type: ignore[assignment]
     run(main())
 
 

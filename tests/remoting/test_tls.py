@@ -34,7 +34,7 @@ def config(files: Path, mode: TlsMode, **more: str) -> TlsConfig:
 
 async def ask(server: RemotingServer, client: RemotingClient, size: int = 5) -> int:
     answer = await client.call(
-        f"127.0.0.1:{server.port}", RemotingCommand.create_request(1, body=bytes(size)), 10
+        f"127.0.0.1:{server.port}", RemotingCommand.create_request(1, body=bytes(size)), 60
     )
     return len(answer.body_bytes())
 
@@ -77,6 +77,22 @@ def test_modes(run, files, mode, caplog):
 
     with caplog.at_level(logging.CRITICAL):
         run(main())
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_turns_may_end_behind_any_frame(run, files, monkeypatch, secure):
+    monkeypatch.setattr("mqlake.remoting.connection.TURN_S", -1.0)
+    sizes = [i * 997 for i in range(200)]
+
+    async def main():
+        server = await serve(config(files, TlsMode.PERMISSIVE))
+        context = client_context(trust_cert_path=str(files / "ca.pem")) if secure else None
+        async with RemotingClient(tls=context) as client:
+            assert await ask(server, client, 3_000_000) == 3_000_000
+            assert await asyncio.gather(*(ask(server, client, size) for size in sizes)) == sizes
+        await server.stop()
+
+    run(main())
 
 
 def test_a_client_that_trusts_somebody_else(run, files, caplog):

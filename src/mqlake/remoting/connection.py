@@ -6,8 +6,9 @@ One read is one batch: every whole frame is handled, and what was answered at on
 processor that has to wait returns an awaitable; its answer follows when it is there, and nobody waits for it.
 Either side may ask: `invoke` works on a server's connection as on a client's.
 
-A peer that does not read its answers is not read from (`pause_writing`); one that lets more than
-`write_buffer_max` bytes pile up is closed.
+A client that does not read its answers is not read from (`pause_writing`); a peer that lets more than
+`write_buffer_max` bytes pile up is closed. One that sends faster than it can be served has its turn like
+everybody: after TURN_S, or a read that brought as much as one can, the loop's other connections come first.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import asyncio
 import inspect
 import logging
 import ssl
+import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import cast
@@ -40,6 +42,8 @@ SCRATCH_SIZE = 256 * 1024
 """Bytes that one read brings at most; the scratch is shared by the connections of an endpoint."""
 FLUSH_FROM = 1 << 20
 """Answers of this many bytes are written before more frames are handled."""
+TURN_S = 0.005
+"""So long the frames of one connection are handled before it is the others' turn."""
 WRITE_JOINED_MAX = 2 << 20
 """Up to so many bytes are copied into one buffer for a write, which costs less than to have the system gather them: it
 takes longer over memory that is not in the processor's cache than a copy does."""
@@ -162,6 +166,8 @@ class Connection(asyncio.BufferedProtocol):
         "_out_size",
         "_paused",
         "_pending",
+        "_resting",
+        "_room",
         "_tls",
         "_transport",
         "_undecided",
@@ -188,7 +194,9 @@ class Connection(asyncio.BufferedProtocol):
         self._in_batch = False
         self._flush_scheduled = False
         self._paused = False
+        self._resting = False
         self._closed = False
+        self._room = 0  # of the buffer that is read into
         self._pending: dict[int, asyncio.Future[RemotingCommand]] = {}
         self._in_flight: set[asyncio.Future[Answer]] = set()
         self._active_at = loop.time()
@@ -209,7 +217,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_writable(self) -> bool:
-        """Whether the peer reads: more than `write_high_water` does not wait to be sent."""
+        """Whether the client reads: more than `write_high_water` does not wait to be sent."""
         return not self._closed and not self._paused
 
     def requests_under_way(self) -> list[asyncio.Future[Answer]]:
@@ -327,9 +335,9 @@ class Connection(asyncio.BufferedProtocol):
             callback(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        if self._tls is not None:
-            return self._endpoint.scratch
-        return self._buffer.get_buffer()
+        buffer = self._endpoint.scratch if self._tls is not None else self._buffer.get_buffer()
+        self._room = len(buffer)
+        return buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         self._active_at = self._loop.time()
@@ -343,32 +351,53 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._tls.feed(self._endpoint.scratch[:nbytes])
             self._decrypt()
+        if nbytes == self._room:  # more waits, and uvloop would go on with it
+            self._rest()
 
     def eof_received(self) -> bool:
         return False  # half a connection is none
 
     def pause_writing(self) -> None:
+        if self._address_called:  # a client reads on: its server may stop to read until it does
+            return
         self._paused = True
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        self._paused = False
         self._active_at = self._loop.time()
+        if not self._paused:
+            return
+        self._paused = False
         # Not from here: the transport is in the middle of its own write.
         self._loop.call_soon(self._resume)
 
     # --- from bytes to commands
 
+    def _rest(self) -> None:
+        """Goes on with the loop's next turn; the other connections are served before."""
+        if not self._resting and self._transport is not None and not self._transport.is_closing():
+            self._resting = True
+            self._transport.pause_reading()
+            self._loop.call_soon(self._rested)
+
+    def _rested(self) -> None:
+        self._resting = False
+        self._resume()
+
     def _resume(self) -> None:
         """Handles the frames that had to wait, then reads on."""
-        if self._closed or self._paused:
+        if self._closed or self._waits:
             return
         self._process(self._buffer.take_back())
-        if self._tls is not None and not self._paused:
+        if self._tls is not None and not self._waits:
             self._decrypt()
-        if not self._paused and self._transport is not None and not self._transport.is_closing():
+        if not self._waits and self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
+
+    @property
+    def _waits(self) -> bool:
+        return self._paused or self._resting
 
     def _decide(self, first_byte: int) -> bool:
         """Plain or TLS, by the first byte; whether the connection goes on."""
@@ -392,7 +421,7 @@ class Connection(asyncio.BufferedProtocol):
         pipe = self._tls
         assert pipe is not None and self._transport is not None
         try:
-            while not self._paused and not self._closed:
+            while not self._waits and not self._closed:
                 count = pipe.read_into(self._buffer.get_buffer())
                 if count == 0:
                     break
@@ -412,6 +441,7 @@ class Connection(asyncio.BufferedProtocol):
         """Handles every whole frame in `data`; the rest is kept."""
         start, end = 0, len(data)
         fast_path = None if self._endpoint.going_away else self._endpoint.fast_path
+        turn_ends = time.monotonic() + TURN_S
         self._in_batch = True
         try:
             while stop := frame_end(data, start, end):
@@ -422,7 +452,9 @@ class Connection(asyncio.BufferedProtocol):
                     start = stop
                 if self._out_size >= FLUSH_FROM:
                     self._flush()
-                if self._paused or self._closed:
+                if time.monotonic() > turn_ends:
+                    self._rest()
+                if self._waits or self._closed:
                     break
         except ProtocolError as error:
             logger.warning("%s: %s; closed", self.remote_address, error)
