@@ -31,6 +31,10 @@ SMALL_STORE = {
     "maxIndexNum": "4000",
 }
 COMMIT_OFFSET, SUSPEND, SUBSCRIPTION = 1, 2, 4
+PATIENCE_S = 60.0
+"""For what comes at once on a quiet machine: a busy one takes its time."""
+SCENE_S = 240.0
+"""For a scene: more than one of its waits may take."""
 
 
 def now_ms() -> int:
@@ -77,7 +81,7 @@ class Peer:
         code: int,
         header: CommandHeader | None = None,
         body: bytes | None = None,
-        timeout_s: float = 10.0,
+        timeout_s: float = PATIENCE_S,
     ) -> RemotingCommand:
         """The answer, whatever its code."""
         return await self.client.invoke(
@@ -88,13 +92,13 @@ class Peer:
         return await self.ask(RequestCode.SEND_MESSAGE_V2, send_header(topic, **fields), body)
 
     async def pull(
-        self, topic: str, offset: int = 0, timeout_s: float = 10.0, **fields: object
+        self, topic: str, offset: int = 0, timeout_s: float = PATIENCE_S, **fields: object
     ) -> RemotingCommand:
         return await self.ask(RequestCode.PULL_MESSAGE, pull_header(topic, offset, **fields), None, timeout_s)
 
     async def dispatched(self) -> None:
         """Until consumers can see all that was sent."""
-        assert await asyncio.to_thread(self.controller.store.wait_until_dispatched, 10.0)
+        assert await asyncio.to_thread(self.controller.store.wait_until_dispatched, PATIENCE_S)
 
 
 def send_header(
@@ -136,13 +140,13 @@ def on_a_broker(directory: Path, scene: Callable[[Peer], Awaitable[None]], **set
 
     async def play() -> None:
         async with running(directory, **settings) as controller, RemotingClient() as client:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(SCENE_S):
                 await scene(Peer(controller, client))
 
     run(play())
 
 
-async def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+async def until(condition: Callable[[], object], timeout_s: float = PATIENCE_S) -> None:
     """Waits until `condition()` holds."""
     async with asyncio.timeout(timeout_s):
         while not condition():

@@ -22,6 +22,7 @@ from mqlake.remoting.codes import CURRENT_VERSION, RequestCode
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.headers.codec import CommandHeader
 from mqlake.remoting.loop import loop_factory
+from tests.broker.live import PATIENCE_S, SCENE_S, until
 from tests.broker.live import running as live_broker
 
 __all__ = ["Client", "live_broker", "put", "run", "until"]
@@ -33,7 +34,7 @@ def run(main: Coroutine[Any, Any, None]) -> None:
 
     async def guarded() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(SCENE_S):
             await main
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
@@ -69,7 +70,7 @@ class Client(RemotingClient):
         request = RemotingCommand.create_request(code, header, body)
         request.ext_fields.update(fields)
         request.version = self.version
-        return await self.invoke(f"127.0.0.1:{self.controller.port}", request)
+        return await self.invoke(f"127.0.0.1:{self.controller.port}", request, PATIENCE_S)
 
     async def heartbeat(
         self,
@@ -113,11 +114,5 @@ def put(
     fields.setdefault("store_host", controller.store_host)
     message = MessageExtBrokerInner(topic, body, **fields)
     assert controller.store.put_message(message).is_ok
-    assert controller.store.wait_until_dispatched(5)
+    assert controller.store.wait_until_dispatched(PATIENCE_S)
     return message
-
-
-async def until(condition: Callable[[], object], timeout_s: float = 5.0) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not condition():
-            await asyncio.sleep(0.005)

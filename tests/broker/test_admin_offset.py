@@ -74,7 +74,7 @@ def test_a_reset_reaches_a_pull_that_waits(tmp_path):
         mine, other = wait("G"), wait("OTHER")
         await until(lambda: peer.controller.pull_request_hold_service.held_count == 2)
         await api.invoke_broker_to_reset_offset(peer.address, "T", "G", 0)
-        answer = await asyncio.wait_for(mine, 5)
+        answer = await asyncio.wait_for(mine, 60)
         assert answer.code == ResponseCode.PULL_OFFSET_MOVED
         assert answer.decode_header(PullMessageResponseHeader).next_begin_offset == 0
         assert not other.done()

@@ -94,7 +94,7 @@ def test_a_name_server_that_answers_and_goes_at_once_is_told_again(tmp_path, mon
     monkeypatch.setattr("mqlake.broker.controller.REGISTER_RETRY_S", 0.05)
     told = 0
 
-    def register(connection, command):
+    def register(connection, _):
         nonlocal told
         told += 1
         asyncio.get_running_loop().call_soon(connection.close)  # behind the answer
@@ -138,9 +138,9 @@ def test_the_vip_port_answers_all_but_pulls(tmp_path):
         vip = f"127.0.0.1:{peer.controller.fast_server.port}"
         if peer.controller.fast_server.port:  # two below a port that happened to be free
             send = RemotingCommand.create_request(RequestCode.SEND_MESSAGE_V2, send_header("T"), b"x")
-            assert (await peer.client.invoke(vip, send)).code == ResponseCode.SUCCESS
+            assert (await peer.client.invoke(vip, send, 60)).code == ResponseCode.SUCCESS
             pull = RemotingCommand.create_request(RequestCode.PULL_MESSAGE, pull_header("T"))
-            assert (await peer.client.invoke(vip, pull)).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+            assert (await peer.client.invoke(vip, pull, 60)).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
     on_a_broker(tmp_path, scene)
 

@@ -78,7 +78,7 @@ def send(broker: MqlakeBroker, topic: str) -> None:
     async def main() -> None:
         async with RemotingClient() as client:
             request = RemotingCommand.create_request(RequestCode.SEND_MESSAGE, send_header(topic), b"x")
-            await client.call(broker.address, request, 10)
+            await client.call(broker.address, request, 60)
 
     run(main())
 
@@ -89,7 +89,7 @@ def answers(connections: list[socket.socket]) -> list[RemotingCommand]:
     with selectors.DefaultSelector() as selector:
         for connection in connections:
             selector.register(connection, selectors.EVENT_READ, bytearray())
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while selector.get_map():
             assert time.monotonic() < deadline, f"{len(selector.get_map())} are not answered"
             for key, _ in selector.select(1):
@@ -119,7 +119,7 @@ def test_ten_thousand_connections(tmp_path: Path):
         host, _, port = broker.address.partition(":")
 
         def connect() -> socket.socket:
-            return open_sockets.enter_context(socket.create_connection((host, int(port)), timeout=10))
+            return open_sockets.enter_context(socket.create_connection((host, int(port)), timeout=60))
 
         connect()
         before = broker.resident()

@@ -59,7 +59,7 @@ async def scrape(controller: BrokerController) -> Samples:
 
     def fetch() -> str:
         with urllib.request.urlopen(
-            f"http://127.0.0.1:{controller.metrics.port}/metrics", timeout=10
+            f"http://127.0.0.1:{controller.metrics.port}/metrics", timeout=60
         ) as answer:
             return answer.read().decode()
 

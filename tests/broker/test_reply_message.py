@@ -28,7 +28,7 @@ def test_a_reply_is_pushed_to_who_asked_and_stored(tmp_path):
             asker.processors.register(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, receive)
             heartbeat = HeartbeatData(client_id="asker", producer_data_set=[ProducerData(group_name="P")])
             request = RemotingCommand.create_request(RequestCode.HEART_BEAT, None, heartbeat.to_json())
-            await asker.call(peer.address, request)
+            await asker.call(peer.address, request, 60)
             for code, v1 in (
                 (RequestCode.SEND_REPLY_MESSAGE, True),
                 (RequestCode.SEND_REPLY_MESSAGE_V2, False),
@@ -68,6 +68,7 @@ def test_a_reply_that_the_client_refuses(tmp_path):
             await asker.call(
                 peer.address,
                 RemotingCommand.create_request(RequestCode.HEART_BEAT, None, heartbeat.to_json()),
+                60,
             )
             header = send_header(REPLY_TOPIC, properties=reply("asker"))
             answer = await peer.ask(RequestCode.SEND_REPLY_MESSAGE_V2, header, b"x")

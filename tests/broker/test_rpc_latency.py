@@ -70,7 +70,7 @@ def test_every_kind_of_processor_is_measured_and_answers_as_before():
         async with RemotingClient() as client:
             at = f"127.0.0.1:{server.port}"
             for code, response_code in ((10, 0), (10, 0), (12, 0), (14, 0), (17, 17), (18, 1), (19, 3)):
-                answer = await client.invoke(at, RemotingCommand.create_request(code, body=b"body"))
+                answer = await client.invoke(at, RemotingCommand.create_request(code, body=b"body"), 60)
                 assert answer.code == response_code, code
                 assert code != 14 or answer.body_bytes() == b"body"
             for code in (10, 15):

@@ -17,7 +17,7 @@ async def send_back(client, message, *, delay_level=0, group="G", **fields):
         offset=message.physical_offset, group=group, delay_level=delay_level, origin_topic="T", **fields
     )
     answer = await client.ask(RequestCode.CONSUMER_SEND_MSG_BACK, header)
-    client.controller.store.wait_until_dispatched(5)
+    assert client.controller.store.wait_until_dispatched(60)
     return answer
 
 

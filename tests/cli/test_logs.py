@@ -70,6 +70,6 @@ def test_a_server_logs_what_is_asked_for(tmp_path):
     assert process.stdout is not None
     assert process.stdout.readline()
     process.terminate()
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=60)
     assert process.returncode == 0
     assert all(json.loads(line)["level"] for line in errors.splitlines())

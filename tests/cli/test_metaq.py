@@ -48,7 +48,7 @@ class Served:
 
     def stop(self) -> tuple[str, str]:
         self.process.send_signal(signal.SIGTERM)
-        out, error = self.process.communicate(timeout=20)
+        out, error = self.process.communicate(timeout=60)
         assert self.process.returncode == 0, error
         return out, error
 
@@ -128,7 +128,7 @@ def test_the_child_goes_with_a_killed_broker(tmp_path: Path) -> None:
         served.process.communicate()
     while True:
         try:
-            socket.create_connection((host, int(port)), timeout=5).close()
+            socket.create_connection((host, int(port)), timeout=60).close()
         except ConnectionRefusedError:
             return
 

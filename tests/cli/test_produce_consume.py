@@ -155,7 +155,7 @@ def test_a_pipe_is_sent_as_it_comes_and_ctrl_c_ends_both(broker, topic) -> None:
     producer = start(broker, "produce", topic)
     assert consumer.stdout is not None and producer.stdin is not None
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         os.set_blocking(consumer.stdout.fileno(), False)
         while not (line := consumer.stdout.readline()):
             assert time.monotonic() < deadline
@@ -165,7 +165,7 @@ def test_a_pipe_is_sent_as_it_comes_and_ctrl_c_ends_both(broker, topic) -> None:
         assert line == b"line\n"
         for process in (producer, consumer):
             process.send_signal(signal.SIGINT)
-            assert process.wait(20) == 0
+            assert process.wait(60) == 0
     finally:
         for process in (producer, consumer):
             process.kill()

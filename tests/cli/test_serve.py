@@ -51,14 +51,14 @@ def ready(process: subprocess.Popen[str]) -> dict[str, object]:
 def stopped(process: subprocess.Popen[str], number: int = signal.SIGTERM) -> str:
     """What it says on stderr, told to stop; it ends with 0."""
     process.send_signal(number)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
     return errors
 
 
 async def ask(address: str, code: int, header: object = None, body: bytes | None = None) -> RemotingCommand:
     async with RemotingClient() as client:
-        return await client.call(address, RemotingCommand.create_request(code, header, body))
+        return await client.call(address, RemotingCommand.create_request(code, header, body), 60)
 
 
 def send(address: str, topic: str, body: bytes, queue_id: int = 0) -> RemotingCommand:
@@ -135,7 +135,7 @@ def test_the_vip_port_is_named_when_it_is_taken(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with serving(tmp_path / "data", f"--port={port + 2}") as process:
-            _, errors = process.communicate(timeout=30)
+            _, errors = process.communicate(timeout=60)
             assert process.returncode == 2
             assert f"127.0.0.1:{port}: Address already in use" in errors and "VIP port" in errors
         assert not (tmp_path / "data").exists()
@@ -146,7 +146,7 @@ def test_a_port_that_is_taken_leaves_nothing_behind(tmp_path, option):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with serving(tmp_path / "data", f"{option}={port}") as process:
-            _, errors = process.communicate(timeout=30)
+            _, errors = process.communicate(timeout=60)
             assert process.returncode == 2
             assert f"127.0.0.1:{port}: Address already in use" in errors
         assert not (tmp_path / "data").exists()
@@ -173,7 +173,7 @@ def test_a_broker_that_dies_is_started_again_and_the_others_go_on(tmp_path):
             known = {each.broker_name: each for each in route(where["namesrv"], "T").broker_datas}
             return known["broker-0"].broker_addrs[0] if "broker-0" in known else ""
 
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while not (again := address()) or again == brokers[0]:
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -189,7 +189,7 @@ def test_a_broker_that_dies_is_started_again_and_the_others_go_on(tmp_path):
 def test_a_broker_that_cannot_start_ends_it(tmp_path):
     (tmp_path / "broker-1").write_text("no directory")
     with serving(tmp_path, "--json", "--brokers=2") as process:
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=60)
         assert process.returncode == 1
         assert errors.splitlines()[-1] == "error: a broker ended before it was ready"
         assert "started again" not in errors
@@ -247,7 +247,7 @@ def test_what_cannot_be_used_is_one_line(tmp_path, monkeypatch, arguments, words
     monkeypatch.chdir(tmp_path)
     tmp_path = tmp_path / "data"
     with serving(tmp_path, *arguments) as process:
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=60)
         assert process.returncode == 2
         assert errors.startswith("error: ") and words in errors and errors.count("\n") == 1
 
@@ -256,7 +256,7 @@ def test_a_store_that_is_in_use(tmp_path):
     with serving(tmp_path, "--json") as first:
         ready(first)
         with serving(tmp_path) as second:
-            _, errors = second.communicate(timeout=30)
+            _, errors = second.communicate(timeout=60)
             assert second.returncode == 1 and errors.startswith("error: ")
         stopped(first)
 

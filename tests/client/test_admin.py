@@ -104,7 +104,7 @@ def test_what_is_not_there(mqlake_broker):
                 route = await admin.examine_topic_route_info("There")
                 return route.queue_datas[0].perm == 4
 
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + 60
             while not await readable_only():
                 assert time.monotonic() < deadline
             with pytest.raises(MqlakeError, match="write permission"):

@@ -101,7 +101,7 @@ def test_asking(mqlake_broker: MqlakeBroker) -> None:
 
         with blocking.PushConsumer("R", mqlake_broker.namesrv, answer, FIRST) as consumer:
             consumer.subscribe("blocking_ask")
-            assert asker.request(Message("blocking_ask", b"?"), timeout_s=15).body == b"!"
+            assert asker.request(Message("blocking_ask", b"?"), timeout_s=60).body == b"!"
 
 
 def test_errors_come_through() -> None:

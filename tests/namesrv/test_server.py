@@ -57,7 +57,7 @@ class Peer:
         command.ext_fields.update(fields)
         if version is not None:
             command.version = version
-        return await self.client.call(self.address, command)
+        return await self.client.call(self.address, command, 60)
 
     async def fails(
         self, code: int, header: CommandHeader | None = None, body: bytes | None = None
@@ -173,7 +173,7 @@ def test_a_broker_goes_with_its_connection(tmp_path):
             async with RemotingClient() as broker:
                 await Peer(peer.controller, broker).register("T", "U")
                 assert peer.controller.routes.broker_addr_table
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 while peer.controller.routes.broker_addr_table:
                     await asyncio.sleep(0.002)
 
@@ -185,7 +185,7 @@ def test_silent_brokers_are_taken_out(tmp_path):
         async with serving(tmp_path, scan_not_active_broker_interval=20) as peer:
             await peer.register("T", "U", heartbeat_timeout_millis=100)
             connection = await peer.client.connection(peer.address)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 while peer.controller.routes.broker_addr_table or not connection.closed:
                     await asyncio.sleep(0.002)
 

@@ -94,18 +94,18 @@ class Room:
         """A round; the bodies that were asked for in it."""
         self.clock.now += after_ms
         self.service.batch_send_op_message()
-        assert await asyncio.to_thread(self.store.wait_until_dispatched, 5.0)
+        assert await asyncio.to_thread(self.store.wait_until_dispatched, 60)
         self.asked.clear()
 
         async def ask(half: MessageExt) -> None:
             self.asked.append(half)
 
         await self.service.check(ask)
-        assert await asyncio.to_thread(self.store.wait_until_dispatched, 5.0)
+        assert await asyncio.to_thread(self.store.wait_until_dispatched, 60)
         return [half.body.decode() for half in self.asked]
 
     def messages(self, topic: str, queue_id: int = 0) -> list[MessageExt]:
-        assert self.store.wait_until_dispatched(5.0)
+        assert self.store.wait_until_dispatched(60)
         found: list[MessageExt] = []
         while len(found) < self.store.max_offset_in_queue(topic, queue_id):
             found += self.store.get_message("g", topic, queue_id, len(found), 32).messages()

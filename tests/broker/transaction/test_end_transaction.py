@@ -38,7 +38,7 @@ async def end(peer: Peer, sent: SendMessageResponseHeader, how: int, **fields) -
 
 
 def messages(peer: Peer, topic: str = "T", queue_id: int = 2) -> list:
-    assert peer.controller.store.wait_until_dispatched(5)
+    assert peer.controller.store.wait_until_dispatched(60)
     return list(peer.controller.store.get_message("g", topic, queue_id, 0, 32).messages())
 
 

@@ -99,7 +99,7 @@ def test_op_messages_are_written_when_they_are_full_or_old_enough(tmp_path):
         for half in halves[:3]:
             room.roll_back(half)
         assert room.messages(OP) == []
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not room.messages(OP):
                 await asyncio.sleep(0.005)
         for half in halves[3:]:
