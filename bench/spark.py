@@ -226,9 +226,9 @@ def _parse_each(root: Path) -> int:
     schema = arrow_schema(tuple(COLUMNS))
     for split in plan(str(root)):
         window = open_window(split)
-        view = memoryview(window.array)  # type: ignore[arg-type]
         for scan in walk(split, window, verify="none"):
             assert not isinstance(scan, Damage)
+            view = memoryview(window.array)  # type: ignore[arg-type]
             records = [_row(decode_record(view, position), str(root)) for position in scan.position.tolist()]
             rows += pa.RecordBatch.from_pylist(records, schema=schema).num_rows
     return rows

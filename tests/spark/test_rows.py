@@ -27,10 +27,9 @@ def all_rows(root: Path, names: tuple[str, ...] = tuple(COLUMNS)) -> list[dict[s
     found = []
     for split in plan(str(root), 5000):
         window = open_window(split)
-        buf = window.array
         for scan in walk(split, window):
             assert not isinstance(scan, Damage)
-            for batch in RowBuilder(names, split.store).batches(buf, scan):
+            for batch in RowBuilder(names, split.store).batches(window.array, scan):
                 batch.validate(full=True)
                 assert batch.schema == arrow_schema(names)
                 found += batch.to_pylist(maps_as_pydicts="strict")

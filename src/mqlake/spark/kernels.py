@@ -1,9 +1,9 @@
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,misc,untyped-decorator,no-any-return"
-"""The steps of making rows that cost most, compiled by numba: properties into pairs, message ids into text.
+"""The steps of making rows that cost most, compiled by numba: properties into pairs, hosts and message ids into text.
 
-`properties` and `rows` do the same with numpy where numba is missing or a scan is too small to load it for.
-Positions come from a scan, so they lie in their buffers; they are used as unsigned indexes, as in
-formats.columns.kernels.
+`properties` and `rows` do the same with numpy where numba is missing or a process has too few records to load it for.
+Outputs have the layout of Arrow's strings: `ends[i]` to `ends[i + 1]` are the bytes of text i. Positions come from a
+scan, so they lie in their buffers; they are used as unsigned indexes, as in formats.columns.kernels.
 """
 
 from __future__ import annotations
@@ -11,23 +11,29 @@ from __future__ import annotations
 import numpy as np
 
 from mqlake.formats.columns import kernels as column_kernels
-from mqlake.formats.columns.kernels import compiled_with, load32, store64
+from mqlake.formats.columns.kernels import compiled_with, load32, load64, store64
 
 compiled = compiled_with(column_kernels)
 
 NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR = 1, 2
 U1 = np.uint64(1)
 
+WORD = 8
+"""Bytes that are copied at a time: what takes text has room for so many more than the text."""
+
 
 @compiled
-def count_partings(buf, starts, lengths):
-    """How many bytes of the slices are \\1: they hold no more pairs than that."""
-    count = np.int64(0)
-    for r in range(len(starts)):
-        start = np.uint64(starts[r])
-        for i in range(lengths[r]):
-            count += buf[start + np.uint64(i)] == NAME_VALUE_SEPARATOR
-    return count
+def copy_text(out, at, buf, start, length):
+    """A memcpy for a few bytes: what is behind them comes along, up to a whole word."""
+    if start + length + WORD <= len(buf):
+        for i in range(0, length, WORD):
+            store64(out, at + i, load64(buf, start + i))
+    else:
+        for i in range(length):
+            out[np.uint64(at + i)] = buf[np.uint64(start + i)]
+
+
+# --- properties ---------------------------------------------------------------------------------------------
 
 
 @compiled
@@ -47,23 +53,23 @@ def split_properties(
     starts,
     lengths,
     first_pair,
-    record,
     name,
-    places,
+    value_start,
+    value_length,
     table,
     name_start,
     name_length,
     last_pair,
     next_name,
 ):
-    """Pairs of all records: (pairs, distinct names, pairs overwritten by a later one of the same name).
+    """Pairs of all records: (pairs, distinct names); -1 pairs when there is no room for the names.
 
-    `places` gets a row each for name start, name length, value start, value length; a name starts where it was
-    first met. An overwritten pair's `record` becomes -1. `table` and `next_name` are zeroed; the length of `table` is
-    a power of two above twice the pairs that fit, `next_name` has room for one more than those.
+    A name starts where it was first met; of a record's equal names the last value counts. `table` and `next_name` are
+    zeroed; the length of `table` is a power of two above twice the names that fit, `next_name` has room for one more
+    than those.
     """
     mask = np.uint64(len(table) - 1)
-    pairs = names = overwritten = 0
+    pairs = names = 0
     for r in range(len(starts)):
         first_pair[r] = pairs
         start = np.int64(starts[r])
@@ -88,8 +94,8 @@ def split_properties(
             while stop < end and buf[np.uint64(stop)] != PROPERTY_SEPARATOR:
                 stop += 1
             if start < parting and parting + 1 < stop:
-                length = parting - start
                 if known < 0:
+                    length = parting - start
                     slot = (code ^ (code >> np.uint64(32))) & mask
                     while table[slot] != 0:
                         candidate = table[slot] - 1
@@ -100,6 +106,8 @@ def split_properties(
                             break
                         slot = (slot + U1) & mask
                     if known < 0:
+                        if names == len(name_start):
+                            return -1, names
                         known = names
                         names += 1
                         table[slot] = names
@@ -108,32 +116,107 @@ def split_properties(
                         last_pair[known] = -1
                     next_name[before] = known + 1
                 before = known + 1
-                last = last_pair[known]
-                if last >= 0 and record[last] == r:
-                    record[last] = -1
-                    overwritten += 1
-                last_pair[known] = pairs
-                record[pairs] = r
-                name[pairs] = known
-                places[0, pairs] = name_start[known]
-                places[1, pairs] = length
-                places[2, pairs] = parting + 1
-                places[3, pairs] = stop - parting - 1
-                pairs += 1
+                pair = last_pair[known]
+                if pair < first_pair[r]:
+                    last_pair[known] = pair = pairs
+                    name[pair] = known
+                    pairs += 1
+                value_start[pair] = parting + 1
+                value_length[pair] = stop - parting - 1
             start = stop + 1
     first_pair[len(starts)] = pairs
-    return pairs, names, overwritten
+    return pairs, names
 
 
 @compiled
-def places_of(wanted, record, name, value_start, value_length, starts, lengths, valid):
-    """Where each record has its value of the name numbered `wanted`; outputs are zeroed."""
-    for pair in range(len(record)):
-        if name[pair] == wanted:
-            r = record[pair]
-            starts[r] = value_start[pair]
-            lengths[r] = value_length[pair]
-            valid[r] = True
+def pair_texts(
+    buf, name, name_start, name_length, value_start, value_length, name_ends, names, value_ends, values
+):
+    """The names and the values of all pairs; how many bytes both take."""
+    names_end = values_end = np.int64(0)
+    name_ends[0] = value_ends[0] = 0
+    for pair in range(len(name)):
+        number = name[pair]
+        copy_text(names, names_end, buf, name_start[number], name_length[number])
+        names_end += name_length[number]
+        name_ends[pair + 1] = names_end
+        copy_text(values, values_end, buf, value_start[pair], value_length[pair])
+        values_end += value_length[pair]
+        value_ends[pair + 1] = values_end
+    return names_end, values_end
+
+
+@compiled
+def values_of(buf, wanted, first_pair, name, value_start, value_length, ends, values, valid):
+    """Each record's value of the name numbered `wanted`: (how many have one, bytes)."""
+    found, end = 0, np.int64(0)
+    ends[0] = 0
+    for r in range(len(valid)):
+        valid[r] = False
+        for pair in range(first_pair[r], first_pair[r + 1]):
+            if name[pair] == wanted:
+                copy_text(values, end, buf, value_start[pair], value_length[pair])
+                end += value_length[pair]
+                valid[r] = True
+                found += 1
+                break
+        ends[r + 1] = end
+    return found, end
+
+
+# --- hosts --------------------------------------------------------------------------------------------------
+
+HOST_V4, HOST_V6 = 8, 20
+
+
+@compiled
+def same_host(buf, a, b, length):
+    """Whether the hosts at `a` and `b`, both so long, are equal."""
+    if load64(buf, a) != load64(buf, b):
+        return False
+    return length == HOST_V4 or (
+        load64(buf, a + 8) == load64(buf, b + 8) and load32(buf, a + 16) == load32(buf, b + 16)
+    )
+
+
+@compiled
+def number_hosts(buf, starts, sys_flag, v6_flag, number, first, table):
+    """Numbers the hosts by the order in which they appear, equal ones alike; how many there are.
+
+    `first` gets the first record of each. `table` is zeroed, its length a power of two above twice the records.
+    """
+    mask = np.uint64(len(table) - 1)
+    hosts = 0
+    known = -1
+    for r in range(len(starts)):
+        start = starts[r]
+        is_v6 = sys_flag[r] & v6_flag
+        length = HOST_V6 if is_v6 else HOST_V4
+        # mostly the host of the record before comes again
+        if (
+            known < 0
+            or sys_flag[first[known]] & v6_flag != is_v6
+            or not same_host(buf, start, starts[first[known]], length)
+        ):
+            known = -1
+            code = np.uint64(load64(buf, start))
+            if is_v6:
+                code ^= np.uint64(load64(buf, start + 8)) * np.uint64(31) + np.uint64(load32(buf, start + 16))
+            code *= np.uint64(0x9E3779B97F4A7C15)
+            slot = (code >> np.uint64(32)) & mask
+            while table[slot] != 0:
+                record = first[table[slot] - 1]
+                if sys_flag[record] & v6_flag == is_v6 and same_host(buf, start, starts[record], length):
+                    known = table[slot] - 1
+                    break
+                slot = (slot + U1) & mask
+            if known < 0:
+                known = hosts
+                hosts += 1
+                table[slot] = hosts
+                first[known] = r
+        number[r] = known
+    return hosts
 
 
 @compiled
@@ -148,13 +231,16 @@ def store_hex(out, at, word):
 
 
 @compiled
-def hex_ids(buf, starts, lengths, numbers, out):
-    """Host bytes (8 or 20) and the big-endian 64-bit number of each record in hexadecimal, one behind the other."""
+def message_ids(buf, starts, sys_flag, v6_flag, numbers, ends, texts):
+    """The host and the 64-bit number of each record in hexadecimal; how many bytes."""
     at = np.int64(0)
+    ends[0] = 0
     for r in range(len(starts)):
-        for i in range(0, lengths[r], 4):
-            store_hex(out, at, load32(buf, starts[r] + i))
+        for i in range(0, HOST_V6 if sys_flag[r] & v6_flag else HOST_V4, 4):
+            store_hex(texts, at, load32(buf, starts[r] + i))
             at += 8
-        store_hex(out, at, numbers[r] >> 32)
-        store_hex(out, at + 8, numbers[r])
+        store_hex(texts, at, numbers[r] >> 32)
+        store_hex(texts, at + 8, numbers[r])
         at += 16
+        ends[r + 1] = at
+    return at

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from mqlake.formats.columns import as_input, gather, plain, twin
+from mqlake.spark.arrays import bitmap, codes_of, number_array, string_array
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
@@ -24,12 +25,16 @@ NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR = 1, 2
 
 
 COMPILED_FROM = 2000
-"""Records; to load what is compiled for fewer would take longer than it saves."""
+"""Records that a process has made rows of; to load what is compiled for fewer would take longer than it saves."""
+
+_records_seen = 0
 
 
 def compiled_for(records: int) -> ModuleType | None:
-    """mqlake.spark.kernels when so many records are worth it and numba may compile, else None."""
-    if records < COMPILED_FROM or twin() is plain:
+    """mqlake.spark.kernels once there are so many records that it pays, and if numba may compile; else None."""
+    global _records_seen
+    _records_seen += records
+    if _records_seen < COMPILED_FROM or twin() is plain:
         return None
     from mqlake.spark import kernels
 
@@ -41,10 +46,7 @@ def text_array(
 ) -> pa.Array:
     """Arrow strings over UTF-8 `data`; what is not UTF-8 becomes U+FFFD, as everywhere in mqlake."""
     n = len(offsets) - 1
-    mask = None
-    if valid is not None and not valid.all():
-        mask = pa.py_buffer(np.packbits(valid, bitorder="little"))
-    array = pa.StringArray.from_buffers(n, pa.py_buffer(offsets), pa.py_buffer(data), mask)
+    array = pa.StringArray.from_buffers(n, pa.py_buffer(offsets), pa.py_buffer(data), bitmap(valid))
     if len(data) and data.max() >= 0x80:
         try:
             array.validate(full=True)
@@ -62,74 +64,63 @@ def gather_text(
     return text_array(data, offsets.astype(np.int32, copy=False), valid)
 
 
+NAMES_EXPECTED = 256
+"""Distinct names that a first try has room for."""
+
+
 class Properties:
     """The pairs of n records: positions in `data`; `first_pair[i]:first_pair[i + 1]` are those of record i."""
 
-    record: Ints
-    """Of each pair: the record that it belongs to, and its name as a number into `names`."""
-    name: npt.NDArray[np.int32]
-    names: list[str]
     first_pair: npt.NDArray[np.int32]
-    name_start: Ints
-    name_length: Ints
+    name: npt.NDArray[np.int32]
+    """Of each pair: its name as a number into `names`."""
+    names: list[str]
     value_start: Ints
-    value_length: Ints
+    value_length: npt.NDArray[np.integer]
 
     def __init__(self, buf: Bytes, starts: Ints, lengths: npt.NDArray[np.integer]) -> None:
         self.n = len(starts)
-        kernels = compiled_for(self.n)
-        if kernels is not None and self._split_compiled(kernels, buf, starts, lengths):
+        self._bytes = int(lengths.sum())
+        self._kernels = compiled_for(self.n)
+        if self._kernels is not None and self._split_compiled(buf, starts, lengths):
             return
+        self._kernels = None
         offsets, self.data = gather(buf, starts, lengths)
         self._split(offsets.astype(np.int64))
-        self._drop_overwritten()
-        self._count()
 
-    def _count(self) -> None:
-        self.first_pair = np.searchsorted(self.record, np.arange(self.n + 1)).astype(np.int32)
-
-    def _split_compiled(
-        self, kernels: ModuleType, buf: Bytes, starts: Ints, lengths: npt.NDArray[np.integer]
-    ) -> bool:
+    def _split_compiled(self, buf: Bytes, starts: Ints, lengths: npt.NDArray[np.integer]) -> bool:
         """False when names become equal only by being mended, which is for the other way to sort out."""
+        assert self._kernels is not None
         self.data = as_input(buf, np.uint8)
+        room = (self._bytes + self.n) // 4  # a name, a value and two separators, of a byte each at least
+        self.first_pair, name = np.empty(self.n + 1, np.int32), np.empty(room, np.int32)
+        value_start, value_length = np.empty(room, np.int64), np.empty(room, np.int32)
         starts, lengths = as_input(starts, np.int64), as_input(lengths, np.int32)
-        room = int(kernels.count_partings(self.data, starts, lengths)) + 1
-        self.first_pair = np.empty(self.n + 1, np.int32)
-        record, name = np.empty(room, np.int64), np.empty(room, np.int32)
-        places = np.empty((4, room), np.int64)
-        table = np.zeros(1 << (2 * room).bit_length(), np.int32)
-        name_start, name_length, last_pair = (np.empty(room, np.int64) for _ in range(3))
-        pairs, names, overwritten = kernels.split_properties(
-            self.data,
-            starts,
-            lengths,
-            self.first_pair,
-            record,
-            name,
-            places,
-            table,
-            name_start,
-            name_length,
-            last_pair,
-            np.zeros(room + 1, np.int32),
-        )
+        for names_max in (NAMES_EXPECTED, room):
+            name_start, name_length = np.empty(names_max, np.int64), np.empty(names_max, np.int32)
+            pairs, names = self._kernels.split_properties(
+                self.data,
+                starts,
+                lengths,
+                self.first_pair,
+                name,
+                value_start,
+                value_length,
+                np.zeros(1 << (2 * names_max).bit_length(), np.int32),
+                name_start,
+                name_length,
+                np.empty(names_max, np.int64),
+                np.zeros(names_max + 1, np.int32),
+            )
+            if pairs >= 0:
+                break
+        self.name, self._name_start, self._name_length = name[:pairs], name_start[:names], name_length[:names]
+        self.value_start, self.value_length = value_start[:pairs], value_length[:pairs]
         self.names = [
             self.data[start : start + length].tobytes().decode("utf-8", "replace")
-            for start, length in zip(name_start[:names].tolist(), name_length[:names].tolist(), strict=True)
+            for start, length in zip(self._name_start.tolist(), self._name_length.tolist(), strict=True)
         ]
-        if len(set(self.names)) < names:
-            return False
-        self.record, self.name = record[:pairs], name[:pairs]
-        self.name_start, self.name_length, self.value_start, self.value_length = places[:, :pairs]
-        if overwritten:
-            self._keep(np.flatnonzero(self.record >= 0))
-            self._count()
-        return True
-
-    def _keep(self, kept: Ints) -> None:
-        for column in ("record", "name", "name_start", "name_length", "value_start", "value_length"):
-            setattr(self, column, getattr(self, column)[kept])
+        return len(set(self.names)) == names
 
     def _split(self, offsets: Ints) -> None:
         data = self.data
@@ -148,34 +139,48 @@ class Properties:
         record: Ints = np.cumsum(is_record_end) - is_record_end
         partings = np.append(np.flatnonzero(data == NAME_VALUE_SEPARATOR), len(data))
         parting = partings[np.searchsorted(partings[:-1], starts)]
-        kept = (parting > starts) & (parting + 1 < ends)
-        self.record = record[kept]
-        self.name_start = starts[kept]
-        self.name_length = parting[kept] - self.name_start
+        kept = np.flatnonzero((parting > starts) & (parting + 1 < ends))
+        names = gather_text(data, starts[kept], parting[kept] - starts[kept]).dictionary_encode()
+        self.names, self.name = names.dictionary.to_pylist(), codes_of(names)
+        # Of a record's equal names only the last stays.
+        key = record[kept] * max(1, len(self.names)) + self.name
+        _, last = np.unique(key[::-1], return_index=True)
+        last = np.sort(len(key) - 1 - last)
+        kept, self.name = kept[last], self.name[last]
+        self.first_pair = np.searchsorted(record[kept], np.arange(self.n + 1)).astype(np.int32)
         self.value_start = parting[kept] + 1
         self.value_length = ends[kept] - self.value_start
 
-    def _drop_overwritten(self) -> None:
-        """Of a record's equal names only the last stays."""
-        names = self._names().dictionary_encode()
-        self.names = names.dictionary.to_pylist()
-        self.name = names.indices.to_numpy()
-        key = self.record * max(1, len(self.names)) + self.name
-        ordered = np.sort(key)
-        if not (ordered[1:] == ordered[:-1]).any():
-            return
-        _, last = np.unique(key[::-1], return_index=True)
-        self._keep(np.sort(len(key) - 1 - last))
-
-    def _names(self) -> pa.Array:
-        return gather_text(self.data, self.name_start, self.name_length)
+    def _room(self, texts: int) -> tuple[npt.NDArray[np.int32], Bytes]:
+        """For the ends and the bytes of so many texts, which all lie in the properties."""
+        assert self._kernels is not None
+        return np.empty(texts + 1, np.int32), np.empty(self._bytes + self._kernels.WORD, np.uint8)
 
     def as_map(self) -> pa.Array:
         """An Arrow map<string, string> per record."""
-        values = gather_text(self.data, self.value_start, self.value_length)
+        if self._kernels is not None:
+            name_ends, names = self._room(len(self.name))
+            value_ends, values = self._room(len(self.name))
+            names_size, values_size = self._kernels.pair_texts(
+                self.data,
+                self.name,
+                self._name_start,
+                self._name_length,
+                self.value_start,
+                self.value_length,
+                name_ends,
+                names,
+                value_ends,
+                values,
+            )
+            texts = [text_array(names[:names_size], name_ends), text_array(values[:values_size], value_ends)]
+        else:
+            texts = [
+                string_array(self.names).take(number_array(self.name)),
+                gather_text(self.data, self.value_start, self.value_length),
+            ]
         entries = pa.StructArray.from_arrays(
-            [self._names(), values],
-            fields=[pa.field("key", pa.string(), nullable=False), pa.field("value", pa.string())],
+            texts, fields=[pa.field("key", pa.string(), nullable=False), pa.field("value", pa.string())]
         )
         return pa.MapArray.from_buffers(
             pa.map_(pa.string(), pa.string()),
@@ -186,19 +191,30 @@ class Properties:
 
     def value_of(self, name: str) -> pa.Array:
         """The value of one property per record, null where it is absent."""
-        number = self.names.index(name) if name in self.names else -1
+        if name not in self.names:
+            return pa.nulls(self.n, pa.string())
+        number = self.names.index(name)
+        if self._kernels is not None:
+            (ends, values), valid = self._room(self.n), np.empty(self.n, np.bool_)
+            found, size = self._kernels.values_of(
+                self.data,
+                number,
+                self.first_pair,
+                self.name,
+                self.value_start,
+                self.value_length,
+                ends,
+                values,
+                valid,
+            )
+            return text_array(values[:size], ends, valid if found < self.n else None)
         starts, lengths = np.zeros(self.n, np.int64), np.zeros(self.n, np.int64)
         valid = np.zeros(self.n, np.bool_)
-        kernels = compiled_for(self.n)
-        if kernels is not None:
-            pairs = (self.record, self.name, self.value_start, self.value_length)
-            kernels.places_of(number, *pairs, starts, lengths, valid)
-        else:
-            hits = np.flatnonzero(self.name == number)
-            records = self.record[hits]
-            starts[records], lengths[records], valid[records] = (
-                self.value_start[hits],
-                self.value_length[hits],
-                True,
-            )
+        hits = np.flatnonzero(self.name == number)
+        records = np.searchsorted(self.first_pair, hits, "right") - 1
+        starts[records], lengths[records], valid[records] = (
+            self.value_start[hits],
+            self.value_length[hits],
+            True,
+        )
         return gather_text(self.data, starts, lengths, valid)

@@ -18,6 +18,7 @@ from mqlake.message import (
     MessageSysFlag,
     host_from_bytes,
 )
+from mqlake.spark.arrays import codes_of, number_array, string_array
 from mqlake.spark.properties import Bytes, Ints, Properties, compiled_for, text_array
 from mqlake.spark.schema import CORRUPT_COLUMN, arrow_schema
 
@@ -27,9 +28,8 @@ BATCH_RECORDS_MAX = 16384
 BATCH_BYTES_MAX = 8 << 20
 
 TIMESTAMP_MS_MAX = (2**63 - 1) // 1000
+_TIMESTAMP = pa.timestamp("us", tz="UTC")
 _HEX = np.frombuffer(b"0123456789ABCDEF", np.uint8)
-_HOST_KINDS = {8: pa.int64(), 20: pa.binary(20)}
-"""Hosts as Arrow finds equal ones soonest, by their length."""
 
 
 class Records:
@@ -57,7 +57,7 @@ class Records:
 
 
 def _number(name: str) -> Callable[[Records], pa.Array]:
-    return lambda records: pa.array(records.column(name))
+    return lambda records: number_array(records.column(name))
 
 
 def _timestamp(name: str) -> Callable[[Records], pa.Array]:
@@ -66,9 +66,11 @@ def _timestamp(name: str) -> Callable[[Records], pa.Array]:
 
 def timestamp_array(ms: Ints) -> pa.Array:
     """Timestamps of ms since 1970, null where a timestamp cannot hold them."""
-    beyond = (ms > TIMESTAMP_MS_MAX) | (ms < -TIMESTAMP_MS_MAX)
-    us = np.where(beyond, 0, ms) * 1000
-    return pa.array(us, mask=beyond if beyond.any() else None).view(pa.timestamp("us", tz="UTC"))
+    beyond = None
+    if len(ms) and (ms.max() > TIMESTAMP_MS_MAX or ms.min() < -TIMESTAMP_MS_MAX):
+        beyond = (ms > TIMESTAMP_MS_MAX) | (ms < -TIMESTAMP_MS_MAX)
+        ms = np.where(beyond, 0, ms)
+    return number_array(ms * 1000, None if beyond is None else ~beyond).view(_TIMESTAMP)
 
 
 def _property(name: str) -> Callable[[Records], pa.Array]:
@@ -76,8 +78,15 @@ def _property(name: str) -> Callable[[Records], pa.Array]:
 
 
 def _topic(records: Records) -> pa.Array:
-    topics = pa.array([topic.decode("utf-8", "replace") for topic in records.scan.topics], pa.string())
-    return topics.take(pa.array(records.column("topic_id")))
+    topics = [topic.decode("utf-8", "replace") for topic in records.scan.topics]
+    return _spread(topics, records.column("topic_id"))
+
+
+def _spread(texts: list[str], number: npt.NDArray[np.int32]) -> pa.Array:
+    """The text of each number."""
+    if len(texts) == 1:
+        return pa.repeat(string_array(texts)[0], len(number))
+    return string_array(texts).take(number_array(number))
 
 
 def _body(records: Records) -> pa.Array:
@@ -89,22 +98,23 @@ def _body(records: Records) -> pa.Array:
 
 def _message_id(records: Records) -> pa.Array:
     """Store host and physical offset, in hexadecimal."""
-    lengths = records.host_lengths(MessageSysFlag.STOREHOSTADDRESS_V6_FLAG)
+    starts, flag = records.column("store_host_start"), MessageSysFlag.STOREHOSTADDRESS_V6_FLAG
     kernels = compiled_for(records.n)
     if kernels is not None:
-        ends = np.zeros(records.n + 1, np.int32)
-        np.cumsum(2 * lengths + 16, out=ends[1:])
-        text = np.empty(int(ends[-1]), np.uint8)
-        starts, numbers = records.column("store_host_start"), records.column("physical_offset")
-        kernels.hex_ids(
+        ends = np.empty(records.n + 1, np.int32)
+        text = np.empty(records.n * 2 * (kernels.HOST_V6 + 8), np.uint8)
+        size = kernels.message_ids(
             as_input(records.buf, np.uint8),
             as_input(starts, np.int64),
-            as_input(lengths, np.int64),
-            as_input(numbers, np.int64),
+            as_input(records.column("sys_flag"), np.int32),
+            int(flag),
+            as_input(records.column("physical_offset"), np.int64),
+            ends,
             text,
         )
-        return text_array(text, ends)
-    host_offsets, hosts = gather(records.buf, records.column("store_host_start"), lengths)
+        return text_array(text[:size], ends)
+    lengths = records.host_lengths(flag)
+    host_offsets, hosts = gather(records.buf, starts, lengths)
     number = records.column("physical_offset").astype(">i8").view(np.uint8).reshape(-1, 8)
     eights = np.arange(records.n + 1, dtype=np.int64) * 8
     if len(hosts) == number.size:
@@ -125,25 +135,39 @@ def _host(start_name: str, flag: int) -> Callable[[Records], pa.Array]:
     """Each distinct host is put into words once."""
 
     def build(records: Records) -> pa.Array:
-        starts, lengths = records.column(start_name), records.host_lengths(flag)
-        texts: list[str] = []
-        number = np.zeros(records.n, np.int64)
-        for length, kind in _HOST_KINDS.items():
-            is_length = lengths == length
-            count = np.count_nonzero(is_length)
-            if count == 0:
-                continue
-            of_length: Selection = slice(None) if count == records.n else np.flatnonzero(is_length)
-            _, data = gather(records.buf, starts[of_length], lengths[of_length])
-            hosts = pa.Array.from_buffers(kind, count, [None, pa.py_buffer(data)]).dictionary_encode()
-            number[of_length] = hosts.indices.to_numpy() + len(texts)
-            distinct = hosts.dictionary.buffers()[1].to_pybytes()
-            texts += [
-                host_text(distinct[n * length : (n + 1) * length]) for n in range(len(hosts.dictionary))
-            ]
-        return pa.array(texts, pa.string()).take(pa.array(number))
+        starts = records.column(start_name)
+        number, first = _number_hosts(records, starts, flag)
+        lengths = np.where(records.column("sys_flag")[first] & flag, 20, 8)
+        texts = [
+            host_text(records.buf[start : start + length].tobytes())
+            for start, length in zip(starts[first].tolist(), lengths.tolist(), strict=True)
+        ]
+        return _spread(texts, number)
 
     return build
+
+
+def _number_hosts(records: Records, starts: Ints, flag: int) -> tuple[npt.NDArray[np.int32], Ints]:
+    """A number for each record's host, and which record has the first host of each number."""
+    kernels = compiled_for(records.n)
+    if kernels is None:
+        offsets, data = gather(records.buf, starts, records.host_lengths(flag))
+        hosts = pa.BinaryArray.from_buffers(
+            pa.binary(), records.n, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+        )
+        numbers = codes_of(hosts.dictionary_encode())
+        return numbers, np.unique(numbers, return_index=True)[1]
+    number, first = np.empty(records.n, np.int32), np.empty(records.n, np.int64)
+    hosts = kernels.number_hosts(
+        as_input(records.buf, np.uint8),
+        as_input(starts, np.int64),
+        as_input(records.column("sys_flag"), np.int32),
+        int(flag),
+        number,
+        first,
+        np.zeros(1 << (2 * records.n).bit_length(), np.int32),
+    )
+    return number, first[:hosts]
 
 
 def host_text(host: bytes) -> str:
@@ -209,7 +233,7 @@ class RowBuilder:
     def _array(self, name: str, records: Records) -> pa.Array:
         if name in BUILDERS:
             return BUILDERS[name](records)
-        return pa.repeat(pa.scalar(self._source.get(name), pa.string()), records.n)
+        return pa.repeat(string_array([self._source.get(name)])[0], records.n)
 
     def damage(self, physical_offset: int, text: str) -> pa.RecordBatch:
         """The row of mode permissive that stands for damage."""

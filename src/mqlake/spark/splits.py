@@ -15,6 +15,7 @@ writer goes on.
 from __future__ import annotations
 
 import contextlib
+import io
 import mmap
 import os
 from collections import Counter
@@ -42,10 +43,8 @@ CHUNK_RECORDS = 8192
 VERIFY_NONE, VERIFY_CRC, VERIFY_FULL = "none", "crc", "full"
 """What is checked: sizes, magic and offsets; body CRCs too; and each record's `__CRC32#` where it has one."""
 
-MADV_POPULATE_READ = 22  # not named by the mmap module before Python 3.14; refused by kernels before 5.14
-PAGES_AHEAD = 16 << 20
-"""Bytes of a mapped file that are brought in at once; what lies behind the walk is given up, so that a task's
-memory does not grow with its split."""
+PIECE_BYTES = 4 << 20
+"""Bytes of a file that are looked at together: the most of it that a task has in its memory."""
 
 REMOTE_MARGIN = 1 << 20
 """Bytes read behind a split of a file that is not mapped, for the record that begins in it and ends behind it."""
@@ -247,39 +246,59 @@ def _end_of_remote(storage: Storage, newest: LogFile) -> int:
 # ---------------------------------------------------------------------- walking
 
 
-@dataclass
 class Window:
-    """The bytes of a file from position `origin` on: a whole mapped file, or a part that was read."""
+    """A file, a piece at a time: `array` is what it holds from position `origin` on.
 
-    array: Bytes
-    origin: int
-    mapping: mmap.mmap | None = None
-    ahead: int = 0
+    Pieces of a local file are read into one buffer: that takes less time than to map their pages, and leaves them in
+    the processor's cache for whoever goes over them. `whole` is all that can be looked at, from position `first` on:
+    the mapped file, or what was read of a file elsewhere.
+    """
 
-    def advance(self, position: int, end: int) -> None:
-        """The walk has come to `position` (of the array), does not go back behind it, and goes on to `end`."""
-        if self.mapping is None or position < self.ahead:
+    def __init__(self, whole: Bytes, first: int = 0, file: io.FileIO | None = None) -> None:
+        self.whole, self.first = whole, first
+        self.array, self.origin = whole, first
+        self._file = file
+        self._buffer: Bytes | None = None
+
+    def show(self, start: int, end: int) -> None:
+        """Lets `array` be positions `start` to `end`, which the arrays before no longer hold.
+
+        StoreCorruptError when the file ends before.
+        """
+        self.origin = start
+        if self._file is None:
+            self.array = self.whole[start - self.first : end - self.first]
             return
-        page = mmap.PAGESIZE
-        first, last = position // page * page, min(end, len(self.mapping))
-        with contextlib.suppress(OSError):
-            if self.ahead:
-                begin = max(0, self.ahead - PAGES_AHEAD)
-                self.mapping.madvise(mmap.MADV_DONTNEED, begin, first - begin)
-            self.mapping.madvise(MADV_POPULATE_READ, first, min(PAGES_AHEAD, last - first))
-        self.ahead = first + PAGES_AHEAD
+        if self._buffer is None or len(self._buffer) < end - start:
+            self._buffer = np.empty(end - start, np.uint8)
+        self.array = self._buffer[: end - start]
+        got = os.preadv(self._file.fileno(), [self.array.data], start)
+        if got < end - start:
+            raise StoreCorruptError(str(self._file.name), start + got, "the file was cut short here")
+
+    def show_whole(self) -> None:
+        self.array, self.origin = self.whole, self.first
+
+    def close(self) -> None:
+        """What `array` and `whole` hold stays."""
+        if self._file is not None:
+            self._file.close()
 
 
 def open_window(split: Split) -> Window:
-    """What the split's walk looks at; a mapped file stays mapped until the last array that looks into it is gone.
+    """What the split's walk looks at, which closes it; a mapped file stays mapped until the last array that looks into
+    it is gone.
 
     FileNotFoundError when the file has been deleted since the split was planned.
     """
     storage = split.storage
     if storage.is_local:
-        with open(split.file, "rb") as file:
+        file = io.FileIO(split.file)
+        with contextlib.ExitStack() as undo:
+            undo.callback(file.close)
             mapping = mmap.mmap(file.fileno(), split.file_size, access=mmap.ACCESS_READ)
-        return Window(np.frombuffer(mapping, np.uint8), 0, mapping)
+            undo.pop_all()
+        return Window(np.frombuffer(mapping, np.uint8), 0, file)
     margin = REMOTE_MARGIN
     while True:
         until = min(split.limit, split.end + margin)
@@ -291,38 +310,53 @@ def open_window(split: Split) -> Window:
 
 
 def walk(
-    split: Split, window: Window, *, verify: str = VERIFY_CRC, chunk_records: int = CHUNK_RECORDS
+    split: Split,
+    window: Window,
+    *,
+    verify: str = VERIFY_CRC,
+    chunk_records: int = CHUNK_RECORDS,
+    piece_bytes: int = PIECE_BYTES,
 ) -> Iterator[Scan | Damage]:
     """The split's records, a chunk at a time, and the damage between them, in the order of the log.
 
-    Positions in a Scan are those of `window.array`, positions in a Damage those of the file.
+    Positions in a Scan are those of `window.array` until the next step; positions in a Damage those of the file.
     """
-    check_crc = verify != VERIFY_NONE
-    buf, origin, base = window.array, window.origin, split.base_offset + window.origin
-    limit = min(split.limit - origin, len(buf))
-    position = 0 if split.start == 0 else _first_record(buf, split.start - origin, limit, base)
-    end = limit if split.end >= split.limit else _first_record(buf, split.end - origin, limit, base)
-    while position < end:
-        window.advance(position, end)
-        scan = scan_records(buf, position, end, base, max_records=chunk_records, check_crc=check_crc)
-        if verify == VERIFY_FULL:
-            scan = _checked_in_full(buf, base, scan, chunk_records)
-        if len(scan):
-            yield scan
-        reason = _damage(scan, end, split.file_size - origin)
-        if reason is None:
-            if scan.stop != ScanStop.MAX_RECORDS:
+    first, end_of_file = window.first, split.file_size
+    limit = min(split.limit, first + len(window.whole))
+
+    def first_record(position: int) -> int:
+        """From `position` on, the end of the data when there is none."""
+        at = min(position, limit) - first
+        found = find_record(window.whole, at, limit - first, split.base_offset + first)
+        return limit if found < 0 else first + found
+
+    def look(end: int, records_max: int) -> Scan:
+        """At what the window shows, from `position` on."""
+        buf, base = window.array, split.base_offset + window.origin
+        limits = position - window.origin, min(end - window.origin, len(buf))
+        scan = scan_records(buf, *limits, base, max_records=records_max, check_crc=verify != VERIFY_NONE)
+        return _checked_in_full(buf, base, scan, records_max) if verify == VERIFY_FULL else scan
+
+    with contextlib.closing(window):
+        position = 0 if split.start == 0 else first_record(split.start)
+        end = limit if split.end >= split.limit else first_record(split.end)
+        while position < end:
+            window.show(position, min(position + piece_bytes, end))
+            scan = look(end, chunk_records)
+            if len(scan) == 0:  # a record larger than a piece, or no record
+                window.show_whole()
+                scan = look(end, 1)
+            position = window.origin + scan.end
+            if len(scan):
+                yield scan
+                if scan.stop != ScanStop.BLANK:
+                    continue
+            reason = _damage(scan, end - window.origin, end_of_file - window.origin)
+            if reason is None:
                 return
-            position = scan.end
-        else:
-            position = min(_first_record(buf, scan.end + 1, limit, base), end)
-            yield Damage(split.file, origin + scan.end, origin + position, base + scan.end, reason)
-
-
-def _first_record(buf: Bytes, position: int, limit: int, base: int) -> int:
-    """Position of the first record from `position` on, the end of the data when there is none."""
-    found = find_record(buf, min(position, limit), limit, base)
-    return limit if found < 0 else found
+            until = min(first_record(position + 1), end)
+            yield Damage(split.file, position, until, split.base_offset + position, reason)
+            position = until
 
 
 def _damage(scan: Scan, end: int, file_end: int) -> str | None:
@@ -346,24 +380,13 @@ def _checked_in_full(buf: Bytes, base: int, scan: Scan, chunk_records: int) -> S
         has_tail &= buf[ends - CRC32_TAIL_LENGTH + at] == byte
     borders = np.flatnonzero(np.diff(has_tail)) + 1
     for first, last in zip([0, *borders], [*borders, len(scan)], strict=True):
-        if not has_tail[first]:
-            continue
-        checked = scan_records(
-            buf,
-            int(scan.position[first]),
-            int(ends[last - 1]),
-            base,
-            max_records=chunk_records,
-            force_prop_crc=True,
-        )
-        if checked.stop in (ScanStop.INVALID, ScanStop.TRUNCATED):
-            good = scan_records(
-                buf,
-                int(scan.position[0]),
-                checked.end,
-                base,
-                max_records=chunk_records,
-            )
-            good.stop, good.stop_reason = checked.stop, checked.stop_reason
-            return good
+        position, end = int(scan.position[first]), int(ends[last - 1])
+        while has_tail[first] and position < end:
+            checked = scan_records(buf, position, end, base, max_records=chunk_records, force_prop_crc=True)
+            position = checked.end
+            if checked.stop in (ScanStop.INVALID, ScanStop.TRUNCATED):
+                good = scan_records(buf, int(scan.position[0]), position, base, max_records=chunk_records)
+                if good.end == position:
+                    good.stop, good.stop_reason = checked.stop, checked.stop_reason
+                return good
     return scan

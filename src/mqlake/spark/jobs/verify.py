@@ -271,14 +271,13 @@ class _Checker:
         records = size = last_time = 0
         for split in splits:
             window = open_window(split)
-            base = split.base_offset + window.origin
             for found in walk(split, window, verify=self._verify):
                 if isinstance(found, Damage):
                     self._doubt = self._doubt or str(found.error())
                     continue
                 columns = dispatch_columns(window.array, found, delay_levels=self._delay_levels)
                 self._check_queues(found, columns)
-                self._check_index(found, columns, base + found.end)
+                self._check_index(found, columns, split.base_offset + window.origin + found.end)
                 records += len(found)
                 size += int(found.size.sum(dtype=np.int64))
                 last_time = int(found.store_timestamp[-1])
