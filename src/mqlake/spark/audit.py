@@ -27,6 +27,8 @@ from mqlake.formats.columns import Scan, dispatch_columns
 from mqlake.message import DEFAULT_MESSAGE_DELAY_LEVEL, MessageSysFlag, parse_delay_levels
 from mqlake.spark.options import LogOptions
 from mqlake.spark.properties import Bytes
+from mqlake.spark.reasons import tells_reasons
+from mqlake.spark.schema import check_same
 from mqlake.spark.splits import VERIFY_CRC, Damage, Split, open_window, plan, walk
 
 KIND_SPLIT, KIND_QUEUE, KIND_DAMAGE = "split", "queue", "damage"
@@ -55,6 +57,7 @@ class AuditPartition(InputPartition):
     split: Split
 
 
+@tells_reasons
 class CommitLogAuditDataSource(DataSource):
     """`commitlogaudit`: the partial results, for whoever wants to go on with them in SQL. Options as `commitlog`."""
 
@@ -68,9 +71,11 @@ class CommitLogAuditDataSource(DataSource):
         return _SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        check_same(schema, StructType.fromDDL(_SCHEMA))
         return _AuditReader(LogOptions.parse(self.options))
 
 
+@tells_reasons
 class _AuditReader(DataSourceReader):
     def __init__(self, options: LogOptions) -> None:
         self._options = options

@@ -31,6 +31,7 @@ from mqlake.spark.offsets import Position, PositionKind
 from mqlake.spark.options import LogOptions
 from mqlake.spark.parts import require_stream_readers
 from mqlake.spark.queue_files import queue_bounds, queue_files
+from mqlake.spark.reasons import tells_reasons
 from mqlake.spark.schema import check_user_schema, spark_schema
 from mqlake.spark.skipping import ranges_to_read
 from mqlake.spark.splits import Split, cut, log_files
@@ -48,6 +49,7 @@ class ReadPlan:
     bytes_of_log: int
 
 
+@tells_reasons
 class CommitLogDataSource(DataSource):
     """`spark.read.format("commitlog").option("path", DIR).load()`; options: LogOptions."""
 
@@ -71,6 +73,7 @@ class CommitLogDataSource(DataSource):
         return CommitLogStreamReader(LogOptions.parse(self.options), check_user_schema(schema))
 
 
+@tells_reasons
 class CommitLogReader(DataSourceReader):
     def __init__(self, options: LogOptions, columns: list[str]) -> None:
         options.check_batch()

@@ -26,6 +26,7 @@ from mqlake.errors import ConfigError, OffsetOutOfRangeError
 from mqlake.spark.log_partition import LogPartition, check_in_log, grouped, read_partition
 from mqlake.spark.offsets import PositionKind
 from mqlake.spark.options import LogOptions
+from mqlake.spark.reasons import tells_reasons
 from mqlake.spark.skipping import CLOCK_BACK_MS, first_timestamp
 from mqlake.spark.splits import VERIFY_NONE, Damage, LogFile, Split, cut, log_files, open_window, walk
 from mqlake.spark.storage import Storage
@@ -35,6 +36,7 @@ log = logging.getLogger(__name__)
 Offsets = dict[str, int]
 
 
+@tells_reasons
 class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: LogOptions, columns: list[str]) -> None:
         if options.end.kind is not PositionKind.LATEST:

@@ -23,6 +23,7 @@ from mqlake.formats.index import INDEX_SIZE
 from mqlake.spark.filters import Condition, conditions
 from mqlake.spark.options import INDEX_OPTIONS, QUEUE_OPTIONS, LogOptions, count, named
 from mqlake.spark.queue_files import BATCH, IndexTable, QueueFile, index_files, queue_files
+from mqlake.spark.reasons import tells_reasons
 from mqlake.spark.rows import BATCH_RECORDS_MAX, timestamp_array
 from mqlake.spark.schema import check_same, table_schemas
 
@@ -69,6 +70,7 @@ class IndexPartition(InputPartition):
     begin_timestamp: int
 
 
+@tells_reasons
 class ConsumeQueueDataSource(DataSource):
     """`spark.read.format("consumequeue").load(DIR)`; options: path, storageOptions, topics, splitSize."""
 
@@ -85,6 +87,7 @@ class ConsumeQueueDataSource(DataSource):
         return _QueueReader(_checked(self.options))
 
 
+@tells_reasons
 class MqIndexDataSource(DataSource):
     """`spark.read.format("mqindex").load(DIR)`; options: path, storageOptions, splitSize, maxHashSlotNum."""
 
@@ -109,6 +112,7 @@ def _checked(given: Mapping[str, str], known: Sequence[str] = QUEUE_OPTIONS) -> 
     return options
 
 
+@tells_reasons
 class _QueueReader(DataSourceReader):
     def __init__(self, options: LogOptions) -> None:
         self._options = options
@@ -168,6 +172,7 @@ class _QueueReader(DataSourceReader):
                 )
 
 
+@tells_reasons
 class _IndexReader(DataSourceReader):
     def __init__(self, options: LogOptions, slots: int | None) -> None:
         self._options = options

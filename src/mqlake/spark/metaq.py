@@ -31,8 +31,10 @@ from mqlake.spark.metaq_places import Part, Piece, resolve
 from mqlake.spark.metaq_segments import open_directory
 from mqlake.spark.offsets import EARLIEST, LATEST
 from mqlake.spark.parts import require_stream_readers
+from mqlake.spark.reasons import tells_reasons
 
 
+@tells_reasons
 class MetaqDataSource(DataSource):
     @classmethod
     def name(cls) -> str:
@@ -54,6 +56,7 @@ class MetaqDataSource(DataSource):
         return MetaqStreamReader(MetaqOptions.parse(self.options, stream=True), chosen_columns(schema))
 
 
+@tells_reasons
 class MetaqReader(DataSourceReader):
     def __init__(self, options: MetaqOptions, columns: Sequence[str]) -> None:
         self._options = options

@@ -28,6 +28,7 @@ from mqlake.spark.metaq_options import MetaqOptions
 from mqlake.spark.metaq_partition import MetaqPartition, data_loss, grouped, read_partition
 from mqlake.spark.metaq_places import Offsets, Part, Piece, behind, resolve
 from mqlake.spark.offsets import EARLIEST
+from mqlake.spark.reasons import tells_reasons
 
 Json = dict[str, dict[str, int]]
 
@@ -48,6 +49,7 @@ def from_json(offsets: Mapping[str, Mapping[str, int]]) -> Offsets:
     return found
 
 
+@tells_reasons
 class MetaqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: MetaqOptions, columns: Sequence[str]) -> None:
         self._options = options

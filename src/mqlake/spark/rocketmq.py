@@ -35,6 +35,7 @@ from mqlake.spark.memory import keep_freed_memory
 from mqlake.spark.offsets import EARLIEST, LATEST, Position, PositionKind
 from mqlake.spark.options import LogOptions
 from mqlake.spark.parts import require_stream_readers
+from mqlake.spark.reasons import tells_reasons
 from mqlake.spark.rocketmq_options import ReadOptions, WriteOptions
 from mqlake.spark.rows import RowBuilder
 from mqlake.spark.schema import check_user_schema, spark_schema
@@ -55,6 +56,7 @@ class QueueRange(InputPartition):
     end: int
 
 
+@tells_reasons
 class RocketMQDataSource(DataSource):
     """`spark.read.format("rocketmq").option("namesrvAddr", …).option("subscribe", …)`; options: ReadOptions.
 
@@ -92,6 +94,7 @@ class RocketMQDataSource(DataSource):
         return writer(options, schema)
 
 
+@tells_reasons
 class RocketMQReader(DataSourceReader):
     def __init__(self, options: ReadOptions, columns: list[str]) -> None:
         self._options = options

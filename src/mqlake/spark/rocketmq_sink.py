@@ -48,6 +48,7 @@ from mqlake.message import (
     Message,
 )
 from mqlake.spark.live import Cluster
+from mqlake.spark.reasons import tells_reasons
 from mqlake.spark.rocketmq_epochs import (
     Epochs,
     Half,
@@ -96,6 +97,7 @@ class SentHalves(WriterCommitMessage):
     queues: list[QueueHalves]
 
 
+@tells_reasons
 class _Writer:
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         check_columns(schema, options.topic)
@@ -114,6 +116,7 @@ class RocketMQStreamWriter(_Writer, DataSourceStreamArrowWriter):
     pass
 
 
+@tells_reasons
 class RocketMQExactlyOnceWriter(DataSourceStreamArrowWriter):
     """A task sends half messages; the driver decides an epoch and ends them."""
 

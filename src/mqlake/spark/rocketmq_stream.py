@@ -25,6 +25,7 @@ from pyspark.sql.streaming.datasource import (
 from mqlake.errors import MqlakeError
 from mqlake.spark.live import Live, Queue
 from mqlake.spark.offsets import EARLIEST
+from mqlake.spark.reasons import tells_reasons
 from mqlake.spark.rocketmq import (
     QueueOffsets,
     QueueRange,
@@ -57,6 +58,7 @@ def from_json(offsets: Mapping[str, Mapping[str, int]]) -> QueueOffsets:
     return found
 
 
+@tells_reasons
 class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions, columns: list[str]) -> None:
         self._options = options

@@ -39,6 +39,7 @@ from mqlake.spark.jobs.pieces import rows_batch
 from mqlake.spark.jobs.search import first_line
 from mqlake.spark.memory import WRITTEN_BYTES_KEPT, give_up_pages
 from mqlake.spark.properties import Ints
+from mqlake.spark.reasons import told
 from mqlake.spark.schema import table_schemas
 from mqlake.store import PutMessageStatus, open_store
 from mqlake.store.config_manager import ConfigFile
@@ -153,6 +154,7 @@ _SQL_TYPES = {
 }
 
 
+@told
 def _encode(batches: Iterator[pa.RecordBatch], queues: int) -> Iterator[pa.RecordBatch]:
     begun = 0
     now_us = time.time_ns() // 1_000_000 * 1000
@@ -314,6 +316,7 @@ def write_store(
     return messages.sparkSession.createDataFrame(rows, table_schemas(_WRITTEN)[0])
 
 
+@told
 def _write(
     batches: Iterator[pa.RecordBatch], path: str, settings: Mapping[str, object]
 ) -> Iterator[pa.RecordBatch]:

@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyspark.errors import PySparkAttributeError, PySparkNotImplementedError
 from pyspark.sql import DataFrame, SparkSession
 
+from mqlake.spark.reasons import told
 from mqlake.spark.schema import table_schemas
 
 Piece = TypeVar("Piece")
@@ -33,6 +34,7 @@ def per_piece(
 ) -> DataFrame:
     """The rows of work(piece) for each piece, a task a piece; `columns` as in mqlake.spark.schema."""
 
+    @told
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
