@@ -54,6 +54,7 @@ __all__ = [
     "gather_runs",
     "index_put_many",
     "index_query",
+    "load_compiler",
     "never_load_here",
     "scan_records",
     "warm_append",
@@ -79,6 +80,14 @@ def twin() -> ModuleType:
     from mqlake.formats.columns import kernels
 
     return kernels
+
+
+def load_compiler() -> None:
+    """What all kernels need of numba, without a thread: most of the time that the first of them takes to load."""
+    if twin() is not plain:
+        from numba.core.registry import cpu_target
+
+        cpu_target.target_context.refresh()
 
 
 PLAIN_RECORDS_MAX = 2000

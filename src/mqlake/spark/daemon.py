@@ -1,0 +1,63 @@
+"""The process that Spark's Python workers are forked from, with what reads logs in its memory already.
+
+    spark.python.daemon.module=mqlake.spark.daemon         on the driver, or on an own cluster; session() sets it
+
+    JVM ──▶ daemon: imports ──fork──▶ worker: reads            each with the daemon's modules, in the daemon's memory
+                          └──fork──▶ worker: reads
+
+PySpark's own daemon imports nothing, so each worker, and each that follows one that stood idle for a minute,
+pays for PySpark, pyarrow, the sources and numba: 1 to 1.5 s of processor time and 150 MB. Here they are imported once.
+
+A process with threads must not be forked: numpy's are one for each of OMP_NUM_THREADS, which Spark sets to the cores of
+a task; that of pyarrow's allocator, which gives memory back, is told not to start. Spark asks this setting for what its
+tasks run, not for the planning on the driver.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from pathlib import Path
+
+
+def prefer_installed_pyspark() -> None:
+    """Takes the archives of PySpark and py4j that Spark puts on the path from it when they lie in an installed
+    PySpark: the same modules are there as files, and those of an archive are compiled anew in each process."""
+    for entry in list(sys.path):
+        archive = Path(entry)
+        site = Path(*archive.parts[:-4])
+        if archive.parts[-4:-1] == ("pyspark", "python", "lib") and str(site) in sys.path:
+            package = archive.name.partition("-")[0].removesuffix(".zip")
+            if (site / package / "__init__.py").is_file():
+                sys.path.remove(entry)
+
+
+def load() -> None:
+    """What a worker of any source needs. No thread is started, and the collector leaves it alone from now on."""
+    os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
+    import pyspark.sql.worker.plan_data_source_read
+    import pyspark.worker  # noqa: F401
+
+    import mqlake.spark.audit
+    import mqlake.spark.counts
+    import mqlake.spark.derived
+    import mqlake.spark.metaq
+    import mqlake.spark.rocketmq  # noqa: F401
+    from mqlake.formats.columns import load_compiler
+
+    load_compiler()
+    gc.collect()
+    gc.freeze()  # else each worker's collector would look at all of it after each task, and copy its pages
+
+
+def main() -> None:
+    prefer_installed_pyspark()
+    load()
+    from pyspark.daemon import manager
+
+    manager()
+
+
+if __name__ == "__main__":
+    main()
