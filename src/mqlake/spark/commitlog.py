@@ -26,6 +26,7 @@ from pyspark.sql.types import StructType
 
 from mqlake.errors import OffsetOutOfRangeError
 from mqlake.spark.filters import Condition, RowFilter, conditions
+from mqlake.spark.known_ends import known_end, remember
 from mqlake.spark.log_partition import LogPartition, check_in_log, grouped, read_partition
 from mqlake.spark.offsets import Position, PositionKind
 from mqlake.spark.options import LogOptions
@@ -101,7 +102,8 @@ class CommitLogReader(DataSourceReader):
         for position in positions:
             check_in_queues(self._options.stores, position)
         for storage in self._options.stores:
-            files = log_files(storage)
+            files = log_files(storage, known_end(storage))
+            remember(storage, files)
             for position in positions:
                 check_in_log(storage, files, position)
             ranges = ranges_to_read(storage, files, RowFilter(self._options, self._conditions))
