@@ -25,11 +25,13 @@ from pyspark.sql.types import StructType
 from mqlake.errors import ConfigError, UnknownKeyError
 from mqlake.formats.columns import Scan
 from mqlake.message import PROPERTY_TAGS
+from mqlake.spark.arrays import codes_of, number_array, string_array
 from mqlake.spark.commitlog import CommitLogReader
 from mqlake.spark.filters import NUMBERS, TIMES, RowFilter
 from mqlake.spark.log_partition import Chosen, LogPartition, chosen
 from mqlake.spark.options import OPTIONS, LogOptions, listed, named, parse_size
 from mqlake.spark.properties import Ints, Properties
+from mqlake.spark.reasons import tells_reasons
 from mqlake.spark.rows import timestamp_array
 from mqlake.spark.schema import COLUMNS, check_same, table_schemas
 from mqlake.spark.splits import Damage
@@ -105,6 +107,7 @@ def count_by(spark: SparkSession, *paths: str, by: str | Sequence[str], **option
     )
 
 
+@tells_reasons
 class CommitLogCountsDataSource(DataSource):
     """`commitlogcounts`: the partial results, for count_by(). Options as `commitlog`, and `by`."""
 
@@ -134,6 +137,7 @@ def _schemas(keys: Sequence[Key]) -> tuple[StructType, pa.Schema]:
     return table_schemas({**{key.column: COLUMNS[key.column] for key in keys}, **SUMS})
 
 
+@tells_reasons
 class _CountReader(CommitLogReader):
     """Filters are not taken: Spark would apply to the groups what was meant for records."""
 
@@ -219,7 +223,7 @@ class Groups:
         if key.column == "tags":
             properties = Properties(buf, scan.properties_start[rows], scan.properties_length[rows])
             tags = properties.value_of(PROPERTY_TAGS).dictionary_encode(null_encoding="encode")
-            return tags.indices.to_numpy().astype(np.int64), tags.dictionary.to_pylist()
+            return codes_of(tags).astype(np.int64), tags.dictionary.to_pylist()
         name = NUMBERS.get(key.column) or TIMES[key.column]
         values = getattr(scan, name)[rows].astype(np.int64)
         cells, codes = _compact(values // key.width)
@@ -235,10 +239,12 @@ class Groups:
             kind = COLUMNS[key.column]
             if kind == "timestamp":
                 arrays.append(timestamp_array(np.array(values, np.int64)))
+            elif kind == "string":
+                arrays.append(string_array(values))
             else:
-                arrays.append(pa.array(values, schema.field(key.column).type))
+                arrays.append(number_array(np.array(values, np.int32 if kind == "int" else np.int64)))
         arrays += [
-            timestamp_array(column) if kind == "timestamp" else pa.array(column)
+            timestamp_array(column) if kind == "timestamp" else number_array(column)
             for column, kind in zip(sums, SUMS.values(), strict=True)
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
