@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from mqlake.broker import config as broker_settings
@@ -104,6 +106,23 @@ def test_figures(tmp_path):
         assert 0 <= float(info["commitLogDiskRatio"]) <= 1
         assert int(info["earliestMessageTimeStamp"]) > 0
         assert info["commitLogDirCapacity"].startswith("Total : ")
+
+    on_a_broker(tmp_path, scene)
+
+
+def test_what_is_never_on_here(tmp_path):
+    async def scene(peer: Peer) -> None:
+        # what RocketMQ 5.3.3 answers with its defaults
+        told = await peer.ask(RequestCode.GET_COLD_DATA_FLOW_CTR_INFO)
+        assert json.loads(told.body_bytes()) == {
+            "runtimeTable": {},
+            "configTable": {},
+            "cgColdReadThreshold": 3145728,
+            "globalColdReadThreshold": 104857600,
+            "globalAcc": 0,
+        }
+        for code in (RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG, RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON):
+            assert (await peer.ask(code, body=b"G")).code == ResponseCode.SUCCESS
 
     on_a_broker(tmp_path, scene)
 

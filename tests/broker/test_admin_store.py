@@ -4,7 +4,7 @@ import pytest
 
 from mqlake.client.broker_api import BrokerAPI
 from mqlake.errors import ResponseError
-from mqlake.remoting.bodies.admin import HARuntimeInfo
+from mqlake.remoting.bodies.admin import CheckRocksdbCqWriteResult, HARuntimeInfo
 from mqlake.remoting.bodies.topic import TopicConfig
 from mqlake.remoting.codes import RequestCode
 from tests.broker.live import Peer, on_a_broker
@@ -58,6 +58,15 @@ def test_queues_of_no_topic_are_cleaned(tmp_path):
         await api.clean_expired_consume_queue(at)
         await api.delete_expired_commit_log(at)
         assert queues.queues("T")
+
+    on_a_broker(tmp_path, scene)
+
+
+def test_no_queues_are_in_rocksdb(tmp_path):
+    async def scene(peer: Peer) -> None:
+        answer = await peer.ask(RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS)
+        told = CheckRocksdbCqWriteResult.from_json(answer.body_bytes())
+        assert told.check_status == told.CHECK_ERROR and "RocksDB" in (told.check_result or "")
 
     on_a_broker(tmp_path, scene)
 

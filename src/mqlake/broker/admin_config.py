@@ -17,6 +17,7 @@ from mqlake.broker import config as broker_settings
 from mqlake.broker.broker_stats import BrokerStats
 from mqlake.errors import ConfigError, ResponseError, UnknownKeyError
 from mqlake.formats.properties import format_properties, parse_properties
+from mqlake.remoting.bodies.admin import ColdDataFlowCtrInfo
 from mqlake.remoting.bodies.topic import DataVersion, KVTable
 from mqlake.remoting.codes import CURRENT_VERSION, RequestCode, ResponseCode, Version
 from mqlake.remoting.command import RemotingCommand
@@ -55,6 +56,9 @@ class ConfigAdmin:
         table.register(RequestCode.UPDATE_BROKER_CONFIG, self.update_broker_config)
         table.register(RequestCode.GET_BROKER_CONFIG, self.get_broker_config)
         table.register(RequestCode.GET_BROKER_RUNTIME_INFO, self.get_broker_runtime_info)
+        table.register(RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON, self.export_rocksdb_config_to_json)
+        table.register(RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG, self.remove_cold_data_flow_ctr)
+        table.register(RequestCode.GET_COLD_DATA_FLOW_CTR_INFO, self.get_cold_data_flow_ctr_info)
 
     # --- settings
 
@@ -157,6 +161,24 @@ class ConfigAdmin:
         before = read_properties(path) if os.path.exists(path) else {}
         write_durably(f"{path}.bak", format_properties(before).encode())
         write_durably(path, format_properties({**before, **properties}).encode())
+
+    # --- what is never on here: the answers of RocketMQ's broker with it off
+
+    def export_rocksdb_config_to_json(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand:
+        """355 EXPORT_ROCKSDB_CONFIG_TO_JSON."""
+        return RemotingCommand.create_response(remark="the config files are JSON already")
+
+    def remove_cold_data_flow_ctr(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """2002 REMOVE_COLD_DATA_FLOW_CTR_CONFIG: no group has a threshold."""
+        return RemotingCommand.create_response()
+
+    def get_cold_data_flow_ctr_info(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand:
+        """2003 GET_COLD_DATA_FLOW_CTR_INFO."""
+        return RemotingCommand.create_response(body=ColdDataFlowCtrInfo().to_json())
 
     # --- figures
 

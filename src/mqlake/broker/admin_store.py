@@ -11,6 +11,7 @@ from mqlake.message import LMQ_PREFIX, is_system_topic
 from mqlake.remoting.bodies.admin import (
     BrokerStatsData,
     BrokerStatsItem,
+    CheckRocksdbCqWriteResult,
     ConsumeQueueData,
     HARuntimeInfo,
     QueryConsumeQueueResponseBody,
@@ -43,6 +44,7 @@ class StoreAdmin:
         table.register(code.DELETE_EXPIRED_COMMITLOG, self.delete_expired_commit_log)
         table.register(code.CLEAN_UNUSED_TOPIC, self.clean_unused_topic)
         table.register(code.GET_BROKER_HA_STATUS, self.get_broker_ha_status)
+        table.register(code.CHECK_ROCKSDB_CQ_WRITE_PROGRESS, self.check_rocksdb_cq_write_progress)
 
     def query_consume_queue(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """321 QUERY_CONSUME_QUEUE."""
@@ -70,6 +72,16 @@ class StoreAdmin:
             )
         ]
         return RemotingCommand.create_response(body=body.to_json())
+
+    def check_rocksdb_cq_write_progress(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand:
+        """354 CHECK_ROCKSDB_CQ_WRITE_PROGRESS."""
+        result = CheckRocksdbCqWriteResult(
+            check_result="this broker writes no consume queues to RocksDB",
+            check_status=CheckRocksdbCqWriteResult.CHECK_ERROR,
+        )
+        return RemotingCommand.create_response(body=result.to_json())
 
     def view_broker_stats_data(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """315 VIEW_BROKER_STATS_DATA."""

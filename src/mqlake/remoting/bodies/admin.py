@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from mqlake.remoting.bodies.client import (
     ConsumeFromWhere,
@@ -225,6 +225,28 @@ class HAClientRuntimeInfo(JsonBody):
     last_read_timestamp: int = 0
     last_write_timestamp: int = 0
     master_flush_offset: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class CheckRocksdbCqWriteResult(JsonBody):
+    CHECK_ERROR: ClassVar[int] = 3
+    """The one `check_status` that lets mqadmin print the result."""
+
+    check_result: str | None = None
+    check_status: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class ColdDataFlowCtrInfo(JsonBody):
+    """Reads of what is no longer in memory: how much, and how much a group may."""
+
+    runtime_table: dict[str, dict[str, int]] = field(default_factory=dict)
+    config_table: dict[str, int] = field(default_factory=dict)
+    """Group → bytes, where they are set."""
+    cg_cold_read_threshold: int = 3 << 20
+    """Bytes that any other group may read in a period."""
+    global_cold_read_threshold: int = 100 << 20
+    global_acc: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
