@@ -61,6 +61,8 @@ TEST_JVM = (
     "-Xmx512m",
     # The buffers of a closed store are then given back by the collector.
     "-Dio.netty.maxDirectMemory=0",
+    # On a busy machine RocketMQ's own 3 s are over before a connection is made.
+    "-Dcom.rocketmq.remoting.client.connect.timeout=60000",
 )
 # In a bench it compiles all it can, and has what a broker's start script gives it, on a smaller heap.
 BENCH_JVM = ("-Xms2g", "-Xmx2g", "-XX:+AlwaysPreTouch", "-XX:+UseG1GC", "-XX:MaxDirectMemorySize=2g")

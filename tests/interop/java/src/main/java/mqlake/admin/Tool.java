@@ -18,8 +18,16 @@ final class Tool {
     private Tool() {
     }
 
+    /** mqadmin's own list: some commands keep their client from one run to the next, where it is closed. */
+    private static final class Commands extends MQAdminStartup {
+        static void forget() {
+            SUB_COMMANDS.clear();
+        }
+    }
+
     /** Of each of the command lines what it prints, its failures too: it swallows and prints them. */
     static JSONObject run(JSONArray commands) throws InterruptedException {
+        Commands.forget();
         List<ByteArrayOutputStream> printed = new ArrayList<>();
         List<Thread> threads = new ArrayList<>();
         InheritableThreadLocal<ByteArrayOutputStream> own = new InheritableThreadLocal<>();
