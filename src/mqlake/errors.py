@@ -90,7 +90,8 @@ class WrongFileSizeError(StoreError):
         self.path, self.size, self.expected = path, size, expected
         super().__init__(
             f"{path}: {size} bytes, but {key} says {expected}; "
-            f"open the store with the {key} it was written with (it cannot be changed on live data)"
+            + ("the file was cut short, or " if size < expected else "")
+            + f"the store was written with another {key}, with which it has to be opened"
         )
 
 

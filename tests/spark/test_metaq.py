@@ -146,7 +146,7 @@ def test_a_foreign_directory(spark: SparkSession, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [
-        ({}, ConfigError, "'path' is missing"),
+        ({}, ConfigError, "'path' .* is needed"),
         ({"path": "/d", "zookeeper": "h:1"}, ConfigError, "not both"),
         ({"path": "/d", "topic": "x"}, UnknownKeyError, "did you mean 'topics'"),
         ({"path": "/d", "columns": "offsets"}, UnknownKeyError, "did you mean 'offset'"),

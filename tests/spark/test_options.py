@@ -85,6 +85,8 @@ def test_unknown_names(options: dict[str, str], said: str) -> None:
         ({"path": "/s", "columns": ""}, "must name columns"),
         ({"path": "/s", "splitSize": "big"}, "a number with k, m or g"),
         ({"path": "/s", "splitSize": "0"}, "a number with k, m or g"),
+        ({"path": "/s", "topics": ""}, "'topics' is '', which names none"),
+        ({"path": "/s", "keys": "[]"}, "'keys' is '[]', which names none"),
         ({"path": "/s", "topics": "[1"}, "'topics' is not a JSON list"),
         ({"path": "/s", "storageOptions": "[]"}, "'storageOptions' is not a JSON object"),
         ({"path": "/s", "maxOffsetsPerTrigger": "0"}, "a number above 0"),

@@ -158,7 +158,7 @@ def test_offsets_that_are_not_in_the_log(hours: Path, option: str) -> None:
     [
         ("Hour-3", 1, 21, "topic Hour-3, queue 1 has offsets 0 to 20, not 21"),
         ("Hour-3", 2, 0, "topic Hour-3, queue 2 is not there"),
-        ("none", 0, 0, "topic none, queue 0 is not there"),
+        ("none", 0, 0, "topic none is not there"),
     ],
 )
 def test_queue_offsets_that_are_not_there(
@@ -167,6 +167,9 @@ def test_queue_offsets_that_are_not_there(
     positions = {"startingOffsets": json.dumps({topic: {str(queue): offset}})}
     with pytest.raises(OffsetOutOfRangeError, match=f"option 'startingOffsets': {said}"):
         read(hours, **positions)
+    if topic == "none":
+        with pytest.raises(OffsetOutOfRangeError, match=f"option 'endingOffsetsByTimestamp': {said}"):
+            read(hours, endingOffsetsByTimestamp='{"none": {"0": 5}}')
     root = copy_store(hours, tmp_path / "store")
     shutil.rmtree(root / "consumequeue")
     assert read(root, **positions)[1].bytes_to_read  # nobody knows

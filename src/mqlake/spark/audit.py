@@ -28,25 +28,33 @@ from mqlake.message import DEFAULT_MESSAGE_DELAY_LEVEL, MessageSysFlag, parse_de
 from mqlake.spark.options import LogOptions
 from mqlake.spark.properties import Bytes
 from mqlake.spark.reasons import tells_reasons
-from mqlake.spark.schema import check_same
+from mqlake.spark.schema import check_same, table_schemas
 from mqlake.spark.splits import VERIFY_CRC, Damage, Split, open_window, plan, walk
 
 KIND_SPLIT, KIND_QUEUE, KIND_DAMAGE = "split", "queue", "damage"
 
-_SCHEMA = """
-    kind string, path string, file string, splitOffset long, bytes long, records long,
-    topic string, queueId int, messages long, firstQueueOffset long, nextQueueOffset long,
-    breaks long, breakOffset long, breakExpected long, breakFound long, reason string
-"""
+_COLUMNS = {
+    "kind": "string",
+    "path": "string",
+    "file": "string",
+    "splitOffset": "long",
+    "bytes": "long",
+    "records": "long",
+    "topic": "string",
+    "queueId": "int",
+    "messages": "long",
+    "firstQueueOffset": "long",
+    "nextQueueOffset": "long",
+    "breaks": "long",
+    "breakOffset": "long",
+    "breakExpected": "long",
+    "breakFound": "long",
+    "reason": "string",
+}
 """splitOffset: physical, of the split's first byte. breakOffset: physical, of the first message out of order
 or, in a row of kind damage, of the damage."""
 
-_ARROW = pa.schema(
-    [
-        (name, {"string": pa.string(), "int": pa.int32(), "long": pa.int64()}[kind])
-        for name, kind in (column.split() for column in _SCHEMA.split(","))
-    ]
-)
+_SPARK, _ARROW = table_schemas(_COLUMNS)
 
 # inner batches say how many messages they hold whatever the delay levels are
 _DELAY_LEVELS = parse_delay_levels(DEFAULT_MESSAGE_DELAY_LEVEL)
@@ -65,13 +73,13 @@ class CommitLogAuditDataSource(DataSource):
     def name(cls) -> str:
         return "commitlogaudit"
 
-    def schema(self) -> str:
+    def schema(self) -> StructType:
         for storage in LogOptions.parse(self.options).stores:
             storage.check()
-        return _SCHEMA
+        return _SPARK
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        check_same(schema, StructType.fromDDL(_SCHEMA))
+        check_same(schema, _SPARK)
         return _AuditReader(LogOptions.parse(self.options))
 
 
@@ -104,7 +112,7 @@ class _Queue:
 
 
 def audit_split(split: Split, *, verify: str = VERIFY_CRC) -> pa.RecordBatch:
-    """The partial results of one split, rows as _SCHEMA says."""
+    """The partial results of one split, rows as _COLUMNS says."""
     window = open_window(split)
     queues: dict[tuple[str, int], _Queue] = {}
     rows: list[dict[str, object]] = []

@@ -27,9 +27,9 @@ from pyspark.sql.types import StructType
 from mqlake.errors import OffsetOutOfRangeError
 from mqlake.spark.filters import Condition, RowFilter, conditions
 from mqlake.spark.known_ends import known_end, remember
-from mqlake.spark.log_partition import LogPartition, check_in_log, grouped, read_partition
+from mqlake.spark.log_partition import LogPartition, check_in_log, grouped, lost_parts, read_partition
 from mqlake.spark.offsets import Position, PositionKind
-from mqlake.spark.options import LogOptions
+from mqlake.spark.options import LogOptions, Mode
 from mqlake.spark.parts import require_stream_readers
 from mqlake.spark.queue_files import queue_bounds, queue_files
 from mqlake.spark.reasons import tells_reasons
@@ -97,21 +97,22 @@ class CommitLogReader(DataSourceReader):
         Raises what log_files() raises, and OffsetOutOfRangeError for an offset that is not in the log.
         """
         splits: list[Split] = []
+        lost: list[LogPartition] = []
         size = 0
         positions = (self._options.start, self._options.end)
         for position in positions:
             check_in_queues(self._options.stores, position)
         for storage in self._options.stores:
-            files = log_files(storage, known_end(storage))
-            remember(storage, files)
+            files = log_files(storage, known_end(storage), must_be_whole=self._options.mode is Mode.FAIL_FAST)
             for position in positions:
                 check_in_log(storage, files, position)
+            remember(storage, files)
+            lost += lost_parts(storage, files)
             ranges = ranges_to_read(storage, files, RowFilter(self._options, self._conditions))
             splits += cut(storage, files, self._options.split_size, ranges)
             size += sum(file.limit for file in files)
-        return ReadPlan(
-            grouped(splits, self._options.split_size), sum(split.end - split.start for split in splits), size
-        )
+        partitions = [*lost, *grouped(splits, self._options.split_size)]
+        return ReadPlan(partitions, sum(split.end - split.start for split in splits), size)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, LogPartition):  # else Spark's stand-in when there are no partitions
@@ -119,13 +120,18 @@ class CommitLogReader(DataSourceReader):
 
 
 def check_in_queues(stores: Sequence[Storage], position: Position) -> None:
-    """OffsetOutOfRangeError for a queue offset that no store has; without consume queues nobody knows."""
-    wanted = {name: offset for name, offset in position.queues.items() if offset >= 0}
-    if position.kind is not PositionKind.QUEUES or not wanted:
+    """OffsetOutOfRangeError for a topic or a queue offset that no store has; without consume queues nobody knows."""
+    if not position.queues:
         return
-    files = [file for storage in stores for file in queue_files(storage, {topic for topic, _ in wanted})]
+    topics = {topic for topic, _ in position.queues}
+    files = [file for storage in stores for file in queue_files(storage, topics)]
     if not files and not any(queue_files(storage) for storage in stores):
         return
+    for topic in sorted(topics - {file.topic for file in files}):
+        raise OffsetOutOfRangeError(f"option {position.option!r}: topic {topic} is not there")
+    if position.kind is not PositionKind.QUEUES:
+        return
+    wanted = {name: offset for name, offset in position.queues.items() if offset >= 0}
     bounds = [queue_bounds(each for each in files if each.storage == storage) for storage in stores]
     for (topic, queue), offset in wanted.items():
         known = [found[topic, queue] for found in bounds if (topic, queue) in found]

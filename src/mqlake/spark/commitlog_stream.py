@@ -23,9 +23,9 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from mqlake.errors import ConfigError, OffsetOutOfRangeError
-from mqlake.spark.log_partition import LogPartition, check_in_log, grouped, read_partition
+from mqlake.spark.log_partition import LogPartition, check_in_log, grouped, lost_parts, read_partition
 from mqlake.spark.offsets import PositionKind
-from mqlake.spark.options import LogOptions
+from mqlake.spark.options import LogOptions, Mode
 from mqlake.spark.reasons import tells_reasons
 from mqlake.spark.skipping import CLOCK_BACK_MS, first_timestamp
 from mqlake.spark.splits import VERIFY_NONE, Damage, LogFile, Split, cut, log_files, open_window, walk
@@ -69,7 +69,8 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return first
 
     def _files(self, storage: Storage) -> list[LogFile]:
-        files = log_files(storage, self._known_ends.get(storage.root, 0))
+        known, must_be_whole = self._known_ends.get(storage.root, 0), self._options.mode is Mode.FAIL_FAST
+        files = log_files(storage, known, must_be_whole=must_be_whole)
         self._known_ends[storage.root] = files[-1].end_offset if files else 0
         return files
 
@@ -142,7 +143,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             gone = min(first, end)
             lost = self._lost(storage, start, f"physical offsets {start} to {gone} have been deleted")
         splits: list[Split] = cut(storage, files, self._options.split_size, [(max(start, first), end)])
-        partitions = grouped(splits, self._options.split_size)
+        partitions = [*lost_parts(storage, files, start, end), *grouped(splits, self._options.split_size)]
         return [LogPartition((), lost), *partitions] if lost else partitions
 
     def _lost(self, storage: Storage, offset: int, what: str) -> tuple[Storage, int, str]:

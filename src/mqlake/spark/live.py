@@ -9,6 +9,7 @@ stores them; they become columns by the same scan as those of a log.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -25,10 +26,16 @@ from mqlake.client.pull_api import PullAPIWrapper
 from mqlake.client.results import PullStatus
 from mqlake.client.routes import readable_queues
 from mqlake.client.subscription import build_subscription_data
-from mqlake.errors import BadLengthError, OffsetOutOfRangeError
+from mqlake.errors import BadLengthError, OffsetOutOfRangeError, TopicNotFoundError
 from mqlake.formats.columns import Scan, ScanStop, scan_records
 from mqlake.formats.record import PHYSICAL_OFFSET_POSITION, RECORD_SIZE_MIN
-from mqlake.message import PROPERTY_INNER_NUM, MessageSysFlag, bytes_to_properties, is_system_topic
+from mqlake.message import (
+    AUTO_CREATE_TOPIC_KEY_TOPIC,
+    PROPERTY_INNER_NUM,
+    MessageSysFlag,
+    bytes_to_properties,
+    is_system_topic,
+)
 from mqlake.spark.properties import Bytes
 
 T = TypeVar("T")
@@ -104,6 +111,11 @@ class Live:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self._loop.run_until_complete(work)
+
+    def check(self) -> None:
+        """Whether a name server answers. NoNameServerError, ConfigError for an address that is none."""
+        with contextlib.suppress(TopicNotFoundError):
+            self.run(self.client.update_topic_route(AUTO_CREATE_TOPIC_KEY_TOPIC))
 
     # ------------------------------------------------------------------ topics and queues
 

@@ -24,7 +24,7 @@ from mqlake.spark.offsets import Position, PositionKind
 from mqlake.spark.options import LogOptions, Mode
 from mqlake.spark.properties import Bytes
 from mqlake.spark.rows import RowBuilder
-from mqlake.spark.splits import CHUNK_RECORDS, Damage, LogFile, Split, open_window, walk
+from mqlake.spark.splits import CHUNK_RECORDS, Damage, LogFile, Split, missing, open_window, walk
 from mqlake.spark.storage import Storage
 from mqlake.spark.unpack import PACKED, unpack
 
@@ -38,7 +38,7 @@ Chosen = tuple[Bytes, Scan, npt.NDArray[np.int64] | None]
 
 @dataclass
 class LogPartition(InputPartition):
-    """What one task reads; `lost` says what a stream could not read any more, and from which offset on."""
+    """What one task reads; `lost` says what is not there to be read, and from which physical offset on."""
 
     splits: tuple[Split, ...]
     lost: tuple[Storage, int, str] | None = None
@@ -54,6 +54,17 @@ def check_in_log(storage: Storage, files: Sequence[LogFile], position: Position)
             f"option {position.option!r} is {position.value}, but the log of {storage.root} "
             f"holds {first} to {last}"
         )
+
+
+def lost_parts(
+    storage: Storage, files: Sequence[LogFile], start: int = 0, end: int | None = None
+) -> list[LogPartition]:
+    """A partition for each part of the log between two physical offsets that is not there."""
+    return [
+        LogPartition((), (storage, offset, str(error)))
+        for offset, error in missing(files)
+        if start <= offset and (end is None or offset < end)
+    ]
 
 
 def grouped(splits: Sequence[Split], split_size: int) -> list[LogPartition]:

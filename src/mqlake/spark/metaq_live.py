@@ -31,6 +31,8 @@ from mqlake.spark.metaq_segments import Damage, Records, find_record, whole
 log = logging.getLogger(__name__)
 
 LAST = (1 << 63) - 1
+ZOOKEEPER_TIMEOUT_MS = 10_000
+"""Of MetaQ's own 30 s too little is won: who types an address wants to know that nobody is there."""
 
 T = TypeVar("T")
 
@@ -55,6 +57,10 @@ class LiveRange:
         return replace(self, start=start, end=self.end if end is None else end)
 
 
+def zookeeper_config(zookeeper: str, root: str) -> ZKConfig:
+    return ZKConfig(zk_connect=zookeeper, zk_root=root, zk_connection_timeout_ms=ZOOKEEPER_TIMEOUT_MS)
+
+
 def live_ranges(
     zookeeper: str, root: str, topics: frozenset[str] | None, *, fail_on_data_loss: bool = True
 ) -> list[LiveRange]:
@@ -63,7 +69,7 @@ def live_ranges(
     RemotingError, ResponseError, FormatError.
     """
     paths = MetaZookeeper(root)
-    session = ZkSession(ZKConfig(zk_connect=zookeeper, zk_root=root))
+    session = ZkSession(zookeeper_config(zookeeper, root))
     found: list[tuple[str, str, Partition]] = []
     try:
         names = session.children(paths.broker_topics_sub) if topics is None else sorted(topics)

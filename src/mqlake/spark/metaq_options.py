@@ -18,7 +18,18 @@ from pyspark.sql.types import StructType
 from mqlake.errors import ConfigError, UnknownKeyError
 from mqlake.spark.metaq_places import Brokers, Directories, Place
 from mqlake.spark.offsets import ENDING, STARTING, Position, PositionKind, start_and_end
-from mqlake.spark.options import PLACE_OPTIONS, Mode, count, flag, listed, named, one_of, parse_size, stores
+from mqlake.spark.options import (
+    PLACE_OPTIONS,
+    Mode,
+    count,
+    flag,
+    listed,
+    named,
+    one_of,
+    parse_size,
+    some_of,
+    stores,
+)
 from mqlake.spark.schema import CORRUPT_COLUMN, table_schemas
 from mqlake.spark.splits import DEFAULT_SPLIT_SIZE, VERIFY_CRC, VERIFY_NONE
 from mqlake.spark.storage import Storage
@@ -82,7 +93,7 @@ class MetaqOptions:
         given = named(options, OPTIONS)
         if ("path" in given or "paths" in given) == ("zookeeper" in given):
             raise ConfigError(
-                "option 'path' is missing: name data directories, or brokers by 'zookeeper'; not both"
+                "one of the options 'path' (data directories) and 'zookeeper' (of brokers) is needed, and not both"
             )
         if "maxBytesPerTrigger" in given and "maxOffsetsPerTrigger" in given:
             raise ConfigError("one of the options 'maxBytesPerTrigger' and 'maxOffsetsPerTrigger' at most")
@@ -102,7 +113,7 @@ class MetaqOptions:
             given.get("zookeeper"),
             given.get("zkRoot", "/meta"),
             tuple(columns),
-            frozenset(listed("topics", given["topics"])) if "topics" in given else None,
+            some_of(given, "topics"),
             start,
             end,
             one_of(given, "verify", (VERIFY_NONE, VERIFY_CRC), VERIFY_CRC) == VERIFY_CRC,

@@ -79,8 +79,8 @@ class LogOptions:
         return cls(
             stores=stores(given),
             columns=chosen_columns(given, permissive=mode is Mode.PERMISSIVE),
-            topics=frozenset(listed("topics", given["topics"])) if "topics" in given else None,
-            keys=frozenset(listed("keys", given["keys"])) if "keys" in given else None,
+            topics=some_of(given, "topics"),
+            keys=some_of(given, "keys"),
             start=Position.parse(given, STARTING, PositionKind.EARLIEST, physical=True),
             end=Position.parse(given, ENDING, PositionKind.LATEST, physical=True),
             unpack=flag(given, "unpack", default=True),
@@ -125,6 +125,16 @@ def listed(option: str, text: str) -> list[str]:
         return [str(item) for item in json.loads(text)]
     except ValueError as error:
         raise ConfigError(f"option {option!r} is not a JSON list: {text!r}") from error
+
+
+def some_of(given: Mapping[str, str], option: str) -> frozenset[str] | None:
+    """What a list names, None (all) when it is not given. ConfigError when it names nothing."""
+    if option not in given:
+        return None
+    names = frozenset(listed(option, given[option]))
+    if not names:
+        raise ConfigError(f"option {option!r} is {given[option]!r}, which names none")
+    return names
 
 
 def stores(given: Mapping[str, str]) -> tuple[Storage, ...]:

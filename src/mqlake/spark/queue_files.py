@@ -37,6 +37,8 @@ DIRECTORIES = {SIMPLE: "consumequeue", BATCH: "batchconsumequeue"}
 INDEX_ENTRIES_PER_SLOT = 4
 """RocketMQ's ratio, from which the number of slots follows; a store with another one has to say maxHashSlotNum."""
 ENTRIES_TRIED = 64
+INDEX_COUNT_POSITION = 36
+"""Of the number of entries in an index file's header."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +54,16 @@ class QueueFile:
     size: int
 
     def units(self) -> tuple[Units, npt.NDArray[np.int64]]:
-        """The units that are there, and the queue offset of each."""
+        """The units that are there, and the queue offset of each. StoreCorruptError for a file that was cut short."""
         dtype = CQ_DTYPE if self.kind == SIMPLE else BCQ_DTYPE
-        whole = self.size // dtype.itemsize
-        array = self.storage.map(self.path, whole * dtype.itemsize).view(dtype)
+        rest = self.size % dtype.itemsize
+        if rest:
+            raise StoreCorruptError(
+                self.path,
+                self.size - rest,
+                f"{rest} bytes, where a unit has {dtype.itemsize}: it was cut short",
+            )
+        array = self.storage.map(self.path, self.size).view(dtype)
         rows = np.flatnonzero(
             (array["size"] > 0) & (array["offset"] >= 0) & (array["size"] != PRE_BLANK_SIZE)
         )
@@ -93,7 +101,7 @@ def _of_topic(storage: Storage, kind: str, directory: str, topic: str) -> Iterat
     for queue in sorted(queues, key=int):
         for name, size in storage.files(f"{directory}/{topic}/{queue}"):
             offset = file_name_to_offset(name)
-            if offset is not None and size:
+            if offset is not None:
                 path = storage.path(directory, topic, queue, name)
                 yield QueueFile(storage, kind, topic, int(queue), path, offset, size)
 
@@ -108,7 +116,23 @@ class IndexTable:
     slots: int
 
     def header(self) -> IndexHeader:
-        return IndexHeader.decode(self.storage.read(self.path, 0, INDEX_HEADER_SIZE).tobytes())
+        """StoreCorruptError when the file has no room for it, or for the entries that it counts."""
+        if self.size < INDEX_HEADER_SIZE:
+            raise StoreCorruptError(self.path, self.size, f"an index header has {INDEX_HEADER_SIZE} bytes")
+        header = IndexHeader.decode(self.storage.read(self.path, 0, INDEX_HEADER_SIZE).tobytes())
+        room = (self.size - self._entries_begin) // INDEX_SIZE
+        if not 0 <= header.index_count <= room:
+            raise StoreCorruptError(
+                self.path,
+                INDEX_COUNT_POSITION,
+                f"{header.index_count} entries are counted, there is room for {max(0, room)}",
+                hint=f"if the store's maxHashSlotNum is not {self.slots}, say it as an option",
+            )
+        return header
+
+    @property
+    def _entries_begin(self) -> int:
+        return INDEX_HEADER_SIZE + self.slots * HASH_SLOT_SIZE
 
     def check_slots(self) -> None:
         """StoreCorruptError unless the slots of the first entries lead to them, which a wrong number would not."""
@@ -128,7 +152,7 @@ class IndexTable:
 
     def entries(self, first: int, last: int) -> Units:
         """Entries number `first` to `last` (exclusive); the first of a file has number 1."""
-        start = INDEX_HEADER_SIZE + self.slots * HASH_SLOT_SIZE
+        start = self._entries_begin
         if self.storage.is_local:
             whole = self.storage.map(self.path, start + last * INDEX_SIZE)
             return whole[start + first * INDEX_SIZE :].view(ENTRY_DTYPE)

@@ -84,14 +84,25 @@ class RocketMQDataSource(DataSource):
 
         if overwrite:
             raise ConfigError("messages cannot be overwritten: write with mode('append')")
-        return RocketMQWriter(WriteOptions.parse(self.options, stream=False), schema)
+        options = WriteOptions.parse(self.options, stream=False)
+        found = RocketMQWriter(options, schema)
+        _check_reachable(options)
+        return found
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         from mqlake.spark.rocketmq_sink import RocketMQExactlyOnceWriter, RocketMQStreamWriter
 
         options = WriteOptions.parse(self.options, stream=True)
         writer = RocketMQStreamWriter if options.checkpoint is None else RocketMQExactlyOnceWriter
-        return writer(options, schema)
+        found = writer(options, schema)
+        _check_reachable(options)
+        return found
+
+
+def _check_reachable(options: WriteOptions) -> None:
+    """Before a job reads what it is to send. NoNameServerError and its like."""
+    with Live(options.cluster) as live:
+        live.check()
 
 
 @tells_reasons

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from mqlake.errors import StoreCorruptError
+from mqlake.errors import ConfigError, StoreCorruptError, StoreError
 from mqlake.formats.checkpoint import CHECKPOINT_SIZE, SAFETY_MARGIN_MS, Checkpoint
 from mqlake.formats.consume_queue_ext import MAX_ADDRESS
 from mqlake.formats.record import BLANK_MAGIC_CODE
@@ -79,7 +79,7 @@ def ranges_to_read(storage: Storage, files: Sequence[LogFile], wanted: RowFilter
             ranges = _meet(ranges, _by_queues(storage, files, wanted))
         if storage.is_local:
             ranges = _meet(ranges, _by_index(storage, files, wanted))
-    except FileNotFoundError:  # deleted by the writer meanwhile; the log itself is what counts
+    except (FileNotFoundError, StoreError, ConfigError):  # deleted meanwhile, or damaged: the log counts
         pass
     return ranges
 
@@ -153,7 +153,7 @@ def _by_queues(storage: Storage, files: Sequence[LogFile], wanted: RowFilter) ->
     assert topics is not None
     everything = queue_files(storage)
     chosen = [file for file in everything if file.topic in topics]
-    if {file.topic for file in chosen} != topics:
+    if {file.topic for file in chosen} != topics or not _are_whole(everything):
         return None
     queue_ids = wanted.allowed("queueId")
     offsets = _bounds(wanted, "queueOffset")
@@ -164,6 +164,12 @@ def _by_queues(storage: Storage, files: Sequence[LogFile], wanted: RowFilter) ->
     ]
     covered = _dispatched_until(storage, files, everything)
     return _ranges(np.concatenate([*blocks, np.zeros(0, np.int64)]), [(covered, files[-1].end_offset)])
+
+
+def _are_whole(files: Sequence[QueueFile]) -> bool:
+    """Whether no file was cut short: those of a kind have one size in a store, whatever is in them."""
+    sizes = {(file.kind, file.size) for file in files}
+    return len(sizes) == len({kind for kind, _ in sizes})
 
 
 def _blocks_of(file: QueueFile, offsets: Bounds, codes: Ints | None) -> Ints:
@@ -226,7 +232,7 @@ def _by_index(storage: Storage, files: Sequence[LogFile], wanted: RowFilter) -> 
     try:
         index.load(True, None)
         used = [file for file in index.files if file.index_count > 1]
-        if not used:
+        if not used or not all(file.is_sound for file in index.files):
             return None
         covered = used[0].header.begin_phy_offset, used[-1].header.end_phy_offset
         found: list[int] = []

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import mmap
 import os
 from collections import Counter
@@ -141,16 +142,37 @@ def _inside(file: LogFile, ranges: Sequence[tuple[int, int]]) -> list[tuple[int,
     return [(start, end) for start, end in clipped if start < end]
 
 
-def log_files(storage: Storage, known_end: int = 0) -> list[LogFile]:
+def log_files(storage: Storage, known_end: int = 0, *, must_be_whole: bool = True) -> list[LogFile]:
     """The files of a log, oldest first, up to the newest that holds data.
 
     `known_end`, a physical offset that was the end of whole records before, is where the end is looked for.
 
-    Raises NotAStoreError, ForeignFormatError, WrongFileSizeError, and StoreCorruptError when a file between
-    two others is missing.
+    Raises NotAStoreError and ForeignFormatError; with `must_be_whole` WrongFileSizeError, and StoreCorruptError when
+    a file between two others is missing. Without, missing() says what is not there.
     """
     storage.check()
-    return _local_files(storage, known_end) if storage.is_local else _remote_files(storage)
+    try:
+        return _local_files(storage, known_end) if storage.is_local else _files_anywhere(storage)
+    except (StoreCorruptError, WrongFileSizeError):
+        if must_be_whole:
+            raise
+        return _files_anywhere(storage, must_be_whole=False)
+
+
+def missing(files: Sequence[LogFile]) -> list[tuple[int, StoreCorruptError]]:
+    """Physical offsets from which on bytes of the log are not there: behind a file that was cut short, or is gone."""
+    full_size = max((file.file_size for file in files), default=0)
+    found = []
+    for file, following in itertools.zip_longest(files, files[1:]):
+        end = file.base_offset + file.file_size
+        if file.limit == file.file_size < full_size:
+            reason = f"the file ends here, the others have {full_size} bytes"
+        elif following is not None and following.base_offset > end:
+            reason = f"the file that follows begins at physical offset {following.base_offset}, not {end}"
+        else:
+            continue
+        found.append((end, StoreCorruptError(file.file, file.file_size, reason)))
+    return found
 
 
 def _local_files(storage: Storage, known_end: int) -> list[LogFile]:
@@ -194,7 +216,7 @@ def _end_of_data(newest: MappedFile, running: bool, known: int = 0) -> int:
     return position
 
 
-def _remote_files(storage: Storage) -> list[LogFile]:
+def _files_anywhere(storage: Storage, *, must_be_whole: bool = True) -> list[LogFile]:
     sizes = [
         (name, size) for name, size in storage.files("commitlog") if file_name_to_offset(name) is not None
     ]
@@ -206,22 +228,22 @@ def _remote_files(storage: Storage) -> list[LogFile]:
     for name, size in sizes:
         path, offset = storage.path("commitlog", name), file_name_to_offset(name)
         assert offset is not None
-        if size != file_size:
+        if size != file_size and must_be_whole:
             raise WrongFileSizeError(path, size, file_size, key="mappedFileSizeCommitLog")
-        if found and offset != found[-1].end_offset:
+        if found and offset != found[-1].end_offset and must_be_whole:
             raise StoreCorruptError(
                 path, 0, f"does not follow {found[-1].file}: a file between them is missing"
             )
         found.append(LogFile(path, offset, size, size))
     while found:
         newest = found.pop()
-        end = _end_of_remote(storage, newest)
+        end = _end_anywhere(storage, newest)
         if end:
-            return [*found, LogFile(newest.file, newest.base_offset, end, file_size)]
+            return [*found, LogFile(newest.file, newest.base_offset, end, newest.file_size)]
     return []
 
 
-def _end_of_remote(storage: Storage, newest: LogFile) -> int:
+def _end_anywhere(storage: Storage, newest: LogFile) -> int:
     """As _end_of_data, a piece at a time. What is no record is damage for the tasks, unless the store was in use."""
     position, piece = 0, DEFAULT_SPLIT_SIZE
     while position < newest.file_size:
@@ -316,10 +338,12 @@ def walk(
     verify: str = VERIFY_CRC,
     chunk_records: int = CHUNK_RECORDS,
     piece_bytes: int = PIECE_BYTES,
+    with_bodies: bool = False,
 ) -> Iterator[Scan | Damage]:
     """The split's records, a chunk at a time, and the damage between them, in the order of the log.
 
     Positions in a Scan are those of `window.array` until the next step; positions in a Damage those of the file.
+    `with_bodies` is good for who makes rows of nearly all records (as in scan_records()).
     """
     first, end_of_file = window.first, split.file_size
     limit = min(split.limit, first + len(window.whole))
@@ -334,7 +358,14 @@ def walk(
         """At what the window shows, from `position` on."""
         buf, base = window.array, split.base_offset + window.origin
         limits = position - window.origin, min(end - window.origin, len(buf))
-        scan = scan_records(buf, *limits, base, max_records=records_max, check_crc=verify != VERIFY_NONE)
+        scan = scan_records(
+            buf,
+            *limits,
+            base,
+            max_records=records_max,
+            check_crc=verify != VERIFY_NONE,
+            with_bodies=with_bodies and records_max > 1,
+        )
         return _checked_in_full(buf, base, scan, records_max) if verify == VERIFY_FULL else scan
 
     with contextlib.closing(window):

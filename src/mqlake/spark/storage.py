@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from mqlake.errors import NotAStoreError
+from mqlake.errors import ConfigError, NotAStoreError
 from mqlake.spark.properties import Bytes
 from mqlake.store.message_store import check_is_store
 
@@ -33,7 +33,8 @@ class Storage:
         return "://" not in self.root
 
     def check(self) -> None:
-        """Raises NotAStoreError, ForeignFormatError, or what the file system says of a place it cannot reach."""
+        """Raises NotAStoreError, ForeignFormatError, ConfigError for a place that nothing opens, or what the file
+        system says of one that it cannot reach."""
         if self.is_local:
             check_is_store(self.root, must_exist=True)
         elif "commitlog" not in self.directories(""):
@@ -97,5 +98,8 @@ class Storage:
     def _file_system(self, path: str) -> tuple[Any, str]:
         import fsspec.core
 
-        fs, inside = fsspec.core.url_to_fs(path, **self.options)
+        try:
+            fs, inside = fsspec.core.url_to_fs(path, **self.options)
+        except (ImportError, TypeError, ValueError) as error:  # no such scheme, or what opens it is missing
+            raise ConfigError(f"option 'path' is {self.root!r}: {error}") from error
         return fs, inside

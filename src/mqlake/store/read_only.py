@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 
-from mqlake.errors import WrongFileSizeError
+from mqlake.errors import StoreCorruptError, WrongFileSizeError
 from mqlake.formats.batch_consume_queue import BCQ_STORE_UNIT_SIZE
 from mqlake.formats.columns import ScanStop, scan_records
 from mqlake.formats.consume_queue import CQ_STORE_UNIT_SIZE
@@ -29,10 +29,15 @@ from mqlake.store.store_view import StoreView
 
 # RocketMQ's defaults have four entries a slot; a file that fits the ratio needs no setting
 INDEX_ENTRIES_PER_SLOT = 4
+LOG_FILE_SIZE_MIN = 1024
+"""The least that mappedFileSizeCommitLog may say."""
 
 
 def detect_settings(root: str) -> dict[str, object]:
-    """The file sizes a store was written with, as settings: read from the lengths of its files."""
+    """The file sizes a store was written with, as settings: read from the lengths of its files.
+
+    StoreCorruptError when most files of the log are shorter than any may be.
+    """
     found: dict[str, object] = {}
     for key, directory, depth, unit_size in (
         ("mappedFileSizeCommitLog", "commitlog", 0, 1),
@@ -43,6 +48,8 @@ def detect_settings(root: str) -> dict[str, object]:
         sizes = _file_sizes(os.path.join(root, directory), depth)
         if depth == 0:  # the log's files are few, and one of them may have been cut short
             size = max(Counter(sizes).items(), key=lambda item: item[::-1], default=(0, 0))[0]
+            if 0 < size < LOG_FILE_SIZE_MIN:
+                raise _cut_short(os.path.join(root, directory), size)
         else:
             size = next((size for size in sizes if size % unit_size == 0), 0)
         if size:
@@ -55,6 +62,14 @@ def detect_settings(root: str) -> dict[str, object]:
         found["maxHashSlotNum"] = slots
         found["maxIndexNum"] = slots * INDEX_ENTRIES_PER_SLOT
     return found
+
+
+def _cut_short(directory: str, size: int) -> StoreCorruptError:
+    """Of the first file that has this size."""
+    names = (name for name in sorted(os.listdir(directory)) if name.isdigit())
+    path = next(p for name in names if os.path.getsize(p := os.path.join(directory, name)) == size)
+    reason = f"the file was cut short here; one of the log has {LOG_FILE_SIZE_MIN} bytes at least"
+    return StoreCorruptError(path, size, reason)
 
 
 def _file_sizes(directory: str, depth: int) -> Iterator[int]:

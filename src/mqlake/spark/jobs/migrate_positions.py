@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from mqlake.errors import FormatError
-from mqlake.metaq.config.meta_config import ZKConfig
 from mqlake.metaq.message import Partition
 from mqlake.metaq.zookeeper.paths import ConsumedOffset, MetaZookeeper
 from mqlake.metaq.zookeeper.session import ZkSession
+from mqlake.spark.metaq_live import zookeeper_config
 from mqlake.spark.properties import Ints
 from mqlake.store.config_manager import ConfigFile
 
@@ -48,7 +48,7 @@ class MigratedPosition:
 def consumer_positions(zookeeper: str, *, root: str = "/meta", broker_id: int = 0) -> list[GroupPosition]:
     """All groups' positions in one broker's partitions. RemotingConnectError, RemotingError, FormatError."""
     paths = MetaZookeeper(root)
-    session = ZkSession(ZKConfig(zk_connect=zookeeper, zk_root=root))
+    session = ZkSession(zookeeper_config(zookeeper, root))
     try:
         return [
             GroupPosition(group, topic, partition.partition, ConsumedOffset.decode(value).offset)
