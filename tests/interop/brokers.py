@@ -219,6 +219,8 @@ class JavaBroker(Broker):
                 "storePathCommitLog": store / "commitlog",
                 "timerWheelEnable": "false",
                 "registerNameServerPeriod": 10_000,
+                # its thread asks the time without a pause until the first such interval is over, by default 3 s
+                "transactionMetricFlushInterval": 300,
                 **(SMALL_STORE if small else {}),
                 **(config or {}),
             },
