@@ -24,9 +24,11 @@ class Dispatcher:
         self.offsets: list[int] = []
         self.error: OSError | None = None
         self.failed = threading.Event()
+        self.tries = 0
 
     def dispatch(self, scan: Scan, columns: DispatchColumns) -> None:
         assert len(columns.tags_code) == len(scan)
+        self.tries += 1
         if self.error is not None:
             self.failed.set()
             raise self.error
@@ -120,6 +122,16 @@ def test_a_disk_that_refuses_is_tried_again_and_stops_the_writers_meanwhile(benc
     assert bench.service.wait_until_dispatched(timeout_s=30)
     assert bench.flags.is_writeable
     assert bench.dispatcher.offsets == offsets
+
+
+def test_who_waits_for_a_disk_that_refuses_does_not_make_it_busy(bench: Bench) -> None:
+    bench.dispatcher.error = OSError(28, "No space left on device")
+    bench.put(10)
+    bench.service.start(0)
+    assert bench.dispatcher.failed.wait(60)
+    assert not bench.service.wait_until_dispatched(timeout_s=0.3)
+    assert bench.dispatcher.tries < 12  # when it is told of the wait, and after 50 ms, 100, 200 …
+    bench.dispatcher.error = None
 
 
 def test_shutdown_does_not_wait_for_a_disk_that_refuses(bench: Bench) -> None:

@@ -176,6 +176,7 @@ class ReputMessageService:
                 if self._stopped:
                     return False
                 self._wake.wait(delay)
+                self._wake.clear()  # who waits hurries one try, not all that follow
                 delay = min(delay * 2, RETRY_LAST_S)
                 continue
             if self._running_flags.is_logics_queue_error:
