@@ -153,6 +153,7 @@ BODY_PACKAGES = {
         "GetConsumerListByGroupResponseBody": HEADER_PACKAGE,
     },
     admin: {
+        "CheckRocksdbCqWriteResult": "org.apache.rocketmq.common",
         **dict.fromkeys(
             ["SimpleSubscriptionData", "SubscriptionGroupConfig", "GroupForbidden"],
             f"{PROTOCOL}.subscription",

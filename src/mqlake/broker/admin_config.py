@@ -17,7 +17,6 @@ from mqlake.broker import config as broker_settings
 from mqlake.broker.broker_stats import BrokerStats
 from mqlake.errors import ConfigError, ResponseError, UnknownKeyError
 from mqlake.formats.properties import format_properties, parse_properties
-from mqlake.remoting.bodies.admin import ColdDataFlowCtrInfo
 from mqlake.remoting.bodies.topic import DataVersion, KVTable
 from mqlake.remoting.codes import CURRENT_VERSION, RequestCode, ResponseCode, Version
 from mqlake.remoting.command import RemotingCommand
@@ -43,6 +42,11 @@ registerBrokerTimeoutMills forceRegister enableSingleTopicRegister enableSplitRe
 splitRegistrationSize flushConsumerOffsetInterval
 """
 LIVE: frozenset[str] = frozenset(_LIVE.split())
+NO_COLD_DATA_FLOW_CTR = (
+    b'{"runtimeTable":{},"configTable":{},"cgColdReadThreshold":3145728,"globalColdReadThreshold":104857600,'
+    b'"globalAcc":0}'
+)
+"""Groups and bytes that they read of what is no longer in memory: none is counted."""
 ALWAYS_REFUSED = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList"})
 
 
@@ -178,7 +182,7 @@ class ConfigAdmin:
         self, connection: Connection, request: RemotingCommand
     ) -> RemotingCommand:
         """2003 GET_COLD_DATA_FLOW_CTR_INFO."""
-        return RemotingCommand.create_response(body=ColdDataFlowCtrInfo().to_json())
+        return RemotingCommand.create_response(body=NO_COLD_DATA_FLOW_CTR)
 
     # --- figures
 

@@ -237,19 +237,6 @@ class CheckRocksdbCqWriteResult(JsonBody):
 
 
 @dataclass(slots=True, kw_only=True)
-class ColdDataFlowCtrInfo(JsonBody):
-    """Reads of what is no longer in memory: how much, and how much a group may."""
-
-    runtime_table: dict[str, dict[str, int]] = field(default_factory=dict)
-    config_table: dict[str, int] = field(default_factory=dict)
-    """Group → bytes, where they are set."""
-    cg_cold_read_threshold: int = 3 << 20
-    """Bytes that any other group may read in a period."""
-    global_cold_read_threshold: int = 100 << 20
-    global_acc: int = 0
-
-
-@dataclass(slots=True, kw_only=True)
 class HARuntimeInfo(JsonBody):
     master: bool = False
     master_commit_log_max_offset: int = 0
