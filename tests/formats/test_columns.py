@@ -290,8 +290,10 @@ print([int(kernels.crc32(data, i % 7, i)) for i in range(290)])
 
     HOSTILE = "(twins_agree or single_codec or first_valid or stops or circle) and not plain"
 
-    def test_no_index_leaves_an_array(self, tmp_path: Path) -> None:
+    def test_no_index_leaves_an_array(self, pytestconfig: pytest.Config) -> None:
         """The cases that feed on damaged bytes, with numba checking every index."""
+        assert pytestconfig.cache is not None
+        compiled = pytestconfig.cache.mkdir("numba-bounds-checked")  # half a minute's work, done once
         files = map(str, Path(__file__).parent.glob("test_columns_*.py"))
         done = subprocess.run(
             [
@@ -307,7 +309,7 @@ print([int(kernels.crc32(data, i % 7, i)) for i in range(290)])
                 self.HOSTILE,
             ],
             env=os.environ
-            | {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path), "MQLAKE_NO_JIT": "0"},
+            | {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(compiled), "MQLAKE_NO_JIT": "0"},
             cwd=Path(__file__).parents[2],
             capture_output=True,
             text=True,
