@@ -250,23 +250,23 @@ def test_a_connection_without_a_sign_of_life_is_closed(run, caplog):
     async def main():
         async with serving() as service, RemotingClient() as client:
             first = await client.connection(service.address)
-            waiting = asyncio.create_task(client.invoke(service.address, request(SLOW)))
+            waiting = asyncio.create_task(client.invoke(service.address, request(SLOW), 60))
             with pytest.raises(RemotingTimeoutError):
-                await client.invoke(service.address, request(SLOW), 0.05)
+                await client.invoke(service.address, request(SLOW), 0.5)
             with pytest.raises(RemotingConnectError):
                 await waiting
             await until(lambda: first.closed)
             assert await client.connection(service.address) is not first
 
     run(main())
-    assert "no sign of life within 0.05 s" in caplog.text
+    assert "no sign of life within 0." in caplog.text
 
 
 def test_a_slow_request_does_not_close_a_connection_that_lives(run):
     async def main():
         async with serving() as service, RemotingClient() as client:
             first = await client.connection(service.address)
-            slow = asyncio.create_task(client.invoke(service.address, request(SLOW), 0.2))
+            slow = asyncio.create_task(client.invoke(service.address, request(SLOW), 0.5))
             while not slow.done():
                 await client.call(service.address, request(ECHO, b"x"))
                 await asyncio.sleep(0.02)
