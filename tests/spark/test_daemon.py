@@ -15,6 +15,7 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
+from mqlake.formats.columns import plain, twin
 from mqlake.spark.daemon import prefer_installed_pyspark
 
 SITE = Path(pyspark.__file__).parents[1]
@@ -59,6 +60,7 @@ def test_what_is_loaded_has_no_threads() -> None:
     assert found["pyspark"] == pyspark.__file__
     assert {"pyspark.worker", "pyarrow", "mqlake.spark.log_partition"} < set(found["modules"])
     assert "pandas" not in found["modules"]
+    assert ("numba" in found["modules"]) == (twin() is not plain)
 
 
 def of_worker(spark: SparkSession) -> dict[str, Any]:
