@@ -11,6 +11,9 @@ from bench.context import MIB, QUICK
 from bench.measure import Line, Progress, Round, compare
 
 from tests.interop.java_peer import TEST_JVM
+from tests.spark import conftest
+
+spark = conftest.spark
 
 TINY = dataclasses.replace(
     QUICK,
@@ -26,6 +29,7 @@ TINY = dataclasses.replace(
     recovered_file=MIB,
     recovery_rounds=1,
     get_log=MIB // 4,
+    live_log=MIB,
     verify_rounds=1,
     queue_files=20,
     queue_files_java=10,
@@ -45,11 +49,13 @@ TINY = dataclasses.replace(
 
 
 @pytest.mark.java
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")  # the benches take the session that runs
 def test_every_bench_gives_its_lines(tmp_path: Path) -> None:
     shown: list[Line] = []
     lines = run(list(BENCHES), TINY, tmp_path, Progress(quiet=True), shown.append)
     assert lines == shown
-    assert len({line.name for line in lines}) == len(lines) >= len(BENCHES)
+    assert len({(line.name, line.peer_name) for line in lines}) == len(lines) >= len(BENCHES)
     assert all(line.mqlake > 0 for line in lines if line.unit != "MiB")
     assert all(str(line) for line in lines)
     assert [path for path in tmp_path.iterdir() if not path.name.startswith("jvm-")] == []
