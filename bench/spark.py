@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import functools
 import os
 import statistics
@@ -26,7 +27,7 @@ from tests.interop.java_client import JavaClients
 
 import mqlake.spark
 from bench.context import MIB, Context
-from bench.measure import Line
+from bench.measure import Line, Round, Stopwatch
 from bench.workload import make_log
 from mqlake.client.producer import Producer
 from mqlake.formats.record import BLANK_MAGIC_CODE, decode_record
@@ -74,34 +75,48 @@ def _line(
     ratio_min: float,
     rounds: int | None = None,
     same_work: bool = True,
+    own_cpu: bool = False,
 ) -> Line:
-    def timed(job: Job) -> tuple[float, object]:
-        began = time.perf_counter()
+    """`own_cpu`: this process does all of the work, so that its processor time is that of a side."""
+
+    def timed(job: Job) -> Round:
+        watch = Stopwatch()
         work = job()
-        return time.perf_counter() - began, work
+        return watch.round(amount, work)
 
     context.progress.say(f"{name}: warming up")
     timed(ours), timed(peer)
     pairs = []
     for number in range(rounds or context.scale.recovery_rounds):
         context.progress.say(f"{name}: round {number + 1}")
-        (a, work), (b, peer_work) = timed(ours), timed(peer)
-        if same_work and work != peer_work:
-            raise RuntimeError(f"{name}: {work} is not {peer_work}")
-        pairs.append((amount / a, amount / b))
-    ratio = statistics.median(a / b for a, b in pairs)
-    return Line(
+        if number % 2:
+            theirs, mine = timed(peer), timed(ours)
+        else:
+            mine, theirs = timed(ours), timed(peer)
+        if same_work and mine.work != theirs.work:
+            raise RuntimeError(f"{name}: {mine.work} is not {theirs.work}")
+        pairs.append((mine, theirs))
+    ratio = statistics.median(a.rate / b.rate for a, b in pairs)
+    line = Line(
         name,
-        statistics.median(a for a, _ in pairs),
+        statistics.median(a.rate for a, _ in pairs),
         unit,
-        statistics.median(b for _, b in pairs),
+        statistics.median(b.rate for _, b in pairs),
         peer_name,
         ratio=ratio,
-        ratio_best=max(a for a, _ in pairs) / max(b for _, b in pairs),
+        ratio_best=max(a.rate for a, _ in pairs) / max(b.rate for _, b in pairs),
         target=f">= {ratio_min:g}",
         met=ratio >= ratio_min,
         work=f"{amount:g} {unit}",
-        rounds=tuple(pairs),
+        rounds=tuple((a.rate, b.rate) for a, b in pairs),
+    )
+    if not own_cpu:
+        return line
+    return dataclasses.replace(
+        line,
+        cpu_us=statistics.median(a.cpu_seconds / amount for a, _ in pairs) * 1e6,
+        peer_cpu_us=statistics.median(b.cpu_seconds / amount for _, b in pairs) * 1e6,
+        cpu_ratio=statistics.median(b.cpu_seconds / a.cpu_seconds for a, b in pairs),
     )
 
 
@@ -172,7 +187,8 @@ def spark(context: Context) -> Iterator[Line]:
             amount=rows,
             unit="records/s",
             ratio_min=20,
-            rounds=min(3, context.scale.recovery_rounds),
+            rounds=4 * context.scale.recovery_rounds,
+            own_cpu=True,
         )
 
 

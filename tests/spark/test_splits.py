@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from mqlake.errors import NotAStoreError, StoreCorruptError, WrongFileSizeError
-from mqlake.spark.splits import Damage, open_window, plan, walk
+from mqlake.formats.columns import gather
+from mqlake.spark.splits import PIECE_BYTES, Damage, open_window, plan, walk
 from tests.spark.stores import body_position, copy_store, decoded, flip_bit, log_files, overwrite
 
 SPLIT_SIZES = (64 << 20, 16 << 10, 5000, 1024, 333)
 
 
-def read(root: Path, split_size: int, verify: str = "crc") -> tuple[list[int], list[Damage]]:
+def read(
+    root: Path, split_size: int, verify: str = "crc", piece_bytes: int = PIECE_BYTES
+) -> tuple[list[int], list[Damage]]:
     """Physical offsets of the records, and the damage, in the order of the splits."""
     offsets: list[int] = []
     damages: list[Damage] = []
     for split in plan(str(root), split_size):
-        for found in walk(split, open_window(split), verify=verify):
+        for found in walk(split, open_window(split), verify=verify, piece_bytes=piece_bytes):
             if isinstance(found, Damage):
                 damages.append(found)
             else:
@@ -32,6 +36,40 @@ def read(root: Path, split_size: int, verify: str = "crc") -> tuple[list[int], l
 def test_every_record_once_and_in_order(every_kind: Path, split_size: int, verify: str) -> None:
     expected = [message.physical_offset for message in decoded(every_kind)]
     assert read(every_kind, split_size, verify) == (expected, [])
+
+
+@pytest.mark.parametrize("piece_bytes", [8, 100, 333, 1000, 5000])
+@pytest.mark.parametrize("verify", ["none", "crc", "full"])
+def test_pieces_may_end_anywhere(damaged: Path, piece_bytes: int, verify: str) -> None:
+    expected = [message.physical_offset for message in decoded(damaged)]
+    assert read(damaged, 5000, verify, piece_bytes) == (expected, [])
+    position, size, offset = place(damaged, 1, 9)
+    overwrite(log_files(damaged)[1], position + 4, b"????")
+    offsets, damages = read(damaged, 5000, verify, piece_bytes)
+    assert offsets == [each for each in expected if each != offset]
+    assert [(each.position, each.until) for each in damages] == [(position, position + size)]
+
+
+@pytest.mark.parametrize("piece_bytes", [1000, PIECE_BYTES])
+def test_bodies_that_come_with_the_scan(every_kind: Path, piece_bytes: int) -> None:
+    found = []
+    for split in plan(str(every_kind), 5000):
+        window = open_window(split)
+        for scan in walk(split, window, piece_bytes=piece_bytes, with_bodies=True):
+            assert not isinstance(scan, Damage)
+            ends, bodies = scan.bodies or gather(window.array, scan.body_start, scan.body_length)
+            found += [bodies[a:b].tobytes() for a, b in pairwise(ends.tolist())]
+    assert found == [message.body for message in decoded(every_kind)]
+
+
+def test_a_file_that_is_cut_short_while_it_is_read(damaged: Path) -> None:
+    split = plan(str(damaged))[1]
+    read_so_far = walk(split, open_window(split), piece_bytes=5000)
+    next(read_so_far)
+    with open(split.file, "r+b") as file:
+        file.truncate(6000)
+    with pytest.raises(StoreCorruptError, match=r"byte 6000: .*cut short"):
+        list(read_so_far)
 
 
 @pytest.mark.parametrize("split_size", SPLIT_SIZES)

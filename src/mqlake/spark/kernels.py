@@ -11,38 +11,59 @@ from __future__ import annotations
 import numpy as np
 
 from mqlake.formats.columns import kernels as column_kernels
-from mqlake.formats.columns.kernels import compiled_with, load32, load64, store64
+from mqlake.formats.columns.kernels import compiled_with, load32, load64, pointer, store64
 
 compiled = compiled_with(column_kernels)
 
 NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR = 1, 2
 U1 = np.uint64(1)
 
-WORD = 8
-"""Bytes that are copied at a time: what takes text has room for so many more than the text."""
+OVERLAP = 16
+"""Bytes that what takes text has room for behind the text."""
+
+
+# The helpers are called often, with pointers: an array would be counted as referred to, which takes longer.
 
 
 @compiled
-def copy_text(out, at, buf, start, length):
-    """A memcpy for a few bytes: what is behind them comes along, up to a whole word."""
-    if start + length + WORD <= len(buf):
-        for i in range(0, length, WORD):
-            store64(out, at + i, load64(buf, start + i))
+def copy_text(out, at, data, start, length, size):
+    """A memcpy of a few of the `size` bytes of data: what is behind them comes along, up to OVERLAP bytes."""
+    if start + length + OVERLAP <= size:
+        store64(out, at, load64(data, start))
+        store64(out, at + 8, load64(data, start + 8))
+        done = np.int64(16)
+        while done < length:
+            store64(out, at + done, load64(data, start + done))
+            done += 8
     else:
         for i in range(length):
-            out[np.uint64(at + i)] = buf[np.uint64(start + i)]
+            out[np.uint64(at + i)] = data[np.uint64(start + i)]
+
+
+@compiled
+def find_separator(data, position, end):
+    """Where the next \\2 is before `end`, else `end`."""
+    while position + 8 <= end:
+        word = np.uint64(load64(data, position)) ^ np.uint64(0x0202020202020202)
+        low = np.uint64(0x7F7F7F7F7F7F7F7F)
+        if ~(((word & low) + low) | word | low):  # a byte of the word is zero
+            break
+        position += 8
+    while position < end and data[np.uint64(position)] != PROPERTY_SEPARATOR:
+        position += 1
+    return position
 
 
 # --- properties ---------------------------------------------------------------------------------------------
 
 
 @compiled
-def begins_with(buf, start, end, name, length):
-    """Whether buf[start:end] begins with buf[name:name + length] and the \\1 behind it."""
-    if length >= end - start or buf[np.uint64(start + length)] != NAME_VALUE_SEPARATOR:
+def begins_with(data, start, end, name, length):
+    """Whether data[start:end] begins with data[name:name + length] and the \\1 behind it."""
+    if length >= end - start or data[np.uint64(start + length)] != NAME_VALUE_SEPARATOR:
         return False
     for i in range(length):  # noqa: SIM110 - numba has no all() of a generator
-        if buf[np.uint64(start + i)] != buf[np.uint64(name + i)]:
+        if data[np.uint64(start + i)] != data[np.uint64(name + i)]:
             return False
     return True
 
@@ -68,6 +89,7 @@ def split_properties(
     zeroed; the length of `table` is a power of two above twice the names that fit, `next_name` has room for one more
     than those.
     """
+    data = pointer(buf)
     mask = np.uint64(len(table) - 1)
     pairs = names = 0
     for r in range(len(starts)):
@@ -78,21 +100,19 @@ def split_properties(
         while start < end:
             # mostly the name that came there the last time comes again
             known = next_name[before] - 1
-            if known >= 0 and begins_with(buf, start, end, name_start[known], name_length[known]):
+            if known >= 0 and begins_with(data, start, end, name_start[known], name_length[known]):
                 parting = start + name_length[known]
             else:
                 known = -1
                 code = np.uint64(14695981039346656037)
                 parting = start
                 while parting < end:
-                    byte = buf[np.uint64(parting)]
+                    byte = data[np.uint64(parting)]
                     if byte in (NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR):
                         break
                     code = (code ^ np.uint64(byte)) * np.uint64(1099511628211)
                     parting += 1
-            stop = parting
-            while stop < end and buf[np.uint64(stop)] != PROPERTY_SEPARATOR:
-                stop += 1
+            stop = find_separator(data, parting, end)
             if start < parting and parting + 1 < stop:
                 if known < 0:
                     length = parting - start
@@ -100,7 +120,7 @@ def split_properties(
                     while table[slot] != 0:
                         candidate = table[slot] - 1
                         if name_length[candidate] == length and begins_with(
-                            buf, start, end, name_start[candidate], length
+                            data, start, end, name_start[candidate], length
                         ):
                             known = candidate
                             break
@@ -133,14 +153,15 @@ def pair_texts(
     buf, name, name_start, name_length, value_start, value_length, name_ends, names, value_ends, values
 ):
     """The names and the values of all pairs; how many bytes both take."""
+    data, size, names_to, values_to = pointer(buf), np.int64(len(buf)), pointer(names), pointer(values)
     names_end = values_end = np.int64(0)
     name_ends[0] = value_ends[0] = 0
     for pair in range(len(name)):
         number = name[pair]
-        copy_text(names, names_end, buf, name_start[number], name_length[number])
+        copy_text(names_to, names_end, data, name_start[number], name_length[number], size)
         names_end += name_length[number]
         name_ends[pair + 1] = names_end
-        copy_text(values, values_end, buf, value_start[pair], value_length[pair])
+        copy_text(values_to, values_end, data, value_start[pair], value_length[pair], size)
         values_end += value_length[pair]
         value_ends[pair + 1] = values_end
     return names_end, values_end
@@ -149,13 +170,14 @@ def pair_texts(
 @compiled
 def values_of(buf, wanted, first_pair, name, value_start, value_length, ends, values, valid):
     """Each record's value of the name numbered `wanted`: (how many have one, bytes)."""
+    data, size, values_to = pointer(buf), np.int64(len(buf)), pointer(values)
     found, end = 0, np.int64(0)
     ends[0] = 0
     for r in range(len(valid)):
         valid[r] = False
         for pair in range(first_pair[r], first_pair[r + 1]):
             if name[pair] == wanted:
-                copy_text(values, end, buf, value_start[pair], value_length[pair])
+                copy_text(values_to, end, data, value_start[pair], value_length[pair], size)
                 end += value_length[pair]
                 valid[r] = True
                 found += 1
@@ -170,12 +192,12 @@ HOST_V4, HOST_V6 = 8, 20
 
 
 @compiled
-def same_host(buf, a, b, length):
+def same_host(data, a, b, length):
     """Whether the hosts at `a` and `b`, both so long, are equal."""
-    if load64(buf, a) != load64(buf, b):
+    if load64(data, a) != load64(data, b):
         return False
     return length == HOST_V4 or (
-        load64(buf, a + 8) == load64(buf, b + 8) and load32(buf, a + 16) == load32(buf, b + 16)
+        load64(data, a + 8) == load64(data, b + 8) and load32(data, a + 16) == load32(data, b + 16)
     )
 
 
@@ -185,6 +207,7 @@ def number_hosts(buf, starts, sys_flag, v6_flag, number, first, table):
 
     `first` gets the first record of each. `table` is zeroed, its length a power of two above twice the records.
     """
+    data = pointer(buf)
     mask = np.uint64(len(table) - 1)
     hosts = 0
     known = -1
@@ -196,17 +219,19 @@ def number_hosts(buf, starts, sys_flag, v6_flag, number, first, table):
         if (
             known < 0
             or sys_flag[first[known]] & v6_flag != is_v6
-            or not same_host(buf, start, starts[first[known]], length)
+            or not same_host(data, start, starts[first[known]], length)
         ):
             known = -1
-            code = np.uint64(load64(buf, start))
+            code = np.uint64(load64(data, start))
             if is_v6:
-                code ^= np.uint64(load64(buf, start + 8)) * np.uint64(31) + np.uint64(load32(buf, start + 16))
+                code ^= np.uint64(load64(data, start + 8)) * np.uint64(31) + np.uint64(
+                    load32(data, start + 16)
+                )
             code *= np.uint64(0x9E3779B97F4A7C15)
             slot = (code >> np.uint64(32)) & mask
             while table[slot] != 0:
                 record = first[table[slot] - 1]
-                if sys_flag[record] & v6_flag == is_v6 and same_host(buf, start, starts[record], length):
+                if sys_flag[record] & v6_flag == is_v6 and same_host(data, start, starts[record], length):
                     known = table[slot] - 1
                     break
                 slot = (slot + U1) & mask
@@ -233,14 +258,15 @@ def store_hex(out, at, word):
 @compiled
 def message_ids(buf, starts, sys_flag, v6_flag, numbers, ends, texts):
     """The host and the 64-bit number of each record in hexadecimal; how many bytes."""
+    data, out = pointer(buf), pointer(texts)
     at = np.int64(0)
     ends[0] = 0
     for r in range(len(starts)):
         for i in range(0, HOST_V6 if sys_flag[r] & v6_flag else HOST_V4, 4):
-            store_hex(texts, at, load32(buf, starts[r] + i))
+            store_hex(out, at, load32(data, starts[r] + i))
             at += 8
-        store_hex(texts, at, numbers[r] >> 32)
-        store_hex(texts, at + 8, numbers[r])
+        store_hex(out, at, numbers[r] >> 32)
+        store_hex(out, at + 8, numbers[r])
         at += 16
         ends[r + 1] = at
     return at

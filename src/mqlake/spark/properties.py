@@ -64,6 +64,9 @@ def gather_text(
     return text_array(data, offsets.astype(np.int32, copy=False), valid)
 
 
+_MAP = pa.map_(pa.string(), pa.string())
+_ENTRY = [_MAP.key_field, _MAP.item_field]
+
 NAMES_EXPECTED = 256
 """Distinct names that a first try has room for."""
 
@@ -120,7 +123,7 @@ class Properties:
             self.data[start : start + length].tobytes().decode("utf-8", "replace")
             for start, length in zip(self._name_start.tolist(), self._name_length.tolist(), strict=True)
         ]
-        return len(set(self.names)) == names
+        return len(set(self.names)) == len(self.names)
 
     def _split(self, offsets: Ints) -> None:
         data = self.data
@@ -154,7 +157,7 @@ class Properties:
     def _room(self, texts: int) -> tuple[npt.NDArray[np.int32], Bytes]:
         """For the ends and the bytes of so many texts, which all lie in the properties."""
         assert self._kernels is not None
-        return np.empty(texts + 1, np.int32), np.empty(self._bytes + self._kernels.WORD, np.uint8)
+        return np.empty(texts + 1, np.int32), np.empty(self._bytes + self._kernels.OVERLAP, np.uint8)
 
     def as_map(self) -> pa.Array:
         """An Arrow map<string, string> per record."""
@@ -179,14 +182,9 @@ class Properties:
                 string_array(self.names).take(number_array(self.name)),
                 gather_text(self.data, self.value_start, self.value_length),
             ]
-        entries = pa.StructArray.from_arrays(
-            texts, fields=[pa.field("key", pa.string(), nullable=False), pa.field("value", pa.string())]
-        )
+        entries = pa.StructArray.from_arrays(texts, fields=_ENTRY)
         return pa.MapArray.from_buffers(
-            pa.map_(pa.string(), pa.string()),
-            self.n,
-            [None, pa.py_buffer(self.first_pair)],
-            children=[entries],
+            _MAP, self.n, [None, pa.py_buffer(self.first_pair)], children=[entries]
         )
 
     def value_of(self, name: str) -> pa.Array:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from mqlake.formats.columns import Scan, as_input, gather
+from mqlake.formats.columns.layout import WIDE
 from mqlake.message import (
     PROPERTY_KEYS,
     PROPERTY_TAGS,
@@ -18,7 +19,7 @@ from mqlake.message import (
     MessageSysFlag,
     host_from_bytes,
 )
-from mqlake.spark.arrays import codes_of, number_array, string_array
+from mqlake.spark.arrays import bitmap, codes_of, number_array, string_array
 from mqlake.spark.properties import Bytes, Ints, Properties, compiled_for, text_array
 from mqlake.spark.schema import CORRUPT_COLUMN, arrow_schema
 
@@ -57,7 +58,15 @@ class Records:
 
 
 def _number(name: str) -> Callable[[Records], pa.Array]:
-    return lambda records: number_array(records.column(name))
+    kind = pa.int64() if name in WIDE else pa.int32()
+    return lambda records: _fixed(kind, records.column(name))
+
+
+def _fixed(
+    kind: pa.DataType, values: npt.NDArray[Any], valid: npt.NDArray[np.bool_] | None = None
+) -> pa.Array:
+    """Arrow values over an array's own bytes."""
+    return pa.Array.from_buffers(kind, len(values), [bitmap(valid), pa.py_buffer(values)])
 
 
 def _timestamp(name: str) -> Callable[[Records], pa.Array]:
@@ -70,7 +79,7 @@ def timestamp_array(ms: Ints) -> pa.Array:
     if len(ms) and (ms.max() > TIMESTAMP_MS_MAX or ms.min() < -TIMESTAMP_MS_MAX):
         beyond = (ms > TIMESTAMP_MS_MAX) | (ms < -TIMESTAMP_MS_MAX)
         ms = np.where(beyond, 0, ms)
-    return number_array(ms * 1000, None if beyond is None else ~beyond).view(_TIMESTAMP)
+    return _fixed(_TIMESTAMP, ms * 1000, None if beyond is None else ~beyond)
 
 
 def _property(name: str) -> Callable[[Records], pa.Array]:
@@ -85,15 +94,31 @@ def _topic(records: Records) -> pa.Array:
 def _spread(texts: list[str], number: npt.NDArray[np.int32]) -> pa.Array:
     """The text of each number."""
     if len(texts) == 1:
-        return pa.repeat(string_array(texts)[0], len(number))
+        return _repeated(texts[0], len(number))
     return string_array(texts).take(number_array(number))
 
 
+def _repeated(text: str | None, n: int) -> pa.Array:
+    """The same text n times: mostly the beginning of what the batch before had."""
+    return _many(text, 1 << n.bit_length()).slice(0, n)
+
+
+@functools.lru_cache(maxsize=8)
+def _many(text: str | None, n: int) -> pa.Array:
+    return pa.repeat(string_array([text])[0], n)
+
+
 def _body(records: Records) -> pa.Array:
-    offsets, data = gather(records.buf, records.column("body_start"), records.column("body_length"))
-    return pa.BinaryArray.from_buffers(
-        pa.binary(), records.n, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-    )
+    if records.scan.bodies is not None and isinstance(records.selection, slice):
+        ends, data = records.scan.bodies
+        ends = ends[records.selection.start : records.selection.stop + 1]
+        return _binary(ends, data)
+    return _binary(*gather(records.buf, records.column("body_start"), records.column("body_length")))
+
+
+def _binary(offsets: npt.NDArray[np.integer[Any]], data: Bytes) -> pa.Array:
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.BinaryArray.from_buffers(pa.binary(), len(offsets) - 1, buffers)
 
 
 def _message_id(records: Records) -> pa.Array:
@@ -137,11 +162,13 @@ def _host(start_name: str, flag: int) -> Callable[[Records], pa.Array]:
     def build(records: Records) -> pa.Array:
         starts = records.column(start_name)
         number, first = _number_hosts(records, starts, flag)
-        lengths = np.where(records.column("sys_flag")[first] & flag, 20, 8)
-        texts = [
-            host_text(records.buf[start : start + length].tobytes())
-            for start, length in zip(starts[first].tolist(), lengths.tolist(), strict=True)
-        ]
+        sys_flag = records.column("sys_flag")
+        texts = []
+        for record in first.tolist():
+            start = int(starts[record])
+            texts.append(
+                host_text(records.buf[start : start + (20 if sys_flag[record] & flag else 8)].tobytes())
+            )
         return _spread(texts, number)
 
     return build
@@ -152,9 +179,7 @@ def _number_hosts(records: Records, starts: Ints, flag: int) -> tuple[npt.NDArra
     kernels = compiled_for(records.n)
     if kernels is None:
         offsets, data = gather(records.buf, starts, records.host_lengths(flag))
-        hosts = pa.BinaryArray.from_buffers(
-            pa.binary(), records.n, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-        )
+        hosts = _binary(offsets, data)
         numbers = codes_of(hosts.dictionary_encode())
         return numbers, np.unique(numbers, return_index=True)[1]
     number, first = np.empty(records.n, np.int32), np.empty(records.n, np.int64)
@@ -217,11 +242,12 @@ class RowBuilder:
     ) -> Iterator[pa.RecordBatch]:
         """The scan's records (only those numbered in `rows`), at most 16384 and about 8 MiB of bodies a batch."""
         n = len(scan) if rows is None else len(rows)
-        cuts = np.arange(0, n, BATCH_RECORDS_MAX)
+        cuts: Sequence[int] = range(0, n, BATCH_RECORDS_MAX)
         if "body" in self._names and n:
             lengths = scan.body_length if rows is None else scan.body_length[rows]
-            filled = np.cumsum(lengths, dtype=np.int64) // BATCH_BYTES_MAX
-            cuts = np.union1d(cuts, np.flatnonzero(np.diff(filled)) + 1)
+            if lengths.sum(dtype=np.int64) > BATCH_BYTES_MAX:
+                filled = np.cumsum(lengths, dtype=np.int64) // BATCH_BYTES_MAX
+                cuts = np.union1d(cuts, np.flatnonzero(np.diff(filled)) + 1).tolist()
         for first, last in zip(cuts, [*cuts[1:], n], strict=True):
             selection: Selection = slice(first, last) if rows is None else rows[first:last]
             yield self._batch(Records(buf, scan, selection))
@@ -233,7 +259,7 @@ class RowBuilder:
     def _array(self, name: str, records: Records) -> pa.Array:
         if name in BUILDERS:
             return BUILDERS[name](records)
-        return pa.repeat(string_array([self._source.get(name)])[0], records.n)
+        return _repeated(self._source.get(name), records.n)
 
     def damage(self, physical_offset: int, text: str) -> pa.RecordBatch:
         """The row of mode permissive that stands for damage."""

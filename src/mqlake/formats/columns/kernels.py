@@ -20,7 +20,8 @@ import ctypes
 
 import numpy as np
 from llvmlite import binding
-from numba import carray, cfunc, njit, types
+from numba import carray, cfunc, config, njit, types
+from numba.core import imputils
 from numba.extending import intrinsic
 
 from mqlake.formats.batch import ITEM_SIZE_MIN
@@ -187,7 +188,12 @@ def store64(buf, position, value):
 @intrinsic
 def pointer(_context, array):
     """The elements of an array, for functions that are called often: with an array they count its references, which
-    takes longer than what they do. Good as long as the caller has the array."""
+    takes longer than what they do. Good as long as the caller has the array. Where numba checks indexes it stays one.
+    """
+    if config.BOUNDSCHECK:
+        return array(array), lambda context, builder, signature, arguments: imputils.impl_ret_borrowed(
+            context, builder, array, arguments[0]
+        )
 
     def generate(context, builder, signature, arguments):
         return context.make_array(signature.args[0])(context, builder, arguments[0]).data
@@ -228,21 +234,21 @@ PROP_CRC_NAME = np.frombuffer(b"__CRC32#\x01", np.uint8)
 
 
 @compiled
-def prop_crc_matches(buf, position, tail):
+def prop_crc_matches(data, position, tail):
     """Whether the 20 bytes at `tail` are the property CRC of the record bytes from `position` to there."""
     for i in range(len(PROP_CRC_NAME)):
-        if buf[tail + i] != PROP_CRC_NAME[i]:
+        if data[tail + i] != PROP_CRC_NAME[i]:
             return False
-    rest = crc32(buf, position, tail - position)
+    rest = crc32(data, position, tail - position)
     for i in range(tail + len(PROP_CRC_NAME), tail + CRC32_TAIL_LENGTH - 1):
-        if buf[i] != 48 + rest % 10:
+        if data[i] != 48 + rest % 10:
             return False
         rest //= 10
-    return buf[tail + CRC32_TAIL_LENGTH - 1] == 2
+    return data[tail + CRC32_TAIL_LENGTH - 1] == 2
 
 
 @compiled
-def check(buf, position, limit, base_offset, check_crc, force_prop_crc):
+def check(data, position, limit, base_offset, check_crc, force_prop_crc):
     """What begins at `position`: (kind, size, body length, topic start, topic length, properties length).
 
     The size is 0 unless the kind is MESSAGE or BLANK, the rest 0 unless it is MESSAGE. This is
@@ -256,11 +262,11 @@ def check(buf, position, limit, base_offset, check_crc, force_prop_crc):
     available = limit - position
     if available < END_FILE_MIN_BLANK_LENGTH:
         for i in range(position, limit):
-            if buf[np.uint64(i)] != 0:
+            if data[np.uint64(i)] != 0:
                 return truncated
         return clean_end
-    size = np.int64(load32(buf, position))
-    magic = load32(buf, position + 4)
+    size = np.int64(load32(data, position))
+    magic = load32(data, position + 4)
     if size == 0:
         return clean_end
     if magic == BLANK_MAGIC_CODE:
@@ -277,7 +283,7 @@ def check(buf, position, limit, base_offset, check_crc, force_prop_crc):
         return truncated
     end = position + size
 
-    sys_flag = load32(buf, position + 36)
+    sys_flag = load32(data, position + 36)
     body_start = position + layout.BODY_START_V4
     if sys_flag & BORN_V6:
         body_start += layout.IPV6_EXTRA
@@ -286,48 +292,49 @@ def check(buf, position, limit, base_offset, check_crc, force_prop_crc):
     topic_length_size = 1 if magic == MESSAGE_MAGIC_CODE else 2
     if body_start + topic_length_size + 2 > end:
         return invalid
-    body_length = np.int64(load32(buf, body_start - 4))
+    body_length = np.int64(load32(data, body_start - 4))
     if body_length < 0 or body_length > end - body_start - topic_length_size - 2:
         return invalid
     topic_start = body_start + body_length + topic_length_size
     if topic_length_size == 1:
-        topic_length = np.int64(np.int8(buf[np.uint64(topic_start - 1)]))
+        topic_length = np.int64(np.int8(data[np.uint64(topic_start - 1)]))
     else:
-        topic_length = np.int64(load16(buf, topic_start - 2))
+        topic_length = np.int64(load16(data, topic_start - 2))
     if topic_length < 0 or topic_length > end - topic_start - 2:
         return invalid
     properties_start = topic_start + topic_length + 2
-    properties_length = np.int64(load16(buf, properties_start - 2))
+    properties_length = np.int64(load16(data, properties_start - 2))
     if properties_length < 0 or properties_start + properties_length != end:
         return invalid
-    if load64(buf, position + 28) != base_offset + position:
+    if load64(data, position + 28) != base_offset + position:
         return invalid
     if check_crc:
         if force_prop_crc:
             if properties_length < CRC32_TAIL_LENGTH or not prop_crc_matches(
-                buf, position, end - CRC32_TAIL_LENGTH
+                data, position, end - CRC32_TAIL_LENGTH
             ):
                 return invalid
-        elif body_length > 0 and crc32(buf, body_start, body_length) != load32(buf, position + 8):
+        elif body_length > 0 and crc32(data, body_start, body_length) != load32(data, position + 8):
             return invalid
     return np.int64(layout.MESSAGE), size, body_length, topic_start, topic_length, properties_length
 
 
 @compiled
-def topic_number(buf, start, length, record, topic_count, wide, narrow, slots, topic_record):
+def topic_number(
+    data, start, length, record, topic_count, topic_starts, topic_lengths, slots, mask, topic_record
+):
     """Number of the topic at `start`; a new one gets `topic_count` and is remembered by its record."""
     code = np.uint64(14695981039346656037)
     for i in range(start, start + length):
-        code = (code ^ np.uint64(buf[np.uint64(i)])) * np.uint64(1099511628211)
-    mask = np.uint64(len(slots) - 1)
+        code = (code ^ np.uint64(data[np.uint64(i)])) * np.uint64(1099511628211)
     slot = (code ^ (code >> np.uint64(32))) & mask
     while slots[slot] != 0:
         number = slots[slot] - 1
         known = topic_record[number]
-        if narrow[layout.TOPIC_LENGTH, known] == length:
-            known_start = wide[layout.TOPIC_START, known]
+        if topic_lengths[known] == length:
+            known_start = topic_starts[known]
             i = 0
-            while i < length and buf[np.uint64(known_start + i)] == buf[np.uint64(start + i)]:
+            while i < length and data[np.uint64(known_start + i)] == data[np.uint64(start + i)]:
                 i += 1
             if i == length:
                 return number
@@ -338,12 +345,31 @@ def topic_number(buf, start, length, record, topic_count, wide, narrow, slots, t
 
 
 @compiled
-def scan(buf, start, limit, base_offset, check_crc, force_prop_crc, wide, narrow, slots, topic_record):
+def scan(
+    buf,
+    start,
+    limit,
+    base_offset,
+    check_crc,
+    force_prop_crc,
+    wide,
+    narrow,
+    slots,
+    topic_record,
+    body_ends,
+    bodies,
+):
     """Fills the blocks with the records of buf[start:limit]; (records, topics, end, stop).
 
     `slots` is zeroed, its length a power of two at least twice the records that fit; `topic_record[t]`
-    becomes the first record of topic t.
+    becomes the first record of topic t. `bodies` has room for all bodies, or `body_ends` is empty.
     """
+    data, slot_at, first_of = pointer(buf), pointer(slots), pointer(topic_record)
+    topic_starts, topic_lengths = pointer(wide[layout.TOPIC_START]), pointer(narrow[layout.TOPIC_LENGTH])
+    mask = np.uint64(len(slots) - 1)
+    bodies_at, bodies_end = pointer(bodies), np.int64(0)
+    if len(body_ends) > 0:
+        body_ends[0] = 0
     capacity = wide.shape[1]
     n = 0
     topics = 0
@@ -352,11 +378,11 @@ def scan(buf, start, limit, base_offset, check_crc, force_prop_crc, wide, narrow
         if position == limit:
             return n, topics, position, layout.LIMIT
         kind, size, body_length, topic_start, topic_length, properties_length = check(
-            buf, position, limit, base_offset, check_crc, force_prop_crc
+            data, position, limit, base_offset, check_crc, force_prop_crc
         )
         if kind != layout.MESSAGE:
             return n, topics, position + size, kind
-        sys_flag = load32(buf, position + 36)
+        sys_flag = load32(data, position + 36)
         store_host_start = position + 64
         if sys_flag & BORN_V6:
             store_host_start += layout.IPV6_EXTRA
@@ -365,27 +391,33 @@ def scan(buf, start, limit, base_offset, check_crc, force_prop_crc, wide, narrow
             after_hosts += layout.IPV6_EXTRA
         wide[layout.POSITION, n] = position
         wide[layout.PHYSICAL_OFFSET, n] = base_offset + position
-        wide[layout.QUEUE_OFFSET, n] = load64(buf, position + 20)
-        wide[layout.BORN_TIMESTAMP, n] = load64(buf, position + 40)
-        wide[layout.STORE_TIMESTAMP, n] = load64(buf, store_host_start - 8)
-        wide[layout.PREPARED_TRANSACTION_OFFSET, n] = load64(buf, after_hosts + 4)
+        wide[layout.QUEUE_OFFSET, n] = load64(data, position + 20)
+        wide[layout.BORN_TIMESTAMP, n] = load64(data, position + 40)
+        wide[layout.STORE_TIMESTAMP, n] = load64(data, store_host_start - 8)
+        wide[layout.PREPARED_TRANSACTION_OFFSET, n] = load64(data, after_hosts + 4)
         wide[layout.BODY_START, n] = after_hosts + 16
         wide[layout.TOPIC_START, n] = topic_start
         wide[layout.PROPERTIES_START, n] = topic_start + topic_length + 2
         wide[layout.BORN_HOST_START, n] = position + 48
         wide[layout.STORE_HOST_START, n] = store_host_start
         narrow[layout.SIZE, n] = size
-        narrow[layout.QUEUE_ID, n] = load32(buf, position + 12)
+        narrow[layout.QUEUE_ID, n] = load32(data, position + 12)
         narrow[layout.SYS_FLAG, n] = sys_flag
-        narrow[layout.FLAG, n] = load32(buf, position + 16)
-        narrow[layout.BODY_CRC, n] = load32(buf, position + 8)
-        narrow[layout.RECONSUME_TIMES, n] = load32(buf, after_hosts)
+        narrow[layout.FLAG, n] = load32(data, position + 16)
+        narrow[layout.BODY_CRC, n] = load32(data, position + 8)
+        narrow[layout.RECONSUME_TIMES, n] = load32(data, after_hosts)
         narrow[layout.BODY_LENGTH, n] = body_length
         narrow[layout.TOPIC_LENGTH, n] = topic_length
         narrow[layout.PROPERTIES_LENGTH, n] = properties_length
-        topic = topic_number(buf, topic_start, topic_length, n, topics, wide, narrow, slots, topic_record)
+        topic = topic_number(
+            data, topic_start, topic_length, n, topics, topic_starts, topic_lengths, slot_at, mask, first_of
+        )
         narrow[layout.TOPIC_ID, n] = topic
         topics = max(topics, topic + 1)
+        if len(body_ends) > 0:
+            copy(bodies_at, bodies_end, data, after_hosts + 16, body_length)
+            bodies_end += body_length
+            body_ends[n + 1] = bodies_end
         n += 1
         position += size
     return n, topics, position, layout.LIMIT if position == limit else layout.MAX_RECORDS
@@ -394,10 +426,11 @@ def scan(buf, start, limit, base_offset, check_crc, force_prop_crc, wide, narrow
 @compiled
 def find_record(buf, start, limit, base_offset):
     """First position in [start, limit) where a whole valid record begins, -1 if there is none."""
+    data = pointer(buf)
     for position in range(start, limit - RECORD_SIZE_MIN + 1):
-        if buf[np.uint64(position + 4)] != 0xDA:
+        if data[np.uint64(position + 4)] != 0xDA:
             continue
-        if check(buf, position, limit, base_offset, True, False)[0] == layout.MESSAGE:
+        if check(data, position, limit, base_offset, True, False)[0] == layout.MESSAGE:
             return position
     return -1
 
@@ -698,11 +731,12 @@ def index_query(index, slot_num, index_num, key_hash, begin, end, found):
 @compiled
 def gather(buf, starts, offsets, data):
     """Copies from starts[i] on to data[offsets[i]:offsets[i + 1]]; False when a slice lies outside buf."""
+    source, target = pointer(buf), pointer(data)
     for i in range(len(starts)):
         length = np.int64(offsets[i + 1]) - np.int64(offsets[i])
         if starts[i] < 0 or starts[i] > len(buf) - length:
             return False
-        copy(data, offsets[i], buf, starts[i], length)
+        copy(target, offsets[i], source, starts[i], length)
     return True
 
 
