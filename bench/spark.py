@@ -231,7 +231,7 @@ def _parse_columns(root: Path) -> int:
     rows = 0
     for split in plan(str(root)):
         window, builder = open_window(split), RowBuilder(tuple(COLUMNS), str(root))
-        for scan in walk(split, window, with_bodies=True):  # as a task does
+        for scan in walk(split, window):
             assert not isinstance(scan, Damage)
             rows += sum(batch.num_rows for batch in builder.batches(window.array, scan))
     return rows

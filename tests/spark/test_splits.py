@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from mqlake.errors import NotAStoreError, StoreCorruptError, WrongFileSizeError
-from mqlake.formats.columns import gather
 from mqlake.spark.splits import PIECE_BYTES, Damage, open_window, plan, walk
 from tests.spark.stores import body_position, copy_store, decoded, flip_bit, log_files, overwrite
 
@@ -48,18 +46,6 @@ def test_pieces_may_end_anywhere(damaged: Path, piece_bytes: int, verify: str) -
     offsets, damages = read(damaged, 5000, verify, piece_bytes)
     assert offsets == [each for each in expected if each != offset]
     assert [(each.position, each.until) for each in damages] == [(position, position + size)]
-
-
-@pytest.mark.parametrize("piece_bytes", [1000, PIECE_BYTES])
-def test_bodies_that_come_with_the_scan(every_kind: Path, piece_bytes: int) -> None:
-    found = []
-    for split in plan(str(every_kind), 5000):
-        window = open_window(split)
-        for scan in walk(split, window, piece_bytes=piece_bytes, with_bodies=True):
-            assert not isinstance(scan, Damage)
-            ends, bodies = scan.bodies or gather(window.array, scan.body_start, scan.body_length)
-            found += [bodies[a:b].tobytes() for a, b in pairwise(ends.tolist())]
-    assert found == [message.body for message in decoded(every_kind)]
 
 
 def test_a_file_that_is_cut_short_while_it_is_read(damaged: Path) -> None:

@@ -120,14 +120,7 @@ def chosen(
         log.warning("%s", text)
         return
     packed = PACKED if with_bodies else MessageSysFlag.NEED_UNWRAP_FLAG
-    nearly_all = options.topics is None and options.keys is None and not wanted.conditions
-    for walked in walk(
-        split,
-        window,
-        verify=options.verify,
-        chunk_records=chunk_records,
-        with_bodies=with_bodies and nearly_all,
-    ):
+    for walked in walk(split, window, verify=options.verify, chunk_records=chunk_records):
         parts = (
             iter([walked])
             if isinstance(walked, Damage)

@@ -109,10 +109,6 @@ def _many(text: str | None, n: int) -> pa.Array:
 
 
 def _body(records: Records) -> pa.Array:
-    if records.scan.bodies is not None and isinstance(records.selection, slice):
-        ends, data = records.scan.bodies
-        ends = ends[records.selection.start : records.selection.stop + 1]
-        return _binary(ends, data)
     return _binary(*gather(records.buf, records.column("body_start"), records.column("body_length")))
 
 

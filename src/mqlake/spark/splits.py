@@ -338,12 +338,10 @@ def walk(
     verify: str = VERIFY_CRC,
     chunk_records: int = CHUNK_RECORDS,
     piece_bytes: int = PIECE_BYTES,
-    with_bodies: bool = False,
 ) -> Iterator[Scan | Damage]:
     """The split's records, a chunk at a time, and the damage between them, in the order of the log.
 
     Positions in a Scan are those of `window.array` until the next step; positions in a Damage those of the file.
-    `with_bodies` is good for who makes rows of nearly all records (as in scan_records()).
     """
     first, end_of_file = window.first, split.file_size
     limit = min(split.limit, first + len(window.whole))
@@ -358,14 +356,7 @@ def walk(
         """At what the window shows, from `position` on."""
         buf, base = window.array, split.base_offset + window.origin
         limits = position - window.origin, min(end - window.origin, len(buf))
-        scan = scan_records(
-            buf,
-            *limits,
-            base,
-            max_records=records_max,
-            check_crc=verify != VERIFY_NONE,
-            with_bodies=with_bodies and records_max > 1,
-        )
+        scan = scan_records(buf, *limits, base, max_records=records_max, check_crc=verify != VERIFY_NONE)
         return _checked_in_full(buf, base, scan, records_max) if verify == VERIFY_FULL else scan
 
     with contextlib.closing(window):

@@ -202,7 +202,6 @@ class Scan:
         "_narrow",
         "_topic_record",
         "_wide",
-        "bodies",
         "end",
         "stop",
         "stop_reason",
@@ -234,8 +233,6 @@ class Scan:
     properties_length: Int32s
 
     topics: list[bytes]
-    bodies: tuple[Int32s, Bytes] | None
-    """What gather() makes of all bodies, if the scan was asked for it."""
     end: int
     """Position where the walk stopped: the next one to look at."""
     stop: ScanStop
@@ -246,7 +243,6 @@ class Scan:
         self._wide = wide
         self._narrow = narrow
         self._topic_record = topic_record
-        self.bodies = None
 
     def __getattr__(self, name: str) -> NDArray[Any]:
         """Makes a column at its first use: 21 at once would cost as much as a small scan."""
@@ -264,9 +260,6 @@ class Scan:
         return len(self._wide[0])
 
 
-_NO_ENDS, _NO_BYTES = np.empty(0, np.int32), np.empty(0, np.uint8)
-
-
 def scan_records(
     buf: Bytes,
     start: int,
@@ -276,7 +269,6 @@ def scan_records(
     max_records: int = 65536,
     check_crc: bool = True,
     force_prop_crc: bool = False,
-    with_bodies: bool = False,
 ) -> Scan:
     """The records from `start` on, none beyond `limit`, at most `max_records`, up to the first non-record.
 
@@ -284,8 +276,6 @@ def scan_records(
 
     `base_offset` is the physical offset of buf[0]: a record at position p must say PHYSICALOFFSET
     base_offset + p. The checks are those of record.check_record. A blank ends the walk.
-
-    `with_bodies` copies the bodies too, right behind the check of the CRC: they are in the processor's cache then.
     """
     data = _input_bytes(buf)
     _require_range(start, limit, len(data))
@@ -300,29 +290,11 @@ def scan_records(
     narrow = np.empty((len(layout.NARROW), capacity), np.int32)
     slots = np.zeros(1 << (2 * capacity - 1).bit_length(), np.int32)
     topic_record = np.empty(capacity, np.int32)
-    body_ends, bodies = _NO_ENDS, _NO_BYTES
-    if with_bodies:
-        if limit - start > 0x7FFFFFFF:
-            raise ValueError(f"bodies of {limit - start} bytes may not fit 32-bit offsets")
-        body_ends, bodies = np.empty(capacity + 1, np.int32), np.empty(limit - start, np.uint8)
     n, topics, end, stop = _twin_for(0).scan(
-        data,
-        start,
-        limit,
-        base_offset,
-        check_crc,
-        force_prop_crc,
-        wide,
-        narrow,
-        slots,
-        topic_record,
-        body_ends,
-        bodies,
+        data, start, limit, base_offset, check_crc, force_prop_crc, wide, narrow, slots, topic_record
     )
     _twin_for(n)
     scan = Scan(wide[:, :n], narrow[:, :n], topic_record[:topics])
-    if with_bodies:
-        scan.bodies = body_ends[: n + 1], bodies[: body_ends[n]]
     scan.end = end
     scan.stop = ScanStop(stop)
     scan.stop_reason = ""

@@ -345,31 +345,15 @@ def topic_number(
 
 
 @compiled
-def scan(
-    buf,
-    start,
-    limit,
-    base_offset,
-    check_crc,
-    force_prop_crc,
-    wide,
-    narrow,
-    slots,
-    topic_record,
-    body_ends,
-    bodies,
-):
+def scan(buf, start, limit, base_offset, check_crc, force_prop_crc, wide, narrow, slots, topic_record):
     """Fills the blocks with the records of buf[start:limit]; (records, topics, end, stop).
 
     `slots` is zeroed, its length a power of two at least twice the records that fit; `topic_record[t]`
-    becomes the first record of topic t. `bodies` has room for all bodies, or `body_ends` is empty.
+    becomes the first record of topic t.
     """
     data, slot_at, first_of = pointer(buf), pointer(slots), pointer(topic_record)
     topic_starts, topic_lengths = pointer(wide[layout.TOPIC_START]), pointer(narrow[layout.TOPIC_LENGTH])
     mask = np.uint64(len(slots) - 1)
-    bodies_at, bodies_end = pointer(bodies), np.int64(0)
-    if len(body_ends) > 0:
-        body_ends[0] = 0
     capacity = wide.shape[1]
     n = 0
     topics = 0
@@ -414,10 +398,6 @@ def scan(
         )
         narrow[layout.TOPIC_ID, n] = topic
         topics = max(topics, topic + 1)
-        if len(body_ends) > 0:
-            copy(bodies_at, bodies_end, data, after_hosts + 16, body_length)
-            bodies_end += body_length
-            body_ends[n + 1] = bodies_end
         n += 1
         position += size
     return n, topics, position, layout.LIMIT if position == limit else layout.MAX_RECORDS

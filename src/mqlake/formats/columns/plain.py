@@ -102,14 +102,10 @@ def scan(
     narrow: Ints,
     _slots: Ints,
     topic_record: Ints,
-    body_ends: Ints,
-    bodies: Bytes,
 ) -> tuple[int, int, int, int]:
     view = buf.data
     topics: dict[bytes, int] = {}
     position = start
-    bodies_end = 0
-    body_ends[:1] = 0
     for n in range(wide.shape[1]):
         if position == limit:
             return n, len(topics), position, layout.LIMIT
@@ -168,10 +164,6 @@ def scan(
             topics[topic],
             position + size - properties_start,
         )
-        if len(body_ends):
-            bodies[bodies_end : bodies_end + body_length] = buf[body_start : body_start + body_length]
-            bodies_end += body_length
-            body_ends[n + 1] = bodies_end
         position += size
     return wide.shape[1], len(topics), position, layout.LIMIT if position == limit else layout.MAX_RECORDS
 
