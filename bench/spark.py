@@ -326,7 +326,11 @@ def _workers() -> list[int]:
             pid = parents.get(pid, 0)
         return False
 
-    return [pid for pid, command in commands.items() if b"spark.daemon" in command and is_below(pid)]
+    return [
+        pid
+        for pid, command in commands.items()
+        if b"\0-m\0mqlake.spark.daemon\0" in command and is_below(pid)
+    ]
 
 
 def _resident(pid: int) -> int:
