@@ -26,9 +26,11 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-CONNECT_SCHEME = "sc://"
-CONNECT_PORT = 15002
+CONNECT_SCHEME, STANDALONE_SCHEME = "sc://", "spark://"
+PORTS = {CONNECT_SCHEME: 15002, STANDALONE_SCHEME: 7077}
 CONNECT_TIMEOUT_S = 10.0
+CAUSE = re.compile(r'(?:Caused by: |: |Exception in thread "main" )?([\w.$]+(?:Error|Exception): .*)')
+MASTER = re.compile(r"local(\[(\*|\d+)(, *\d+)?\])?|local-cluster\[[\d, ]+\]|yarn|(spark|k8s|sc)://.+")
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,7 @@ def _active() -> SparkSession | None:
 
 
 def _session(where: Where) -> SparkSession:
+    _check_master(where.master)
     if not where.master.startswith(CONNECT_SCHEME):
         return mqlake.spark.session(
             "mqlake", master=where.master, config=where.config, short=where.master.startswith("local")
@@ -144,7 +147,6 @@ def _session(where: Where) -> SparkSession:
     require_modules("grpc", "grpc_status", command=INSTALL_CONNECT)
     from pyspark.sql import SparkSession
 
-    _check_reachable(where.master)
     builder = SparkSession.builder.remote(where.master)
     for key, value in where.config.items():
         builder = builder.config(key, value)
@@ -153,16 +155,34 @@ def _session(where: Where) -> SparkSession:
     return spark
 
 
-def _check_reachable(master: str) -> None:
-    """SparkJobError when nobody listens there: the client itself would try again for minutes."""
-    place = urlsplit(master)
-    try:
-        port = place.port or CONNECT_PORT
-        socket.create_connection((place.hostname or "", port), CONNECT_TIMEOUT_S).close()
-    except ValueError as error:
-        raise ConfigError(f"--master {master}: {error}") from error
-    except OSError as error:
-        raise SparkJobError(f"--master {master}: no Spark Connect server answers there: {error}") from error
+def _check_master(master: str) -> None:
+    """ConfigError for what is no master, SparkJobError when nobody listens there: Spark would try for minutes."""
+    if not MASTER.fullmatch(master):
+        raise ConfigError(
+            f"--master {master!r}: local[N], spark://HOST:PORT, yarn, k8s://… or sc://… is needed"
+        )
+    for scheme, port in PORTS.items():
+        if master.startswith(scheme):
+            _check_reachable(master, port)
+
+
+def _check_reachable(master: str, default_port: int) -> None:
+    """Of several masters, with commas between, one will do."""
+    scheme, _, places = master.partition("://")
+    failed: OSError | None = None
+    for each in places.split(","):
+        try:
+            place = urlsplit(f"{scheme}://{each}")
+            address = (place.hostname or "", place.port or default_port)
+            socket.create_connection(address, CONNECT_TIMEOUT_S).close()
+        except ValueError as error:
+            raise ConfigError(f"--master {master}: {error}") from error
+        except OSError as error:
+            failed = error
+        else:
+            return
+    who = "Spark Connect server" if master.startswith(CONNECT_SCHEME) else "Spark master"
+    raise SparkJobError(f"--master {master}: no {who} answers there: {failed}")
 
 
 def _progress(spark: SparkSession, where: Where, what: str) -> contextlib.AbstractContextManager[None]:
@@ -182,7 +202,7 @@ def translated() -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        raise spark_error(str(error)) from error
+        raise spark_error("\n".join([str(error), *getattr(error, "__notes__", ())])) from error
 
 
 def spark_error(text: str) -> SparkJobError:
@@ -195,5 +215,5 @@ def spark_error(text: str) -> SparkJobError:
     lines = [
         line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")
     ]
-    causes = [line for line in lines if re.match(r"(Caused by: )?[\w.$]+(Error|Exception): ", line)]
+    causes = [found[1] for line in lines if (found := CAUSE.match(line))]
     return SparkJobError((causes or lines or ["Spark does not say why"])[-1 if causes else 0])

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import mmap
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from mqlake.spark.properties import Bytes
     from mqlake.store.index_service import IndexService
     from mqlake.store.mapped_file_queue import MappedFileQueue
 
@@ -33,7 +35,7 @@ def keep_freed_memory() -> bool:
 
 
 WRITTEN_BYTES_KEPT = 64 << 20
-"""After so much was written it is time for give_up_pages()."""
+"""After so much was written, or read from a mapped file, it is time to give up pages."""
 
 
 def give_up_pages(log: MappedFileQueue | None, index: IndexService | None) -> None:
@@ -42,3 +44,13 @@ def give_up_pages(log: MappedFileQueue | None, index: IndexService | None) -> No
     files += [each.mapped_file for each in index.files] if index is not None else []
     for file in files:
         file.evict(0, file.file_size)
+
+
+def give_up_read(array: Bytes, start: int, end: int) -> None:
+    """The pages between two positions of a mapped file (`Storage.map`); they, too, are back when looked at."""
+    view: object = array.base
+    mapping = view.obj if isinstance(view, memoryview) else None
+    page = mmap.PAGESIZE
+    first, last = start // page * page, end // page * page
+    if isinstance(mapping, mmap.mmap) and last > first:
+        mapping.madvise(mmap.MADV_DONTNEED, first, last - first)

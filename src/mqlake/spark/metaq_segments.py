@@ -26,6 +26,7 @@ from mqlake.metaq.formats.record import HEADER_SIZE, checksum
 from mqlake.metaq.formats.scan import Scan, ScanStop, scan_records
 from mqlake.metaq.message import HAS_ATTRIBUTE
 from mqlake.metaq.store.inspect import DataDirectory, PartitionFiles, SegmentFile, open_data_directory
+from mqlake.spark.memory import WRITTEN_BYTES_KEPT, give_up_read
 from mqlake.spark.properties import Bytes, Ints, gather_text
 from mqlake.spark.storage import Storage
 
@@ -290,9 +291,14 @@ def walk(
 ) -> Iterator[Records | Damage]:
     """The split's records and the damage between them, in their order. OSError."""
     if split.storage.is_local:
-        yield from _walk(
-            split, split.storage.map(split.file, split.end), 0, split.start, verify, chunk_records
-        )
+        buf = split.storage.map(split.file, split.end)
+        kept = split.start
+        for found in _walk(split, buf, 0, split.start, verify, chunk_records):
+            yield found
+            position = found.end - split.base
+            if position - kept >= WRITTEN_BYTES_KEPT:
+                give_up_read(buf, kept, position)
+                kept = position
         return
     position, size = split.start, PIECE_BYTES
     while position < split.end:

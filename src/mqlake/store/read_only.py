@@ -182,7 +182,8 @@ class ReadOnlyStore(StoreView):
                     mapped_file.file_from_offset,
                     check_crc=False,
                 )
-                end = end_of_whole(mapped_file, scan)
+                begin, end = end, end_of_whole(mapped_file, scan)
+                mapped_file.evict(begin, end)
                 if scan.stop != ScanStop.MAX_RECORDS:
                     break
             mapped_file.set_positions(end)

@@ -9,7 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from mqlake.cli.main import cli
-from mqlake.cli.spark_shared import spark_error
+from mqlake.cli.spark_shared import _check_master, spark_error
+from mqlake.errors import MqlakeError
 from mqlake.store.verify import verify_store
 from tests.spark.jobs.test_verify import SETTINGS, flip_body
 from tests.spark.stores import copy_store, decoded, flip_bit, log_files, seen
@@ -135,6 +136,33 @@ def test_an_error_of_spark() -> None:
     assert str(spark_error("Job aborted.\n\tat a.b\nCaused by: java.io.IOException: no room")).endswith(
         "no room"
     )
+
+
+def test_why_spark_did_not_start() -> None:
+    note = (
+        'WARNING: x\nException in thread "main" org.apache.spark.SparkException: no HADOOP_CONF_DIR\n\tat a.b'
+    )
+    assert str(spark_error(f"[JAVA_GATEWAY_EXITED] Java exited.\n{note}")) == (
+        "org.apache.spark.SparkException: no HADOOP_CONF_DIR"
+    )
+    said = "An error occurred while calling None.\n: org.apache.spark.SparkException: Could not parse"
+    assert str(spark_error(said)) == "org.apache.spark.SparkException: Could not parse"
+
+
+@pytest.mark.parametrize(
+    ("master", "status", "says"),
+    [
+        ("nobody", 2, "--master 'nobody': local[N], spark://HOST:PORT"),
+        ("local[x]", 2, "--master 'local[x]': local[N]"),
+        ("spark://127.0.0.1:1", 1, "no Spark master answers there"),
+        ("spark://127.0.0.1:1,127.0.0.1:99999", 2, "Port out of range"),
+        ("sc://127.0.0.1:1", 1, "no Spark Connect server answers there"),
+    ],
+)
+def test_a_master_of_nobody(master: str, status: int, says: str) -> None:
+    with pytest.raises(MqlakeError) as failed:
+        _check_master(master)
+    assert says in str(failed.value) and failed.value.exit_code == status
 
 
 def test_without_pyspark(monkeypatch: pytest.MonkeyPatch, every_kind: Path) -> None:

@@ -34,10 +34,12 @@ from mqlake.metaq.store.message_store import MessageStore
 from mqlake.spark.jobs import migrate as job
 from mqlake.spark.jobs.migrate import encode, migrate, properties_of
 from mqlake.spark.jobs.migrate_positions import GroupPosition, PositionCounter
+from mqlake.spark.memory import give_up_read
 from mqlake.spark.metaq_segments import Records, splits, walk
 from mqlake.spark.storage import Storage
 from mqlake.store import ReadOnlyStore, open_store
 from mqlake.store.config_manager import ConfigFile
+from tests.spark.test_memory import resident
 from tests.spark.test_metaq import fill
 
 SMALL = {
@@ -326,3 +328,14 @@ def test_the_command(data: Path, tmp_path: Path) -> None:
     assert "300 messages" in done.stdout
     for text in ("=x", "x="):
         assert CliRunner().invoke(command, [str(data), str(tmp_path / "s"), "--topic", text]).exit_code != 0
+
+
+def test_what_was_read_of_a_mapped_segment_is_given_up(tmp_path: Path) -> None:
+    (tmp_path / "segment").write_bytes(bytes(1 << 20))
+    array = Storage(str(tmp_path)).map(str(tmp_path / "segment"), 1 << 20)
+    assert int(array.sum()) == 0
+    before = resident(tmp_path)
+    give_up_read(array, 0, 1 << 19)
+    assert resident(tmp_path) <= before - (1 << 18)
+    assert int(array.sum()) == 0  # they are back when looked at
+    give_up_read(np.zeros(8, np.uint8), 0, 8)  # of no file

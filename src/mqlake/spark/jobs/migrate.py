@@ -52,6 +52,7 @@ from mqlake.spark.jobs.migrate_positions import (
     write_consumer_offsets,
     write_topics,
 )
+from mqlake.spark.memory import WRITTEN_BYTES_KEPT, give_up_pages
 from mqlake.spark.metaq_segments import Damage, Records, check_gaps, splits, walk
 from mqlake.spark.properties import Bytes, Ints
 from mqlake.spark.storage import Storage
@@ -240,6 +241,7 @@ class _Appender:
         self._store = store
         self._attribute_as = attribute_as
         self._batch_bytes = min(BATCH_BYTES, store.config.mapped_file_size_commit_log // 4)
+        self._bytes_kept = 0
         self.changed_attributes = 0
 
     def run(
@@ -302,6 +304,10 @@ class _Appender:
             result = self._store.put_messages(batch)
             if result.is_ok:
                 self.changed_attributes += changed
+                self._bytes_kept += len(batch.body)
+                if self._bytes_kept >= WRITTEN_BYTES_KEPT:
+                    give_up_pages(self._store.log, self._store.index)
+                    self._bytes_kept = 0
                 return
             if result.status is not PutMessageStatus.OS_PAGECACHE_BUSY:
                 break
@@ -479,7 +485,12 @@ def _compare(
 
 def _queues_of(view: ReadOnlyStore) -> Iterator[tuple[Bytes, Any, Ints, tuple[str, int]]]:
     """The log's records by topic and queue, chunk by chunk."""
+    bytes_kept = 0
     for chunk in view.scan():
+        bytes_kept += chunk.end - chunk.start
+        if bytes_kept >= WRITTEN_BYTES_KEPT:
+            give_up_pages(view.log, None)
+            bytes_kept = 0
         scan = chunk.scan
         if len(scan) == 0:
             continue
