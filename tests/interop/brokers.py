@@ -25,6 +25,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Self
 
+from mqlake.errors import ResponseError
 from mqlake.remoting.bodies.route import ClusterInfo
 from mqlake.remoting.client import RemotingClient
 from mqlake.remoting.codes import RequestCode
@@ -261,14 +262,25 @@ class JavaBroker(Broker):
         run(self._registered())
 
     async def _registered(self) -> None:
-        """Until its name server knows it: the first registration may come to nothing when much goes on."""
+        """Until its name server knows it.
+
+        The broker registers as it starts, with those name servers that it has found to be there, which it looks for
+        meanwhile: mostly with none, and the next time is 10 s later. A change of its permission registers at once; one
+        with access control refuses that, and is waited for.
+        """
         async with RemotingClient() as client, asyncio.timeout(START_S):
-            while True:
-                request = RemotingCommand.create_request(RequestCode.GET_BROKER_CLUSTER_INFO)
-                info = ClusterInfo.from_json((await client.call(self.namesrv, request)).body_bytes())
-                if info.broker_addr_table:
-                    return
+            while not await self._is_known(client):
+                change = RemotingCommand.create_request(
+                    RequestCode.UPDATE_BROKER_CONFIG, body=b"brokerPermission=6"
+                )
+                with contextlib.suppress(ResponseError):
+                    await client.call(self.address, change, START_S)
                 await asyncio.sleep(0.05)
+
+    async def _is_known(self, client: RemotingClient) -> bool:
+        request = RemotingCommand.create_request(RequestCode.GET_BROKER_CLUSTER_INFO)
+        answer = await client.call(self.namesrv, request, START_S)
+        return bool(ClusterInfo.from_json(answer.body_bytes()).broker_addr_table)
 
     def end(self, number: int) -> None:
         assert self._broker is not None

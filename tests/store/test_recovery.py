@@ -389,6 +389,7 @@ def test_a_store_in_use_is_not_recovered(tmp_path: Path) -> None:
     filled(tmp_path, BODIES)
     with open_store(tmp_path, SMALL) as store:
         store.put_message(MessageExtBrokerInner("T", b"more"))
+        assert store.wait_until_dispatched(60)
         before = contents(tmp_path)
         with pytest.raises(StoreLockedError):
             open_store(tmp_path, SMALL)
