@@ -11,6 +11,7 @@ queueId, flag and bornTimestamp. Rows keep their order within a partition, parti
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import shutil
 import time
@@ -48,6 +49,7 @@ BATCH_BYTES_MAX = 1 << 20
 """About so much of one queue is one put; a message is never divided."""
 HOST = ("127.0.0.1", 0)
 WRITING = ".writing"
+PIECE_BYTES = 8 << 20
 PERM_READ_WRITE = 6
 
 MESSAGE_COLUMNS: dict[str, str] = {
@@ -326,7 +328,7 @@ def _write(
     written: Counter[tuple[str, int]] = Counter()
     kept = 0
     with open_store(beside, settings) as store:
-        for batch in batches:
+        for batch in itertools.chain.from_iterable(map(_pieces, batches)):
             kept += batch.nbytes
             if kept >= WRITTEN_BYTES_KEPT:
                 give_up_pages(store.log, store.index)
@@ -356,6 +358,13 @@ def _write(
         for (topic, queue_id), count in sorted(written.items())
     ]
     yield rows_batch(rows, _WRITTEN)
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The batch, which may have 64 MB, in parts of about PIECE_BYTES: a part's blobs become Python's."""
+    rows = max(1, batch.num_rows * PIECE_BYTES // max(1, batch.nbytes))
+    for first in range(0, batch.num_rows, rows):
+        yield batch.slice(first, rows)
 
 
 def _write_topics(root: str, queues: Sequence[tuple[str, int]]) -> None:
