@@ -42,7 +42,12 @@ def read(records: list[bytes], gap: bytes = b"\x02?\x01") -> Properties:
         starts.append(len(blob))
         blob += record
     lengths = np.array([len(record) for record in records], np.int32)
-    return Properties(np.frombuffer(blob + gap, np.uint8), np.array(starts, np.int64), lengths)
+    return Properties(
+        np.frombuffer(blob + gap, np.uint8),
+        np.array(starts, np.int64),
+        lengths,
+        properties.compiled_for(len(starts)),
+    )
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

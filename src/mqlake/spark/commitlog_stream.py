@@ -23,6 +23,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from mqlake.errors import ConfigError, OffsetOutOfRangeError
+from mqlake.spark.known_ends import known_end, remember
 from mqlake.spark.log_partition import LogPartition, check_in_log, grouped, lost_parts, read_partition
 from mqlake.spark.offsets import PositionKind
 from mqlake.spark.options import LogOptions, Mode
@@ -43,7 +44,6 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             raise ConfigError(f"option {options.end.option!r} is for a batch; a stream has no end")
         self._options = options
         self._columns = columns
-        self._known_ends: Offsets = {}
         self._target: Offsets | None = None
 
     # ------------------------------------------------------------------ offsets, in one process of the driver
@@ -69,9 +69,8 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return first
 
     def _files(self, storage: Storage) -> list[LogFile]:
-        known, must_be_whole = self._known_ends.get(storage.root, 0), self._options.mode is Mode.FAIL_FAST
-        files = log_files(storage, known, must_be_whole=must_be_whole)
-        self._known_ends[storage.root] = files[-1].end_offset if files else 0
+        files = log_files(storage, known_end(storage), must_be_whole=self._options.mode is Mode.FAIL_FAST)
+        remember(storage, files)
         return files
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802

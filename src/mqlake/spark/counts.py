@@ -30,7 +30,7 @@ from mqlake.spark.commitlog import CommitLogReader
 from mqlake.spark.filters import NUMBERS, TIMES, RowFilter
 from mqlake.spark.log_partition import Chosen, LogPartition, chosen
 from mqlake.spark.options import OPTIONS, LogOptions, listed, named, parse_size
-from mqlake.spark.properties import Ints, Properties
+from mqlake.spark.properties import Ints, Properties, compiled_for
 from mqlake.spark.reasons import tells_reasons
 from mqlake.spark.rows import timestamp_array
 from mqlake.spark.schema import COLUMNS, check_same, table_schemas
@@ -221,7 +221,8 @@ class Groups:
             names = [topic.decode("utf-8", "replace") for topic in scan.topics]
             return scan.topic_id[rows].astype(np.int64), names
         if key.column == "tags":
-            properties = Properties(buf, scan.properties_start[rows], scan.properties_length[rows])
+            starts, lengths = scan.properties_start[rows], scan.properties_length[rows]
+            properties = Properties(buf, starts, lengths, compiled_for(len(starts)))
             tags = properties.value_of(PROPERTY_TAGS).dictionary_encode(null_encoding="encode")
             return codes_of(tags).astype(np.int64), tags.dictionary.to_pylist()
         name = NUMBERS.get(key.column) or TIMES[key.column]

@@ -36,7 +36,7 @@ from mqlake.message import (
 )
 from mqlake.spark.offsets import Position, PositionKind
 from mqlake.spark.options import LogOptions
-from mqlake.spark.properties import Bytes, Properties
+from mqlake.spark.properties import Bytes, Properties, compiled_for
 
 Bools = npt.NDArray[np.bool_]
 
@@ -250,7 +250,9 @@ def _has_key(buf: Bytes, scan: Scan, rows: npt.NDArray[np.int64], keys: frozense
     """Of these records, those that have one of the keys: in KEYS, or as UNIQ_KEY."""
     if len(rows) == 0:
         return np.zeros(0, np.bool_)
-    properties = Properties(buf, scan.properties_start[rows], scan.properties_length[rows])
+    properties = Properties(
+        buf, scan.properties_start[rows], scan.properties_length[rows], compiled_for(len(rows))
+    )
     wanted = pa.array(sorted(keys), pa.string())
     uniq = properties.value_of(PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX)
     found: Bools = pc.is_in(uniq, value_set=wanted).to_numpy(zero_copy_only=False)

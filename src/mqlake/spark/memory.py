@@ -46,6 +46,20 @@ def give_up_pages(log: MappedFileQueue | None, index: IndexService | None) -> No
         file.evict(0, file.file_size)
 
 
+class WrittenPages:
+    """Gives up the pages of a store's log and index whenever WRITTEN_BYTES_KEPT have come to them."""
+
+    def __init__(self, log: MappedFileQueue | None, index: IndexService | None) -> None:
+        self._log, self._index = log, index
+        self._kept = 0
+
+    def add(self, nbytes: int) -> None:
+        self._kept += nbytes
+        if self._kept >= WRITTEN_BYTES_KEPT:
+            give_up_pages(self._log, self._index)
+            self._kept = 0
+
+
 def give_up_read(array: Bytes, start: int, end: int) -> None:
     """The pages between two positions of a mapped file (`Storage.map`); they, too, are back when looked at."""
     view: object = array.base

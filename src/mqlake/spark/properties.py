@@ -81,10 +81,13 @@ class Properties:
     value_start: Ints
     value_length: npt.NDArray[np.integer]
 
-    def __init__(self, buf: Bytes, starts: Ints, lengths: npt.NDArray[np.integer]) -> None:
+    def __init__(
+        self, buf: Bytes, starts: Ints, lengths: npt.NDArray[np.integer], kernels: ModuleType | None
+    ) -> None:
+        """`kernels`: compiled_for() so many records, which counts them once."""
         self.n = len(starts)
         self._bytes = int(lengths.sum())
-        self._kernels = compiled_for(self.n)
+        self._kernels = kernels
         if self._kernels is not None and self._split_compiled(buf, starts, lengths):
             return
         self._kernels = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from mqlake.formats.columns import Scan, as_input, gather
-from mqlake.formats.columns.layout import WIDE
 from mqlake.message import (
     PROPERTY_KEYS,
     PROPERTY_TAGS,
@@ -19,7 +19,7 @@ from mqlake.message import (
     MessageSysFlag,
     host_from_bytes,
 )
-from mqlake.spark.arrays import bitmap, codes_of, number_array, string_array
+from mqlake.spark.arrays import codes_of, number_array, string_array
 from mqlake.spark.properties import Bytes, Ints, Properties, compiled_for, text_array
 from mqlake.spark.schema import CORRUPT_COLUMN, arrow_schema
 
@@ -47,8 +47,13 @@ class Records:
         return array
 
     @functools.cached_property
+    def kernels(self) -> ModuleType | None:
+        return compiled_for(self.n)
+
+    @functools.cached_property
     def properties(self) -> Properties:
-        return Properties(self.buf, self.column("properties_start"), self.column("properties_length"))
+        starts, lengths = self.column("properties_start"), self.column("properties_length")
+        return Properties(self.buf, starts, lengths, self.kernels)
 
     def host_lengths(self, flag: int) -> Ints:
         return np.where(self.column("sys_flag") & flag, 20, 8).astype(np.int64)
@@ -58,15 +63,7 @@ class Records:
 
 
 def _number(name: str) -> Callable[[Records], pa.Array]:
-    kind = pa.int64() if name in WIDE else pa.int32()
-    return lambda records: _fixed(kind, records.column(name))
-
-
-def _fixed(
-    kind: pa.DataType, values: npt.NDArray[Any], valid: npt.NDArray[np.bool_] | None = None
-) -> pa.Array:
-    """Arrow values over an array's own bytes."""
-    return pa.Array.from_buffers(kind, len(values), [bitmap(valid), pa.py_buffer(values)])
+    return lambda records: number_array(records.column(name))
 
 
 def _timestamp(name: str) -> Callable[[Records], pa.Array]:
@@ -79,7 +76,7 @@ def timestamp_array(ms: Ints) -> pa.Array:
     if len(ms) and (ms.max() > TIMESTAMP_MS_MAX or ms.min() < -TIMESTAMP_MS_MAX):
         beyond = (ms > TIMESTAMP_MS_MAX) | (ms < -TIMESTAMP_MS_MAX)
         ms = np.where(beyond, 0, ms)
-    return _fixed(_TIMESTAMP, ms * 1000, None if beyond is None else ~beyond)
+    return number_array(ms * 1000, None if beyond is None else ~beyond).view(_TIMESTAMP)
 
 
 def _property(name: str) -> Callable[[Records], pa.Array]:
@@ -120,7 +117,7 @@ def _binary(offsets: npt.NDArray[np.integer[Any]], data: Bytes) -> pa.Array:
 def _message_id(records: Records) -> pa.Array:
     """Store host and physical offset, in hexadecimal."""
     starts, flag = records.column("store_host_start"), MessageSysFlag.STOREHOSTADDRESS_V6_FLAG
-    kernels = compiled_for(records.n)
+    kernels = records.kernels
     if kernels is not None:
         ends = np.empty(records.n + 1, np.int32)
         text = np.empty(records.n * 2 * (kernels.HOST_V6 + 8), np.uint8)
@@ -172,7 +169,7 @@ def _host(start_name: str, flag: int) -> Callable[[Records], pa.Array]:
 
 def _number_hosts(records: Records, starts: Ints, flag: int) -> tuple[npt.NDArray[np.int32], Ints]:
     """A number for each record's host, and which record has the first host of each number."""
-    kernels = compiled_for(records.n)
+    kernels = records.kernels
     if kernels is None:
         offsets, data = gather(records.buf, starts, records.host_lengths(flag))
         hosts = _binary(offsets, data)

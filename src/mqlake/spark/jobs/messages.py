@@ -38,7 +38,7 @@ from mqlake.message import (
 )
 from mqlake.spark.jobs.pieces import rows_batch
 from mqlake.spark.jobs.search import first_line
-from mqlake.spark.memory import WRITTEN_BYTES_KEPT, give_up_pages
+from mqlake.spark.memory import WrittenPages
 from mqlake.spark.properties import Ints
 from mqlake.spark.reasons import told
 from mqlake.spark.schema import table_schemas
@@ -326,13 +326,10 @@ def _write(
     beside = path + WRITING
     shutil.rmtree(beside, ignore_errors=True)
     written: Counter[tuple[str, int]] = Counter()
-    kept = 0
     with open_store(beside, settings) as store:
+        pages = WrittenPages(store.log, store.index)
         for batch in itertools.chain.from_iterable(map(_pieces, batches)):
-            kept += batch.nbytes
-            if kept >= WRITTEN_BYTES_KEPT:
-                give_up_pages(store.log, store.index)
-                kept = 0
+            pages.add(batch.nbytes)
             columns = [batch.column(name).to_pylist() for name in ("topic", "queueId", "messages", "batch")]
             born = (
                 batch.column("bornTimestamp").cast(pa.timestamp("us", tz="UTC")).view(pa.int64()).to_pylist()

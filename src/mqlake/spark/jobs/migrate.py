@@ -52,7 +52,7 @@ from mqlake.spark.jobs.migrate_positions import (
     write_consumer_offsets,
     write_topics,
 )
-from mqlake.spark.memory import WRITTEN_BYTES_KEPT, give_up_pages
+from mqlake.spark.memory import WrittenPages
 from mqlake.spark.metaq_segments import Damage, Records, check_gaps, splits, walk
 from mqlake.spark.properties import Bytes, Ints
 from mqlake.spark.storage import Storage
@@ -241,7 +241,7 @@ class _Appender:
         self._store = store
         self._attribute_as = attribute_as
         self._batch_bytes = min(BATCH_BYTES, store.config.mapped_file_size_commit_log // 4)
-        self._bytes_kept = 0
+        self._pages = WrittenPages(store.log, store.index)
         self.changed_attributes = 0
 
     def run(
@@ -304,10 +304,7 @@ class _Appender:
             result = self._store.put_messages(batch)
             if result.is_ok:
                 self.changed_attributes += changed
-                self._bytes_kept += len(batch.body)
-                if self._bytes_kept >= WRITTEN_BYTES_KEPT:
-                    give_up_pages(self._store.log, self._store.index)
-                    self._bytes_kept = 0
+                self._pages.add(len(batch.body))
                 return
             if result.status is not PutMessageStatus.OS_PAGECACHE_BUSY:
                 break
@@ -485,12 +482,9 @@ def _compare(
 
 def _queues_of(view: ReadOnlyStore) -> Iterator[tuple[Bytes, Any, Ints, tuple[str, int]]]:
     """The log's records by topic and queue, chunk by chunk."""
-    bytes_kept = 0
+    pages = WrittenPages(view.log, None)
     for chunk in view.scan():
-        bytes_kept += chunk.end - chunk.start
-        if bytes_kept >= WRITTEN_BYTES_KEPT:
-            give_up_pages(view.log, None)
-            bytes_kept = 0
+        pages.add(chunk.end - chunk.start)
         scan = chunk.scan
         if len(scan) == 0:
             continue
