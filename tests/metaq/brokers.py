@@ -56,7 +56,7 @@ class Peer:
                 self._held = self._held[decoded[1] :]
                 assert isinstance(decoded[0], BooleanCommand | DataCommand)
                 return decoded[0]
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 data = await self.reader.read(1 << 20)
             if not data:
                 raise ConnectionError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -84,6 +85,12 @@ def decoded(raw: bytes) -> tuple[list[Request], bool]:
     return found, False
 
 
+async def reads_again(pipe: Pipe) -> None:
+    """Waits until the connection has had as many turns as it wants."""
+    while not (pipe.reading or pipe.closing):
+        await asyncio.sleep(0)
+
+
 def fed(pieces: list[bytes]) -> tuple[list[Request], bool]:
     """What a connection finds in the same bytes when they come in pieces."""
 
@@ -96,6 +103,7 @@ def fed(pieces: list[bytes]) -> tuple[list[Request], bool]:
             if pipe.closing:
                 break
             connection.data_received(piece)
+        await reads_again(pipe)
         return found, pipe.closing
 
     return asyncio.run(feed())
@@ -133,10 +141,56 @@ def test_a_full_pipe_stops_the_handling_and_goes_on_later() -> None:
         connection.connection_made(pipe)
         connection.data_received(b"version 1\r\nversion 2\r\nversion 3\r\nvers")
         connection.data_received(b"ion 4\r\n")
-        assert found == [1, 2] and not pipe.reading
+        while found != [1, 2]:
+            await asyncio.sleep(0)
+        assert not pipe.reading
         connection.resume_writing()
-        await asyncio.sleep(0)
-        assert found == [1, 2, 3, 4] and pipe.reading
+        await reads_again(pipe)
+        assert found == [1, 2, 3, 4]
+
+    asyncio.run(test())
+
+
+def test_who_sends_without_end_takes_its_turn() -> None:
+    """What one has sent long ago does not come before what another sends now."""
+    handled = 0
+
+    def handle(connection: Connection, request: Request) -> None:
+        nonlocal handled
+        handled += 1
+        time.sleep(0.001)
+        connection.respond(200, "", request.opaque)
+
+    async def test() -> None:
+        server = MetaServer(handle, idle_s=60)
+        await server.start(HOST, 0)
+        endless, other = [await Peer.connect(server.port) for _ in range(2)]
+        endless.send(b"version 1\r\n" * 2_000)
+        await endless.answer()
+        for _ in range(10):
+            await other.ask(b"version 1\r\n")
+        assert handled < 1_000
+        for _ in range(1_999):
+            await endless.answer()
+        await server.stop()
+
+    asyncio.run(test())
+
+
+def test_a_client_whose_requests_pile_up_reads_its_answers() -> None:
+    """Else both sides would wait for the other to read."""
+
+    async def test() -> None:
+        server = MetaServer(
+            lambda c, request: c.send(DataCommand(request.data, request.opaque).encode()), idle_s=60
+        )
+        await server.start(HOST, 0)
+        _, client = await asyncio.get_running_loop().create_connection(Connection, HOST, server.port)
+        asks = [client.invoke(PutCommand("t", 0, bytes(200_000 + n), 0, -1, None, n), 60) for n in range(200)]
+        answers = await asyncio.gather(*asks)
+        assert [answer.opaque for answer in answers] == [*range(200)]
+        assert [len(answer.data) for answer in answers] == [200_000 + n for n in range(200)]
+        await server.stop()
 
     asyncio.run(test())
 
@@ -156,7 +210,7 @@ def test_who_never_reads_is_closed() -> None:
 def test_answers_find_who_asked_in_any_order() -> None:
     async def test() -> None:
         pipe = Pipe()
-        connection = Connection(lambda *_: None)
+        connection = Connection()
         connection.connection_made(pipe)
         waiting = [asyncio.ensure_future(connection.invoke(VersionCommand(n), 5)) for n in (-7, 8)]
         await asyncio.sleep(0)

@@ -254,9 +254,7 @@ async def _dashboard_of(address: str) -> str | None:
     try:
         host, port = parse_address(address.removeprefix("meta://"))
         async with asyncio.timeout(ASK_S):
-            _, connection = await asyncio.get_running_loop().create_connection(
-                lambda: Connection(lambda connection, request: None), host, port
-            )
+            _, connection = await asyncio.get_running_loop().create_connection(Connection, host, port)
             try:
                 answer = await connection.invoke(StatsCommand("config", 1), ASK_S)
             finally:

@@ -143,9 +143,7 @@ class Link:
             if not self.connected:
                 with contextlib.suppress(OSError, TimeoutError):
                     async with asyncio.timeout(CONNECT_S):
-                        _, self._connection = await loop.create_connection(
-                            lambda: Connection(lambda connection, request: None), self._host, self._port
-                        )
+                        _, self._connection = await loop.create_connection(Connection, self._host, self._port)
                     logger.info("connected to %s", self.address)
             await asyncio.sleep(self._retry_s)
 

@@ -65,7 +65,7 @@ class RemotingClient:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(CONNECT_S):
-                _, connection = await loop.create_connection(lambda: Connection(_refuse), host, port)
+                _, connection = await loop.create_connection(Connection, host, port)
         except (OSError, TimeoutError) as error:
             reason = getattr(error, "strerror", None) or str(error) or f"no connection within {CONNECT_S:g} s"
             raise RemotingConnectError(address, reason) from None
@@ -106,7 +106,3 @@ class RemotingClient:
                 task.cancel()
         await asyncio.gather(*self._connections.values(), return_exceptions=True)
         self._connections = {}
-
-
-def _refuse(connection: Connection, request: Request) -> None:
-    logger.warning("%s asks a client for %s; ignored", connection.remote_address, type(request).__name__)

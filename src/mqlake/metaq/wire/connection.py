@@ -2,8 +2,10 @@
 
     read ─▶ all commands of what came ─▶ a handler each ─▶ all that was answered at once ─▶ one write
 
-Answers may come in another order than the requests: they carry the request's opaque. A peer that does not read
-its answers is not read from. Bytes that are no command end the connection, as in the original, without an answer.
+Answers may come in another order than the requests: they carry the request's opaque. A client that does not read
+its answers is not read from; one that sends faster than it can be served has its turn like everybody: after TURN_S,
+or a read of LARGE_READ, the loop's other connections come first. Bytes that are no command end the connection, as
+in the original, without an answer.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from collections.abc import Callable
 from typing import cast
 
@@ -31,6 +34,10 @@ BODY_MAX = 64 << 20
 """Bytes of one message or answer; the original has no limit but the memory."""
 WRITE_HIGH_WATER = 4 << 20
 WRITE_BUFFER_MAX = 64 << 20
+TURN_S = 0.005
+"""So long the commands of one connection are handled before it is the others' turn."""
+LARGE_READ = 128 * 1024
+"""Bytes; after a read that filled its buffer the loop would go on with the same connection."""
 SENDFILE_FROM = 16 * 1024
 """Smaller pieces of a file are copied: that is less work than one more system call."""
 
@@ -38,11 +45,15 @@ Handler = Callable[["Connection", Request], None]
 
 
 class Connection(asyncio.Protocol):
-    """Made by a server or a client. `on_request` gets what the peer asks; answers go to who asked here."""
+    """Made by a server or a client. `on_request` gets what the peer asks; answers go to who asked here.
+
+    Without `on_request` it is a client's. That reads on whatever waits to be sent: its server may have stopped to
+    read until it does.
+    """
 
     def __init__(
         self,
-        on_request: Handler,
+        on_request: Handler | None = None,
         *,
         on_open: Callable[[Connection], None] | None = None,
         on_close: Callable[[Connection], None] | None = None,
@@ -61,6 +72,7 @@ class Connection(asyncio.Protocol):
         self._in_batch = False
         self._flush_scheduled = False
         self._paused = False
+        self._resting = False
         self._pending: dict[int, asyncio.Future[Response]] = {}
         self.closed = False
         self.remote_address = ""
@@ -174,47 +186,70 @@ class Connection(asyncio.Protocol):
                 held = bytearray(held)
             held += data
             self._held = held
-            if len(held) >= self._needed and not self._paused:
+            if len(held) >= self._needed and not self._waits:
                 self._process(held)
-        elif self._paused:
+        elif self._waits:
             self._held = data
         else:
             self._process(data)
+        if len(data) >= LARGE_READ:
+            self._rest()
 
     def eof_received(self) -> bool:
         return False  # half a connection is none
 
     def pause_writing(self) -> None:
+        if self._on_request is None:
+            return
         self._paused = True
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        self._paused = False
         self.active_at = self._loop.time()
-        self._loop.call_soon(self._resume)  # the transport is in the middle of its own write
+        if self._paused:
+            self._paused = False
+            self._loop.call_soon(self._resume)  # the transport is in the middle of its own write
+
+    @property
+    def _waits(self) -> bool:
+        return self._paused or self._resting
+
+    def _rest(self) -> None:
+        """Goes on with the loop's next turn; the other connections are served before."""
+        if not self._resting and self._transport is not None and not self._transport.is_closing():
+            self._resting = True
+            self._transport.pause_reading()
+            self._loop.call_soon(self._rested)
+
+    def _rested(self) -> None:
+        self._resting = False
+        self._resume()
 
     def _resume(self) -> None:
-        if self.closed or self._paused:
+        if self.closed or self._waits:
             return
-        if len(self._held) >= self._needed:
+        if self._held and len(self._held) >= self._needed:
             self._process(self._held)
-        if not self._paused and self._transport is not None and not self._transport.is_closing():
+        if not self._waits and self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
     def _process(self, data: bytes | bytearray) -> None:
         """Handles every whole command in `data`; the rest is kept."""
         position, end = 0, len(data)
         self._needed = 0
+        turn_ends = time.monotonic() + TURN_S
         self._in_batch = True
         try:
-            while position < end and not self._paused and not self.closed:
+            while position < end and not self._waits and not self.closed:
                 decoded = decode_command(data, position, body_max=self._body_max)
                 if isinstance(decoded, int):
                     self._needed = decoded - position
                     break
                 position = decoded[1]
                 self._on_command(decoded[0])
+                if time.monotonic() > turn_ends:
+                    self._rest()
         except ProtocolError as error:
             logger.warning("%s: %s; closed", self.remote_address, error)
             position = end
@@ -231,6 +266,8 @@ class Connection(asyncio.Protocol):
             answer = self._pending.pop(command.opaque, None)
             if answer is not None and not answer.done():  # else it came too late
                 answer.set_result(command)
+        elif self._on_request is None:
+            logger.warning("%s asks a client for %s; ignored", self.remote_address, type(command).__name__)
         else:
             self._on_request(self, command)
 
