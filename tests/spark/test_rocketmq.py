@@ -35,7 +35,8 @@ from mqlake.message import Message, MessageSysFlag, host_bytes
 from mqlake.remoting.bodies.topic import MessageQueue
 from mqlake.spark import rocketmq_sink
 from mqlake.spark.live import Cluster, Live, Queue, missing, scans_of
-from mqlake.spark.rocketmq import QueueRange, RocketMQDataSource, divided
+from mqlake.spark.rocketmq import RocketMQDataSource
+from mqlake.spark.rocketmq_ranges import QueueRange, divided
 from mqlake.spark.schema import COLUMNS
 from tests.interop.brokers import Broker, JavaBroker, MqlakeBroker
 from tests.spark.test_commitlog_stream import spark_log, until

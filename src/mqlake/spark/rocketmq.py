@@ -10,10 +10,7 @@ are those of Spark's Kafka source; an offset is, for each topic, a queue offset 
 
 from __future__ import annotations
 
-import itertools
-import logging
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -26,34 +23,14 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from mqlake.errors import ConfigError, FormatError, OffsetOutOfRangeError, StoreCorruptError
-from mqlake.message import MessageSysFlag
-from mqlake.spark.filters import RowFilter
-from mqlake.spark.live import Live, Queue, missing, scans_of
-from mqlake.spark.log_partition import choose
-from mqlake.spark.memory import keep_freed_memory
-from mqlake.spark.offsets import EARLIEST, LATEST, Position, PositionKind
-from mqlake.spark.options import LogOptions
+from mqlake.errors import ConfigError
+from mqlake.spark.live import Live
+from mqlake.spark.offsets import EARLIEST, LATEST
 from mqlake.spark.parts import require_stream_readers
 from mqlake.spark.reasons import tells_reasons
 from mqlake.spark.rocketmq_options import ReadOptions, WriteOptions
-from mqlake.spark.rows import RowBuilder
+from mqlake.spark.rocketmq_ranges import QueueRange, divided, in_queue, read_range, resolve, subscribed
 from mqlake.spark.schema import check_user_schema, spark_schema
-from mqlake.spark.splits import Damage
-from mqlake.spark.unpack import PACKED
-
-log = logging.getLogger(__name__)
-
-QueueOffsets = dict[Queue, int]
-
-
-@dataclass
-class QueueRange(InputPartition):
-    """The messages [start, end) of a queue."""
-
-    queue: Queue
-    start: int
-    end: int
 
 
 @tells_reasons
@@ -129,136 +106,3 @@ class RocketMQReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, QueueRange):
             yield from read_range(partition, self._options, self._columns)
-
-
-# ---------------------------------------------------------------------- on the driver
-
-
-def subscribed(live: Live, options: ReadOptions) -> list[str]:
-    """The topics' names. ConfigError when the pattern matches none."""
-    if options.pattern is None:
-        return list(options.topics)
-    topics = live.topics_like(options.pattern)
-    if not topics:
-        raise ConfigError(f"option 'subscribePattern' is {options.pattern!r}: no topic matches it")
-    return topics
-
-
-def resolve(
-    live: Live, position: Position, bounds: Mapping[Queue, tuple[int, int]], default: int
-) -> QueueOffsets:
-    """Queue offsets for a position; `default` (EARLIEST or LATEST) for queues that it does not name.
-
-    ConfigError for a queue that is named and not there.
-    """
-    kind = position.kind
-    if kind is PositionKind.TIMESTAMP:
-        wanted = dict.fromkeys(bounds, position.value)
-    elif kind in (PositionKind.QUEUES, PositionKind.QUEUE_TIMESTAMPS):
-        wanted = _named(position, bounds)
-    else:
-        wanted = {}
-        default = EARLIEST if kind is PositionKind.EARLIEST else LATEST
-    if kind in (PositionKind.TIMESTAMP, PositionKind.QUEUE_TIMESTAMPS):
-        wanted = live.at_time(wanted)
-    found = {}
-    for queue, (low, high) in bounds.items():
-        offset = wanted.get(queue, default)
-        found[queue] = {EARLIEST: low, LATEST: high}.get(offset, offset)
-    return found
-
-
-def _named(position: Position, bounds: Mapping[Queue, tuple[int, int]]) -> QueueOffsets:
-    found = {}
-    left = dict(position.queues)
-    for queue in bounds:
-        for name in (queue.name, str(queue.queue_id)):
-            value = position.queues.get((queue.topic, name))
-            if value is not None:
-                found[queue] = value
-                left.pop((queue.topic, name), None)
-                break
-    if left:
-        (topic, name), *_ = left
-        raise ConfigError(
-            f"option {position.option!r} names queue {name} of topic {topic}, which is not there"
-        )
-    return found
-
-
-def in_queue(options: ReadOptions, queue: Queue, offset: int, bounds: tuple[int, int]) -> int:
-    """The offset, when the queue has it; else the nearest that it has, which may be data loss."""
-    low, high = bounds
-    if low <= offset <= high:
-        return offset
-    data_loss(options, f"{queue}: offset {offset} is not there; the broker has {low} to {high}")
-    return min(max(offset, low), high)
-
-
-def data_loss(options: ReadOptions, what: str) -> None:
-    if options.fail_on_data_loss:
-        raise OffsetOutOfRangeError(f"{what} (failOnDataLoss=false reads on with what is there)")
-    log.warning("%s; reading goes on with what is there", what)
-
-
-def divided(ranges: list[QueueRange], min_partitions: int | None) -> list[QueueRange]:
-    """Ranges without empty ones; the large ones in parts until there are about `min_partitions`."""
-    ranges = [each for each in ranges if each.start < each.end]
-    total = sum(each.end - each.start for each in ranges)
-    if min_partitions is None or len(ranges) >= min_partitions:
-        return ranges
-    found = []
-    for each in ranges:
-        size = each.end - each.start
-        parts = min(size, max(1, round(size / total * min_partitions)))
-        borders = [each.start + size * n // parts for n in range(parts + 1)]
-        found += [QueueRange(each.queue, first, last) for first, last in itertools.pairwise(borders)]
-    return found
-
-
-# ---------------------------------------------------------------------- in a task
-
-
-def read_range(partition: QueueRange, options: ReadOptions, columns: list[str]) -> Iterator[pa.RecordBatch]:
-    """The rows of one task. Raises OffsetOutOfRangeError, StoreCorruptError, and what the client raises."""
-    queue, end = partition.queue, partition.end
-    builder = RowBuilder(columns, None, queue.broker)
-    packed = PACKED if "body" in columns else MessageSysFlag.NEED_UNWRAP_FLAG
-    wanted = RowFilter(_of_range(options, queue, partition.start, end))
-    keep_freed_memory()
-    expected = partition.start
-    with Live(options.cluster) as live:
-        for records, delta in live.pull(queue, partition.start, end):
-            try:
-                for buf, scan in scans_of(records):
-                    if delta:
-                        scan.queue_offset = scan.queue_offset + delta
-                    gaps, expected = missing(buf, scan, expected)
-                    for first, last in gaps:
-                        _gone(options, queue, first, min(last, end))
-                    for found in choose(buf, scan, wanted, packed, str(queue)):
-                        if isinstance(found, Damage):
-                            raise found.error()
-                        yield from builder.batches(*found)
-            except FormatError as error:
-                raise StoreCorruptError(
-                    str(queue), error.offset, f"in what was pulled: {error.reason}"
-                ) from error
-    if expected < end:
-        _gone(options, queue, expected, end)
-
-
-def _gone(options: ReadOptions, queue: Queue, first: int, last: int) -> None:
-    data_loss(options, f"{queue}: offsets {first} to {last} were deleted before they were read")
-
-
-def _of_range(options: ReadOptions, queue: Queue, start: int, end: int) -> LogOptions:
-    """What a read of a log would be asked for to give these messages."""
-    name = (queue.topic, str(queue.queue_id))
-    return LogOptions(
-        stores=(),
-        topics=frozenset({queue.topic}),
-        start=Position(PositionKind.QUEUES, queues={name: start}),
-        end=Position(PositionKind.QUEUES, queues={name: end}),
-        unpack=options.unpack,
-    )

@@ -26,7 +26,8 @@ from mqlake.errors import MqlakeError
 from mqlake.spark.live import Live, Queue
 from mqlake.spark.offsets import EARLIEST
 from mqlake.spark.reasons import tells_reasons
-from mqlake.spark.rocketmq import (
+from mqlake.spark.rocketmq_options import ReadOptions
+from mqlake.spark.rocketmq_ranges import (
     QueueOffsets,
     QueueRange,
     data_loss,
@@ -35,7 +36,6 @@ from mqlake.spark.rocketmq import (
     resolve,
     subscribed,
 )
-from mqlake.spark.rocketmq_options import ReadOptions
 
 log = logging.getLogger(__name__)
 
