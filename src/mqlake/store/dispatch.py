@@ -94,6 +94,7 @@ class ReputMessageService:
         self._sleeping = False
         self._stopped = False
         self._broken = False
+        self._refusals = 0
         self._thread = threading.Thread(target=self._run, name="ReputMessageService", daemon=True)
 
     def start(self, from_offset: int) -> None:
@@ -112,16 +113,26 @@ class ReputMessageService:
     def wait_until_dispatched(self, offset: int | None = None, timeout_s: float | None = None) -> bool:
         """Blocks until everything before `offset` (None: what is confirmed now) is dispatched; False in time."""
         target = self._confirm_offset() if offset is None else offset
+        return self._wait(target, timeout_s, or_until=lambda: self._stopped)
+
+    def _wait(self, target: int, timeout_s: float | None, *, or_until: Callable[[], bool]) -> bool:
         self._hurry.set()
         self._wake.set()
         with self._progress:
-            return self._progress.wait_for(
-                lambda: self.reput_from_offset >= target or self._broken or self._stopped, timeout_s
-            ) and (self.reput_from_offset >= target)
+            self._progress.wait_for(
+                lambda: self.reput_from_offset >= target or self._broken or or_until(), timeout_s
+            )
+            return self.reput_from_offset >= target
 
     def shutdown(self, timeout_s: float) -> bool:
-        """Dispatches what is left (for `timeout_s` at most), stops; True when nothing is left."""
-        done = self._thread.is_alive() and self.wait_until_dispatched(timeout_s=timeout_s)
+        """Dispatches what is left (for `timeout_s` at most), stops; True when nothing is left.
+
+        A disk that refuses is tried once more; the next start makes from the log what it did not take.
+        """
+        refusals = self._refusals
+        done = self._thread.is_alive() and self._wait(
+            self._confirm_offset(), timeout_s, or_until=lambda: self._refusals > refusals
+        )
         self._stopped = True
         self._wake.set()
         if self._thread.is_alive():
@@ -173,6 +184,9 @@ class ReputMessageService:
             except OSError as error:
                 if self._running_flags.make_logics_queue_error(str(error)):
                     log.error("dispatch failed, the store takes no messages until it works: %s", error)
+                with self._progress:
+                    self._refusals += 1
+                    self._progress.notify_all()
                 if self._stopped:
                     return False
                 self._wake.wait(delay)
