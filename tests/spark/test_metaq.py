@@ -19,7 +19,7 @@ from mqlake.metaq.formats.record import encode_payload, encode_record
 from mqlake.metaq.store.inspect import open_data_directory, read_records
 from mqlake.metaq.store.message_store import MessageStore
 from mqlake.spark.metaq_options import COLUMNS, MetaqOptions
-from mqlake.spark.metaq_segments import Damage, Records, check_gaps, find_record, splits, walk
+from mqlake.spark.metaq_segments import Damage, Records, check_gaps, splits, walk
 from mqlake.spark.schema import CORRUPT_COLUMN
 from mqlake.spark.storage import Storage
 
@@ -255,14 +255,6 @@ def test_an_attribute_that_does_not_fit_is_damage(tmp_path: Path) -> None:
     assert [each.reason for each in found if isinstance(each, Damage)] == [
         f"an attribute of {size} bytes does not fit into the payload" for size in (9, -1, 0)
     ]
-
-
-def test_find_record_passes_over_random_bytes(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    log.write_bytes(random.Random(1).randbytes(50_000) + encode_record(b"found", 1, 0) + b"\0" * 30)
-    buf = np.frombuffer(log.read_bytes(), np.uint8)
-    assert find_record(buf, 0, len(buf)) == 50_000
-    assert find_record(buf, 50_001, len(buf)) == -1
 
 
 def test_a_directory_that_is_none(tmp_path: Path) -> None:

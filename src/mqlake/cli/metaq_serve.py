@@ -181,7 +181,8 @@ async def _serve(
         loaded = broker.load_report
         click.echo(f"{config.system.effective_data_path}: {count_text(loaded.stores, 'partition')}")
         for name, size in loaded.truncated.items():
-            note(f"{name}: {count_text(size, 'byte')} of a message that was not whole cut off")
+            if name not in loaded.kept:  # the log has those
+                note(f"{name}: {count_text(size, 'byte')} of a message that was not whole cut off")
         click.echo(f"operators ask on http://{admin_host}:{admin.port}")
         click.echo(f"broker {config.system.broker_id} listens on {broker.broker_string}")
         await stop.wait()

@@ -22,11 +22,11 @@ from mqlake.metaq.client.fetch import OffsetMovedError, fetch, nearest_offset
 from mqlake.metaq.client.remoting import RemotingClient
 from mqlake.metaq.config.meta_config import ZKConfig
 from mqlake.metaq.formats.command import HttpStatus
-from mqlake.metaq.formats.scan import ScanStop, scan_records
+from mqlake.metaq.formats.scan import ScanStop, find_record, scan_records
 from mqlake.metaq.message import Partition
 from mqlake.metaq.zookeeper.paths import MetaZookeeper, TopicBroker, broker_node
 from mqlake.metaq.zookeeper.session import ZkSession
-from mqlake.spark.metaq_segments import Damage, Records, find_record, whole
+from mqlake.spark.metaq_segments import Damage, Records, whole
 
 log = logging.getLogger(__name__)
 

@@ -22,10 +22,27 @@ import pyarrow as pa
 from mqlake.errors import FormatError, NotAStoreError, StoreCorruptError
 from mqlake.formats.columns import gather
 from mqlake.metaq.formats.names import parse_store_name, segment_offset
-from mqlake.metaq.formats.record import HEADER_SIZE, checksum
-from mqlake.metaq.formats.scan import Scan, ScanStop, scan_records
+from mqlake.metaq.formats.record import HEADER_SIZE
+from mqlake.metaq.formats.scan import (
+    ATTRIBUTE_LENGTH_SIZE,
+    CUT_OFF,
+    Scan,
+    ScanStop,
+    attribute_lengths,
+    int32_at,
+    is_record,
+    misfits,
+    scan_records,
+    walk_records,
+)
 from mqlake.metaq.message import HAS_ATTRIBUTE
-from mqlake.metaq.store.inspect import DataDirectory, PartitionFiles, SegmentFile, open_data_directory
+from mqlake.metaq.store.inspect import (
+    REPAIR_HINT,
+    DataDirectory,
+    PartitionFiles,
+    SegmentFile,
+    open_data_directory,
+)
 from mqlake.spark.memory import WRITTEN_BYTES_KEPT, give_up_read
 from mqlake.spark.properties import Bytes, Ints, gather_text
 from mqlake.spark.storage import Storage
@@ -33,11 +50,6 @@ from mqlake.spark.storage import Storage
 CHUNK_RECORDS = 16384
 PIECE_BYTES = 32 << 20
 """What is not on a local disk is read so much at a time."""
-_WINDOW = 1 << 20
-_LIKELY_LENGTH_MAX = 4 << 20
-_ATTRIBUTE_LENGTH = 4
-_CUT_OFF = "the record says more bytes than there are"
-REPAIR_HINT = "`mqlake metaq store repair` says what can be done"
 
 
 @dataclass(frozen=True)
@@ -110,7 +122,7 @@ class Records:
 
     @property
     def checksum(self) -> npt.NDArray[np.int32]:
-        return _int32_at(self.buf, self.scan.position + 4)
+        return int32_at(self.buf, self.scan.position + 4)
 
     @functools.cached_property
     def has_attribute(self) -> npt.NDArray[np.bool_]:
@@ -119,19 +131,13 @@ class Records:
 
     @functools.cached_property
     def attribute_length(self) -> Ints:
-        """Bytes; 0 also where there is none. Below 0 or too large where the payload is no payload."""
-        length = np.zeros(len(self), np.int64)
-        holders = self.has_attribute & (self.scan.length >= _ATTRIBUTE_LENGTH)
-        length[holders] = _int32_at(self.buf, self.scan.position[holders] + HEADER_SIZE)
-        return length
+        """Bytes: `attribute_lengths`."""
+        return attribute_lengths(self.buf, self.scan)
 
     @property
     def payload_is_wrong(self) -> npt.NDArray[np.bool_]:
         """Where the attribute does not fit into the payload."""
-        room = self.scan.length - _ATTRIBUTE_LENGTH
-        return self.has_attribute & (
-            (room < 0) | (self.attribute_length < 0) | (self.attribute_length > room)
-        )
+        return misfits(self.scan, self.attribute_length)
 
     @property
     def body_start(self) -> Ints:
@@ -143,11 +149,11 @@ class Records:
 
     @property
     def _body_from(self) -> Ints:
-        return np.where(self.has_attribute, _ATTRIBUTE_LENGTH + self.attribute_length, 0)
+        return np.where(self.has_attribute, ATTRIBUTE_LENGTH_SIZE + self.attribute_length, 0)
 
     def attributes(self) -> pa.Array:
         """Arrow strings; null where there is none, "" where it is empty."""
-        starts = np.where(self.has_attribute, self.scan.position + HEADER_SIZE + _ATTRIBUTE_LENGTH, 0)
+        starts = np.where(self.has_attribute, self.scan.position + HEADER_SIZE + ATTRIBUTE_LENGTH_SIZE, 0)
         return gather_text(self.buf, starts, self.attribute_length, self.has_attribute)
 
     def bodies(self) -> pa.Array:
@@ -158,7 +164,7 @@ class Records:
         )
 
     def part(self, rows: slice) -> Records:
-        return Records(self.buf, self.base, _rows(self.scan, rows, self.scan.end, self.scan.stop))
+        return Records(self.buf, self.base, self.scan.rows(rows, self.scan.end, self.scan.stop))
 
     def pieces(self, records_max: int, bytes_max: int) -> Iterator[Records]:
         """In their order, so many records and about so many bytes at most a piece."""
@@ -166,10 +172,6 @@ class Records:
         cuts = np.union1d(np.arange(0, len(self), records_max), np.flatnonzero(np.diff(filled)) + 1)
         for first, last in zip(cuts, [*cuts[1:], len(self)], strict=True):
             yield self.part(slice(first, last))
-
-
-def _rows(scan: Scan, rows: slice, end: int, stop: ScanStop) -> Scan:
-    return Scan(scan.position[rows], scan.length[rows], scan.message_id[rows], scan.flag[rows], end, stop)
 
 
 # ---------------------------------------------------------------------- planning
@@ -254,7 +256,7 @@ def _cuts(storage: Storage, file: str, position: int, size: int, split_size: int
         at = int(np.searchsorted(scan.position, wanted))
         if at < len(scan):
             position = int(scan.position[at])
-            if _is_record(buf, position, size):
+            if is_record(buf, position, size):
                 yield position
                 wanted = position + split_size
             else:
@@ -277,7 +279,7 @@ def written_end(storage: Storage, files: PartitionFiles, known: int) -> int:
     end = max(last.start, min(known, last.end))
     for split in splits(storage, files, start=end):
         for found in walk(split):
-            if isinstance(found, Damage) and found.reason == _CUT_OFF:
+            if isinstance(found, Damage) and found.reason == CUT_OFF:
                 return end
             end = found.end
     return end
@@ -319,36 +321,21 @@ def _walk(
     split: Split, buf: Bytes, origin: int, position: int, verify: bool, chunk_records: int
 ) -> Iterator[Records | Damage]:
     """`buf`: the segment's bytes from `origin` to the split's end, or not so far; `position` is one in it."""
-    base, limit = split.base + origin, len(buf)
-    while position < limit:
-        scan = scan_records(buf, position, limit, max_records=chunk_records, check_crc=verify)
-        zeros = (scan.message_id == 0) & (scan.length == 0) & (scan.flag == 0)
-        reason = ""
-        if zeros.any():
-            n = int(zeros.argmax())
-            scan = _rows(scan, slice(n), int(scan.position[n]), ScanStop.INVALID)
-            reason = "zeros where a record should be"
-        for found in whole(Records(buf, base, scan), split.file):
-            yield found.moved(origin) if isinstance(found, Damage) else found
-        position = scan.end
-        if scan.stop is ScanStop.LIMIT:
-            return
-        if scan.stop is not ScanStop.MAX_RECORDS:
-            following = find_record(buf, position + 1, limit)
-            if following < 0 and split.may_be_torn:
-                return
-            until = following if following >= 0 else limit
-            reason = reason or _reason(scan.stop, buf, position)
-            yield Damage(split.file, position, until, base + position, reason).moved(origin)
-            position = until
-
-
-def _reason(stop: ScanStop, buf: Bytes, position: int) -> str:
-    if stop is ScanStop.TRUNCATED:
-        return _CUT_OFF
-    if buf[position] & 0x80:
-        return "the record's length is below 0"
-    return "the payload does not match its checksum"
+    base = split.base + origin
+    found = walk_records(
+        buf,
+        position,
+        len(buf),
+        may_be_torn=split.may_be_torn,
+        max_records=chunk_records,
+        check_crc=verify,
+    )
+    for each in found:
+        if isinstance(each, Scan):
+            for part in whole(Records(buf, base, each), split.file):
+                yield part.moved(origin) if isinstance(part, Damage) else part
+        else:
+            yield Damage(split.file, each.start, each.end, base + each.start, each.reason).moved(origin)
 
 
 def whole(records: Records, file: str) -> Iterator[Records | Damage]:
@@ -365,44 +352,3 @@ def whole(records: Records, file: str) -> Iterator[Records | Damage]:
         first = row + 1
     if first < len(records):
         yield records.part(slice(first, None)) if first else records
-
-
-def find_record(buf: Bytes, start: int, limit: int) -> int:
-    """The first position from `start` on where a record with a payload and the right checksum begins, or -1.
-
-    A length of over 4 MiB is believed only when a header follows behind it: in random bytes such lengths are many.
-    """
-    for first in range(start, limit - HEADER_SIZE, _WINDOW):
-        last = min(first + _WINDOW, limit - HEADER_SIZE)
-        if not buf[first : last + 3].any():
-            continue
-        at = np.arange(first, last)
-        length = _int32_at(buf, at)
-        fits = (length > 0) & (length <= limit - HEADER_SIZE - at) & (buf[first + 4 : last + 4] < 0x80)
-        for position in at[fits].tolist():
-            size = int(length[position - first])
-            likely = size <= _LIKELY_LENGTH_MAX or _is_header(buf, position + HEADER_SIZE + size, limit)
-            if likely and _is_record(buf, position, limit):
-                return int(position)
-    return -1
-
-
-def _is_header(buf: Bytes, position: int, limit: int) -> bool:
-    if position == limit:
-        return True
-    return (
-        position + HEADER_SIZE <= limit
-        and 0 <= int(_int32_at(buf, np.array([position]))[0]) <= limit - position - HEADER_SIZE
-    )
-
-
-def _is_record(buf: Bytes, position: int, limit: int) -> bool:
-    length, crc = _int32_at(buf, np.array([position, position + 4])).tolist()
-    end = position + HEADER_SIZE + length
-    return bool(length > 0 and end <= limit and checksum(buf[position + HEADER_SIZE : end].data) == crc)
-
-
-def _int32_at(buf: Bytes, positions: Ints) -> npt.NDArray[np.int32]:
-    """Big-endian numbers at these positions."""
-    four = buf[positions[:, None] + np.arange(4)]
-    return np.ascontiguousarray(four).view(">i4").reshape(-1).astype(np.int32)

@@ -8,7 +8,7 @@ import pytest
 
 from mqlake.errors import StoreFencedError
 from mqlake.metaq.broker.journal import JournalStore
-from mqlake.metaq.formats.checkpoint import JournalLocation
+from mqlake.metaq.formats.checkpoint import JournalLocation, encode_checkpoint
 from mqlake.metaq.formats.journal import (
     AppendMessage,
     JournalRecord,
@@ -70,7 +70,7 @@ def test_a_transaction_stays_in_its_file_and_files_go_when_nothing_is_open(tmp_p
     assert found == [] and redo(tmp_path) == ["redo.3"]
 
 
-def test_a_torn_record_is_cut_off_and_damage_is_kept_beside(tmp_path: Path) -> None:
+def test_what_is_cut_off_is_kept_beside(tmp_path: Path) -> None:
     journal, _ = opened(tmp_path)
     first = journal.write(put(1))
     end = journal.end.offset
@@ -82,7 +82,7 @@ def test_a_torn_record_is_cut_off_and_damage_is_kept_beside(tmp_path: Path) -> N
     journal, found = opened(tmp_path)
     assert [record for _, record in found] == [put(1)] and path.read_bytes() == whole[:end]
     journal.close()
-    assert sorted(os.listdir(tmp_path)) == ["redo.1"]
+    assert (tmp_path / f"cut-redo.1-{end}").read_bytes() == whole[end:-3]
     path.write_bytes(whole[: end + 4] + b"\xff" * 20)
     journal, found = opened(tmp_path)
     assert len(found) == 1 and path.read_bytes() == whole[:end]
@@ -112,9 +112,42 @@ def test_files_before_the_checkpoint_are_not_read(tmp_path: Path) -> None:
     journal.make_checkpoint(JournalLocation(2, 0))
     journal.close()
     (tmp_path / "redo.1").write_bytes(b"rubbish")
+    (tmp_path / "redo.2").write_bytes(b"")
     journal, found = opened(tmp_path)
     assert found == [] and journal.end == JournalLocation(2, 0)
     assert (tmp_path / "redo.1").read_bytes() == b"rubbish"
+
+
+@pytest.mark.parametrize("wrong", [JournalLocation(2, 0), JournalLocation(1, 1), JournalLocation(1, 9999)])
+def test_a_checkpoint_that_leads_nowhere_does_not_count(tmp_path: Path, wrong: JournalLocation) -> None:
+    journal, _ = opened(tmp_path)
+    journal.write(put(1))
+    second = journal.write(put(2))
+    journal.make_checkpoint(second)
+    journal.make_checkpoint(journal.end)
+    journal.close()
+    (tmp_path / "checkpoint.2").write_bytes(encode_checkpoint(wrong))
+    journal, found = opened(tmp_path)
+    assert [record for _, record in found] == [put(2)]
+    third = journal.write(put(3))
+    journal.close()
+    journal, found = opened(tmp_path)
+    assert [record for _, record in found] == [put(2), put(3)] and third.number == 1
+    journal.close()
+
+
+def test_a_torn_record_behind_the_checkpoint(tmp_path: Path) -> None:
+    """The bytes there are no record; those before lead to it."""
+    journal, _ = opened(tmp_path)
+    journal.write(put(1))
+    journal.make_checkpoint(journal.end)
+    end = journal.write(put(2)).offset
+    journal.close()
+    path = tmp_path / "redo.1"
+    path.write_bytes(path.read_bytes()[:-1])
+    journal, found = opened(tmp_path)
+    assert found == [] and journal.end.offset == end
+    journal.close()
 
 
 def test_locations_are_put_right(tmp_path: Path) -> None:

@@ -220,9 +220,24 @@ def broken_put(command: bytes) -> Callable[[Path], None]:
     return lambda path: path.write_bytes(encode_journal_record(AppendMessage(1, command)))
 
 
-@pytest.mark.parametrize("command", [b"put t 0 3 0 -1 1\r\nabc", b"version 1\r\n", b"pu"])
-def test_a_journal_of_something_else_is_an_error(tmp_path: Path, command: bytes) -> None:
-    (tmp_path / "transactions").mkdir()
-    broken_put(command)(tmp_path / "transactions" / "redo.1")
-    with pytest.raises(Exception, match=r"redo\.1, byte 0: not a put of a transaction"):
-        Opened(tmp_path)
+@pytest.mark.parametrize(
+    "command",
+    [
+        b"put t 0 3 0 -1 1\r\nabc",
+        b"put t -1 3 0 -1 TX:s:1 1\r\nabc",
+        b"put t 0 3 0 7 TX:s:1 1\r\nabc",
+        b"put t 0 3 0 -1 TX:s:1 1\r\nabcd",
+        b"version 1\r\n",
+        b"pu",
+        b"put t x\r\n",
+    ],
+)
+def test_a_record_that_is_no_put_of_a_transaction_is_kept_beside(tmp_path: Path, command: bytes) -> None:
+    directory = tmp_path / "transactions"
+    directory.mkdir()
+    broken_put(command)(directory / "redo.1")
+    raw = (directory / "redo.1").read_bytes()
+    opened = Opened(tmp_path)
+    assert opened.prepared == {} and opened.store.inflight == {}
+    opened.close()
+    assert (directory / "cut-redo.1-0").read_bytes() == raw

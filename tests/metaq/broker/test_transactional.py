@@ -7,10 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from mqlake.errors import StoreError, TransactionError
+from mqlake.errors import TransactionError
 from mqlake.metaq.broker.broker import MetaMorphosisBroker
 from mqlake.metaq.formats.command import BooleanCommand
-from mqlake.metaq.formats.journal import AppendMessage, encode_journal_record
+from mqlake.metaq.formats.journal import (
+    AppendMessage,
+    OperationType,
+    TransactionOperation,
+    encode_journal_record,
+)
 from mqlake.metaq.formats.record import MessageIterator
 from mqlake.remoting.loop import run
 from tests.metaq.brokers import Peer, running
@@ -224,11 +229,12 @@ def test_a_foreign_heuristic_file_is_left_alone(tmp_path: Path) -> None:
         (tmp_path / "transactions").mkdir()
         java = tmp_path / "transactions" / "heuristic.log"
         java.write_bytes(b"\xac\xed\0\x05...")
-        (tmp_path / "transactions" / "heuristic.json").write_bytes(b"{")
+        (tmp_path / "transactions" / "heuristic.json").write_bytes(b"{")  # ours, damaged
         async with running(tmp_path) as broker:
             peer = await begun(broker, XID, b"x")
             assert (await peer.said(b"transaction %b s1 COMMIT_ONE_PHASE uq1 1\r\n" % XID))[0] == 200
         assert java.read_bytes() == b"\xac\xed\0\x05..."
+        assert (tmp_path / "transactions" / "heuristic.json.unreadable").read_bytes() == b"{"
 
     run(conversation())
 
@@ -239,13 +245,17 @@ def test_a_start_that_fails_leaves_the_journal_to_the_next(tmp_path: Path) -> No
             peer = await begun(broker, XID, b"prepared")
             await peer.said(b"transaction %b s1 PREPARE uq1 1\r\n" % XID)
         journal = tmp_path / "transactions" / "redo.1"
-        whole = journal.read_bytes()
-        journal.write_bytes(whole + encode_journal_record(AppendMessage(1, b"version 1\r\n")))
+        committed = (
+            AppendMessage(1, b"put test 2 3 0 -1 TX:s:1 1\r\nabc"),
+            TransactionOperation(OperationType.LOCAL_COMMIT, "TX:s:1"),
+        )
+        journal.write_bytes(journal.read_bytes() + b"".join(map(encode_journal_record, committed)))
+        (tmp_path / "test-2").write_bytes(b"a file where the partition's directory should be")
         for _ in range(2):
-            with pytest.raises(StoreError, match="not a put of a transaction"):
+            with pytest.raises(OSError, match="test-2"):
                 async with running(tmp_path):
                     pass
-        journal.write_bytes(whole)
+        (tmp_path / "test-2").unlink()
         async with running(tmp_path) as broker:
             peer = await Peer.connect(broker.server.port)
             assert await peer.said(b"transaction null s1 RECOVER 1\r\n") == (200, XID.decode())

@@ -97,8 +97,15 @@ def test_what_is_no_record() -> None:
     assert check_record(bytes(40), 20, 40).length == 0  # zeros are empty messages, as in the original
 
 
-@pytest.mark.parametrize("payload", [b"", b"\0\0\0", b"\0\0\0\2a", b"\xff\xff\xff\xff", b"\0\0\0\1\xff"])
+@pytest.mark.parametrize("payload", [b"", b"\0\0\0", b"\0\0\0\2a", b"\xff\xff\xff\xff"])
 def test_an_attribute_that_does_not_fit(payload: bytes) -> None:
+    """A consumer gets the payload as it is, and what is behind it."""
     with pytest.raises(FormatError):
         decode_payload(payload, 1)
     assert decode_payload(payload, 2) == (None, payload)
+    found = list(MessageIterator("t", encode_record(payload, 1, 1) + encode_record(b"next", 2, 0)))
+    assert [(m.data, m.attribute) for m in found] == [(payload, None), (b"next", None)]
+
+
+def test_an_attribute_that_is_not_utf_8() -> None:
+    assert decode_payload(b"\0\0\0\1\xffx", 1) == ("\ufffd", b"x")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 
 from mqlake.metaq.formats import scan as scan_module
 from mqlake.metaq.formats.record import encode_record
-from mqlake.metaq.formats.scan import Scan, ScanStop, scan_records
+from mqlake.metaq.formats.scan import Scan, ScanStop, find_record, scan_records
 
 RECORDS = st.lists(st.tuples(st.binary(max_size=60), st.integers(-(1 << 63), (1 << 63) - 1)), max_size=8)
 
@@ -54,3 +56,10 @@ def test_both_walks_find_the_same(records: list[tuple[bytes, int]], data: st.Dat
 def test_positions_outside_the_buffer() -> None:
     with pytest.raises(ValueError, match="do not lie"):
         scan_records(np.zeros(10, np.uint8), 0, 11)
+
+
+def test_find_record_passes_over_random_bytes() -> None:
+    raw = random.Random(1).randbytes(50_000) + encode_record(b"found", 1, 0) + b"\0" * 30
+    buf = np.frombuffer(raw, np.uint8)
+    assert find_record(buf, 0, len(buf)) == 50_000
+    assert find_record(buf, 50_001, len(buf)) == -1

@@ -16,7 +16,7 @@ import os
 import re
 from collections.abc import Callable
 
-from mqlake.errors import FormatError, StoreFencedError, TruncatedRecordError
+from mqlake.errors import FormatError, StoreFencedError
 from mqlake.metaq.formats.checkpoint import (
     JournalLocation,
     checkpoint_name,
@@ -128,15 +128,13 @@ class JournalStore:
     # --- opening
 
     def recover(self, replay: Replay) -> None:
-        """Hands every record since the checkpoint to `replay`, in order.
+        """Hands every record since the checkpoint to `replay`, in order; it raises FormatError for what is none.
 
-        A torn record at the end of a file is cut off. What stands behind damage is kept beside, as
-        `cut-redo.<n>-<byte>`, before it is cut off. OSError, and what `replay` raises.
+        What is no whole record, and what is behind it, is kept beside, as `cut-redo.<n>-<byte>`, before it is cut
+        off. OSError.
         """
-        start = self._checkpoints.load()
-        numbers = sorted(
-            int(found.group(1)) for name in os.listdir(self.directory) if (found := _NAME.fullmatch(name))
-        )
+        numbers = self._numbers()
+        start = self._checkpoints.load(self._is_there)
         for number in numbers:
             if start is None or number >= start.number:
                 self._files[number] = file = JournalFile(self.directory, number)
@@ -152,17 +150,28 @@ class JournalStore:
         while position < len(data):
             try:
                 decoded = decode_journal_record(data, position)
+                replay(JournalLocation(file.number, position), decoded)
             except FormatError as error:
-                if not isinstance(error, TruncatedRecordError):
-                    kept = os.path.join(self.directory, f"cut-redo.{file.number}-{position}")
-                    write_durably(kept, data[position:])
-                    logger.error(
-                        "%s: byte %d: %s; the rest is now %s", file.path, position, error.reason, kept
-                    )
+                kept = os.path.join(self.directory, f"cut-redo.{file.number}-{position}")
+                write_durably(kept, data[position:])
+                logger.error("%s: byte %d: %s; the rest is now %s", file.path, position, error.reason, kept)
                 file.truncate(position)
                 return
-            replay(JournalLocation(file.number, position), decoded)
             position = decoded.end
+
+    def _is_there(self, location: JournalLocation) -> bool:
+        """Whether a record begins at the location, or ended there; or its file is done with, and later ones are."""
+        path = os.path.join(self.directory, f"redo.{location.number}")
+        try:
+            with open(path, "rb") as file:
+                data = file.read()
+        except FileNotFoundError:
+            return any(number > location.number for number in self._numbers())
+        return is_boundary(data, location.offset)
+
+    def _numbers(self) -> list[int]:
+        names = os.listdir(self.directory)
+        return sorted(int(found.group(1)) for name in names if (found := _NAME.fullmatch(name)))
 
     # --- writing
 
@@ -248,16 +257,34 @@ class JournalStore:
             os.unlink(file.path)
 
 
+def is_boundary(data: bytes, offset: int) -> bool:
+    """Whether a record begins at `offset` of a journal file, or the last one ends there."""
+    if offset >= len(data):
+        return offset == len(data)
+    try:
+        decode_journal_record(data, offset)
+        return True
+    except FormatError:
+        pass
+    position = 0  # it may be one that is torn; then the records before it lead there
+    while position < offset:
+        try:
+            position = decode_journal_record(data, position).end
+        except FormatError:
+            return False
+    return position == offset
+
+
 class Checkpoints:
-    """`checkpoint.<n>`: the highest one that can be read counts, so many are kept."""
+    """`checkpoint.<n>`: the highest one that can be read and leads somewhere counts, so many are kept."""
 
     def __init__(self, directory: str, count_max: int) -> None:
         self._directory = directory
         self._count_max = count_max
         self._last: JournalLocation | None = None
 
-    def load(self) -> JournalLocation | None:
-        """OSError."""
+    def load(self, is_there: Callable[[JournalLocation], bool]) -> JournalLocation | None:
+        """None: recovery begins at the first record there is. OSError."""
         for number in reversed(self._numbers()):
             path = self._path(number)
             try:
@@ -266,7 +293,9 @@ class Checkpoints:
             except FormatError as error:
                 logger.warning("%s: %s", path, error)
                 continue
-            if location is not None:
+            if location is not None and not is_there(location):
+                logger.warning("%s: redo.%d has no record at byte %d; an older one counts", path, *location)
+            elif location is not None:
                 self._last = location
                 break
         return self._last

@@ -71,7 +71,7 @@ def _behind(store: MessageStore, wanted: set[int]) -> dict[int, ConsumedOffset]:
     for start, message_set in reversed(store.segments):
         here: dict[int, ConsumedOffset] = {}
         with SegmentReader(SegmentFile(start, message_set.high_water_mark, message_set.path)) as reader:
-            for scan in reader.scans(check_crc=False):
+            for scan in reader.headers():
                 for identity in wanted - found.keys():
                     rows = np.flatnonzero(scan.message_id <= identity)
                     if len(rows):

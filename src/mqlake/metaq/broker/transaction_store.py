@@ -22,10 +22,10 @@ import logging
 import os
 from dataclasses import dataclass, field
 
-from mqlake.errors import FormatError, StoreError
+from mqlake.errors import FormatError, ProtocolError, StoreError
 from mqlake.metaq.broker.journal import FILE_SIZE_MAX, JournalStore
 from mqlake.metaq.formats.checkpoint import JournalLocation
-from mqlake.metaq.formats.command import PutCommand, decode_command
+from mqlake.metaq.formats.command import NO_CHECKSUM, PutCommand, decode_command
 from mqlake.metaq.formats.journal import (
     AppendMessage,
     DecodedRecord,
@@ -220,13 +220,12 @@ class JournalTransactionStore:
         self.journal.ended(found.first)
 
     def _replay_put(self, at: JournalLocation, record: AppendMessage) -> None:
-        decoded = decode_command(record.put_command, 0, body_max=_PUT_MAX)
-        put = decoded[0] if isinstance(decoded, tuple) else None
-        if not isinstance(put, PutCommand) or put.transaction_id is None:
-            raise StoreError(f"redo.{at.number}, byte {at.offset}: not a put of a transaction")
-        tx = self.inflight.get(put.transaction_id)
+        put = put_of(record)
+        xid = put.transaction_id
+        assert xid is not None
+        tx = self.inflight.get(xid)
         if tx is None:
-            tx = self.inflight[put.transaction_id] = Tx(at)
+            tx = self.inflight[xid] = Tx(at)
             self.journal.began(at)
         name = store_name(put.topic, put.partition)
         tx.messages.setdefault(name, []).append((record.message_id, put))
@@ -266,6 +265,20 @@ class JournalTransactionStore:
     def close(self) -> None:
         """OSError."""
         self.journal.close()
+
+
+def put_of(record: AppendMessage) -> PutCommand:
+    """The message, of a transaction. FormatError when it is none, or not what its sender sent."""
+    try:
+        decoded = decode_command(record.put_command, 0, body_max=_PUT_MAX)
+    except ProtocolError as error:
+        raise FormatError(0, str(error)) from None
+    put = decoded[0] if isinstance(decoded, tuple) and decoded[1] == len(record.put_command) else None
+    if not isinstance(put, PutCommand) or put.transaction_id is None or put.partition < 0:
+        raise FormatError(0, "not a put of a transaction")
+    if put.checksum not in (NO_CHECKSUM, checksum(put.data)):
+        raise FormatError(0, "the message does not match its checksum")
+    return put
 
 
 async def _append(store: MessageStore, data: bytes, count: int) -> None:

@@ -108,7 +108,7 @@ class TransactionalCommandProcessor:
             transaction.set_in_use()
             if partition == ANY_PARTITION:
                 raise TransactionError(f"Invalid partition for transaction command:{partition}")
-            right_checksum(command)
+            command = command._replace(checksum=right_checksum(command))  # so the journal has it in any case
             message_store = self._processor.manager.get_or_create(topic, partition)
             message_id = self._processor.ids.next_id()
             self._store.add_message(message_store, message_id, command)
@@ -312,9 +312,9 @@ class TransactionalCommandProcessor:
         except FileNotFoundError:
             pass
         except (ValueError, AttributeError, FormatError) as error:
-            logger.error(
-                "%s cannot be read, what operators decided is not known: %s", self._heuristic_path, error
-            )
+            kept = f"{self._heuristic_path}.unreadable"
+            os.replace(self._heuristic_path, kept)
+            logger.error("%s cannot be read, what operators decided is not known: %s", kept, error)
 
 
 def _local_transactions(connection: Connection) -> dict[LocalTransactionId, LocalTransaction]:

@@ -55,7 +55,7 @@ def encode_payload(data: bytes, attribute: str | None) -> bytes:
 
 
 def decode_payload(payload: bytes, flag: int) -> tuple[str | None, bytes]:
-    """(attribute, data). Raises FormatError when the attribute does not fit the payload or is not UTF-8."""
+    """(attribute, data). What is not UTF-8 becomes U+FFFD. FormatError when the attribute does not fit the payload."""
     if not flag & HAS_ATTRIBUTE:
         return None, payload
     if len(payload) < 4:
@@ -66,10 +66,7 @@ def decode_payload(payload: bytes, flag: int) -> tuple[str | None, bytes]:
     end = 4 + length
     if length < 0 or end > len(payload):
         raise BadLengthError(0, f"an attribute of {length} bytes in a payload of {len(payload)}")
-    try:
-        return payload[4:end].decode(), payload[end:]
-    except UnicodeDecodeError as error:
-        raise FormatError(4 + error.start, "the attribute is not UTF-8") from None
+    return payload[4:end].decode("utf-8", "replace"), payload[end:]
 
 
 def message_flag(message: Message) -> int:
@@ -115,6 +112,9 @@ def check_record(buf: Buffer, position: int, limit: int) -> Header:
 class MessageIterator:
     """The messages in the answer to a `get`: a cut of a segment, whose last record may be incomplete.
 
+    A payload in which the attribute that the flag promises does not fit is all data: its checksum is right, and a
+    consumer must get past it.
+
     `offset` is how many bytes the messages so far take: where, counted from the start of the cut, to go on.
     """
 
@@ -128,7 +128,7 @@ class MessageIterator:
         return self
 
     def __next__(self) -> Message:
-        """StopIteration also at an incomplete record. Raises BadCrcError, BadLengthError, FormatError."""
+        """StopIteration also at an incomplete record. Raises BadCrcError, BadLengthError."""
         data, start = self.data, self.offset + HEADER_SIZE
         if start > len(data):
             raise StopIteration
@@ -141,6 +141,9 @@ class MessageIterator:
         payload = data[start:end]
         if checksum(payload) != crc:
             raise BadCrcError(self.offset, f"message {message_id} does not match its checksum")
-        attribute, body = decode_payload(payload, flag)
+        try:
+            attribute, body = decode_payload(payload, flag)
+        except FormatError:
+            attribute, body = None, payload
         self.offset = end
         return Message(self.topic, body, attribute, flag, message_id, self.partition)

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
@@ -15,10 +16,14 @@ from numpy.typing import NDArray
 
 from mqlake.formats.columns import twin as columns_twin
 from mqlake.metaq.formats.record import HEADER_SIZE, checksum
+from mqlake.metaq.message import HAS_ATTRIBUTE
 
 PLAIN_BYTES_MAX = 4 << 20
 """Up to here plain Python is through before the compiled walk would be loaded."""
 CHUNK_RECORDS = 1 << 16
+_WINDOW = 1 << 20
+_LIKELY_LENGTH_MAX = 4 << 20
+ATTRIBUTE_LENGTH_SIZE = 4
 
 _HEADER = Struct(">iIqi")
 
@@ -50,6 +55,15 @@ class Scan(NamedTuple):
 
     def __bool__(self) -> bool:
         return True
+
+    @property
+    def is_zeros(self) -> NDArray[np.bool_]:
+        """Where a record is 20 bytes of nothing, as a power cut may leave them."""
+        zeros: NDArray[np.bool_] = (self.message_id == 0) & (self.length == 0) & (self.flag == 0)
+        return zeros
+
+    def rows(self, rows: slice, end: int, stop: ScanStop) -> Scan:
+        return Scan(self.position[rows], self.length[rows], self.message_id[rows], self.flag[rows], end, stop)
 
 
 def scan_records(
@@ -124,3 +138,126 @@ def _plain_scan(
         n += 1
         at = end
     return n, at, ScanStop.LIMIT
+
+
+# --- attributes
+
+
+def attribute_lengths(buf: NDArray[np.uint8], scan: Scan) -> NDArray[np.int64]:
+    """Bytes of each record's attribute; 0 also where there is none. Below 0 or too large where none fits."""
+    length = np.zeros(len(scan), np.int64)
+    holders = _has_attribute(scan) & (scan.length >= ATTRIBUTE_LENGTH_SIZE)
+    length[holders] = int32_at(buf, scan.position[holders] + HEADER_SIZE)
+    return length
+
+
+def misfits(scan: Scan, lengths: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Where the flag says that there is an attribute, and none of such a length fits into the payload."""
+    room = scan.length - ATTRIBUTE_LENGTH_SIZE
+    found: NDArray[np.bool_] = _has_attribute(scan) & ((room < 0) | (lengths < 0) | (lengths > room))
+    return found
+
+
+def _has_attribute(scan: Scan) -> NDArray[np.bool_]:
+    has: NDArray[np.bool_] = (scan.flag & HAS_ATTRIBUTE) != 0
+    return has
+
+
+# --- over damage
+
+
+class NoRecords(NamedTuple):
+    """Bytes `start` to `end` of the buffer are no records."""
+
+    start: int
+    end: int
+    reason: str
+
+
+CUT_OFF = "the record says more bytes than there are"
+
+
+def walk_records(
+    buf: NDArray[np.uint8],
+    position: int,
+    limit: int,
+    *,
+    may_be_torn: bool,
+    max_records: int = CHUNK_RECORDS,
+    check_crc: bool = True,
+) -> Iterator[Scan | NoRecords]:
+    """All there is from `position` on, in its order: records, many at a time, and what is none up to the next record.
+
+    Records of nothing but zeros are none: no broker gives the id 0. `may_be_torn`: bytes that are no record and have
+    none behind them are where a writer died, or is at work, and are not told.
+    """
+    while position < limit:
+        scan = scan_records(buf, position, limit, max_records=max_records, check_crc=check_crc)
+        reason = ""
+        zeros = scan.is_zeros
+        if zeros.any():
+            n = int(zeros.argmax())
+            scan = scan.rows(slice(n), int(scan.position[n]), ScanStop.INVALID)
+            reason = "zeros where a record should be"
+        yield scan
+        position = scan.end
+        if scan.stop is ScanStop.LIMIT:
+            return
+        if scan.stop is not ScanStop.MAX_RECORDS:
+            following = find_record(buf, position + 1, limit)
+            if following < 0 and may_be_torn:
+                return
+            until = following if following >= 0 else limit
+            yield NoRecords(position, until, reason or _reason(scan.stop, buf, position))
+            position = until
+
+
+def _reason(stop: ScanStop, buf: NDArray[np.uint8], position: int) -> str:
+    if stop is ScanStop.TRUNCATED:
+        return CUT_OFF
+    if buf[position] & 0x80:
+        return "the record's length is below 0"
+    return "the payload does not match its checksum"
+
+
+def find_record(buf: NDArray[np.uint8], start: int, limit: int) -> int:
+    """The first position from `start` on where a record with a payload and the right checksum begins, or -1.
+
+    Records without a payload do not count: zeros look like them. A length of over 4 MiB is believed only when a
+    header follows behind it: in random bytes such lengths are many.
+    """
+    for first in range(start, limit - HEADER_SIZE, _WINDOW):
+        last = min(first + _WINDOW, limit - HEADER_SIZE)
+        if not buf[first : last + 3].any():
+            continue
+        at = np.arange(first, last)
+        length = int32_at(buf, at)
+        fits = (length > 0) & (length <= limit - HEADER_SIZE - at) & (buf[first + 4 : last + 4] < 0x80)
+        for position in at[fits].tolist():
+            size = int(length[position - first])
+            likely = size <= _LIKELY_LENGTH_MAX or _is_header(buf, position + HEADER_SIZE + size, limit)
+            if likely and is_record(buf, position, limit):
+                return int(position)
+    return -1
+
+
+def _is_header(buf: NDArray[np.uint8], position: int, limit: int) -> bool:
+    if position == limit:
+        return True
+    return (
+        position + HEADER_SIZE <= limit
+        and 0 <= int(int32_at(buf, np.array([position]))[0]) <= limit - position - HEADER_SIZE
+    )
+
+
+def is_record(buf: NDArray[np.uint8], position: int, limit: int) -> bool:
+    """Whether a record with a payload and the right checksum begins at `position`, before `limit` - HEADER_SIZE."""
+    length, crc = int32_at(buf, np.array([position, position + 4])).tolist()
+    end = position + HEADER_SIZE + length
+    return bool(length > 0 and end <= limit and checksum(buf[position + HEADER_SIZE : end].data) == crc)
+
+
+def int32_at(buf: NDArray[np.uint8], positions: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Big-endian numbers at these positions."""
+    four = buf[positions[:, None] + np.arange(4)]
+    return np.ascontiguousarray(four).view(">i4").reshape(-1).astype(np.int32)

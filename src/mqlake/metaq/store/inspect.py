@@ -13,17 +13,26 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mqlake.errors import FormatError, NotAStoreError, OffsetOutOfRangeError
+from mqlake.errors import FormatError, NotAStoreError, OffsetOutOfRangeError, StoreCorruptError
 from mqlake.metaq.formats.names import parse_store_name, segment_offset
-from mqlake.metaq.formats.record import HEADER, HEADER_SIZE, check_record, decode_payload
-from mqlake.metaq.formats.scan import Scan, ScanStop, scan_records
+from mqlake.metaq.formats.record import HEADER_SIZE, decode_payload
+from mqlake.metaq.formats.scan import (
+    NoRecords,
+    Scan,
+    ScanStop,
+    attribute_lengths,
+    misfits,
+    scan_records,
+    walk_records,
+)
 from mqlake.metaq.message import Message, Partition
+from mqlake.metaq.store.backup import BACKUP_PREFIX
 from mqlake.metaq.store.lock import is_locked
-from mqlake.store.findings import Finding, Findings, Severity
+from mqlake.store.findings import Finding, Findings
 
 _ARCHIVED = re.compile(r"[0-9]{20}\.meta\.(arc|zip)")
 OWN_DIRECTORIES = {"transactions", "zookeeper"}
-BACKUP_PREFIX = "repair_"
+REPAIR_HINT = "`mqlake metaq store repair` says what can be done"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,44 +144,34 @@ class SegmentReader:
         self.segment = segment
         self._file = open(segment.path, "rb")  # noqa: SIM115 - closed by __exit__
         size = min(segment.size, os.fstat(self._file.fileno()).st_size)
-        self._map = mmap.mmap(self._file.fileno(), size, prot=mmap.PROT_READ) if size else None
-        self.array = np.frombuffer(self._map, np.uint8) if self._map is not None else np.empty(0, np.uint8)
+        mapped: mmap.mmap | bytes = mmap.mmap(self._file.fileno(), size, prot=mmap.PROT_READ) if size else b""
+        self.array = np.frombuffer(mapped, np.uint8)
 
     def __enter__(self) -> SegmentReader:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.array = np.empty(0, np.uint8)
-        if self._map is not None:
-            self._map.close()
+        self.array = np.empty(0, np.uint8)  # the last one that looks at it unmaps the file
         self._file.close()
 
-    def scans(self, position: int = 0, *, check_crc: bool = True) -> Iterator[Scan]:
-        """The records from `position` on, many at a time; the last scan says why the walk ended."""
+    def headers(self) -> Iterator[Scan]:
+        """The records by their headers alone, many at a time, up to the first that is none."""
+        position = 0
         while True:
-            scan = scan_records(self.array, position, len(self.array), check_crc=check_crc)
+            scan = scan_records(self.array, position, len(self.array), check_crc=False)
             yield scan
             if scan.stop is not ScanStop.MAX_RECORDS:
                 return
             position = scan.end
 
-    def find_record(self, position: int) -> int:
-        """The first position from `position` on where a whole record with the right checksum begins, or -1.
+    def walk(self, position: int = 0, *, may_be_torn: bool) -> Iterator[Scan | NoRecords]:
+        """The records from `position` on and what is none between them: `walk_records`."""
+        return walk_records(self.array, position, len(self.array), may_be_torn=may_be_torn)
 
-        Records without a payload do not count: zeros look like them.
-        """
-        view = self.array.data
-        limit = len(self.array)
-        while position + HEADER_SIZE < limit:
-            length, crc, _, _ = HEADER.unpack_from(view, position)
-            if 0 < length <= limit - position - HEADER_SIZE and crc >= 0:
-                try:
-                    check_record(view, position, limit)
-                    return position
-                except FormatError:
-                    pass
-            position += 1
-        return -1
+    def misfits(self, scan: Scan) -> list[int]:
+        """Where records begin that should have an attribute and have none."""
+        positions: list[int] = scan.position[misfits(scan, attribute_lengths(self.array, scan))].tolist()
+        return positions
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,32 +185,43 @@ class Record:
 def read_records(files: PartitionFiles, offset: int | None = None, broker_id: int = 0) -> Iterator[Record]:
     """The messages of a partition from `offset` (None: its first) on, to the end of what is whole.
 
-    OffsetOutOfRangeError when no segment has the offset; FormatError at damage, and at an offset where no
-    record begins.
+    OffsetOutOfRangeError when no segment has the offset, FormatError where no record begins at it,
+    StoreCorruptError at damage.
     """
     given, offset = offset, files.min_offset if offset is None else offset
     if not files.min_offset <= offset <= files.max_offset:
         raise OffsetOutOfRangeError(
             f"{files.name}: offset {offset}; there are {files.min_offset} to {files.max_offset}"
         )
-    partition = Partition(broker_id, files.partition)
     for segment in files.segments:
         if segment.end <= offset:
             continue
+        is_last = segment is files.segments[-1]
         with SegmentReader(segment) as reader:
-            for scan in reader.scans(max(0, offset - segment.start)):
-                columns = (scan.position, scan.length, scan.message_id, scan.flag)
-                for position, length, identity, flag in zip(*(c.tolist() for c in columns), strict=True):
-                    body_start = position + HEADER_SIZE
-                    payload = reader.array[body_start : body_start + length].tobytes()
-                    attribute, data = decode_payload(payload, flag)
-                    message = Message(files.topic, data, attribute, flag, identity, partition)
-                    yield Record(segment.start + position, HEADER_SIZE + length, message)
-                at_given = segment.start + scan.end == given
-                if scan.stop is ScanStop.INVALID or (
-                    scan.stop is ScanStop.TRUNCATED and (at_given or segment is not files.segments[-1])
-                ):
-                    raise FormatError(segment.start + scan.end, f"{files.name}: no whole record begins here")
+            end = start = max(0, offset - segment.start)
+            for found in reader.walk(start, may_be_torn=is_last):
+                if isinstance(found, NoRecords):
+                    if segment.start + found.start == given:
+                        break
+                    raise StoreCorruptError(segment.path, found.start, found.reason, hint=REPAIR_HINT)
+                yield from _messages(reader, found, Partition(broker_id, files.partition), files.topic)
+                end = found.end
+            if end == start < len(reader.array) and given is not None:
+                raise FormatError(given, f"{files.name}: no whole record begins here")
+
+
+def _messages(reader: SegmentReader, scan: Scan, partition: Partition, topic: str) -> Iterator[Record]:
+    segment = reader.segment
+    columns = (scan.position, scan.length, scan.message_id, scan.flag)
+    for position, length, identity, flag in zip(*(each.tolist() for each in columns), strict=True):
+        start = position + HEADER_SIZE
+        payload = reader.array[start : start + length].tobytes()
+        try:
+            attribute, data = decode_payload(payload, flag)
+        except FormatError as error:
+            raise StoreCorruptError(segment.path, position, error.reason, hint=REPAIR_HINT) from None
+        message = Message(topic, data, attribute, flag, identity, partition)
+        yield Record(segment.start + position, HEADER_SIZE + length, message)
 
 
 # --- verify
@@ -281,34 +291,24 @@ def _verify_segment(
 ) -> None:
     report.segments += 1
     with SegmentReader(segment) as reader:
-        position = 0
-        while True:
-            scan = None
-            for scan in reader.scans(position):
-                reached(scan.end)
-                zeros = (scan.message_id == 0) & (scan.length == 0) & (scan.flag == 0)
-                count = int(zeros.sum())
-                report.records += len(scan) - count
-                report.record_bytes += int(scan.length.sum()) + HEADER_SIZE * (len(scan) - count)
-                if count:
-                    at = int(scan.position[int(zeros.argmax())])
-                    text = f"{count} empty records without an id: zeros that a power cut left"
-                    findings.add(
-                        Finding(
-                            Severity.NOTE if is_last else Severity.DAMAGE, "zeros", segment.path, at, text
-                        )
-                    )
-            assert scan is not None
-            if scan.stop is ScanStop.LIMIT:
-                return
-            following = reader.find_record(scan.end + 1)
-            if following < 0 and is_last:
-                rest = len(reader.array) - scan.end
-                text = f"{rest} bytes are no whole record; the next start cuts them off"
-                findings.note("torn tail", segment.path, scan.end, text)
-                return
-            until = following if following >= 0 else len(reader.array)
-            findings.damage("damage", segment.path, scan.end, f"{until - scan.end} bytes are no record")
-            if following < 0:
-                return
-            position = following
+        end = 0
+        for found in reader.walk(may_be_torn=is_last):
+            end = found.end
+            reached(end)
+            if isinstance(found, Scan):
+                report.records += len(found)
+                report.record_bytes += int(found.length.sum()) + HEADER_SIZE * len(found)
+                for at in reader.misfits(found):
+                    text = "the flag says that there is an attribute, and none fits into the payload"
+                    findings.damage("flag", segment.path, at, text)
+            else:
+                text = f"{found.end - found.start} bytes are no record: {found.reason}"
+                findings.damage("damage", segment.path, found.start, text)
+        rest = reader.array[end:]
+        if len(rest) == 0:
+            return
+        if rest.any():
+            kind, text = "torn tail", f"{len(rest)} bytes are no whole record; the next start cuts them off"
+        else:
+            kind, text = "zeros", f"{len(rest)} zeros that a power cut left; the next start cuts them off"
+        findings.note(kind, segment.path, end, text)

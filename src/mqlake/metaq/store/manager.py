@@ -24,8 +24,9 @@ from mqlake.metaq.config.cron import parse_cron
 from mqlake.metaq.config.meta_config import MetaConfig
 from mqlake.metaq.config.values import parse_delete_policy
 from mqlake.metaq.formats.names import parse_store_name
+from mqlake.metaq.store.backup import BACKUP_PREFIX
 from mqlake.metaq.store.group_commit import GroupCommitService
-from mqlake.metaq.store.inspect import BACKUP_PREFIX, OWN_DIRECTORIES
+from mqlake.metaq.store.inspect import OWN_DIRECTORIES
 from mqlake.metaq.store.lock import DirectoryLock
 from mqlake.metaq.store.message_store import MessageStore
 from mqlake.metaq.store.schedule import Schedule, every
@@ -41,6 +42,8 @@ class LoadReport:
     stores: int = 0
     truncated: dict[str, int] = field(default_factory=dict)
     """Partition → bytes that recovery cut off, where it did."""
+    kept: dict[str, str] = field(default_factory=dict)
+    """Partition → the file that has them, where they were more than a torn tail."""
     ignored: list[str] = field(default_factory=list)
     """Paths in the data directories that are no partition's."""
 
@@ -82,6 +85,11 @@ class MessageStoreManager:
                     self._stores.setdefault(store.topic, {})[store.partition] = store
                     if store.truncated:
                         report.truncated[store.name] = store.truncated
+                    if store.kept:
+                        report.kept[store.name] = store.kept
+                        logger.error(
+                            "%s: damage; %d bytes are in %s now", store.name, store.truncated, store.kept
+                        )
         except BaseException:
             self.close()
             raise

@@ -15,6 +15,7 @@ from __future__ import annotations
 import mmap
 import os
 import threading
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -22,7 +23,9 @@ import numpy as np
 from mqlake.errors import StoreError
 from mqlake.metaq.formats.command import encode_value_head
 from mqlake.metaq.formats.record import Buffer
-from mqlake.metaq.formats.scan import ScanStop, scan_records
+from mqlake.metaq.formats.scan import ScanStop, find_record, scan_records
+
+SEARCHED_BYTES = 1 << 20
 
 
 class Receiver(Protocol):
@@ -41,6 +44,14 @@ class MessageSet(Protocol):
     def flush(self) -> None: ...
     def read(self, size: int, offset: int = 0) -> bytes: ...
     def message_count(self) -> int: ...
+
+
+BeforeCut = Callable[[int, int, int], None]
+"""Told a file's descriptor, from which byte on it will be cut off, and how long it is."""
+
+
+def _nothing(fd: int, end: int, length: int) -> None:
+    pass
 
 
 class _File:
@@ -79,16 +90,19 @@ class FileMessageSet:
         self.mutable = mutable
 
     @classmethod
-    def open(cls, path: str, *, mutable: bool, fast_boot: bool = False) -> FileMessageSet:
+    def open(
+        cls, path: str, *, mutable: bool, fast_boot: bool = False, before_cut: BeforeCut = _nothing
+    ) -> FileMessageSet:
         """The messages of a file. A mutable one is made when it is missing, and recovered.
 
-        `fast_boot`: the file is taken as whole, unread, and its messages are not counted. OSError.
+        `fast_boot`: the file is taken as whole, unread, and its messages are not counted. `before_cut` is called when
+        recovery will cut something off. OSError, and what `before_cut` raises.
         """
         file = _File(path, os.O_RDWR | os.O_CREAT if mutable else os.O_RDONLY)
         size = os.fstat(file.fd).st_size
         message_set = cls(file, 0, size, mutable=mutable)
         if mutable and not fast_boot:
-            message_set.recover()
+            message_set.recover(before_cut)
         return message_set
 
     @property
@@ -159,7 +173,7 @@ class FileMessageSet:
         """Sends the set as the answer `value`, its bytes straight from the file."""
         receiver.transfer(encode_value_head(self.size, opaque), self._file.fd, self._start, self.size)
 
-    def recover(self) -> int:
+    def recover(self, before_cut: BeforeCut = _nothing) -> int:
         """Cuts the file off behind its last whole record and counts the messages; how many bytes went.
 
         Zeros at the end of the file, which a power cut may leave, count as not written: no broker gives a
@@ -169,6 +183,7 @@ class FileMessageSet:
         end, count = whole_records(self._file.fd, length)
         self._count = count
         if end < length:
+            before_cut(self._file.fd, end, length)
             self.truncate(end)
         return length - end
 
@@ -182,6 +197,25 @@ class FileMessageSet:
                 self._file.close()
 
 
+def has_records(fd: int, start: int) -> bool:
+    """Whether a whole record begins anywhere behind the byte `start`, which begins none.
+
+    Of what is long only whether it is anything but zeros is asked. OSError.
+    """
+    data = np.frombuffer(os.pread(fd, SEARCHED_BYTES + 1, start), np.uint8)
+    if len(data) > SEARCHED_BYTES:
+        return not _is_zeros(fd, start)
+    return find_record(data, 1, len(data)) >= 0
+
+
+def _is_zeros(fd: int, start: int) -> bool:
+    while data := os.pread(fd, 1 << 20, start):
+        if data.strip(b"\0"):
+            return False
+        start += len(data)
+    return True
+
+
 def whole_records(fd: int, length: int) -> tuple[int, int]:
     """(where the records of a file that are whole end, how many they are). OSError."""
     if length == 0:
@@ -193,7 +227,7 @@ def whole_records(fd: int, length: int) -> tuple[int, int]:
         try:
             while True:
                 scan = scan_records(array, position, length)
-                zeros = (scan.message_id == 0) & (scan.length == 0) & (scan.flag == 0)
+                zeros = scan.is_zeros
                 if zeros.any():
                     first = int(zeros.argmax())
                     return int(scan.position[first]), count + first

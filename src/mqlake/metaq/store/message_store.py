@@ -27,9 +27,10 @@ from mqlake.errors import OffsetOutOfRangeError, StoreClosedError, StoreCorruptE
 from mqlake.metaq.config.values import DeletePolicy
 from mqlake.metaq.formats.names import segment_name, segment_offset, store_name
 from mqlake.metaq.formats.record import Buffer
+from mqlake.metaq.store.backup import backup_directory, keep_copy
 from mqlake.metaq.store.delete import process_segment
 from mqlake.metaq.store.group_commit import GroupCommitService
-from mqlake.metaq.store.message_set import FileMessageSet
+from mqlake.metaq.store.message_set import FileMessageSet, has_records
 from mqlake.store.durable import fsync_dir, make_dirs
 
 logger = logging.getLogger(__name__)
@@ -92,6 +93,8 @@ class MessageStore:
         self.delete_policy = delete_policy
         self.truncated = 0
         """Bytes that recovery cut off."""
+        self.kept = ""
+        """The file that has them now, when it was damage with records behind it and no torn tail."""
         self._service = group_commit
         self._lock = threading.Condition(threading.Lock())
         self._closed = False
@@ -119,9 +122,14 @@ class MessageStore:
                 )
         last = starts[-1] if starts else offset_if_create
         path = self._path(last)
-        before = os.path.getsize(path) if starts else 0
-        mutable = FileMessageSet.open(path, mutable=True, fast_boot=fast_boot)
-        self.truncated = before - mutable.size
+
+        def before_cut(fd: int, end: int, length: int) -> None:
+            self.truncated = length - end
+            if has_records(fd, end):
+                backup = backup_directory(os.path.dirname(self.directory), time.localtime())
+                self.kept = keep_copy(backup, path, end, length - end)
+
+        mutable = FileMessageSet.open(path, mutable=True, fast_boot=fast_boot, before_cut=before_cut)
         if not starts:
             fsync_dir(self.directory)
         return [*segments, Segment(last, mutable)]

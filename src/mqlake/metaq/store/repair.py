@@ -2,6 +2,7 @@
 
     torn tail       cut off (as the next start would do), zeros too
     damage inside   filled by one record of the same size, so every offset behind it stays what it is
+    wrong flag      bit 0 cleared where no attribute fits into the payload: no checksum covers flags
     gap             the segments before it are put aside: a partition must be of one piece
 
 What is changed or put aside is kept in `<data directory>/repair_<time>/` (a dash would make it a partition). A
@@ -17,26 +18,28 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from mqlake.metaq.formats.ids import IdWorker
-from mqlake.metaq.formats.record import HEADER_SIZE, check_record, encode_payload, encode_record
-from mqlake.metaq.formats.scan import Scan, ScanStop
+from mqlake.metaq.formats.record import HEADER_SIZE, decode_header, encode_payload, encode_record
+from mqlake.metaq.formats.scan import Scan
 from mqlake.metaq.message import HAS_ATTRIBUTE
+from mqlake.metaq.store.backup import backup_directory, keep_copy
 from mqlake.metaq.store.inspect import (
-    BACKUP_PREFIX,
     PartitionFiles,
     SegmentFile,
     SegmentReader,
     open_data_directory,
 )
 from mqlake.metaq.store.lock import DirectoryLock
-from mqlake.store.durable import fsync_dir, make_dirs, write_durably
+from mqlake.store.durable import fsync_dir, make_dirs
 
 FILLER = "mqlake:damaged"
+FLAG_AT = 16
+"""Bytes from a record's start to its flag."""
 _ATTRIBUTE_ROOM = 4 + len(FILLER)
 
 
 @dataclass(frozen=True, slots=True)
 class RepairAction:
-    """Something to do: `kind` cut, fill or put aside, at `offset` (bytes from the file's start)."""
+    """Something to do: `kind` cut, fill, flag or put aside, at `offset` (bytes from the file's start)."""
 
     kind: str
     path: str
@@ -77,8 +80,11 @@ def _of_one_piece(files: PartitionFiles, plan: RepairPlan) -> list[SegmentFile]:
 
 def _plan_segment(segment: SegmentFile, is_last: bool, plan: RepairPlan) -> None:
     with SegmentReader(segment) as reader:
-        spans, cut_at = _bad_spans(reader, is_last)
+        spans, flags, cut_at = _bad_places(reader, is_last)
         limit = len(reader.array)
+    for at in flags:
+        text = "it says that there is an attribute, and none fits: bit 0 is cleared"
+        plan.actions.append(RepairAction("flag", segment.path, at + FLAG_AT, 4, text))
     for start, end in _merged(spans):
         text = "no records: they are replaced by one of the same size"
         plan.actions.append(RepairAction("fill", segment.path, start, end - start, text))
@@ -86,34 +92,28 @@ def _plan_segment(segment: SegmentFile, is_last: bool, plan: RepairPlan) -> None
         plan.actions.append(RepairAction("cut", segment.path, cut_at, limit - cut_at, "a torn tail"))
 
 
-def _bad_spans(reader: SegmentReader, is_last: bool) -> tuple[list[tuple[int, int]], int]:
-    """(where what is no record begins and ends, 20 bytes or more each; from where on to cut off)."""
+def _bad_places(reader: SegmentReader, is_last: bool) -> tuple[list[tuple[int, int]], list[int], int]:
+    """(where what is no record begins and ends, 20 bytes or more each; records whose flag is wrong; from where on to
+    cut off)."""
     limit = len(reader.array)
     spans: list[tuple[int, int]] = []
-    position = last_record = 0
-    while position < limit:
-        scan = None
-        for scan in reader.scans(position):
-            zeros = _zeros(scan)
-            if zeros and is_last:
-                return spans, zeros[0][0]  # where the next start would cut
-            spans += zeros
-            last_record = int(scan.position[-1]) if len(scan) else last_record
-        assert scan is not None
-        if scan.stop is ScanStop.LIMIT:
-            break
-        start, following = scan.end, reader.find_record(scan.end + 1)
-        if following < 0 and is_last:
-            return spans, start
-        position = following if following >= 0 else limit
-        if position - start < HEADER_SIZE:
+    flags: list[int] = []
+    end = last_record = 0
+    for found in reader.walk(may_be_torn=is_last):
+        end = found.end
+        if isinstance(found, Scan):
+            last_record = int(found.position[-1]) if len(found) else last_record
+            flags += reader.misfits(found)
+            continue
+        start = found.start
+        if end - start < HEADER_SIZE:
             # too short for a record: the one behind it, or at the end the one before it, goes too
-            if following >= 0:
-                position += HEADER_SIZE + check_record(reader.array.data, following, limit).length
+            if end < limit:
+                end += HEADER_SIZE + decode_header(reader.array.data, end).length
             else:
                 start = last_record
-        spans.append((start, position))
-    return spans, limit
+        spans.append((start, end))
+    return spans, flags, end
 
 
 def _merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -127,12 +127,6 @@ def _merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return found
 
 
-def _zeros(scan: Scan) -> list[tuple[int, int]]:
-    """Where records of nothing but zeros begin and end."""
-    empty = (scan.message_id == 0) & (scan.length == 0) & (scan.flag == 0)
-    return [(start, start + HEADER_SIZE) for start in scan.position[empty].tolist()]
-
-
 def repair_data_directory(path: str, *, now: Callable[[], time.struct_time] = time.localtime) -> RepairPlan:
     """Does what `plan_repair` says. StoreLockedError while a broker runs, NotAStoreError, OSError."""
     lock = DirectoryLock(path)
@@ -140,7 +134,7 @@ def repair_data_directory(path: str, *, now: Callable[[], time.struct_time] = ti
         plan = plan_repair(path)
         if not plan.actions:
             return plan
-        plan.backup = os.path.join(path, time.strftime(f"{BACKUP_PREFIX}%Y%m%dT%H%M%S", now()))
+        plan.backup = backup_directory(path, now())
         ids = IdWorker(0)
         for action in plan.actions:
             _do(action, plan, ids)
@@ -150,25 +144,31 @@ def repair_data_directory(path: str, *, now: Callable[[], time.struct_time] = ti
 
 
 def _do(action: RepairAction, plan: RepairPlan, ids: IdWorker) -> None:
-    directory = os.path.dirname(action.path)
-    kept = os.path.join(plan.backup, os.path.basename(directory))
-    make_dirs(kept)
-    name = os.path.join(kept, os.path.basename(action.path))
     if action.kind == "put aside":
-        os.rename(action.path, name)
-        fsync_dir(kept)
-        fsync_dir(directory)
+        _put_aside(action.path, plan.backup)
         return
+    keep_copy(plan.backup, action.path, action.offset, action.size)
     fd = os.open(action.path, os.O_RDWR)
     try:
-        write_durably(f"{name}.{action.offset}", os.pread(fd, action.size, action.offset))
         if action.kind == "cut":
             os.ftruncate(fd, action.offset)
+        elif action.kind == "flag":
+            flag = int.from_bytes(os.pread(fd, 4, action.offset))
+            os.pwrite(fd, (flag & ~HAS_ATTRIBUTE).to_bytes(4), action.offset)
         else:
             os.pwrite(fd, filler_record(action.size, ids.next_id()), action.offset)
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def _put_aside(path: str, backup: str) -> None:
+    directory = os.path.dirname(path)
+    kept = os.path.join(backup, os.path.basename(directory))
+    make_dirs(kept)
+    os.rename(path, os.path.join(kept, os.path.basename(path)))
+    fsync_dir(kept)
+    fsync_dir(directory)
 
 
 def filler_record(size: int, message_id: int) -> bytes:
