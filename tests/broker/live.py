@@ -98,7 +98,7 @@ class Peer:
 
     async def dispatched(self) -> None:
         """Until consumers can see all that was sent."""
-        assert await asyncio.to_thread(self.controller.store.wait_until_dispatched, PATIENCE_S)
+        assert await asyncio.to_thread(self.controller.broker.store.wait_until_dispatched, PATIENCE_S)
 
 
 def send_header(

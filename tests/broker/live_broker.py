@@ -111,8 +111,8 @@ def put(
     controller: BrokerController, topic: str = "T", body: bytes = b"body", **fields: Any
 ) -> MessageExtBrokerInner:
     """Stores a message as a send would; it is dispatched when this returns."""
-    fields.setdefault("store_host", controller.store_host)
+    fields.setdefault("store_host", controller.broker.store_host)
     message = MessageExtBrokerInner(topic, body, **fields)
-    assert controller.store.put_message(message).is_ok
-    assert controller.store.wait_until_dispatched(PATIENCE_S)
+    assert controller.broker.store.put_message(message).is_ok
+    assert controller.broker.store.wait_until_dispatched(PATIENCE_S)
     return message

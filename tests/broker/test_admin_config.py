@@ -31,9 +31,9 @@ def test_settings_are_told_and_changed(tmp_path):
                 "fileReservedTime": "5",
             },
         )
-        assert not controller.config.auto_create_topic_enable
-        assert not controller.subscription_group_manager.auto_create
-        assert controller.store.config.file_reserved_time == 5
+        assert not controller.broker.config.auto_create_topic_enable
+        assert not controller.broker.subscription_group_manager.auto_create
+        assert controller.broker.store.config.file_reserved_time == 5
         told = await api.get_broker_config(at)
         assert (told["fileReservedTime"], told["autoCreateTopicEnable"]) == ("5", "false")
         answer = await peer.send("Unknown")
@@ -58,11 +58,11 @@ def test_settings_are_told_and_changed(tmp_path):
 )
 def test_settings_that_cannot_be_changed(tmp_path, settings, code, words):
     async def scene(peer: Peer) -> None:
-        before = (peer.controller.config, peer.controller.store_config.to_mapping())
+        before = (peer.controller.broker.config, peer.controller.broker.store_config.to_mapping())
         with pytest.raises(ResponseError) as refused:
             await BrokerAPI(peer.client).update_broker_config(peer.address, settings)
         assert refused.value.code == code and words in refused.value.remark
-        assert (peer.controller.config, peer.controller.store_config.to_mapping()) == before
+        assert (peer.controller.broker.config, peer.controller.broker.store_config.to_mapping()) == before
 
     on_a_broker(tmp_path, scene, configBlackList="configBlackList;brokerConfigPath;secret")
 
@@ -80,8 +80,8 @@ def test_changes_are_kept_in_the_broker_conf(tmp_path):
         assert answer.remark == (
             "from the next start on: brokerName; without effect here: sendMessageThreadPoolNums"
         )
-        assert peer.controller.config.broker_name == "broker-a"
-        assert peer.controller.store_config.file_reserved_time == 8
+        assert peer.controller.broker.config.broker_name == "broker-a"
+        assert peer.controller.broker.store_config.file_reserved_time == 8
 
     on_a_broker(tmp_path, scene, brokerConfigPath=str(conf))
     assert conf.read_text() == "brokerName=b\nfileReservedTime=8\nsendMessageThreadPoolNums=4\n"

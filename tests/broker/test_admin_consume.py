@@ -24,13 +24,13 @@ def test_progress(tmp_path):
         async with live_broker(tmp_path) as controller, Client(controller) as client:
             api, at = BrokerAPI(client), controller.broker_addr
             for topic in ("T", "U"):
-                controller.topic_config_manager.create_topic_if_absent(
+                controller.broker.topic_config_manager.create_topic_if_absent(
                     TopicConfig(topic_name=topic, read_queue_nums=1, write_queue_nums=1)
                 )
             for _ in range(3):
                 put(controller)
-            controller.subscription_group_manager.find_subscription_group_config("G")
-            offsets = controller.consumer_offset_manager
+            controller.broker.subscription_group_manager.find_subscription_group_config("G")
+            offsets = controller.broker.consumer_offset_manager
             offsets.commit_offset("h", "G", "T", 0, 2)
             offsets.commit_offset("h", "G", "U", 0, 0)
             offsets.commit_pull_offset("h", "G", "T", 0, 3)

@@ -16,7 +16,7 @@ def test_a_group_is_made_told_and_deleted(tmp_path):
         await api.create_subscription_group(at, SubscriptionGroupConfig(group_name="G", retry_max_times=3))
         assert (await api.get_subscription_group_config(at, "G")).retry_max_times == 3
         assert (await api.get_all_subscription_group_config(at))["G"].retry_max_times == 3
-        offsets = peer.controller.consumer_offset_manager
+        offsets = peer.controller.broker.consumer_offset_manager
         offsets.commit_offset("h", "G", "T", 0, 5)
         await api.delete_subscription_group(at, "G", clean_offset=False)
         assert "G" not in await api.get_all_subscription_group_config(at)
@@ -38,7 +38,7 @@ def test_groups_that_may_not_be(tmp_path):
         code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
         answer = await peer.ask(code, body=bad.to_json())
         assert answer.code == ResponseCode.INVALID_PARAMETER and "not good" in answer.remark
-        assert not peer.controller.subscription_group_manager.contains_subscription_group("good")
+        assert not peer.controller.broker.subscription_group_manager.contains_subscription_group("good")
 
         header = GetSubscriptionGroupConfigRequestHeader(group="unknown")
         answer = await peer.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header)

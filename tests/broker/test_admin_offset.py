@@ -24,7 +24,7 @@ async def three_messages(peer: Peer) -> BrokerAPI:
     """Three messages in queue 0 of T, which has two queues; a group G."""
     api = BrokerAPI(peer.client)
     await api.create_topic(peer.address, TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2))
-    peer.controller.subscription_group_manager.find_subscription_group_config("G")
+    peer.controller.broker.subscription_group_manager.find_subscription_group_config("G")
     for _ in range(3):
         await peer.send("T")
     await peer.dispatched()
@@ -98,7 +98,7 @@ def test_resets_that_cannot_be(tmp_path, topic, group, fields, code):
         with pytest.raises(ResponseError) as refused:
             await api.invoke_broker_to_reset_offset(peer.address, topic, group, 0, **fields)
         assert refused.value.code == code
-        assert peer.controller.consumer_offset_manager.query_offset(group, topic, 0) == -1
+        assert peer.controller.broker.consumer_offset_manager.query_offset(group, topic, 0) == -1
 
     on_a_broker(tmp_path, scene)
 
@@ -107,7 +107,7 @@ def test_without_server_side_resets_the_consumers_must_be_there(tmp_path):
     async def scene(peer: Peer) -> None:
         api = await three_messages(peer)
         for queue_id in range(2):
-            peer.controller.consumer_offset_manager.commit_offset("h", "G", "T", queue_id, 0)
+            peer.controller.broker.consumer_offset_manager.commit_offset("h", "G", "T", queue_id, 0)
         with pytest.raises(ResponseError) as refused:
             await api.invoke_broker_to_reset_offset(peer.address, "T", "G", 0)
         assert refused.value.code == ResponseCode.CONSUMER_NOT_ONLINE
@@ -118,7 +118,7 @@ def test_without_server_side_resets_the_consumers_must_be_there(tmp_path):
 def test_clones_and_corrections(tmp_path):
     async def scene(peer: Peer) -> None:
         api, at = await three_messages(peer), peer.address
-        offsets = peer.controller.consumer_offset_manager
+        offsets = peer.controller.broker.consumer_offset_manager
         offsets.commit_offset("h", "G", "T", 0, 2)
         await api.clone_group_offset(at, "G", "H", "T", is_offline=True)
         await api.clone_group_offset(at, "G", "I")

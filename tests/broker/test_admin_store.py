@@ -51,9 +51,9 @@ def test_queues_of_no_topic_are_cleaned(tmp_path):
             await api.create_topic(at, TopicConfig(topic_name=topic))
             await peer.send(topic)
         await peer.dispatched()
-        peer.controller.topic_config_manager.delete_topic_config("U")
+        peer.controller.broker.topic_config_manager.delete_topic_config("U")
         await api.clean_unused_topic(at)
-        queues = peer.controller.store.consume_queues
+        queues = peer.controller.broker.store.consume_queues
         assert queues.queues("U") == {} and queues.queues("T")
         await api.clean_expired_consume_queue(at)
         await api.delete_expired_commit_log(at)

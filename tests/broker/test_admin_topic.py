@@ -35,10 +35,10 @@ def test_a_topic_is_made_changed_told_and_deleted(tmp_path):
         second = stats[MessageQueue(topic="T", broker_name="broker-a", queue_id=1)]
         assert (second.min_offset, second.max_offset) == (0, 1) and second.last_update_timestamp > 0
 
-        peer.controller.consumer_offset_manager.commit_offset("h", "G", "T", 1, 1)
+        peer.controller.broker.consumer_offset_manager.commit_offset("h", "G", "T", 1, 1)
         await api.delete_topic_in_broker(at, "T")
-        assert peer.controller.store.consume_queues.queues("T") == {}
-        assert peer.controller.consumer_offset_manager.offset_table == {}
+        assert peer.controller.broker.store.consume_queues.queues("T") == {}
+        assert peer.controller.broker.consumer_offset_manager.offset_table == {}
         assert not (tmp_path / "store/consumequeue/T").exists()
         on_disk = json.loads((tmp_path / "store/config/topics.json").read_text())
         assert "T" not in on_disk["topicConfigTable"]
@@ -95,11 +95,11 @@ def test_what_no_topic_may_be(tmp_path, fields, code, words):
     }
 
     async def scene(peer: Peer) -> None:
-        before = set(peer.controller.topic_config_manager.topic_config_table)
+        before = set(peer.controller.broker.topic_config_manager.topic_config_table)
         request = CreateTopicRequestHeader(**{**header, **fields})
         answer = await peer.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, request)
         assert (answer.code, words in answer.remark) == (code, True), answer.remark
-        assert set(peer.controller.topic_config_manager.topic_config_table) == before
+        assert set(peer.controller.broker.topic_config_manager.topic_config_table) == before
 
     on_a_broker(tmp_path, scene)
 
@@ -112,7 +112,7 @@ def test_a_list_of_topics_is_made_as_a_whole_or_not(tmp_path):
             )
             return (await peer.ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=body.to_json())).code
 
-        table = peer.controller.topic_config_manager.topic_config_table
+        table = peer.controller.broker.topic_config_manager.topic_config_table
         assert await make("A", "b/d") == ResponseCode.INVALID_PARAMETER
         assert "A" not in table
         assert await make("A", "B") == ResponseCode.SUCCESS
@@ -126,9 +126,9 @@ def test_pop_retry_topics_go_with_their_topic(tmp_path):
         api, at = BrokerAPI(peer.client), peer.address
         for name in ("T", "%RETRY%G_T", "%RETRY%G"):
             await api.create_topic(at, TopicConfig(topic_name=name))
-        peer.controller.consumer_offset_manager.commit_offset("h", "G", "T", 0, 0)
+        peer.controller.broker.consumer_offset_manager.commit_offset("h", "G", "T", 0, 0)
         await api.delete_topic_in_broker(at, "T")
-        left = peer.controller.topic_config_manager.topic_config_table.keys()
+        left = peer.controller.broker.topic_config_manager.topic_config_table.keys()
         assert "%RETRY%G" in left and not {"T", "%RETRY%G_T"} & left
 
     on_a_broker(tmp_path, scene)

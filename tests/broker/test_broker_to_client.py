@@ -13,23 +13,27 @@ def queue(number):
     return MessageQueue(topic="T", broker_name="broker-a", queue_id=number)
 
 
-def prepare(broker, queues=2, committed=3):
-    broker.topic_config_manager.update_topic_config(
+def prepare(controller, queues=2, committed=3):
+    controller.broker.topic_config_manager.update_topic_config(
         TopicConfig(topic_name="T", read_queue_nums=queues, write_queue_nums=queues)
     )
     for number in range(queues):
-        broker.consumer_offset_manager.commit_offset("", "G", "T", number, committed)
+        controller.broker.consumer_offset_manager.commit_offset("", "G", "T", number, committed)
         for _ in range(5):
-            put(broker, "T", queue_id=number)
+            put(controller, "T", queue_id=number)
 
 
 def test_members_are_told_where_to_consume_from(tmp_path):
     async def main():
-        async with live_broker(tmp_path) as broker, Client(broker, "c") as c, Client(broker, "d") as d:
-            prepare(broker)
+        async with (
+            live_broker(tmp_path) as controller,
+            Client(controller, "c") as c,
+            Client(controller, "d") as d,
+        ):
+            prepare(controller)
             await c.heartbeat()
             await d.heartbeat()
-            ask = broker.broker_to_client.reset_offset
+            ask = controller.broker_to_client.reset_offset
             answer = ask("T", "G", 0, is_force=False)
             assert answer.code == ResponseCode.SUCCESS
             assert ResetOffsetBody.from_json(answer.body).offset_table == {queue(0): 0, queue(1): 0}
@@ -51,10 +55,10 @@ def test_members_are_told_where_to_consume_from(tmp_path):
 
 def test_resets_that_cannot_be(tmp_path):
     async def main():
-        async with live_broker(tmp_path) as broker, Client(broker, version=5) as old:
-            ask = broker.broker_to_client.reset_offset
+        async with live_broker(tmp_path) as controller, Client(controller, version=5) as old:
+            ask = controller.broker_to_client.reset_offset
             assert ask("T", "G", 0, is_force=True).code == ResponseCode.TOPIC_NOT_EXIST
-            prepare(broker)
+            prepare(controller)
             assert "H> not exist" in ask("T", "H", 0, is_force=True).remark
             answer = ask("T", "G", 0, is_force=True)
             assert answer.code == ResponseCode.CONSUMER_NOT_ONLINE
@@ -67,8 +71,12 @@ def test_resets_that_cannot_be(tmp_path):
 
 def test_members_say_how_far_they_are(tmp_path):
     async def main():
-        async with live_broker(tmp_path) as broker, Client(broker, "c") as c, Client(broker, "d") as d:
-            ask = broker.broker_to_client.get_consume_status
+        async with (
+            live_broker(tmp_path) as controller,
+            Client(controller, "c") as c,
+            Client(controller, "d") as d,
+        ):
+            ask = controller.broker_to_client.get_consume_status
             answer = await ask("T", "G", None)
             assert answer.code == ResponseCode.SYSTEM_ERROR and "No Any Consumer online" in answer.remark
 
@@ -92,17 +100,17 @@ def test_members_say_how_far_they_are(tmp_path):
 
 def test_any_request_can_be_passed_on(tmp_path):
     async def main():
-        async with live_broker(tmp_path) as broker, Client(broker) as client:
+        async with live_broker(tmp_path) as controller, Client(controller) as client:
             await client.heartbeat()
             client.answers[RequestCode.GET_CONSUMER_RUNNING_INFO] = lambda _: RemotingCommand.create_response(
                 body=json.dumps({"x": 1}).encode()
             )
-            connection = broker.consumer_manager.find_channel("G", "c").connection
+            connection = controller.broker.consumer_manager.find_channel("G", "c").connection
             request = RemotingCommand.create_request(RequestCode.GET_CONSUMER_RUNNING_INFO)
-            answer = await broker.broker_to_client.call_client(connection, request)
+            answer = await controller.broker_to_client.call_client(connection, request)
             assert json.loads(answer.body) == {"x": 1}
             # one that has gone is no error of the others
             await client.close()
-            broker.broker_to_client.notify_consumer_ids_changed([connection], "G")
+            controller.broker_to_client.notify_consumer_ids_changed([connection], "G")
 
     run(main())

@@ -9,12 +9,15 @@ def test_the_silent_are_closed_and_forgotten(tmp_path, monkeypatch):
     monkeypatch.setattr(client_housekeeping, "SCAN_INTERVAL_S", 0.02)
 
     async def main():
-        async with live_broker(tmp_path, channelExpiredTimeout="50") as broker, Client(broker) as client:
+        async with (
+            live_broker(tmp_path, channelExpiredTimeout="50") as controller,
+            Client(controller) as client,
+        ):
             await client.heartbeat(producer="P")
-            assert broker.producer_manager.group_online("P")
+            assert controller.broker.producer_manager.group_online("P")
             await until(lambda: not client.connections)
-            assert broker.consumer_manager.get_consumer_group_info("G") is None
-            assert not broker.producer_manager.group_online("P")
+            assert controller.broker.consumer_manager.get_consumer_group_info("G") is None
+            assert not controller.broker.producer_manager.group_online("P")
 
     run(main())
 
@@ -23,12 +26,12 @@ def test_expired_locks_and_dead_filters_go(tmp_path, monkeypatch):
     monkeypatch.setattr(client_housekeeping, "SCAN_INTERVAL_S", 0.02)
 
     async def main():
-        async with live_broker(tmp_path, filterDataCleanTimeSpan="0") as broker:
-            broker.rebalance_lock_manager._max_live = -1
-            broker.rebalance_lock_manager.try_lock("G", MessageQueue(topic="T"), "c")
-            broker.consumer_filter_manager.register("T", "G", "a > 5", "SQL92", 1)
-            broker.consumer_filter_manager.unregister_group("G")
-            await until(lambda: not broker.rebalance_lock_manager._table)
-            await until(lambda: broker.consumer_filter_manager.get("T", "G") is None)
+        async with live_broker(tmp_path, filterDataCleanTimeSpan="0") as controller:
+            controller.broker.rebalance_lock_manager._max_live = -1
+            controller.broker.rebalance_lock_manager.try_lock("G", MessageQueue(topic="T"), "c")
+            controller.broker.consumer_filter_manager.register("T", "G", "a > 5", "SQL92", 1)
+            controller.broker.consumer_filter_manager.unregister_group("G")
+            await until(lambda: not controller.broker.rebalance_lock_manager._table)
+            await until(lambda: controller.broker.consumer_filter_manager.get("T", "G") is None)
 
     run(main())

@@ -10,60 +10,64 @@ from tests.broker.live_broker import Client, live_broker, run, until
 
 def test_a_heartbeat_makes_the_group_and_its_retry_topic(tmp_path):
     async def main():
-        async with live_broker(tmp_path) as broker, Client(broker) as client:
+        async with live_broker(tmp_path) as controller, Client(controller) as client:
             answer = await client.heartbeat(producer="P")
             assert answer.code == ResponseCode.SUCCESS
             assert answer.ext_fields == {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}
-            assert broker.subscription_group_manager.contains_subscription_group("G")
-            retry = broker.topic_config_manager.select_topic_config("%RETRY%G")
+            assert controller.broker.subscription_group_manager.contains_subscription_group("G")
+            retry = controller.broker.topic_config_manager.select_topic_config("%RETRY%G")
             assert (retry.read_queue_nums, retry.write_queue_nums, retry.perm) == (1, 1, 6)
-            info = broker.consumer_manager.find_channel("G", "c")
+            info = controller.broker.consumer_manager.find_channel("G", "c")
             assert info.version == client.version
-            assert broker.producer_manager.find_channel("c") is info.connection
-            assert broker.consumer_manager.find_subscription_data("G", "T").sub_string == "*"
+            assert controller.broker.producer_manager.find_channel("c") is info.connection
+            assert controller.broker.consumer_manager.find_subscription_data("G", "T").sub_string == "*"
 
     run(main())
 
 
 def test_a_client_that_closes_is_forgotten_and_the_others_are_told(tmp_path):
     async def main():
-        async with live_broker(tmp_path) as broker, Client(broker, "stays") as stays:
+        async with live_broker(tmp_path) as controller, Client(controller, "stays") as stays:
             await stays.heartbeat()
-            async with Client(broker, "goes") as goes:
+            async with Client(controller, "goes") as goes:
                 await goes.heartbeat(producer="P")
                 await until(lambda: len(stays.told_of(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED)) >= 1)
                 await until(lambda: goes.told)
-                info = broker.consumer_manager.get_consumer_group_info("G")
+                info = controller.broker.consumer_manager.get_consumer_group_info("G")
                 assert sorted(info.all_client_ids()) == ["goes", "stays"]
             stays.told.clear()
             await until(lambda: info.all_client_ids() == ["stays"])
             await until(lambda: stays.told)
             notice = stays.told[-1]
             assert notice.is_oneway and notice.ext_fields == {"consumerGroup": "G"}
-            assert not broker.producer_manager.group_online("P")
+            assert not controller.broker.producer_manager.group_online("P")
 
     run(main())
 
 
 def test_goodbye(tmp_path):
     async def main():
-        async with live_broker(tmp_path) as broker, Client(broker) as client:
+        async with live_broker(tmp_path) as controller, Client(controller) as client:
             await client.heartbeat(producer="P")
             header = UnregisterClientRequestHeader(client_id="c", producer_group="P", consumer_group="G")
             assert (await client.ask(RequestCode.UNREGISTER_CLIENT, header)).code == ResponseCode.SUCCESS
-            assert broker.consumer_manager.get_consumer_group_info("G") is None
-            assert not broker.producer_manager.group_online("P")
+            assert controller.broker.consumer_manager.get_consumer_group_info("G") is None
+            assert not controller.broker.producer_manager.group_online("P")
             # and of nothing it never was in
             header = UnregisterClientRequestHeader(client_id="c", producer_group="x", consumer_group="y")
             assert (await client.ask(RequestCode.UNREGISTER_CLIENT, header)).code == ResponseCode.SUCCESS
-            assert not broker.subscription_group_manager.contains_subscription_group("y")
+            assert not controller.broker.subscription_group_manager.contains_subscription_group("y")
 
     run(main())
 
 
 def test_heartbeats_of_the_second_version(tmp_path):
     async def main():
-        async with live_broker(tmp_path) as broker, Client(broker) as client, Client(broker, "d") as other:
+        async with (
+            live_broker(tmp_path) as controller,
+            Client(controller) as client,
+            Client(controller, "d") as other,
+        ):
 
             def sub_change(answer):
                 return answer.ext_fields["IS_SUB_CHANGE"]
@@ -72,7 +76,7 @@ def test_heartbeats_of_the_second_version(tmp_path):
             assert sub_change(await client.heartbeat(heartbeat_fingerprint=7, without_sub=True)) == "true"
             assert sub_change(await client.heartbeat(heartbeat_fingerprint=7)) == "false"
             assert sub_change(await client.heartbeat(heartbeat_fingerprint=7, without_sub=True)) == "false"
-            assert broker.consumer_manager.find_subscription_data("G", "T") is not None
+            assert controller.broker.consumer_manager.find_subscription_data("G", "T") is not None
             # members disagree
             assert sub_change(await other.heartbeat(topics=("U",), heartbeat_fingerprint=8)) == "true"
             assert sub_change(await client.heartbeat(heartbeat_fingerprint=7, without_sub=True)) == "true"
@@ -82,7 +86,10 @@ def test_heartbeats_of_the_second_version(tmp_path):
 
 def test_pull_consumers_may_be_refused(tmp_path):
     async def main():
-        async with live_broker(tmp_path, rejectPullConsumerEnable="true") as broker, Client(broker) as client:
+        async with (
+            live_broker(tmp_path, rejectPullConsumerEnable="true") as controller,
+            Client(controller) as client,
+        ):
             body = {
                 "clientID": "c",
                 "consumerDataSet": [
@@ -91,7 +98,7 @@ def test_pull_consumers_may_be_refused(tmp_path):
             }
             answer = await client.ask(RequestCode.HEART_BEAT, None, json.dumps(body).encode())
             assert answer.code == ResponseCode.SUCCESS
-            assert broker.consumer_manager.get_consumer_group_info("G") is None
+            assert controller.broker.consumer_manager.get_consumer_group_info("G") is None
 
     run(main())
 
@@ -99,18 +106,18 @@ def test_pull_consumers_may_be_refused(tmp_path):
 def test_groups_that_may_not_be_are_left_out(tmp_path):
     async def main():
         settings = {"autoCreateSubscriptionGroup": "false"}
-        async with live_broker(tmp_path, **settings) as broker, Client(broker) as client:
+        async with live_broker(tmp_path, **settings) as controller, Client(controller) as client:
             assert (await client.heartbeat(producer="P")).code == ResponseCode.SUCCESS
-            assert broker.consumer_manager.get_consumer_group_info("G") is None
-            assert broker.topic_config_manager.select_topic_config("%RETRY%G") is None
-            assert broker.producer_manager.group_online("P")
+            assert controller.broker.consumer_manager.get_consumer_group_info("G") is None
+            assert controller.broker.topic_config_manager.select_topic_config("%RETRY%G") is None
+            assert controller.broker.producer_manager.group_online("P")
 
     run(main())
 
 
 def test_bodies_that_are_none(tmp_path):
     async def main():
-        async with live_broker(tmp_path) as broker, Client(broker) as client:
+        async with live_broker(tmp_path) as controller, Client(controller) as client:
             for body in (b"", b"{", b"[]", b'{"consumerDataSet":5}', b'{"clientID":""}'):
                 answer = await client.ask(RequestCode.HEART_BEAT, None, body)
                 assert answer.code != ResponseCode.SUCCESS and answer.remark
@@ -121,10 +128,10 @@ def test_bodies_that_are_none(tmp_path):
 
 def test_sql_subscriptions_are_kept_for_pulls(tmp_path):
     async def main():
-        async with live_broker(tmp_path, enablePropertyFilter="true") as broker:
-            async with Client(broker) as client:
+        async with live_broker(tmp_path, enablePropertyFilter="true") as controller:
+            async with Client(controller) as client:
                 await client.heartbeat(sql="a > 5")
-                data = broker.consumer_filter_manager.get("T", "G")
+                data = controller.broker.consumer_filter_manager.get("T", "G")
                 assert data.compiled_expression.text == "a > 5" and not data.is_dead
             await until(lambda: data.is_dead)
 
@@ -139,7 +146,10 @@ async def checked(client, kind, expression):
 
 def test_checking_a_consumers_filter(tmp_path):
     async def main():
-        async with live_broker(tmp_path, enablePropertyFilter="true") as broker, Client(broker) as client:
+        async with (
+            live_broker(tmp_path, enablePropertyFilter="true") as controller,
+            Client(controller) as client,
+        ):
             for kind, expression in (("TAG", "a >"), (None, "a"), ("SQL92", "a > 5")):
                 assert (await checked(client, kind, expression)).code == ResponseCode.SUCCESS
             for kind, expression in (("SQL92", "a >"), ("SQL92", ""), ("XPATH", "a")):
@@ -153,7 +163,7 @@ def test_checking_a_consumers_filter(tmp_path):
 
 def test_checking_where_filters_are_off(tmp_path):
     async def main():
-        async with live_broker(tmp_path) as broker, Client(broker) as client:
+        async with live_broker(tmp_path) as controller, Client(controller) as client:
             answer = await checked(client, "SQL92", "a > 5")
             assert answer.code == ResponseCode.SYSTEM_ERROR
             assert "does not support consumer to filter message by SQL92" in answer.remark

@@ -47,7 +47,8 @@ class Clock:
 class Consumers:
     def __init__(self) -> None:
         self.clock, self.wall, self.heard = Clock(), Clock(), Heard()
-        self.manager = ConsumerManager(self.heard, 120_000, 600_000, self.wall, self.clock)
+        self.manager = ConsumerManager(120_000, 600_000, self.wall, self.clock)
+        self.manager.append_consumer_ids_change_listener(self.heard)
 
     def heartbeat(
         self,

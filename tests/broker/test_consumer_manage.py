@@ -29,16 +29,20 @@ async def query(client, *, group="G", topic="T", queue_id=0, set_zero_if_not_fou
     return await client.ask(RequestCode.QUERY_CONSUMER_OFFSET, header)
 
 
-def prepare(broker, queues=2):
-    broker.topic_config_manager.update_topic_config(
+def prepare(controller, queues=2):
+    controller.broker.topic_config_manager.update_topic_config(
         TopicConfig(topic_name="T", read_queue_nums=queues, write_queue_nums=queues)
     )
-    broker.subscription_group_manager.find_subscription_group_config("G")
+    controller.broker.subscription_group_manager.find_subscription_group_config("G")
 
 
 def test_the_members_of_a_group(tmp_path):
     async def main():
-        async with live_broker(tmp_path) as broker, Client(broker, "c") as c, Client(broker, "d") as d:
+        async with (
+            live_broker(tmp_path) as controller,
+            Client(controller, "c") as c,
+            Client(controller, "d") as d,
+        ):
             header = GetConsumerListByGroupRequestHeader(consumer_group="G")
             answer = await c.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, header)
             assert answer.code == ResponseCode.SYSTEM_ERROR
@@ -53,12 +57,12 @@ def test_the_members_of_a_group(tmp_path):
 
 def test_what_is_committed_is_answered_and_survives(tmp_path):
     async def main():
-        async with live_broker(tmp_path) as broker, Client(broker) as client:
-            prepare(broker)
+        async with live_broker(tmp_path) as controller, Client(controller) as client:
+            prepare(controller)
             assert (await commit(client, 5)).code == ResponseCode.SUCCESS
             answer = await query(client)
             assert answer.code == ResponseCode.SUCCESS and answer.ext_fields == {"offset": "5"}
-        async with live_broker(tmp_path) as broker, Client(broker) as client:
+        async with live_broker(tmp_path) as controller, Client(controller) as client:
             assert (await query(client)).ext_fields == {"offset": "5"}
 
     run(main())
@@ -66,8 +70,8 @@ def test_what_is_committed_is_answered_and_survives(tmp_path):
 
 def test_commits_that_are_refused(tmp_path):
     async def main():
-        async with live_broker(tmp_path) as broker, Client(broker) as client:
-            prepare(broker)
+        async with live_broker(tmp_path) as controller, Client(controller) as client:
+            prepare(controller)
             for answer, code, words in (
                 (
                     await commit(client, 5, group="H"),
@@ -85,17 +89,17 @@ def test_commits_that_are_refused(tmp_path):
                 RequestCode.UPDATE_CONSUMER_OFFSET, consumerGroup="G", topic="T", commitOffset="1"
             )
             assert answer.code == ResponseCode.SYSTEM_ERROR and "queueId" in answer.remark
-            assert broker.consumer_offset_manager.offset_table == {}
+            assert controller.broker.consumer_offset_manager.offset_table == {}
 
     run(main())
 
 
 def test_queues_a_topic_has_no_more_may_be_carried_on(tmp_path):
     async def main():
-        async with live_broker(tmp_path) as broker, Client(broker) as client:
-            prepare(broker, queues=4)
+        async with live_broker(tmp_path) as controller, Client(controller) as client:
+            prepare(controller, queues=4)
             await commit(client, 5, queue_id=3)
-            prepare(broker, queues=1)
+            prepare(controller, queues=1)
             assert (await commit(client, 6, queue_id=3)).code == ResponseCode.SUCCESS
             assert (await commit(client, 6, queue_id=2)).code == ResponseCode.INVALID_PARAMETER
 
@@ -104,9 +108,9 @@ def test_queues_a_topic_has_no_more_may_be_carried_on(tmp_path):
 
 def test_commits_from_before_a_reset_are_passed_over(tmp_path):
     async def main():
-        async with live_broker(tmp_path) as broker, Client(broker) as client:
-            prepare(broker)
-            broker.consumer_offset_manager.assign_reset_offset("T", "G", 0, 3)
+        async with live_broker(tmp_path) as controller, Client(controller) as client:
+            prepare(controller)
+            controller.broker.consumer_offset_manager.assign_reset_offset("T", "G", 0, 3)
             answer = await commit(client, 50)
             assert answer.code == ResponseCode.SUCCESS
             assert answer.remark == "Offset has been previously reset"
@@ -117,11 +121,11 @@ def test_commits_from_before_a_reset_are_passed_over(tmp_path):
 
 def test_a_group_without_an_offset(tmp_path):
     async def main():
-        async with live_broker(tmp_path) as broker, Client(broker) as client:
-            prepare(broker)
+        async with live_broker(tmp_path) as controller, Client(controller) as client:
+            prepare(controller)
             answer = await query(client)  # a queue without messages
             assert answer.code == ResponseCode.QUERY_NOT_FOUND
-            put(broker, "T", queue_id=0)
+            put(controller, "T", queue_id=0)
             answer = await query(client)  # all of it is there and young: nothing was missed
             assert answer.code == ResponseCode.SUCCESS and answer.ext_fields == {"offset": "0"}
             answer = await query(client, set_zero_if_not_found=True)
@@ -144,13 +148,17 @@ async def lock(client, queues, code=RequestCode.LOCK_BATCH_MQ):
 
 def test_locks(tmp_path):
     async def main():
-        async with live_broker(tmp_path) as broker, Client(broker, "c") as c, Client(broker, "d") as d:
+        async with (
+            live_broker(tmp_path) as controller,
+            Client(controller, "c") as c,
+            Client(controller, "d") as d,
+        ):
             first = sorted(QUEUES)[0]
             assert await lock(c, [first]) == {first}
             assert await lock(d, QUEUES) == QUEUES - {first}
             await lock(d, QUEUES, RequestCode.UNLOCK_BATCH_MQ)  # only its own
             assert await lock(c, QUEUES) == QUEUES
-            assert not broker.rebalance_lock_manager.is_lock_all_expired("G")
+            assert not controller.broker.rebalance_lock_manager.is_lock_all_expired("G")
             answer = await c.ask(RequestCode.LOCK_BATCH_MQ, None, b'{"mqSet":[5]}')
             assert answer.code == ResponseCode.SYSTEM_ERROR and "mqSet[0]" in answer.remark
 

@@ -48,9 +48,9 @@ def test_ways_of_registering(tmp_path, settings):
             running(tmp_path, namesrvAddr=f"127.0.0.1:{names.port}", **settings) as controller,
         ):
             assert names.routes.get_all_topic_list().topic_list >= set(
-                controller.topic_config_manager.topic_config_table
+                controller.broker.topic_config_manager.topic_config_table
             ) - {"rmq_sys_SYNC_BROKER_MEMBER_broker-a"}
-            assert await controller.register_broker_all(force=False)
+            assert await controller.registration.register_broker_all(force=False)
 
     run(scene())
 
@@ -77,7 +77,7 @@ def test_a_topic_alone_and_a_broker_that_may_only_be_read(tmp_path):
 
 
 def test_a_name_server_that_comes_back_is_told_again(tmp_path, monkeypatch):
-    monkeypatch.setattr("mqlake.broker.controller.REGISTER_RETRY_S", 0.05)
+    monkeypatch.setattr("mqlake.broker.registration.REGISTER_RETRY_S", 0.05)
 
     async def scene() -> None:
         async with name_server(tmp_path) as names:
@@ -91,7 +91,7 @@ def test_a_name_server_that_comes_back_is_told_again(tmp_path, monkeypatch):
 
 
 def test_a_name_server_that_answers_and_goes_at_once_is_told_again(tmp_path, monkeypatch):
-    monkeypatch.setattr("mqlake.broker.controller.REGISTER_RETRY_S", 0.05)
+    monkeypatch.setattr("mqlake.broker.registration.REGISTER_RETRY_S", 0.05)
     told = 0
 
     def register(connection, _):
@@ -126,8 +126,8 @@ def test_everything_is_there_after_a_restart(tmp_path):
         async with running(tmp_path) as controller, RemotingClient() as client:
             peer = Peer(controller, client)
             assert (await peer.pull("T", 0)).code == ResponseCode.SUCCESS
-            assert controller.consumer_offset_manager.query_offset("CG", "T", 0) == 1
-            assert "CG" in controller.subscription_group_manager.subscription_group_table
+            assert controller.broker.consumer_offset_manager.query_offset("CG", "T", 0) == 1
+            assert "CG" in controller.broker.subscription_group_manager.subscription_group_table
             assert (await peer.send("T")).ext_fields["queueOffset"] == "1"
 
     run(scene())
@@ -163,7 +163,10 @@ def test_a_start_that_fails_leaves_nothing_behind(tmp_path):
             with pytest.raises(ConfigError, match=str(first.port)):
                 await taken.start()
             assert not (tmp_path / "other").exists()
-            assert taken.store.put_message(MessageExtBrokerInner("T")).reason == "the store is not running"
+            assert (
+                taken.broker.store.put_message(MessageExtBrokerInner("T")).reason
+                == "the store is not running"
+            )
         async with running(tmp_path / "other"):
             pass
 
@@ -205,7 +208,7 @@ def test_acknowledged_sends_survive_a_stop_under_load(tmp_path):
             await asyncio.wait(sending)
         async with running(tmp_path, flushDiskType="SYNC_FLUSH") as controller:
             for message_id in acknowledged:
-                assert controller.store.look_message_by_id(message_id).topic == "T"
+                assert controller.broker.store.look_message_by_id(message_id).topic == "T"
 
     run(scene())
 
@@ -222,7 +225,7 @@ def test_tls_on_the_same_port(tmp_path):
         async with RemotingClient(tls=context) as client:
             secret = Peer(peer.controller, client)
             assert (await secret.send("T", b"x" * 100_000)).code == ResponseCode.SUCCESS
-            await until(lambda: peer.controller.store.max_offset_in_queue("T", 0) == 1)
+            await until(lambda: peer.controller.broker.store.max_offset_in_queue("T", 0) == 1)
             waiting = asyncio.ensure_future(secret.pull("T", 1, sys_flag=6))
             await until(lambda: peer.controller.pull_request_hold_service.held_count == 1)
             assert (await peer.send("T", b"plain")).code == ResponseCode.SUCCESS
@@ -235,7 +238,7 @@ def test_tls_on_the_same_port(tmp_path):
 
 def test_a_name_server_that_does_not_answer_holds_up_nobody(tmp_path, monkeypatch):
     for limit in ("REGISTER_START_WAIT_S", "REGISTER_WAIT_S", "UNREGISTER_TIMEOUT_S"):
-        monkeypatch.setattr(f"mqlake.broker.controller.{limit}", 0.1)
+        monkeypatch.setattr(f"mqlake.broker.registration.{limit}", 0.1)
 
     async def scene() -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:

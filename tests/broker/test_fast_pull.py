@@ -240,7 +240,7 @@ def test_damaged_pulls_are_answered_alike(tmp_path: Path, kind: SerializeType) -
 def test_what_the_broker_decides_counts_at_once(tmp_path: Path) -> None:
     async def scene(ways: Ways, peer: Peer) -> None:
         controller, pull = peer.controller, frame()
-        topics, groups = controller.topic_config_manager, controller.subscription_group_manager
+        topics, groups = controller.broker.topic_config_manager, controller.broker.subscription_group_manager
         topic = topics.select_topic_config("T")
         assert topic is not None
         await ways.take(pull)
@@ -261,11 +261,14 @@ def test_what_the_broker_decides_counts_at_once(tmp_path: Path) -> None:
         assert b'"groupSysFlag":"9"' in answer
 
         for key in ("slaveReadEnable", "rejectPullConsumerEnable"):
-            before, controller.config = controller.config, controller.config.updated({key: "true"})
+            before, controller.broker.config = (
+                controller.broker.config,
+                controller.broker.config.updated({key: "true"}),
+            )
             await ways.take(pull, 0)
-            controller.config = before
+            controller.broker.config = before
             await ways.take(pull)
-        controller.config = controller.config.updated({"brokerPermission": "2"})
+        controller.broker.config = controller.broker.config.updated({"brokerPermission": "2"})
         await ways.take(pull, 0)
 
     play(tmp_path, scene)
@@ -280,7 +283,7 @@ def test_subscriptions_of_heartbeats(tmp_path: Path) -> None:
         await ways.take(pull)
         await ways.take(frame(sys_flag=0, subscription=None, sub_version=2), 0)
         for expression, found in [("nothing", 0), ("*", 1)]:
-            for info in peer.controller.consumer_manager.consumer_table.values():
+            for info in peer.controller.broker.consumer_manager.consumer_table.values():
                 info.update_subscription(
                     [
                         SubscriptionData(
@@ -308,7 +311,7 @@ def test_tags(tmp_path: Path) -> None:
 
 def test_offsets_are_committed_and_resets_are_told(tmp_path: Path) -> None:
     async def scene(ways: Ways, peer: Peer) -> None:
-        offsets = peer.controller.consumer_offset_manager
+        offsets = peer.controller.broker.consumer_offset_manager
         await ways.take(frame(3, commit_offset=2, max_msg_nums=1))
         assert offsets.query_offset("CG", "T", 0) == -1
         assert offsets.query_pull_offset("CG", "T", 0) == 4
@@ -326,7 +329,10 @@ def test_offsets_are_committed_and_resets_are_told(tmp_path: Path) -> None:
 
 def test_statistics(tmp_path: Path) -> None:
     async def scene(ways: Ways, peer: Peer) -> None:
-        stats, store = peer.controller.broker_stats_manager, peer.controller.store.store_stats_service
+        stats, store = (
+            peer.controller.broker.broker_stats_manager,
+            peer.controller.broker.store.store_stats_service,
+        )
         async with Wire(peer.controller) as wire:
             answers = await wire.say(frame(0) + frame(1) + frame(4))
         assert ways.taken == 3
@@ -348,7 +354,7 @@ def test_statistics(tmp_path: Path) -> None:
 
 def test_groups_without_heartbeats_are_known_by_their_pulls(tmp_path: Path) -> None:
     async def scene(ways: Ways, peer: Peer) -> None:
-        manager = peer.controller.consumer_manager
+        manager = peer.controller.broker.consumer_manager
         async with Wire(peer.controller) as wire:
             await wire.say(frame())
             manager._compensation_table.clear()

@@ -152,14 +152,14 @@ class Wire:
 def log_of(controller: BrokerController) -> list[bytes]:
     """The records, without what differs between two brokers, and the four bytes behind them."""
     records = []
-    for chunk in scan_log(controller.store.log, 0, check_crc=True):
+    for chunk in scan_log(controller.broker.store.log, 0, check_crc=True):
         view, scan = chunk.mapped_file.view, chunk.scan
         for start, size in zip(scan.position.tolist(), scan.size.tolist(), strict=True):
             record = bytearray(view[start : start + size])
             for place in RECORD_PLACES:
                 record[place] = bytes(place.stop - place.start)
             records.append(bytes(record))
-    assert chunk.end == controller.store.max_phy_offset
+    assert chunk.end == controller.broker.store.max_phy_offset
     records.append(bytes(view[scan.end : scan.end + 4]))
     return records
 
@@ -201,8 +201,8 @@ async def two_brokers(
         for controller in (fast, plain):
             async with Wire(controller) as wire:
                 await wire.say(send())
-                assert controller.topic_config_manager.select_topic_config(TOPIC) is not None
-            while controller.topic_config_manager.unsettled:
+                assert controller.broker.topic_config_manager.select_topic_config(TOPIC) is not None
+            while controller.broker.topic_config_manager.unsettled:
                 await asyncio.sleep(0.005)
         yield fast, plain
 
@@ -219,7 +219,7 @@ def on_two_brokers(directory: Path, scene: Scene, **settings: str) -> None:
 async def both_say(fast: BrokerController, plain: BrokerController, data: bytes) -> list[bytes]:
     async with Wire(fast) as one, Wire(plain) as other:
         said, expected = await asyncio.gather(one.say(data), other.say(data))
-    if fast.store_config.is_sync_flush:  # several flushes may answer them
+    if fast.broker.store_config.is_sync_flush:  # several flushes may answer them
         said, expected = sorted(said), sorted(expected)
     assert said == expected
     return said
@@ -272,9 +272,9 @@ def test_usual_batches_are_taken_together(tmp_path: Path, kind: SerializeType, f
         assert sum(numbers) == 7 + sum(1 + n * 7 % 40 for n in range(60))
         assert max(numbers) > 400
         for controller in (fast, plain):
-            info = controller.store.runtime_info()
+            info = controller.broker.store.runtime_info()
             assert info["putMessageTimesTotal"] == str(1 + sum(numbers))
-            assert sum(controller.store.store_stats_service._histogram) == 1 + 67
+            assert sum(controller.broker.store.store_stats_service._histogram) == 1 + 67
 
     on_two_brokers(tmp_path, scene, flushDiskType=flush)
 
@@ -305,7 +305,7 @@ def test_the_second_of_a_kind_is_usual(tmp_path: Path, frame: bytes) -> None:
             await asyncio.to_thread(fast_path(controller).load)
             numbers = taken(controller)
             await wire.say(frame)
-            while controller.topic_config_manager.unsettled:
+            while controller.broker.topic_config_manager.unsettled:
                 await asyncio.sleep(0.005)
             await wire.say(frame + frame)
             assert [number for number in numbers if number] == [2 if frame[8:20] == b'{"code":310,' else 4]
@@ -446,7 +446,7 @@ def test_a_full_file_is_left_to_the_other_way(tmp_path: Path, frames: list[bytes
             await both_say(fast, plain, b"".join(frames))
         messages = sum(numbers) // (2 if frames[0][8:20] == b'{"code":320,' else 1)
         assert 110 < messages < 120
-        assert len(fast.store.log.mapped_files) > 2
+        assert len(fast.broker.store.log.mapped_files) > 2
 
     on_two_brokers(tmp_path, scene, mappedFileSizeCommitLog="400000")
 
@@ -538,8 +538,8 @@ def test_a_changed_topic_is_looked_at_again(tmp_path: Path) -> None:
     async def scene(fast: BrokerController, plain: BrokerController) -> None:
         await both_say(fast, plain, send(queue_id=3))
         for controller in (fast, plain):
-            controller.topic_config_manager.delete_topic_config(TOPIC)
-            controller.topic_config_manager.data_version.next_version()
+            controller.broker.topic_config_manager.delete_topic_config(TOPIC)
+            controller.broker.topic_config_manager.data_version.next_version()
         answers = await both_say(fast, plain, send(queue_id=3, more={"d": "2", "e": "3"}))
         assert b"illegal" in answers[0]
 
@@ -550,7 +550,7 @@ def test_a_flush_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     async def scene(fast: BrokerController, plain: BrokerController) -> None:
         numbers = taken(fast)
         for controller in (fast, plain):
-            monkeypatch.setattr(controller.store.log, "flush", no_flush_after(controller, 1 + 7))
+            monkeypatch.setattr(controller.broker.store.log, "flush", no_flush_after(controller, 1 + 7))
         frames = [
             send(opaque=1),
             send(opaque=2, command_flag=ONEWAY_FLAG),
@@ -571,7 +571,7 @@ def no_flush_after(controller: BrokerController, messages: int) -> Callable[[int
     """A disk that fails when so many messages were put."""
 
     def flush(_least_pages: int) -> bool:
-        while controller.store.store_stats_service.put_message_times_total < messages:
+        while controller.broker.store.store_stats_service.put_message_times_total < messages:
             time.sleep(0.001)
         raise OSError(5, "Input/output error")
 

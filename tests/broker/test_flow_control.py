@@ -25,7 +25,7 @@ def test_a_slave_takes_no_sends(tmp_path):
 
 def test_a_put_that_writes_for_too_long(tmp_path):
     async def scene(peer: Peer) -> None:
-        store = peer.controller.store
+        store = peer.controller.broker.store
         store.commit_log.begin_time_in_lock = store.clock_ms() - 3000
         answer = await peer.send("T")
         store.commit_log.begin_time_in_lock = 0
@@ -39,7 +39,7 @@ def test_a_put_that_writes_for_too_long(tmp_path):
 
 def test_a_pool_without_buffers(tmp_path):
     async def scene(peer: Peer) -> None:
-        pool = peer.controller.store.transient_store_pool
+        pool = peer.controller.broker.store.transient_store_pool
         assert (await peer.send("T")).code == ResponseCode.SUCCESS
         taken = []
         while pool.available_buffer_nums:
@@ -67,7 +67,7 @@ def read_frames(connected: socket.socket, count: int) -> list[RemotingCommand]:
 @pytest.mark.parametrize("enabled", ["true", "false"])
 def test_sends_that_waited_for_their_turn(tmp_path, enabled):
     async def scene(peer: Peer) -> None:
-        store = peer.controller.store
+        store = peer.controller.broker.store
         put = store.async_put_message
         request = RemotingCommand.create_request(RequestCode.SEND_MESSAGE_V2, send_header("T"), b"late")
         while (await peer.send("T")).code != ResponseCode.SUCCESS:

@@ -83,10 +83,10 @@ def test_names_labels_and_values(tmp_path):
             for _ in range(5):
                 put(controller)
             put(controller, "%RETRY%G")
-            offsets = controller.consumer_offset_manager
+            offsets = controller.broker.consumer_offset_manager
             offsets.commit_offset("h", "G", "T", 0, 1)
             offsets.commit_pull_offset("h", "G", "T", 0, 3)
-            controller.broker_stats_manager.get("G", "T", 0, 3, 300, 0)
+            controller.broker.broker_stats_manager.get("G", "T", 0, 3, 300, 0)
 
             samples = await scrape(controller)
             for name, labels in ROCKETMQ.items():
@@ -136,7 +136,7 @@ def test_a_delayed_message_counts_where_it_waits_and_where_it_is_delivered(tmp_p
     async def scene() -> None:
         async with live_broker(tmp_path, **ON) as controller:
             put(controller, properties={"DELAY": "1"})
-            await until(lambda: controller.store.max_offset_in_queue("T", 0) == 1)
+            await until(lambda: controller.broker.store.max_offset_in_queue("T", 0) == 1)
             samples = await scrape(controller)
             assert {
                 (labels["topic"], labels["message_type"], labels["is_system"]): count

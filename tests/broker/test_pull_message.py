@@ -91,10 +91,10 @@ def test_records_come_as_they_lie_in_the_log(tmp_path, code):
         assert (answer.code, answer.remark) == (0, "FOUND")
         assert place(answer) == (4, 0, 5)
         assert answer.ext_fields["suggestWhichBrokerId"] == "0"
-        result = peer.controller.store.get_message("CG", "T", 0, 1, 3)
+        result = peer.controller.broker.store.get_message("CG", "T", 0, 1, 3)
         assert answer.body_bytes() == b"".join(result.buffers)
         assert bodies(answer) == [b"1", b"2", b"3"]
-        stats = peer.controller.broker_stats_manager
+        stats = peer.controller.broker.broker_stats_manager
         await until(lambda: stats.item("GROUP_GET_NUMS", "T@CG") is not None)
         assert stats.item("GROUP_GET_NUMS", "T@CG").value == 3
         assert stats.item("GROUP_GET_FALL_SIZE", "0@T@CG").value > 0
@@ -134,7 +134,7 @@ def test_a_filter_that_nothing_passes_goes_on_behind_it(tmp_path):
 def test_offsets_that_come_with_a_pull_are_committed(tmp_path):
     async def scene(peer: Peer) -> None:
         await sent(peer)
-        offsets = peer.controller.consumer_offset_manager
+        offsets = peer.controller.broker.consumer_offset_manager
         await peer.pull("T", 3, commit_offset=2)
         assert offsets.query_offset("CG", "T", 0) == -1
         assert offsets.query_pull_offset("CG", "T", 0) == 5
@@ -147,7 +147,7 @@ def test_offsets_that_come_with_a_pull_are_committed(tmp_path):
 def test_an_operators_reset_is_told_once(tmp_path):
     async def scene(peer: Peer) -> None:
         await sent(peer)
-        peer.controller.consumer_offset_manager.assign_reset_offset("T", "CG", 0, 1)
+        peer.controller.broker.consumer_offset_manager.assign_reset_offset("T", "CG", 0, 1)
         answer = await peer.pull("T", 5)
         assert (answer.code, answer.remark) == (ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET")
         assert place(answer) == (1, 0, 5)
@@ -160,16 +160,16 @@ def test_who_may_not_is_told_whose_permission_is_missing(tmp_path):
     async def scene(peer: Peer) -> None:
         controller = peer.controller
         await sent(peer)
-        groups, topics = controller.subscription_group_manager, controller.topic_config_manager
+        groups, topics = controller.broker.subscription_group_manager, controller.broker.topic_config_manager
 
         async def refused(forbidden_type: int, **fields: object) -> None:
             answer = await peer.pull("T", **fields)
             assert answer.code == ResponseCode.NO_PERMISSION
             assert answer.ext_fields["forbiddenType"] == str(forbidden_type), answer.remark
 
-        controller.config = controller.config.updated({"brokerPermission": "2"})
+        controller.broker.config = controller.broker.config.updated({"brokerPermission": "2"})
         await refused(1)
-        controller.config = controller.config.updated(
+        controller.broker.config = controller.broker.config.updated(
             {"brokerPermission": "6", "litePullMessageEnable": "false"}
         )
         answer = await peer.ask(RequestCode.LITE_PULL_MESSAGE, pull_header("T"))
@@ -251,7 +251,7 @@ def test_a_group_that_only_pulls_is_known_by_its_pulls(tmp_path):
     async def scene(peer: Peer) -> None:
         await sent(peer, count=1)
         await peer.pull("T", subscription="A")
-        known = peer.controller.consumer_manager.find_subscription_data("CG", "T")
+        known = peer.controller.broker.consumer_manager.find_subscription_data("CG", "T")
         assert known.sub_string == "A" and known.code_set == {tags_code("A")}
 
     on_a_broker(tmp_path, scene)
@@ -275,7 +275,7 @@ def test_the_records_of_an_answer_outlive_their_file(tmp_path):
         for _ in range(5):
             await peer.send("T", bytes(1 << 20))
         await peer.dispatched()
-        store = peer.controller.store
+        store = peer.controller.broker.store
         result = store.get_message("CG", "T", 0, 0, 1)
         await asyncio.to_thread(store.flush)
         store.log.mapped_files[0].destroy()
@@ -313,7 +313,7 @@ def test_messages_that_are_only_on_the_disk_hold_up_nobody(tmp_path, monkeypatch
             "T", 2, max_msg_nums=3, sys_flag=SUBSCRIPTION | COMMIT_OFFSET, commit_offset=2
         )
         assert bodies(answer) == [b"2", b"3", b"4"]
-        assert peer.controller.consumer_offset_manager.query_offset("CG", "T", 0) == 2
+        assert peer.controller.broker.consumer_offset_manager.query_offset("CG", "T", 0) == 2
         assert bodies(await peer.pull("T", 5)) == [b"5"]
 
     small = {"mappedFileSizeCommitLog": "1m"}  # the start reads the last file only

@@ -109,7 +109,7 @@ def test_a_topic_that_is_deleted_meanwhile(tmp_path):
         await peer.send("T", queue_id=1)
         waiting = held(peer, suspend_timeout_millis=1)
         await holding(peer, 1)
-        peer.controller.topic_config_manager.delete_topic_config("T")
+        peer.controller.broker.topic_config_manager.delete_topic_config("T")
         await asyncio.sleep(0.002)
         peer.controller.pull_request_hold_service._sweep()
         assert (await waiting).code == ResponseCode.TOPIC_NOT_EXIST

@@ -28,8 +28,8 @@ def bodies(answer):
 
 def test_by_key(tmp_path):
     async def main():
-        async with live_broker(tmp_path) as broker, Client(broker) as client:
-            stored = [put(broker, "T", b"%d" % number, keys=f"k{number % 2} all") for number in range(6)]
+        async with live_broker(tmp_path) as controller, Client(controller) as client:
+            stored = [put(controller, "T", b"%d" % number, keys=f"k{number % 2} all") for number in range(6)]
             answer = await query(client, "k1")
             assert answer.code == ResponseCode.SUCCESS and bodies(answer) == [b"1", b"3", b"5"]
             header = answer.decode_header(QueryMessageResponseHeader)
@@ -42,9 +42,9 @@ def test_by_key(tmp_path):
 
 def test_by_unique_key_the_number_asked_for_does_not_count(tmp_path):
     async def main():
-        async with live_broker(tmp_path) as broker, Client(broker) as client:
+        async with live_broker(tmp_path) as controller, Client(controller) as client:
             for number in range(3):
-                put(broker, "T", b"%d" % number, properties={"UNIQ_KEY": "ID"})
+                put(controller, "T", b"%d" % number, properties={"UNIQ_KEY": "ID"})
             assert len(bodies(await query(client, "ID", max_num=1))) == 1
             assert len(bodies(await query(client, "ID", max_num=1, _UNIQUE_KEY_QUERY="true"))) == 3
 
@@ -53,8 +53,8 @@ def test_by_unique_key_the_number_asked_for_does_not_count(tmp_path):
 
 def test_what_is_not_there(tmp_path):
     async def main():
-        async with live_broker(tmp_path) as broker, Client(broker) as client:
-            message = put(broker, "T", b"", keys="k")
+        async with live_broker(tmp_path) as controller, Client(controller) as client:
+            message = put(controller, "T", b"", keys="k")
             for answer in (
                 await query(client, "none"),
                 await query(client, "k", topic="U"),
@@ -71,9 +71,9 @@ def test_what_is_not_there(tmp_path):
 
 def test_by_place(tmp_path):
     async def main():
-        async with live_broker(tmp_path) as broker, Client(broker) as client:
-            put(broker, "T", b"first")
-            message = put(broker, "T", b"second", store_host=("::1", 5))
+        async with live_broker(tmp_path) as controller, Client(controller) as client:
+            put(controller, "T", b"first")
+            message = put(controller, "T", b"second", store_host=("::1", 5))
 
             async def view(offset):
                 return await client.ask(
@@ -82,7 +82,7 @@ def test_by_place(tmp_path):
 
             answer = await view(message.physical_offset)
             assert answer.code == ResponseCode.SUCCESS and bodies(answer) == [b"second"]
-            end = broker.store.max_phy_offset
+            end = controller.broker.store.max_phy_offset
             for offset in (
                 message.physical_offset + 1,
                 message.physical_offset - 4,

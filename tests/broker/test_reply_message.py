@@ -37,7 +37,7 @@ def test_a_reply_is_pushed_to_who_asked_and_stored(tmp_path):
                 answer = await peer.ask(code, header, b"the answer")
                 assert (answer.code, answer.remark) == (0, None)
                 assert answer.ext_fields["TRACE_ON"] == "true"
-                stored = peer.controller.store.look_message_by_id(answer.ext_fields["msgId"])
+                stored = peer.controller.broker.store.look_message_by_id(answer.ext_fields["msgId"])
                 assert (stored.topic, stored.body) == (REPLY_TOPIC, b"the answer")
         for header, body in pushed:
             properties = string_to_properties(header.properties or "")

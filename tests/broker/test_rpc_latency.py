@@ -117,7 +117,7 @@ def test_sends_that_are_taken_together_count_each(tmp_path: Path, flush: str):
             await asyncio.to_thread(fast.load)  # the first time of all it compiles
             async with Wire(controller) as wire:
                 await wire.say(send())
-                while controller.topic_config_manager.unsettled:
+                while controller.broker.topic_config_manager.unsettled:
                     await asyncio.sleep(0.005)
                 frames = [send(opaque=n, command_flag=ONEWAY_FLAG if n % 3 == 0 else 0) for n in range(1, 31)]
                 assert len(await wire.say(b"".join(frames))) == 20

@@ -311,7 +311,7 @@ def test_on_a_broker_a_delayed_message_arrives_on_time_and_wakes_who_waits_for_i
     async def scene(peer: Peer) -> None:
         sent = await peer.send("T", b"later", properties="DELAY\x011\x02", queue_id=1)
         assert sent.code == ResponseCode.SUCCESS
-        begin = peer.controller.store.message_store_timestamp(SCHEDULE_TOPIC, 0, 0)
+        begin = peer.controller.broker.store.message_store_timestamp(SCHEDULE_TOPIC, 0, 0)
         answer = await peer.pull(
             "T", queue_id=1, sys_flag=SUSPEND | SUBSCRIPTION, suspend_timeout_millis=5_000
         )

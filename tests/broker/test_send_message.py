@@ -35,7 +35,7 @@ def test_a_message_is_stored_as_it_was_sent(tmp_path, v1, flush):
         assert answer.ext_fields["TRACE_ON"] == "true"
         said = answer.decode_header(SendMessageResponseHeader)
         assert (said.queue_id, said.queue_offset) == (3, 0)
-        stored = peer.controller.store.look_message_by_id(said.msg_id)
+        stored = peer.controller.broker.store.look_message_by_id(said.msg_id)
         assert decode_message_id(said.msg_id)[0] == ("127.0.0.1", peer.controller.port)
         assert (stored.topic, stored.queue_id, stored.body, stored.flag) == ("T", 3, b"body", 7)
         assert (stored.reconsume_times, stored.born_timestamp) == (2, header.born_timestamp)
@@ -48,7 +48,7 @@ def test_a_message_is_stored_as_it_was_sent(tmp_path, v1, flush):
             "CLUSTER": "DefaultCluster",
             "UNIQ_KEY": said.transaction_id,
         }
-        assert peer.controller.topic_config_manager.select_topic_config("T").write_queue_nums == 4
+        assert peer.controller.broker.topic_config_manager.select_topic_config("T").write_queue_nums == 4
 
     on_a_broker(tmp_path, scene, flushDiskType=flush)
 
@@ -87,7 +87,7 @@ def test_a_batch_becomes_records_of_its_own(tmp_path):
         said = answer.decode_header(SendMessageResponseHeader)
         assert said.queue_offset == 1
         ids = said.msg_id.split(",")
-        stored = [peer.controller.store.look_message_by_id(each) for each in ids]
+        stored = [peer.controller.broker.store.look_message_by_id(each) for each in ids]
         assert [each.body for each in stored] == [b"0", b"1", b"2", b"3", b"4"]
         assert [each.queue_offset for each in stored] == [1, 2, 3, 4, 5]
         assert stored[0].tags == "A" and stored[0].properties["CLUSTER"] == "DefaultCluster"
@@ -97,7 +97,7 @@ def test_a_batch_becomes_records_of_its_own(tmp_path):
 
 def test_an_inner_batch_is_one_record(tmp_path):
     async def scene(peer: Peer) -> None:
-        peer.controller.topic_config_manager.update_topic_config(
+        peer.controller.broker.topic_config_manager.update_topic_config(
             _topic("B", attributes={"+queue.type": "BatchCQ"})
         )
         body = encode_messages([Message("B", b"%d" % n) for n in range(3)])
@@ -110,7 +110,7 @@ def test_an_inner_batch_is_one_record(tmp_path):
         ]
         assert [each.queue_offset for each in said] == [0, 3]
         assert [each.batch_uniq_id for each in said] == ["U", "U"]
-        stored = peer.controller.store.look_message_by_id(said[1].msg_id)
+        stored = peer.controller.broker.store.look_message_by_id(said[1].msg_id)
         assert stored.properties["INNER_NUM"] == "3" and stored.sys_flag & 0xC0 == 0xC0
         refused = await peer.ask(RequestCode.SEND_BATCH_MESSAGE, header, body[:-1])
         assert refused.code == ResponseCode.MESSAGE_ILLEGAL
@@ -158,14 +158,14 @@ def test_refused_by_configuration(tmp_path):
         answer = await peer.send("T")
         assert answer.code == ResponseCode.TOPIC_NOT_EXIST
         assert "autoCreateTopicEnable" in answer.remark
-        peer.controller.topic_config_manager.update_topic_config(_topic("Ordered", order=True, perm=6))
-        peer.controller.config = peer.controller.config.updated({"brokerPermission": "4"})
+        peer.controller.broker.topic_config_manager.update_topic_config(_topic("Ordered", order=True, perm=6))
+        peer.controller.broker.config = peer.controller.broker.config.updated({"brokerPermission": "4"})
         assert (await peer.send("Ordered")).code == ResponseCode.NO_PERMISSION
-        peer.controller.config = peer.controller.config.updated(
+        peer.controller.broker.config = peer.controller.broker.config.updated(
             {"startAcceptSendRequestTimeStamp": "99999999999999", "rejectTransactionMessage": "true"}
         )
         assert "until 5138" in (await peer.send("Ordered")).remark
-        peer.controller.config = peer.controller.config.updated(
+        peer.controller.broker.config = peer.controller.broker.config.updated(
             {"startAcceptSendRequestTimeStamp": "0", "brokerPermission": "6"}
         )
         answer = await peer.send("Ordered", properties=properties(TRAN_MSG="true"))
@@ -187,7 +187,7 @@ def test_a_delayed_message_waits_in_the_schedule_topic(tmp_path):
     async def scene(peer: Peer) -> None:
         answer = await peer.send("T", queue_id=2, properties=properties(DELAY="5"))
         assert answer.ext_fields["queueId"] == "2"
-        stored = peer.controller.store.look_message_by_id(answer.ext_fields["msgId"])
+        stored = peer.controller.broker.store.look_message_by_id(answer.ext_fields["msgId"])
         assert (stored.topic, stored.queue_id) == ("SCHEDULE_TOPIC_XXXX", 4)
         assert (stored.properties["REAL_TOPIC"], stored.properties["REAL_QID"]) == ("T", "2")
 
@@ -196,12 +196,12 @@ def test_a_delayed_message_waits_in_the_schedule_topic(tmp_path):
 
 def test_a_retry_that_was_tried_too_often_is_a_dead_letter(tmp_path):
     async def scene(peer: Peer) -> None:
-        store = peer.controller.store
+        store = peer.controller.broker.store
         for times, topic in ((3, "%RETRY%G"), (4, "%DLQ%G")):
             answer = await peer.send("%RETRY%G", reconsume_times=times, max_reconsume_times=3)
             assert answer.code == ResponseCode.SUCCESS, answer.remark
             assert store.look_message_by_id(answer.ext_fields["msgId"]).topic == topic
-        dlq = peer.controller.topic_config_manager.select_topic_config("%DLQ%G")
+        dlq = peer.controller.broker.topic_config_manager.select_topic_config("%DLQ%G")
         assert (dlq.perm, dlq.write_queue_nums) == (6, 1)
         batch = await peer.ask(
             RequestCode.SEND_BATCH_MESSAGE,
@@ -218,14 +218,14 @@ def test_a_topic_that_made_itself_is_on_disk_when_the_send_is_answered(tmp_path)
         await asyncio.gather(*(peer.send(f"Made{n}") for n in range(10)))
         text = (tmp_path / "store" / "config" / "topics.json").read_text()
         assert all(f'"Made{n}"' in text for n in range(10))
-        assert not peer.controller.topic_config_manager.unsettled
+        assert not peer.controller.broker.topic_config_manager.unsettled
 
     on_a_broker(tmp_path, scene)
 
 
 def test_sends_that_cannot_be_stored(tmp_path):
     async def scene(peer: Peer) -> None:
-        flags = peer.controller.store.running_flags
+        flags = peer.controller.broker.store.running_flags
         flags.make_disk_full("/data is 91 % full, diskSpaceWarningLevelRatio is 90 %")
         answer = await peer.send("T")
         assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
@@ -242,8 +242,8 @@ def test_a_oneway_send_is_stored_and_not_answered(tmp_path):
 
         request = RemotingCommand.create_request(RequestCode.SEND_MESSAGE_V2, send_header("T"), b"oneway")
         await peer.client.invoke_oneway(peer.address, request)
-        await until(lambda: peer.controller.store.max_offset_in_queue("T", 0) == 1)
-        result = peer.controller.store.get_message("G", "T", 0, 0, 1)
+        await until(lambda: peer.controller.broker.store.max_offset_in_queue("T", 0) == 1)
+        result = peer.controller.broker.store.get_message("G", "T", 0, 0, 1)
         assert decode_record(result.buffers[0]).body == b"oneway"
 
     on_a_broker(tmp_path, scene)

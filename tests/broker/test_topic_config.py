@@ -14,7 +14,8 @@ from mqlake.remoting.loop import run
 
 def make(tmp_path, on_change=lambda topics: None, **settings) -> TopicConfigManager:
     config = BrokerConfig(broker_name="broker-a", **settings)
-    manager = TopicConfigManager(str(tmp_path / "topics.json"), lambda: config, on_change)
+    manager = TopicConfigManager(str(tmp_path / "topics.json"), lambda: config)
+    manager.on_change = on_change
     manager.init()
     manager.load()
     return manager

@@ -62,7 +62,7 @@ class _Brokers:
     async def _run(self, data: bytes) -> None:
         said = [await self._answers(controller, data) for controller in self._brokers]
         assert said[0] == said[1]
-        ends = [controller.store.max_phy_offset for controller in self._brokers]
+        ends = [controller.broker.store.max_phy_offset for controller in self._brokers]
         assert ends[0] == ends[1]
 
     async def _answers(self, controller: BrokerController, data: bytes) -> bytes:

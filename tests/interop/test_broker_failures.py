@@ -96,13 +96,15 @@ def broker_with_short_locks(directory: Path) -> Iterator[Where]:
             "storePathRootDir": str(directory / "store"),
         }
         config, store_config, _ = read_settings(settings)
-        broker = BrokerController(config, store_config)
-        broker.rebalance_lock_manager = RebalanceLockManager(lock_max_live_time_ms=int(LOCKED_S * 1000))
-        await broker.start()
+        controller = BrokerController(config, store_config)
+        controller.broker.rebalance_lock_manager = RebalanceLockManager(
+            lock_max_live_time_ms=int(LOCKED_S * 1000)
+        )
+        await controller.start()
         running.append((asyncio.get_running_loop(), stop, where))
         ready.set()
         await stop.wait()
-        await broker.stop()
+        await controller.stop()
         await namesrv.stop()
 
     thread = threading.Thread(target=lambda: run(main()))

@@ -374,7 +374,8 @@ class TestVisible:
     def test_arrivals_are_told(self, tmp_path: Path) -> None:
         arrivals = []
         config = MessageStoreConfig.from_mapping({**SMALL, "storePathRootDir": str(tmp_path)})
-        store = DefaultMessageStore(config, message_arriving_listener=arrivals.append)
+        store = DefaultMessageStore(config)
+        store.message_arriving_listeners.append(arrivals.append)
         store.load()
         store.start()
         with store:

@@ -12,22 +12,21 @@ Codes of RocketMQ that mean something not there here are answered REQUEST_CODE_N
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from mqlake.broker.admin_config import ConfigAdmin
 from mqlake.broker.admin_consume import ConsumeAdmin
 from mqlake.broker.admin_group import GroupAdmin
 from mqlake.broker.admin_offset import OffsetAdmin
 from mqlake.broker.admin_store import StoreAdmin
 from mqlake.broker.admin_topic import TopicAdmin
+from mqlake.broker.broker import Broker
+from mqlake.broker.broker_to_client import Broker2Client
 from mqlake.broker.execution_times import ExecutionTimes
+from mqlake.broker.pull_request_hold import PullRequestHoldService
+from mqlake.broker.schedule_message import ScheduleMessageService
 from mqlake.errors import ResponseError
 from mqlake.remoting.codes import ResponseCode
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.connection import Connection, ProcessorTable
-
-if TYPE_CHECKING:
-    from mqlake.broker.controller import BrokerController
 
 NOT_THERE: dict[int, str] = {
     60: "timer messages of any delay",
@@ -49,16 +48,22 @@ NOT_THERE: dict[int, str] = {
 
 
 class AdminBrokerProcessor:
-    def __init__(self, controller: BrokerController) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        broker_to_client: Broker2Client,
+        pull_request_hold_service: PullRequestHoldService,
+        schedule_message_service: ScheduleMessageService,
+    ) -> None:
         self.topic_create_times = ExecutionTimes()
         self.group_create_times = ExecutionTimes()
         self.families = (
-            TopicAdmin(controller, self.topic_create_times),
-            GroupAdmin(controller, self.group_create_times),
-            ConsumeAdmin(controller),
-            OffsetAdmin(controller),
-            StoreAdmin(controller),
-            ConfigAdmin(controller),
+            TopicAdmin(broker, self.topic_create_times),
+            GroupAdmin(broker, self.group_create_times),
+            ConsumeAdmin(broker, broker_to_client),
+            OffsetAdmin(broker, broker_to_client, pull_request_hold_service, schedule_message_service),
+            StoreAdmin(broker),
+            ConfigAdmin(broker, schedule_message_service),
         )
 
     def register(self, table: ProcessorTable) -> None:

@@ -11,10 +11,11 @@ import asyncio
 import logging
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from mqlake.broker import config as broker_settings
+from mqlake.broker.broker import Broker
 from mqlake.broker.broker_stats import BrokerStats
+from mqlake.broker.schedule_message import ScheduleMessageService
 from mqlake.errors import ConfigError, ResponseError, UnknownKeyError
 from mqlake.formats.properties import format_properties, parse_properties
 from mqlake.remoting.bodies.topic import DataVersion, KVTable
@@ -26,9 +27,7 @@ from mqlake.store import config as store_settings
 from mqlake.store.clean import disk_used_ratio
 from mqlake.store.config import read_properties
 from mqlake.store.durable import write_durably
-
-if TYPE_CHECKING:
-    from mqlake.broker.controller import BrokerController
+from mqlake.store.message_store import DefaultMessageStore
 
 logger = logging.getLogger(__name__)
 
@@ -51,9 +50,10 @@ ALWAYS_REFUSED = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList
 
 
 class ConfigAdmin:
-    def __init__(self, controller: BrokerController) -> None:
-        self._controller = controller
-        self._broker_stats = BrokerStats(controller.broker_stats_manager, controller.clock_ms)
+    def __init__(self, broker: Broker, schedule_message_service: ScheduleMessageService) -> None:
+        self._broker = broker
+        self._schedule_message_service = schedule_message_service
+        self._broker_stats = BrokerStats(broker.broker_stats_manager, broker.clock_ms)
         self._data_version = DataVersion()
 
     def register(self, table: ProcessorTable) -> None:
@@ -75,8 +75,8 @@ class ConfigAdmin:
         )
 
     def _all_settings(self) -> dict[str, str]:
-        controller = self._controller
-        values = {**controller.config.to_mapping(), **controller.store_config.to_mapping()}
+        broker = self._broker
+        values = {**broker.config.to_mapping(), **broker.store_config.to_mapping()}
         return {key: _text(value) for key, value in values.items()}
 
     async def update_broker_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
@@ -101,14 +101,14 @@ class ConfigAdmin:
 
     async def _register_anew(self) -> None:
         """Lets the name servers know what may be done with every topic now; they are not waited for long."""
-        manager = self._controller.topic_config_manager
+        manager = self._broker.topic_config_manager
         manager.data_version.next_version()
-        registered = self._controller.register_topics(list(manager.topic_config_table.values()))
+        registered = manager.on_change(list(manager.topic_config_table.values()))
         if registered is not None:
             await registered
 
     def _check_black_list(self, properties: Mapping[str, str]) -> None:
-        black_list = {key.strip() for key in self._controller.config.config_black_list.split(";")}
+        black_list = {key.strip() for key in self._broker.config.config_black_list.split(";")}
         refused = sorted((black_list | ALWAYS_REFUSED).intersection(properties))
         if refused:
             raise ResponseError(
@@ -138,7 +138,7 @@ class ConfigAdmin:
                 )
             if key not in LIVE and key not in store_settings.CHANGEABLE:
                 waiting.append(key)
-        if waiting and not self._controller.config.broker_config_path:
+        if waiting and not self._broker.config.broker_config_path:
             raise ResponseError(
                 ResponseCode.INVALID_PARAMETER,
                 f"{', '.join(sorted(waiting))}: only read at the start, and this broker was started without a "
@@ -147,19 +147,19 @@ class ConfigAdmin:
         return waiting, idle
 
     def _apply(self, properties: Mapping[str, str]) -> None:
-        controller = self._controller
+        broker = self._broker
         own = {key: text for key, text in properties.items() if key in LIVE}
-        controller.config = controller.config.updated(own)
-        controller.subscription_group_manager.auto_create = controller.config.auto_create_subscription_group
-        controller.subscription_group_manager.create_sys_groups = controller.config.enable_create_sys_group
-        controller.store_config.change(
+        broker.config = broker.config.updated(own)
+        broker.subscription_group_manager.auto_create = broker.config.auto_create_subscription_group
+        broker.subscription_group_manager.create_sys_groups = broker.config.enable_create_sys_group
+        broker.store_config.change(
             {key: text for key, text in properties.items() if key in store_settings.CHANGEABLE}
         )
         self._data_version.next_version()
 
     def _write(self, properties: Mapping[str, str]) -> None:
         """Into the broker.conf, whose content of before is kept in .bak. OSError, ConfigError."""
-        path = self._controller.config.broker_config_path
+        path = self._broker.config.broker_config_path
         if not path:
             return
         before = read_properties(path) if os.path.exists(path) else {}
@@ -192,8 +192,8 @@ class ConfigAdmin:
 
     def runtime_info(self) -> dict[str, str]:
         """RocketMQ's keys (reference §4.7); what belongs to thread pools is 0, as there are none."""
-        controller = self._controller
-        store, store_config = controller.store, controller.store_config
+        broker = self._broker
+        store, store_config = broker.store, broker.store_config
         info = dict(store.runtime_info())
         info |= self._broker_stats.runtime_info()
         log_ratio = disk_used_ratio(store_config.commit_log_dir)
@@ -206,8 +206,8 @@ class ConfigAdmin:
             "consumeQueueDiskRatio": _ratio(disk_used_ratio(store_config.consume_queue_dir)),
             "commitLogDirCapacity": _capacity(store_config.store_path_root_dir),
             "pageCacheLockTimeMills": str(self._lock_time_ms()),
-            "earliestMessageTimeStamp": str(earliest_message_time(controller)),
-            "startAcceptSendRequestTimeStamp": str(controller.config.start_accept_send_request_time_stamp),
+            "earliestMessageTimeStamp": str(earliest_message_time(store)),
+            "startAcceptSendRequestTimeStamp": str(broker.config.start_accept_send_request_time_stamp),
             "remainHowManyDataToFlush": human_readable_byte_count(int(info["remainHowManyDataToFlush"])),
             "timerReadBehind": "0",
             "timerOffsetBehind": "0",
@@ -215,24 +215,23 @@ class ConfigAdmin:
             "timerEnqueueTps": "0.0",
             "timerDequeueTps": "0.0",
         }
-        capacity = str(controller.server.limits.in_flight_max)
+        capacity = str(broker.config.limits.in_flight_max)
         for pool in ("send", "pull", "litePull", "query", "ack"):
             info[f"{pool}ThreadPoolQueueSize"] = "0"
             info[f"{pool}ThreadPoolQueueCapacity"] = capacity
             info[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = "0"
-        info |= controller.schedule_message_service.running_stats()
+        info |= self._schedule_message_service.running_stats()
         info["EndTransactionQueueSize"] = "0"
         info["EndTransactionThreadPoolQueueCapacity"] = capacity
         return info
 
     def _lock_time_ms(self) -> int:
-        begin = self._controller.store.commit_log.begin_time_in_lock
-        return max(self._controller.clock_ms() - begin, 0) if begin else 0
+        begin = self._broker.store.commit_log.begin_time_in_lock
+        return max(self._broker.clock_ms() - begin, 0) if begin else 0
 
 
-def earliest_message_time(controller: BrokerController) -> int:
+def earliest_message_time(store: DefaultMessageStore) -> int:
     """Store time (ms) of the first message in the log, -1 when there is none."""
-    store = controller.store
     first = store.min_phy_offset
     record = store.select_one_message_by_offset(first)
     return -1 if record is None else store.store_timestamp_at(first, len(record))

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-from mqlake.broker.admin_offset import is_left_out
-from mqlake.broker.admin_topic import existing_topic
+from mqlake.broker.broker import Broker
+from mqlake.broker.broker_to_client import Broker2Client
 from mqlake.broker.clients import ClientChannelInfo
 from mqlake.errors import (
     MessageError,
@@ -29,17 +28,15 @@ from mqlake.remoting.headers.consume import (
     GetConsumerRunningInfoRequestHeader,
 )
 
-if TYPE_CHECKING:
-    from mqlake.broker.controller import BrokerController
-
 logger = logging.getLogger(__name__)
 
 TOPIC_NAME_SEPARATOR = ";"
 
 
 class ConsumeAdmin:
-    def __init__(self, controller: BrokerController) -> None:
-        self._controller = controller
+    def __init__(self, broker: Broker, broker_to_client: Broker2Client) -> None:
+        self._broker = broker
+        self._broker_to_client = broker_to_client
 
     def register(self, table: ProcessorTable) -> None:
         code = RequestCode
@@ -64,7 +61,7 @@ class ConsumeAdmin:
         group = header.consumer_group
         stats = bodies.ConsumeStats()
         for topic in self._topics_of(group, header.topic, header.topic_list):
-            config = self._controller.topic_config_manager.select_topic_config(topic)
+            config = self._broker.topic_config_manager.select_topic_config(topic)
             if config is not None:
                 self._add_stats(stats, group, config, config.read_queue_nums)
         return RemotingCommand.create_response(body=stats.to_json())
@@ -75,16 +72,16 @@ class ConsumeAdmin:
         if named:
             return named
         topics: Iterable[str] = (
-            {topic} if topic else self._controller.consumer_offset_manager.which_topic_by_consumer(group)
+            {topic} if topic else self._broker.consumer_offset_manager.which_topic_by_consumer(group)
         )
-        return [name for name in topics if not is_left_out(self._controller, group, name)]
+        return [name for name in topics if not self._broker.consumer_manager.is_left_out(group, name)]
 
     def _add_stats(
         self, stats: bodies.ConsumeStats, group: str, config: TopicConfig, queue_nums: int
     ) -> None:
-        controller, topic = self._controller, config.topic_name
-        store, offsets = controller.store, controller.consumer_offset_manager
-        broker_name = controller.config.broker_name
+        broker, topic = self._broker, config.topic_name
+        store, offsets = broker.store, broker.consumer_offset_manager
+        broker_name = broker.config.broker_name
         for queue_id in range(queue_nums):
             consumer_offset = max(offsets.query_offset(group, topic, queue_id), 0)
             wrapper = bodies.OffsetWrapper(
@@ -97,20 +94,21 @@ class ConsumeAdmin:
                 wrapper.last_timestamp = max(consumed, 0)
             queue = MessageQueue(topic=topic, broker_name=broker_name, queue_id=queue_id)
             stats.offset_table[queue] = wrapper
-        stats.consume_tps += controller.broker_stats_manager.tps_group_get_nums(group, topic)
+        stats.consume_tps += broker.broker_stats_manager.tps_group_get_nums(group, topic)
 
     async def fetch_all_consume_stats_in_broker(
         self, connection: Connection, request: RemotingCommand
     ) -> RemotingCommand:
         """317 GET_BROKER_CONSUME_STATS."""
         is_order = request.decode_header(headers.GetConsumeStatsInBrokerHeader).is_order
-        controller = self._controller
-        answer = bodies.ConsumeStatsList(broker_addr=controller.broker_addr)
-        for group in list(controller.subscription_group_manager.subscription_group_table):
+        broker = self._broker
+        consumers = broker.consumer_manager
+        answer = bodies.ConsumeStatsList(broker_addr=broker.broker_addr)
+        for group in list(broker.subscription_group_manager.subscription_group_table):
             found = []
-            for topic in sorted(controller.consumer_offset_manager.which_topic_by_consumer(group)):
-                config = controller.topic_config_manager.select_topic_config(topic)
-                if config is None or (is_order and not config.order) or is_left_out(controller, group, topic):
+            for topic in sorted(broker.consumer_offset_manager.which_topic_by_consumer(group)):
+                config = broker.topic_config_manager.select_topic_config(topic)
+                if config is None or (is_order and not config.order) or consumers.is_left_out(group, topic):
                     continue
                 stats = bodies.ConsumeStats()
                 self._add_stats(stats, group, config, config.write_queue_nums)
@@ -125,8 +123,8 @@ class ConsumeAdmin:
     def query_consume_time_span(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """303 QUERY_CONSUME_TIME_SPAN."""
         header = request.decode_header(headers.QueryConsumeTimeSpanRequestHeader)
-        controller, topic = self._controller, header.topic
-        config = existing_topic(controller, topic)
+        broker, topic = self._broker, header.topic
+        config = broker.topic_config_manager.existing_topic(topic)
         spans = [
             self._time_span(header.group, topic, queue_id) for queue_id in range(config.write_queue_nums)
         ]
@@ -134,15 +132,13 @@ class ConsumeAdmin:
         return RemotingCommand.create_response(body=body.to_json())
 
     def _time_span(self, group: str, topic: str, queue_id: int) -> bodies.QueueTimeSpan:
-        controller = self._controller
-        store = controller.store
+        broker = self._broker
+        store = broker.store
         first = store.earliest_message_time(topic, queue_id)
         high = store.max_offset_in_queue(topic, queue_id)
-        consumed = controller.consumer_offset_manager.query_offset(group, topic, queue_id)
+        consumed = broker.consumer_offset_manager.query_offset(group, topic, queue_id)
         span = bodies.QueueTimeSpan(
-            message_queue=MessageQueue(
-                topic=topic, broker_name=controller.config.broker_name, queue_id=queue_id
-            ),
+            message_queue=MessageQueue(topic=topic, broker_name=broker.config.broker_name, queue_id=queue_id),
             min_time_stamp=first,
             max_time_stamp=store.message_store_timestamp(topic, queue_id, high - 1),
             consume_time_stamp=(
@@ -151,7 +147,7 @@ class ConsumeAdmin:
         )
         if consumed < high:
             following = store.message_store_timestamp(topic, queue_id, max(consumed, 0))
-            span.delay_time = controller.clock_ms() - following if following > 0 else 0
+            span.delay_time = broker.clock_ms() - following if following > 0 else 0
         return span
 
     # --- who consumes what
@@ -159,16 +155,16 @@ class ConsumeAdmin:
     def query_topic_consume_by_who(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """300 QUERY_TOPIC_CONSUME_BY_WHO: groups that are connected, or have offsets."""
         topic = request.decode_header(headers.QueryTopicConsumeByWhoRequestHeader).topic
-        controller = self._controller
-        groups = controller.consumer_manager.query_topic_consume_by_who(topic)
-        groups = groups | controller.consumer_offset_manager.which_group_by_topic(topic)
+        broker = self._broker
+        groups = broker.consumer_manager.query_topic_consume_by_who(topic)
+        groups = groups | broker.consumer_offset_manager.which_group_by_topic(topic)
         return RemotingCommand.create_response(body=bodies.GroupList(group_list=groups).to_json())
 
     def query_topics_by_consumer(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """343 QUERY_TOPICS_BY_CONSUMER."""
         group = request.decode_header(headers.QueryTopicsByConsumerRequestHeader).group
-        topics = self._controller.consumer_offset_manager.which_topic_by_consumer(group)
-        body = TopicList(topic_list=topics, broker_addr=self._controller.broker_addr)
+        topics = self._broker.consumer_offset_manager.which_topic_by_consumer(group)
+        body = TopicList(topic_list=topics, broker_addr=self._broker.broker_addr)
         return RemotingCommand.create_response(body=body.to_json())
 
     def query_subscription_by_consumer(
@@ -176,9 +172,7 @@ class ConsumeAdmin:
     ) -> RemotingCommand:
         """345 QUERY_SUBSCRIPTION_BY_CONSUMER."""
         header = request.decode_header(headers.QuerySubscriptionByConsumerRequestHeader)
-        subscription = self._controller.consumer_manager.find_subscription_data(
-            header.group, header.topic or ""
-        )
+        subscription = self._broker.consumer_manager.find_subscription_data(header.group, header.topic or "")
         body = bodies.QuerySubscriptionResponseBody(
             subscription_data=subscription, group=header.group, topic=header.topic
         )
@@ -191,7 +185,7 @@ class ConsumeAdmin:
     ) -> RemotingCommand:
         """203 GET_CONSUMER_CONNECTION_LIST."""
         group = request.decode_header(headers.GetConsumerConnectionListRequestHeader).consumer_group
-        info = self._controller.consumer_manager.get_consumer_group_info(group)
+        info = self._broker.consumer_manager.get_consumer_group_info(group)
         if info is None:
             raise ResponseError(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online")
         body = bodies.ConsumerConnection(
@@ -208,7 +202,7 @@ class ConsumeAdmin:
     ) -> RemotingCommand:
         """204 GET_PRODUCER_CONNECTION_LIST."""
         group = request.decode_header(headers.GetProducerConnectionListRequestHeader).producer_group
-        channels = self._controller.producer_manager.group_channel_table.get(group)
+        channels = self._broker.producer_manager.group_channel_table.get(group)
         if channels is None:
             raise ResponseError(ResponseCode.SYSTEM_ERROR, f"the producer group[{group}] not exist")
         body = bodies.ProducerConnection(connection_set=_connections(channels.values()))
@@ -216,7 +210,7 @@ class ConsumeAdmin:
 
     def get_all_producer_info(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """328 GET_ALL_PRODUCER_INFO."""
-        table = self._controller.producer_manager.get_producer_table()
+        table = self._broker.producer_manager.get_producer_table()
         return RemotingCommand.create_response(body=table.to_json())
 
     # --- what a consumer is asked
@@ -235,22 +229,22 @@ class ConsumeAdmin:
     ) -> RemotingCommand:
         """309 CONSUME_MESSAGE_DIRECTLY: the message out of this broker's log, to one consumer."""
         header = request.decode_header(ConsumeMessageDirectlyResultRequestHeader)
-        controller = self._controller
+        broker = self._broker
         try:
             _, offset = decode_message_id(header.msg_id or "")
         except MessageError as error:
             raise ResponseError(ResponseCode.INVALID_PARAMETER, str(error)) from error
-        record = controller.store.select_one_message_by_offset(offset)
+        record = broker.store.select_one_message_by_offset(offset)
         if record is None:
             raise ResponseError(
                 ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}, of {header.msg_id}"
             )
         fields = dict(request.ext_fields)
-        fields["brokerName"] = controller.config.broker_name
-        topic = controller.topic_config_manager.select_topic_config(header.topic or "")
+        fields["brokerName"] = broker.config.broker_name
+        topic = broker.topic_config_manager.select_topic_config(header.topic or "")
         if topic is not None:
             fields["topicSysFlag"] = str(topic.topic_sys_flag)
-        group = controller.subscription_group_manager.find_subscription_group_config(header.consumer_group)
+        group = broker.subscription_group_manager.find_subscription_group_config(header.consumer_group)
         if group is not None:
             fields["groupSysFlag"] = str(group.group_sys_flag)
         return await self._call_consumer(
@@ -261,7 +255,7 @@ class ConsumeAdmin:
         self, request: RemotingCommand, group: str, client_id: str, fields: dict[str, str], body: Body
     ) -> RemotingCommand:
         """Passes a request on to one consumer, and its answer back."""
-        info = self._controller.consumer_manager.find_channel(group, client_id)
+        info = self._broker.consumer_manager.find_channel(group, client_id)
         if info is None:
             raise ResponseError(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
         if info.version < Version.V3_1_8_SNAPSHOT:
@@ -273,7 +267,7 @@ class ConsumeAdmin:
         question = RemotingCommand.create_request(request.code, body=body)
         question.ext_fields = dict(fields)
         try:
-            answer = await self._controller.broker_to_client.call_client(info.connection, question)
+            answer = await self._broker_to_client.call_client(info.connection, question)
         except RemotingTimeoutError as error:
             raise ResponseError(
                 ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer <{group}> <{client_id}> Timeout: {error}"
@@ -289,9 +283,7 @@ class ConsumeAdmin:
     async def get_consumer_status(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """223 INVOKE_BROKER_TO_GET_CONSUMER_STATUS."""
         header = request.decode_header(headers.GetConsumerStatusRequestHeader)
-        return await self._controller.broker_to_client.get_consume_status(
-            header.topic, header.group, header.client_addr
-        )
+        return await self._broker_to_client.get_consume_status(header.topic, header.group, header.client_addr)
 
 
 def _connections(channels: Iterable[ClientChannelInfo]) -> list[bodies.Connection]:

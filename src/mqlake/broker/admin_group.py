@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
+from mqlake.broker.broker import Broker
 from mqlake.broker.execution_times import ExecutionTimes
 from mqlake.broker.subscription_group import FORBIDDEN_READ_BIT
 from mqlake.errors import ConfigError, ResponseError
@@ -19,15 +19,12 @@ from mqlake.remoting.headers.admin import (
     UpdateGroupForbiddenRequestHeader,
 )
 
-if TYPE_CHECKING:
-    from mqlake.broker.controller import BrokerController
-
 logger = logging.getLogger(__name__)
 
 
 class GroupAdmin:
-    def __init__(self, controller: BrokerController, create_times: ExecutionTimes) -> None:
-        self._controller = controller
+    def __init__(self, broker: Broker, create_times: ExecutionTimes) -> None:
+        self._broker = broker
         self._create_times = create_times
 
     def register(self, table: ProcessorTable) -> None:
@@ -59,20 +56,20 @@ class GroupAdmin:
         logger.info("%s: groups are made or changed: %s", connection.remote_address, names)
         try:
             with self._create_times.measured():
-                self._controller.subscription_group_manager.update_subscription_group_config_list(configs)
+                self._broker.subscription_group_manager.update_subscription_group_config_list(configs)
         except ConfigError as error:
             raise ResponseError(ResponseCode.INVALID_PARAMETER, str(error)) from error
         return RemotingCommand.create_response()
 
     def get_all_subscription_group(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """201 GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
-        content = self._controller.subscription_group_manager.encode()
+        content = self._broker.subscription_group_manager.encode()
         return RemotingCommand.create_response(body=json_config.dumps(content, pretty=False).encode())
 
     def get_subscription_group(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """352 GET_SUBSCRIPTIONGROUP_CONFIG. As everywhere, a group that may make itself does so now."""
         group = request.decode_header(GetSubscriptionGroupConfigRequestHeader).group
-        config = self._controller.subscription_group_manager.find_subscription_group_config(group)
+        config = self._broker.subscription_group_manager.find_subscription_group_config(group)
         if config is None:
             raise ResponseError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {group[:300]}"
@@ -82,12 +79,12 @@ class GroupAdmin:
     def delete_subscription_group(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """207 DELETE_SUBSCRIPTIONGROUP. No error when there is none, as the tool asks every broker."""
         header = request.decode_header(DeleteSubscriptionGroupRequestHeader)
-        controller = self._controller
+        broker = self._broker
         logger.info("%s: group %s is deleted", connection.remote_address, header.group_name)
-        controller.subscription_group_manager.delete_subscription_group_config(header.group_name)
+        broker.subscription_group_manager.delete_subscription_group_config(header.group_name)
         if header.clean_offset:
-            controller.consumer_offset_manager.remove_offset(header.group_name)
-        controller.broker_stats_manager.on_group_deleted(header.group_name)
+            broker.consumer_offset_manager.remove_offset(header.group_name)
+        broker.broker_stats_manager.on_group_deleted(header.group_name)
         return RemotingCommand.create_response()
 
     def update_and_get_group_forbidden(
@@ -95,7 +92,7 @@ class GroupAdmin:
     ) -> RemotingCommand:
         """353 UPDATE_AND_GET_GROUP_FORBIDDEN: without `readable` it is only told."""
         header = request.decode_header(UpdateGroupForbiddenRequestHeader)
-        manager = self._controller.subscription_group_manager
+        manager = self._broker.subscription_group_manager
         group, topic = header.group, header.topic
         if header.readable is not None:
             logger.info("%s: %s may read %s: %s", connection.remote_address, group, topic, header.readable)

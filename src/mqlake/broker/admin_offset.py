@@ -9,8 +9,11 @@ told, and those that are not connected cannot be reset.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
+from mqlake.broker.broker import Broker
+from mqlake.broker.broker_to_client import Broker2Client
+from mqlake.broker.pull_request_hold import PullRequestHoldService
+from mqlake.broker.schedule_message import ScheduleMessageService
 from mqlake.errors import ResponseError
 from mqlake.formats import json_config
 from mqlake.remoting.bodies.admin import QueryCorrectionOffsetBody
@@ -38,9 +41,6 @@ from mqlake.store.config import BrokerRole
 from mqlake.store.results import BoundaryType
 from mqlake.store.settings import LONG_MAX
 
-if TYPE_CHECKING:
-    from mqlake.broker.controller import BrokerController
-
 logger = logging.getLogger(__name__)
 
 END_OF_QUEUE = -1
@@ -48,8 +48,17 @@ ALL_QUEUES = -1
 
 
 class OffsetAdmin:
-    def __init__(self, controller: BrokerController) -> None:
-        self._controller = controller
+    def __init__(
+        self,
+        broker: Broker,
+        broker_to_client: Broker2Client,
+        pull_request_hold_service: PullRequestHoldService,
+        schedule_message_service: ScheduleMessageService,
+    ) -> None:
+        self._broker = broker
+        self._broker_to_client = broker_to_client
+        self._pull_request_hold_service = pull_request_hold_service
+        self._schedule_message_service = schedule_message_service
 
     def register(self, table: ProcessorTable) -> None:
         code = RequestCode
@@ -75,7 +84,7 @@ class OffsetAdmin:
                 ResponseCode.INVALID_PARAMETER,
                 f"boundaryType is {str(header.boundary_type)[:80]!r}: it can be lower or upper",
             ) from None
-        offset = self._controller.store.get_offset_in_queue_by_time(
+        offset = self._broker.store.get_offset_in_queue_by_time(
             header.topic, header.queue_id, header.timestamp, boundary
         )
         return RemotingCommand.create_response(header=SearchOffsetResponseHeader(offset=offset))
@@ -83,20 +92,20 @@ class OffsetAdmin:
     def get_max_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """30 GET_MAX_OFFSET."""
         header = request.decode_header(GetMaxOffsetRequestHeader)
-        offset = self._controller.store.max_offset_in_queue(header.topic, header.queue_id)
+        offset = self._broker.store.max_offset_in_queue(header.topic, header.queue_id)
         return RemotingCommand.create_response(header=GetMaxOffsetResponseHeader(offset=offset))
 
     def get_min_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """31 GET_MIN_OFFSET."""
         header = request.decode_header(GetMinOffsetRequestHeader)
         # a queue that nothing was ever sent to begins at 0: clients go there
-        offset = max(self._controller.store.min_offset_in_queue(header.topic, header.queue_id), 0)
+        offset = max(self._broker.store.min_offset_in_queue(header.topic, header.queue_id), 0)
         return RemotingCommand.create_response(header=GetMinOffsetResponseHeader(offset=offset))
 
     def get_earliest_msg_storetime(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """32 GET_EARLIEST_MSG_STORETIME."""
         header = request.decode_header(GetEarliestMsgStoretimeRequestHeader)
-        timestamp = self._controller.store.earliest_message_time(header.topic, header.queue_id)
+        timestamp = self._broker.store.earliest_message_time(header.topic, header.queue_id)
         return RemotingCommand.create_response(
             header=GetEarliestMsgStoretimeResponseHeader(timestamp=timestamp)
         )
@@ -107,14 +116,14 @@ class OffsetAdmin:
         """222 INVOKE_BROKER_TO_RESET_OFFSET: answered when the new offsets are on disk."""
         header = request.decode_header(ResetOffsetRequestHeader)
         logger.info("%s: reset-offset %s", connection.remote_address, header)
-        controller = self._controller
-        if controller.config.use_server_side_reset_offset:
+        broker = self._broker
+        if broker.config.use_server_side_reset_offset:
             offsets = self._reset_offset(header)
-            await controller.consumer_offset_manager.persist_in_background()
+            await broker.consumer_offset_manager.persist_in_background()
             for queue in offsets:
-                controller.pull_request_hold_service.release(queue.topic, queue.queue_id, header.group)
+                self._pull_request_hold_service.release(queue.topic, queue.queue_id, header.group)
             return RemotingCommand.create_response(body=ResetOffsetBody(offset_table=offsets).to_json())
-        return controller.broker_to_client.reset_offset(
+        return self._broker_to_client.reset_offset(
             header.topic,
             header.group,
             header.timestamp,
@@ -123,14 +132,14 @@ class OffsetAdmin:
         )
 
     def _reset_offset(self, header: ResetOffsetRequestHeader) -> dict[MessageQueue, int]:
-        controller = self._controller
+        broker = self._broker
         topic, group = header.topic, header.group
-        if controller.store_config.broker_role is BrokerRole.SLAVE:
+        if broker.store_config.broker_role is BrokerRole.SLAVE:
             raise ResponseError(ResponseCode.SYSTEM_ERROR, "Can not reset offset in slave broker")
-        config = controller.topic_config_manager.select_topic_config(topic)
+        config = broker.topic_config_manager.select_topic_config(topic)
         if config is None:
             raise ResponseError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} does not exist")
-        if not controller.subscription_group_manager.contains_subscription_group(group):
+        if not broker.subscription_group_manager.contains_subscription_group(group):
             raise ResponseError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist")
         if header.queue_id >= 0:
             where = {header.queue_id: self._target(header)}
@@ -139,10 +148,10 @@ class OffsetAdmin:
             where = {queue_id: self._at_time(topic, queue_id, header.timestamp) for queue_id in queues}
         if not where:
             raise ResponseError(ResponseCode.SYSTEM_ERROR, f"No queues to reset: {topic} has readQueueNums=0")
-        broker_name = controller.config.broker_name
+        broker_name = broker.config.broker_name
         offsets = {}
         for queue_id, offset in where.items():
-            controller.consumer_offset_manager.assign_reset_offset(topic, group, queue_id, offset)
+            broker.consumer_offset_manager.assign_reset_offset(topic, group, queue_id, offset)
             offsets[MessageQueue(topic=topic, broker_name=broker_name, queue_id=queue_id)] = offset
         return offsets
 
@@ -150,7 +159,7 @@ class OffsetAdmin:
         """Where one queue is set to. ResponseError when there is no such place."""
         if header.offset is None or header.offset == END_OF_QUEUE:
             return self._at_time(header.topic, header.queue_id, header.timestamp)
-        store = self._controller.store
+        store = self._broker.store
         low = store.min_offset_in_queue(header.topic, header.queue_id)
         high = store.max_offset_in_queue(header.topic, header.queue_id)
         if header.offset < max(low, 0) or header.offset > high + 1:
@@ -161,7 +170,7 @@ class OffsetAdmin:
         return header.offset
 
     def _at_time(self, topic: str, queue_id: int, timestamp: int) -> int:
-        store = self._controller.store
+        store = self._broker.store
         if timestamp < 0:
             return store.max_offset_in_queue(topic, queue_id)
         return store.get_offset_in_queue_by_time(topic, queue_id, timestamp)
@@ -169,14 +178,14 @@ class OffsetAdmin:
     def clone_group_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """314 CLONE_GROUP_OFFSET: of one topic, or of all that the group has consumed."""
         header = request.decode_header(CloneGroupOffsetRequestHeader)
-        controller = self._controller
-        offsets = controller.consumer_offset_manager
+        broker = self._broker
+        offsets = broker.consumer_offset_manager
         topics = {header.topic} if header.topic else offsets.which_topic_by_consumer(header.src_group)
         for topic in topics:
-            if controller.topic_config_manager.select_topic_config(topic) is None:
+            if broker.topic_config_manager.select_topic_config(topic) is None:
                 logger.warning("clone-offset: topic %s does not exist", topic)
                 continue
-            if not header.offline and is_left_out(controller, header.src_group, topic):
+            if not header.offline and broker.consumer_manager.is_left_out(header.src_group, topic):
                 logger.warning("clone-offset: %s does not subscribe to %s", header.src_group, topic)
                 continue
             offsets.clone_offset(header.src_group, header.dest_group, topic)
@@ -185,9 +194,9 @@ class OffsetAdmin:
     def query_correction_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """308 QUERY_CORRECTION_OFFSET: the least offset of all groups, where the compared one is not behind it."""
         header = request.decode_header(QueryCorrectionOffsetHeader)
-        manager = self._controller.consumer_offset_manager
+        manager = self._broker.consumer_offset_manager
         least = manager.query_min_offset_in_all_group(
-            header.topic, header.filter_groups, self._controller.store.min_offset_in_queue
+            header.topic, header.filter_groups, self._broker.store.min_offset_in_queue
         )
         compared = manager.query_offsets(header.compare_group, header.topic) or {}
         for queue_id, offset in compared.items():
@@ -198,19 +207,10 @@ class OffsetAdmin:
 
     def get_all_consumer_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """43 GET_ALL_CONSUMER_OFFSET: what a slave copies."""
-        content = self._controller.consumer_offset_manager.encode()
+        content = self._broker.consumer_offset_manager.encode()
         return RemotingCommand.create_response(body=json_config.dumps(content, pretty=False).encode())
 
     def get_all_delay_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """45 GET_ALL_DELAY_OFFSET: what a slave copies."""
-        content = self._controller.schedule_message_service.encode()
+        content = self._schedule_message_service.encode()
         return RemotingCommand.create_response(body=json_config.dumps(content, pretty=False).encode())
-
-
-def is_left_out(controller: BrokerController, group: str, topic: str) -> bool:
-    """Whether the group's members are connected and none of them subscribes to the topic."""
-    consumers = controller.consumer_manager
-    return (
-        consumers.find_subscription_data(group, topic) is None
-        and consumers.find_subscription_data_count(group) > 0
-    )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
 
+from mqlake.broker.broker import Broker
 from mqlake.errors import ResponseError
 from mqlake.message import LMQ_PREFIX, is_system_topic
 from mqlake.remoting.bodies.admin import (
@@ -23,9 +23,6 @@ from mqlake.remoting.headers.admin import QueryConsumeQueueRequestHeader, ViewBr
 from mqlake.store.broker_stats import StatsSnapshot
 from mqlake.store.config import BrokerRole
 
-if TYPE_CHECKING:
-    from mqlake.broker.controller import BrokerController
-
 logger = logging.getLogger(__name__)
 
 UNITS_MAX = 1 << 16
@@ -33,8 +30,8 @@ UNITS_MAX = 1 << 16
 
 
 class StoreAdmin:
-    def __init__(self, controller: BrokerController) -> None:
-        self._controller = controller
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
 
     def register(self, table: ProcessorTable) -> None:
         code = RequestCode
@@ -49,14 +46,14 @@ class StoreAdmin:
     def query_consume_queue(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """321 QUERY_CONSUME_QUEUE."""
         header = request.decode_header(QueryConsumeQueueRequestHeader)
-        controller, topic = self._controller, header.topic or ""
-        queue = controller.store.consume_queues.get(topic, header.queue_id)
+        broker, topic = self._broker, header.topic or ""
+        queue = broker.store.consume_queues.get(topic, header.queue_id)
         if queue is None:
             raise ResponseError(ResponseCode.SYSTEM_ERROR, f"{header.queue_id}@{topic} is not exist!")
         low, high = queue.min_offset_in_queue, queue.max_offset_in_queue
         body = QueryConsumeQueueResponseBody(min_queue_index=low, max_queue_index=high)
         if header.consumer_group is not None:
-            subscription = controller.consumer_manager.find_subscription_data(header.consumer_group, topic)
+            subscription = broker.consumer_manager.find_subscription_data(header.consumer_group, topic)
             body.subscription_data = subscription
             if subscription is None:
                 body.filter_data = f"{header.consumer_group}@{topic} is not online!"
@@ -86,7 +83,7 @@ class StoreAdmin:
     def view_broker_stats_data(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """315 VIEW_BROKER_STATS_DATA."""
         header = request.decode_header(ViewBrokerStatsDataRequestHeader)
-        item = self._controller.broker_stats_manager.item(header.stats_name, header.stats_key)
+        item = self._broker.broker_stats_manager.item(header.stats_name, header.stats_key)
         if item is None:
             raise ResponseError(
                 ResponseCode.SYSTEM_ERROR, f"The stats <{header.stats_name}> <{header.stats_key}> not exist"
@@ -104,7 +101,7 @@ class StoreAdmin:
         self, connection: Connection, request: RemotingCommand
     ) -> RemotingCommand:
         """306 CLEAN_EXPIRED_CONSUMEQUEUE: answered when it is done."""
-        store = self._controller.store
+        store = self._broker.store
         deleted = await asyncio.to_thread(store.consume_queues.clean_expired, store.min_phy_offset)
         logger.info("%s: %d expired consume queues are deleted", connection.remote_address, deleted)
         return RemotingCommand.create_response()
@@ -112,17 +109,17 @@ class StoreAdmin:
     def delete_expired_commit_log(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """329 DELETE_EXPIRED_COMMITLOG: the next cleaning rounds do it, at any hour."""
         logger.info("%s: expired commit log files may go now", connection.remote_address)
-        self._controller.store.execute_delete_files_manually()
+        self._broker.store.execute_delete_files_manually()
         return RemotingCommand.create_response()
 
     async def clean_unused_topic(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """316 CLEAN_UNUSED_TOPIC: queues of topics that nobody configures any more; answered when it is done."""
-        controller = self._controller
-        queues = controller.store.consume_queues
+        broker = self._broker
+        queues = broker.store.consume_queues
         unused = [
             topic
             for topic in queues.topics()
-            if topic not in controller.topic_config_manager.topic_config_table
+            if topic not in broker.topic_config_manager.topic_config_table
             and not is_system_topic(topic)
             and not topic.startswith(LMQ_PREFIX)
         ]
@@ -137,10 +134,10 @@ class StoreAdmin:
 
     def get_broker_ha_status(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """907 GET_BROKER_HA_STATUS: a master without slaves."""
-        controller = self._controller
+        broker = self._broker
         info = HARuntimeInfo(
-            master=controller.store_config.broker_role is not BrokerRole.SLAVE,
-            master_commit_log_max_offset=controller.store.max_phy_offset,
+            master=broker.store_config.broker_role is not BrokerRole.SLAVE,
+            master_commit_log_max_offset=broker.store.max_phy_offset,
         )
         return RemotingCommand.create_response(body=info.to_json())
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
 
+from mqlake.broker.broker import Broker
 from mqlake.broker.execution_times import ExecutionTimes
 from mqlake.errors import ConfigError, IllegalTopicError, ResponseError
 from mqlake.message import SYSTEM_TOPICS, is_system_topic, validate_topic
@@ -30,9 +30,6 @@ from mqlake.remoting.headers.admin import (
     GetTopicStatsInfoRequestHeader,
 )
 
-if TYPE_CHECKING:
-    from mqlake.broker.controller import BrokerController
-
 logger = logging.getLogger(__name__)
 
 QUEUES_MAX = 1 << 16
@@ -43,8 +40,8 @@ DISPATCH_WAIT_S = 1.0
 
 
 class TopicAdmin:
-    def __init__(self, controller: BrokerController, create_times: ExecutionTimes) -> None:
-        self._controller = controller
+    def __init__(self, broker: Broker, create_times: ExecutionTimes) -> None:
+        self._broker = broker
         self._create_times = create_times
 
     def register(self, table: ProcessorTable) -> None:
@@ -90,7 +87,7 @@ class TopicAdmin:
         return RemotingCommand.create_response()
 
     async def _update(self, configs: list[TopicConfig], connection: Connection) -> None:
-        manager = self._controller.topic_config_manager
+        manager = self._broker.topic_config_manager
         for config in configs:
             self._check(config)
         changed = [
@@ -131,11 +128,11 @@ class TopicAdmin:
             validate_topic(topic)
         except IllegalTopicError as error:
             raise _invalid(str(error)) from error
-        if self._controller.config.validate_system_topic_when_update_topic and self._is_system(topic):
+        if self._broker.config.validate_system_topic_when_update_topic and self._is_system(topic):
             raise _invalid(f"The topic[{topic}] is conflict with system topic.")
 
     def _is_system(self, topic: str) -> bool:
-        return is_system_topic(topic) or topic in self._controller.topic_config_manager.system_topics
+        return is_system_topic(topic) or topic in self._broker.topic_config_manager.system_topics
 
     # --- delete
 
@@ -146,12 +143,12 @@ class TopicAdmin:
         if not topic or topic.isspace():
             raise _invalid("The specified topic is blank.")
         self._check_name(topic)
-        controller = self._controller
+        broker = self._broker
         topics = [topic]
-        if controller.config.clear_retry_topic_when_delete_topic:
-            for group in controller.consumer_offset_manager.which_group_by_topic(topic):
+        if broker.config.clear_retry_topic_when_delete_topic:
+            for group in broker.consumer_offset_manager.which_group_by_topic(topic):
                 for name in (f"%RETRY%{group}+{topic}", f"%RETRY%{group}_{topic}"):
-                    if controller.topic_config_manager.select_topic_config(name) is not None:
+                    if broker.topic_config_manager.select_topic_config(name) is not None:
                         topics.append(name)
         for name in topics:
             logger.info("%s: topic %s is deleted", connection.remote_address, name)
@@ -159,16 +156,16 @@ class TopicAdmin:
         return RemotingCommand.create_response()
 
     async def _delete(self, topic: str) -> None:
-        controller = self._controller
-        controller.topic_config_manager.delete_topic_config(topic)
-        await controller.topic_config_manager.persist_in_background()
-        controller.consumer_offset_manager.clean_offset_by_topic(topic)
+        broker = self._broker
+        broker.topic_config_manager.delete_topic_config(topic)
+        await broker.topic_config_manager.persist_in_background()
+        broker.consumer_offset_manager.clean_offset_by_topic(topic)
         await asyncio.to_thread(self._delete_queues, topic)
-        controller.store.store_stats_service.remove_topic(topic)
-        controller.broker_stats_manager.on_topic_deleted(topic)
+        broker.store.store_stats_service.remove_topic(topic)
+        broker.broker_stats_manager.on_topic_deleted(topic)
 
     def _delete_queues(self, topic: str) -> None:
-        store = self._controller.store
+        store = self._broker.store
         store.wait_until_dispatched(DISPATCH_WAIT_S)
         store.consume_queues.delete_topic(topic)
 
@@ -176,27 +173,27 @@ class TopicAdmin:
 
     def get_all_topic_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """21 GET_ALL_TOPIC_CONFIG: what a slave copies."""
-        wrapper = self._controller.topic_config_manager.build_serialize_wrapper()
+        wrapper = self._broker.topic_config_manager.build_serialize_wrapper()
         return RemotingCommand.create_response(body=wrapper.to_json())
 
     def get_topic_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """351 GET_TOPIC_CONFIG."""
         topic = request.decode_header(GetTopicConfigRequestHeader).topic
-        config = self._controller.topic_config_manager.select_topic_config(topic)
+        config = self._broker.topic_config_manager.select_topic_config(topic)
         if config is None:
             raise ResponseError(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}")
         return RemotingCommand.create_response(body=config.to_json())
 
     def get_topic_stats_info(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """202 GET_TOPIC_STATS_INFO."""
-        controller = self._controller
+        broker = self._broker
         topic = request.decode_header(GetTopicStatsInfoRequestHeader).topic
-        config = existing_topic(controller, topic)
-        store = controller.store
-        stats = TopicStatsTable(topic_put_tps=controller.broker_stats_manager.tps_topic_put_nums(topic))
+        config = broker.topic_config_manager.existing_topic(topic)
+        store = broker.store
+        stats = TopicStatsTable(topic_put_tps=broker.broker_stats_manager.tps_topic_put_nums(topic))
         for queue_id in range(max(config.write_queue_nums, config.read_queue_nums)):
             high = store.max_offset_in_queue(topic, queue_id)
-            queue = MessageQueue(topic=topic, broker_name=controller.config.broker_name, queue_id=queue_id)
+            queue = MessageQueue(topic=topic, broker_name=broker.config.broker_name, queue_id=queue_id)
             stats.offset_table[queue] = TopicOffset(
                 min_offset=max(store.min_offset_in_queue(topic, queue_id), 0),
                 max_offset=high,
@@ -208,16 +205,8 @@ class TopicAdmin:
         self, connection: Connection, request: RemotingCommand
     ) -> RemotingCommand:
         """305 GET_SYSTEM_TOPIC_LIST_FROM_BROKER."""
-        topics = set(SYSTEM_TOPICS) | self._controller.topic_config_manager.system_topics
+        topics = set(SYSTEM_TOPICS) | self._broker.topic_config_manager.system_topics
         return RemotingCommand.create_response(body=TopicList(topic_list=topics).to_json())
-
-
-def existing_topic(controller: BrokerController, topic: str) -> TopicConfig:
-    """The topic's configuration. ResponseError TOPIC_NOT_EXIST."""
-    config = controller.topic_config_manager.select_topic_config(topic)
-    if config is None:
-        raise ResponseError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
-    return config
 
 
 def parse_attributes(text: str) -> dict[str, str]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from mqlake.broker.broker import Broker
+from mqlake.broker.clients import ClientChannelInfo
 from mqlake.errors import FormatError, RemotingError
 from mqlake.remoting.bodies.client import (
     GetConsumerStatusBody,
@@ -21,10 +22,6 @@ from mqlake.remoting.connection import Connection
 from mqlake.remoting.headers.admin import GetConsumerStatusRequestHeader, ResetOffsetRequestHeader
 from mqlake.remoting.headers.consume import NotifyConsumerIdsChangedRequestHeader
 
-if TYPE_CHECKING:
-    from mqlake.broker.clients import ClientChannelInfo
-    from mqlake.broker.controller import BrokerController
-
 logger = logging.getLogger(__name__)
 
 CALL_TIMEOUT_S = 10.0
@@ -32,8 +29,8 @@ STATUS_TIMEOUT_S = 5.0
 
 
 class Broker2Client:
-    def __init__(self, controller: BrokerController) -> None:
-        self._controller = controller
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
 
     async def call_client(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """The client's answer. RemotingTimeoutError after 10 s, RemotingConnectError."""
@@ -55,8 +52,8 @@ class Broker2Client:
         This is the way for groups whose offsets the broker cannot reset by itself. `is_c`: the body in the
         form that clients without maps of objects read.
         """
-        controller = self._controller
-        topic_config = controller.topic_config_manager.select_topic_config(topic)
+        broker = self._broker
+        topic_config = broker.topic_config_manager.select_topic_config(topic)
         if topic_config is None:
             return RemotingCommand.create_response(
                 ResponseCode.TOPIC_NOT_EXIST,
@@ -64,7 +61,7 @@ class Broker2Client:
             )
         offsets: dict[MessageQueue, int] = {}
         for queue_id in range(topic_config.write_queue_nums):
-            known = controller.consumer_offset_manager.query_offset(group, topic, queue_id)
+            known = broker.consumer_offset_manager.query_offset(group, topic, queue_id)
             if known == -1:
                 return RemotingCommand.create_response(
                     ResponseCode.SYSTEM_ERROR,
@@ -72,10 +69,10 @@ class Broker2Client:
                     f"queue {queue_id}; let it consume first, or reset by the broker (without a client)",
                 )
             if timestamp == -1:
-                wanted = controller.store.max_offset_in_queue(topic, queue_id)
+                wanted = broker.store.max_offset_in_queue(topic, queue_id)
             else:
-                wanted = max(controller.store.get_offset_in_queue_by_time(topic, queue_id, timestamp), 0)
-            queue = MessageQueue(topic=topic, broker_name=controller.config.broker_name, queue_id=queue_id)
+                wanted = max(broker.store.get_offset_in_queue_by_time(topic, queue_id, timestamp), 0)
+            queue = MessageQueue(topic=topic, broker_name=broker.config.broker_name, queue_id=queue_id)
             offsets[queue] = wanted if is_force or wanted < known else known
 
         members = self._members(group)
@@ -136,7 +133,7 @@ class Broker2Client:
         return None
 
     def _members(self, group: str) -> list[ClientChannelInfo]:
-        info = self._controller.consumer_manager.get_consumer_group_info(group)
+        info = self._broker.consumer_manager.get_consumer_group_info(group)
         return list(info.channel_info_table.values()) if info is not None else []
 
     def _tell(self, connection: Connection, request: RemotingCommand) -> None:

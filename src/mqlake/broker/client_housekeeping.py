@@ -4,11 +4,9 @@ they left behind."""
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from mqlake.broker.controller import BrokerController
-    from mqlake.remoting.connection import Connection
+from mqlake.broker.broker import Broker
+from mqlake.remoting.connection import Connection
 
 SCAN_INTERVAL_S = 10.0
 
@@ -16,8 +14,8 @@ SCAN_INTERVAL_S = 10.0
 class ClientHousekeepingService:
     """Put `on_close` into the `on_close` of every server whose connections are clients'."""
 
-    def __init__(self, controller: BrokerController) -> None:
-        self._controller = controller
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -29,12 +27,12 @@ class ClientHousekeepingService:
             self._timer = None
 
     def on_close(self, connection: Connection) -> None:
-        self._controller.producer_manager.do_channel_close_event(connection)
-        self._controller.consumer_manager.do_channel_close_event(connection)
+        self._broker.producer_manager.do_channel_close_event(connection)
+        self._broker.consumer_manager.do_channel_close_event(connection)
 
     def _scan(self) -> None:
-        self._controller.producer_manager.scan_not_active_channel()
-        self._controller.consumer_manager.scan_not_active_channel()
-        self._controller.rebalance_lock_manager.remove_expired()
-        self._controller.consumer_filter_manager.clean()
+        self._broker.producer_manager.scan_not_active_channel()
+        self._broker.consumer_manager.scan_not_active_channel()
+        self._broker.rebalance_lock_manager.remove_expired()
+        self._broker.consumer_filter_manager.clean()
         self.start()

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
 
+from mqlake.broker.broker import Broker
 from mqlake.broker.clients import ClientChannelInfo
 from mqlake.broker.filter import compile_expression, is_tag_type
 from mqlake.errors import FilterExpressionError, ResponseError
@@ -30,16 +30,13 @@ from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.connection import Connection, ProcessorTable
 from mqlake.remoting.headers.consume import UnregisterClientRequestHeader
 
-if TYPE_CHECKING:
-    from mqlake.broker.controller import BrokerController
-
 IS_SUPPORT_HEART_BEAT_V2 = "IS_SUPPORT_HEART_BEAT_V2"
 IS_SUB_CHANGE = "IS_SUB_CHANGE"
 
 
 class ClientManageProcessor:
-    def __init__(self, controller: BrokerController) -> None:
-        self._controller = controller
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
 
     def register(self, table: ProcessorTable) -> None:
         table.register(RequestCode.HEART_BEAT, self.heart_beat)
@@ -59,7 +56,7 @@ class ClientManageProcessor:
         for consumer in heartbeat.consumer_data_set:
             if (
                 consumer.consume_type is ConsumeType.CONSUME_ACTIVELY
-                and self._controller.config.reject_pull_consumer_enable
+                and self._broker.config.reject_pull_consumer_enable
             ):
                 continue
             retry_topic = self._create_retry_topic(consumer)
@@ -67,23 +64,23 @@ class ClientManageProcessor:
                 retry_topics.append(retry_topic)
                 disagree |= self._register(info, consumer, heartbeat)
         for producer in heartbeat.producer_data_set:
-            self._controller.producer_manager.register_producer(producer.group_name, info)
+            self._broker.producer_manager.register_producer(producer.group_name, info)
         response = RemotingCommand.create_response()
         response.ext_fields = {
             IS_SUPPORT_HEART_BEAT_V2: "true",
             IS_SUB_CHANGE: "true" if disagree or not heartbeat.heartbeat_fingerprint else "false",
         }
-        unsettled = self._controller.topic_config_manager.unsettled
+        unsettled = self._broker.topic_config_manager.unsettled
         waited_for = {unsettled[topic] for topic in retry_topics if topic in unsettled}
         return _after(waited_for, response) if waited_for else response
 
     def _create_retry_topic(self, consumer: ConsumerData) -> str | None:
         """The retry topic's name, made when it was not there; None when the group may not be."""
-        controller = self._controller
-        config = controller.subscription_group_manager.find_subscription_group_config(consumer.group_name)
+        broker = self._broker
+        config = broker.subscription_group_manager.find_subscription_group_config(consumer.group_name)
         if config is None:
             return None
-        topics = controller.topic_config_manager
+        topics = broker.topic_config_manager
         topic = RETRY_GROUP_TOPIC_PREFIX + consumer.group_name
         topics.create_topic_in_send_message_back_method(
             topic,
@@ -96,9 +93,9 @@ class ClientManageProcessor:
 
     def _register(self, info: ClientChannelInfo, consumer: ConsumerData, heartbeat: HeartbeatData) -> bool:
         """Takes one group's part of a heartbeat; whether its subscriptions are needed again."""
-        manager = self._controller.consumer_manager
+        manager = self._broker.consumer_manager
         group = consumer.group_name
-        config = self._controller.subscription_group_manager.subscription_group_table[group]
+        config = self._broker.subscription_group_manager.subscription_group_table[group]
         without_sub = heartbeat.without_sub and heartbeat.heartbeat_fingerprint != 0
         known = manager.get_consumer_group_info(group)
         known_fingerprint = None if known is None else known.heartbeat_fingerprint
@@ -119,14 +116,14 @@ class ClientManageProcessor:
 
     def unregister_client(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """35 UNREGISTER_CLIENT."""
-        controller = self._controller
+        broker = self._broker
         header = request.decode_header(UnregisterClientRequestHeader)
         if header.producer_group is not None:
-            controller.producer_manager.unregister_producer(header.producer_group, connection)
+            broker.producer_manager.unregister_producer(header.producer_group, connection)
         if (group := header.consumer_group) is not None:
-            config = controller.subscription_group_manager.subscription_group_table.get(group)
+            config = broker.subscription_group_manager.subscription_group_table.get(group)
             notify = config is None or config.notify_consumer_ids_changed_enable
-            controller.consumer_manager.unregister_consumer(group, connection, notify)
+            broker.consumer_manager.unregister_consumer(group, connection, notify)
         return RemotingCommand.create_response()
 
     def check_client_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
@@ -134,7 +131,7 @@ class ClientManageProcessor:
         subscription = CheckClientRequestBody.from_json(request.body_bytes()).subscription_data
         if subscription is None or is_tag_type(subscription.expression_type):
             return RemotingCommand.create_response()
-        if not self._controller.config.enable_property_filter:
+        if not self._broker.config.enable_property_filter:
             raise ResponseError(
                 ResponseCode.SYSTEM_ERROR,
                 f"The broker does not support consumer to filter message by {subscription.expression_type}: "

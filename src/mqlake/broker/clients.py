@@ -3,7 +3,7 @@
 A client is one connection. It belongs to groups, is forgotten when its connection closes, when it says goodbye
 (UNREGISTER_CLIENT), or when it has been silent for 120 s; then its connection is closed too.
 
-ConsumerManager tells its listener whenever the members of a group or what they subscribe to have changed: the
+ConsumerManager tells its listeners whenever the members of a group or what they subscribe to have changed: the
 members share the queues anew.
 """
 
@@ -149,7 +149,6 @@ class ConsumerManager:
 
     def __init__(
         self,
-        listener: ConsumerIdsChangeListener,
         channel_expired_timeout_ms: int = CHANNEL_EXPIRED_TIMEOUT_MS,
         subscription_expired_timeout_ms: int = SUBSCRIPTION_EXPIRED_TIMEOUT_MS,
         clock_ms: Callable[[], int] = wall_clock_ms,
@@ -160,11 +159,15 @@ class ConsumerManager:
         self._groups_of: dict[Connection, set[str]] = {}
         self._groups_by_topic: dict[str, set[str]] = {}
         self._compensation_table: dict[str, ConsumerGroupInfo] = {}
-        self._listener = listener
+        self._listeners: list[ConsumerIdsChangeListener] = []
         self._channel_expired_timeout_ms = channel_expired_timeout_ms
         self._subscription_expired_timeout_ms = subscription_expired_timeout_ms
         self._clock_ms = clock_ms
         self._monotonic_clock_ms = monotonic_clock_ms
+
+    def append_consumer_ids_change_listener(self, listener: ConsumerIdsChangeListener) -> None:
+        """Tells it of all that comes and goes from now on."""
+        self._listeners.append(listener)
 
     # --- what is known
 
@@ -194,6 +197,12 @@ class ConsumerManager:
     def find_subscription_data_count(self, group: str) -> int:
         info = self.consumer_table.get(group)
         return len(info.subscription_table) if info is not None else 0
+
+    def is_left_out(self, group: str, topic: str) -> bool:
+        """Whether the group's members are connected and none of them subscribes to the topic."""
+        return (
+            self.find_subscription_data(group, topic) is None and self.find_subscription_data_count(group) > 0
+        )
 
     def query_topic_consume_by_who(self, topic: str) -> set[str]:
         """The groups whose members are connected and subscribe to the topic."""
@@ -227,7 +236,8 @@ class ConsumerManager:
         if changed and notify_consumer_ids_changed:
             self._notify(group_info)
         if subscriptions is not None:
-            self._listener.on_register(group, subscriptions)
+            for listener in self._listeners:
+                listener.on_register(group, subscriptions)
         return changed
 
     def compensate_basic_consumer_info(
@@ -299,7 +309,8 @@ class ConsumerManager:
             before = set(group_info.subscription_table)
             group_info.subscription_table.clear()
             self._index_topics(group_info, before)
-            self._listener.on_unregister(group)
+            for listener in self._listeners:
+                listener.on_unregister(group)
         return True
 
     def _index_topics(self, group_info: ConsumerGroupInfo, before: set[str]) -> None:
@@ -314,7 +325,8 @@ class ConsumerManager:
     def _notify(self, group_info: ConsumerGroupInfo) -> None:
         """Members of a broadcasting group share nothing, so they need not know."""
         if not group_info.is_broadcasting and group_info.channel_info_table:
-            self._listener.on_change(group_info.group_name, group_info.all_connections())
+            for listener in self._listeners:
+                listener.on_change(group_info.group_name, group_info.all_connections())
 
 
 class ProducerManager:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from mqlake.errors import ConfigError, UnknownKeyError
 from mqlake.message import TRACE_TOPIC
 from mqlake.remoting.bodies.topic import PERM_READ, PERM_WRITE
-from mqlake.remoting.connection import parse_address
+from mqlake.remoting.connection import Limits, parse_address
 from mqlake.remoting.tls import TlsConfig
 from mqlake.store import config as store_settings
 from mqlake.store.config import MessageStoreConfig
@@ -333,6 +333,11 @@ class BrokerConfig(Settings):
     @property
     def namesrv_addresses(self) -> list[str]:
         return [address.strip() for address in self.namesrv_addr.split(";") if address.strip()]
+
+    @property
+    def limits(self) -> Limits:
+        """What a client's connection may cost."""
+        return Limits(idle_s=float(self.server_channel_max_idle_time_seconds))
 
     def updated(self, properties: Mapping[str, str]) -> BrokerConfig:
         """With settings from outside; keys of others are passed over. ConfigError for a bad value or a key on

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
+from mqlake.broker.broker import Broker
 from mqlake.errors import ResponseError
 from mqlake.remoting.bodies.client import (
     GetConsumerListByGroupResponseBody,
@@ -21,15 +21,12 @@ from mqlake.remoting.headers.consume import (
     UpdateConsumerOffsetRequestHeader,
 )
 
-if TYPE_CHECKING:
-    from mqlake.broker.controller import BrokerController
-
 logger = logging.getLogger(__name__)
 
 
 class ConsumerManageProcessor:
-    def __init__(self, controller: BrokerController) -> None:
-        self._controller = controller
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
 
     def register(self, table: ProcessorTable) -> None:
         table.register(RequestCode.GET_CONSUMER_LIST_BY_GROUP, self.get_consumer_list_by_group)
@@ -41,7 +38,7 @@ class ConsumerManageProcessor:
     def get_consumer_list_by_group(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """38 GET_CONSUMER_LIST_BY_GROUP."""
         group = request.decode_header(GetConsumerListByGroupRequestHeader).consumer_group
-        info = self._controller.consumer_manager.get_consumer_group_info(group)
+        info = self._broker.consumer_manager.get_consumer_group_info(group)
         if info is None:
             raise ResponseError(
                 ResponseCode.SYSTEM_ERROR,
@@ -56,17 +53,17 @@ class ConsumerManageProcessor:
         """15 UPDATE_CONSUMER_OFFSET. While an operator's reset waits for the group's next pull, what consumers
         commit is from before it, and passed over."""
         header = request.decode_header(UpdateConsumerOffsetRequestHeader)
-        controller = self._controller
+        broker = self._broker
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
-        if not controller.subscription_group_manager.contains_subscription_group(group):
+        if not broker.subscription_group_manager.contains_subscription_group(group):
             raise ResponseError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"Group {group} not exist! Send a heartbeat or pull first, or create the group",
             )
-        topic_config = controller.topic_config_manager.select_topic_config(topic)
+        topic_config = broker.topic_config_manager.select_topic_config(topic)
         if topic_config is None:
             raise ResponseError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist! Create it first")
-        manager = controller.consumer_offset_manager
+        manager = broker.consumer_offset_manager
         queue_nums = max(topic_config.read_queue_nums, topic_config.write_queue_nums)
         # a topic may have had more queues: what is known of them may still be carried on
         known = manager.query_offsets(group, topic) or ()
@@ -92,15 +89,15 @@ class ConsumerManageProcessor:
         """14 QUERY_CONSUMER_OFFSET. A group that has none begins at 0 when the queue's first message is still
         there and in memory: then nothing of it was missed. Else the client decides."""
         header = request.decode_header(QueryConsumerOffsetRequestHeader)
-        controller = self._controller
+        broker = self._broker
         topic, queue_id = header.topic, header.queue_id
-        offset = controller.consumer_offset_manager.query_offset(header.consumer_group, topic, queue_id)
+        offset = broker.consumer_offset_manager.query_offset(header.consumer_group, topic, queue_id)
         if offset < 0:
             if header.set_zero_if_not_found is False:
                 raise ResponseError(
                     ResponseCode.QUERY_NOT_FOUND, "Not found, do not set to zero, maybe this group boot first"
                 )
-            store = controller.store
+            store = broker.store
             if store.min_offset_in_queue(topic, queue_id) > 0 or not store.check_in_mem_by_consume_offset(
                 topic, queue_id, 0
             ):
@@ -116,7 +113,7 @@ class ConsumerManageProcessor:
     def lock_batch_mq(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """41 LOCK_BATCH_MQ: answers which of the queues the client holds now."""
         body = LockBatchRequestBody.from_json(request.body_bytes())
-        locked = self._controller.rebalance_lock_manager.try_lock_batch(
+        locked = self._broker.rebalance_lock_manager.try_lock_batch(
             body.consumer_group, body.mq_set, body.client_id
         )
         return RemotingCommand.create_response(body=LockBatchResponseBody(lock_ok_mq_set=locked).to_json())
@@ -124,5 +121,5 @@ class ConsumerManageProcessor:
     def unlock_batch_mq(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """42 UNLOCK_BATCH_MQ."""
         body = LockBatchRequestBody.from_json(request.body_bytes())
-        self._controller.rebalance_lock_manager.unlock_batch(body.consumer_group, body.mq_set, body.client_id)
+        self._broker.rebalance_lock_manager.unlock_batch(body.consumer_group, body.mq_set, body.client_id)
         return RemotingCommand.create_response()

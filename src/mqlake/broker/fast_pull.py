@@ -19,10 +19,10 @@ import re
 import time
 from operator import is_, itemgetter
 from struct import Struct
-from typing import TYPE_CHECKING
 
+from mqlake.broker.broker import Broker
 from mqlake.broker.pull_message import COMMIT_OFFSET_FLAG, SUBSCRIPTION_FLAG, PullMessageProcessor
-from mqlake.broker.rpc_latency import Rpc
+from mqlake.broker.rpc_latency import Rpc, RpcLatencies
 from mqlake.errors import MqlakeError, ResponseError
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
 from mqlake.remoting.codec import FRAME_SIZE_MAX, decode_binary_header, decode_json_header, encode_json_header
@@ -31,9 +31,6 @@ from mqlake.remoting.connection import Connection
 from mqlake.remoting.headers.consume import PullMessageRequestHeader
 from mqlake.store.filter import MessageFilter, TagFilter
 from mqlake.store.results import GetMessageResult, GetMessageStatus
-
-if TYPE_CHECKING:
-    from mqlake.broker.controller import BrokerController
 
 STATISTICS_S = 0.1
 PLANS_MAX = 4096
@@ -121,13 +118,14 @@ class PullPlan:
 class FastPull:
     """The `fast_path` for pulls: `PullMessageProcessor` in a hurry."""
 
-    def __init__(self, controller: BrokerController, processor: PullMessageProcessor) -> None:
-        self._controller = controller
+    def __init__(
+        self, broker: Broker, processor: PullMessageProcessor, latencies: RpcLatencies | None
+    ) -> None:
+        self._broker = broker
         self._processor = processor
         self._plans: dict[Key, PullPlan | None] = {}
         self._uncounted: list[PullPlan] = []
-        metrics = controller.metrics
-        self._latencies = None if metrics is None else metrics.rpc_latencies
+        self._latencies = latencies
 
     def __call__(self, connection: Connection, data: memoryview, start: int) -> int:
         """Answers the pull whose frame begins at data[start]; where the next one begins, `start` when it is not for
@@ -166,16 +164,16 @@ class FastPull:
 
     def _is_usual(self, connection: Connection, plan: PullPlan) -> bool:
         """Whether nothing but the numbers decides what the answer is."""
-        controller, header = self._controller, plan.header
-        topics = controller.topic_config_manager.data_version
-        groups = controller.subscription_group_manager.data_version
-        group_info = controller.consumer_manager.consumer_table.get(header.consumer_group)
+        broker, header = self._broker, plan.header
+        topics = broker.topic_config_manager.data_version
+        groups = broker.subscription_group_manager.data_version
+        group_info = broker.consumer_manager.consumer_table.get(header.consumer_group)
         if group_info is None:
             model = subscription = None
         else:
             model = group_info.message_model
             subscription = group_info.subscription_table.get(header.topic)
-        known = (controller.config, topics, groups, group_info, model, subscription)
+        known = (broker.config, topics, groups, group_info, model, subscription)
         versions = (topics.counter, groups.counter)
         # the same objects, not equal ones: to compare settings takes longer than to answer a pull
         if plan.versions != versions or not all(map(is_, plan.known, known)):
@@ -190,7 +188,7 @@ class FastPull:
 
     def _prepare(self, connection: Connection, plan: PullPlan) -> bool:
         """Asks as PullMessageProcessor does."""
-        config = self._controller.config
+        config = self._broker.config
         if config.slave_read_enable or config.reject_pull_consumer_enable:
             return False
         header, processor = plan.header, self._processor
@@ -220,13 +218,13 @@ class FastPull:
     ) -> bool:
         """Whether there is something for it, which is on its way then."""
         began = time.monotonic_ns()
-        controller, header = self._controller, plan.header
+        broker, header = self._broker, plan.header
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
-        offsets = controller.consumer_offset_manager
+        offsets = broker.consumer_offset_manager
         if offsets.has_offset_reset(topic, group, queue_id):
             return False
         try:
-            result = controller.store.get_message(
+            result = broker.store.get_message(
                 group,
                 topic,
                 queue_id,
@@ -256,7 +254,7 @@ class FastPull:
     # --- statistics
 
     def _note(self, plan: PullPlan, result: GetMessageResult, latency_ms: int) -> None:
-        self._controller.store.store_stats_service.get_found(result.message_count, latency_ms)
+        self._broker.store.store_stats_service.get_found(result.message_count, latency_ms)
         if not plan.pulls:
             if not self._uncounted:
                 asyncio.get_running_loop().call_later(STATISTICS_S, self._count)

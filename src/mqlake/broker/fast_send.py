@@ -24,11 +24,12 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from mqlake.broker.broker import Broker
 from mqlake.broker.fast_send_layout import (
     ANSWERS,
     BORN_HOST,
@@ -98,9 +99,6 @@ from mqlake.store.results import (
     PutMessageStatus,
 )
 
-if TYPE_CHECKING:
-    from mqlake.broker.controller import BrokerController
-
 logger = logging.getLogger(__name__)
 
 Int64s = npt.NDArray[np.int64]
@@ -154,8 +152,10 @@ class _Parts:
 class FastSend:
     """The `fast_path` of a server: `SendMessageProcessor` in bulk."""
 
-    def __init__(self, controller: BrokerController, processor: SendMessageProcessor) -> None:
-        self._controller = controller
+    def __init__(
+        self, broker: Broker, processor: SendMessageProcessor, latencies: RpcLatencies | None
+    ) -> None:
+        self._broker = broker
         self._processor = processor
         self._seen = 0
         self._seen_since = 0.0
@@ -165,8 +165,7 @@ class FastSend:
         self._config: object = None
         self._topics_version: object = None
         self._topics_counter = 0
-        metrics = controller.metrics
-        self._latencies = None if metrics is None else metrics.rpc_latencies
+        self._latencies = latencies
         self.otherwise: FastPath | None = None
         """Asked about what is no send."""
 
@@ -242,7 +241,7 @@ class FastSend:
 
         names = self._names_of_queues
         began = time.monotonic_ns()
-        put = self._controller.store.async_put_many([names[queue] for queue in of_queues(TOUCHED)], write)
+        put = self._broker.store.async_put_many([names[queue] for queue in of_queues(TOUCHED)], write)
         if put is None:
             return 0
         appended, flush = put
@@ -299,7 +298,7 @@ class FastSend:
                     continue
                 place = AppendMessageResult(
                     AppendMessageStatus.PUT_OK,
-                    store_host=self._controller.store_host,
+                    store_host=self._broker.store_host,
                     logics_offset=send[QUEUE_OFFSET],
                     record_offsets=records,
                 )
@@ -317,7 +316,7 @@ class FastSend:
 
     def _keep_up(self, kernels: ModuleType) -> None:
         """Learns anew what depends on the broker's settings and topics, when these have changed."""
-        config, version = self._controller.config, self._controller.topic_config_manager.data_version
+        config, version = self._broker.config, self._broker.topic_config_manager.data_version
         if (
             config is not self._config
             or version is not self._topics_version
@@ -328,10 +327,10 @@ class FastSend:
 
     def _prepare(self, kernels: ModuleType) -> None:
         """Everything from the settings; no queue is known."""
-        controller = self._controller
-        store_host = host_bytes(controller.store_host)
-        fields = region_fields(controller.config)
-        extra = properties_to_bytes({**fields, PROPERTY_CLUSTER: controller.config.broker_cluster_name})
+        broker = self._broker
+        store_host = host_bytes(broker.store_host)
+        fields = region_fields(broker.config)
+        extra = properties_to_bytes({**fields, PROPERTY_CLUSTER: broker.config.broker_cluster_name})
         template = encode_record(b"", 0, 0, 0, 0, 0, 0, 0, bytes(8), 0, store_host, 0, 0, b"", b"")
         refused = (
             *fields,
@@ -344,7 +343,7 @@ class FastSend:
             PROPERTY_INNER_BASE,
             PROPERTY_CRC32,
         )
-        store_config = controller.store_config
+        store_config = broker.store_config
         self._record_max = min(store_config.max_message_size, store_config.mapped_file_size_commit_log)
         answer, holes = self._split_answer()
         self._parts = parts = _Parts(
@@ -374,9 +373,7 @@ class FastSend:
 
     def _split_answer(self) -> tuple[Bytes, Int64s]:
         """The answer to a send without what differs, and its holes (see write_answers)."""
-        place = AppendMessageResult(
-            AppendMessageStatus.PUT_OK, int(_MSG_ID, 16), 0, self._controller.store_host
-        )
+        place = AppendMessageResult(AppendMessageStatus.PUT_OK, int(_MSG_ID, 16), 0, self._broker.store_host)
         answer = self._processor.answer(PutMessageResult(PutMessageStatus.PUT_OK, place), 0, _UNIQ_KEY)
         answer.ext_fields.update(queueId=_QUEUE_ID, queueOffset=_QUEUE_OFFSET)
         answer.opaque = int(_OPAQUE)
@@ -411,12 +408,12 @@ class FastSend:
         return True
 
     def _is_usual(self, topic: str, queue_id: int) -> bool:
-        controller = self._controller
-        config, topics = controller.config, controller.topic_config_manager
+        broker = self._broker
+        config, topics = broker.config, broker.topic_config_manager
         topic_config = topics.select_topic_config(topic)
         return (
             topic_config is not None
-            and controller.store.commit_log.is_usual_topic(topic)
+            and broker.store.commit_log.is_usual_topic(topic)
             and topic not in NOT_ALLOWED_SEND_TOPICS
             and topic not in topics.unsettled
             and not topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
@@ -424,7 +421,7 @@ class FastSend:
             and topic_config.topic_filter_type is TopicFilterType.SINGLE_TAG
             and queue_id < max(topic_config.write_queue_nums, topic_config.read_queue_nums)
             and config.broker_permission & PERM_WRITE != 0
-            and config.start_accept_send_request_time_stamp <= controller.clock_ms()
+            and config.start_accept_send_request_time_stamp <= broker.clock_ms()
         )
 
     # --- loading

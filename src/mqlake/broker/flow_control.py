@@ -16,14 +16,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
 
+from mqlake.broker.broker import Broker
 from mqlake.remoting.codes import ResponseCode
 from mqlake.remoting.command import RemotingCommand
 from mqlake.store.config import BrokerRole
-
-if TYPE_CHECKING:
-    from mqlake.broker.controller import BrokerController
 
 REJECT = "[REJECTREQUEST]system busy, start flow control for a while"
 TIMEOUT_CLEAN_QUEUE = "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while"
@@ -35,8 +32,8 @@ def busy(remark: str) -> RemotingCommand:
 
 
 class SendFlowControl:
-    def __init__(self, controller: BrokerController) -> None:
-        self._controller = controller
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
         self._turn_began = 0
         self._last_turn_ms = 0
         self._long_turns = 0
@@ -44,12 +41,12 @@ class SendFlowControl:
 
     def refusal(self) -> RemotingCommand | None:
         """The answer to a send that may not be taken now, None when it may. Called for each send."""
-        controller = self._controller
-        store, config = controller.store, controller.config
+        broker = self._broker
+        store, config = broker.store, broker.config
         if store.config.broker_role is BrokerRole.SLAVE:
             return busy(f"{REJECT}: this broker is a slave (brokerRole=SLAVE); send to its master")
         if store.is_os_page_cache_busy:
-            held = controller.clock_ms() - store.commit_log.begin_time_in_lock
+            held = broker.clock_ms() - store.commit_log.begin_time_in_lock
             limit = store.config.os_page_cache_busy_time_out_mills
             return busy(
                 f"{REJECT}: page cache: a put has been writing for {held} ms, the limit is {limit} ms"
@@ -76,7 +73,7 @@ class SendFlowControl:
         last one, and what is read later did not."""
         self._last_turn_ms = (time.monotonic_ns() - self._turn_began) // 1_000_000
         self._turn_began = 0
-        if self._last_turn_ms > self._controller.config.wait_time_mills_in_send_queue:
+        if self._last_turn_ms > self._broker.config.wait_time_mills_in_send_queue:
             self._long_turns += 1
             asyncio.get_running_loop().call_soon(self._next_turn_begins)
         else:

@@ -13,13 +13,13 @@ import asyncio
 import functools
 import logging
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable
 
+from mqlake.broker.broker import Broker
 from mqlake.broker.clients import wall_clock_ms
 from mqlake.broker.filter import TAG, is_tag_type
 from mqlake.broker.filter.message_filter import ExpressionForRetryMessageFilter, ExpressionMessageFilter
-from mqlake.broker.pull_request_hold import PullRequest
-from mqlake.broker.send_back import subscription_group_of
+from mqlake.broker.pull_request_hold import PullRequest, PullRequestHoldService
 from mqlake.broker.subscription_group import BUILT_IN_GROUPS
 from mqlake.errors import ResponseError
 from mqlake.message import tags_code
@@ -34,11 +34,6 @@ from mqlake.remoting.headers.consume import PullMessageRequestHeader
 from mqlake.store.config import BrokerRole
 from mqlake.store.filter import SUBSCRIBE_ALL, MessageFilter, TagFilter
 from mqlake.store.results import GetMessageResult, GetMessageStatus
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable
-
-    from mqlake.broker.controller import BrokerController
 
 logger = logging.getLogger(__name__)
 
@@ -89,9 +84,10 @@ class _ForbiddenError(ResponseError):
 
 
 class PullMessageProcessor:
-    def __init__(self, controller: BrokerController) -> None:
-        self._controller = controller
-        self._build_filter_data = functools.lru_cache(maxsize=1024)(controller.consumer_filter_manager.build)
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.pull_request_hold_service = PullRequestHoldService(broker, self.execute_when_wakeup)
+        self._build_filter_data = functools.lru_cache(maxsize=1024)(broker.consumer_filter_manager.build)
 
     def register(self, table: ProcessorTable) -> None:
         table.register((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE), self.pull_message)
@@ -104,13 +100,13 @@ class PullMessageProcessor:
             return self._pull_from_disk(connection, request.code, header)
         if response.code != ResponseCode.PULL_NOT_FOUND or not header.sys_flag & SUSPEND_FLAG:
             return response
-        config = self._controller.config
+        config = self._broker.config
         held_ms = (
             header.suspend_timeout_millis if config.long_polling_enable else config.short_polling_time_mills
         )
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Answer] = loop.create_future()
-        self._controller.pull_request_hold_service.suspend_pull_request(
+        self.pull_request_hold_service.suspend_pull_request(
             header.topic,
             header.queue_id,
             PullRequest(
@@ -123,7 +119,7 @@ class PullMessageProcessor:
         self, connection: Connection, code: int, header: PullMessageRequestHeader
     ) -> RemotingCommand:
         """A pull of messages that are only on the disk: a thread waits for them, and nobody else."""
-        store = self._controller.store
+        store = self._broker.store
         await asyncio.to_thread(
             store.read_ahead, header.topic, header.queue_id, header.queue_offset, header.max_msg_nums
         )
@@ -142,7 +138,7 @@ class PullMessageProcessor:
         first: bool,
         may_wait: bool = False,
     ) -> tuple[RemotingCommand, MessageFilter | None]:
-        controller = self._controller
+        broker = self._broker
         began = time.monotonic_ns()
         try:
             group_config, topic_sys_flag = self.check(connection, code, header)
@@ -152,9 +148,9 @@ class PullMessageProcessor:
             response.ext_fields["forbiddenType"] = str(error.forbidden_type)
             return response, None
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
-        store, offsets = controller.store, controller.consumer_offset_manager
+        store, offsets = broker.store, broker.consumer_offset_manager
         reset = offsets.query_then_erase_reset_offset(topic, group, queue_id)
-        if reset is not None and controller.config.use_server_side_reset_offset:
+        if reset is not None and broker.config.use_server_side_reset_offset:
             result = GetMessageResult(
                 GetMessageStatus.OFFSET_OVERFLOW_BADLY,
                 reset,
@@ -204,9 +200,9 @@ class PullMessageProcessor:
         self, connection: Connection, code: int, header: PullMessageRequestHeader
     ) -> tuple[SubscriptionGroupConfig, int]:
         """The group, and the topic's flags. ResponseError when the group may not pull there."""
-        controller = self._controller
-        config, topic = controller.config, header.topic
-        if controller.store_config.broker_role is BrokerRole.SLAVE and not config.slave_read_enable:
+        broker = self._broker
+        config, topic = broker.config, header.topic
+        if broker.store_config.broker_role is BrokerRole.SLAVE and not config.slave_read_enable:
             raise ResponseError(
                 ResponseCode.SYSTEM_BUSY,
                 "[REJECTREQUEST]system busy, start flow control for a while: this broker is a slave, "
@@ -220,12 +216,12 @@ class PullMessageProcessor:
             raise _ForbiddenError(
                 BROKER_FORBIDDEN, f"the broker[{config.broker_ip1}] for lite pull consumer is forbidden"
             )
-        group_config = subscription_group_of(controller, header.consumer_group)
+        group_config = broker.subscription_group_manager.existing_group(header.consumer_group)
         if not group_config.consume_enable:
             raise _ForbiddenError(
                 GROUP_FORBIDDEN, f"subscription group no permission, {header.consumer_group}"
             )
-        topic_config = controller.topic_config_manager.select_topic_config(topic)
+        topic_config = broker.topic_config_manager.select_topic_config(topic)
         if topic_config is None:
             raise ResponseError(
                 ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!"
@@ -247,14 +243,14 @@ class PullMessageProcessor:
         self, header: PullMessageRequestHeader, group_config: SubscriptionGroupConfig
     ) -> MessageFilter | None:
         """The filter of the pull's subscription, which it brings along or a heartbeat brought. ResponseError."""
-        controller = self._controller
-        manager = controller.consumer_filter_manager
+        broker = self._broker
+        manager = broker.consumer_filter_manager
         group, topic = header.consumer_group, header.topic
-        if controller.config.reject_pull_consumer_enable:
+        if broker.config.reject_pull_consumer_enable:
             self._refuse_unknown(group)
         if header.sys_flag & SUBSCRIPTION_FLAG:
             subscription = _brought_along(header)
-            if controller.consumer_manager.get_consumer_group_info(group) is None:
+            if broker.consumer_manager.get_consumer_group_info(group) is None:
                 self._compensate(header, subscription)
             if is_tag_type(subscription.expression_type):
                 return tag_filter(subscription.sub_string or "")
@@ -281,13 +277,13 @@ class PullMessageProcessor:
                     ResponseCode.FILTER_DATA_NOT_LATEST, "the consumer's consumer filter data not latest"
                 )
             filter_data = known
-        if not controller.config.enable_property_filter:
+        if not broker.config.enable_property_filter:
             raise ResponseError(
                 ResponseCode.SYSTEM_ERROR,
                 "The broker does not support consumer to filter message by "
                 f"{subscription.expression_type}: set enablePropertyFilter=true",
             )
-        if controller.config.filter_support_retry:
+        if broker.config.filter_support_retry:
             return ExpressionForRetryMessageFilter(subscription, filter_data, manager)
         return ExpressionMessageFilter(subscription, filter_data)
 
@@ -295,7 +291,7 @@ class PullMessageProcessor:
         """rejectPullConsumerEnable: only groups whose heartbeats say that they push, and RocketMQ's own, pull."""
         if group in SYS_CONSUMER_GROUPS:
             return
-        group_info = self._controller.consumer_manager.get_consumer_group_info(group)
+        group_info = self._broker.consumer_manager.get_consumer_group_info(group)
         if group_info is None or group_info.consume_type is ConsumeType.CONSUME_ACTIVELY:
             raise ResponseError(
                 ResponseCode.SUBSCRIPTION_NOT_EXIST,
@@ -305,7 +301,7 @@ class PullMessageProcessor:
 
     def _compensate(self, header: PullMessageRequestHeader, subscription: SubscriptionData) -> None:
         """Remembers what a pull says of a group that sends no heartbeat, for those who ask about groups."""
-        manager, group = self._controller.consumer_manager, header.consumer_group
+        manager, group = self._broker.consumer_manager, header.consumer_group
         source = header.request_source
         stream, broadcast = source == PROXY_FOR_STREAM, source == PROXY_FOR_BROADCAST
         manager.compensate_basic_consumer_info(
@@ -319,9 +315,9 @@ class PullMessageProcessor:
         self, header: PullMessageRequestHeader, group_config: SubscriptionGroupConfig
     ) -> SubscriptionData:
         """What heartbeats said the group subscribes to."""
-        controller = self._controller
+        broker = self._broker
         group, topic = header.consumer_group, header.topic
-        group_info = controller.consumer_manager.get_consumer_group_info(group)
+        group_info = broker.consumer_manager.get_consumer_group_info(group)
         if group_info is None:
             # a heartbeat may have been lost with the last broker process: the next one is soon
             raise ResponseError(
@@ -332,7 +328,7 @@ class PullMessageProcessor:
                 BROADCASTING_DISABLE_FORBIDDEN,
                 f"the consumer group[{group}] can not consume by broadcast way",
             )
-        if controller.subscription_group_manager.get_forbidden(group, topic):
+        if broker.subscription_group_manager.get_forbidden(group, topic):
             raise _ForbiddenError(
                 SUBSCRIPTION_FORBIDDEN, f"the consumer group[{group}] is forbidden for topic[{topic}]"
             )
@@ -358,7 +354,7 @@ class PullMessageProcessor:
         group_config: SubscriptionGroupConfig,
         topic_sys_flag: int,
     ) -> RemotingCommand:
-        config = self._controller.config
+        config = self._broker.config
         status = result.status
         code = _CODES.get(status)
         if code is None:
@@ -369,7 +365,7 @@ class PullMessageProcessor:
         if config.slave_read_enable:
             slow = result.suggest_pulling_from_slave
             suggested = group_config.which_broker_when_consume_slowly if slow else group_config.broker_id
-        store_config = self._controller.store_config
+        store_config = self._broker.store_config
         if (
             code == ResponseCode.PULL_OFFSET_MOVED
             and store_config.broker_role is BrokerRole.SLAVE
@@ -401,9 +397,9 @@ class PullMessageProcessor:
         pulls: int = 1,
     ) -> None:
         """What so many pulls of a group got from a queue together. `last_place`: as in GetMessageResult."""
-        controller = self._controller
+        broker = self._broker
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
-        stats, store = controller.broker_stats_manager, controller.store
+        stats, store = broker.broker_stats_manager, broker.store
         stats.get(group, topic, queue_id, messages, size, latency_ms, pulls)
         physical_offset, last_size = last_place
         stats.record_disk_fall_behind(
@@ -411,7 +407,7 @@ class PullMessageProcessor:
             topic,
             queue_id,
             max(store.max_phy_offset - physical_offset - last_size, 0),
-            max(controller.clock_ms() - store.store_timestamp_at(physical_offset, last_size), 0),
+            max(broker.clock_ms() - store.store_timestamp_at(physical_offset, last_size), 0),
         )
 
 

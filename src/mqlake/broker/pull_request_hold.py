@@ -16,16 +16,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from mqlake.broker.broker import Broker
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.connection import Answer, Connection
 from mqlake.remoting.headers.consume import PullMessageRequestHeader
 from mqlake.store.dispatch import Arrival
 from mqlake.store.filter import MessageFilter
-
-if TYPE_CHECKING:
-    from mqlake.broker.controller import BrokerController
 
 logger = logging.getLogger(__name__)
 
@@ -60,8 +58,11 @@ class PullRequest:
 
 
 class PullRequestHoldService:
-    def __init__(self, controller: BrokerController) -> None:
-        self._controller = controller
+    """`execute_when_wakeup(request)` is the answer to a pull that was held."""
+
+    def __init__(self, broker: Broker, execute_when_wakeup: Callable[[PullRequest], RemotingCommand]) -> None:
+        self._broker = broker
+        self._execute_when_wakeup = execute_when_wakeup
         self._table: dict[tuple[str, int], list[PullRequest]] = {}
         self._arrivals: deque[Arrival] = deque()
         self._crossing = False
@@ -100,7 +101,7 @@ class PullRequestHoldService:
             return
         self._table.setdefault((topic, queue_id), []).append(request)
         # after the entry: what came since the pull looked has told nobody
-        if self._controller.store.max_offset_in_queue(topic, queue_id) > request.pull_from:
+        if self._broker.store.max_offset_in_queue(topic, queue_id) > request.pull_from:
             self.notify_message_arriving(topic, queue_id)
 
     # --- messages come
@@ -132,7 +133,7 @@ class PullRequestHoldService:
         if requests is None:
             return
         now = asyncio.get_running_loop().time()
-        max_offset = self._controller.store.max_offset_in_queue(topic, queue_id)
+        max_offset = self._broker.store.max_offset_in_queue(topic, queue_id)
         # most have come to the same place: what lies behind it is read once
         codes_from: dict[int, set[int] | None] = {}
         waiting = []
@@ -183,7 +184,7 @@ class PullRequestHoldService:
 
     def _tags_codes(self, topic: str, queue_id: int, start: int, end: int) -> set[int] | None:
         """Those of the queue's units; None when they are not all in one place, which is left to the pull itself."""
-        queue = self._controller.store.consume_queues.get(topic, queue_id)
+        queue = self._broker.store.consume_queues.get(topic, queue_id)
         if queue is None:
             return None
         units = queue.get_range(start, end - start)
@@ -203,7 +204,7 @@ class PullRequestHoldService:
         if request.answer.done():
             return
         try:
-            response: RemotingCommand = self._controller.pull_message_processor.execute_when_wakeup(request)
+            response = self._execute_when_wakeup(request)
         except Exception as error:  # answered as any processor's failure is
             request.answer.set_exception(error)
         else:
@@ -213,7 +214,7 @@ class PullRequestHoldService:
 
     def _sweep_later(self) -> None:
         assert self._loop is not None
-        config = self._controller.config
+        config = self._broker.config
         seconds = SWEEP_S if config.long_polling_enable else config.short_polling_time_mills / 1000
         self._sweep_timer = self._loop.call_later(seconds, self._sweep)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING
 
 from mqlake.errors import ResponseError
 from mqlake.formats.record import MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2, RECORD_SIZE_MIN
@@ -15,9 +14,7 @@ from mqlake.remoting.headers.consume import (
     QueryMessageResponseHeader,
     ViewMessageRequestHeader,
 )
-
-if TYPE_CHECKING:
-    from mqlake.broker.controller import BrokerController
+from mqlake.store.message_store import DefaultMessageStore
 
 UNIQUE_MSG_QUERY_FLAG = "_UNIQUE_KEY_QUERY"
 UNIQUE_MSG_QUERY_MAX_NUM = 32
@@ -27,8 +24,8 @@ _MAGIC_AND_PLACE = Struct(">4x i 20x q")
 
 
 class QueryMessageProcessor:
-    def __init__(self, controller: BrokerController) -> None:
-        self._controller = controller
+    def __init__(self, store: DefaultMessageStore) -> None:
+        self._store = store
 
     def register(self, table: ProcessorTable) -> None:
         table.register(RequestCode.QUERY_MESSAGE, self.query_message)
@@ -37,11 +34,10 @@ class QueryMessageProcessor:
     def query_message(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """12 QUERY_MESSAGE."""
         header = request.decode_header(QueryMessageRequestHeader)
-        store = self._controller.store
         max_num = header.max_num
         if request.ext_fields.get(UNIQUE_MSG_QUERY_FLAG) == "true":
             max_num = UNIQUE_MSG_QUERY_MAX_NUM
-        result = store.query_message(
+        result = self._store.query_message(
             header.topic, header.key, max_num, header.begin_timestamp, header.end_timestamp
         )
         if not result.buffers:
@@ -61,9 +57,9 @@ class QueryMessageProcessor:
     def view_message_by_id(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """33 VIEW_MESSAGE_BY_ID. The id's second half is the offset."""
         offset = request.decode_header(ViewMessageRequestHeader).offset
-        record = self._controller.store.select_one_message_by_offset(offset)
+        record = self._store.select_one_message_by_offset(offset)
         if record is None or not _begins_at(record, offset):
-            store = self._controller.store
+            store = self._store
             raise ResponseError(
                 ResponseCode.SYSTEM_ERROR,
                 f"can not find message by the offset, {offset}: no message begins there; this broker's log holds "

@@ -8,8 +8,9 @@ answered when that client has it. With storeReplyMessageEnable it is stored as w
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
+from mqlake.broker.broker import Broker
+from mqlake.broker.broker_to_client import Broker2Client
 from mqlake.broker.send_message import SendHeader, SendMessageChecks, born_host
 from mqlake.errors import RemotingError
 from mqlake.message import (
@@ -31,16 +32,14 @@ from mqlake.remoting.headers.produce import (
     SendMessageResponseHeader,
 )
 
-if TYPE_CHECKING:
-    from mqlake.broker.controller import BrokerController
-
 logger = logging.getLogger(__name__)
 
 
 class ReplyMessageProcessor:
-    def __init__(self, controller: BrokerController) -> None:
-        self._controller = controller
-        self._checks = SendMessageChecks(controller)
+    def __init__(self, broker: Broker, broker_to_client: Broker2Client) -> None:
+        self._broker = broker
+        self._broker_to_client = broker_to_client
+        self._checks = SendMessageChecks(broker)
 
     def register(self, table: ProcessorTable) -> None:
         table.register(RequestCode.SEND_REPLY_MESSAGE, self.send_reply_message)
@@ -57,8 +56,8 @@ class ReplyMessageProcessor:
     async def _process(
         self, connection: Connection, request: RemotingCommand, header: SendHeader
     ) -> RemotingCommand:
-        controller = self._controller
-        config = controller.config
+        broker = self._broker
+        config = broker.config
         topic_config = self._checks.topic_config(connection, header)
         queue_id = self._checks.queue_id(header, topic_config)
         body = request.body_bytes()
@@ -66,7 +65,7 @@ class ReplyMessageProcessor:
         failure = await self._push(connection, header, properties, body)
         answer = SendMessageResponseHeader(msg_id="0", queue_id=queue_id, queue_offset=0)
         if config.store_reply_message_enable:
-            result = await controller.store.async_put_message(
+            result = await broker.store.async_put_message(
                 MessageExtBrokerInner(
                     header.topic,
                     body,
@@ -76,7 +75,7 @@ class ReplyMessageProcessor:
                     sys_flag=header.sys_flag,
                     born_timestamp=header.born_timestamp,
                     born_host=born_host(connection),
-                    store_host=controller.store_host,
+                    store_host=broker.store_host,
                     reconsume_times=header.reconsume_times or 0,
                 )
             )
@@ -96,14 +95,14 @@ class ReplyMessageProcessor:
         self, connection: Connection, header: SendHeader, properties: dict[str, str], body: bytes
     ) -> str | None:
         """Gives the reply to the client that waits for it; why that failed, None when it has it."""
-        controller = self._controller
+        broker = self._broker
         client_id = properties.get(PROPERTY_MESSAGE_REPLY_TO_CLIENT)
         if client_id is None:
             return f"reply message properties[{PROPERTY_MESSAGE_REPLY_TO_CLIENT}] is null"
-        channel = controller.producer_manager.find_channel(client_id)
+        channel = broker.producer_manager.find_channel(client_id)
         if channel is None:
             return f"push reply message fail, channel of <{client_id}> not found."
-        now = controller.clock_ms()
+        now = broker.clock_ms()
         properties[PROPERTY_PUSH_REPLY_TIME] = str(now)
         push = ReplyMessageRequestHeader(
             producer_group=header.producer_group,
@@ -118,12 +117,12 @@ class ReplyMessageProcessor:
             reconsume_times=header.reconsume_times,
             unit_mode=bool(header.unit_mode),
             born_host=format_address(born_host(connection)),
-            store_host=format_address(controller.store_host),
+            store_host=format_address(broker.store_host),
             store_timestamp=now,
         )
         request = RemotingCommand.create_request(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, push, body)
         try:
-            answer = await controller.broker_to_client.call_client(channel, request)
+            answer = await self._broker_to_client.call_client(channel, request)
         except RemotingError as error:
             return f"push reply message to {client_id} fail: {error}"
         if answer.code != ResponseCode.SUCCESS:

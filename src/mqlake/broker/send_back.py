@@ -13,8 +13,8 @@ this may be the only copy that is still to be consumed. (RocketMQ does not wait.
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
 
+from mqlake.broker.broker import Broker
 from mqlake.errors import FormatError, OffsetOutOfRangeError, ResponseError
 from mqlake.message import (
     DLQ_GROUP_TOPIC_PREFIX,
@@ -35,16 +35,13 @@ from mqlake.remoting.headers.produce import ConsumerSendMsgBackRequestHeader
 from mqlake.store.broker_stats import DLQ_PUT_NUMS, SNDBCK_PUT_NUMS
 from mqlake.store.results import PutMessageStatus
 
-if TYPE_CHECKING:
-    from mqlake.broker.controller import BrokerController
-
 DLQ_NUMS_PER_GROUP = 1
 FIRST_RETRY_DELAY_LEVEL = 3
 
 
 class ConsumerSendMsgBackProcessor:
-    def __init__(self, controller: BrokerController) -> None:
-        self._controller = controller
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
 
     def register(self, table: ProcessorTable) -> None:
         table.register(RequestCode.CONSUMER_SEND_MSG_BACK, self.consumer_send_msg_back)
@@ -53,19 +50,19 @@ class ConsumerSendMsgBackProcessor:
         self, connection: Connection, request: RemotingCommand
     ) -> RemotingCommand:
         """36 CONSUMER_SEND_MSG_BACK."""
-        controller = self._controller
+        broker = self._broker
         header = request.decode_header(ConsumerSendMsgBackRequestHeader)
-        group_config = subscription_group_of(controller, header.group)
-        if not controller.config.broker_permission & PERM_WRITE:
+        group_config = broker.subscription_group_manager.existing_group(header.group)
+        if not broker.config.broker_permission & PERM_WRITE:
             raise ResponseError(
                 ResponseCode.NO_PERMISSION,
-                f"the broker[{controller.config.broker_name}] sending message is forbidden: brokerPermission "
-                f"is {controller.config.broker_permission}; set 6, or consume from another broker",
+                f"the broker[{broker.config.broker_name}] sending message is forbidden: brokerPermission "
+                f"is {broker.config.broker_permission}; set 6, or consume from another broker",
             )
         if group_config.retry_queue_nums <= 0:  # the group wants no retries
             return RemotingCommand.create_response()
         topic = RETRY_GROUP_TOPIC_PREFIX + header.group
-        topic_config = controller.topic_config_manager.create_topic_in_send_message_back_method(
+        topic_config = broker.topic_config_manager.create_topic_in_send_message_back_method(
             topic,
             group_config.retry_queue_nums,
             PERM_WRITE | PERM_READ,
@@ -82,13 +79,13 @@ class ConsumerSendMsgBackProcessor:
         is_dlq = header.delay_level < 0 or message.reconsume_times >= retry_max_times
         if is_dlq:
             queue_id = 0
-            topic = _create_dlq_topic(controller, header.group)
+            topic = _create_dlq_topic(broker, header.group)
             message.delay_time_level = 0
         else:
             queue_id = random.randrange(group_config.retry_queue_nums)
             message.delay_time_level = header.delay_level or FIRST_RETRY_DELAY_LEVEL + message.reconsume_times
-        result = await controller.store.async_put_message(
-            _stored_anew(message, topic, queue_id, controller.store_host)
+        result = await broker.store.async_put_message(
+            _stored_anew(message, topic, queue_id, broker.store_host)
         )
         if result.status is not PutMessageStatus.PUT_OK:
             raise ResponseError(
@@ -96,7 +93,7 @@ class ConsumerSendMsgBackProcessor:
                 f"{result.status.name}: {result.reason or 'the message could not be stored'}; "
                 f"the consumer should try again",
             )
-        stats = controller.broker_stats_manager
+        stats = broker.broker_stats_manager
         stats.add(SNDBCK_PUT_NUMS, f"{origin_topic}@{header.group}", 1)
         if is_dlq:
             stats.add(DLQ_PUT_NUMS, f"{origin_topic}@{header.group}", 1)
@@ -104,7 +101,7 @@ class ConsumerSendMsgBackProcessor:
 
     def _look_message(self, physical_offset: int) -> MessageExt:
         try:
-            return self._controller.store.look_message_by_offset(physical_offset)
+            return self._broker.store.look_message_by_offset(physical_offset)
         except (OffsetOutOfRangeError, FormatError) as error:
             raise ResponseError(
                 ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {physical_offset}: {error}"
@@ -112,7 +109,7 @@ class ConsumerSendMsgBackProcessor:
 
 
 def handle_retry_and_dlq(
-    controller: BrokerController,
+    broker: Broker,
     message: MessageExtBrokerInner,
     max_reconsume_times: int | None,
     version: int,
@@ -123,28 +120,16 @@ def handle_retry_and_dlq(
     lock, as such a consumer has tried in place before. ResponseError when the group may not be.
     """
     group = message.topic.removeprefix(RETRY_GROUP_TOPIC_PREFIX)
-    group_config = subscription_group_of(controller, group)
+    group_config = broker.subscription_group_manager.existing_group(group)
     retry_max_times = _retry_max_times(group_config, max_reconsume_times, version)
-    is_ordered = not controller.rebalance_lock_manager.is_lock_all_expired(group)
+    is_ordered = not broker.rebalance_lock_manager.is_lock_all_expired(group)
     if message.reconsume_times > retry_max_times or is_ordered:
-        message.topic = _create_dlq_topic(controller, group)
+        message.topic = _create_dlq_topic(broker, group)
         message.queue_id = 0
         message.properties[PROPERTY_DELAY_TIME_LEVEL] = "-1"
-        controller.broker_stats_manager.add(
+        broker.broker_stats_manager.add(
             DLQ_PUT_NUMS, f"{message.properties.get(PROPERTY_RETRY_TOPIC, '')}@{group}", 1
         )
-
-
-def subscription_group_of(controller: BrokerController, group: str) -> SubscriptionGroupConfig:
-    """The group's configuration. ResponseError SUBSCRIPTION_GROUP_NOT_EXIST."""
-    config = controller.subscription_group_manager.find_subscription_group_config(group)
-    if config is None:
-        raise ResponseError(
-            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-            f"subscription group not exist, {group[:300]}: create it, or set autoCreateSubscriptionGroup=true "
-            f"(and use letters, digits and % | _ - only)",
-        )
-    return config
 
 
 def _retry_max_times(config: SubscriptionGroupConfig, asked: int | None, version: int) -> int:
@@ -152,9 +137,9 @@ def _retry_max_times(config: SubscriptionGroupConfig, asked: int | None, version
     return asked if asked is not None and version >= Version.V3_4_9 else config.retry_max_times
 
 
-def _create_dlq_topic(controller: BrokerController, group: str) -> str:
+def _create_dlq_topic(broker: Broker, group: str) -> str:
     topic = DLQ_GROUP_TOPIC_PREFIX + group
-    controller.topic_config_manager.create_topic_in_send_message_back_method(
+    broker.topic_config_manager.create_topic_in_send_message_back_method(
         topic, DLQ_NUMS_PER_GROUP, PERM_WRITE | PERM_READ, 0
     )
     return topic

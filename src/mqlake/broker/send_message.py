@@ -13,11 +13,14 @@ import logging
 import random
 import shutil
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable
 
+from mqlake.broker.broker import Broker
+from mqlake.broker.config import BrokerConfig
 from mqlake.broker.flow_control import PC_SYNCHRONIZED, SendFlowControl
 from mqlake.broker.send_back import handle_retry_and_dlq
 from mqlake.broker.topic_config import CLEANUP_POLICY, PERM_READ_WRITE
+from mqlake.broker.transaction.service import TransactionalMessageService
 from mqlake.errors import FormatError, IllegalTopicError, ResponseError
 from mqlake.formats.batch import decode_messages
 from mqlake.message import (
@@ -57,12 +60,6 @@ from mqlake.remoting.connection import Answer, Connection, ProcessorTable, parse
 from mqlake.remoting.headers.produce import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from mqlake.store.results import PutMessageFuture, PutMessageResult, PutMessageStatus
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable
-
-    from mqlake.broker.config import BrokerConfig
-    from mqlake.broker.controller import BrokerController
-
 logger = logging.getLogger(__name__)
 
 SendHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
@@ -91,20 +88,20 @@ def region_fields(config: BrokerConfig) -> dict[str, str]:
 class SendMessageChecks:
     """What RocketMQ checks of every send, in its order."""
 
-    def __init__(self, controller: BrokerController) -> None:
-        self.controller = controller
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
 
     def topic_config(self, connection: Connection, header: SendHeader) -> TopicConfig:
         """The topic that the message goes to, made if it may be. ResponseError when the send is refused."""
-        controller = self.controller
-        config = controller.config
-        if config.start_accept_send_request_time_stamp > controller.clock_ms():
+        broker = self._broker
+        config = broker.config
+        if config.start_accept_send_request_time_stamp > broker.clock_ms():
             until = time.strftime(
                 "%Y-%m-%d %H:%M:%S", time.localtime(config.start_accept_send_request_time_stamp / 1000)
             )
             raise ResponseError(ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {until}")
         topic = header.topic
-        topics = controller.topic_config_manager
+        topics = broker.topic_config_manager
         topic_config = topics.select_topic_config(topic)
         if not config.broker_permission & PERM_WRITE and topic_config is not None and topic_config.order:
             raise ResponseError(
@@ -137,7 +134,7 @@ class SendMessageChecks:
         sys_flag = 0
         if header.unit_mode:
             sys_flag = TOPIC_SYS_FLAG_UNIT_SUB if retry else TOPIC_SYS_FLAG_UNIT
-        topics = self.controller.topic_config_manager
+        topics = self._broker.topic_config_manager
         topic_config = topics.create_topic_in_send_message_method(
             topic,
             header.default_topic,
@@ -152,7 +149,7 @@ class SendMessageChecks:
         if topic_config is None:
             hint = (
                 "create it (mqlake admin topic create)"
-                if self.controller.config.auto_create_topic_enable
+                if self._broker.config.auto_create_topic_enable
                 else "create it (mqlake admin topic create), or set autoCreateTopicEnable=true"
             )
             raise ResponseError(
@@ -168,10 +165,11 @@ class SendMessageChecks:
 
 
 class SendMessageProcessor:
-    def __init__(self, controller: BrokerController) -> None:
-        self._controller = controller
-        self._checks = SendMessageChecks(controller)
-        self.flow_control = SendFlowControl(controller)
+    def __init__(self, broker: Broker, transactional_message_service: TransactionalMessageService) -> None:
+        self._broker = broker
+        self._transactional_message_service = transactional_message_service
+        self._checks = SendMessageChecks(broker)
+        self.flow_control = SendFlowControl(broker)
 
     def register(self, table: ProcessorTable) -> None:
         table.register(RequestCode.SEND_MESSAGE, self.send_message)
@@ -189,8 +187,8 @@ class SendMessageProcessor:
         refusal = self.flow_control.refusal()
         if refusal is not None:
             return refusal
-        controller = self._controller
-        config = controller.config
+        broker = self._broker
+        config = broker.config
         topic_config = self._checks.topic_config(connection, header)
         topic = header.topic
         queue_id = self._checks.queue_id(header, topic_config)
@@ -217,7 +215,7 @@ class SendMessageProcessor:
             sys_flag=sys_flag,
             born_timestamp=header.born_timestamp,
             born_host=born_host(connection),
-            store_host=controller.store_host,
+            store_host=broker.store_host,
             reconsume_times=header.reconsume_times or 0,
         )
         batch_uniq_id = None
@@ -226,14 +224,14 @@ class SendMessageProcessor:
             batch_uniq_id, future = self._put_batch(message, topic_config)
         else:
             if topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
-                handle_retry_and_dlq(controller, message, header.max_reconsume_times, request.version)
+                handle_retry_and_dlq(broker, message, header.max_reconsume_times, request.version)
             future = (
-                controller.transactional_message_service.async_prepare_message(message)
+                self._transactional_message_service.async_prepare_message(message)
                 if prepared
-                else controller.store.async_put_message(message)
+                else broker.store.async_put_message(message)
             )
         uniq_key = properties.get(PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX)
-        unsettled = controller.topic_config_manager.unsettled
+        unsettled = broker.topic_config_manager.unsettled
         if future.done() and not (unsettled and header.topic in unsettled):
             return self.answer(future.result(), queue_id, uniq_key, batch_uniq_id)
         return self._answer_later(future, header.topic, queue_id, uniq_key, batch_uniq_id)
@@ -243,7 +241,7 @@ class SendMessageProcessor:
     def _check_kind(self, header: SendHeader, topic_config: TopicConfig, properties: dict[str, str]) -> bool:
         """Refuses messages that need what this topic, or this broker, does not have. Whether it is a half message
         of a transaction."""
-        config = self._controller.config
+        config = self._broker.config
         if (
             topic_config.attributes
             and topic_config.attributes.get(CLEANUP_POLICY) == "COMPACTION"
@@ -293,9 +291,9 @@ class SendMessageProcessor:
             raise ResponseError(
                 ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {topic}"
             )
-        store = self._controller.store
+        store = self._broker.store
         uniq_key = batch.uniq_key
-        if uniq_key is None or not self._controller.topic_config_manager.is_batch_topic(topic):
+        if uniq_key is None or not self._broker.topic_config_manager.is_batch_topic(topic):
             return None, store.async_put_messages(batch)
         try:
             count = len(decode_messages(batch.body))
@@ -324,7 +322,7 @@ class SendMessageProcessor:
                 later.set_result(self.answer(put.result(), queue_id, uniq_key, batch_uniq_id))
 
         def stored() -> None:
-            unsettled = self._controller.topic_config_manager.unsettled.get(topic)
+            unsettled = self._broker.topic_config_manager.unsettled.get(topic)
             if unsettled is None:
                 settled()
             else:
@@ -341,7 +339,7 @@ class SendMessageProcessor:
         batch_uniq_id: str | None = None,
     ) -> RemotingCommand:
         """What the sender is told."""
-        fields = region_fields(self._controller.config)
+        fields = region_fields(self._broker.config)
         appended = result.append_result
         code = STORED.get(result.status)
         if code is None or appended is None:
@@ -358,7 +356,7 @@ class SendMessageProcessor:
 
     def _failure(self, result: PutMessageResult) -> tuple[ResponseCode, str]:
         """Code and remark of a message that was not stored: RocketMQ's words, then what was measured."""
-        store_config = self._controller.store_config
+        store_config = self._broker.store_config
         status, reason = result.status, result.reason
         if status is PutMessageStatus.OS_PAGECACHE_BUSY:
             return ResponseCode.SYSTEM_BUSY, f"{PC_SYNCHRONIZED}: page cache: {reason}"

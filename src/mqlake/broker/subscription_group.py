@@ -12,9 +12,10 @@ import logging
 from typing import Any
 
 from mqlake.broker.config_manager import ConfigManager
-from mqlake.errors import ConfigError, IllegalTopicError
+from mqlake.errors import ConfigError, IllegalTopicError, ResponseError
 from mqlake.message import validate_topic
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from mqlake.remoting.codes import ResponseCode
 
 logger = logging.getLogger(__name__)
 
@@ -79,6 +80,17 @@ class SubscriptionGroupManager(ConfigManager):
             logger.info("the subscription group %s was made", group)
             # made again whenever it is asked for, so it need not be on disk at once
             self._changed()
+        return config
+
+    def existing_group(self, group: str) -> SubscriptionGroupConfig:
+        """As find_subscription_group_config. ResponseError SUBSCRIPTION_GROUP_NOT_EXIST."""
+        config = self.find_subscription_group_config(group)
+        if config is None:
+            raise ResponseError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group not exist, {group[:300]}: create it, or set autoCreateSubscriptionGroup=true "
+                f"(and use letters, digits and % | _ - only)",
+            )
         return config
 
     def _may_create(self, group: str) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 
 from mqlake.broker.config import BrokerConfig
 from mqlake.broker.config_manager import ConfigManager
-from mqlake.errors import ConfigError
+from mqlake.errors import ConfigError, ResponseError
 from mqlake.message import (
     AUTO_CREATE_TOPIC_KEY_TOPIC,
     BENCHMARK_TOPIC,
@@ -37,6 +37,7 @@ from mqlake.remoting.bodies.topic import (
     TopicConfigAndMappingSerializeWrapper,
     TopicConfigSerializeWrapper,
 )
+from mqlake.remoting.codes import ResponseCode
 
 logger = logging.getLogger(__name__)
 
@@ -55,18 +56,12 @@ _CHANGEABLE = frozenset({MESSAGE_TYPE})
 
 
 class TopicConfigManager(ConfigManager):
-    """`on_change(topics)` hears of topics that came or changed, on the event loop; its future is done when the name
-    servers know of them."""
-
-    def __init__(
-        self,
-        path: str,
-        config: Callable[[], BrokerConfig],
-        on_change: Callable[[list[TopicConfig]], asyncio.Future[None] | None] = lambda topics: None,
-    ) -> None:
+    def __init__(self, path: str, config: Callable[[], BrokerConfig]) -> None:
         super().__init__(path)
         self._config = config
-        self._on_change = on_change
+        self.on_change: Callable[[list[TopicConfig]], asyncio.Future[None] | None] = lambda topics: None
+        """Hears of topics that came or changed, on the event loop; its future is done when the name servers know of
+        them."""
         self.topic_config_table: dict[str, TopicConfig] = {}
         self.data_version = DataVersion()
         self._writing = asyncio.Lock()
@@ -79,6 +74,13 @@ class TopicConfigManager(ConfigManager):
 
     def select_topic_config(self, topic: str) -> TopicConfig | None:
         return self.topic_config_table.get(topic)
+
+    def existing_topic(self, topic: str) -> TopicConfig:
+        """ResponseError TOPIC_NOT_EXIST."""
+        config = self.topic_config_table.get(topic)
+        if config is None:
+            raise ResponseError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        return config
 
     def is_order_topic(self, topic: str) -> bool:
         config = self.topic_config_table.get(topic)
@@ -199,7 +201,7 @@ class TopicConfigManager(ConfigManager):
     def _changed(self, configs: list[TopicConfig]) -> None:
         self.data_version.next_version()
         kept = self._keep()
-        known = self._on_change(configs)
+        known = self.on_change(configs)
         waited_for = [future for future in (kept, known) if future is not None]
         if not waited_for:
             return

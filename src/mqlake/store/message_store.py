@@ -93,7 +93,6 @@ class DefaultMessageStore(StoreView):
         clock_ms: Callable[[], int] = now_ms,
         is_batch_topic: Callable[[str], bool] = lambda topic: False,
         broker_stats: BrokerStatsManager | None = None,
-        message_arriving_listener: MessageArrivingListener | None = None,
     ) -> None:
         self.running_flags = RunningFlags()
         self.store_stats_service = StoreStatsService(clock_ms)
@@ -137,9 +136,8 @@ class DefaultMessageStore(StoreView):
         dispatchers: list[CommitLogDispatcher] = [consume_queues]
         if index is not None:
             dispatchers.append(index)
-        listeners: list[MessageArrivingListener] = [self._count_arrival]
-        if message_arriving_listener is not None:
-            listeners.append(message_arriving_listener)
+        self.message_arriving_listeners: list[MessageArrivingListener] = [self._count_arrival]
+        """Told of what has become visible, on the dispatch thread. Put in before start()."""
         self._reput_service = ReputMessageService(
             queue,
             dispatchers,
@@ -147,7 +145,7 @@ class DefaultMessageStore(StoreView):
             self.running_flags,
             confirm_offset=lambda: self.confirm_offset,
             on_damage=self._fence,
-            listeners=listeners,
+            listeners=self.message_arriving_listeners,
         )
         self._group_commit_service = GroupCommitService(config, queue, self._on_flushed, self._on_flush_error)
         self._flush_service = FlushRealTimeService(config, queue, self._on_flushed, self._on_flush_error)

@@ -58,14 +58,14 @@ def test_the_groups_producers_are_asked_in_turn_until_one_knows(tmp_path):
                 ),
             )
             assert answer.code == 0
-            store = controller.store
+            store = controller.broker.store
             await until(lambda: store.max_offset_in_queue("T", 1) == 1)
             (final,) = store.get_message("g", "T", 1, 0, 32).messages()
             assert final.flag == 3 and int(final.properties["TRANSACTION_CHECK_TIMES"]) >= 1
             # nothing is open any more: the queue is dealt with to its end
             await until(
                 lambda: (
-                    controller.consumer_offset_manager.query_offset(
+                    controller.broker.consumer_offset_manager.query_offset(
                         "CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_HALF_TOPIC", 0
                     )
                     == store.max_offset_in_queue("RMQ_SYS_TRANS_HALF_TOPIC", 0)
@@ -84,7 +84,7 @@ def test_a_group_without_producers_is_asked_when_one_comes(tmp_path):
         ):
             await client.ask(RequestCode.SEND_MESSAGE_V2, half_header("K1"), b"body")
             half = "RMQ_SYS_TRANS_HALF_TOPIC"
-            await until(lambda: controller.store.max_offset_in_queue(half, 0) > 2)
+            await until(lambda: controller.broker.store.max_offset_in_queue(half, 0) > 2)
             assert not client.told
             await client.heartbeat(group=None, producer="PG")
             await until(lambda: client.told_of(RequestCode.CHECK_TRANSACTION_STATE))
@@ -97,8 +97,10 @@ def test_a_half_message_without_a_place_goes_to_the_operator(tmp_path):
         async with live_broker(tmp_path, **FAST, transactionCheckMax="2") as controller:
             bad = MessageExtBrokerInner("RMQ_SYS_TRANS_HALF_TOPIC", b"?", properties={"PGROUP": "PG"})
             bad.born_timestamp = 1_000 * 1_700_000_000
-            assert (await asyncio.to_thread(controller.store.put_message, bad)).is_ok
-            await until(lambda: controller.store.max_offset_in_queue("TRANS_CHECK_MAX_TIME_TOPIC", 0) == 1)
+            assert (await asyncio.to_thread(controller.broker.store.put_message, bad)).is_ok
+            await until(
+                lambda: controller.broker.store.max_offset_in_queue("TRANS_CHECK_MAX_TIME_TOPIC", 0) == 1
+            )
 
     run(main())
 

@@ -38,8 +38,8 @@ async def end(peer: Peer, sent: SendMessageResponseHeader, how: int, **fields) -
 
 
 def messages(peer: Peer, topic: str = "T", queue_id: int = 2) -> list:
-    assert peer.controller.store.wait_until_dispatched(60)
-    return list(peer.controller.store.get_message("g", topic, queue_id, 0, 32).messages())
+    assert peer.controller.broker.store.wait_until_dispatched(60)
+    return list(peer.controller.broker.store.get_message("g", topic, queue_id, 0, 32).messages())
 
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
@@ -117,7 +117,7 @@ def test_who_asked_for_time_must_not_come_later(tmp_path):
 def test_a_commit_that_cannot_be_stored_can_be_tried_again(tmp_path):
     async def scene(peer: Peer) -> None:
         sent = await prepare(peer)
-        store = peer.controller.store
+        store = peer.controller.broker.store
         put = store.async_put_message
         store.async_put_message = lambda message: PutMessageFuture(  # type: ignore[method-assign]
             PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, None, "the disk is full")

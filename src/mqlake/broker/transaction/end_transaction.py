@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
 
+from mqlake.broker.broker import Broker
 from mqlake.broker.transaction import messages
-from mqlake.broker.transaction.bridge import TransactionalMessageBridge
 from mqlake.broker.transaction.service import TransactionalMessageService, TransactionState
 from mqlake.errors import FormatError, ResponseError
 from mqlake.message import PROPERTY_PRODUCER_GROUP, MessageExt, MessageSysFlag
@@ -26,9 +25,6 @@ from mqlake.remoting.connection import Answer, Connection, ProcessorTable
 from mqlake.remoting.headers.produce import EndTransactionRequestHeader
 from mqlake.store.config import BrokerRole
 from mqlake.store.results import PutMessageResult, PutMessageStatus
-
-if TYPE_CHECKING:
-    from mqlake.broker.controller import BrokerController
 
 logger = logging.getLogger(__name__)
 
@@ -53,23 +49,17 @@ _REFUSED = {
 
 
 class EndTransactionProcessor:
-    def __init__(self, controller: BrokerController) -> None:
-        self._controller = controller
-
-    @property
-    def _service(self) -> TransactionalMessageService:
-        return self._controller.transactional_message_service
-
-    @property
-    def _bridge(self) -> TransactionalMessageBridge:
-        return self._service.bridge
+    def __init__(self, broker: Broker, service: TransactionalMessageService) -> None:
+        self._broker = broker
+        self._service = service
+        self._bridge = service.bridge
 
     def register(self, table: ProcessorTable) -> None:
         table.register(RequestCode.END_TRANSACTION, self.end_transaction)
 
     def end_transaction(self, connection: Connection, request: RemotingCommand) -> Answer | Awaitable[Answer]:
         header = request.decode_header(EndTransactionRequestHeader)
-        if self._controller.store_config.broker_role is BrokerRole.SLAVE:
+        if self._broker.store_config.broker_role is BrokerRole.SLAVE:
             raise ResponseError(ResponseCode.SLAVE_NOT_AVAILABLE, "transactions are ended at the master")
         state = _STATES.get(header.commit_or_rollback)
         if state is None:
@@ -104,7 +94,7 @@ class EndTransactionProcessor:
             raise ResponseError(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
         immunity_ms = messages.check_immunity_ms(half)
         if immunity_ms is not None and not header.from_transaction_check:
-            allowed_ms = max(immunity_ms, self._controller.config.transaction_time_out)
+            allowed_ms = max(immunity_ms, self._broker.config.transaction_time_out)
             age_ms = self._bridge.clock_ms() - half.born_timestamp
             if age_ms > allowed_ms:
                 raise ResponseError(

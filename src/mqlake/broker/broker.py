@@ -1,0 +1,84 @@
+"""Broker: what a broker has and knows. Its settings, its store, its topics, groups, offsets and clients.
+
+    BrokerController      the ports, the services, their life
+      └─ processors       one for each family of requests; each takes a Broker, and what else it needs by name
+           └─ Broker      knows nothing of them
+
+What it has to tell, it tells listeners that are put in from above: `store.message_arriving_listeners`,
+`topic_config_manager.on_change`, `consumer_manager.append_consumer_ids_change_listener`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from mqlake.broker.clients import ConsumerManager, ProducerManager, wall_clock_ms
+from mqlake.broker.config import BrokerConfig
+from mqlake.broker.consumer_filter import ConsumerFilterManager
+from mqlake.broker.consumer_offset import ConsumerOffsetManager
+from mqlake.broker.rebalance_lock import RebalanceLockManager
+from mqlake.broker.subscription_group import SubscriptionGroupManager
+from mqlake.broker.topic_config import TopicConfigManager
+from mqlake.message import Host
+from mqlake.remoting.connection import format_address
+from mqlake.store.broker_stats import BrokerStatsManager
+from mqlake.store.config import MessageStoreConfig
+from mqlake.store.message_store import DefaultMessageStore
+
+
+class Broker:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store_config: MessageStoreConfig,
+        clock_ms: Callable[[], int] = wall_clock_ms,
+    ) -> None:
+        self.config = config
+        """Another object after each change from outside, so nobody keeps it."""
+        self.store_config = store_config
+        self.clock_ms = clock_ms
+        self.port = 0
+        """Where it listens; 0 before the start."""
+        directory = store_config.config_dir
+        self.broker_stats_manager = BrokerStatsManager(config.broker_cluster_name)
+        self.topic_config_manager = TopicConfigManager(
+            os.path.join(directory, "topics.json"), lambda: self.config
+        )
+        self.subscription_group_manager = SubscriptionGroupManager(
+            os.path.join(directory, "subscriptionGroup.json"),
+            config.auto_create_subscription_group,
+            config.enable_create_sys_group,
+        )
+        self.consumer_offset_manager = ConsumerOffsetManager(
+            os.path.join(directory, "consumerOffset.json"),
+            config.consumer_offset_update_version_step,
+            config.use_server_side_reset_offset,
+        )
+        self.consumer_filter_manager = ConsumerFilterManager(
+            os.path.join(directory, "consumerFilter.json"),
+            config.filter_data_clean_time_span,
+            clock_ms,
+            expected_groups=config.expect_consumer_num_use_filter,
+            error_rate_percent=config.max_error_rate_of_bloom_filter,
+        )
+        self.rebalance_lock_manager = RebalanceLockManager()
+        self.producer_manager = ProducerManager(config.channel_expired_timeout, clock_ms)
+        self.consumer_manager = ConsumerManager(
+            config.channel_expired_timeout, config.subscription_expired_timeout, clock_ms
+        )
+        self.store = DefaultMessageStore(
+            store_config,
+            is_batch_topic=self.topic_config_manager.is_batch_topic,
+            broker_stats=self.broker_stats_manager,
+        )
+
+    @property
+    def broker_addr(self) -> str:
+        """What name servers are told: host:port."""
+        return format_address((self.config.broker_ip1, self.port))
+
+    @property
+    def store_host(self) -> Host:
+        """What messages carry as the broker they are stored at."""
+        return self.config.broker_ip1, self.port
