@@ -86,16 +86,22 @@ def time_text(timestamp_ms: int) -> str:
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[object]], *, indent: int = 0) -> None:
-    """Columns two spaces apart; a column of numbers is aligned to the right."""
-    cells = [[f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row] for row in rows]
+    """Columns two spaces apart; a column of numbers is aligned to the right, fractions have two digits."""
+    cells = [[_cell(cell) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in [list(header), *cells]) for i in range(len(header))]
-    right = [bool(rows) and all(isinstance(row[i], int) for row in rows) for i in range(len(header))]
+    right = [bool(rows) and all(isinstance(row[i], int | float) for row in rows) for i in range(len(header))]
     for line in [list(header), *cells]:
         padded = [
             cell.rjust(width) if number else cell.ljust(width)
             for cell, width, number in zip(line, widths, right, strict=True)
         ]
         click.echo((" " * indent + "  ".join(padded)).rstrip())
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:,.2f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def print_fields(fields: Sequence[tuple[str, object]], *, indent: int = 0) -> None:
@@ -111,12 +117,13 @@ def _no_progress(done: int, total: int) -> None:
 
 
 @contextlib.contextmanager
-def progress(description: str, *, in_bytes: bool = True) -> Iterator[Progress]:
+def progress(description: str, *, in_bytes: bool = True, among_results: bool = False) -> Iterator[Progress]:
     """A progress bar on stderr for as long as the `with` lasts; nothing when stderr is no terminal.
 
-    It appears with the first report and is gone at the end. A total of 0 means: not known.
+    It appears with the first report and is gone at the end. A total of 0 means: not known. `among_results`: results
+    are printed meanwhile, so there is no bar on the terminal that shows them.
     """
-    if not sys.stderr.isatty():
+    if not sys.stderr.isatty() or (among_results and sys.stdout.isatty()):
         yield _no_progress
         return
     from rich.console import Console
@@ -140,11 +147,15 @@ def progress(description: str, *, in_bytes: bool = True) -> Iterator[Progress]:
         TimeRemainingColumn(),
         console=Console(stderr=True),
         transient=True,
+        redirect_stdout=False,  # what is printed there is no part of it
     )
-    with bar:
-        task = bar.add_task(description, total=None)
+    task = bar.add_task(description, total=None)
 
-        def report(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total or None)
+    def report(done: int, total: int) -> None:
+        bar.update(task, completed=done, total=total or None)
+        bar.start()
 
+    try:
         yield report
+    finally:
+        bar.stop()

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from mqlake.cli.options import directory_argument, json_option, set_option
-from mqlake.cli.output import as_object, count_text, note, print_json, print_table, size_text
+from mqlake.cli.output import as_object, count_text, note, print_json, print_table, size_text, time_text
 from mqlake.cli.spark_shared import Where, job, spark_options
+
+if TYPE_CHECKING:
+    from mqlake.spark.jobs.diff import Difference
 
 EXIT_DAMAGE = 1
 EXIT_DIFFERENT = 1
@@ -127,23 +131,19 @@ def diff(
     if as_json:
         print_json({"same": not found, "differences": found})
     else:
-        print_table(
-            ["what", "topic", "queue", "from", "to", "messages", "first stored"],
-            [
-                [
-                    each.what,
-                    each.topic,
-                    each.queue_id,
-                    each.first_offset,
-                    each.last_offset,
-                    each.messages,
-                    str(each.first_store_timestamp),
-                ]
-                for each in found[:SHOWN]
-            ],
-        )
+        for each in found[:SHOWN]:
+            click.echo(_difference_line(each))
         if len(found) > SHOWN:
             click.echo(f"… and {len(found) - SHOWN:,} more (--json lists all)")
         click.echo(summary)
     if found:
         sys.exit(EXIT_DIFFERENT)
+
+
+def _difference_line(each: Difference) -> str:
+    if each.reason is not None:
+        return f"{each.what}: {each.reason}"
+    last = f" to {each.last_offset}" if each.last_offset > each.first_offset else ""
+    stored = time_text(each.first_store_timestamp or 0)
+    where = f"{each.topic}/{each.queue_id}@{each.first_offset}{last}"
+    return f"{each.what}: {where}, {count_text(each.messages, 'message')}, stored {stored}"

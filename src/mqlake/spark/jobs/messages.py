@@ -30,6 +30,7 @@ from pyspark.sql.types import BinaryType, StringType
 from mqlake.errors import ConfigError, MessageError, PropertiesTooLargeError, StoreError, UnknownKeyError
 from mqlake.formats.batch import ITEM_SIZE_MIN, PROPERTIES_LENGTH_MAX
 from mqlake.message import (
+    PROPERTY_CRC32,
     PROPERTY_KEYS,
     PROPERTY_SHARDING_KEY,
     PROPERTY_TAGS,
@@ -273,7 +274,7 @@ def _properties(columns: Mapping[str, pa.Array], rows: int) -> pa.Array:
 
 
 def _map_texts(maps: pa.Array) -> pa.Array:
-    """Each map as text, null values left out."""
+    """Each map as text; null values are left out, and the checksum of another record."""
     entries = pa.ListArray.from_arrays(
         maps.offsets, pa.StructArray.from_arrays([maps.keys, maps.items], ["k", "v"])
     )
@@ -281,7 +282,8 @@ def _map_texts(maps: pa.Array) -> pa.Array:
         entries = pc.if_else(maps.is_valid(), entries, pa.scalar([], entries.type))
     flat, row = entries.flatten(), pc.list_parent_indices(entries)
     names, values = flat.field("k"), flat.field("v")
-    kept = pc.and_(values.is_valid(), pc.greater(pc.binary_length(names), 0))
+    is_name = pc.and_(pc.greater(pc.binary_length(names), 0), pc.not_equal(names, PROPERTY_CRC32))
+    kept = pc.and_(values.is_valid(), is_name)
     names, values, row = names.filter(kept), values.filter(kept), row.filter(kept)
     for texts in (names, values):
         _refuse_separators(texts)
