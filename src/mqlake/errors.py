@@ -61,16 +61,25 @@ class ConfigError(MqlakeError):
     exit_code = 2
 
 
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that looks most like another, None when none does."""
+    lowered = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.5)
+    return lowered[near[0]] if near else None
+
+
+def did_you_mean(near: str | None) -> str:
+    """The end of a sentence about a name that nobody knows."""
+    return f"; did you mean {near!r}?" if near else ""
+
+
 class UnknownKeyError(ConfigError):
     """`key` is not among `known`; the sentence names the nearest known one when there is one."""
 
     def __init__(self, key: str, known: Iterable[str], *, what: str = "configuration key") -> None:
         self.key = key
-        lowered = {name.lower(): name for name in known}
-        near = difflib.get_close_matches(key.lower(), lowered, n=1, cutoff=0.5)
-        self.nearest = lowered[near[0]] if near else None
-        hint = f"; did you mean {self.nearest!r}?" if self.nearest else ""
-        super().__init__(f"unknown {what} {key!r}{hint}")
+        self.nearest = nearest(key, known)
+        super().__init__(f"unknown {what} {key!r}{did_you_mean(self.nearest)}")
 
 
 class StoreError(MqlakeError):
@@ -223,7 +232,7 @@ class NoNameServerError(ClientError):
 
 class TopicNotFoundError(ClientError):
     def __init__(self, topic: str, reason: str) -> None:
-        self.topic = topic
+        self.topic, self.reason = topic, reason
         super().__init__(f"topic {topic}: {reason}")
 
 

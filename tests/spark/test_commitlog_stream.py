@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import threading
@@ -18,10 +19,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 from mqlake.errors import ConfigError, OffsetOutOfRangeError
 from mqlake.message import MessageExtBrokerInner
 from mqlake.spark.commitlog_stream import CommitLogStreamReader
+from mqlake.spark.log_offsets import Json, LogOffsets, Mark
 from mqlake.spark.options import LogOptions
 from mqlake.spark.schema import CORRUPT_COLUMN
 from mqlake.store import open_store
-from tests.spark.stores import SETTINGS, copy_store, decoded, log_files, seen
+from tests.spark.stores import SETTINGS, copy_store, decoded, flip_bit, log_files, seen
 
 COLUMNS = ["physicalOffset", "topic", "queueId", "queueOffset"]
 
@@ -31,9 +33,16 @@ def stream(root: Path, **options: str) -> CommitLogStreamReader:
     return CommitLogStreamReader(LogOptions.parse({"path": str(root), **options}), columns)
 
 
-def batch(
-    reader: CommitLogStreamReader, start: dict[str, int], end: dict[str, int]
-) -> list[dict[str, object]]:
+def at(*places: tuple[Path, int]) -> Json:
+    """Offsets of which nothing is known but where they are."""
+    return LogOffsets({str(root): Mark(offset) for root, offset in places}).to_json()
+
+
+def places(offsets: Json) -> dict[str, int]:
+    return {root: mark.offset for root, mark in LogOffsets.from_json(offsets).marks.items()}
+
+
+def batch(reader: CommitLogStreamReader, start: Json, end: Json) -> list[dict[str, object]]:
     return [
         row
         for part in reader.partitions(start, end)
@@ -77,8 +86,8 @@ def test_limits_are_shared_by_stores(every_kind: Path, tmp_path: Path) -> None:
     reader = stream(every_kind, paths=f'["{other}"]')
     start = reader.initialOffset()
     end = reader.latestOffset(start, ReadMaxBytes(10_000))
-    assert start == {str(every_kind): 0, str(other): 0}
-    assert end == {str(every_kind): 5000, str(other): 5000}
+    assert places(start) == {str(every_kind): 0, str(other): 0}
+    assert places(end) == {str(every_kind): 5000, str(other): 5000}
 
 
 def test_available_now_ends_where_the_log_ended(every_kind: Path, tmp_path: Path) -> None:
@@ -89,7 +98,7 @@ def test_available_now_ends_where_the_log_ended(every_kind: Path, tmp_path: Path
     with open_store(root, SETTINGS) as store:
         assert store.put_message(MessageExtBrokerInner("T", b"later")).is_ok
     end = reader.latestOffset(reader.initialOffset(), ReadMaxRows(10_000))
-    assert len(batch(reader, {str(root): 0}, end)) == len(decoded(every_kind))
+    assert len(batch(reader, at((root, 0)), end)) == len(decoded(every_kind))
     assert reader.latestOffset(end, ReadMaxRows(1000)) == end
     later = stream(root).latestOffset(end, ReadAllAvailable())
     assert [row["topic"] for row in batch(reader, end, later)] == ["T"]
@@ -99,10 +108,10 @@ def test_where_a_stream_begins(every_kind: Path) -> None:
     messages = decoded(every_kind)
     last = messages[-1]
     end = last.physical_offset + last.store_size
-    assert stream(every_kind, startingOffsets="latest").initialOffset() == {str(every_kind): end}
-    assert stream(every_kind, startingOffsets="777").initialOffset() == {str(every_kind): 777}
+    assert places(stream(every_kind, startingOffsets="latest").initialOffset()) == {str(every_kind): end}
+    assert places(stream(every_kind, startingOffsets="777").initialOffset()) == {str(every_kind): 777}
     by_time = stream(every_kind, startingTimestamp=str(messages[9].store_timestamp), unpack="false")
-    rows = batch(by_time, by_time.initialOffset(), {str(every_kind): end})
+    rows = batch(by_time, by_time.initialOffset(), at((every_kind, end)))
     assert offsets(rows) == [
         m.physical_offset for m in messages if m.store_timestamp >= messages[9].store_timestamp
     ]
@@ -116,7 +125,7 @@ def test_retention_passes_under_the_reader(
     every_kind: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     root = copy_store(every_kind, tmp_path / "store")
-    start, end = {str(root): 1000}, stream(root).reportLatestOffset()
+    start, end = at((root, 1000)), stream(root).reportLatestOffset()
     planned = stream(root).partitions(start, end)
     base = int(log_files(root)[1].name)
     log_files(root)[0].unlink()
@@ -137,7 +146,7 @@ def test_retention_passes_under_the_reader(
 
 
 def test_a_store_made_anew(every_kind: Path) -> None:
-    ahead = {str(every_kind): 10**9}
+    ahead = at((every_kind, 10**9))
     end = stream(every_kind).latestOffset(ahead, ReadAllAvailable())
     with pytest.raises(OffsetOutOfRangeError, match="before 1000000000, up to which it had been read"):
         stream(every_kind).partitions(ahead, end)
@@ -149,11 +158,67 @@ def test_an_empty_store_fills(tmp_path: Path) -> None:
     open_store(root, SETTINGS).shutdown()
     reader = stream(root)
     start = reader.initialOffset()
-    assert reader.latestOffset(start, ReadAllAvailable()) == start == {str(root): 0}
+    assert reader.latestOffset(start, ReadAllAvailable()) == start == at((root, 0))
     with open_store(root, SETTINGS) as store:
         assert store.put_message(MessageExtBrokerInner("T", b"first")).is_ok
     end = reader.latestOffset(start, ReadAllAvailable())
     assert [row["topic"] for row in batch(reader, start, end)] == ["T"]
+
+
+def test_a_checkpoint_of_other_stores(
+    every_kind: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root, other = copy_store(every_kind, tmp_path / "store"), copy_store(every_kind, tmp_path / "other")
+    end = stream(root).reportLatestOffset()
+    assert stream(Path(f"{root}/")).latestOffset(end, ReadAllAvailable()) == end
+    going_on = stream(other).latestOffset(end, ReadAllAvailable())
+    with pytest.raises(OffsetOutOfRangeError, match=f"^{root}: the checkpoint has this store, option 'path'"):
+        stream(other).partitions(end, going_on)
+    unasked = stream(other, failOnDataLoss="false")
+    assert offsets(batch(unasked, end, going_on)) == [m.physical_offset for m in seen(other)]
+    assert f"{root}: the checkpoint has this store" in caplog.text
+    # one more store is another matter: it is read from its beginning on, wherever that is
+    log_files(other)[0].unlink()
+    both = stream(root, paths=json.dumps([str(other)]))
+    rows = batch(both, end, both.latestOffset(end, ReadAllAvailable()))
+    assert offsets(rows) == [m.physical_offset for m in seen(other)]
+
+
+def test_a_checkpoint_of_other_topics(every_kind: Path) -> None:
+    one = stream(every_kind, topics="Topic-1")
+    start, end = one.initialOffset(), one.reportLatestOffset()
+    assert one.partitions(stream(every_kind).initialOffset(), end)  # fewer than before are nothing to lose
+    for options, names in (({"topics": "Topic-1,Topic-2"}, "Topic-2"), ({}, "all")):
+        wider = stream(every_kind, **options)
+        with pytest.raises(OffsetOutOfRangeError, match=f"^option 'topics': {names} had not been asked for"):
+            wider.partitions(start, wider.latestOffset(start, ReadAllAvailable()))
+
+
+def test_a_log_with_other_bytes_before_the_offset(every_kind: Path, tmp_path: Path) -> None:
+    root = copy_store(every_kind, tmp_path / "store")
+    messages = decoded(root)
+    reader = stream(root, unpack="false")
+    start, half = reader.initialOffset(), reader.latestOffset(reader.initialOffset(), ReadMaxRows(50))
+    end = reader.latestOffset(half, ReadAllAvailable())
+    rows = batch(reader, half, end)
+    last = messages[49]
+    file = log_files(root)[last.physical_offset // (16 << 10)]
+    flip_bit(file, last.physical_offset % (16 << 10) + 45)  # its born time, as another message would have it
+    what = f"before physical offset {places(half)[str(root)]} lies something else than had been read"
+    for places_of_a_batch in ((half, end), (start, half)):
+        with pytest.raises(OffsetOutOfRangeError, match=what):
+            reader.partitions(*places_of_a_batch)
+    assert offsets(batch(stream(root, unpack="false", failOnDataLoss="false"), half, end)) == offsets(rows)
+    # a batch that was planned before the end of the log was cut off
+    beyond = at((root, places(end)[str(root)] + 1))
+    with pytest.raises(OffsetOutOfRangeError, match=f"the log ends at {places(end)[str(root)]}, before"):
+        reader.partitions(end, beyond)
+
+
+def test_a_checkpoint_of_another_source(every_kind: Path) -> None:
+    for offsets_there in ({"Topic": {"broker-a:0": 12}}, {"stores": 1}):
+        with pytest.raises(ConfigError, match="the checkpoint is not of the source commitlog"):
+            stream(every_kind).latestOffset(offsets_there, ReadAllAvailable())
 
 
 # ---------------------------------------------------------------------- in Spark

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from mqlake.errors import NotAStoreError, StoreCorruptError, WrongFileSizeError
-from mqlake.spark.splits import PIECE_BYTES, Damage, open_window, plan, walk
+from mqlake.spark.splits import PIECE_BYTES, SPLITS_MAX, Damage, LogFile, cut, open_window, plan, walk
+from mqlake.spark.storage import Storage
 from tests.spark.stores import body_position, copy_store, decoded, flip_bit, log_files, overwrite
 
 SPLIT_SIZES = (64 << 20, 16 << 10, 5000, 1024, 333)
@@ -219,3 +220,11 @@ def test_verify_full_checks_the_checksum_of_the_whole_record(tmp_path: Path) -> 
     offsets, damages = read(root, 5000, "full")
     assert offsets == [offset for offset in expected if offset != message.physical_offset]
     assert [each.physical_offset for each in damages] == [message.physical_offset]
+
+
+def test_a_task_is_not_made_for_each_record() -> None:
+    files = [LogFile(f"/s/{base}", base, 1 << 30, 1 << 30) for base in range(0, 10 << 30, 1 << 30)]
+    splits = cut(Storage("/s"), files, 1)
+    assert len(splits) <= SPLITS_MAX + len(files)
+    assert sum(split.end - split.start for split in splits) == 10 << 30
+    assert len(cut(Storage("/s"), files, 64 << 20, [(5, 300), (1 << 30, (1 << 30) + 7)])) == 2

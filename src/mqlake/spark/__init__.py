@@ -69,12 +69,14 @@ def read_log(spark: SparkSession, *paths: str, **options: object) -> DataFrame:
     """
     require_pyspark()
     from mqlake.spark.options import LogOptions
+    from mqlake.spark.topics import check_topics
 
     given = option_texts(paths, options)
     parsed = LogOptions.parse(given)
     parsed.check_batch()
     for storage in parsed.stores:
         storage.check()
+    check_topics(parsed)
     return spark.read.format("commitlog").options(**given).load()
 
 

@@ -37,6 +37,7 @@ from mqlake.spark.schema import check_user_schema, spark_schema
 from mqlake.spark.skipping import ranges_to_read
 from mqlake.spark.splits import Split, cut, log_files
 from mqlake.spark.storage import Storage
+from mqlake.spark.topics import check_topics
 
 log = logging.getLogger(__name__)
 
@@ -94,8 +95,9 @@ class CommitLogReader(DataSourceReader):
     def plan(self) -> ReadPlan:
         """What is read, with what may be skipped left out.
 
-        Raises what log_files() raises, and OffsetOutOfRangeError for an offset that is not in the log.
+        Raises what check_topics() and log_files() raise; OffsetOutOfRangeError for an offset that is not in the log.
         """
+        check_topics(self._options)
         splits: list[Split] = []
         lost: list[LogPartition] = []
         size = 0

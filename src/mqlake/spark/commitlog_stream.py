@@ -1,16 +1,18 @@
 # mypy: disable-error-code="misc"
 """`commitlog` as a stream: an offset is, for each store directory, the physical offset up to which it was read.
 
-    checkpoint   {"/data/a": 7340032, "/data/b": 0}
+    checkpoint   log_offsets
     a batch      the records that begin in [start, end) of each log: the same whenever it is read again
 
-An offset need not be where a record begins; that of the log's end always is.
+An offset need not be where a record begins; that of the log's end always is. A store whose offset nobody knows is read
+from its beginning on. Bytes that are gone, a store that is not asked for any more, topics that were not asked for so
+far, and other bytes before an offset than there were, are data loss: the checkpoint may be another stream's.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -24,13 +26,15 @@ from pyspark.sql.streaming.datasource import (
 
 from mqlake.errors import ConfigError, OffsetOutOfRangeError
 from mqlake.spark.known_ends import known_end, remember
+from mqlake.spark.log_offsets import Json, LogOffsets, Mark
 from mqlake.spark.log_partition import LogPartition, check_in_log, grouped, lost_parts, read_partition
 from mqlake.spark.offsets import PositionKind
 from mqlake.spark.options import LogOptions, Mode
 from mqlake.spark.reasons import tells_reasons
 from mqlake.spark.skipping import CLOCK_BACK_MS, first_timestamp
-from mqlake.spark.splits import VERIFY_NONE, Damage, LogFile, Split, cut, log_files, open_window, walk
+from mqlake.spark.splits import VERIFY_NONE, Damage, LogFile, cut, log_files, open_window, walk
 from mqlake.spark.storage import Storage
+from mqlake.spark.topics import check_topics
 
 log = logging.getLogger(__name__)
 
@@ -48,8 +52,16 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     # ------------------------------------------------------------------ offsets, in one process of the driver
 
-    def initialOffset(self) -> Offsets:  # noqa: N802 - Spark's names, here and below
-        return {storage.root: self._first_offset(storage) for storage in self._options.stores}
+    def initialOffset(self) -> Json:  # noqa: N802 - Spark's names, here and below
+        check_topics(self._options)
+        return self._marked({storage.root: self._first_offset(storage) for storage in self._options.stores})
+
+    def _marked(self, offsets: Mapping[str, int]) -> Json:
+        marks = {
+            storage.root: Mark.at(storage, self._files(storage), offsets[storage.root])
+            for storage in self._options.stores
+        }
+        return LogOffsets(marks, self._options.topics).to_json()
 
     def _first_offset(self, storage: Storage) -> int:
         files, position = self._files(storage), self._options.start
@@ -81,22 +93,36 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._target = self.reportLatestOffset()
+        self._target = self._ends()
 
-    def reportLatestOffset(self) -> Offsets:  # noqa: N802
+    def reportLatestOffset(self) -> Json:  # noqa: N802
+        return self._marked(self._ends())
+
+    def _ends(self) -> Offsets:
         ends = {}
         for storage in self._options.stores:
             files = self._files(storage)
             ends[storage.root] = files[-1].end_offset if files else 0
         return ends
 
-    def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:  # noqa: N802
-        ends = self.reportLatestOffset() if self._target is None else self._target
-        left = sum(max(0, end - start.get(store, 0)) for store, end in ends.items())
-        return {
-            storage.root: self._up_to(storage, start.get(storage.root, 0), ends[storage.root], limit, left)
+    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
+        known = LogOffsets.from_json(start).marks
+        starts = {
+            storage.root: known[storage.root].offset if storage.root in known else self._earliest(storage)
             for storage in self._options.stores
         }
+        ends = self._ends() if self._target is None else self._target
+        left = sum(max(0, end - starts[store]) for store, end in ends.items())
+        return self._marked(
+            {
+                storage.root: self._up_to(storage, starts[storage.root], ends[storage.root], limit, left)
+                for storage in self._options.stores
+            }
+        )
+
+    def _earliest(self, storage: Storage) -> int:
+        files = self._files(storage)
+        return files[0].base_offset if files else 0
 
     def _up_to(self, storage: Storage, start: int, end: int, limit: ReadLimit, left: int) -> int:
         """Where the next batch ends in one store, which has its share of the limit by what is left to read."""
@@ -122,36 +148,59 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     # ------------------------------------------------------------------ batches
 
-    def partitions(self, start: Mapping[str, int], end: Mapping[str, int]) -> list[LogPartition]:
+    def partitions(self, start: Json, end: Json) -> list[LogPartition]:
+        before, upto = LogOffsets.from_json(start), LogOffsets.from_json(end)
+        for root in sorted(before.marks.keys() - {storage.root for storage in self._options.stores}):
+            self._lost(f"{root}: the checkpoint has this store, option 'path' does not name it any more")
+        if added := upto.topics_besides(before):
+            self._lost(f"option 'topics': {added} had not been asked for when the checkpoint was made")
         found: list[LogPartition] = []
         for storage in self._options.stores:
-            found += self._partitions(storage, start.get(storage.root, 0), end.get(storage.root, 0))
+            if storage.root in upto.marks:
+                found += self._partitions(storage, before.marks.get(storage.root), upto.marks[storage.root])
         return found
 
-    def _partitions(self, storage: Storage, start: int, end: int) -> list[LogPartition]:
-        if start == end:
-            return []
+    def _partitions(self, storage: Storage, start: Mark | None, end: Mark) -> list[LogPartition]:
         files = self._files(storage)
-        first = files[0].base_offset if files else end
-        lost = None
-        if start > end:
-            lost = self._lost(
-                storage, end, f"the log ends at {end}, before {start}, up to which it had been read"
-            )
-        elif start < first:
-            gone = min(first, end)
-            lost = self._lost(storage, start, f"physical offsets {start} to {gone} have been deleted")
-        splits: list[Split] = cut(storage, files, self._options.split_size, [(max(start, first), end)])
-        partitions = [*lost_parts(storage, files, start, end), *grouped(splits, self._options.split_size)]
-        return [LogPartition((), lost), *partitions] if lost else partitions
+        first = files[0].base_offset if files else end.offset
+        start = Mark(first) if start is None else start
+        if start.offset == end.offset:
+            return []
+        partitions = []
+        if loss := _loss(storage, files, start, end):
+            offset, what = loss
+            self._lost(f"{storage.root}: {what}")
+            partitions.append(LogPartition((), (storage, offset, f"{storage.root}: {what}")))
+        partitions += lost_parts(storage, files, start.offset, end.offset)
+        splits = cut(storage, files, self._options.split_size, [(max(start.offset, first), end.offset)])
+        return [*partitions, *grouped(splits, self._options.split_size)]
 
-    def _lost(self, storage: Storage, offset: int, what: str) -> tuple[Storage, int, str]:
-        text = f"{storage.root}: {what}"
+    def _lost(self, what: str) -> None:
         if self._options.fail_on_data_loss:
-            raise OffsetOutOfRangeError(f"{text} (failOnDataLoss=false reads on with what is there)")
-        log.warning("%s; reading goes on with what is there", text)
-        return storage, offset, text
+            raise OffsetOutOfRangeError(f"{what} (failOnDataLoss=false reads on with what is there)")
+        log.warning("%s; reading goes on with what is there", what)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, LogPartition):
             yield from read_partition(partition, self._options, (), self._columns)
+
+
+def _loss(storage: Storage, files: Sequence[LogFile], start: Mark, end: Mark) -> tuple[int, str] | None:
+    """From which physical offset on the log is not, or may not be, what the stream reads, and why."""
+    first, last = (files[0].base_offset, files[-1].end_offset) if files else (end.offset, 0)
+    read = max(start.offset, end.offset)
+    if read > min(last, end.offset):
+        return (
+            end.offset,
+            f"the log ends at {min(last, end.offset)}, before {read}, up to which it had been read",
+        )
+    if start.offset < first:
+        gone = min(first, end.offset)
+        return start.offset, f"physical offsets {start.offset} to {gone} have been deleted"
+    for mark in (start, end):
+        if not mark.fits(storage, files):
+            return mark.offset, (
+                f"before physical offset {mark.offset} lies something else than had been read: it is another store, or "
+                "the end of the log was cut off and written anew"
+            )
+    return None

@@ -26,6 +26,8 @@ from mqlake.spark.queue_files import BATCH, IndexTable, QueueFile, index_files, 
 from mqlake.spark.reasons import tells_reasons
 from mqlake.spark.rows import BATCH_RECORDS_MAX, timestamp_array
 from mqlake.spark.schema import check_same, table_schemas
+from mqlake.spark.splits import bounded
+from mqlake.spark.topics import check_topics
 
 _QUEUE_SPARK, _QUEUE_ARROW = table_schemas(
     {
@@ -123,6 +125,7 @@ class _QueueReader(DataSourceReader):
         return filters
 
     def partitions(self) -> list[QueuePartition]:
+        check_topics(self._options)
         found: list[QueuePartition] = []
         group: list[QueueFile] = []
         size = 0
@@ -180,11 +183,11 @@ class _IndexReader(DataSourceReader):
 
     def partitions(self) -> list[IndexPartition]:
         found = []
-        step = max(1, self._options.split_size // INDEX_SIZE)
         for storage in self._options.stores:
             for table in index_files(storage, self._slots):
                 table.check_slots()
                 header = table.header()
+                step = max(1, bounded(self._options.split_size, table.size) // INDEX_SIZE)
                 found += [
                     IndexPartition(
                         table, first, min(first + step, header.index_count), header.begin_timestamp

@@ -26,7 +26,13 @@ from mqlake.client.pull_api import PullAPIWrapper
 from mqlake.client.results import PullStatus
 from mqlake.client.routes import readable_queues
 from mqlake.client.subscription import build_subscription_data
-from mqlake.errors import BadLengthError, OffsetOutOfRangeError, TopicNotFoundError
+from mqlake.errors import (
+    BadLengthError,
+    OffsetOutOfRangeError,
+    TopicNotFoundError,
+    did_you_mean,
+    nearest,
+)
 from mqlake.formats.columns import Scan, ScanStop, scan_records
 from mqlake.formats.record import PHYSICAL_OFFSET_POSITION, RECORD_SIZE_MIN
 from mqlake.message import (
@@ -121,13 +127,19 @@ class Live:
 
     def topics_like(self, pattern: str) -> list[str]:
         """Topics whose whole name the pattern matches, without those that brokers keep for themselves."""
+        return sorted(t for t in self._topics() if re.fullmatch(pattern, t) and not is_system_topic(t))
+
+    def _topics(self) -> set[str]:
         servers = NameServers(self.client.remoting, parse_addresses(self.cluster.namesrv_addr))
-        topics = self.run(servers.get_topic_list())
-        return sorted(t for t in topics if re.fullmatch(pattern, t) and not is_system_topic(t))
+        return self.run(servers.get_topic_list())
 
     def queues(self, topics: Iterable[str]) -> list[Queue]:
-        """The queues that may be read, sorted. TopicNotFoundError."""
-        return self.run(self._queues(topics))
+        """The queues that may be read, sorted. TopicNotFoundError, which names the nearest topic that is there."""
+        try:
+            return self.run(self._queues(topics))
+        except TopicNotFoundError as error:
+            near = nearest(error.topic, self._topics())
+            raise TopicNotFoundError(error.topic, f"{error.reason}{did_you_mean(near)}") from None
 
     async def _queues(self, topics: Iterable[str]) -> list[Queue]:
         found = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -154,7 +155,13 @@ def stores(given: Mapping[str, str]) -> tuple[Storage, ...]:
             options = None
         if not isinstance(options, dict):
             raise ConfigError(f"option 'storageOptions' is not a JSON object: {given['storageOptions']!r}")
-    return tuple(Storage(path.removeprefix("file://"), options) for path in paths)
+    return tuple(Storage(_tidy(path), options) for path in paths)
+
+
+def _tidy(path: str) -> str:
+    """One name for one local directory, which a checkpoint knows it by."""
+    path = path.removeprefix("file://")
+    return path if "://" in path else os.path.normpath(path)
 
 
 def chosen_columns(given: Mapping[str, str], *, permissive: bool = False) -> tuple[str, ...]:

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="misc"
 """What Spark says of mqlake's errors: the reason, without the way it came.
 
     before   [PYTHON_DATA_SOURCE_ERROR] Failed to create Python data source instance: Traceback (most recent call …
@@ -6,6 +7,9 @@
 Spark quotes the traceback of a Python source unless SPARK_HIDE_TRACEBACK is in the environment of its worker when the
 error arrives there. The worker ends with the error, so nobody else's traceback is left out. Errors that nobody
 foresaw keep theirs.
+
+Of an error while a stream reader is made Spark (4.2) shows none at all but "cannot access local variable 'reader'": a
+reader that says it when it is asked something takes its place.
 """
 
 from __future__ import annotations
@@ -17,6 +21,8 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
+
+from pyspark.sql.datasource import DataSourceStreamReader
 
 from mqlake.errors import MqlakeError
 
@@ -31,17 +37,20 @@ def only_reasons() -> Iterator[None]:
     try:
         yield
     except (MqlakeError, OSError):
-        is_worker = "pyspark.worker_util" in sys.modules
-        if is_worker and os.environ.get("MQLAKE_DEBUG", "0") in ("", "0"):
+        if _is_worker() and os.environ.get("MQLAKE_DEBUG", "0") in ("", "0"):
             os.environ[HIDE_TRACEBACK] = "1"
         raise
+
+
+def _is_worker() -> bool:
+    return "pyspark.worker_util" in sys.modules
 
 
 def tells_reasons(source: Class) -> Class:
     """A class decorator: `only_reasons` around what Spark calls of a source, a reader or a writer."""
     for name, method in list(vars(source).items()):
         if inspect.isfunction(method) and not name.startswith("_"):
-            setattr(source, name, told(method))
+            setattr(source, name, _told_later(method) if name == "streamReader" else told(method))
     return source
 
 
@@ -62,3 +71,36 @@ def told(method: Callable[..., Any]) -> Callable[..., Any]:
                 return method(*arguments, **named)
 
     return called
+
+
+def _told_later(make_reader: Callable[..., DataSourceStreamReader]) -> Callable[..., DataSourceStreamReader]:
+    @functools.wraps(make_reader)
+    def called(*arguments: Any, **named: Any) -> DataSourceStreamReader:
+        try:
+            return make_reader(*arguments, **named)
+        except MqlakeError as error:
+            if not _is_worker():
+                raise
+            return _NoReader(error)
+
+    return called
+
+
+@tells_reasons
+class _NoReader(DataSourceStreamReader):
+    """Answers the questions with which Spark begins a stream, or goes on with one, with the error."""
+
+    def __init__(self, error: MqlakeError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> Any:  # noqa: N802 - Spark's names, here and below
+        raise self._error
+
+    def latestOffset(self, start: Any, limit: Any) -> Any:  # noqa: N802
+        raise self._error
+
+    def partitions(self, start: Any, end: Any) -> Any:
+        raise self._error
+
+    def read(self, partition: Any) -> Any:
+        raise self._error

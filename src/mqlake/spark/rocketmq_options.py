@@ -47,6 +47,9 @@ class ReadOptions:
     fail_on_data_loss: bool = True
     group_id_for_commit: str | None = None
 
+    def asks_for(self, topic: str) -> bool:
+        return topic in self.topics if self.pattern is None else bool(re.fullmatch(self.pattern, topic))
+
     @classmethod
     def parse(cls, options: Mapping[str, str], *, stream: bool | None = None) -> ReadOptions:
         """A batch begins at the earliest offsets, a stream at the latest, as with Kafka.

@@ -5,7 +5,8 @@
     a batch      for each queue the messages [start, end): the same whenever it is read again
 
 A queue that comes later is read from its earliest message on. One whose offset is known stays in the offsets for
-ever, so that it goes on where it was when its broker comes back.
+ever, so that it goes on where it was when its broker comes back. A topic that is not subscribed to any more is data
+loss, as with Kafka, and so are brokers with none of the queues: the checkpoint may be another stream's.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from mqlake.errors import MqlakeError
+from mqlake.errors import ConfigError, MqlakeError
 from mqlake.spark.live import Live, Queue
 from mqlake.spark.offsets import EARLIEST
 from mqlake.spark.reasons import tells_reasons
@@ -32,6 +33,7 @@ from mqlake.spark.rocketmq_ranges import (
     QueueRange,
     data_loss,
     divided,
+    in_queue,
     read_range,
     resolve,
     subscribed,
@@ -50,11 +52,15 @@ def to_json(offsets: Mapping[Queue, int]) -> Offsets:
 
 
 def from_json(offsets: Mapping[str, Mapping[str, int]]) -> QueueOffsets:
+    """ConfigError for what another source wrote."""
     found = {}
-    for topic, queues in offsets.items():
-        for name, offset in queues.items():
-            broker, _, queue_id = name.rpartition(":")
-            found[Queue(topic, broker, int(queue_id))] = offset
+    try:
+        for topic, queues in offsets.items():
+            for name, offset in queues.items():
+                broker, _, queue_id = name.rpartition(":")
+                found[Queue(topic, broker, int(queue_id))] = int(offset)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ConfigError(f"the checkpoint is not of the source rocketmq: {dict(offsets)}") from error
     return found
 
 
@@ -68,7 +74,10 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Offsets:  # noqa: N802 - Spark's names, here and below
         with Live(self._options.cluster) as live:
             bounds = live.bounds(live.queues(subscribed(live, self._options)))
-            return to_json(resolve(live, self._options.start, bounds, EARLIEST))
+            starts = resolve(live, self._options.start, bounds, EARLIEST)
+        return to_json(
+            {queue: in_queue(self._options, queue, start, bounds[queue]) for queue, start in starts.items()}
+        )
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         limit = self._options.max_offsets_per_trigger
@@ -88,13 +97,16 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return live.bounds(live.queues(subscribed(live, self._options)))
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:  # noqa: N802
-        known = from_json(start)
+        known = self._asked_for(from_json(start))
         if self._target is None:
             bounds = self._bounds()
             ends = {queue: high for queue, (_, high) in bounds.items()}
             lows = {queue: low for queue, (low, _) in bounds.items()}
         else:
             ends, lows = self._target, {}
+        if known and not known.keys() & ends.keys():
+            some = min(known)
+            data_loss(self._options, f"{some}: neither it nor any other queue of the checkpoint is there")
         left = {queue: max(0, end - known.get(queue, lows.get(queue, 0))) for queue, end in ends.items()}
         if isinstance(limit, ReadMaxRows) and sum(left.values()) > limit.max_rows:
             share = limit.max_rows / sum(left.values())
@@ -103,6 +115,15 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 for queue, end in ends.items()
             }
         return to_json({**known, **ends})
+
+    def _asked_for(self, known: QueueOffsets) -> QueueOffsets:
+        """Those of topics that are still subscribed to."""
+        for topic in sorted({queue.topic for queue in known}):
+            if not self._options.asks_for(topic):
+                data_loss(
+                    self._options, f"topic {topic}: the checkpoint has it, it is not subscribed to any more"
+                )
+        return {queue: offset for queue, offset in known.items() if self._options.asks_for(queue.topic)}
 
     def partitions(self, start: Offsets, end: Offsets) -> list[QueueRange]:
         starts, ends = from_json(start), from_json(end)

@@ -41,6 +41,9 @@ from mqlake.store.read_only import detect_settings
 DEFAULT_SPLIT_SIZE = 64 << 20
 CHUNK_RECORDS = 8192
 
+SPLITS_MAX = 10_000
+"""Of one log or one query's part of it: a `splitSize` that would make more of them is made larger."""
+
 VERIFY_NONE, VERIFY_CRC, VERIFY_FULL = "none", "crc", "full"
 """What is checked: sizes, magic and offsets; body CRCs too; and each record's `__CRC32#` where it has one."""
 
@@ -116,9 +119,10 @@ def cut(
 
     A range need not begin or end where a record does: it holds the records that begin in it.
     """
+    inside = {file: [(0, file.limit)] if ranges is None else _inside(file, ranges) for file in files}
+    split_size = bounded(split_size, sum(end - start for parts in inside.values() for start, end in parts))
     found = []
-    for file in files:
-        inside = [(0, file.limit)] if ranges is None else _inside(file, ranges)
+    for file, parts in inside.items():
         found += [
             Split(
                 storage,
@@ -129,10 +133,15 @@ def cut(
                 file.limit,
                 file.file_size,
             )
-            for first, last in inside
+            for first, last in parts
             for start in range(first, last, split_size)
         ]
     return found
+
+
+def bounded(split_size: int, size: int) -> int:
+    """The size of splits, or a larger one that cuts `size` bytes in no more than SPLITS_MAX."""
+    return max(split_size, -(-size // SPLITS_MAX))
 
 
 def _inside(file: LogFile, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
