@@ -1,4 +1,4 @@
-"""What holds for all tests: no example of a property has a time limit, as a busy machine is slow; files are closed.
+"""What holds for all tests: nothing has a tight time limit, as a busy machine is slow; files are closed.
 
 Compiled modules are kept whatever the environment says: hundreds of processes would each compile all they import.
 """
@@ -11,15 +11,17 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from mqlake.store.mapped_file import MappedFile
+from tests.patience import be_patient
 
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-settings.register_profile("mqlake", deadline=None)
+settings.register_profile("mqlake", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("mqlake")
+be_patient()
 
 LEFT_MAX = 16
 """Mapped files that the last test's fixtures may still hold while a module ends."""

@@ -22,10 +22,10 @@ from mqlake.remoting.codes import CURRENT_VERSION, RequestCode
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.headers.codec import CommandHeader
 from mqlake.remoting.loop import loop_factory
-from tests.broker.live import PATIENCE_S, SCENE_S, until
+from tests.broker.live import PATIENCE_S, SCENE_S
 from tests.broker.live import running as live_broker
 
-__all__ = ["Client", "live_broker", "put", "run", "until"]
+__all__ = ["Client", "live_broker", "put", "run"]
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:

@@ -17,7 +17,8 @@ from mqlake.remoting.headers.consume import (
     PullMessageResponseHeader,
     SearchOffsetRequestHeader,
 )
-from tests.broker.live import SUBSCRIPTION, SUSPEND, Peer, on_a_broker, until
+from tests.broker.live import SUBSCRIPTION, SUSPEND, Peer, on_a_broker
+from tests.waiting import until_async
 
 
 async def three_messages(peer: Peer) -> BrokerAPI:
@@ -72,7 +73,7 @@ def test_a_reset_reaches_a_pull_that_waits(tmp_path):
             return asyncio.create_task(pull)
 
         mine, other = wait("G"), wait("OTHER")
-        await until(lambda: peer.controller.pull_request_hold_service.held_count == 2)
+        await until_async(lambda: peer.controller.pull_request_hold_service.held_count == 2)
         await api.invoke_broker_to_reset_offset(peer.address, "T", "G", 0)
         answer = await asyncio.wait_for(mine, 60)
         assert answer.code == ResponseCode.PULL_OFFSET_MOVED

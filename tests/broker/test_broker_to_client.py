@@ -6,7 +6,8 @@ from mqlake.remoting.bodies.client import GetConsumerStatusBody, ResetOffsetBody
 from mqlake.remoting.bodies.topic import MessageQueue, TopicConfig
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RemotingCommand
-from tests.broker.live_broker import Client, live_broker, put, run, until
+from tests.broker.live_broker import Client, live_broker, put, run
+from tests.waiting import until_async
 
 
 def queue(number):
@@ -37,7 +38,9 @@ def test_members_are_told_where_to_consume_from(tmp_path):
             answer = ask("T", "G", 0, is_force=False)
             assert answer.code == ResponseCode.SUCCESS
             assert ResetOffsetBody.from_json(answer.body).offset_table == {queue(0): 0, queue(1): 0}
-            await until(lambda: all(m.told_of(RequestCode.RESET_CONSUMER_CLIENT_OFFSET) for m in (c, d)))
+            await until_async(
+                lambda: all(m.told_of(RequestCode.RESET_CONSUMER_CLIENT_OFFSET) for m in (c, d))
+            )
             (told,) = c.told_of(RequestCode.RESET_CONSUMER_CLIENT_OFFSET)
             assert told.is_oneway and told.ext_fields["topic"] == "T" and told.ext_fields["group"] == "G"
             assert ResetOffsetBody.from_json(told.body).offset_table == {queue(0): 0, queue(1): 0}
@@ -46,7 +49,7 @@ def test_members_are_told_where_to_consume_from(tmp_path):
             assert ResetOffsetBody.from_json(answer.body).offset_table == {queue(0): 3, queue(1): 3}
             answer = ask("T", "G", -1, is_force=True, is_c=True)
             assert ResetOffsetBody.from_json(answer.body).offset_table == {queue(0): 5, queue(1): 5}
-            await until(lambda: len(d.told_of(RequestCode.RESET_CONSUMER_CLIENT_OFFSET)) == 3)
+            await until_async(lambda: len(d.told_of(RequestCode.RESET_CONSUMER_CLIENT_OFFSET)) == 3)
             body = d.told_of(RequestCode.RESET_CONSUMER_CLIENT_OFFSET)[2].body
             assert {entry.offset for entry in ResetOffsetBodyForC.from_json(body).offset_table} == {5}
 

@@ -5,7 +5,8 @@ import json
 from mqlake.remoting.bodies.client import CheckClientRequestBody, SubscriptionData
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.headers.consume import UnregisterClientRequestHeader
-from tests.broker.live_broker import Client, live_broker, run, until
+from tests.broker.live_broker import Client, live_broker, run
+from tests.waiting import until_async
 
 
 def test_a_heartbeat_makes_the_group_and_its_retry_topic(tmp_path):
@@ -31,13 +32,13 @@ def test_a_client_that_closes_is_forgotten_and_the_others_are_told(tmp_path):
             await stays.heartbeat()
             async with Client(controller, "goes") as goes:
                 await goes.heartbeat(producer="P")
-                await until(lambda: len(stays.told_of(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED)) >= 1)
-                await until(lambda: goes.told)
+                await until_async(lambda: len(stays.told_of(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED)) >= 1)
+                await until_async(lambda: goes.told)
                 info = controller.broker.consumer_manager.get_consumer_group_info("G")
                 assert sorted(info.all_client_ids()) == ["goes", "stays"]
             stays.told.clear()
-            await until(lambda: info.all_client_ids() == ["stays"])
-            await until(lambda: stays.told)
+            await until_async(lambda: info.all_client_ids() == ["stays"])
+            await until_async(lambda: stays.told)
             notice = stays.told[-1]
             assert notice.is_oneway and notice.ext_fields == {"consumerGroup": "G"}
             assert not controller.broker.producer_manager.group_online("P")
@@ -133,7 +134,7 @@ def test_sql_subscriptions_are_kept_for_pulls(tmp_path):
                 await client.heartbeat(sql="a > 5")
                 data = controller.broker.consumer_filter_manager.get("T", "G")
                 assert data.compiled_expression.text == "a > 5" and not data.is_dead
-            await until(lambda: data.is_dead)
+            await until_async(lambda: data.is_dead)
 
     run(main())
 

@@ -4,7 +4,7 @@ import asyncio
 
 from mqlake.broker import consumer_ids_change
 from mqlake.broker.consumer_ids_change import DefaultConsumerIdsChangeListener
-from tests.broker.live_broker import until
+from tests.waiting import until_async
 
 
 class Recorder:
@@ -36,9 +36,9 @@ def test_the_first_change_is_told_at_once_and_the_rest_together(monkeypatch):
         for number in range(100):
             listener.on_change("G", ["c", str(number)])
         assert len(recorder.told) == 2
-        await until(lambda: len(recorder.told) == 3)
+        await until_async(lambda: len(recorder.told) == 3)
         assert recorder.told[2] == ("G", ["c", "99"])
-        await until(lambda: not listener._pausing)
+        await until_async(lambda: not listener._pausing)
         listener.on_change("G", ["d"])
         assert recorder.told[3] == ("G", ["d"])
 

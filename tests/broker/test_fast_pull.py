@@ -20,9 +20,10 @@ from mqlake.remoting.codec import decode_frame, encode_frame
 from mqlake.remoting.codes import LanguageCode, RequestCode, ResponseCode, SerializeType
 from mqlake.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
 from mqlake.store.mapped_file import MappedFile
-from tests.broker.live import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, Peer, on_a_broker, pull_header, until
+from tests.broker.live import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, Peer, on_a_broker, pull_header
 from tests.broker.test_fast_send import Wire
 from tests.broker.test_pull_message import heartbeat, sent
+from tests.waiting import until_async
 
 PULL, LITE_PULL = RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE
 KINDS = list(SerializeType)
@@ -336,7 +337,7 @@ def test_statistics(tmp_path: Path) -> None:
         async with Wire(peer.controller) as wire:
             answers = await wire.say(frame(0) + frame(1) + frame(4))
         assert ways.taken == 3
-        await until(lambda: stats.item("GROUP_GET_NUMS", "T@CG") is not None)
+        await until_async(lambda: stats.item("GROUP_GET_NUMS", "T@CG") is not None)
         counted, size = stats.item("GROUP_GET_NUMS", "T@CG"), stats.item("GROUP_GET_SIZE", "T@CG")
         assert counted is not None and size is not None
         assert (counted.value, counted.times) == (5 + 4 + 1, 3)
@@ -414,7 +415,7 @@ def test_those_who_come_and_go(tmp_path: Path) -> None:
         writer.write(frame() * 50)
         writer.close()
         await writer.wait_closed()
-        await until(lambda: ways.taken > 0)
+        await until_async(lambda: ways.taken > 0)
         await ways.take(frame())
         del reader
 

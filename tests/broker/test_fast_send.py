@@ -21,7 +21,7 @@ from mqlake.remoting.codes import LanguageCode, RequestCode, SerializeType
 from mqlake.remoting.command import ONEWAY_FLAG, RemotingCommand
 from mqlake.remoting.loop import run
 from mqlake.store.log_scan import scan_log
-from tests.broker.live import running, send_header
+from tests.broker.live import SCENE_S, running, send_header
 
 TOPIC = "Orders"
 RECORD_PLACES = (slice(52, 56), slice(56, 64), slice(68, 72))
@@ -209,7 +209,7 @@ async def two_brokers(
 
 def on_two_brokers(directory: Path, scene: Scene, **settings: str) -> None:
     async def play() -> None:
-        async with two_brokers(directory, **settings) as (fast, plain), asyncio.timeout(60):
+        async with two_brokers(directory, **settings) as (fast, plain), asyncio.timeout(SCENE_S):
             await scene(fast, plain)
             assert log_of(fast) == log_of(plain)
 
@@ -601,7 +601,7 @@ def test_the_kernels_are_loaded_when_there_is_much_to_do(
             assert not fast_path(controller)._is_loading
             monkeypatch.setattr(fast_send, "LOADING_S", 60.0)
             await wire.say(b"".join(send(opaque=opaque) for opaque in range(3)))
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(SCENE_S):
                 while fast_path(controller)._kernels is None:
                     await asyncio.sleep(0.01)
             numbers = taken(controller)

@@ -2,14 +2,15 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import time
+from types import SimpleNamespace
 
 import pytest
 
 from mqlake.remoting.codec import decode_frame, encode_frame, frame_end
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RemotingCommand
-from tests.broker.live import Peer, on_a_broker, send_header, until
+from tests.broker.live import Peer, on_a_broker, send_header
+from tests.waiting import until_async
 
 
 def test_a_slave_takes_no_sends(tmp_path):
@@ -34,7 +35,7 @@ def test_a_put_that_writes_for_too_long(tmp_path):
         assert "page cache" in answer.remark and "the limit is 1000 ms" in answer.remark
         assert (await peer.send("T")).code == ResponseCode.SUCCESS
 
-    on_a_broker(tmp_path, scene)
+    on_a_broker(tmp_path, scene, osPageCacheBusyTimeOutMills="1000")
 
 
 def test_a_pool_without_buffers(tmp_path):
@@ -65,24 +66,27 @@ def read_frames(connected: socket.socket, count: int) -> list[RemotingCommand]:
 
 
 @pytest.mark.parametrize("enabled", ["true", "false"])
-def test_sends_that_waited_for_their_turn(tmp_path, enabled):
+def test_sends_that_waited_for_their_turn(tmp_path, monkeypatch, enabled):
+    now = 1_000_000_000
+    monkeypatch.setattr("mqlake.broker.flow_control.time", SimpleNamespace(monotonic_ns=lambda: now))
+
     async def scene(peer: Peer) -> None:
         store = peer.controller.broker.store
         put = store.async_put_message
         request = RemotingCommand.create_request(RequestCode.SEND_MESSAGE_V2, send_header("T"), b"late")
-        while (await peer.send("T")).code != ResponseCode.SUCCESS:
-            pass
+        assert (await peer.send("T")).code == ResponseCode.SUCCESS
         with socket.create_connection(("127.0.0.1", peer.controller.port)) as late:
-            await until(lambda: len(peer.controller.server.connections) == 2)
+            await until_async(lambda: len(peer.controller.server.connections) == 2)
 
             turns = []
 
             def slow_put(message):
+                nonlocal now
                 turns.append(message)
                 if len(turns) == 2:
                     store.async_put_message = put
                 late.sendall(encode_frame(request))  # read in the next turn
-                time.sleep(0.6)  # the loop does not come round
+                now += 600_000_000  # the loop does not come round
                 return put(message)
 
             store.async_put_message = slow_put

@@ -14,8 +14,9 @@ from mqlake.errors import ConfigError
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
 from mqlake.remoting.bodies.topic import TopicConfig
 from tests.broker.live import Peer, on_a_broker
-from tests.broker.live_broker import Client, live_broker, put, run, until
+from tests.broker.live_broker import Client, live_broker, put, run
 from tests.broker.transaction.test_end_transaction import COMMIT, ROLLBACK, end, prepare
+from tests.waiting import until_async
 
 ON = {
     "metricsExporterType": "PROM",
@@ -136,7 +137,7 @@ def test_a_delayed_message_counts_where_it_waits_and_where_it_is_delivered(tmp_p
     async def scene() -> None:
         async with live_broker(tmp_path, **ON) as controller:
             put(controller, properties={"DELAY": "1"})
-            await until(lambda: controller.broker.store.max_offset_in_queue("T", 0) == 1)
+            await until_async(lambda: controller.broker.store.max_offset_in_queue("T", 0) == 1)
             samples = await scrape(controller)
             assert {
                 (labels["topic"], labels["message_type"], labels["is_system"]): count

@@ -13,7 +13,7 @@ from mqlake.remoting.bodies.topic import (
     TopicConfigAndMappingSerializeWrapper,
 )
 from mqlake.remoting.loop import run
-from tests.broker.live import until
+from tests.waiting import until_async
 
 ME = BrokerIdentity(
     cluster_name="c",
@@ -90,7 +90,7 @@ def test_a_lost_name_server_is_told_of(tmp_path, caplog):
             port = one.port
             api = BrokerOuterAPI([f"127.0.0.1:{port}"], lambda: lost.append(1))
             await api.register_broker_all(ME, wrapper("T", "U"), 3.0)
-        await until(lambda: lost == [1])
+        await until_async(lambda: lost == [1])
         assert await api.register_broker_all(ME, wrapper("T", "U"), 3.0) == [None]
         async with name_server(tmp_path, port):
             assert await api.register_broker_all(ME, wrapper("T", "U"), 3.0) != [None]

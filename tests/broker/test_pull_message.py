@@ -23,7 +23,8 @@ from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.headers.consume import PullMessageResponseHeader
 from mqlake.store.mapped_file import MappedFile
 from mqlake.store.store_view import StoreView
-from tests.broker.live import COMMIT_OFFSET, SUBSCRIPTION, Peer, on_a_broker, pull_header, until
+from tests.broker.live import COMMIT_OFFSET, SUBSCRIPTION, Peer, on_a_broker, pull_header
+from tests.waiting import until_async
 
 
 def bodies(answer: RemotingCommand) -> list[bytes]:
@@ -95,7 +96,7 @@ def test_records_come_as_they_lie_in_the_log(tmp_path, code):
         assert answer.body_bytes() == b"".join(result.buffers)
         assert bodies(answer) == [b"1", b"2", b"3"]
         stats = peer.controller.broker.broker_stats_manager
-        await until(lambda: stats.item("GROUP_GET_NUMS", "T@CG") is not None)
+        await until_async(lambda: stats.item("GROUP_GET_NUMS", "T@CG") is not None)
         assert stats.item("GROUP_GET_NUMS", "T@CG").value == 3
         assert stats.item("GROUP_GET_FALL_SIZE", "0@T@CG").value > 0
 

@@ -5,15 +5,24 @@ import gc
 import time
 import tracemalloc
 
+import pytest
+
 from mqlake.broker.pull_request_hold import PullRequestHoldService
 from mqlake.remoting.client import RemotingClient
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RemotingCommand
 from mqlake.store.dispatch import Arrival
-from tests.broker.live import SUBSCRIPTION, SUSPEND, Peer, on_a_broker, pull_header, until
+from tests.broker.live import SUBSCRIPTION, SUSPEND, Peer, on_a_broker, pull_header
 from tests.broker.test_pull_message import bodies, place
+from tests.waiting import until_async
 
 HELD = SUSPEND | SUBSCRIPTION
+
+
+@pytest.fixture(autouse=True)
+def _no_sweep(monkeypatch):
+    """What a test does not sweep itself is found without."""
+    monkeypatch.setattr("mqlake.broker.pull_request_hold.SWEEP_S", 3600.0)
 
 
 def held(peer: Peer, offset: int = 0, **fields: object) -> asyncio.Task[RemotingCommand]:
@@ -21,7 +30,7 @@ def held(peer: Peer, offset: int = 0, **fields: object) -> asyncio.Task[Remoting
 
 
 async def holding(peer: Peer, count: int) -> None:
-    await until(lambda: peer.controller.pull_request_hold_service.held_count == count)
+    await until_async(lambda: peer.controller.pull_request_hold_service.held_count == count)
 
 
 def test_a_message_wakes_those_that_wait_for_its_queue(tmp_path):
@@ -56,10 +65,8 @@ def test_a_consumer_that_follows_is_never_left_waiting(tmp_path):
             return found
 
         await peer.send("T", b"", queue_id=1)
-        began = time.monotonic()
         found, _ = await asyncio.gather(consume(), produce())
         assert found == [b"%d" % n for n in range(300)]
-        assert time.monotonic() - began < 4.5, "a sweep had to find it"
 
     on_a_broker(tmp_path, scene)
 
@@ -74,7 +81,7 @@ def test_what_the_filter_does_not_want_wakes_nobody(tmp_path):
             await peer.send("T", properties="TAGS\x01A\x02")
         await peer.dispatched()
         [[request]] = service._table.values()
-        await until(lambda: request.pull_from == 5)
+        await until_async(lambda: request.pull_from == 5)
         assert not wants_b.done()
         await peer.send("T", b"wanted", properties="TAGS\x01B\x02")
         answer = await wants_b
@@ -126,7 +133,7 @@ def test_the_pulls_of_a_client_that_has_gone_are_forgotten(tmp_path):
             waiting = held(gone)
             await holding(peer, 1)
             waiting.cancel()
-        await until(lambda: len(peer.controller.server.connections) == 1)
+        await until_async(lambda: len(peer.controller.server.connections) == 1)
         service._sweep()
         assert service.held_count == 0
 
@@ -138,9 +145,7 @@ def test_a_stop_answers_all(tmp_path):
         await peer.send("T", queue_id=1)
         waiting = [held(peer) for _ in range(5)]
         await holding(peer, 5)
-        began = time.monotonic()
         await peer.controller.stop()
-        assert time.monotonic() - began < 2
         for each in waiting:
             assert (await each).code == ResponseCode.PULL_NOT_FOUND
 
@@ -162,10 +167,10 @@ def test_two_thousand_pulls_wait_at_little_cost(tmp_path):
         each = (tracemalloc.get_traced_memory()[0] - before) / 2000
         tracemalloc.stop()
         assert each < 5_000
-        began = time.monotonic()
+        began = time.process_time()
         await peer.send("T")
         await holding(peer, 0)
-        assert time.monotonic() - began < 3
+        assert time.process_time() - began < 3
 
     on_a_broker(tmp_path, scene)
 
@@ -193,7 +198,7 @@ def test_what_arrives_while_a_queue_is_looked_at_is_not_missed(tmp_path):
         [[request]] = service._table.values()
         request.message_filter = Slow()
         await peer.send("T")
-        await until(lambda: bool(seen))
+        await until_async(lambda: bool(seen))
         assert seen == [True]
         waiting.cancel()
 

@@ -14,8 +14,9 @@ from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import ONEWAY_FLAG, RemotingCommand
 from mqlake.remoting.loop import run
 from mqlake.remoting.server import RemotingServer
-from tests.broker.live import SUBSCRIPTION, SUSPEND, Peer, on_a_broker, running, until
+from tests.broker.live import SUBSCRIPTION, SUSPEND, Peer, on_a_broker, running
 from tests.broker.test_fast_send import Wire, send
+from tests.waiting import until_async
 
 ON = {"metricsExporterType": "PROM", "metricsPromExporterPort": "0", "metricsPromExporterHost": "127.0.0.1"}
 
@@ -76,7 +77,7 @@ def test_every_kind_of_processor_is_measured_and_answers_as_before():
             for code in (10, 15):
                 await client.invoke_oneway(at, RemotingCommand.create_request(code))
             oneway = Rpc(10, 0, False, True)
-            await until(lambda: oneway in latencies.histograms)
+            await until_async(lambda: oneway in latencies.histograms)
         await server.stop()
         assert counts(latencies) == {
             Rpc(10, 0, False, False): 2,
@@ -121,8 +122,8 @@ def test_sends_that_are_taken_together_count_each(tmp_path: Path, flush: str):
                     await asyncio.sleep(0.005)
                 frames = [send(opaque=n, command_flag=ONEWAY_FLAG if n % 3 == 0 else 0) for n in range(1, 31)]
                 assert len(await wire.say(b"".join(frames))) == 20
-            found = counts(controller.metrics.rpc_latencies)
-            sends = int(RequestCode.SEND_MESSAGE_V2)
-            assert found == {Rpc(sends, 0, False, False): 21, Rpc(sends, 0, False, True): 10}
+            sends, latencies = int(RequestCode.SEND_MESSAGE_V2), controller.metrics.rpc_latencies
+            expected = {Rpc(sends, 0, False, False): 21, Rpc(sends, 0, False, True): 10}
+            await until_async(lambda: counts(latencies) == expected)
 
     run(main())

@@ -16,7 +16,7 @@ from mqlake.store.message_store import DefaultMessageStore
 from mqlake.store.results import GetMessageStatus, PutMessageStatus
 from tests.broker.clock import SMALL, Clock
 from tests.broker.live import SUBSCRIPTION, SUSPEND, Peer, on_a_broker
-from tests.broker.live_broker import until
+from tests.waiting import until_async
 
 
 class Room:
@@ -319,6 +319,6 @@ def test_on_a_broker_a_delayed_message_arrives_on_time_and_wakes_who_waits_for_i
         message = decode_record(answer.body)
         assert message.body == b"later" and message.properties["REAL_QID"] == "1"
         assert 1_000 <= message.store_timestamp - begin < 1_500
-        await until(lambda: peer.controller.schedule_message_service.offset_table == {1: 1})
+        await until_async(lambda: peer.controller.schedule_message_service.offset_table == {1: 1})
 
     on_a_broker(tmp_path, scene)

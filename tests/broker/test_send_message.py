@@ -9,7 +9,8 @@ from mqlake.formats.record import decode_record
 from mqlake.message import Message, decode_message_id
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.headers.produce import SendMessageResponseHeader
-from tests.broker.live import Peer, on_a_broker, send_header, until
+from tests.broker.live import Peer, on_a_broker, send_header
+from tests.waiting import until_async
 
 
 def properties(**values: str) -> str:
@@ -242,7 +243,7 @@ def test_a_oneway_send_is_stored_and_not_answered(tmp_path):
 
         request = RemotingCommand.create_request(RequestCode.SEND_MESSAGE_V2, send_header("T"), b"oneway")
         await peer.client.invoke_oneway(peer.address, request)
-        await until(lambda: peer.controller.broker.store.max_offset_in_queue("T", 0) == 1)
+        await until_async(lambda: peer.controller.broker.store.max_offset_in_queue("T", 0) == 1)
         result = peer.controller.broker.store.get_message("G", "T", 0, 0, 1)
         assert decode_record(result.buffers[0]).body == b"oneway"
 

@@ -20,7 +20,8 @@ from mqlake.remoting.codes import RequestCode
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.headers.namesrv import GetRouteInfoRequestHeader
 from mqlake.remoting.loop import run
-from tests.broker.live import pull_header, send_header, until
+from tests.broker.live import pull_header, send_header
+from tests.waiting import until_async
 
 MQLAKE = [sys.executable, "-m", "mqlake"]
 
@@ -206,7 +207,7 @@ def test_brokers_end_with_the_process_that_started_them(tmp_path):
         def gone() -> bool:
             return not any(_runs(child) for child in children)
 
-        run(until(gone, 20.0))
+        run(until_async(gone, 20.0))
     for name in ("broker-0", "broker-1"):
         assert not (tmp_path / name / "abort").exists()
 

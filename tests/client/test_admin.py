@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from mqlake.client import blocking
@@ -22,6 +20,7 @@ from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
 from mqlake.remoting.bodies.topic import MessageQueue
 from mqlake.remoting.codes import ResponseCode
 from mqlake.remoting.loop import run
+from tests.waiting import until_async
 
 
 def test_a_cluster_is_looked_after(mqlake_broker):
@@ -46,9 +45,10 @@ def test_a_cluster_is_looked_after(mqlake_broker):
             async def found(key: str) -> list[bytes]:
                 return [message.body for message in await admin.query_message("Looked", key)]
 
-            for _ in range(200):
-                if len(await admin.query_message("Looked", "a")) == 3:
-                    break
+            async def all_are_found() -> bool:
+                return len(await found("a")) == 3
+
+            await until_async(all_are_found)
             assert await found("a") == [b"0", b"1", b"2"]
             (one,) = await admin.query_message("Looked", "k1")
             assert one.uniq_key is not None
@@ -104,9 +104,7 @@ def test_what_is_not_there(mqlake_broker):
                 route = await admin.examine_topic_route_info("There")
                 return route.queue_datas[0].perm == 4
 
-            deadline = time.monotonic() + 60
-            while not await readable_only():
-                assert time.monotonic() < deadline
+            await until_async(readable_only)
             with pytest.raises(MqlakeError, match="write permission"):
                 await admin.send(Message("There", b"x"))
 

@@ -19,6 +19,7 @@ from mqlake.client import (
 from mqlake.client.request_reply import create_reply_message
 from mqlake.errors import ClientClosedError, ClientError, NoNameServerError
 from tests.interop.brokers import MqlakeBroker
+from tests.waiting import PATIENCE_S
 
 FIRST = ConsumerConfig(consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
 
@@ -40,10 +41,10 @@ def test_from_many_threads(mqlake_broker: MqlakeBroker) -> None:
         futures = [producer.send_async(Message("many_threads", b"%d" % i)) for i in range(50, 90)]
         producer.send_batch([Message("many_threads", b"%d" % i) for i in range(90, 99)])
         producer.send_oneway(Message("many_threads", b"99"))
-        assert all(future.result(10).send_status.name == "SEND_OK" for future in futures)
+        assert all(future.result(PATIENCE_S).send_status.name == "SEND_OK" for future in futures)
         with blocking.PushConsumer("C", mqlake_broker.namesrv, listener, FIRST) as consumer:
             consumer.subscribe("many_threads")
-            assert done.wait(20)
+            assert done.wait(PATIENCE_S)
             consumer.suspend()
             consumer.resume()
             consumer.unsubscribe("many_threads")
@@ -75,7 +76,7 @@ def test_pulling(mqlake_broker: MqlakeBroker) -> None:
         consumer.pause([queue])
         assert consumer.poll(0.05) == []
         consumer.resume([queue])
-        assert [message.queue_offset for message in consumer.poll(5)] == [end - 1]
+        assert [message.queue_offset for message in consumer.poll(PATIENCE_S)] == [end - 1]
         consumer.seek_to_end(queue)
         assert consumer.begin_offset(queue) == consumer.offset_for_timestamp(queue, 0) == 0
         assert len(consumer.pull(queue, 0).messages()) == end
@@ -83,7 +84,7 @@ def test_pulling(mqlake_broker: MqlakeBroker) -> None:
             consumer.seek(queue, end + 1)
     with blocking.PullConsumer("P2", mqlake_broker.namesrv, FIRST) as consumer:
         consumer.subscribe("blocking_pull")
-        assert consumer.poll(10)
+        assert consumer.poll(PATIENCE_S)
         consumer.unsubscribe("blocking_pull")
 
 
@@ -101,7 +102,7 @@ def test_asking(mqlake_broker: MqlakeBroker) -> None:
 
         with blocking.PushConsumer("R", mqlake_broker.namesrv, answer, FIRST) as consumer:
             consumer.subscribe("blocking_ask")
-            assert asker.request(Message("blocking_ask", b"?"), timeout_s=60).body == b"!"
+            assert asker.request(Message("blocking_ask", b"?"), timeout_s=PATIENCE_S).body == b"!"
 
 
 def test_errors_come_through() -> None:

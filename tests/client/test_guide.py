@@ -12,6 +12,7 @@ from typing import Any
 
 from mqlake.remoting.loop import run
 from tests.interop.brokers import MqlakeBroker
+from tests.waiting import PATIENCE_S
 
 GUIDE = Path(__file__).parents[2] / "docs" / "client.md"
 
@@ -46,7 +47,7 @@ def test_the_commands_run(mqlake_broker: MqlakeBroker, tmp_path: Path) -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=4 * PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -155,8 +155,8 @@ def test_a_broker_that_is_gone_and_one_that_says_nothing() -> None:
     async def main() -> None:
         async with cluster(lambda name, _: 0 if name == "b" else None) as (servers, producer):
             queues = await producer.fetch_publish_message_queues("T")
-            with pytest.raises(SendError, match=r"no answer within 0\.2 s") as error:
-                await producer.send(Message("T", b"x"), queue=queues[0], timeout_s=0.2)
+            with pytest.raises(SendError, match=r"no answer within 0\.\d+ s") as error:
+                await producer.send(Message("T", b"x"), queue=queues[0], timeout_s=0.5)
             assert error.value.code is None
             await servers.servers["a"].stop()
             for _ in range(4):

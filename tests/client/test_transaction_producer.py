@@ -23,7 +23,8 @@ from mqlake.remoting.headers.produce import CheckTransactionStateRequestHeader
 from mqlake.remoting.loop import run
 from tests.client.test_guide import GUIDE
 from tests.interop.brokers import MqlakeBroker
-from tests.interop.transactions import bodies, until
+from tests.interop.transactions import bodies
+from tests.waiting import until
 
 COMMIT, ROLLBACK, UNKNOWN = (
     LocalTransactionState.COMMIT_MESSAGE,

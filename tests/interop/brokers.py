@@ -13,10 +13,8 @@ import asyncio
 import contextlib
 import os
 import queue
-import random
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -32,9 +30,17 @@ from mqlake.remoting.codes import RequestCode
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.loop import run
 from tests.interop.java_peer import TEST_JVM, build
+from tests.ports import free_ports
+from tests.waiting import PATIENCE_S
 
-START_S = 60.0
+START_S = 2 * PATIENCE_S
+UNHURRIED = {
+    # a machine with much to do is no reason to refuse
+    "brokerFastFailureEnable": "false",
+    "osPageCacheBusyTimeOutMills": 60_000,
+}
 SMALL_STORE = {
+    **UNHURRIED,
     "enablePropertyFilter": "true",
     "mappedFileSizeCommitLog": 16 << 20,
     "mappedFileSizeConsumeQueue": 20 * 30_000,
@@ -82,7 +88,7 @@ class Server:
         if self.process.poll() is None:
             self.process.send_signal(number)
         try:
-            return self.process.wait(60)
+            return self.process.wait(START_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -137,17 +143,6 @@ class Broker:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def free_ports(count: int, tries: int = 100) -> int:
-    """The first of so many ports in a row that are free, below those that the system hands out."""
-    for _ in range(tries):
-        first = random.randrange(12_000, 30_000)
-        with contextlib.ExitStack() as sockets, contextlib.suppress(OSError):
-            for port in range(first, first + count):
-                sockets.enter_context(socket.create_server(("127.0.0.1", port)))
-            return first
-    raise RuntimeError(f"no {count} free ports in a row")
 
 
 def write_config(path: Path, config: Mapping[str, Any]) -> None:

@@ -14,14 +14,13 @@ from __future__ import annotations
 import base64
 import itertools
 import os
-import time
 from collections.abc import Sequence
 from typing import Any, Protocol, Self
 
 from tests.interop.java_peer import TEST_JVM
 from tests.interop.java_wire import JavaLines, Json
+from tests.waiting import PATIENCE_S
 
-TIMEOUT_S = 30.0
 REBALANCE = "-Drocketmq.client.rebalance.waitInterval=1000"
 """A consumer looks for new queues (its retry topic's among them) each second instead of every 20."""
 
@@ -72,7 +71,7 @@ class JavaClients(JavaLines):
         return JavaPullConsumer(self, "pull", broker, group=group, **settings)
 
     def load(self, broker: Address, topic: str, batch: int = 1) -> JavaLoad:
-        return JavaLoad(self, "load", broker, topic=topic, batch=batch, timeoutMillis=3000)
+        return JavaLoad(self, "load", broker, topic=topic, batch=batch)
 
     def all_of(self, broker: Address, topic: str, count: int) -> dict[int, list[Json]]:
         """Every message of a topic by queue, in their order; `count` are waited for."""
@@ -118,7 +117,7 @@ class JavaProducer(JavaClient):
 
     def ask_for_reply(self, topic: str, body: bytes) -> Json:
         """Request-reply: the reply."""
-        answer = self.ask("request", topic=topic, message=message(body), timeoutMillis=int(TIMEOUT_S * 1000))
+        answer = self.ask("request", topic=topic, message=message(body), timeoutMillis=int(PATIENCE_S * 1000))
         return _received([answer])[0]
 
     def queues(self, topic: str) -> list[int]:
@@ -127,7 +126,7 @@ class JavaProducer(JavaClient):
 
 
 class JavaPushConsumer(JavaClient):
-    def take(self, count: int, timeout_s: float = TIMEOUT_S) -> list[Json]:
+    def take(self, count: int, timeout_s: float = PATIENCE_S) -> list[Json]:
         """All that it has consumed so far, once there are `count`."""
         found = _received(self.ask("take", count=count, timeoutMillis=int(timeout_s * 1000))["messages"])
         assert len(found) >= count, f"{self.name} consumed {len(found)} of {count} within {timeout_s:g} s"
@@ -142,7 +141,7 @@ class JavaPullConsumer(JavaClient):
     def assign(self, topic: str, queues: list[int] | None = None, *, begin: bool = False) -> None:
         self.ask("assign", topic=topic, queues=queues, begin=begin)
 
-    def poll(self, count: int, timeout_s: float = 3 * TIMEOUT_S) -> list[Json]:
+    def poll(self, count: int, timeout_s: float = PATIENCE_S) -> list[Json]:
         """The next messages, `count` of them or a few more. A pull that is held while its queue is sought is not
         always interrupted: it may be 20 seconds until it ends by itself."""
         found = _received(self.ask("poll", count=count, timeoutMillis=int(timeout_s * 1000))["messages"])
@@ -151,16 +150,8 @@ class JavaPullConsumer(JavaClient):
 
 
 class JavaLoad(JavaClient):
-    def wait_for_more(self, count: int, timeout_s: float = TIMEOUT_S) -> None:
+    def wait_for_more(self, count: int, timeout_s: float = PATIENCE_S) -> None:
         """Until so many more messages are acknowledged."""
         before = self.ask("state")["acknowledged"]
         after = self.ask("await", count=count, timeoutMillis=int(timeout_s * 1000))
         assert after["acknowledged"] >= before + count, f"{after} after {before} within {timeout_s:g} s"
-
-
-def until(condition: Any, timeout_s: float = TIMEOUT_S) -> None:
-    """Waits until `condition()` holds."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"{condition} does not hold after {timeout_s:g} s"
-        time.sleep(0.02)

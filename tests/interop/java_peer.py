@@ -324,7 +324,7 @@ class JavaPeer:
         with contextlib.suppress(BrokenPipeError):
             pipe_in.close()
         try:
-            self._process.wait(60)
+            self._process.wait(120)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

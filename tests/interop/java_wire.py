@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from tests.interop.java_peer import TEST_JVM, JavaPeerError, build
+from tests.waiting import PATIENCE_S
 
 Json = dict[str, Any]
 
@@ -73,7 +74,7 @@ class JavaLines:
             self._process.stdin.write(b'{"do":"exit"}\n')
             self._process.stdin.close()
         try:
-            self._process.wait(30)
+            self._process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

@@ -30,7 +30,7 @@ from mqlake.metaq.zookeeper.session import ZkSession
 PROJECT = Path(__file__).parent / "metaq-java"
 TARGET = PROJECT / "target"
 JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx192m")
-TAKE_MS = 20_000
+TAKE_MS = 120_000
 
 Outgoing = bytes | tuple[bytes, str | None]
 

@@ -48,6 +48,7 @@ from mqlake.store.message_store import DefaultMessageStore
 from mqlake.store.results import BoundaryType, PutMessageResult
 from mqlake.store.store_view import StoreView
 from tests.interop.java_peer import Config, JavaQueue, JavaStoreContents, Json, seeded_body
+from tests.waiting import PATIENCE_S
 
 PROJECT = Path(__file__).parents[2]
 Topics = Mapping[str, Mapping[str, str]]
@@ -102,7 +103,7 @@ def _put(store: DefaultMessageStore, op: Json) -> Json:
         case "batch":
             return _result(store.put_messages(batch_of(op)))
         case "tick":
-            store.wait_until_dispatched(60)
+            store.wait_until_dispatched(PATIENCE_S)
             begin = store.clock_ms()
             while store.clock_ms() == begin:
                 time.sleep(0.0001)
@@ -435,7 +436,7 @@ def _serve() -> None:
         elif "put" in request:
             store = stores[request["put"]]
             results = put(store, request["ops"])
-            store.wait_until_dispatched(60)
+            store.wait_until_dispatched(PATIENCE_S)
             for result in results:
                 tell(result)
         else:

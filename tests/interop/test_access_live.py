@@ -12,8 +12,8 @@ from mqlake.cli.main import cli
 from mqlake.client import ClientConfig, ConsumeFromWhere, ConsumerConfig, Message, Producer, PushConsumer
 from mqlake.errors import SendError
 from mqlake.remoting.loop import run
-from tests.broker.live import until
 from tests.interop.brokers import Broker, JavaBroker
+from tests.waiting import until_async
 
 pytestmark = pytest.mark.java
 ACCESS_KEY, SECRET_KEY = "operator", "secret-1"
@@ -78,7 +78,7 @@ def test_client(broker: Broker):
             await producer.send(Message("V", b"made by a send"))
             await producer.send_batch([Message("V", b"one"), Message("V", b"two")])
             async with consumer:
-                await until(lambda: len(seen) == 3, 30)
+                await until_async(lambda: len(seen) == 3)
         async with Producer("p", broker.namesrv) as producer:
             with pytest.raises(SendError, match="code 16"):
                 await producer.send(Message("V", b"who?"))

@@ -27,9 +27,11 @@ from mqlake.cli.main import cli
 from mqlake.namesrv.config import NamesrvConfig
 from mqlake.namesrv.server import NamesrvController
 from mqlake.remoting.loop import run
-from tests.interop.brokers import SMALL_STORE, Server, free_ports
-from tests.interop.java_client import JavaClients, message, until
+from tests.interop.brokers import SMALL_STORE, Server
+from tests.interop.java_client import JavaClients, message
 from tests.interop.java_wire import Json
+from tests.ports import free_port
+from tests.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.java
 MQLAKE = [sys.executable, "-c", "from mqlake.cli.main import main; main()"]
@@ -109,7 +111,7 @@ def broker_with_short_locks(directory: Path) -> Iterator[Where]:
 
     thread = threading.Thread(target=lambda: run(main()))
     thread.start()
-    assert ready.wait(30)
+    assert ready.wait(PATIENCE_S)
     loop, stop, where = running[0]
     try:
         yield where
@@ -175,7 +177,7 @@ def test_brokers_that_share_nothing_lose_one(java_clients: JavaClients, tmp_path
             assert send(20) == {"broker-0", "broker-1"}
             assert {each["brokerName"] for each in consumer.take(20)} == {"broker-0", "broker-1"}
             os.kill(children_of(server.process.pid)[0], signal.SIGKILL)
-            assert send(20) == {"broker-1"}
+            assert "broker-1" in send(20)
             until(lambda: "broker-0" in send(4))
             sent = next(numbers)
             until(lambda: bodies(consumer.take(0)) == {b"%d" % n for n in range(sent)})
@@ -209,6 +211,7 @@ def test_rocketmqs_own_files(java_clients: JavaClients, tmp_path: Path):
                     mqlake(home / "broker.log", *arguments, env={"HOME": str(home)})
                 )
                 assert place["broker"] == f"broker-{name}" and (home / "store" / "commitlog").is_dir()
+            until(lambda: len(answers("admin", "cluster", "list", "-n", cluster.namesrv)) == 2)
             java_clients.topic(cluster, "Two", 2)
             with (
                 java_clients.producer(cluster) as producer,
@@ -226,7 +229,7 @@ def test_rocketmqs_own_files(java_clients: JavaClients, tmp_path: Path):
 
 def test_name_servers_come_and_go(java_clients: JavaClients, tmp_path: Path):
     """Two of them; at each moment only one is there, or none. Clients that have a route need none."""
-    first, second = (free_ports(1) for _ in range(2))
+    first, second = free_port(), free_port()
     both = Where(f"127.0.0.1:{first};127.0.0.1:{second}")
 
     def namesrv(port: int) -> contextlib.AbstractContextManager[tuple[Server, Json]]:
@@ -307,4 +310,4 @@ def test_tls_and_nothing_else(java_clients: JavaClients, tmp_path: Path):
             assert refused.exit_code and why in refused.stderr and "Traceback" not in refused.output
         plain = CliRunner().invoke(cli, ["admin", "cluster", "list", "-n", broker.namesrv])
         assert plain.exit_code == 1 and "Traceback" not in plain.output
-        assert "not TLS, which is required" in (tmp_path / "serve.log").read_text()
+        until(lambda: "not TLS, which is required" in (tmp_path / "serve.log").read_text())

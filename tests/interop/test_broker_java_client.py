@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 from tests.interop.brokers import Broker, any_broker
-from tests.interop.java_client import JavaClients, JavaProducer, message, until
+from tests.interop.java_client import JavaClients, JavaProducer, message
 from tests.interop.java_peer import JavaPeerError, seeded_body
 from tests.interop.java_wire import Json
+from tests.waiting import until
 
 QUEUES = 4
 _names = itertools.count()

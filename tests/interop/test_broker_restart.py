@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.interop.brokers import any_broker
-from tests.interop.java_client import JavaClients, until
+from tests.interop.java_client import JavaClients
+from tests.waiting import PATIENCE_S, until
 
 QUEUES = 4
 BETWEEN = 400
@@ -49,8 +50,11 @@ def test_nothing_acknowledged_is_lost(
                 queue_id: [(int(each["body"]), each["queueOffset"]) for each in queue]
                 for queue_id, queue in java_clients.all_of(broker, "Load", count).items()
             }
-            # a client whose pull was moved or whose lock is in doubt waits for its own timers, of up to 30 seconds
-            until(lambda: len(consumed(consumer.take(0))) >= sum(map(len, stored.values())), 90)
+            # a client whose pull was moved or whose lock is in doubt waits for its own timers, of up to 60 seconds
+            until(
+                lambda: len(consumed(consumer.take(0))) >= sum(map(len, stored.values())),
+                timeout_s=2 * PATIENCE_S,
+            )
             found = consumer.take(0)
 
     assert set(acknowledged) == set(range(QUEUES))

@@ -20,8 +20,8 @@ from tests.interop.transactions import (
     MqlakePeer,
     TransactionPeer,
     bodies,
-    until,
 )
+from tests.waiting import until
 
 CHECK_MAX = 3
 SETTINGS = {
@@ -112,6 +112,7 @@ def leave_open(broker: Broker, name: str) -> None:
     for number in range(3):
         producer.send(f"T-{name}", f"ended {number}", COMMIT, ROLLBACK)
         producer.send(f"T-{name}", f"open {number}", UNKNOWN, COMMIT)
+    until(lambda: len(bodies(broker.namesrv, f"T-{name}")) >= 3)
     producer.stop()
 
 
@@ -162,6 +163,7 @@ def test_a_broker_that_is_killed_between_the_two_steps_asks(tmp_path: Path) -> N
         for number in range(20):
             producer.send("T", f"ended {number}", COMMIT)
             producer.send("T", f"open {number}", UNKNOWN, COMMIT if number % 2 else ROLLBACK)
+        until(lambda: sum(each.startswith("ended") for each in bodies(broker.namesrv, "T")) == 20)
         broker.kill()
         broker.start()
         producer.send("T", "last", UNKNOWN, COMMIT)

@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from mqlake.metaq.client import ConsumerConfig, Message, MetaMessageSessionFactory, Partition
 from mqlake.metaq.config import MetaConfig
-from mqlake.metaq.zookeeper.embedded import EmbeddedZookeeper, free_port
+from mqlake.metaq.zookeeper.embedded import EmbeddedZookeeper
 from mqlake.remoting.loop import run
 from tests.interop.metaq_peer import MetaqPeer, chroot, write_ini
 from tests.metaq.brokers import BrokerThread
 from tests.metaq.client.test_client import xa_conversation
+from tests.ports import free_port
+from tests.waiting import PATIENCE_S, until_async
 
 pytestmark = pytest.mark.java
 
 TOPICS = {name: {"numPartitions": "2"} for name in ("test", "tx", "xa")}
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +51,7 @@ def test_our_client_against_the_java_broker(java_broker: str) -> None:
             consumer = session.create_consumer(ConsumerConfig(group="g", max_delay_fetch_s=0.1))
             consumer.subscribe("test", found.append)
             await consumer.complete_subscribe()
-            await until(lambda: len(found) == 21)
+            await until_async(lambda: len(found) == 21)
             assert sorted((m.data, m.attribute or "") for m in found) == sorted((d, a or "") for d, a in sent)
             assert len(consumer.owned_partitions) == 2
             assert all(message.id < 0 for message in found), "the original counts from the machine's start"
@@ -114,8 +110,8 @@ def test_our_consumer_and_a_java_consumer_share_a_group(java_broker: str, metaq_
                     while len(consumer.owned_partitions) != 1:
                         pass
 
-            await asyncio.wait_for(asyncio.to_thread(theirs), 20)
-            await until(lambda: len(consumer.owned_partitions) == 2)
+            await asyncio.wait_for(asyncio.to_thread(theirs), PATIENCE_S)
+            await until_async(lambda: len(consumer.owned_partitions) == 2)
 
     run(test())
     metaq_peer.disconnect(java_broker)

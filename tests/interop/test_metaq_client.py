@@ -10,9 +10,10 @@ import pytest
 
 from mqlake.metaq.broker.broker import MetaMorphosisBroker
 from mqlake.metaq.config import MetaConfig
-from mqlake.metaq.zookeeper.embedded import EmbeddedZookeeper, free_port
+from mqlake.metaq.zookeeper.embedded import EmbeddedZookeeper
 from tests.interop.metaq_peer import MetaqPeer, MetaqPeerError, chroot, write_ini
 from tests.metaq.brokers import BrokerThread
+from tests.ports import free_port
 
 pytestmark = pytest.mark.java
 

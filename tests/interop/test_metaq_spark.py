@@ -9,13 +9,14 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from mqlake.metaq.config import MetaConfig
-from mqlake.metaq.zookeeper.embedded import EmbeddedZookeeper, free_port
+from mqlake.metaq.zookeeper.embedded import EmbeddedZookeeper
 from mqlake.spark.metaq import MetaqReader
 from mqlake.spark.metaq_live import live_ranges
 from mqlake.spark.metaq_options import COLUMNS, MetaqOptions
 from mqlake.spark.metaq_stream import MetaqStreamReader
 from tests.interop.metaq_peer import MetaqPeer, chroot, write_ini
 from tests.metaq.brokers import BrokerThread
+from tests.ports import free_port
 from tests.spark.test_metaq import expected, fill
 
 pytestmark = pytest.mark.java

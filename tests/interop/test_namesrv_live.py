@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -20,6 +20,8 @@ from mqlake.remoting.headers import namesrv as headers
 from mqlake.remoting.loop import run
 from tests.interop.java_peer import JavaPeerError
 from tests.interop.java_wire import JavaWire, Json
+from tests.ports import free_port, free_ports
+from tests.waiting import PATIENCE_S, until_async
 
 pytestmark = pytest.mark.java
 
@@ -63,17 +65,11 @@ def registration(*topics: str) -> RemotingCommand:
     return RemotingCommand.create_request(RequestCode.REGISTER_BROKER, header, body.to_json())
 
 
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
 def test_the_java_admin_tool(java, tmp_path):
     async def main():
         async with serving(tmp_path) as controller, RemotingClient() as broker:
             address = f"127.0.0.1:{controller.port}"
-            await broker.call(address, registration("T", "U"))
+            await broker.call(address, registration("T", "U"), PATIENCE_S)
 
             async def admin(what: str, **fields: Any) -> Json:
                 return await asyncio.to_thread(java.request, f"admin.{what}", namesrv=address, **fields)
@@ -119,23 +115,26 @@ def test_the_java_broker_registers_and_goes(java, tmp_path):
     async def main():
         async with serving(tmp_path) as controller:
             address = f"127.0.0.1:{controller.port}"
-            started = await asyncio.to_thread(
+            port = free_ports(3) + 2  # the VIP port is two below
+            await asyncio.to_thread(
                 java.request,
                 "broker.start",
                 root=str(tmp_path / "store"),
                 namesrv=address,
                 name="java-broker",
+                port=port,
+                haPort=free_port(),
             )
             routes = controller.routes
-            await until(lambda: "TBW102" in routes.topic_queue_table)
+            await until_async(lambda: "TBW102" in routes.topic_queue_table)
             route = routes.pickup_topic_route_data("TBW102")
             assert route is not None and route.queue_datas[0].perm == 7
-            assert route.broker_datas[0].broker_addrs == {0: f"127.0.0.1:{started['port']}"}
+            assert route.broker_datas[0].broker_addrs == {0: f"127.0.0.1:{port}"}
             assert routes.cluster_addr_table == {"JavaCluster": {"java-broker"}}
             clusters = await asyncio.to_thread(java.request, "admin.clusters", namesrv=address)
-            assert f"127.0.0.1:{started['port']}" in clusters["json"]
+            assert f"127.0.0.1:{port}" in clusters["json"]
             await asyncio.to_thread(java.request, "broker.stop")
-            await until(lambda: not routes.broker_addr_table)
+            await until_async(lambda: not routes.broker_addr_table)
             assert routes.topic_queue_table == {}
 
     run(main())
@@ -143,7 +142,8 @@ def test_the_java_broker_registers_and_goes(java, tmp_path):
 
 @pytest.mark.parametrize("kind", SerializeType)
 def test_our_client_asks_the_java_name_server(java, tmp_path, kind):
-    port = java.request("namesrv.start", root=str(tmp_path))["port"]
+    port = free_port()
+    java.request("namesrv.start", root=str(tmp_path), port=port)
 
     async def main():
         address = f"127.0.0.1:{port}"
@@ -151,7 +151,7 @@ def test_our_client_asks_the_java_name_server(java, tmp_path, kind):
 
             async def call(command: RemotingCommand) -> RemotingCommand:
                 command.serialize_type = kind
-                return await client.call(address, command, 10)
+                return await client.call(address, command, PATIENCE_S)
 
             await call(registration("T", "U"))
             header = headers.GetRouteInfoRequestHeader(topic="T")
@@ -167,13 +167,15 @@ def test_our_client_asks_the_java_name_server(java, tmp_path, kind):
             # the same registration and question, to ours: the same answer
             async with serving(tmp_path) as controller, RemotingClient() as other:
                 here = f"127.0.0.1:{controller.port}"
-                await other.call(here, registration("T", "U"))
+                await other.call(here, registration("T", "U"), PATIENCE_S)
                 command = RemotingCommand.create_request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
-                same = TopicRouteData.from_json((await other.call(here, command)).body_bytes())
+                same = TopicRouteData.from_json((await other.call(here, command, PATIENCE_S)).body_bytes())
                 assert same == route
             unknown = RemotingCommand.create_request(999)
             unknown.serialize_type = kind
-            assert (await client.invoke(address, unknown)).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+            assert (
+                await client.invoke(address, unknown, PATIENCE_S)
+            ).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
     try:
         run(main())

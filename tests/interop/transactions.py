@@ -1,21 +1,20 @@
 """Transaction producers, RocketMQ's and mqlake's, that do as the messages say.
 
 A message's properties "local" and "check" say what its local transaction comes to: COMMIT, ROLLBACK or UNKNOWN.
+No broker asks for what will end by itself, however long a slow machine takes to end it.
 """
 
 from __future__ import annotations
 
 import itertools
-import time
-from collections.abc import Callable
 from typing import Protocol
 
 from mqlake.client import LocalTransactionState, Message, MessageClientExt
 from mqlake.client.blocking import PullConsumer, TransactionMQProducer
+from mqlake.message import PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS
 from tests.interop.java_wire import JavaLines
 
 COMMIT, ROLLBACK, UNKNOWN = "COMMIT_MESSAGE", "ROLLBACK_MESSAGE", "UNKNOW"
-WAIT_S = 30.0
 _numbers = itertools.count()
 
 
@@ -70,6 +69,8 @@ class MqlakePeer:
 
     def send(self, topic: str, body: str, local: str, check: str = UNKNOWN) -> str:
         properties = {"local": local, "check": check}
+        if local != UNKNOWN:
+            properties[PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS] = "600"
         message = Message(topic, body.encode(), flag=3, properties=properties)
         return self.producer.send_message_in_transaction(message).local_transaction_state.name
 
@@ -91,10 +92,3 @@ def bodies(namesrv: str, topic: str) -> list[str]:
                 found += [message.body.decode() for message in pulled.messages()]
                 offset = pulled.next_begin_offset
     return sorted(found)
-
-
-def until(condition: Callable[[], object], timeout_s: float = WAIT_S) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {timeout_s} s"
-        time.sleep(0.05)

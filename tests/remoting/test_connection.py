@@ -8,7 +8,7 @@ import gc
 import logging
 import socket
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -26,6 +26,7 @@ from mqlake.remoting.codes import ResponseCode, SerializeType
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.connection import Connection, Limits, format_address, parse_address
 from mqlake.remoting.server import RemotingServer
+from tests.waiting import PATIENCE_S, until_async
 
 ECHO, SLOW, FAIL, REFUSE, SILENT, ASYNC_FAIL, LARGE, BUSY = range(1000, 1008)
 
@@ -85,11 +86,6 @@ async def serving(limits: Limits | None = None) -> AsyncIterator[Service]:
         assert not service.server.connections
 
 
-async def until(condition: Callable[[], object]) -> None:
-    while not condition():
-        await asyncio.sleep(0.002)
-
-
 def request(code: int, body: bytes | None = None, **fields: str) -> RemotingCommand:
     command = RemotingCommand.create_request(code, body=body)
     command.ext_fields = fields
@@ -115,8 +111,8 @@ def test_a_frame_as_large_as_it_may_be(run):
     async def main():
         async with serving() as service, RemotingClient() as client:
             body = bytes(range(256)) * 65_000
-            assert (await client.call(service.address, request(ECHO, body), 20)).body == body
-            answer = await client.invoke(service.address, request(LARGE, size=str(17_000_000)), 20)
+            assert (await client.call(service.address, request(ECHO, body), PATIENCE_S)).body == body
+            answer = await client.invoke(service.address, request(LARGE, size=str(17_000_000)), PATIENCE_S)
             assert answer.code == ResponseCode.SYSTEM_ERROR and "16777216" in (answer.remark or "")
 
     run(main())
@@ -250,12 +246,12 @@ def test_a_connection_without_a_sign_of_life_is_closed(run, caplog):
     async def main():
         async with serving() as service, RemotingClient() as client:
             first = await client.connection(service.address)
-            waiting = asyncio.create_task(client.invoke(service.address, request(SLOW), 60))
+            waiting = asyncio.create_task(client.invoke(service.address, request(SLOW), PATIENCE_S))
             with pytest.raises(RemotingTimeoutError):
                 await client.invoke(service.address, request(SLOW), 0.5)
             with pytest.raises(RemotingConnectError):
                 await waiting
-            await until(lambda: first.closed)
+            await until_async(lambda: first.closed)
             assert await client.connection(service.address) is not first
 
     run(main())
@@ -311,9 +307,9 @@ def test_a_lost_connection_fails_what_waits_and_is_made_again(run):
     async def main():
         async with serving() as service, RemotingClient() as client:
             waiting = asyncio.ensure_future(client.invoke(service.address, request(SLOW)))
-            await until(lambda: service.server.connections)
+            await until_async(lambda: service.server.connections)
             (connection,) = service.server.connections
-            await until(connection.requests_under_way)
+            await until_async(connection.requests_under_way)
             connection.abort()
             with pytest.raises(RemotingConnectError, match="lost before the answer"):
                 await waiting
@@ -340,9 +336,9 @@ def test_what_waits_when_the_peer_goes(run):
                 await client.invoke_oneway(service.address, request(1))
                 await client.invoke_oneway(service.address, request(2))
                 await client.call(service.address, request(ECHO))
-            await until(held.cancelled)
+            await until_async(held.cancelled)
             service.release.set()
-            await until(lambda: ended)
+            await until_async(lambda: ended)
             assert ended == [True]
 
     run(main())
@@ -367,7 +363,7 @@ def test_too_many_requests_under_way(run):
             RemotingClient(Limits(pending_max=3)) as client,
         ):
             waiting = [asyncio.ensure_future(client.invoke(service.address, request(SLOW))) for _ in range(3)]
-            answer = await asyncio.wait_for(waiting[2], 60)
+            answer = await asyncio.wait_for(waiting[2], PATIENCE_S)
             assert answer.code == ResponseCode.SYSTEM_BUSY and "[OVERLOAD]" in (answer.remark or "")
             waiting[2] = asyncio.ensure_future(client.invoke(service.address, request(SILENT), 0.3))
             await asyncio.sleep(0)
@@ -381,9 +377,9 @@ def test_too_many_requests_under_way(run):
 
 def test_idle_connections_are_closed(run):
     async def main():
-        async with serving(Limits(idle_s=0.2)) as service, RemotingClient(Limits(idle_s=0)) as client:
+        async with serving(Limits(idle_s=0.6)) as service, RemotingClient(Limits(idle_s=0)) as client:
             await client.call(service.address, request(ECHO))
-            await until(lambda: not service.server.connections and not client.connections)
+            await until_async(lambda: not service.server.connections and not client.connections)
             assert (await client.call(service.address, request(ECHO, b"new"))).body == b"new"
 
     run(main())
@@ -403,7 +399,7 @@ def test_a_client_that_does_not_read_is_not_read_from(run):
                     await writer.drain()
 
             writing = asyncio.ensure_future(write())
-            await until(lambda: any(connection._paused for connection in service.server.connections))
+            await until_async(lambda: any(connection._paused for connection in service.server.connections))
             handled = len(service.seen)
             for _ in range(20):  # others are served
                 await other.call(service.address, request(ECHO, b"x"))
@@ -424,7 +420,7 @@ def test_frames_that_had_to_wait_are_handled_in_order(run):
             reader, writer = await asyncio.open_connection("127.0.0.1", service.server.port)
             requests = [request(LARGE, size=str(200_000 + i)) for i in range(150)]
             writer.write(b"".join(map(encode_frame, requests)))
-            await until(lambda: any(connection._paused for connection in service.server.connections))
+            await until_async(lambda: any(connection._paused for connection in service.server.connections))
             answers = await read_commands(reader, 150)
             assert [len(answer.body_bytes()) for answer in answers] == [200_000 + i for i in range(150)]
             writer.close()
@@ -438,7 +434,10 @@ def test_a_client_whose_requests_pile_up_reads_its_answers(run):
     async def main():
         limits = Limits(write_high_water=64 * 1024)
         async with serving(limits) as service, RemotingClient(limits) as client:
-            asks = [client.call(service.address, request(ECHO, bytes(100_000 + i)), 60) for i in range(300)]
+            asks = [
+                client.call(service.address, request(ECHO, bytes(100_000 + i)), PATIENCE_S)
+                for i in range(300)
+            ]
             answers = await asyncio.gather(*asks)
             assert [len(answer.body_bytes()) for answer in answers] == [100_000 + i for i in range(300)]
 
@@ -459,9 +458,9 @@ def test_a_client_that_sends_without_end_takes_its_turn(run):
             await other.call(service.address, request(ECHO, b"there"))
             _, writer = await asyncio.open_connection("127.0.0.1", service.server.port)
             writer.write(encode_frame(request(BUSY)) * 2_000)
-            await until(lambda: len(service.seen) > 1)
+            await until_async(lambda: len(service.seen) > 1)
             for _ in range(10):
-                await other.call(service.address, request(ECHO, b"x"), 60)
+                await other.call(service.address, request(ECHO, b"x"), PATIENCE_S)
             assert len(service.seen) < 1_000
             writer.close()
 
@@ -475,11 +474,13 @@ def test_a_client_that_never_reads_is_closed(run, caplog):
         async with serving(limits) as service:
             _, writer = await asyncio.open_connection("127.0.0.1", service.server.port)
             writer.write(encode_frame(request(SLOW)) * 20)
-            await until(lambda: any(len(c.requests_under_way()) == 20 for c in service.server.connections))
+            await until_async(
+                lambda: any(len(c.requests_under_way()) == 20 for c in service.server.connections)
+            )
             (connection,) = service.server.connections
             for _ in range(20):  # answers that come although nobody reads
                 connection.send(RemotingCommand.create_response(body=bytes(4 << 20)))
-            await until(lambda: connection.closed)
+            await until_async(lambda: connection.closed)
             writer.close()
 
     with caplog.at_level(logging.CRITICAL):
@@ -490,10 +491,10 @@ def test_a_stopping_server_sends_new_clients_away(run):
     async def main():
         async with serving() as service, RemotingClient() as client:
             waiting = asyncio.ensure_future(client.call(service.address, request(SLOW, b"last")))
-            await until(lambda: any(c.requests_under_way() for c in service.server.connections))
+            await until_async(lambda: any(c.requests_under_way() for c in service.server.connections))
             connection = await client.connection(service.address)
-            stopping = asyncio.ensure_future(service.server.stop(grace_s=10))
-            await until(lambda: service.server.going_away)
+            stopping = asyncio.ensure_future(service.server.stop(grace_s=PATIENCE_S))
+            await until_async(lambda: service.server.going_away)
             answer = await connection.invoke(request(ECHO))
             assert answer.code == ResponseCode.GO_AWAY
             old = request(ECHO, b"old")
@@ -502,7 +503,7 @@ def test_a_stopping_server_sends_new_clients_away(run):
             service.release.set()
             assert (await waiting).body == b"last"
             await stopping
-            await until(lambda: connection.closed)
+            await until_async(lambda: connection.closed)
 
     run(main())
 
@@ -535,12 +536,12 @@ def test_idle_connections_cost_little(run):
         count = 300
         async with serving() as service:
             warm = await asyncio.open_connection("127.0.0.1", service.server.port)
-            await until(lambda: service.server.connections)
+            await until_async(lambda: service.server.connections)
             gc.collect()
             before = len(gc.get_objects())
             sockets = [socket.create_connection(("127.0.0.1", service.server.port)) for _ in range(count)]
             try:
-                await until(lambda: len(service.server.connections) == count + 1)
+                await until_async(lambda: len(service.server.connections) == count + 1)
                 gc.collect()
                 assert (len(gc.get_objects()) - before) / count < 40
                 assert all(connection._buffer.held == 0 for connection in service.server.connections)
@@ -548,7 +549,7 @@ def test_idle_connections_cost_little(run):
                 for one in sockets:
                     one.close()
                 warm[1].close()
-            await until(lambda: not service.server.connections)
+            await until_async(lambda: not service.server.connections)
 
     run(main())
 

@@ -27,8 +27,8 @@ from mqlake.spark.rocketmq import RocketMQDataSource
 from mqlake.spark.rocketmq_epochs import Decision, DecisionFile, Half, QueueHalves, together
 from mqlake.spark.rocketmq_sink import RocketMQExactlyOnceWriter, SentHalves
 from tests.interop.brokers import Broker, JavaBroker, MqlakeBroker
-from tests.interop.transactions import until
 from tests.spark.exactly_once_job import Job, dying
+from tests.waiting import until
 
 HALVES = st.builds(Half, st.integers(0, 2**62), st.integers(0, 2**62), st.text(max_size=20))
 QUEUES = st.builds(Queue, st.text(min_size=1), st.text(min_size=1), st.integers(0, 100))

@@ -16,7 +16,8 @@ from mqlake.remoting.headers.produce import (
     SendMessageRequestHeaderV2,
 )
 from tests.broker.live import send_header
-from tests.broker.live_broker import Client, live_broker, run, until
+from tests.broker.live_broker import Client, live_broker, run
+from tests.waiting import until_async
 
 FAST = {"transactionTimeOut": "1", "transactionCheckInterval": "20", "transactionOpBatchInterval": "10"}
 
@@ -37,7 +38,7 @@ def test_the_groups_producers_are_asked_in_turn_until_one_knows(tmp_path):
             for client in (first, second):
                 await client.heartbeat(group=None, producer="PG")
             asked = RequestCode.CHECK_TRANSACTION_STATE
-            await until(lambda: first.told_of(asked) and second.told_of(asked))
+            await until_async(lambda: first.told_of(asked) and second.told_of(asked))
             request = second.told_of(asked)[-1]
             header = request.decode_header(CheckTransactionStateRequestHeader)
             message = decode_record(request.body)
@@ -59,11 +60,11 @@ def test_the_groups_producers_are_asked_in_turn_until_one_knows(tmp_path):
             )
             assert answer.code == 0
             store = controller.broker.store
-            await until(lambda: store.max_offset_in_queue("T", 1) == 1)
+            await until_async(lambda: store.max_offset_in_queue("T", 1) == 1)
             (final,) = store.get_message("g", "T", 1, 0, 32).messages()
             assert final.flag == 3 and int(final.properties["TRANSACTION_CHECK_TIMES"]) >= 1
             # nothing is open any more: the queue is dealt with to its end
-            await until(
+            await until_async(
                 lambda: (
                     controller.broker.consumer_offset_manager.query_offset(
                         "CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_HALF_TOPIC", 0
@@ -84,10 +85,10 @@ def test_a_group_without_producers_is_asked_when_one_comes(tmp_path):
         ):
             await client.ask(RequestCode.SEND_MESSAGE_V2, half_header("K1"), b"body")
             half = "RMQ_SYS_TRANS_HALF_TOPIC"
-            await until(lambda: controller.broker.store.max_offset_in_queue(half, 0) > 2)
+            await until_async(lambda: controller.broker.store.max_offset_in_queue(half, 0) > 2)
             assert not client.told
             await client.heartbeat(group=None, producer="PG")
-            await until(lambda: client.told_of(RequestCode.CHECK_TRANSACTION_STATE))
+            await until_async(lambda: client.told_of(RequestCode.CHECK_TRANSACTION_STATE))
 
     run(main())
 
@@ -98,7 +99,7 @@ def test_a_half_message_without_a_place_goes_to_the_operator(tmp_path):
             bad = MessageExtBrokerInner("RMQ_SYS_TRANS_HALF_TOPIC", b"?", properties={"PGROUP": "PG"})
             bad.born_timestamp = 1_000 * 1_700_000_000
             assert (await asyncio.to_thread(controller.broker.store.put_message, bad)).is_ok
-            await until(
+            await until_async(
                 lambda: controller.broker.store.max_offset_in_queue("TRANS_CHECK_MAX_TIME_TOPIC", 0) == 1
             )
 

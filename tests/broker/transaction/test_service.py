@@ -158,7 +158,7 @@ def test_an_end_is_remembered_for_its_copies_as_well(tmp_path):
     in_a_room(tmp_path, scene)
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.lists(st.sampled_from(["put", "commit", "roll back", "check", "crash"]), max_size=40), st.randoms())
 def test_whatever_happens_a_message_is_decided_once_and_open_ones_are_asked_for(
     tmp_path_factory, steps, random

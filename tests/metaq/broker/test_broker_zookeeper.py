@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from mqlake.metaq.broker.broker_zookeeper import BrokerZooKeeper
 from mqlake.metaq.config import MetaConfig, SystemConfig, ZKConfig
 from mqlake.metaq.zookeeper.embedded import EmbeddedZookeeper
 from mqlake.metaq.zookeeper.session import ZkSession
+from tests.waiting import until
 
 ADDRESS = "meta://127.0.0.1:8123"
 TOPICS = {
@@ -56,13 +57,6 @@ def dump(eye: ZkSession, path: str) -> dict[str, bytes]:
             found[child] = value
         found.update(dump(eye, child))
     return found
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def expire(session: ZkSession) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +23,9 @@ from mqlake.metaq.zookeeper.paths import MetaZookeeper
 from mqlake.metaq.zookeeper.session import ZkSession
 from mqlake.remoting.loop import run
 from tests.metaq.brokers import HOST, Peer
+from tests.waiting import until_async
 
 TOPICS = {"t": {"numPartitions": "2"}}
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 def broker_of(path: Path, *, zk: ZKConfig | None = None, port: int = 0, **roles: Any) -> MetaMorphosisBroker:
@@ -69,7 +63,7 @@ def test_both_have_a_message_before_it_is_answered(tmp_path: Path) -> None:
         async with running(broker_of(tmp_path / "gregor", gregor=True)) as gregor:
             samsa_config = SamsaConfig(slave=f"{HOST}:{gregor.server.port}", check_slave_interval_in_mills=10)
             async with running(broker_of(tmp_path / "samsa", samsa=samsa_config)) as samsa:
-                await until(lambda: samsa.processor._link.connected)
+                await until_async(lambda: samsa.processor._link.connected)
                 peers = [await Peer.connect(samsa.server.port) for _ in range(4)]
                 for i in range(25):
                     answers = await asyncio.gather(
@@ -113,7 +107,7 @@ def test_what_the_master_alone_could_not_store_is_not_taken(tmp_path: Path) -> N
         async with running(broker_of(tmp_path / "gregor", gregor=True)) as gregor:
             samsa_config = SamsaConfig(slave=f"{HOST}:{gregor.server.port}", check_slave_interval_in_mills=10)
             async with running(broker_of(tmp_path / "samsa", samsa=samsa_config)) as samsa:
-                await until(lambda: samsa.processor._link.connected)
+                await until_async(lambda: samsa.processor._link.connected)
                 samsa.manager.get_or_create("t", 0).close()
                 peer = await Peer.connect(samsa.server.port)
                 assert await peer.said(b"put t 0 1 0 -1 1\r\nx") == (
@@ -164,7 +158,7 @@ def test_a_slave_that_fails_again_and_again(tmp_path: Path, zk: ZKConfig) -> Non
                 slave_continuous_failure_threshold=3,
             )
             async with running(broker_of(tmp_path / "samsa", zk=zk, samsa=samsa_config)) as samsa:
-                await until(lambda: samsa.processor._link.connected)
+                await until_async(lambda: samsa.processor._link.connected)
                 master = samsa.zookeeper.paths.master(0)
                 sick = gregor.processor.append
                 gregor.processor.append = lambda connection, command, *_: connection.respond(
@@ -178,9 +172,9 @@ def test_a_slave_that_fails_again_and_again(tmp_path: Path, zk: ZKConfig) -> Non
                         text
                         == f"Put message to [slave 'meta://{samsa_config.slave}'] [partition 't-0'] failed"
                     )
-                await until(lambda: samsa.zookeeper.session.read(master) is None)
+                await until_async(lambda: samsa.zookeeper.session.read(master) is None)
                 gregor.processor.append = sick
-                await until(lambda: samsa.zookeeper.session.read(master) is not None)
+                await until_async(lambda: samsa.zookeeper.session.read(master) is not None)
                 assert (await peer.said(b"put t 1 1 0 -1 1\r\nx"))[0] == 200
 
     run(test())
@@ -197,10 +191,10 @@ def test_an_asynchronous_slave_follows_and_stands_in(tmp_path: Path, zk: ZKConfi
         await peer.said(b"put t 0 2000000 0 -1 1\r\n" + bytes(2_000_000))
         slave_config = SlaveConfig(slave_id=3, slave_max_delay_in_mills=20)
         async with running(broker_of(tmp_path / "slave", zk=zk, slave=slave_config)) as slave:
-            await until(lambda: files(tmp_path / "slave") == files(tmp_path / "master"))
+            await until_async(lambda: files(tmp_path / "slave") == files(tmp_path / "master"))
             assert slave.manager.get("t", 1).min_offset == 5000 == first.min_offset
             await peer.said(b"put t 0 3 0 -1 1\r\nnew")
-            await until(lambda: files(tmp_path / "slave") == files(tmp_path / "master"))
+            await until_async(lambda: files(tmp_path / "slave") == files(tmp_path / "master"))
             zookeeper, paths = slave.zookeeper.session, slave.zookeeper.paths
             assert zookeeper.read(paths.slave(0, 3)) == slave.broker_string.encode()
             assert zookeeper.children(paths.topic_sub("t")) == ["0-m", "0-s3"]
@@ -216,7 +210,7 @@ def test_an_asynchronous_slave_follows_and_stands_in(tmp_path: Path, zk: ZKConfi
             async with running(broker_of(tmp_path / "master", zk=zk)) as again:
                 peer = await Peer.connect(again.server.port)
                 await peer.said(b"put t 1 5 0 -1 1\r\nagain")
-                await until(lambda: files(tmp_path / "slave") == files(tmp_path / "master"))
+                await until_async(lambda: files(tmp_path / "slave") == files(tmp_path / "master"))
 
     run(test())
 
@@ -240,14 +234,14 @@ def test_a_slave_takes_the_topics_of_its_master_over(tmp_path: Path, zk: ZKConfi
         own = ini("slave", "; of the slave\n[topic=old]\n", host="localhost")
         config = SlaveConfig(slave_id=0, slave_max_delay_in_mills=20, auto_sync_master_config=True)
         async with running(of(theirs)) as master, running(of(own, slave=config)) as slave:
-            await until(lambda: slave.config.topics == ["t"])
+            await until_async(lambda: slave.config.topics == ["t"])
             theirs.write_text(theirs.read_text() + "[topic=new]\nnumPartitions=3\n")
             assert master.config.reload()
-            await until(lambda: slave.config.topics == ["new", "t"])
+            await until_async(lambda: slave.config.topics == ["new", "t"])
             peer = await Peer.connect(master.server.port)
             assert (await peer.said(b"put new 2 1 0 -1 1\r\nx"))[0] == 200
-            await until(lambda: "new-2" in str(files(tmp_path / "slave")))
-            await until(lambda: files(tmp_path / "slave") == files(tmp_path / "master"))
+            await until_async(lambda: "new-2" in str(files(tmp_path / "slave")))
+            await until_async(lambda: files(tmp_path / "slave") == files(tmp_path / "master"))
         again = MetaConfig.load(str(own))
         assert (again.topics, again.system.host_name) == (["new", "t"], "localhost")
         assert "; of the slave" in own.read_text()

@@ -39,6 +39,7 @@ from mqlake.metaq.zookeeper.embedded import EmbeddedZookeeper
 from mqlake.remoting.loop import run
 from tests.metaq.broker.test_broker_zookeeper import expire
 from tests.metaq.brokers import HOST
+from tests.waiting import until_async
 
 TOPICS = {"t": {"numPartitions": "3"}, "u": {}, "no-pub": {"acceptPublish": "false"}}
 QUICK: dict[str, Any] = {"max_delay_fetch_s": 0.1, "commit_offset_period_s": 0.1}
@@ -97,11 +98,6 @@ def live(
 Live = Callable[[Callable[[Cluster], Coroutine[Any, Any, None]]], None]
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():
-        await asyncio.sleep(0.01)
-
-
 @contextlib.asynccontextmanager
 async def collecting(
     session: MetaMessageSessionFactory, group: str = "g", topic: str = "t", **config: Any
@@ -126,7 +122,7 @@ def test_from_a_producer_to_a_consumer(live: Live) -> None:
         assert [result.partition for result in results[:4]] == [Partition(0, p) for p in (1, 2, 0, 1)]
         assert sent[0].id == results[0].message_id and sent[0].partition == Partition(0, 1)
         async with collecting(session) as (consumer, found):
-            await until(lambda: len(found) == 30)
+            await until_async(lambda: len(found) == 30)
             assert sorted((m.data, m.attribute or "") for m in found) == sorted(
                 (m.data, m.attribute or "") for m in sent
             )
@@ -139,7 +135,7 @@ def test_from_a_producer_to_a_consumer(live: Live) -> None:
             collecting(session, "other", offset=MAX_OFFSET) as (_, late),
         ):
             await producer.send_message(Message("t", b"new"))
-            await until(lambda: len(again) == 1 and len(late) == 1)
+            await until_async(lambda: len(again) == 1 and len(late) == 1)
             assert again[0].data == late[0].data == b"new"
         browsed = [message async for message in session.create_topic_browser("t")]
         assert len(browsed) == 31 and len({message.id for message in browsed}) == 31
@@ -250,7 +246,7 @@ def test_consumers_come_and_go_and_nothing_is_lost(live: Live) -> None:
             consumer.subscribe("t", take)
             await consumer.complete_subscribe()
             shares = 6 // (number + 1)
-            await until(
+            await until_async(
                 lambda shares=shares, n=number: all(
                     len(c.owned_partitions) == shares for c in consumers[: n + 1]
                 )
@@ -258,10 +254,10 @@ def test_consumers_come_and_go_and_nothing_is_lost(live: Live) -> None:
         owned = [each for consumer in consumers for each in consumer.owned_partitions]
         assert len(set(owned)) == len(owned) == 6
         await consumers[0].shutdown()
-        await until(lambda: sum(len(c.owned_partitions) for c in consumers[1:]) == 6)
+        await until_async(lambda: sum(len(c.owned_partitions) for c in consumers[1:]) == 6)
         sending = False
         await sender
-        await until(lambda: set(taken) == set(sent))
+        await until_async(lambda: set(taken) == set(sent))
         assert len(taken) == len(sent)
 
     live(test)
@@ -295,7 +291,7 @@ def test_a_message_that_is_refused_comes_again_and_goes_to_the_handler_at_last(
         )
         consumer.subscribe("u", listener)
         await consumer.complete_subscribe()
-        await until(lambda: b"end" in offered)
+        await until_async(lambda: b"end" in offered)
         assert offered == [b"good", *[b"bad"] * 4, *[b"shy"] * 3, b"end"]
         assert [m.data for m in recover.kept("u", "g")] == [b"bad"]
         await recover.retry("g", {"u": listener})
@@ -317,7 +313,7 @@ def test_broadcast_consumers_get_everything_and_go_on_where_their_file_says(
         assert consumer.config.group.startswith("b-") and "." not in consumer.config.group
         consumer.subscribe("t", found.append)
         await consumer.complete_subscribe()
-        await until(lambda: len(found) == count)
+        await until_async(lambda: len(found) == count)
         await consumer.shutdown()
         return sorted(message.data for message in found)
 
@@ -330,7 +326,7 @@ def test_broadcast_consumers_get_everything_and_go_on_where_their_file_says(
             await producer.send_message(Message("t", b"%d" % n))
         async with collecting(session, "b") as (_, others):
             assert await take(session, 6) == [b"%d" % n for n in range(6)]
-            await until(lambda: len(others) == 6)
+            await until_async(lambda: len(others) == 6)
         await producer.send_message(Message("t", b"new"))
         assert await take(session, 1) == [b"new"]
         (group,) = json.loads(Path(path).read_bytes())
@@ -356,7 +352,7 @@ def test_messages_larger_than_a_fetch(live: Live) -> None:
         )
         consumer.subscribe("u", lambda message: found.append(len(message.data)), max_size=100)
         await consumer.complete_subscribe()
-        await until(lambda: found == [10, 50_000, 20])
+        await until_async(lambda: found == [10, 50_000, 20])
 
     live(test)
 
@@ -377,7 +373,7 @@ def test_a_consumer_whose_offset_leads_into_a_message_finds_its_way(live: Live, 
         await session.ask(lambda zookeeper: zookeeper.put_persistent(path, b"-1-20"))
         config: dict[str, Any] = {"max_delay_fetch_s": 0.02, "max_increase_fetch_data_retries": 1}
         async with collecting(session, topic="u", **config) as (_, found):
-            await until(lambda: len(found) == 3)
+            await until_async(lambda: len(found) == 3)
             assert [message.data for message in found] == bodies
 
     live(test)
@@ -402,11 +398,11 @@ def test_a_message_that_is_long_in_coming_is_offered_like_any_other(live: Live) 
         consumer.subscribe("u", lambda message: offered.append(message.data))
         await consumer.complete_subscribe()
         asked = broker.stats.cmd_get
-        await until(lambda: broker.stats.cmd_get > asked + 10)
+        await until_async(lambda: broker.stats.cmd_get > asked + 10)
         assert offered == [b"first"]
         store.append(late[-1:])
         store.flush()
-        await until(lambda: len(offered) + len(rejected) == 2)
+        await until_async(lambda: len(offered) + len(rejected) == 2)
         assert offered == [b"first", b"late"]
 
     live(test)
@@ -420,9 +416,9 @@ def test_who_finds_nothing_asks_less_and_less_often(live: Live) -> None:
         await producer.publish("u")
         async with collecting(session, topic="u", max_delay_fetch_s=0.1) as (consumer, found):
             (owned,) = consumer._owned.values()
-            await until(lambda: owned.delay_s == 0.1)
+            await until_async(lambda: owned.delay_s == 0.1)
             await producer.send_message(Message("u", b"x"))
-            await until(lambda: len(found) == 1)
+            await until_async(lambda: len(found) == 1)
             assert owned.delay_s < 0.1
 
     live(test)
@@ -447,7 +443,7 @@ def test_a_broker_that_restarts_under_load(live: Live) -> None:
                     except (RemotingConnectError, ConnectionError):
                         await asyncio.sleep(0.01)
                 acknowledged.add(b"%d" % i)
-            await until(lambda: {m.data for m in found} >= acknowledged)
+            await until_async(lambda: {m.data for m in found} >= acknowledged)
 
     live(test)
 
@@ -460,7 +456,7 @@ def test_a_lost_session_of_the_consumer(live: Live) -> None:
         await producer.publish("t")
         async with collecting(session) as (consumer, found):
             await producer.send_message(Message("t", b"before"))
-            await until(lambda: len(found) == 1)
+            await until_async(lambda: len(found) == 1)
             old = session.zookeeper.client.client_id
             await asyncio.to_thread(expire, session.zookeeper)
             ids = other.paths.consumer_ids("g")
@@ -479,7 +475,7 @@ def test_a_lost_session_of_the_consumer(live: Live) -> None:
                 await asyncio.sleep(0.02)
             for i in range(6):
                 await producer.send_message(Message("t", b"%d" % i))
-            await until(lambda: {m.data for m in found} == {b"before", *(b"%d" % i for i in range(6))})
+            await until_async(lambda: {m.data for m in found} == {b"before", *(b"%d" % i for i in range(6))})
         assert await other.ask(lambda zookeeper: zookeeper.children(owners)) == []
 
     live(test)

@@ -12,6 +12,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.Set;
+import mqlake.lines.Patience;
 import org.apache.rocketmq.client.QueryResult;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.remoting.protocol.RemotingSerializable;
@@ -104,8 +105,9 @@ final class Calls {
     private DefaultMQAdminExt tool(String nameServer) throws Exception {
         DefaultMQAdminExt tool = tools.get(nameServer);
         if (tool == null) {
-            tool = new DefaultMQAdminExt(5000);
+            tool = new DefaultMQAdminExt(Patience.MILLIS);
             tool.setNamesrvAddr(nameServer);
+            Patience.give(tool);
             tool.setInstanceName("mqlake-" + System.nanoTime());
             tool.start();
             tools.put(nameServer, tool);

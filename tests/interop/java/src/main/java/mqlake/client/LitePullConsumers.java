@@ -7,6 +7,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
+import mqlake.lines.Patience;
 import mqlake.lines.RequestLoop;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
@@ -19,7 +20,8 @@ import org.apache.rocketmq.common.message.MessageQueue;
  *
  * <pre>
  * pull.start      name, namesrv, group; topic to subscribe to, with tags or sql; else it is to assign
- * pull.assign     name, topic; queues (ids), default all; begin: a new group begins at the first message
+ * pull.assign     name, topic; queues (ids), default all; begin: a new group begins at the first message; a topic
+ *                 that is not there is waited for
  * pull.queues     name, topic                            queues: ids
  * pull.seek       name, topic, queueId, offset
  * pull.poll       name, count, timeoutMillis             messages: as soon as there are so many or the time is over
@@ -47,7 +49,7 @@ final class LitePullConsumers implements RequestLoop.Service {
                     consumer.fetchMessageQueues(topic).stream().map(MessageQueue::getQueueId).sorted().toList());
             case "assign": {
                 List<Integer> wanted = request.getList("queues", Integer.class);
-                Collection<MessageQueue> queues = consumer.fetchMessageQueues(topic).stream()
+                Collection<MessageQueue> queues = Patience.find(() -> consumer.fetchMessageQueues(topic)).stream()
                     .filter(queue -> wanted == null || wanted.contains(queue.getQueueId())).toList();
                 if (request.getBooleanValue("begin")) {
                     // not seekToBegin: a pull under way at that moment gives messages twice, or moves past some
@@ -82,6 +84,7 @@ final class LitePullConsumers implements RequestLoop.Service {
         consumer.setInstanceName(name);
         consumer.setPollNameServerInterval(1000);
         consumer.setHeartbeatBrokerInterval(1000);
+        Patience.give(consumer);
         consumer.setAutoCommit(false);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         if (request.containsKey("sql")) {

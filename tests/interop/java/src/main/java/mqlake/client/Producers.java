@@ -8,6 +8,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
+import mqlake.lines.Patience;
 import mqlake.lines.RequestLoop;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.RequestCallback;
@@ -28,7 +29,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
  *                   ordered                              the messages' shard chooses, by a MessageQueueSelector
  *                   batch                                all in one, queueId if there is one
  * producer.request  name, topic, message, timeoutMillis  the reply
- * producer.queues   name, topic                          queues: ids that it may send to
+ * producer.queues   name, topic                          queues: ids that it may send to, once there is the topic
  * producer.stop     name
  * </pre>
  */
@@ -52,7 +53,8 @@ final class Producers implements RequestLoop.Service {
                     producer, Messages.of(topic, request.getJSONObject("message")), request.getLongValue("timeoutMillis")));
             case "queues":
                 return JSONObject.of("queues",
-                    producer.fetchPublishMessageQueues(topic).stream().map(MessageQueue::getQueueId).sorted().toList());
+                    Patience.find(() -> producer.fetchPublishMessageQueues(topic)).stream()
+                        .map(MessageQueue::getQueueId).sorted().toList());
             case "stop":
                 return Main.later(producers.remove(name)::shutdown);
             default:
@@ -65,10 +67,12 @@ final class Producers implements RequestLoop.Service {
         producer.setUseTLS(request.getBooleanValue("tls"));
         producer.setNamesrvAddr(request.getString("namesrv"));
         producer.setInstanceName(name);
-        producer.setSendMsgTimeout(request.getIntValue("timeoutMillis", 10_000));
+        producer.setSendMsgTimeout(request.getIntValue("timeoutMillis", Patience.MILLIS));
         producer.setDefaultTopicQueueNums(request.getIntValue("queues", 4));
         producer.setCompressMsgBodyOverHowmuch(request.getIntValue("compressFrom", 4096));
         producer.setPollNameServerInterval(1000);
+        producer.setHeartbeatBrokerInterval(1000);
+        Patience.give(producer);
         // Unless told otherwise, what failed shows as a failure, and nothing is stored twice.
         producer.setRetryTimesWhenSendFailed(request.getIntValue("retries"));
         producer.setRetryTimesWhenSendAsyncFailed(request.getIntValue("retries"));
@@ -106,7 +110,7 @@ final class Producers implements RequestLoop.Service {
             }
         }
         for (CompletableFuture<SendResult> future : underWay) {
-            results.add(tried(() -> future.get(30, TimeUnit.SECONDS)));
+            results.add(tried(() -> future.get(2 * Patience.MILLIS, TimeUnit.MILLISECONDS)));
         }
         return results;
     }

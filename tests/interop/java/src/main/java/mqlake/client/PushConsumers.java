@@ -7,6 +7,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
+import mqlake.lines.Patience;
 import mqlake.lines.RequestLoop;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
@@ -119,6 +120,7 @@ final class PushConsumers implements RequestLoop.Service {
         // A heartbeat that a restart swallows is otherwise sent again after 30 seconds.
         consumer.setHeartbeatBrokerInterval(1000);
         consumer.setPersistConsumerOffsetInterval(1000);
+        Patience.give(consumer);
         consumer.setConsumeThreadMin(4);
         consumer.setConsumeThreadMax(4);
         consumer.setConsumeFromWhere(

@@ -1,8 +1,10 @@
 package mqlake.client;
 
 import com.alibaba.fastjson2.JSONObject;
+import java.util.Collection;
 import java.util.HashMap;
 import java.util.Map;
+import mqlake.lines.Patience;
 import mqlake.lines.RequestLoop;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.remoting.protocol.route.BrokerData;
@@ -23,21 +25,25 @@ final class Topics implements RequestLoop.Service {
         if (!"create".equals(what)) {
             throw new IllegalArgumentException(what);
         }
+        String topic = request.getString("topic");
         int queues = request.getIntValue("queues");
         DefaultMQAdminExt admin = tool(request.getString("namesrv"));
-        for (BrokerData broker : admin.examineBrokerClusterInfo().getBrokerAddrTable().values()) {
-            admin.createAndUpdateTopicConfig(
-                broker.selectBrokerAddr(), new TopicConfig(request.getString("topic"), queues, queues));
+        Collection<BrokerData> brokers = admin.examineBrokerClusterInfo().getBrokerAddrTable().values();
+        for (BrokerData broker : brokers) {
+            admin.createAndUpdateTopicConfig(broker.selectBrokerAddr(), new TopicConfig(topic, queues, queues));
         }
-        return JSONObject.of("brokers", admin.examineTopicRouteInfo(request.getString("topic")).getBrokerDatas().size());
+        // a broker does not wait for ever until the name server has heard of it
+        Patience.find(() -> admin.examineTopicRouteInfo(topic).getBrokerDatas().size() == brokers.size() ? topic : null);
+        return JSONObject.of("brokers", brokers.size());
     }
 
     /** One for each name server, kept. */
     private DefaultMQAdminExt tool(String namesrv) throws Exception {
         DefaultMQAdminExt tool = tools.get(namesrv);
         if (tool == null) {
-            tool = new DefaultMQAdminExt(5000);
+            tool = new DefaultMQAdminExt(Patience.MILLIS);
             tool.setNamesrvAddr(namesrv);
+            Patience.give(tool);
             tool.setInstanceName("topics-" + tools.size());
             tool.start();
             tools.put(namesrv, tool);

@@ -129,7 +129,7 @@ final class PeerStore {
 
     /** Waits until every record that may be dispatched has been. */
     void settle() throws InterruptedException {
-        long deadline = System.nanoTime() + 60_000_000_000L;
+        long deadline = System.nanoTime() + 240_000_000_000L;
         while (store.dispatchBehindBytes() > 0) {
             if (System.nanoTime() > deadline) {
                 throw new IllegalStateException("still " + store.dispatchBehindBytes() + " bytes to dispatch");

@@ -7,17 +7,20 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CopyOnWriteArrayList;
+import mqlake.lines.Patience;
 import mqlake.lines.RequestLoop;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.TransactionListener;
 import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.client.producer.TransactionSendResult;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageConst;
 import org.apache.rocketmq.common.message.MessageExt;
 
 /**
  * TransactionMQProducer behind a line protocol (see {@link RequestLoop}). Each message says in its
  * properties "local" and "check" what its local transaction comes to: COMMIT_MESSAGE, ROLLBACK_MESSAGE, UNKNOW.
+ * No broker asks for what will end by itself, however long a slow machine takes to end it.
  *
  * <pre>
  * start  name, namesrv, group        instance name: name
@@ -62,7 +65,8 @@ public final class Main {
         TransactionMQProducer producer = new TransactionMQProducer(request.getString("group"));
         producer.setNamesrvAddr(request.getString("namesrv"));
         producer.setInstanceName(name);
-        producer.setSendMsgTimeout(10_000);
+        producer.setSendMsgTimeout(Patience.MILLIS);
+        Patience.give(producer);
         producer.setTransactionListener(new TransactionListener() {
             @Override
             public LocalTransactionState executeLocalTransaction(Message message, Object arg) {
@@ -84,6 +88,9 @@ public final class Main {
             request.getString("topic"), request.getString("body").getBytes(StandardCharsets.UTF_8));
         message.putUserProperty("local", request.getString("local"));
         message.putUserProperty("check", request.getString("check"));
+        if (!LocalTransactionState.UNKNOW.name().equals(request.getString("local"))) {
+            message.putUserProperty(MessageConst.PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS, "600");
+        }
         message.setFlag(request.getIntValue("flag"));
         TransactionSendResult sent = producer.sendMessageInTransaction(message, null);
         return JSONObject.of("status", sent.getSendStatus().name(), "state", sent.getLocalTransactionState().name());

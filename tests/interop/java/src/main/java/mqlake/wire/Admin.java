@@ -4,6 +4,7 @@ import com.alibaba.fastjson2.JSONObject;
 import java.util.List;
 import java.util.Properties;
 import java.util.Set;
+import mqlake.lines.Patience;
 import org.apache.rocketmq.remoting.protocol.RemotingSerializable;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
@@ -63,8 +64,9 @@ final class Admin {
         }
         if (tool == null) {
             nameServer = wanted;
-            tool = new DefaultMQAdminExt(5000);
+            tool = new DefaultMQAdminExt(Patience.MILLIS);
             tool.setNamesrvAddr(wanted);
+            Patience.give(tool);
             tool.setInstanceName("mqlake-" + System.nanoTime());
             tool.start();
         }

@@ -2,7 +2,6 @@ package mqlake.wire;
 
 import com.alibaba.fastjson2.JSONObject;
 import java.io.File;
-import java.net.ServerSocket;
 import org.apache.rocketmq.auth.config.AuthConfig;
 import org.apache.rocketmq.broker.BrokerController;
 import org.apache.rocketmq.common.BrokerConfig;
@@ -16,9 +15,9 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
  * RocketMQ's own name server and broker, one of each at most.
  *
  * <pre>
- * namesrv.start  root                       port
+ * namesrv.start  root, port
  * namesrv.stop
- * broker.start   root, namesrv, name        port
+ * broker.start   root, namesrv, name, port, haPort
  * broker.stop                                does not wait for its end
  * </pre>
  */
@@ -29,7 +28,7 @@ final class Servers {
     JSONObject serve(String what, JSONObject request) throws Exception {
         switch (what) {
             case "namesrv.start":
-                return startNamesrv(request.getString("root"));
+                return startNamesrv(request.getString("root"), request.getIntValue("port"));
             case "namesrv.stop":
                 namesrv.shutdown();
                 return new JSONObject();
@@ -44,16 +43,16 @@ final class Servers {
         }
     }
 
-    private JSONObject startNamesrv(String root) throws Exception {
+    private JSONObject startNamesrv(String root, int port) throws Exception {
         NamesrvConfig config = new NamesrvConfig();
         config.setKvConfigPath(root + File.separator + "kvConfig.json");
         config.setConfigStorePath(root + File.separator + "namesrv.properties");
         NettyServerConfig netty = new NettyServerConfig();
-        netty.setListenPort(freePort());
+        netty.setListenPort(port);
         namesrv = new NamesrvController(config, netty);
         namesrv.initialize();
         namesrv.start();
-        return JSONObject.of("port", netty.getListenPort());
+        return new JSONObject();
     }
 
     private JSONObject startBroker(JSONObject request) throws Exception {
@@ -64,7 +63,7 @@ final class Servers {
         config.setNamesrvAddr(request.getString("namesrv"));
         config.setRocketmqHome(request.getString("root"));
         NettyServerConfig netty = new NettyServerConfig();
-        netty.setListenPort(freePort());
+        netty.setListenPort(request.getIntValue("port"));
         MessageStoreConfig store = new MessageStoreConfig();
         store.setStorePathRootDir(request.getString("root"));
         store.setStorePathCommitLog(request.getString("root") + File.separator + "commitlog");
@@ -73,18 +72,12 @@ final class Servers {
         store.setMaxIndexNum(400);
         store.setMappedFileSizeTimerLog(1 << 20);
         store.setTimerWheelEnable(false);
-        store.setHaListenPort(freePort());
+        store.setHaListenPort(request.getIntValue("haPort"));
         broker = new BrokerController(config, netty, new NettyClientConfig(), store, new AuthConfig());
         if (!broker.initialize()) {
             throw new IllegalStateException("the broker does not initialize");
         }
         broker.start();
-        return JSONObject.of("port", netty.getListenPort());
-    }
-
-    private static int freePort() throws Exception {
-        try (ServerSocket socket = new ServerSocket(0)) {
-            return socket.getLocalPort();
-        }
+        return new JSONObject();
     }
 }
