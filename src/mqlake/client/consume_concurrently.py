@@ -3,6 +3,8 @@
 What a listener does not consume goes back to the broker, which stores it again in the group's retry topic with a
 delay; after too many tries among its dead letters. When the broker does not take it, it is sent to the retry topic
 like any message; when that fails too, it is consumed again here, later.
+
+A queue that is released is given away at once: what is under way will be consumed by another as well.
 """
 
 from __future__ import annotations
@@ -10,17 +12,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
 
-from mqlake.client.listener import ConsumeContext, ConsumeResult, ListenerRunner
+from mqlake.client.consume_service import ConsumeMessageService
+from mqlake.client.listener import ConsumeContext, ConsumeResult
 from mqlake.client.process_queue import ProcessQueue
 from mqlake.client.records import MessageClientExt
 from mqlake.errors import MqlakeError
 from mqlake.remoting.bodies.client import MessageModel
-
-if TYPE_CHECKING:
-    from mqlake.client.push_consumer import PushConsumer
 
 logger = logging.getLogger(__name__)
 
@@ -37,37 +36,26 @@ class ConsumeRequest:
     begun: float = 0.0
 
 
-class ConsumeMessageConcurrentlyService:
-    def __init__(self, consumer: PushConsumer, runner: ListenerRunner) -> None:
-        self._consumer = consumer
-        self._config = consumer.config
-        self._runner = runner
-        self._requests: asyncio.Queue[ConsumeRequest] = asyncio.Queue()
-        self._under_way: set[ConsumeRequest] = set()
-        self._idle = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
-        self._stopped = False
+@dataclass(eq=False)
+class ConsumeMessageConcurrentlyService(ConsumeMessageService):
+    _requests: asyncio.Queue[ConsumeRequest] = field(default_factory=asyncio.Queue, init=False)
+    _under_way: set[ConsumeRequest] = field(default_factory=set, init=False)
+    _idle: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list, init=False)
+    _stopped: bool = field(default=False, init=False)
 
     def start(self) -> None:
-        in_background = self._consumer.client.in_background
-        self._tasks = [in_background(self._work()) for _ in range(self._config.consume_thread_max)]
+        in_background = self.client.in_background
+        self._tasks = [in_background(self._work()) for _ in range(self.config.consume_thread_max)]
         self._tasks.append(in_background(self._give_back_what_takes_too_long()))
 
-    def assigned(self, process_queue: ProcessQueue) -> None:
-        """Nothing is done for a queue as such."""
-
     def submit(self, process_queue: ProcessQueue, messages: list[MessageClientExt]) -> None:
-        """What a pull has brought; it is in the process queue."""
         process_queue.take_messages(len(messages))
-        size = self._config.consume_message_batch_max_size
+        size = self.config.consume_message_batch_max_size
         for start in range(0, len(messages), size):
             self._requests.put_nowait(ConsumeRequest(process_queue, messages[start : start + size]))
 
-    async def released(self, process_queue: ProcessQueue) -> None:
-        """The queue is given away at once; what is under way will be consumed by another as well."""
-
     async def stop(self, timeout_s: float) -> None:
-        """Nothing new is begun; what is under way is waited for."""
         self._stopped = True
         while not self._requests.empty():
             self._requests.get_nowait()
@@ -77,18 +65,16 @@ class ConsumeMessageConcurrentlyService:
                 async with asyncio.timeout(timeout_s):
                     await self._idle.wait()
             except TimeoutError:
-                logger.warning(
-                    "group %s: a listener did not end within %g s", self._consumer.group, timeout_s
-                )
+                logger.warning("group %s: a listener did not end within %g s", self.group, timeout_s)
         for task in self._tasks:
             task.cancel()
 
     async def _work(self) -> None:
-        requests_queue, threads = self._requests, self._config.consume_thread_max
+        requests_queue, threads = self._requests, self.config.consume_thread_max
         turns = 0
         while not self._stopped:
             taken = [await requests_queue.get()]
-            if self._runner.is_async:
+            if self.runner.is_async:
                 turns += 1
                 if turns % CHUNK_MAX == 0:
                     await asyncio.sleep(0)  # the listener may never wait, and others want their turn
@@ -107,7 +93,7 @@ class ConsumeMessageConcurrentlyService:
         try:
             contexts = [ConsumeContext(request.process_queue.queue) for request in requests]
             calls = [(request.messages, context) for request, context in zip(requests, contexts, strict=True)]
-            results = await self._runner.run(calls)
+            results = await self.runner.run(calls)
             for request, context, result in zip(requests, contexts, results, strict=True):
                 await self._process_consume_result(request, context, result)
         finally:
@@ -125,10 +111,10 @@ class ConsumeMessageConcurrentlyService:
         done = messages
         failed = messages[max(0, consumed) :]
         if failed:
-            if self._config.message_model is MessageModel.BROADCASTING:
+            if self.config.message_model is MessageModel.BROADCASTING:
                 logger.warning(
                     "group %s: %d messages were not consumed; broadcast ones do not come again",
-                    self._consumer.group,
+                    self.group,
                     len(failed),
                 )
             else:
@@ -138,13 +124,13 @@ class ConsumeMessageConcurrentlyService:
                 again = [m for m, ok in zip(failed, given_back, strict=True) if not ok]
                 if again:
                     done = [message for message in messages if message not in again]
-                    self._consumer.client.in_background(self._submit_later(process_queue, again))
+                    self.client.in_background(self._submit_later(process_queue, again))
         self._remove(process_queue, done)
 
     def _remove(self, process_queue: ProcessQueue, messages: list[MessageClientExt]) -> None:
         offset = process_queue.remove_messages(messages)
         if offset >= 0 and not process_queue.dropped:
-            self._consumer.offset_store.update_offset(process_queue.queue, offset, increase_only=True)
+            self.offset_store.update_offset(process_queue.queue, offset, increase_only=True)
 
     async def _give_back(
         self, process_queue: ProcessQueue, messages: list[MessageClientExt], delay_level: int
@@ -153,9 +139,9 @@ class ConsumeMessageConcurrentlyService:
             if not process_queue.contains(message):
                 return True  # it took too long and was given back already
             try:
-                await self._consumer.send_message_back(message, delay_level)
+                await self.send_back.send_message_back(message, delay_level)
             except MqlakeError as error:
-                logger.warning("group %s: a message cannot be given back: %s", self._consumer.group, error)
+                logger.warning("group %s: a message cannot be given back: %s", self.group, error)
                 message.reconsume_times += 1
                 return False
             return True
@@ -168,14 +154,14 @@ class ConsumeMessageConcurrentlyService:
             self._requests.put_nowait(ConsumeRequest(process_queue, messages))
 
     async def _give_back_what_takes_too_long(self) -> None:
-        timeout_s = self._config.consume_timeout_s
+        timeout_s = self.config.consume_timeout_s
         while True:
             await asyncio.sleep(timeout_s / 4)
             for request in list(self._under_way):
                 if time.monotonic() - request.begun > timeout_s and not request.process_queue.dropped:
                     logger.warning(
                         "group %s: the listener takes longer than %g s; its messages are given back",
-                        self._consumer.group,
+                        self.group,
                         timeout_s,
                     )
                     given = await self._give_back(

@@ -22,27 +22,24 @@ import time
 
 from mqlake.client.consume_concurrently import ConsumeMessageConcurrentlyService
 from mqlake.client.consume_orderly import ConsumeMessageOrderlyService
+from mqlake.client.consume_service import ConsumeMessageService
 from mqlake.client.consumer_config import ConsumerConfig
 from mqlake.client.listener import ConsumeContext, ConsumeResult, Listener, ListenerRunner
 from mqlake.client.namespace import with_namespace, without_namespace
 from mqlake.client.offset_store import LocalFileOffsetStore, OffsetStore, RemoteBrokerOffsetStore
 from mqlake.client.part import ClientPart, Where
 from mqlake.client.process_queue import ProcessQueue
-from mqlake.client.producer import Producer
 from mqlake.client.pull_api import PullAPIWrapper, matching_messages
+from mqlake.client.queue_locks import QueueLocks
 from mqlake.client.rebalance import allocate_queues, check_subscription, compute_pull_from_where
 from mqlake.client.records import MessageClientExt
 from mqlake.client.results import PullResult, PullStatus
+from mqlake.client.send_back import SendBack
 from mqlake.client.subscription import SUB_ALL, MessageSelector, build_subscription_data
 from mqlake.errors import MqlakeError, RemotingError, ResponseError, TopicNotFoundError
 from mqlake.message import (
-    PROPERTY_MAX_RECONSUME_TIMES,
-    PROPERTY_ORIGIN_MESSAGE_ID,
-    PROPERTY_RECONSUME_TIME,
     PROPERTY_RETRY_TOPIC,
-    PROPERTY_TRANSACTION_PREPARED,
     RETRY_GROUP_TOPIC_PREFIX,
-    Message,
     validate_topic,
 )
 from mqlake.remoting.bodies.client import (
@@ -59,8 +56,6 @@ from mqlake.remoting.codes import ResponseCode
 
 logger = logging.getLogger(__name__)
 
-MAX_RECONSUME_TIMES = 16
-CLIENT_INNER_PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
 _NOT_KNOWN_TO_BROKER = {ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST}
 
 
@@ -91,16 +86,18 @@ class PushConsumer(ClientPart):
         )
         self._subscriptions: dict[str, SubscriptionData] = {}
         self._runner = ListenerRunner(listener, self.group, self.config.consume_thread_max)
-        self._service = (
-            ConsumeMessageOrderlyService(self, self._runner)
+        self._send_back = SendBack(self.client, self.group, self.config)
+        self._locks = QueueLocks(self.client, self.group) if orderly and not broadcasting else None
+        parts = (self.client, self.group, self.config, self._runner, self.offset_store, self._send_back)
+        self._service: ConsumeMessageService = (
+            ConsumeMessageOrderlyService(*parts, self._locks, self._lost_lock)
             if orderly
-            else ConsumeMessageConcurrentlyService(self, self._runner)
+            else ConsumeMessageConcurrentlyService(*parts)
         )
         self._pulls = PullAPIWrapper(self.client, self.group)
         self._pulling: dict[ProcessQueue, asyncio.Task[None]] = {}
         self._releasing: dict[MessageQueue, asyncio.Task[None]] = {}
         self._retry_topic = RETRY_GROUP_TOPIC_PREFIX + self.group
-        self._producer: Producer | None = None
         self._going = asyncio.Event()
         self._going.set()
         self._consuming = False
@@ -128,12 +125,16 @@ class PushConsumer(ClientPart):
         await self.client.send_heartbeat_to_all_brokers()
         self.client.rebalance_immediately()
 
+    async def send_message_back(self, message: MessageClientExt, delay_level: int = 0) -> None:
+        """The message comes again, after the delay (0: the later the oftener), or is a dead letter (-1). SendError."""
+        await self._send_back.send_message_back(message, delay_level)
+
     def suspend(self) -> None:
         """No more pulls until resume(); what is cached is still consumed."""
         self._going.clear()
 
     def resume(self) -> None:
-        """Takes pause() back."""
+        """Takes suspend() back."""
         self._going.set()
 
     # --- start and stop
@@ -164,13 +165,12 @@ class PushConsumer(ClientPart):
         if self._releasing:
             await asyncio.wait(list(self._releasing.values()), timeout=self.config.await_termination_s)
         await self.offset_store.persist(list(self.process_queue_table), surely=True)
-        if isinstance(self._service, ConsumeMessageOrderlyService) and self._service.locks:
-            await self._service.unlock(self.process_queue_table)
+        if self._locks is not None:
+            await self._locks.unlock(self.process_queue_table)
         for process_queue in self.process_queue_table.values():
             process_queue.drop()
         self.process_queue_table.clear()
-        if self._producer is not None:
-            await self._producer.close()
+        await self._send_back.close()
         if self.client.consumer_table.get(self.group) is self:
             await self.client.unregister(consumer_group=self.group)
         self._runner.close()
@@ -270,10 +270,8 @@ class PushConsumer(ClientPart):
         complete = not any(queue in self._releasing for queue in wanted)
         if not missing:
             return complete
-        service = self._service
-        takes_locks = isinstance(service, ConsumeMessageOrderlyService) and service.locks
-        if isinstance(service, ConsumeMessageOrderlyService) and takes_locks:
-            locked = await service.lock(missing)
+        if self._locks is not None:
+            locked = await self._locks.lock(missing)
             complete &= locked >= missing
             missing &= locked
         for queue in sorted(missing):
@@ -288,7 +286,7 @@ class PushConsumer(ClientPart):
             if not self._is_consuming():
                 return True
             process_queue = ProcessQueue(queue)
-            if takes_locks:
+            if self._locks is not None:
                 process_queue.set_locked(True)
             self._take(process_queue, offset)
         return complete
@@ -332,11 +330,11 @@ class PushConsumer(ClientPart):
         if not process_queue.void:
             await self.offset_store.persist([queue], surely=True)
         self.offset_store.remove_offset(queue)
-        if isinstance(self._service, ConsumeMessageOrderlyService) and self._service.locks:
-            await self._service.unlock([queue])
+        if self._locks is not None:
+            await self._locks.unlock([queue])
         self.process_queue_table.pop(queue, None)
 
-    def lost_lock(self, process_queue: ProcessQueue) -> None:
+    def _lost_lock(self, process_queue: ProcessQueue) -> None:
         """Another consumer has the queue's lock, and may have moved the group's offset."""
         logger.warning("group %s: the lock of %s is lost", self.group, process_queue.queue)
         process_queue.drop(void=True)
@@ -430,54 +428,6 @@ class PushConsumer(ClientPart):
             message.topic = message.properties.get(PROPERTY_RETRY_TOPIC, message.topic)
         if self.namespace:
             message.topic = without_namespace(self.namespace, message.topic)
-
-    # --- giving back
-
-    async def send_message_back(self, message: MessageClientExt, delay_level: int = 0) -> None:
-        """The message comes again, after the delay (0: the later the oftener), or is a dead letter (-1, or too often).
-
-        SendError when neither this nor a plain send to the retry topic works.
-        """
-        limit = self.config.max_reconsume_times
-        try:
-            address = self.client.find_broker_address_in_publish(message.broker_name)
-            topic, message.topic = message.topic, with_namespace(self.namespace, message.topic)
-            try:
-                await self.client.api.consumer_send_message_back(
-                    address,
-                    message.broker_name,
-                    message,
-                    self.group,
-                    delay_level,
-                    MAX_RECONSUME_TIMES if limit < 0 else limit,
-                )
-            finally:
-                message.topic = topic
-        except MqlakeError as error:
-            logger.info("group %s: a message is sent to the retry topic: %s", self.group, error)
-            await self.send_message_back_as_normal_message(message)
-
-    async def send_message_back_as_normal_message(self, message: MessageClientExt) -> None:
-        """SendError when no broker takes it."""
-        limit = self.config.max_reconsume_times
-        again = Message(
-            self._retry_topic, message.body, flag=message.flag, properties=dict(message.properties)
-        )
-        properties = again.properties
-        properties.setdefault(PROPERTY_ORIGIN_MESSAGE_ID, message.uniq_key or message.msg_id)
-        properties[PROPERTY_RETRY_TOPIC] = with_namespace(self.namespace, message.topic)
-        properties[PROPERTY_RECONSUME_TIME] = str(message.reconsume_times + 1)
-        properties[PROPERTY_MAX_RECONSUME_TIMES] = str(MAX_RECONSUME_TIMES if limit < 0 else limit)
-        properties.pop(PROPERTY_TRANSACTION_PREPARED, None)
-        again.delay_time_level = 3 + message.reconsume_times
-        await (await self._inner_producer()).send(again)
-
-    async def _inner_producer(self) -> Producer:
-        if self._producer is None:
-            group = f"{CLIENT_INNER_PRODUCER_GROUP}-{self.group}"
-            self._producer = Producer(group[:255], self.client)
-            await self._producer.start()
-        return self._producer
 
 
 def _now_ms() -> int:
