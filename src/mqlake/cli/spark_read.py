@@ -9,12 +9,11 @@ from typing import Any
 import click
 
 from mqlake.cli.options import json_option
-from mqlake.cli.output import count_text, print_json, print_json_line, print_table
+from mqlake.cli.output import count_text, note, print_json, print_json_line, print_table, size_text, time_text
+from mqlake.cli.records import record_line, record_object
 from mqlake.cli.spark_shared import Where, job, spark_options, wanted_options
 from mqlake.errors import ConfigError
-
-BODY_SHOWN = 80
-COLUMNS_SHOWN = ("topic", "queueId", "queueOffset", "storeTimestamp", "tags", "keys", "msgId", "body")
+from mqlake.message import Host, MessageExt
 
 # ---------------------------------------------------------------------- search
 
@@ -28,45 +27,56 @@ COLUMNS_SHOWN = ("topic", "queueId", "queueOffset", "storeTimestamp", "tags", "k
 def search(directories: tuple[str, ...], limit: int, as_json: bool, where: Where, **wanted: Any) -> None:
     """Find messages in stores. All of what is given has to hold.
 
-    Keys, topics, tags and times skip what need not be read. --json prints a line a message.
+    Keys, topics, tags and times skip what need not be read. A message is shown as by `mqlake store search`: where its
+    record lies, topic/queue@offset, when it was stored; --json prints an object a line.
     """
     with job(where, "searching") as spark:
+        from pyspark.sql import functions as F  # noqa: N812 - as everywhere
+
         from mqlake.spark.jobs.search import Wanted
         from mqlake.spark.jobs.search import search as search_job
 
         found = search_job(spark, *directories, wanted=Wanted(**wanted))
-        rows = [row.asDict() for row in found.limit(limit).collect()]
-    if as_json:
-        for row in rows:
-            print_json_line(_message_object(row))
-        return
-    print_table(COLUMNS_SHOWN, [[_shown(row[name]) for name in COLUMNS_SHOWN] for row in rows])
-    more = " (there may be more: --limit)" if len(rows) == limit else ""
-    click.echo(f"\n{count_text(len(rows), 'message')}{more}")
-
-
-def _message_object(row: dict[str, Any]) -> dict[str, Any]:
-    """`body` as text where it is UTF-8, else `bodyHex`."""
-    found = {name: value for name, value in row.items() if name != "body"}
-    for name in ("bornTimestamp", "storeTimestamp"):
-        found[name] = None if row[name] is None else row[name].isoformat(timespec="milliseconds")
-    body = bytes(row["body"])
-    try:
-        found["body"] = body.decode()
-    except UnicodeDecodeError:
-        found["bodyHex"] = body.hex()
-    return found
-
-
-def _shown(value: object) -> object:
-    if isinstance(value, bytes | bytearray):
-        text = bytes(value).decode("utf-8", "backslashreplace")
-        text = text if text.isprintable() else repr(text)[1:-1]
-    elif isinstance(value, int):
-        return value
+        for name in ("bornTimestamp", "storeTimestamp"):
+            found = found.withColumn(name, F.unix_millis(name))
+        rows = sorted(found.limit(limit + 1).collect(), key=lambda row: (row.path, row.physicalOffset))
+    for row in rows[:limit]:
+        message = _message(row)
+        if as_json:
+            print_json_line(record_object(message) | {"path": row.path})
+        else:
+            click.echo((f"{row.path}  " if len(directories) > 1 else "") + record_line(message))
+    if len(rows) > limit:
+        note(f"{count_text(limit, 'message')}; there are more: --limit")
     else:
-        text = "-" if value is None else str(value)
-    return text if len(text) <= BODY_SHOWN else text[: BODY_SHOWN - 1] + "…"
+        note(f"{count_text(len(rows), 'message')} found")
+
+
+def _message(row: Any) -> MessageExt:
+    """The message of a row whose times are ms; 0 for a time that a timestamp could not hold."""
+    return MessageExt(
+        row.topic,
+        bytes(row.body),
+        flag=row.flag,
+        properties=row.properties,
+        queue_id=row.queueId,
+        sys_flag=row.sysFlag,
+        born_timestamp=row.bornTimestamp or 0,
+        born_host=_host(row.bornHost),
+        store_timestamp=row.storeTimestamp or 0,
+        store_host=_host(row.storeHost),
+        reconsume_times=row.reconsumeTimes,
+        prepared_transaction_offset=row.preparedTransactionOffset,
+        queue_offset=row.queueOffset,
+        physical_offset=row.physicalOffset,
+        body_crc=row.bodyCrc,
+        store_size=row.size,
+    )
+
+
+def _host(text: str) -> Host:
+    ip, _, port = text.rpartition(":")
+    return ip.strip("[]"), int(port)
 
 
 # ---------------------------------------------------------------------- stats
@@ -100,28 +110,44 @@ def stats(
         title = "Figures of " + ", ".join(directories)
         Path(html).write_text(stats_page(tables, title=title, interval=found.interval), encoding="utf-8")
     if as_json:
-        print_json({"interval": found.interval, **{name: _plain(rows) for name, rows in tables.items()}})
-        return
-    for name in ("topics", "quantiles", "skew", "keys"):
-        rows = tables[name]
-        if rows:
-            click.echo(f"{name}")
-            print_table(list(rows[0]), [[_figure(value) for value in row.values()] for row in rows], indent=2)
-            click.echo()
-    click.echo(f"rates by {found.interval}: --json or --html")
+        print_json({"interval": found.interval, **tables})
+    elif tables["topics"]:
+        print_stats(tables, found.interval)
+    else:
+        click.echo("no messages")
 
 
-def _figure(value: object) -> object:
-    return (
-        f"{value:.2f}" if isinstance(value, float) else value if isinstance(value, int | str) else str(value)
+def print_stats(tables: dict[str, list[dict[str, Any]]], interval: str) -> None:
+    """The tables of mqlake.spark.jobs.stats.collected(), without what is too much for a terminal."""
+    topics = tables["topics"]
+    records, size = (sum(row[name] for row in topics) for name in ("records", "bytes"))
+    first, last = (
+        choose(row[name] for row in topics if row[name] is not None).timestamp() * 1000
+        for choose, name in ((min, "firstStoreTimestamp"), (max, "lastStoreTimestamp"))
     )
-
-
-def _plain(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [
-        {name: value.isoformat() if hasattr(value, "isoformat") else value for name, value in row.items()}
-        for row in rows
-    ]
+    click.echo(f"{count_text(records, 'message')}, {size_text(size)}, stored from")
+    click.echo(f"{time_text(int(first))} to {time_text(int(last))}")
+    for title, rows, names in (
+        ("topics", topics, ("topic", "records", "bytes", "bodyBytes")),
+        ("sizes (bytes)", tables["quantiles"], ("topic", "sizeP50", "sizeP95", "sizeP99", "sizeMax")),
+        (
+            "time from producer to store (ms)",
+            tables["quantiles"],
+            ("topic", "latencyP50", "latencyP95", "latencyP99", "latencyMax"),
+        ),
+        (
+            "messages in a queue, and how much fuller the fullest is than the mean (skew)",
+            tables["skew"],
+            ("topic", "queues", "mean", "least", "most", "skew"),
+        ),
+        ("most frequent keys", tables["keys"], ("topic", "key", "records")),
+    ):
+        if rows:
+            click.echo(f"\n{title}")
+            shown = [name.removeprefix("size").removeprefix("latency") for name in names]
+            cells = [["-" if row[name] is None else row[name] for name in names] for row in rows]
+            print_table(shown, cells, indent=2)
+    click.echo(f"\nrates by {interval}: --json or --html")
 
 
 # ---------------------------------------------------------------------- export

@@ -7,6 +7,7 @@
     tags, keys    string                       no; keys are separated by spaces
     properties    map<string,string>           no; `tags` and `keys` go before what it says of them
     shardingKey   string                       no; rows with equal ones keep their order, in one queue
+    queueId       int                          no; the same for equal numbers: of n queues the one that is left modulo n
     delayLevel    int                          no; 1 to 18
 
 A task sends batches, some at the same time, and ends when the brokers have stored all of them. What fails fails
@@ -36,7 +37,7 @@ from pyspark.sql.types import BinaryType, DataType, IntegerType, MapType, String
 from mqlake.client import MessageQueue
 from mqlake.client.config import ClientConfig
 from mqlake.client.mq_client import MQClientInstance
-from mqlake.client.producer import Producer, is_busy, select_by_hash
+from mqlake.client.producer import MessageQueueSelector, Producer, is_busy, select_by_hash
 from mqlake.client.results import SendStatus
 from mqlake.client.transaction_producer import TransactionMQProducer
 from mqlake.errors import ConfigError, SendError, UnknownKeyError
@@ -69,6 +70,7 @@ COLUMNS: dict[str, tuple[type[DataType], ...]] = {
     "keys": _TEXT,
     "properties": (MapType,),
     "shardingKey": _TEXT,
+    "queueId": (IntegerType,),
     "delayLevel": (IntegerType,),
 }
 _PROPERTIES = {
@@ -85,6 +87,13 @@ HALVES_IN_FLIGHT_MAX = 256
 BUSY_PAUSE_S, BUSY_MAX_S = 0.1, 60.0
 """How long a broker that is too busy is asked again."""
 SEND_TIMEOUT_S = 15.0
+
+
+class _Placed(Message):
+    """A message for the queue with this number."""
+
+    __slots__ = ("queue_number",)
+    queue_number: int
 
 
 @dataclass
@@ -193,7 +202,26 @@ def messages_of(batches: Iterable[pa.RecordBatch], topic: str | None) -> Iterato
             body, where = row["body"], topic if topic is not None else row["topic"]
             if body is None or where is None:
                 raise ConfigError(f"a row has no {'body' if body is None else 'topic'}: {row!r:.200}")
-            yield Message(where, body.encode() if isinstance(body, str) else body, properties=properties)
+            body = body.encode() if isinstance(body, str) else body
+            if row.get("queueId") is None:
+                yield Message(where, body, properties=properties)
+            else:
+                placed = _Placed(where, body, properties=properties)
+                placed.queue_number = row["queueId"]
+                yield placed
+
+
+def _order(message: Message) -> str | int | None:
+    """What messages have in common that keep their order, in one queue."""
+    if isinstance(message, _Placed):
+        return message.queue_number
+    return message.properties.get(PROPERTY_SHARDING_KEY) or None
+
+
+def _selector(order: str | int | None) -> MessageQueueSelector | None:
+    if isinstance(order, int):
+        return lambda queues, _: queues[order % len(queues)]
+    return None if order is None else select_by_hash(order)
 
 
 def _client_config(cluster: Cluster) -> ClientConfig:
@@ -206,18 +234,18 @@ async def _send(options: WriteOptions, messages: Iterator[Message]) -> int:
     cluster = options.cluster
     sent = 0
     under_way: set[asyncio.Task[Any]] = set()
-    in_order: dict[tuple[str, str], asyncio.Task[Any]] = {}
+    in_order: dict[tuple[str, str | int], asyncio.Task[Any]] = {}
     async with (
         MQClientInstance(_client_config(cluster)) as client,
         Producer(cluster.group, client) as producer,
     ):
         try:
             for batch in batched(messages):
-                order = (batch[0].topic, batch[0].properties.get(PROPERTY_SHARDING_KEY, ""))
-                before = in_order.get(order) if order[1] else None
-                task = asyncio.ensure_future(_send_batch(producer, batch, order[1], before))
-                if order[1]:
-                    in_order[order] = task
+                topic, order = batch[0].topic, _order(batch[0])
+                before = None if order is None else in_order.get((topic, order))
+                task = asyncio.ensure_future(_send_batch(producer, batch, _selector(order), before))
+                if order is not None:
+                    in_order[topic, order] = task
                 under_way.add(task)
                 sent += len(batch)
                 if len(under_way) >= IN_FLIGHT_MAX:
@@ -258,8 +286,7 @@ async def _send_halves(options: WriteOptions, messages: Iterator[Message]) -> li
 
 
 async def _send_half(producer: TransactionMQProducer, message: Message) -> tuple[MessageQueue, Half]:
-    sharding_key = message.properties.get(PROPERTY_SHARDING_KEY)
-    selector = select_by_hash(sharding_key) if sharding_key else None
+    selector = _selector(_order(message))
     sent = await patiently(
         lambda: producer.send_half_message(message, selector=selector, timeout_s=SEND_TIMEOUT_S)
     )
@@ -280,11 +307,13 @@ async def _settled(under_way: set[asyncio.Task[Any]], until: str) -> set[asyncio
 
 
 async def _send_batch(
-    producer: Producer, batch: list[Message], sharding_key: str, before: asyncio.Task[Any] | None
+    producer: Producer,
+    batch: list[Message],
+    selector: MessageQueueSelector | None,
+    before: asyncio.Task[Any] | None,
 ) -> None:
     if before is not None:
         await before
-    selector = select_by_hash(sharding_key) if sharding_key else None
     if len(batch) == 1:
         await patiently(lambda: producer.send(batch[0], selector=selector, timeout_s=SEND_TIMEOUT_S))
     else:
@@ -308,7 +337,7 @@ async def patiently(send: Callable[[], Awaitable[T]]) -> T:
 
 
 def batched(messages: Iterable[Message]) -> Iterator[list[Message]]:
-    """Messages that follow each other and may travel together: one topic, one sharding key, no delay."""
+    """Messages that follow each other and may travel together: one topic, one order, no delay."""
     for _, group in itertools.groupby(messages, _together):
         batch: list[Message] = []
         size = 0
@@ -325,5 +354,4 @@ def batched(messages: Iterable[Message]) -> Iterator[list[Message]]:
 
 
 def _together(message: Message) -> tuple[object, ...]:
-    properties = message.properties
-    return message.topic, properties.get(PROPERTY_SHARDING_KEY), properties.get(PROPERTY_DELAY_TIME_LEVEL)
+    return message.topic, _order(message), message.properties.get(PROPERTY_DELAY_TIME_LEVEL)

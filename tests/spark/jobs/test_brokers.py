@@ -11,10 +11,13 @@ from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
 from mqlake.cli.main import cli
+from mqlake.message import MessageExtBrokerInner
 from mqlake.spark.jobs.replay import LEFT_OUT
 from mqlake.spark.jobs.streams import broker_messages
+from mqlake.store import open_store
 from tests.interop.brokers import MqlakeBroker
-from tests.spark.stores import seen
+from tests.spark.jobs.oracle import dumped
+from tests.spark.stores import BORN, decoded, log_files, overwrite, seen
 from tests.spark.test_commitlog_stream import until
 
 
@@ -92,3 +95,43 @@ def test_a_store_is_sent_again(spark: SparkSession, broker: MqlakeBroker, every_
         kept = {name: value for name, value in message.properties.items() if name not in LEFT_OUT}
         assert kept.items() <= row.properties.items()
         assert row.uniqKey != message.uniq_key
+
+
+@pytest.mark.spark
+def test_a_queue_stays_in_order_and_nothing_is_added(
+    spark: SparkSession, broker: MqlakeBroker, tmp_path: Path
+) -> None:
+    """Two queues and their sharding keys, from one time on and before another; to their own topic."""
+    root = tmp_path / "store"
+    with open_store(root, {"mappedFileSizeCommitLog": 1 << 20}) as store:
+        for n in range(40):
+            message = MessageExtBrokerInner(
+                "Ordered", str(n).encode(), tags="t", keys=f"k{n}", queue_id=n % 2
+            )
+            message.properties |= {"n": str(n), "ORIGIN_MESSAGE_ID": "1", "UNIQ_KEY": f"{n:032X}"}
+            if n % 3:
+                message.properties["__SHARDINGKEY"] = f"s{n % 3}"
+            assert store.put_message(message).is_ok
+    for n, message in enumerate(decoded(root)):
+        overwrite(log_files(root)[0], message.physical_offset + 56, (BORN + n).to_bytes(8, "big"))
+    sent = [row for row in dumped(root) if BORN + 5 <= row["storeTimestamp"] < BORN + 35]
+    command = ["replay", root, "--to-broker", broker.namesrv, "--ordered", "--json"]
+    told = json.loads(run(*command, "--since", BORN + 5, "--until", BORN + 35).stdout)
+    assert told["messages"] == len(sent) == 30
+    until(lambda: broker_messages(spark, broker.namesrv, ["Ordered"]).count() == 30)
+    found = broker_messages(spark, broker.namesrv, ["Ordered"]).orderBy("queueOffset").collect()
+    queues = {row.queueId for row in found}
+    assert len(queues) == 2
+    assert {tuple(int(row.properties["n"]) for row in found if row.queueId == queue) for queue in queues} == {
+        tuple(range(5, 35, 2)),
+        tuple(range(6, 35, 2)),
+    }
+    given = {row["properties"]["n"]: row["properties"] for row in sent}
+    for row in found:
+        own = {name: row.properties[name] for name in row.properties.keys() - OF_THE_DELIVERY}
+        before = given[row.properties["n"]]
+        assert own == {name: before[name] for name in before.keys() - {"ORIGIN_MESSAGE_ID", "UNIQ_KEY"}}
+
+
+OF_THE_DELIVERY = {"UNIQ_KEY", "MSG_REGION", "TRACE_ON", "CLUSTER", "WAIT"}
+"""What client and broker add."""

@@ -51,7 +51,7 @@ def test_search_and_stats(every_kind: Path, tmp_path: Path) -> None:
     assert [line["msgId"] for line in lines] == [
         m.msg_id for m in seen(every_kind) if "key-5" in (m.keys or "").split()
     ]
-    assert "1 message\n" in run("search", every_kind, "--key", "key-5").stdout
+    assert run("search", every_kind, "--key", "key-5").stderr == "1 message found\n"
     page = tmp_path / "stats.html"
     stats = run("stats", every_kind, "--topic", "Topic-1", "--interval", "1m", "--html", page, "--json")
     assert [row["topic"] for row in json.loads(stats.stdout)["topics"]] == ["Topic-1"]

@@ -2,7 +2,7 @@
 
 Properties that a broker or a client gave a message for its own delivery are left out; keys, tags and what the
 application said go along. Messages without a body cannot be sent: brokers refuse them (`sendable`). With `ordered`
-each queue's messages are sent by one task, in their order, to one queue.
+each queue's messages are sent by one task, in their order, to one queue; a topic's queues to as many, where there are.
 """
 
 from __future__ import annotations
@@ -37,6 +37,9 @@ LEFT_OUT = (
     STRING_PROPERTY | {PROPERTY_BORN_HOST, PROPERTY_BORN_TIMESTAMP, PROPERTY_EXTEND_UNIQ_INFO}
 ) - OF_THE_APPLICATION
 """Properties with a meaning in RocketMQ that belong to the first delivery."""
+OF_A_QUEUE = ("path", "brokerName", "topic", "queueId")
+"""What tells a queue from all others."""
+QUEUE_NUMBERS = 1 << 30
 
 
 def sendable(messages: DataFrame) -> DataFrame:
@@ -46,7 +49,7 @@ def sendable(messages: DataFrame) -> DataFrame:
 
 def as_new(messages: DataFrame, *, topic: str | None = None, ordered: bool = False) -> DataFrame:
     """The messages as the sink `rocketmq` takes them: topic (or their own), body, properties, with `ordered` also
-    shardingKey."""
+    queueId."""
     kept = F.map_filter("properties", lambda name, _: ~name.isin(sorted(LEFT_OUT)))
     columns = [
         (F.lit(topic) if topic is not None else F.col("topic")).alias("topic"),
@@ -55,12 +58,10 @@ def as_new(messages: DataFrame, *, topic: str | None = None, ordered: bool = Fal
     ]
     if not ordered:
         return messages.select(*columns)
-    queue = F.concat_ws("/", "path", "brokerName", "topic", F.col("queueId").cast("string"))
-    own = F.col("properties")[PROPERTY_SHARDING_KEY]
-    sorted_ = messages.repartition("path", "brokerName", "topic", "queueId").sortWithinPartitions(
-        "path", "brokerName", "topic", "queueId", "queueOffset"
-    )
-    return sorted_.select(*columns, F.coalesce(own, queue).alias("shardingKey"))
+    first = F.hash(*OF_A_QUEUE[:-1]).cast("long")  # not the same one for all topics and brokers
+    queue = F.pmod(first + F.col("queueId"), F.lit(QUEUE_NUMBERS)).cast("int")
+    in_order = messages.repartition(*OF_A_QUEUE).sortWithinPartitions(*OF_A_QUEUE, "queueOffset")
+    return in_order.select(*columns, queue.alias("queueId"))
 
 
 def replay(

@@ -71,7 +71,8 @@ class Wanted:
         if self.tags:
             messages = messages.where(F.col("tags").isin(list(self.tags)))
         if self.text is not None:
-            messages = messages.where(F.instr(F.col("body").cast("string"), self.text) > 0)
+            # as bytes: instr() steps over what looks like a character in a body that is no text
+            messages = messages.where(F.contains("body", F.lit(self.text.encode(errors="surrogateescape"))))
         if self.sql is not None:
             try:
                 messages = messages.where(self.sql)

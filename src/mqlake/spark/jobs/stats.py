@@ -10,7 +10,7 @@ Latency is store time less born time: two clocks, so it may be negative.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -128,7 +128,7 @@ def _interval(topics: DataFrame) -> str:
 
 
 def collected(stats: LogStats) -> dict[str, list[dict[str, Any]]]:
-    """All of it computed: the rows of each table as dictionaries, in order."""
+    """All of it computed: the rows of each table as dictionaries, in order; times are in UTC."""
     frames = {
         "topics": stats.topics.orderBy("topic"),
         "queues": stats.queues.orderBy("topic", "queueId"),
@@ -137,9 +137,16 @@ def collected(stats: LogStats) -> dict[str, list[dict[str, Any]]]:
         "keys": stats.keys,
         "skew": stats.skew.orderBy("topic"),
     }
-    found = {name: [row.asDict() for row in frame.collect()] for name, frame in frames.items()}
+    found = {name: [_in_utc(row.asDict()) for row in frame.collect()] for name, frame in frames.items()}
     stats.topics.unpersist()
     return found
+
+
+def _in_utc(row: dict[str, Any]) -> dict[str, Any]:
+    """Spark gives times in this machine's zone, without saying so."""
+    return {
+        name: value.astimezone(UTC) if isinstance(value, datetime) else value for name, value in row.items()
+    }
 
 
 def stats_page(tables: dict[str, list[dict[str, Any]]], *, title: str, interval: str) -> str:
