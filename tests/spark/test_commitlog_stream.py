@@ -146,11 +146,16 @@ def test_retention_passes_under_the_reader(
 
 
 def test_a_store_made_anew(every_kind: Path) -> None:
-    ahead = at((every_kind, 10**9))
-    end = stream(every_kind).latestOffset(ahead, ReadAllAvailable())
-    with pytest.raises(OffsetOutOfRangeError, match="before 1000000000, up to which it had been read"):
+    ahead, end = at((every_kind, 10**9)), stream(every_kind).reportLatestOffset()
+    what = "before 1000000000, up to which it had been read"
+    with pytest.raises(
+        OffsetOutOfRangeError, match=what
+    ):  # an end below the start never reaches a checkpoint
+        stream(every_kind).latestOffset(ahead, ReadAllAvailable())
+    with pytest.raises(OffsetOutOfRangeError, match=what):
         stream(every_kind).partitions(ahead, end)
-    assert batch(stream(every_kind, failOnDataLoss="false"), ahead, end) == []
+    going_on = stream(every_kind, failOnDataLoss="false")
+    assert batch(going_on, ahead, going_on.latestOffset(ahead, ReadAllAvailable())) == []
 
 
 def test_an_empty_store_fills(tmp_path: Path) -> None:
@@ -171,11 +176,13 @@ def test_a_checkpoint_of_other_stores(
     root, other = copy_store(every_kind, tmp_path / "store"), copy_store(every_kind, tmp_path / "other")
     end = stream(root).reportLatestOffset()
     assert stream(Path(f"{root}/")).latestOffset(end, ReadAllAvailable()) == end
-    going_on = stream(other).latestOffset(end, ReadAllAvailable())
     with pytest.raises(OffsetOutOfRangeError, match=f"^{root}: the checkpoint has this store, option 'path'"):
-        stream(other).partitions(end, going_on)
-    unasked = stream(other, failOnDataLoss="false")
-    assert offsets(batch(unasked, end, going_on)) == [m.physical_offset for m in seen(other)]
+        stream(other).latestOffset(end, ReadAllAvailable())
+    with pytest.raises(OffsetOutOfRangeError, match=f"^{root}: the checkpoint has this store"):
+        stream(other).partitions(end, stream(other).reportLatestOffset())
+    going_on = stream(other, failOnDataLoss="false")
+    rows = batch(going_on, end, going_on.latestOffset(end, ReadAllAvailable()))
+    assert offsets(rows) == [m.physical_offset for m in seen(other)]
     assert f"{root}: the checkpoint has this store" in caplog.text
     # one more store is another matter: it is read from its beginning on, wherever that is
     log_files(other)[0].unlink()
@@ -191,7 +198,9 @@ def test_a_checkpoint_of_other_topics(every_kind: Path) -> None:
     for options, names in (({"topics": "Topic-1,Topic-2"}, "Topic-2"), ({}, "all")):
         wider = stream(every_kind, **options)
         with pytest.raises(OffsetOutOfRangeError, match=f"^option 'topics': {names} had not been asked for"):
-            wider.partitions(start, wider.latestOffset(start, ReadAllAvailable()))
+            wider.latestOffset(start, ReadAllAvailable())
+        with pytest.raises(OffsetOutOfRangeError, match=f"{names} had not been asked for"):
+            wider.partitions(start, wider.reportLatestOffset())
 
 
 def test_a_log_with_other_bytes_before_the_offset(every_kind: Path, tmp_path: Path) -> None:
@@ -205,9 +214,11 @@ def test_a_log_with_other_bytes_before_the_offset(every_kind: Path, tmp_path: Pa
     file = log_files(root)[last.physical_offset // (16 << 10)]
     flip_bit(file, last.physical_offset % (16 << 10) + 45)  # its born time, as another message would have it
     what = f"before physical offset {places(half)[str(root)]} lies something else than had been read"
-    for places_of_a_batch in ((half, end), (start, half)):
+    for planned in ((half, end), (start, half)):
         with pytest.raises(OffsetOutOfRangeError, match=what):
-            reader.partitions(*places_of_a_batch)
+            reader.partitions(*planned)
+    with pytest.raises(OffsetOutOfRangeError, match=what):
+        reader.latestOffset(half, ReadAllAvailable())
     assert offsets(batch(stream(root, unpack="false", failOnDataLoss="false"), half, end)) == offsets(rows)
     # a batch that was planned before the end of the log was cut off
     beyond = at((root, places(end)[str(root)] + 1))

@@ -39,6 +39,9 @@ from mqlake.spark.topics import check_topics
 log = logging.getLogger(__name__)
 
 Offsets = dict[str, int]
+Logs = list[tuple[Storage, list[LogFile]]]
+
+NOTHING = Mark(0)
 
 
 @tells_reasons
@@ -54,36 +57,36 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def initialOffset(self) -> Json:  # noqa: N802 - Spark's names, here and below
         check_topics(self._options)
-        return self._marked({storage.root: self._first_offset(storage) for storage in self._options.stores})
+        logs = self._logs()
+        firsts = {storage.root: self._first_offset(storage, files) for storage, files in logs}
+        return self._marked(logs, firsts)
 
-    def _marked(self, offsets: Mapping[str, int]) -> Json:
-        marks = {
-            storage.root: Mark.at(storage, self._files(storage), offsets[storage.root])
-            for storage in self._options.stores
-        }
+    def _logs(self) -> Logs:
+        return [(storage, self._files(storage)) for storage in self._options.stores]
+
+    def _files(self, storage: Storage) -> list[LogFile]:
+        files = log_files(storage, known_end(storage), must_be_whole=self._options.mode is Mode.FAIL_FAST)
+        remember(storage, files)
+        return files
+
+    def _marked(self, logs: Logs, offsets: Mapping[str, int]) -> Json:
+        marks = {storage.root: Mark.at(storage, files, offsets[storage.root]) for storage, files in logs}
         return LogOffsets(marks, self._options.topics).to_json()
 
-    def _first_offset(self, storage: Storage) -> int:
-        files, position = self._files(storage), self._options.start
+    def _first_offset(self, storage: Storage, files: list[LogFile]) -> int:
+        position = self._options.start
         check_in_log(storage, files, position)
-        if not files:
-            return 0
         if position.kind is PositionKind.LATEST:
-            return files[-1].end_offset
+            return _end(files)
         if position.kind is PositionKind.PHYSICAL:
             return position.value
-        first = files[0].base_offset
+        first = _begin(files)
         if position.kind is PositionKind.TIMESTAMP:
             for file in files:
                 begins = first_timestamp(storage, file)
                 if begins is not None and begins < position.value - CLOCK_BACK_MS:
                     first = file.base_offset
         return first
-
-    def _files(self, storage: Storage) -> list[LogFile]:
-        files = log_files(storage, known_end(storage), must_be_whole=self._options.mode is Mode.FAIL_FAST)
-        remember(storage, files)
-        return files
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         if self._options.max_bytes_per_trigger is not None:
@@ -93,38 +96,37 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._target = self._ends()
+        self._target = {storage.root: _end(files) for storage, files in self._logs()}
 
     def reportLatestOffset(self) -> Json:  # noqa: N802
-        return self._marked(self._ends())
-
-    def _ends(self) -> Offsets:
-        ends = {}
-        for storage in self._options.stores:
-            files = self._files(storage)
-            ends[storage.root] = files[-1].end_offset if files else 0
-        return ends
+        logs = self._logs()
+        return self._marked(logs, {storage.root: _end(files) for storage, files in logs})
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
-        known = LogOffsets.from_json(start).marks
+        before, logs = LogOffsets.from_json(start), self._logs()
+        if self._options.fail_on_data_loss:  # now, before the checkpoint has an end that is another log's
+            self._compare(before, self._options.topics)
+            for storage, files in logs:
+                mark = before.marks.get(storage.root)
+                if mark is not None and (loss := _loss(storage, files, mark, Mark(_end(files)))):
+                    self._lost(f"{storage.root}: {loss[1]}")
         starts = {
-            storage.root: known[storage.root].offset if storage.root in known else self._earliest(storage)
-            for storage in self._options.stores
+            storage.root: max(_begin(files), before.marks.get(storage.root, NOTHING).offset)
+            for storage, files in logs
         }
-        ends = self._ends() if self._target is None else self._target
-        left = sum(max(0, end - starts[store]) for store, end in ends.items())
-        return self._marked(
-            {
-                storage.root: self._up_to(storage, starts[storage.root], ends[storage.root], limit, left)
-                for storage in self._options.stores
-            }
+        ends = (
+            {storage.root: _end(files) for storage, files in logs} if self._target is None else self._target
         )
+        left = sum(max(0, end - starts[root]) for root, end in ends.items())
+        found = {}
+        for storage, files in logs:
+            first, last = starts[storage.root], ends[storage.root]
+            found[storage.root] = self._up_to(storage, files, first, last, limit, left)
+        return self._marked(logs, found)
 
-    def _earliest(self, storage: Storage) -> int:
-        files = self._files(storage)
-        return files[0].base_offset if files else 0
-
-    def _up_to(self, storage: Storage, start: int, end: int, limit: ReadLimit, left: int) -> int:
+    def _up_to(
+        self, storage: Storage, files: list[LogFile], start: int, end: int, limit: ReadLimit, left: int
+    ) -> int:
         """Where the next batch ends in one store, which has its share of the limit by what is left to read."""
         if end <= start:
             return end
@@ -132,12 +134,12 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if isinstance(limit, ReadMaxBytes):
             return min(end, start + int(max(1, limit.max_bytes * share)))
         if isinstance(limit, ReadMaxRows):
-            return self._behind(storage, start, end, max(1, round(limit.max_rows * share)))
+            return self._behind(storage, files, start, end, max(1, round(limit.max_rows * share)))
         return end
 
-    def _behind(self, storage: Storage, start: int, end: int, records: int) -> int:
+    def _behind(self, storage: Storage, files: list[LogFile], start: int, end: int, records: int) -> int:
         """Physical offset behind the first so many records from `start` on, at most `end`."""
-        for split in cut(storage, self._files(storage), self._options.split_size, [(start, end)]):
+        for split in cut(storage, files, self._options.split_size, [(start, end)]):
             for found in walk(split, open_window(split), verify=VERIFY_NONE):
                 if isinstance(found, Damage):
                     continue
@@ -150,20 +152,24 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def partitions(self, start: Json, end: Json) -> list[LogPartition]:
         before, upto = LogOffsets.from_json(start), LogOffsets.from_json(end)
-        for root in sorted(before.marks.keys() - {storage.root for storage in self._options.stores}):
-            self._lost(f"{root}: the checkpoint has this store, option 'path' does not name it any more")
-        if added := upto.topics_besides(before):
-            self._lost(f"option 'topics': {added} had not been asked for when the checkpoint was made")
+        self._compare(before, upto.topics)
         found: list[LogPartition] = []
         for storage in self._options.stores:
             if storage.root in upto.marks:
                 found += self._partitions(storage, before.marks.get(storage.root), upto.marks[storage.root])
         return found
 
+    def _compare(self, before: LogOffsets, topics: frozenset[str] | None) -> None:
+        """Whether what was read before is what is read now."""
+        for root in sorted(before.marks.keys() - {storage.root for storage in self._options.stores}):
+            self._lost(f"{root}: the checkpoint has this store, option 'path' does not name it any more")
+        if before.topics is not None and (topics is None or topics - before.topics):
+            added = "all" if topics is None else ", ".join(sorted(topics - before.topics))
+            self._lost(f"option 'topics': {added} had not been asked for when the checkpoint was made")
+
     def _partitions(self, storage: Storage, start: Mark | None, end: Mark) -> list[LogPartition]:
         files = self._files(storage)
-        first = files[0].base_offset if files else end.offset
-        start = Mark(first) if start is None else start
+        start = Mark(_begin(files)) if start is None else start
         if start.offset == end.offset:
             return []
         partitions = []
@@ -172,7 +178,8 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._lost(f"{storage.root}: {what}")
             partitions.append(LogPartition((), (storage, offset, f"{storage.root}: {what}")))
         partitions += lost_parts(storage, files, start.offset, end.offset)
-        splits = cut(storage, files, self._options.split_size, [(max(start.offset, first), end.offset)])
+        inside = max(start.offset, _begin(files)), end.offset
+        splits = cut(storage, files, self._options.split_size, [inside])
         return [*partitions, *grouped(splits, self._options.split_size)]
 
     def _lost(self, what: str) -> None:
@@ -185,15 +192,20 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             yield from read_partition(partition, self._options, (), self._columns)
 
 
+def _begin(files: Sequence[LogFile]) -> int:
+    return files[0].base_offset if files else 0
+
+
+def _end(files: Sequence[LogFile]) -> int:
+    return files[-1].end_offset if files else 0
+
+
 def _loss(storage: Storage, files: Sequence[LogFile], start: Mark, end: Mark) -> tuple[int, str] | None:
     """From which physical offset on the log is not, or may not be, what the stream reads, and why."""
-    first, last = (files[0].base_offset, files[-1].end_offset) if files else (end.offset, 0)
+    first, last = _begin(files), min(_end(files), end.offset)
     read = max(start.offset, end.offset)
-    if read > min(last, end.offset):
-        return (
-            end.offset,
-            f"the log ends at {min(last, end.offset)}, before {read}, up to which it had been read",
-        )
+    if read > last:
+        return end.offset, f"the log ends at {last}, before {read}, up to which it had been read"
     if start.offset < first:
         gone = min(first, end.offset)
         return start.offset, f"physical offsets {start.offset} to {gone} have been deleted"

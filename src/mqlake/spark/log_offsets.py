@@ -65,12 +65,6 @@ class LogOffsets:
         }
         return {"stores": stores} | ({} if self.topics is None else {"topics": sorted(self.topics)})
 
-    def topics_besides(self, before: LogOffsets) -> str:
-        """Those that are asked for here and were not before, as text."""
-        if before.topics is None:
-            return ""
-        return "all" if self.topics is None else ", ".join(sorted(self.topics - before.topics))
-
     @classmethod
     def from_json(cls, text: Mapping[str, Any]) -> LogOffsets:
         """ConfigError for what another source wrote."""

@@ -118,6 +118,9 @@ def chosen(
         if options.fail_on_data_loss:
             raise OffsetOutOfRangeError(f"{text} (failOnDataLoss=false reads on)") from error
         log.warning("%s", text)
+        if options.mode is Mode.PERMISSIVE:
+            offset = split.base_offset + split.start
+            yield Damage(split.file, split.start, split.end, offset, "gone while it was read")
         return
     packed = PACKED if with_bodies else MessageSysFlag.NEED_UNWRAP_FLAG
     for walked in walk(split, window, verify=options.verify, chunk_records=chunk_records):

@@ -107,6 +107,12 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if known and not known.keys() & ends.keys():
             some = min(known)
             data_loss(self._options, f"{some}: neither it nor any other queue of the checkpoint is there")
+        for queue, offset in known.items():  # now, before the checkpoint has an end that is another queue's
+            if offset > ends.get(queue, offset):
+                data_loss(
+                    self._options,
+                    f"{queue}: it had been read up to {offset}; the broker has up to {ends[queue]}",
+                )
         left = {queue: max(0, end - known.get(queue, lows.get(queue, 0))) for queue, end in ends.items()}
         if isinstance(limit, ReadMaxRows) and sum(left.values()) > limit.max_rows:
             share = limit.max_rows / sum(left.values())

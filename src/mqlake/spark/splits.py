@@ -327,7 +327,8 @@ def open_window(split: Split) -> Window:
         file = io.FileIO(split.file)
         with contextlib.ExitStack() as undo:
             undo.callback(file.close)
-            mapping = mmap.mmap(file.fileno(), split.file_size, access=mmap.ACCESS_READ)
+            size = min(split.file_size, os.fstat(file.fileno()).st_size)
+            mapping = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else b""
             undo.pop_all()
         return Window(np.frombuffer(mapping, np.uint8), 0, file)
     margin = REMOTE_MARGIN
@@ -388,6 +389,10 @@ def walk(
             until = min(first_record(position + 1), end)
             yield Damage(split.file, position, until, split.base_offset + position, reason)
             position = until
+        if limit < min(split.end, split.limit):
+            lost = max(limit, split.start)
+            reason = "the file was cut short here" if lost == limit else "the file was cut short before"
+            yield Damage(split.file, lost, min(split.end, split.limit), split.base_offset + lost, reason)
 
 
 def _damage(scan: Scan, end: int, file_end: int) -> str | None:
