@@ -15,8 +15,7 @@ MissingPartError that says what installs them.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mqlake.spark.parts import require_java, require_pyspark
@@ -41,24 +40,9 @@ def session(app_name: str = "mqlake", **options: Any) -> SparkSession:
 def register(spark: SparkSession) -> None:
     """Makes the sources known to a session, and switches on that it tells them its filters."""
     require_pyspark()
-    from mqlake.spark.audit import CommitLogAuditDataSource
-    from mqlake.spark.commitlog import CommitLogDataSource
-    from mqlake.spark.counts import CommitLogCountsDataSource
-    from mqlake.spark.derived import ConsumeQueueDataSource, MqIndexDataSource
-    from mqlake.spark.metaq import MetaqDataSource
-    from mqlake.spark.rocketmq import RocketMQDataSource
+    from mqlake.spark.sources import register
 
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-    for source in (
-        CommitLogDataSource,
-        CommitLogAuditDataSource,
-        CommitLogCountsDataSource,
-        ConsumeQueueDataSource,
-        MqIndexDataSource,
-        MetaqDataSource,
-        RocketMQDataSource,
-    ):
-        spark.dataSource.register(source)
+    register(spark)
 
 
 def read_log(spark: SparkSession, *paths: str, **options: object) -> DataFrame:
@@ -68,7 +52,7 @@ def read_log(spark: SparkSession, *paths: str, **options: object) -> DataFrame:
     would wrap them in an exception of its own.
     """
     require_pyspark()
-    from mqlake.spark.options import LogOptions
+    from mqlake.spark.options import LogOptions, option_texts
     from mqlake.spark.topics import check_topics
 
     given = option_texts(paths, options)
@@ -78,21 +62,6 @@ def read_log(spark: SparkSession, *paths: str, **options: object) -> DataFrame:
         storage.check()
     check_topics(parsed)
     return spark.read.format("commitlog").options(**given).load()
-
-
-def option_texts(paths: Sequence[str], options: Mapping[str, object]) -> dict[str, str]:
-    """Options as Spark takes them: texts; lists and dictionaries as JSON."""
-    return {"path": json.dumps(paths), **{name: _text(value) for name, value in options.items()}}
-
-
-def _text(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, dict):
-        return json.dumps(value)
-    if isinstance(value, str) or not hasattr(value, "__iter__"):
-        return str(value)
-    return json.dumps([str(item) for item in value])
 
 
 def count_by(spark: SparkSession, *paths: str, by: str | Sequence[str], **options: Any) -> DataFrame:

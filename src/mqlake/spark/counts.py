@@ -29,7 +29,7 @@ from mqlake.spark.arrays import codes_of, number_array, string_array
 from mqlake.spark.commitlog import CommitLogReader
 from mqlake.spark.filters import NUMBERS, TIMES, RowFilter
 from mqlake.spark.log_partition import Chosen, LogPartition, chosen
-from mqlake.spark.options import OPTIONS, LogOptions, listed, named, parse_size
+from mqlake.spark.options import OPTIONS, LogOptions, listed, named, option_texts, parse_size
 from mqlake.spark.properties import Ints, Properties, compiled_for
 from mqlake.spark.reasons import tells_reasons
 from mqlake.spark.rows import timestamp_array
@@ -93,8 +93,6 @@ def count_by(spark: SparkSession, *paths: str, by: str | Sequence[str], **option
 
     Raises what LogOptions.parse() and parse_by() raise, and NotAStoreError and its like.
     """
-    from mqlake.spark import option_texts
-
     given = option_texts(paths, {"verify": "none", "splitSize": "256m", "by": by, **options})
     keys = parse_by(given["by"])
     source = CommitLogCountsDataSource(given)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -104,6 +104,21 @@ class LogOptions:
             raise ConfigError("option 'startingOffsets' is 'latest'; a batch cannot begin there")
         if self.end.kind is PositionKind.EARLIEST:
             raise ConfigError("option 'endingOffsets' is 'earliest'; a batch cannot end there")
+
+
+def option_texts(paths: Sequence[str], options: Mapping[str, object]) -> dict[str, str]:
+    """Options as Spark takes them: texts; lists and dictionaries as JSON."""
+    return {"path": json.dumps(paths), **{name: _text(value) for name, value in options.items()}}
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        return json.dumps(value)
+    if isinstance(value, str) or not hasattr(value, "__iter__"):
+        return str(value)
+    return json.dumps([str(item) for item in value])
 
 
 def named(options: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:

@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-import mqlake.spark
+from mqlake.spark.sources import register
 
 SOCKETS = "spark.python.unix.domain.socket.enabled"
 CONFIG = {
@@ -85,7 +85,7 @@ def session(
     with _stderr_to(log_path or os.path.join(work, "spark.log")):
         spark: SparkSession = builder.getOrCreate()
         spark.sparkContext.setLogLevel("ERROR")
-    mqlake.spark.register(spark)
+    register(spark)
     return spark
 
 

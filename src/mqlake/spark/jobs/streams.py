@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, SparkSession
 
 from mqlake.errors import ConfigError
-from mqlake.spark import option_texts
 from mqlake.spark.live import Live
-from mqlake.spark.options import LogOptions
+from mqlake.spark.options import LogOptions, option_texts
 from mqlake.spark.rocketmq_options import ReadOptions
 
 

@@ -1,0 +1,29 @@
+"""All data sources that mqlake brings along, and how a session is told of them."""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+from mqlake.spark.audit import CommitLogAuditDataSource
+from mqlake.spark.commitlog import CommitLogDataSource
+from mqlake.spark.counts import CommitLogCountsDataSource
+from mqlake.spark.derived import ConsumeQueueDataSource, MqIndexDataSource
+from mqlake.spark.metaq import MetaqDataSource
+from mqlake.spark.rocketmq import RocketMQDataSource
+
+SOURCES = (
+    CommitLogDataSource,
+    CommitLogAuditDataSource,
+    CommitLogCountsDataSource,
+    ConsumeQueueDataSource,
+    MqIndexDataSource,
+    MetaqDataSource,
+    RocketMQDataSource,
+)
+
+
+def register(spark: SparkSession) -> None:
+    """Makes the sources known to a session, and switches on that it tells them its filters."""
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    for source in SOURCES:
+        spark.dataSource.register(source)
