@@ -1,4 +1,5 @@
-"""Holds the imports of src/mqlake to one direction: a room imports only from the rooms before it.
+"""Holds the imports of src/mqlake to one direction: a room imports only from the rooms before it, and no module, in a
+room either, imports one that needs it. An import for types alone, or inside of a function, counts as any other.
 
     errors → message → formats → store → remoting → namesrv | broker → client → spark → cli
     metaq may import errors, message, formats and remoting, and two small modules of the store (files written
@@ -13,6 +14,8 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections.abc import Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "mqlake"
@@ -63,7 +66,36 @@ def imported_modules(tree: ast.AST) -> list[tuple[int, str]]:
     return found
 
 
-def offences(path: Path) -> list[str]:
+def module_of(path: Path) -> str:
+    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def needs(trees: Mapping[str, ast.AST]) -> dict[str, set[str]]:
+    """Module → the modules that it names in imports."""
+    found: dict[str, set[str]] = {}
+    for module, tree in trees.items():
+        named = found[module] = set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                named |= {alias.name for alias in node.names} & trees.keys()
+            elif isinstance(node, ast.ImportFrom) and node.module in trees:
+                inner = {f"{node.module}.{alias.name}" for alias in node.names} & trees.keys()
+                named |= inner if len(inner) == len(node.names) else inner | {node.module}
+    return found
+
+
+def circle(graph: Mapping[str, set[str]]) -> list[str]:
+    """Modules of which each imports the next, and the last is the first again; none when there are no such."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        modules: list[str] = error.args[1]
+        return modules[::-1]
+    return []
+
+
+def offences(path: Path, tree: ast.AST) -> list[str]:
     room = room_of(path)
     if room == "__init__":
         return []
@@ -71,7 +103,7 @@ def offences(path: Path) -> list[str]:
         return [f"{path}: room {room!r} is not in the layers of tools/check_layers.py"]
     allowed = ALLOWED[room] | {room, "__version__"}
     bad = []
-    for line, module in imported_modules(ast.parse(path.read_text(encoding="utf-8"))):
+    for line, module in imported_modules(tree):
         parts = module.split(".")
         if module == "relative import":
             bad.append(f"{path}:{line}: write imports in full, from mqlake...")
@@ -83,9 +115,11 @@ def offences(path: Path) -> list[str]:
 
 
 def main() -> int:
-    paths = sorted(SOURCE.rglob("*.py"))
-    found = [line for path in paths for line in offences(path)]
-    print("\n".join(found) or f"layers: {len(paths)} modules, imports run one way")
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(SOURCE.rglob("*.py"))}
+    found = [line for path, tree in trees.items() for line in offences(path, tree)]
+    if round_trip := circle(needs({module_of(path): tree for path, tree in trees.items()})):
+        found.append(f"imports in a circle: {' → '.join(round_trip)}")
+    print("\n".join(found) or f"layers: {len(trees)} modules, imports run one way")
     return int(bool(found))
 
 

@@ -1,0 +1,44 @@
+"""The check of imports finds what it is for."""
+
+from __future__ import annotations
+
+import ast
+from itertools import pairwise
+
+import pytest
+from tools.check_layers import circle, main, needs
+
+ONE_WAY = {
+    "m": "",
+    "m.low": "import os",
+    "m.middle": "from m import low",
+    "m.high": "from m.middle import thing\nfrom m import low, other",
+}
+
+
+@pytest.mark.parametrize(
+    "back",
+    [
+        "from m.high import Thing",
+        "import m.high",
+        "from m import high",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from m.high import Thing",
+        "def f():\n    from m.high import Thing",
+    ],
+)
+def test_circles(back: str) -> None:
+    def graph(**changed: str) -> dict[str, set[str]]:
+        texts = ONE_WAY | {f"m.{name}": text for name, text in changed.items()}
+        return needs({name: ast.parse(text) for name, text in texts.items()})
+
+    assert graph()["m.high"] == {"m", "m.low", "m.middle"}
+    assert circle(graph()) == []
+    found = circle(graph(low=back))
+    assert found[0] == found[-1] and set(found) >= {"m.low", "m.high"}
+    for module, following in pairwise(found):
+        assert following in graph(low=back)[module]
+
+
+def test_there_is_none_here(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main() == 0
+    assert "one way" in capsys.readouterr().out
