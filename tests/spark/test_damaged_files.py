@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 
-from mqlake.errors import ConfigError, StoreCorruptError, StoreError, WrongFileSizeError
+from mqlake.errors import (
+    ConfigError,
+    OffsetOutOfRangeError,
+    StoreCorruptError,
+    StoreError,
+    WrongFileSizeError,
+)
 from mqlake.spark.commitlog import CommitLogReader
 from mqlake.spark.commitlog_stream import CommitLogStreamReader
 from mqlake.spark.options import LogOptions
@@ -106,6 +112,54 @@ def test_a_lone_file_shorter_than_any(every_kind: Path, tmp_path: Path) -> None:
         m.physical_offset for m in decoded(every_kind) if m.physical_offset + m.store_size <= 500
     ]
     assert len(said) == 1 and str(file) in said[0]
+
+
+def read_meanwhile(
+    root: Path, damage: Callable[[Path], object], **options: str
+) -> tuple[list[int], list[str]]:
+    """As read(), with a file damaged between planning and reading."""
+    given = {"path": str(root), "unpack": "false", "splitSize": "5000", **options}
+    reader = CommitLogReader(LogOptions.parse(given), ["physicalOffset", CORRUPT_COLUMN])
+    parts = reader.partitions()
+    damage(log_files(root)[1])
+    return told(row for part in parts for batch in reader.read(part) for row in batch.to_pylist())
+
+
+def test_a_file_removed_while_it_is_read(every_kind: Path, tmp_path: Path) -> None:
+    def gone(name: str, **options: str) -> tuple[list[int], list[str]]:
+        return read_meanwhile(copy_store(every_kind, tmp_path / name), Path.unlink, **options)
+
+    offsets = [m.physical_offset for m in decoded(every_kind)]
+    left = [each for each in offsets if each // FILE_SIZE != 1]
+    for mode in ("failFast", "permissive", "dropMalformed"):
+        with pytest.raises(
+            OffsetOutOfRangeError, match="gone while it was read; physical offsets 16384 to 21384"
+        ):
+            gone(mode, mode=mode)
+        found, said = gone(f"{mode}-on", mode=mode, failOnDataLoss="false")
+        assert found == left
+        assert len(said) == (4 if mode == "permissive" else 0)  # one for each split of it
+
+
+def test_a_file_cut_short_while_it_is_read(every_kind: Path, tmp_path: Path) -> None:
+    def cut(name: str, size: int, **options: str) -> tuple[list[int], list[str]]:
+        root = copy_store(every_kind, tmp_path / name)
+        return read_meanwhile(root, lambda file: cut_short(file, size), **options)
+
+    messages = decoded(every_kind)
+    inside = [m.physical_offset - FILE_SIZE for m in messages if m.physical_offset // FILE_SIZE == 1]
+    border = next(each for each in inside if each > 6000)
+    for size in (0, border, border + 20):
+        kept = [
+            m.physical_offset
+            for m in messages
+            if not FILE_SIZE + size < m.physical_offset + m.store_size <= 2 * FILE_SIZE
+        ]
+        assert cut(f"drop-{size}", size, mode="dropMalformed") == (kept, [])
+        found, said = cut(f"keep-{size}", size, mode="permissive")
+        assert found == kept and any("cut short" in each for each in said)
+        with pytest.raises(StoreCorruptError, match="/00000000000000016384: corrupt at byte"):
+            cut(f"fail-{size}", size)
 
 
 def first_file(directory: Path) -> Path:
