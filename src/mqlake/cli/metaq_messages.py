@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import signal
 import sys
 import time
@@ -20,6 +21,7 @@ from mqlake.metaq.config.meta_config import ZKConfig
 from mqlake.remoting.loop import run
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+MAX_WAIT_S = 1e9
 BATCH = 64
 """Messages that are under way at a time."""
 
@@ -122,7 +124,10 @@ def produce(
 )
 @click.option("-n", "--count", type=click.IntRange(1), help="End after so many messages.")
 @click.option(
-    "--wait", "wait_s", type=float, help="With --group: end when none has come for so many seconds."
+    "--wait",
+    "wait_s",
+    type=click.FloatRange(0, MAX_WAIT_S),
+    help="With --group: end when none has come for so many seconds.",
 )
 @click.option("--from-end", is_flag=True, help="A new group begins at the end.")
 @json_option
@@ -142,6 +147,8 @@ def consume(
     Without --group: what is there now, from the first to the last. With it: as one consumer of the group, until Ctrl-C,
     --count or --wait; the group goes on from there the next time.
     """
+    if wait_s is not None and math.isnan(wait_s):
+        raise ConfigError("--wait: a number of seconds is needed")
     if server:
         raise ConfigError("consuming needs ZooKeeper: partitions and groups are found there")
     shown = 0
@@ -171,6 +178,8 @@ def consume(
                 show(message)
                 if shown == count:
                     return
+            for partition in browser.closed:
+                note(f"{topic}: partition {partition} is closed (403); what is in it is not shown")
 
     async def take() -> None:
         done = asyncio.Event()
@@ -222,6 +231,8 @@ def stats(item: str, zookeeper: str, zk_root: str, server: str | None, as_json: 
             return await session.stats(item)
 
     found = run(ask())
+    if not found:
+        raise RemotingError(f"no broker is known to ZooKeeper {zookeeper} below {zk_root}")
     if as_json:
         print_json(found)
         return

@@ -16,7 +16,7 @@ from mqlake.metaq.broker.admin_http import AdminHttp
 from mqlake.metaq.broker.broker import MetaMorphosisBroker
 from mqlake.metaq.broker.data_http import DataHttp
 from mqlake.metaq.broker.replication import SamsaConfig, SlaveConfig
-from mqlake.metaq.config.meta_config import MetaConfig, SystemConfig, ZKConfig, topic_values
+from mqlake.metaq.config.meta_config import MetaConfig, SystemConfig, ZKConfig, check_system, topic_values
 from mqlake.metaq.config.values import parse_int
 from mqlake.metaq.zookeeper.embedded import EmbeddedZookeeper
 from mqlake.remoting.loop import run
@@ -24,6 +24,7 @@ from mqlake.store.config import read_properties
 
 ZOOKEEPER_PORT = 2181
 HTTP_PORT = 8080
+PLUGINS = ("samsa", "gregor", "metaslave", "jettyBroker")
 OWN_SESSION_MS = 6000
 """How long a ZooKeeper of our own remembers a broker that was killed; the next one waits for so long."""
 
@@ -105,6 +106,7 @@ def serve(
     config.system = dataclasses.replace(
         config.system, **{name: value for name, value in given.items() if value is not None}
     )
+    check_system(config.system)
     if store_path is not None:
         config.system = dataclasses.replace(config.system, data_log_path="")
         config.topic_config_map = {
@@ -147,6 +149,8 @@ def _roles(plugins: tuple[str, ...]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for plugin in plugins:
         name, _, path = plugin.partition("=")
+        if name not in PLUGINS:
+            raise UnknownKeyError(name, PLUGINS, what="plugin")
         values = read_properties(path) if path else {}
         if name == "gregor":
             found["gregor"] = True
@@ -154,10 +158,8 @@ def _roles(plugins: tuple[str, ...]) -> dict[str, Any]:
             found["samsa"] = SamsaConfig.from_mapping(values)
         elif name == "metaslave":
             found["slave"] = SlaveConfig.from_mapping(values)
-        elif name == "jettyBroker":
-            found["http_port"] = parse_int(values.get("port", str(HTTP_PORT)))
         else:
-            raise UnknownKeyError(name, ("samsa", "gregor", "metaslave", "jettyBroker"), what="plugin")
+            found["http_port"] = parse_int(values.get("port", str(HTTP_PORT)))
     return found
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from mqlake.errors import FormatError, MessageError
+from mqlake.errors import FormatError, IllegalTopicError, MessageError
 
 HAS_ATTRIBUTE = 1
 """Bit 0 of a message's flag. The other bits are the application's and travel untouched."""
@@ -30,6 +30,12 @@ class Partition(NamedTuple):
         if not dash or not all(part.isascii() and part.isdigit() for part in (broker, number)):
             raise FormatError(0, f"{text!r} is not a partition: <brokerId>-<number> is needed")
         return cls(int(broker), int(number))
+
+
+def check_topic(topic: str) -> None:
+    """IllegalTopicError for what cannot be a word of a command and a node in ZooKeeper."""
+    if not topic or "/" in topic or any(character.isspace() for character in topic):
+        raise IllegalTopicError(f"{topic!r} is no topic: it must not be empty or have white space or / in it")
 
 
 @dataclass(slots=True, eq=True)

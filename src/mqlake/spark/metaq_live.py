@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from mqlake.errors import FormatError, OffsetOutOfRangeError, ResponseError
+from mqlake.errors import OffsetOutOfRangeError, ResponseError
 from mqlake.metaq.client.browser import GROUP, MAX_SIZE, MAX_SIZE_LIMIT
 from mqlake.metaq.client.fetch import OffsetMovedError, fetch, nearest_offset
 from mqlake.metaq.client.remoting import RemotingClient
@@ -103,6 +103,12 @@ def fetch_range(wanted: LiveRange, *, verify: bool) -> Iterator[Records | Damage
                 log.warning("%s; reading goes on with what is there", text)
                 offset = moved.offset
                 continue
+            if not data:
+                text = f"{wanted.name}: offset {offset} is gone, the partition ends before it now"
+                if wanted.fail_on_data_loss:
+                    raise OffsetOutOfRangeError(text)
+                log.warning("%s", text)
+                return
             buf = np.frombuffer(data, np.uint8)
             limit = min(len(buf), wanted.end - offset)
             scan = scan_records(buf, 0, limit, check_crc=verify)
@@ -152,10 +158,6 @@ class _Client:
             raise
         return LiveRange(address, topic, partition.broker_id, partition.partition, start, end)
 
-    def fetch(self, wanted: LiveRange, offset: int, size: int) -> bytes:
+    def fetch(self, wanted: LiveRange, offset: int, size: int) -> bytes | None:
         partition = Partition(wanted.broker_id, wanted.partition)
-        work = fetch(self._remoting, wanted.place, wanted.topic, GROUP, partition, offset, size)
-        data = self._run(work)
-        if not data:
-            raise FormatError(offset, f"{wanted.name}: the broker gives nothing up to {wanted.end}")
-        return data
+        return self._run(fetch(self._remoting, wanted.place, wanted.topic, GROUP, partition, offset, size))

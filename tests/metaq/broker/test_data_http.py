@@ -42,7 +42,9 @@ def test_messages_over_http(tmp_path: Path) -> None:
                 ("GET", "/nothing", b"", b"Invalid request"),
                 ("POST", put, b"abcd", b"length is 3, the body has 4 bytes"),
                 ("GET", "/get/0?topic=t", b"", b"partition is missing"),
-                ("GET", get.format("x"), b"", b"invalid literal"),
+                ("GET", get.format("x"), b"", b"not a number in range: 'x'"),
+                ("GET", get.format(1 << 63), b"", b"not a number in range"),
+                ("POST", put.replace("flag=0", "flag=2147483648"), b"abc", b"not a number in range"),
             ):
                 status, text = await asked(port, method, target, body)
                 assert status == 400 and said in text, (target, text)

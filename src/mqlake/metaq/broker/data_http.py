@@ -13,6 +13,7 @@ import asyncio
 import os
 from typing import TYPE_CHECKING
 
+from mqlake.errors import ProtocolError
 from mqlake.metaq.formats.command import (
     NO_CHECKSUM,
     BooleanCommand,
@@ -22,6 +23,8 @@ from mqlake.metaq.formats.command import (
     PutCommand,
     Request,
     decode_command,
+    int32,
+    int64,
 )
 from mqlake.metaq.wire.connection import BODY_MAX
 from mqlake.metaq.wire.http import BYTES, HttpAnswer, HttpRequest, HttpServer
@@ -74,7 +77,7 @@ class DataHttp:
             command = _command(request)
         except KeyError as error:
             return HttpAnswer(400, f"the parameter {error.args[0]} is missing".encode())
-        except ValueError as error:
+        except ProtocolError as error:
             return HttpAnswer(400, str(error).encode())
         if command is None:
             return HttpAnswer(400, b"Invalid request")
@@ -84,17 +87,17 @@ class DataHttp:
 
 
 def _command(request: HttpRequest) -> Request | None:
-    """ValueError and KeyError for what is missing or wrong; None for another path."""
+    """KeyError for what is missing, ProtocolError for what is wrong; None for another path."""
     query, kind = request.query, request.path[1:2]
     if kind not in ("p", "g", "o"):
         return None
-    topic, partition = query["topic"], int(query["partition"])
+    topic, partition = query["topic"], int32(query["partition"])
     if kind == "p":
-        if int(query["length"]) != len(request.body):
-            raise ValueError(f"length is {query['length']}, the body has {len(request.body)} bytes")
-        crc = int(query.get("checksum", NO_CHECKSUM))
-        return PutCommand(topic, partition, request.body, int(query["flag"]), crc, None, OPAQUE)
-    group, offset = query["group"], int(query["offset"])
+        if int32(query["length"]) != len(request.body):
+            raise ProtocolError(f"length is {query['length']}, the body has {len(request.body)} bytes")
+        crc = int32(query["checksum"]) if "checksum" in query else NO_CHECKSUM
+        return PutCommand(topic, partition, request.body, int32(query["flag"]), crc, None, OPAQUE)
+    group, offset = query["group"], int64(query["offset"])
     if kind == "g":
-        return GetCommand(topic, group, partition, offset, int(query["maxsize"]), OPAQUE)
+        return GetCommand(topic, group, partition, offset, int32(query["maxsize"]), OPAQUE)
     return OffsetCommand(topic, group, partition, offset, OPAQUE)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from mqlake.metaq.client.fetch import OffsetMovedError, fetch
+from mqlake.errors import FormatError
+from mqlake.metaq.client.fetch import OffsetMovedError, PartitionClosedError, fetch, nearest_offset
 from mqlake.metaq.client.session import MetaSession
 from mqlake.metaq.formats.record import MessageIterator
 from mqlake.metaq.message import Message, Partition
@@ -15,10 +16,15 @@ MAX_SIZE_LIMIT = 64 << 20
 
 
 class TopicBrowser:
-    """`async for message in browser`: partition after partition, up to what is there when it gets there."""
+    """`async for message in browser`: partition after partition, up to what is there when it gets there.
+
+    FormatError at damage, which names topic and partition; RemotingError.
+    """
 
     def __init__(self, session: MetaSession, topic: str) -> None:
         self.topic = topic
+        self.closed: list[Partition] = []
+        """Those that gave nothing because an operator has closed them."""
         self._session = session
 
     async def partitions(self) -> list[Partition]:
@@ -29,8 +35,11 @@ class TopicBrowser:
         addresses = await self._session.broker_addresses()
         for partition in await self.partitions():
             if (address := addresses.get(partition.broker_id)) is not None:
-                async for message in self._browse(address, partition):
-                    yield message
+                try:
+                    async for message in self._browse(address, partition):
+                        yield message
+                except PartitionClosedError:
+                    self.closed.append(partition)
 
     async def _browse(self, address: str, partition: Partition) -> AsyncIterator[Message]:
         offset, max_size = 0, MAX_SIZE
@@ -45,12 +54,25 @@ class TopicBrowser:
             if data is None:
                 return
             messages = MessageIterator(self.topic, data, partition)
-            for message in messages:
-                yield message
+            try:
+                for message in messages:
+                    yield message
+            except FormatError as error:
+                raise self._damage(partition, offset + error.offset, error.reason) from None
             offset += messages.offset
             if messages.offset:
                 max_size = MAX_SIZE
-            elif max_size >= MAX_SIZE_LIMIT or len(data) < max_size:
-                return  # a message that is longer than anything, or still being written
-            else:
+            elif len(data) >= max_size < MAX_SIZE_LIMIT:
                 max_size *= 2
+            elif await self._ends(address, partition, offset + len(data)):
+                raise self._damage(partition, offset, f"{len(data)} bytes up to the end are no message")
+            else:
+                return  # of a message that is being written, or longer than anything
+
+    def _damage(self, partition: Partition, offset: int, reason: str) -> FormatError:
+        return FormatError(offset, f"{self.topic} {partition}: {reason}")
+
+    async def _ends(self, address: str, partition: Partition, offset: int) -> bool:
+        """Whether a segment or the partition ends at `offset`: then a message does, too."""
+        remoting = self._session.remoting
+        return await nearest_offset(remoting, address, self.topic, GROUP, partition, offset) == offset

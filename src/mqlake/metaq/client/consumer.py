@@ -28,12 +28,12 @@ from mqlake.errors import (
     TruncatedRecordError,
 )
 from mqlake.metaq.client.balance import LoadBalanceStrategyType, partitions_of
-from mqlake.metaq.client.fetch import OffsetMovedError, fetch, nearest_offset
+from mqlake.metaq.client.fetch import OffsetMovedError, PartitionClosedError, fetch, nearest_offset
 from mqlake.metaq.client.offsets import OffsetStorage, ZkOffsetStorage
 from mqlake.metaq.client.recover import RecoverManager, RejectConsumptionHandler, drop_policy
 from mqlake.metaq.client.session import MetaSession
 from mqlake.metaq.formats.record import MessageIterator
-from mqlake.metaq.message import Message, Partition
+from mqlake.metaq.message import Message, Partition, check_topic
 from mqlake.metaq.zookeeper.paths import ConsumedOffset
 from mqlake.metaq.zookeeper.session import ZkSession
 
@@ -144,7 +144,11 @@ class MessageConsumer:
         self._closed = False
 
     def subscribe(self, topic: str, listener: MessageListener, max_size: int = 1 << 20) -> None:
-        """`listener` is a function or an async function of the message. ConfigError after complete_subscribe."""
+        """`listener` is a function or an async function of the message.
+
+        IllegalTopicError, ConfigError after complete_subscribe.
+        """
+        check_topic(topic)
         if self._tasks:
             raise ConfigError("subscribe before complete_subscribe")
         if topic in self._subscriptions:
@@ -364,7 +368,9 @@ class MessageConsumer:
             except FormatError as error:
                 logger.error("%s %s: offset %d: %s", owned.topic, owned.partition, owned.offset, error)
                 await self._find_the_way(owned)
-            except MqlakeError as error:
+            except PartitionClosedError:
+                self._pause(owned)
+            except (MqlakeError, OSError) as error:
                 logger.warning("%s %s: %s", owned.topic, owned.partition, error)
                 self._pause(owned)
 
@@ -394,7 +400,9 @@ class MessageConsumer:
             whole = True
             if message.id not in self._processed.ids:
                 if owned.retries > self.config.max_fetch_retries:
-                    self._reject(self.config.group, message)
+                    if not self._rejected(message):
+                        self._pause(owned)
+                        return
                 elif not await self._offer(listener, message):
                     owned.retries += 1
                     owned.delay_s = min(
@@ -421,6 +429,15 @@ class MessageConsumer:
                 # a segment or the partition ends there, and no message does: it began at none
                 raise TruncatedRecordError(0, f"{len(data)} bytes up to the end are no message")
         self._pause(owned)
+
+    def _rejected(self, message: Message) -> bool:
+        """Whether the handler, which may be anybody's, has taken what the listener has not."""
+        try:
+            self._reject(self.config.group, message)
+        except Exception as error:
+            logger.error("message %d of %s cannot be put aside: %s", message.id, message.topic, error)
+            return False
+        return True
 
     async def _offer(self, listener: MessageListener, message: Message) -> bool:
         """Whether the listener took it. A listener at work is not interrupted."""

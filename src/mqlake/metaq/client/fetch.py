@@ -21,6 +21,10 @@ class OffsetMovedError(Exception):
         self.offset = offset
 
 
+class PartitionClosedError(ResponseError):
+    """An operator has closed the partition; it may be opened again."""
+
+
 async def fetch(
     remoting: RemotingClient,
     address: str,
@@ -30,9 +34,9 @@ async def fetch(
     offset: int,
     max_size: int,
 ) -> bytes | None:
-    """Records from `offset` on, cut anywhere; None when there are none (yet), or the partition is closed.
+    """Records from `offset` on, cut anywhere; None when there are none (yet).
 
-    Raises OffsetMovedError, ResponseError, RemotingError.
+    Raises OffsetMovedError, PartitionClosedError, ResponseError, RemotingError.
     """
     command = GetCommand(topic, group, partition.partition, offset, max_size, remoting.next_opaque())
     answer = await remoting.invoke(address, command, FETCH_S)
@@ -40,8 +44,10 @@ async def fetch(
         return answer.data
     if answer.code == HttpStatus.MOVED:
         raise OffsetMovedError(_offset(answer))
-    if answer.code in (HttpStatus.NOT_FOUND, HttpStatus.FORBIDDEN):
+    if answer.code == HttpStatus.NOT_FOUND:
         return None
+    if answer.code == HttpStatus.FORBIDDEN:
+        raise PartitionClosedError(answer.code, answer.message)
     raise ResponseError(answer.code, answer.message)
 
 

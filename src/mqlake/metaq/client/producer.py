@@ -20,7 +20,6 @@ from types import TracebackType
 
 from mqlake.errors import (
     ConfigError,
-    IllegalTopicError,
     RemotingConnectError,
     RemotingError,
     ResponseError,
@@ -44,7 +43,7 @@ from mqlake.metaq.formats.transaction_id import (
     XATransactionId,
     parse_transaction_id,
 )
-from mqlake.metaq.message import Message, Partition
+from mqlake.metaq.message import Message, Partition, check_topic
 
 logger = logging.getLogger(__name__)
 
@@ -103,8 +102,7 @@ class MessageProducer:
 
     async def publish(self, topic: str) -> None:
         """Finds out who takes the topic's messages, and hears of changes. IllegalTopicError, RemotingError."""
-        if not topic or any(character.isspace() for character in topic):
-            raise IllegalTopicError(f"{topic!r} is no topic: it must not be empty or have white space in it")
+        check_topic(topic)
         if topic not in self._topics and not self._session.server_url:
             self._watches[topic] = lambda _: self._changed(topic)
             await self._refresh(topic)

@@ -32,6 +32,11 @@ def drop_policy(group: str, message: Message) -> None:
     logger.error("group %s cannot take message %d of %s; dropped", group, message.id, message.topic)
 
 
+def _record(message: Message) -> bytes:
+    payload = encode_payload(message.data, message.attribute)
+    return encode_record(payload, message.id, message_flag(message))
+
+
 class RecoverManager:
     """A RejectConsumptionHandler. `start` has the messages of a group's topics offered again, until `stop`."""
 
@@ -47,11 +52,17 @@ class RecoverManager:
     def __call__(self, group: str, message: Message) -> None:
         """Keeps a message, durably. OSError."""
         make_dirs(self._directory)
-        payload = encode_payload(message.data, message.attribute)
         fd = os.open(self._path(message.topic, group), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
-            os.write(fd, encode_record(payload, message.id, message_flag(message)))
-            os.fdatasync(fd)
+            size = os.fstat(fd).st_size
+            try:
+                data = memoryview(_record(message))
+                while data:
+                    data = data[os.write(fd, data) :]
+                os.fdatasync(fd)
+            except OSError:
+                os.ftruncate(fd, size)
+                raise
         finally:
             os.close(fd)
         logger.warning("group %s: message %d of %s is kept for later", group, message.id, message.topic)
@@ -61,45 +72,48 @@ class RecoverManager:
 
     def kept(self, topic: str, group: str) -> list[Message]:
         """OSError."""
+        return self._read(topic, group)[0]
+
+    def _read(self, topic: str, group: str) -> tuple[list[Message], int]:
+        """The messages, and how many bytes of the file they are."""
+        path = self._path(topic, group)
         try:
-            with open(self._path(topic, group), "rb") as file:
+            with open(path, "rb") as file:
                 messages = MessageIterator(topic, file.read())
         except FileNotFoundError:
-            return []
+            return [], 0
         found: list[Message] = []
         try:
             found.extend(messages)
         except FormatError as error:
-            logger.error("%s: %s; what is behind is left out", self._path(topic, group), error)
-        return found
+            logger.error("%s: %s; what is behind is left as it is", path, error)
+        return found, messages.offset
 
     async def retry(self, group: str, listeners: dict[str, Listener]) -> None:
         """Offers what is kept once more; what is refused again stays. OSError."""
         for topic, listener in listeners.items():
-            kept = self.kept(topic, group)
-            again = []
-            for message in kept:
-                try:
-                    answer = listener(message)
-                    if answer is not None:
-                        await answer
-                    refused = message.rollback_only
-                except Exception as error:
-                    logger.warning(
-                        "group %s: message %d of %s is refused again: %s", group, message.id, topic, error
-                    )
-                    refused = True
-                if refused:
-                    message.rollback_only = False
-                    again.append(message)
-            if len(again) < len(kept):
-                write_durably(
-                    self._path(topic, group),
-                    b"".join(
-                        encode_record(encode_payload(m.data, m.attribute), m.id, message_flag(m))
-                        for m in again
-                    ),
-                )
+            kept, size = self._read(topic, group)
+            again = [message for message in kept if not await self._is_taken(group, listener, message)]
+            if len(again) == len(kept):
+                continue
+            path = self._path(topic, group)
+            with open(path, "rb") as file:
+                file.seek(size)
+                rest = file.read()  # what came meanwhile, and what is damaged
+            write_durably(path, b"".join(map(_record, again)) + rest)
+
+    async def _is_taken(self, group: str, listener: Listener, message: Message) -> bool:
+        try:
+            answer = listener(message)
+            if answer is not None:
+                await answer
+        except Exception as error:
+            logger.warning(
+                "group %s: message %d of %s is refused again: %s", group, message.id, message.topic, error
+            )
+            return False
+        refused, message.rollback_only = message.rollback_only, False
+        return not refused
 
     def start(self, group: str, listeners: dict[str, Listener]) -> None:
         async def run() -> None:

@@ -14,7 +14,7 @@ from mqlake.errors import ConfigError, ResponseError
 from mqlake.metaq.client.remoting import RemotingClient
 from mqlake.metaq.config.meta_config import ZKConfig
 from mqlake.metaq.formats.command import BooleanCommand, HttpStatus, StatsCommand
-from mqlake.metaq.message import Partition
+from mqlake.metaq.message import Partition, check_topic
 from mqlake.metaq.zookeeper.paths import MetaZookeeper, TopicBroker
 from mqlake.metaq.zookeeper.session import ZkSession
 from mqlake.remoting.service import Service
@@ -83,6 +83,8 @@ class MetaSession(Service):
 
         A line of `offsets` is called `<topic> part <number>`; of `config` there is but the name `config`.
         """
+        if item:
+            check_topic(item)
         addresses = (
             [self.server_url] if self.server_url else sorted(set((await self.broker_addresses()).values()))
         )

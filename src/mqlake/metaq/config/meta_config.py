@@ -183,7 +183,7 @@ class MetaConfig:
         self._last_modified_ns = 0
         self._listeners: dict[str, list[Listener]] = {name: [] for name in EVENTS}
         self._closed: dict[str, set[int]] = {}
-        _check_system(self.system)
+        check_system(self.system)
         for topic, values in (topics or {}).items():
             self.topic_config_map[topic] = self._topic_config(topic, values)
 
@@ -403,13 +403,16 @@ def _value(key: str, text: str, kind: str) -> Any:
     return text
 
 
-def _check_system(system: SystemConfig) -> None:
+def check_system(system: SystemConfig) -> None:
+    """ConfigError."""
     for key, each in _SYSTEM_KEYS.items():
         if key in _RANGES:
             low, high = _RANGES[key]
             number = getattr(system, each.name)
             if not low <= number <= high:
                 raise ConfigError(f"{key} is {number}; it must be between {low} and {high}")
+    if re.search(r"[\s/?#@]", system.host_name):
+        raise ConfigError(f"hostName is {system.host_name!r}; it must be good for meta://<hostName>:<port>")
     _check_schedule(system.delete_policy, system.delete_when)
 
 

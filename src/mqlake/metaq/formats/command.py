@@ -239,7 +239,7 @@ def decode_command(buf: bytes | bytearray, position: int, *, body_max: int) -> t
         place = _LENGTH_PLACE.get(words[0]) if words else None
         if place is None:
             return _decode_line(words), body_start
-        length = _int32(words[place])
+        length = int32(words[place])
         if not 0 <= length <= body_max:
             raise ProtocolError(f"{words[0]}: a body of {length} bytes; 0 to {body_max} are taken")
         body_end = body_start + length
@@ -261,14 +261,14 @@ def _decode_body(words: list[str], data: bytes) -> Command:
     if verb == "put":
         return _decode_put(words, data)
     if verb == "value":
-        return DataCommand(data, _int32(words[2]))
+        return DataCommand(data, int32(words[2]))
     if verb == "result":
-        return BooleanCommand(_int32(words[1]), _text(data), _int32(words[3]))
+        return BooleanCommand(int32(words[1]), _text(data), int32(words[3]))
     if count not in (7, 8):
         raise _not_understood(words)
-    crc = _int32(words[6]) if count == 8 else NO_CHECKSUM
+    crc = int32(words[6]) if count == 8 else NO_CHECKSUM
     return SyncCommand(
-        words[1], _int32(words[2]), data, _int32(words[4]), _int64(words[5]), crc, _int32(words[-1])
+        words[1], int32(words[2]), data, int32(words[4]), int64(words[5]), crc, int32(words[-1])
     )
 
 
@@ -278,31 +278,31 @@ def _decode_put(words: list[str], data: bytes) -> PutCommand:
     if count == 7:
         # a client before 1.4.4 puts the transaction here, a later one the checksum
         if words[5][:1].isdigit() or words[5].startswith("-"):
-            crc = _int32(words[5])
+            crc = int32(words[5])
         else:
             transaction = parse_transaction_id(words[5])
     elif count == 8:
-        crc, transaction = _int32(words[5]), parse_transaction_id(words[6])
+        crc, transaction = int32(words[5]), parse_transaction_id(words[6])
     elif count != 6:
         raise _not_understood(words)
-    return PutCommand(words[1], _int32(words[2]), data, _int32(words[4]), crc, transaction, _int32(words[-1]))
+    return PutCommand(words[1], int32(words[2]), data, int32(words[4]), crc, transaction, int32(words[-1]))
 
 
 def _decode_line(words: list[str]) -> Command:
     verb = words[0] if words else ""
     if verb == "get":
         return GetCommand(
-            words[1], words[2], _int32(words[3]), _int64(words[4]), _int32(words[5]), _int32(words[6])
+            words[1], words[2], int32(words[3]), int64(words[4]), int32(words[5]), int32(words[6])
         )
     if verb == "offset":
-        return OffsetCommand(words[1], words[2], _int32(words[3]), _int64(words[4]), _int32(words[5]))
+        return OffsetCommand(words[1], words[2], int32(words[3]), int64(words[4]), int32(words[5]))
     if verb == "transaction":
         return _decode_transaction(words)
     if verb == "stats":
         item = words[1] if len(words) > 1 else ""
-        return StatsCommand(item, _int32(words[2]) if len(words) > 2 else NO_OPAQUE)
+        return StatsCommand(item, int32(words[2]) if len(words) > 2 else NO_OPAQUE)
     if verb.startswith("v"):
-        return VersionCommand(_int32(words[1]) if len(words) > 1 else NO_OPAQUE)
+        return VersionCommand(int32(words[1]) if len(words) > 1 else NO_OPAQUE)
     if verb.startswith("q"):
         return QuitCommand()
     raise _not_understood(words)
@@ -314,9 +314,9 @@ def _decode_transaction(words: list[str]) -> TransactionCommand:
         raise _not_understood(words)
     timeout, qualifier = 0, None
     if count == 7:
-        timeout, qualifier = _int32(words[4]), words[5]
+        timeout, qualifier = int32(words[4]), words[5]
     elif count == 6 and words[4].isdigit():
-        timeout = _int32(words[4])
+        timeout = int32(words[4])
     elif count == 6:
         qualifier = words[4]
     try:
@@ -326,20 +326,22 @@ def _decode_transaction(words: list[str]) -> TransactionCommand:
     transaction = None if words[1] == "null" else parse_transaction_id(words[1])
     if transaction is None and kind is not TransactionType.RECOVER:
         raise ProtocolError(f"transaction {kind.value} without a transaction")
-    return TransactionCommand(transaction, words[2], kind, timeout, qualifier, _int32(words[-1]))
+    return TransactionCommand(transaction, words[2], kind, timeout, qualifier, int32(words[-1]))
 
 
 def _not_understood(words: list[str]) -> ProtocolError:
     return ProtocolError(f"not a command: {' '.join(words)[:200]!r}" if words else "an empty command line")
 
 
-def _int32(text: str) -> int:
+def int32(text: str) -> int:
+    """What Java's parseInt takes. ProtocolError."""
     if len(text) < _SURE_DIGITS and text.isdigit() and text.isascii():
         return int(text)
     return _int(text, 1 << 31)
 
 
-def _int64(text: str) -> int:
+def int64(text: str) -> int:
+    """What Java's parseLong takes. ProtocolError."""
     return _int(text, 1 << 63)
 
 

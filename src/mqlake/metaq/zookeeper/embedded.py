@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 
 from mqlake.errors import ConfigError, MissingPartError, RemotingConnectError
+from mqlake.metaq.store.lock import DirectoryLock
 
 HOST = "127.0.0.1"
 START_S = 60.0
@@ -73,13 +74,17 @@ class EmbeddedZookeeper:
         self.directory = directory
         self.port = port
         self._process: subprocess.Popen[bytes] | None = None
+        self._lock: DirectoryLock | None = None
 
     @property
     def connect_string(self) -> str:
         return f"{HOST}:{self.port}"
 
     def start(self) -> None:
-        """Returns when it answers. MissingPartError, ConfigError (the port is taken), RemotingConnectError."""
+        """Returns when it answers.
+
+        MissingPartError, ConfigError (the port is taken), StoreLockedError (the directory is), RemotingConnectError.
+        """
         java = shutil.which("java")
         if java is None:
             raise MissingPartError(
@@ -92,6 +97,7 @@ class EmbeddedZookeeper:
                 f"port {self.port} is taken; --zookeeper HOST:PORT uses the ZooKeeper that is there"
             )
         os.makedirs(self.directory, exist_ok=True)
+        self._lock = DirectoryLock(self.directory)
         config = os.path.join(self.directory, "zoo.cfg")
         with open(config, "w", encoding="utf-8") as file:
             file.write(
@@ -133,7 +139,13 @@ class EmbeddedZookeeper:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
-            self._process = None
+            self._ended()
+
+    def _ended(self) -> None:
+        self._process = None
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
 
     def stop(self) -> None:
         if self._process is None:
@@ -144,7 +156,7 @@ class EmbeddedZookeeper:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._process = None
+        self._ended()
 
 
 def _asked(port: int, word: bytes) -> bytes | None:

@@ -15,12 +15,14 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from mqlake.errors import MissingPartError, RemotingConnectError, RemotingError
+from mqlake.errors import ConfigError, MissingPartError, RemotingConnectError, RemotingError
 from mqlake.metaq.config.meta_config import ZKConfig
 
 logger = logging.getLogger(__name__)
 
 RETRY_S = 0.5
+RECONNECT_MAX_S = 2.0
+"""Between two tries to reach a ZooKeeper that is away; kazoo's own tries are up to an hour apart."""
 
 T = TypeVar("T")
 
@@ -46,7 +48,7 @@ class ZkSession:
     """Connected from the constructor to `close`."""
 
     def __init__(self, config: ZKConfig) -> None:
-        """RemotingConnectError when no server answers within zk.zkConnectionTimeoutMs."""
+        """RemotingConnectError when no server answers within zk.zkConnectionTimeoutMs, ConfigError for no address."""
         kazoo = _kazoo()
         hosts, _, chroot = config.zk_connect.partition("/")
         self._errors = kazoo.exceptions
@@ -56,11 +58,16 @@ class ZkSession:
         self._patience_s = config.zk_connection_timeout_ms / 1000
         self._timed_out = kazoo.handlers.threading.KazooTimeoutError
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="metaq-zookeeper")
-        self.client = kazoo.client.KazooClient(
-            hosts=hosts,
-            timeout=config.zk_session_timeout_ms / 1000,
-            logger=_kazoo_logger(),
-        )
+        try:
+            self.client = kazoo.client.KazooClient(
+                hosts=hosts,
+                timeout=config.zk_session_timeout_ms / 1000,
+                connection_retry={"max_tries": -1, "max_delay": RECONNECT_MAX_S},
+                logger=_kazoo_logger(),
+            )
+        except ValueError as error:
+            self._worker.shutdown(wait=False)
+            raise ConfigError(f"ZooKeeper {hosts!r}: host:port,... is needed: {error}") from None
         self.client.add_listener(self._state_changed)
         try:
             self.client.start(timeout=config.zk_connection_timeout_ms / 1000)
