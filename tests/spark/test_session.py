@@ -10,7 +10,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
+import mqlake.spark
 from tests.spark.test_commitlog_stream import until
 
 DIRECTORY = (
@@ -45,6 +47,15 @@ def test_work_directories(tmp_path: Path) -> None:
         process.communicate("\n")
         assert process.returncode == 0
     assert list(tmp_path.iterdir()) == [foreign]
+
+
+@pytest.mark.spark
+def test_a_second_session_is_the_first(spark: SparkSession) -> None:
+    place = spark.conf.get("spark.local.dir")
+    again = mqlake.spark.session("another", config={"spark.sql.mqlake.test": "1"})
+    assert again is spark and spark.conf.get("spark.local.dir") == place
+    assert spark.conf.get("spark.sql.mqlake.test") == "1"
+    spark.conf.unset("spark.sql.mqlake.test")
 
 
 @pytest.mark.spark

@@ -63,8 +63,12 @@ def session(
 
     What Spark has to say goes to the end of the file `log_path`, by default one among its working files, which
     are deleted when this process ends, or if it is killed when the next one begins. One session lives in a process:
-    a second call gives the first again.
+    a second call gives the first again, with `config` over what it has.
     """
+    if SparkSession.getActiveSession() is not None:
+        running: SparkSession = _configured(SparkSession.builder, config or {}).getOrCreate()
+        register(running)
+        return running
     work = work_directory(tempfile.gettempdir())
     java = f'"-Djava.io.tmpdir={work}" {QUICK_JAVA if short else ""}'
     settings = {
@@ -79,14 +83,18 @@ def session(
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers take the first python3 on the PATH
-    builder = SparkSession.builder.master(master).appName(app_name)
-    for key, value in settings.items():
-        builder = builder.config(key, value)
+    builder = _configured(SparkSession.builder.master(master).appName(app_name), settings)
     with _stderr_to(log_path or os.path.join(work, "spark.log")):
         spark: SparkSession = builder.getOrCreate()
         spark.sparkContext.setLogLevel("ERROR")
     register(spark)
     return spark
+
+
+def _configured(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession.Builder:
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder
 
 
 def work_directory(parent: str) -> str:
