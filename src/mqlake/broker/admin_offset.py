@@ -44,7 +44,6 @@ from mqlake.store.settings import LONG_MAX
 logger = logging.getLogger(__name__)
 
 END_OF_QUEUE = -1
-ALL_QUEUES = -1
 
 
 class OffsetAdmin:

@@ -16,6 +16,7 @@ from collections.abc import Awaitable
 from mqlake.broker.broker import Broker
 from mqlake.broker.clients import ClientChannelInfo
 from mqlake.broker.filter import compile_expression, is_tag_type
+from mqlake.broker.topic_config import PERM_READ_WRITE
 from mqlake.errors import FilterExpressionError, ResponseError
 from mqlake.message import RETRY_GROUP_TOPIC_PREFIX
 from mqlake.remoting.bodies.client import (
@@ -24,7 +25,7 @@ from mqlake.remoting.bodies.client import (
     ConsumeType,
     HeartbeatData,
 )
-from mqlake.remoting.bodies.topic import PERM_READ, PERM_WRITE, TOPIC_SYS_FLAG_UNIT_SUB
+from mqlake.remoting.bodies.topic import TOPIC_SYS_FLAG_UNIT_SUB
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.connection import Connection, ProcessorTable
@@ -85,7 +86,7 @@ class ClientManageProcessor:
         topics.create_topic_in_send_message_back_method(
             topic,
             config.retry_queue_nums,
-            PERM_WRITE | PERM_READ,
+            PERM_READ_WRITE,
             TOPIC_SYS_FLAG_UNIT_SUB if consumer.unit_mode else 0,
             is_order=any(topics.is_order_topic(data.topic) for data in consumer.subscription_data_set),
         )

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from mqlake.errors import ConfigError, UnknownKeyError
 from mqlake.message import TRACE_TOPIC
+from mqlake.remoting.bodies.route import MASTER_ID
 from mqlake.remoting.bodies.topic import PERM_READ, PERM_WRITE
 from mqlake.remoting.connection import Limits, parse_address
 from mqlake.remoting.tls import TlsConfig
@@ -26,7 +27,6 @@ from mqlake.store.config import MessageStoreConfig
 from mqlake.store.settings import LONG_MAX, Setting, Settings, setting, settings_of
 
 PORT_MAX = 65535
-MASTER_ID = 0
 
 
 class MetricsExporterType(enum.Enum):

@@ -31,7 +31,7 @@ from mqlake.broker.execution_times import BUCKETS_MS, ExecutionTimes
 from mqlake.broker.pull_request_hold import PullRequestHoldService
 from mqlake.broker.rpc_latency import BUCKETS_MS as RPC_BUCKETS_MS
 from mqlake.broker.rpc_latency import RpcLatencies
-from mqlake.broker.topic_config import MESSAGE_TYPE
+from mqlake.broker.topic_config import MESSAGE_TYPE, PERM_READ_WRITE
 from mqlake.broker.transaction.metrics import FINISH_BUCKETS_S, TransactionMetrics
 from mqlake.message import (
     DLQ_GROUP_TOPIC_PREFIX,
@@ -360,7 +360,7 @@ class Families:
         """(messages behind, ms behind, in flight, ms since the next one to pull, ready); None for no such topic."""
         broker = self._broker
         config = broker.topic_config_manager.select_topic_config(topic)
-        if config is None or not config.perm & broker.config.broker_permission & 6:
+        if config is None or not config.perm & broker.config.broker_permission & PERM_READ_WRITE:
             return None
         store, offsets = broker.store, broker.consumer_offset_manager
         behind = in_flight = ready = 0

@@ -11,13 +11,11 @@ import logging
 
 from mqlake.broker.broker import Broker
 from mqlake.broker.broker_to_client import Broker2Client
-from mqlake.broker.send_message import SendHeader, SendMessageChecks, born_host
+from mqlake.broker.send_message import SendHeader, SendMessageChecks, born_host, region_fields
 from mqlake.errors import RemotingError
 from mqlake.message import (
     PROPERTY_MESSAGE_REPLY_TO_CLIENT,
-    PROPERTY_MSG_REGION,
     PROPERTY_PUSH_REPLY_TIME,
-    PROPERTY_TRACE_SWITCH,
     MessageExtBrokerInner,
     properties_to_string,
     string_to_properties,
@@ -87,8 +85,7 @@ class ReplyMessageProcessor:
                 answer.queue_offset = stored.logics_offset
         code = ResponseCode.SUCCESS if failure is None else ResponseCode.SYSTEM_ERROR
         response = RemotingCommand.create_response(code, failure, header=answer)
-        response.ext_fields[PROPERTY_MSG_REGION] = config.region_id
-        response.ext_fields[PROPERTY_TRACE_SWITCH] = "true" if config.trace_on else "false"
+        response.ext_fields |= region_fields(config)
         return response
 
     async def _push(

@@ -15,6 +15,7 @@ from __future__ import annotations
 import random
 
 from mqlake.broker.broker import Broker
+from mqlake.broker.topic_config import PERM_READ_WRITE
 from mqlake.errors import FormatError, OffsetOutOfRangeError, ResponseError
 from mqlake.message import (
     DLQ_GROUP_TOPIC_PREFIX,
@@ -27,7 +28,7 @@ from mqlake.message import (
     MessageExtBrokerInner,
 )
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
-from mqlake.remoting.bodies.topic import PERM_READ, PERM_WRITE, TOPIC_SYS_FLAG_UNIT_SUB
+from mqlake.remoting.bodies.topic import PERM_WRITE, TOPIC_SYS_FLAG_UNIT_SUB
 from mqlake.remoting.codes import RequestCode, ResponseCode, Version
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.connection import Connection, ProcessorTable
@@ -65,7 +66,7 @@ class ConsumerSendMsgBackProcessor:
         topic_config = broker.topic_config_manager.create_topic_in_send_message_back_method(
             topic,
             group_config.retry_queue_nums,
-            PERM_WRITE | PERM_READ,
+            PERM_READ_WRITE,
             TOPIC_SYS_FLAG_UNIT_SUB if header.unit_mode else 0,
         )
         if not topic_config.perm & PERM_WRITE:
@@ -140,7 +141,7 @@ def _retry_max_times(config: SubscriptionGroupConfig, asked: int | None, version
 def _create_dlq_topic(broker: Broker, group: str) -> str:
     topic = DLQ_GROUP_TOPIC_PREFIX + group
     broker.topic_config_manager.create_topic_in_send_message_back_method(
-        topic, DLQ_NUMS_PER_GROUP, PERM_WRITE | PERM_READ, 0
+        topic, DLQ_NUMS_PER_GROUP, PERM_READ_WRITE, 0
     )
     return topic
 

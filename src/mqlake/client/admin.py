@@ -140,9 +140,6 @@ class Admin(Service):
         route = await self.examine_topic_route_info(topic)
         return await _all(ask(address) for address in map(_select_address, route.broker_datas) if address)
 
-    async def _on_masters(self, ask: Callable[[str], Awaitable[T]], cluster: str | None = None) -> list[T]:
-        return await _all(ask(broker.address) for broker in await self.masters(cluster))
-
     async def _addresses_of_group(self, group: str) -> list[str]:
         """The brokers that have the group's retry topic, which a group gets when it connects; else every master."""
         try:

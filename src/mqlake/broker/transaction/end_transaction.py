@@ -15,6 +15,7 @@ import logging
 from collections.abc import Awaitable
 
 from mqlake.broker.broker import Broker
+from mqlake.broker.send_message import STORED
 from mqlake.broker.transaction import messages
 from mqlake.broker.transaction.service import TransactionalMessageService, TransactionState
 from mqlake.errors import FormatError, ResponseError
@@ -32,14 +33,6 @@ _STATES = {
     MessageSysFlag.TRANSACTION_COMMIT_TYPE: TransactionState.COMMITTED,
     MessageSysFlag.TRANSACTION_ROLLBACK_TYPE: TransactionState.ROLLED_BACK,
 }
-_STORED = frozenset(
-    {
-        PutMessageStatus.PUT_OK,
-        PutMessageStatus.FLUSH_DISK_TIMEOUT,
-        PutMessageStatus.FLUSH_SLAVE_TIMEOUT,
-        PutMessageStatus.SLAVE_NOT_AVAILABLE,
-    }
-)
 _REFUSED = {
     PutMessageStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
     PutMessageStatus.PROPERTIES_SIZE_EXCEEDED: ResponseCode.MESSAGE_ILLEGAL,
@@ -120,7 +113,7 @@ class EndTransactionProcessor:
         return stored()
 
     def _committed(self, half: MessageExt, result: PutMessageResult) -> RemotingCommand:
-        if result.status not in _STORED:
+        if result.status not in STORED:
             self._service.reopen(half)
             raise ResponseError(
                 _REFUSED.get(result.status, ResponseCode.SYSTEM_ERROR),

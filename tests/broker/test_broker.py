@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+from mqlake.broker.broker import Broker
+from mqlake.broker.config import read_settings
+
+
+def make(tmp_path, **settings: str) -> Broker:
+    properties = {"storePathRootDir": str(tmp_path), **settings}
+    config, store_config, _ = read_settings(properties)
+    return Broker(config, store_config)
+
+
+def test_where_it_is(tmp_path):
+    broker = make(tmp_path, brokerIP1="::1")
+    broker.port = 10911
+    assert broker.broker_addr == "[::1]:10911"
+    assert broker.store_host == ("::1", 10911)
+
+
+def test_a_changed_setting_counts_at_once(tmp_path):
+    broker = make(tmp_path)
+    topics = broker.topic_config_manager
+    topics.init()
+    assert topics.create_topic_in_send_message_method("A", "TBW102", "", 4, 0) is not None
+    broker.config = broker.config.updated({"autoCreateTopicEnable": "false"})
+    assert topics.create_topic_in_send_message_method("B", "TBW102", "", 4, 0) is None
