@@ -20,6 +20,7 @@ from mqlake.cli.main import cli
 from mqlake.metaq.formats.record import HEADER_SIZE
 from mqlake.metaq.store.message_store import MessageStore
 from tests.metaq.records import record
+from tests.waiting import PATIENCE_S
 
 MQLAKE = [sys.executable, "-c", "from mqlake.cli.main import main; main()", "metaq"]
 
@@ -48,7 +49,7 @@ class Served:
 
     def stop(self) -> tuple[str, str]:
         self.process.send_signal(signal.SIGTERM)
-        out, error = self.process.communicate(timeout=60)
+        out, error = self.process.communicate(timeout=PATIENCE_S)
         assert self.process.returncode == 0, error
         return out, error
 
@@ -81,8 +82,8 @@ def test_a_broker_from_nothing_and_everything_done_with_it(tmp_path: Path) -> No
         assert sorted(mqlake("consume", "t", *zk).output.split()) == ["one", "three", "two"]
         shown = mqlake("consume", "u", *zk, "-g", "g", "-n", "1", "--json").output
         assert json.loads(shown)["attribute"] == "a"
-        left = mqlake("consume", "u", *zk, "-g", "g", "--wait", "0.3").output
-        assert left.split() == ["y"]
+        assert mqlake("consume", "u", *zk, "-g", "g", "-n", "1").output.split() == ["y"]
+        assert mqlake("consume", "u", *zk, "-g", "g", "--wait", "0.3").output == ""
         direct = ["--server", served.address]
         assert "1 message sent" in mqlake("produce", "u", *direct, text="z\n").output
         stats = json.loads(mqlake("stats", *zk, "--json").output)
@@ -92,9 +93,11 @@ def test_a_broker_from_nothing_and_everything_done_with_it(tmp_path: Path) -> No
         assert offsets["u part 0"].startswith("min_offset 0 max_offset ")
         assert "without a configuration file" in mqlake("stats", "config", *direct, status=1).output
         assert "no broker gives" in mqlake("consume", "nosuch", *zk, status=1).output
+        assert "no broker is known" in mqlake("stats", *zk, "--zk-root", "/other", status=1).output
         admin = ["--admin", served.admin]
         assert "all partitions are open" in mqlake("partitions", "list", *admin).output
         assert "closed: 0 1" in mqlake("partitions", "close", "t", "0", "1", *admin).output
+        assert "partition 0-1 is closed (403)" in mqlake("consume", "t", *zk).output
         refused = mqlake("produce", "t", *zk, text="four\n", status=1).output
         assert re.search(r"partition 0-[01] is closed \(403\)", refused)
         assert "0 to 1" in mqlake("partitions", "close", "t", "0", "9", *admin, status=2).output
@@ -128,7 +131,7 @@ def test_the_child_goes_with_a_killed_broker(tmp_path: Path) -> None:
         served.process.communicate()
     while True:
         try:
-            socket.create_connection((host, int(port)), timeout=60).close()
+            socket.create_connection((host, int(port)), timeout=PATIENCE_S).close()
         except ConnectionRefusedError:
             return
 
@@ -139,6 +142,9 @@ def test_the_child_goes_with_a_killed_broker(tmp_path: Path) -> None:
         (["--config", "missing.ini"], "missing.ini"),
         (["--zookeeper", "127.0.0.1:1", "--topic", "a=x"], "NAME=PARTITIONS"),
         (["--broker-id", "1024"], "1024 is not in the range"),
+        (["--host-name", "a b"], "hostName is 'a b'"),
+        (["--zookeeper", "host:port"], "host:port,... is needed"),
+        (["-F", "samza=x"], "did you mean 'samsa'"),
     ],
 )
 def test_serve_says_what_is_wrong(tmp_path: Path, arguments: list[str], said: str) -> None:
@@ -150,6 +156,8 @@ def test_nobody_there() -> None:
     assert "127.0.0.1:1" in mqlake("partitions", "list", "--admin", "127.0.0.1:1", status=1).output
     assert "127.0.0.1:1" in mqlake("produce", "t", "--server", "127.0.0.1:1", text="x\n", status=1).output
     assert "needs ZooKeeper" in mqlake("consume", "t", "--server", "127.0.0.1:1", status=2).output
+    assert "number of seconds" in mqlake("consume", "t", "-g", "g", "--wait", "nan", status=2).output
+    assert "is no topic" in mqlake("stats", "a b", "--server", "127.0.0.1:1", status=1).output
 
 
 def filled(path: Path) -> Path:

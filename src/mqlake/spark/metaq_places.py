@@ -10,13 +10,14 @@ Offsets are those of MetaQ: bytes; a record begins at every one that comes from 
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from mqlake.errors import ConfigError
+from mqlake.errors import ConfigError, StoreCorruptError
 from mqlake.metaq.store.inspect import PartitionFiles
 from mqlake.spark.metaq_live import LiveRange, fetch_range, live_ranges
 from mqlake.spark.metaq_segments import (
@@ -31,6 +32,8 @@ from mqlake.spark.metaq_segments import (
 )
 from mqlake.spark.offsets import EARLIEST, LATEST, Position, PositionKind
 from mqlake.spark.storage import Storage
+
+log = logging.getLogger(__name__)
 
 Piece = Split | LiveRange
 Bounds = tuple[int, int]
@@ -93,8 +96,12 @@ class Directories:
             directory.partitions = [
                 files for files in directory.partitions if self._topics is None or files.topic in self._topics
             ]
-            if self._must_be_whole:
+            try:
                 check_gaps(directory)
+            except StoreCorruptError as error:
+                if self._must_be_whole:
+                    raise
+                log.warning("%s; reading goes on behind the gap", error)
             for files in directory.partitions:
                 self._found[Part(files.topic, storage.root, files.partition)] = storage, files
         if known is None:

@@ -39,7 +39,7 @@ from mqlake.metaq.zookeeper.embedded import EmbeddedZookeeper
 from mqlake.remoting.loop import run
 from tests.metaq.broker.test_broker_zookeeper import expire
 from tests.metaq.brokers import HOST
-from tests.waiting import until_async
+from tests.waiting import PATIENCE_S, until_async
 
 TOPICS = {"t": {"numPartitions": "3"}, "u": {}, "no-pub": {"acceptPublish": "false"}}
 QUICK: dict[str, Any] = {"max_delay_fetch_s": 0.1, "commit_offset_period_s": 0.1}
@@ -53,7 +53,7 @@ class Cluster:
         self.zk = ZKConfig(
             zk_connect=zookeeper.connect_string,
             zk_root=f"/{path.name}",
-            zk_session_timeout_ms=4000,
+            zk_session_timeout_ms=20_000,
             zk_sync_time_ms=50,
         )
         self._stack = contextlib.AsyncExitStack()
@@ -87,7 +87,7 @@ def live(
 ) -> Callable[[Callable[[Cluster], Coroutine[Any, Any, None]]], None]:
     def with_cluster(test: Callable[[Cluster], Coroutine[Any, Any, None]]) -> None:
         async def whole() -> None:
-            async with asyncio.timeout(60), Cluster(zookeeper, tmp_path) as cluster:
+            async with asyncio.timeout(2 * PATIENCE_S), Cluster(zookeeper, tmp_path) as cluster:
                 await test(cluster)
 
         run(whole())
@@ -158,7 +158,7 @@ def test_local_transactions(live: Live) -> None:
                 result = await transaction.send_message(Message("tu"[i % 2], b"yes"))
                 assert result.success and result.offset == -1
         with pytest.raises(RuntimeError):
-            async with producer.begin_transaction(timeout_s=10) as transaction:
+            async with producer.begin_transaction(timeout_s=60) as transaction:
                 await transaction.send_message(Message("t", b"no"))
                 raise RuntimeError
         empty = producer.begin_transaction()
@@ -183,7 +183,7 @@ async def xa_conversation(session: MetaMessageSessionFactory, topic: str) -> lis
     await producer.publish(topic)
 
     async def begun(number: int) -> ProducerXATransaction:
-        transaction = producer.begin_xa_transaction(xid_of(number), timeout_s=30)
+        transaction = producer.begin_xa_transaction(xid_of(number), timeout_s=60)
         assert (await transaction.send_message(Message(topic, b"%d" % number))).success
         return transaction
 
@@ -298,6 +298,68 @@ def test_a_message_that_is_refused_comes_again_and_goes_to_the_handler_at_last(
         assert len(recover.kept("u", "g")) == 1
         await recover.retry("g", {"u": lambda message: offered.append(message.data)})
         assert recover.kept("u", "g") == [] and offered[-1] == b"bad"
+
+    live(test)
+
+
+async def put_all(session: MetaMessageSessionFactory, topic: str, *data: bytes) -> None:
+    """One after the other."""
+    producer = session.create_producer()
+    await producer.publish(topic)
+    for body in data:
+        assert (await producer.send_message(Message(topic, body))).success
+
+
+def test_a_handler_that_cannot_take_a_message_is_asked_again(
+    live: Callable[[Callable[[Cluster], Coroutine[Any, Any, None]]], None],
+) -> None:
+    async def test(cluster: Cluster) -> None:
+        await cluster.broker()
+        session = await cluster.session()
+        await put_all(session, "u", b"bad", b"good")
+        offered: list[bytes] = []
+        asked: list[bytes] = []
+
+        def listener(message: Message) -> None:
+            offered.append(message.data)
+            message.rollback_only = message.data == b"bad"
+
+        def reject(_: str, message: Message) -> None:
+            asked.append(message.data)
+            if len(asked) < 3:
+                raise OSError("no space left")
+
+        config = ConsumerConfig(group="g", max_delay_fetch_s=0.02, max_fetch_retries=1)
+        consumer = session.create_consumer(config, reject)
+        consumer.subscribe("u", listener)
+        await consumer.complete_subscribe()
+        await until_async(lambda: b"good" in offered)
+        assert asked == [b"bad"] * 3
+
+    live(test)
+
+
+def test_a_browser_tells_of_closed_partitions_and_of_damage(
+    live: Callable[[Callable[[Cluster], Coroutine[Any, Any, None]]], None],
+) -> None:
+    async def test(cluster: Cluster) -> None:
+        broker = await cluster.broker()
+        session = await cluster.session()
+        await put_all(session, "t", *(b"%d" % i for i in range(6)))
+        broker.config.close_partitions("t", 1, 1)
+        browser = session.create_topic_browser("t")
+        assert len([message async for message in browser]) == 4 and browser.closed == [Partition(0, 1)]
+        path = cluster.path / "0" / "t-2" / f"{0:020d}.meta"
+        raw = bytearray(path.read_bytes())
+        raw[21 + 20] ^= 1
+        path.write_bytes(raw)
+        with pytest.raises(FormatError, match=r"byte 21: t 0-2: .* checksum"):
+            [message async for message in session.create_topic_browser("t")]
+        with path.open("r+b") as file:
+            file.seek(21)
+            file.write(b"\x7f")
+        with pytest.raises(FormatError, match=r"byte 21: t 0-2: 21 bytes up to the end are no message"):
+            [message async for message in session.create_topic_browser("t")]
 
     live(test)
 
@@ -417,9 +479,13 @@ def test_who_finds_nothing_asks_less_and_less_often(live: Live) -> None:
         async with collecting(session, topic="u", max_delay_fetch_s=0.1) as (consumer, found):
             (owned,) = consumer._owned.values()
             await until_async(lambda: owned.delay_s == 0.1)
-            await producer.send_message(Message("u", b"x"))
-            await until_async(lambda: len(found) == 1)
-            assert owned.delay_s < 0.1
+
+            async def asks_sooner() -> bool:
+                await producer.send_message(Message("u", b"x"))
+                return owned.delay_s < 0.1
+
+            await until_async(asks_sooner)
+            assert found
 
     live(test)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mqlake.errors import ConfigError, MissingPartError
+from mqlake.errors import ConfigError, MissingPartError, StoreLockedError
 from mqlake.metaq.zookeeper import embedded
 from mqlake.metaq.zookeeper.embedded import EmbeddedZookeeper, find_jars
 
@@ -13,6 +13,11 @@ from mqlake.metaq.zookeeper.embedded import EmbeddedZookeeper, find_jars
 def test_a_port_that_is_taken_is_said(zookeeper: EmbeddedZookeeper, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=f"port {zookeeper.port} is taken; --zookeeper"):
         EmbeddedZookeeper(str(tmp_path), zookeeper.port).start()
+
+
+def test_two_do_not_write_to_one_directory(zookeeper: EmbeddedZookeeper) -> None:
+    with pytest.raises(StoreLockedError, match="is in use"):
+        EmbeddedZookeeper(zookeeper.directory).start()
 
 
 def test_parts_that_are_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from mqlake.errors import RemotingConnectError
+from mqlake.errors import ConfigError, RemotingConnectError
 from mqlake.metaq.config import ZKConfig
 from mqlake.metaq.zookeeper.embedded import EmbeddedZookeeper
-from mqlake.metaq.zookeeper.session import ZkSession
+from mqlake.metaq.zookeeper.session import RECONNECT_MAX_S, ZkSession
+from tests.waiting import until
 
 
 def test_nodes(zookeeper: EmbeddedZookeeper, tmp_path: Path) -> None:
@@ -37,3 +38,28 @@ def test_nodes(zookeeper: EmbeddedZookeeper, tmp_path: Path) -> None:
 def test_nobody_answers() -> None:
     with pytest.raises(RemotingConnectError, match="no ZooKeeper answers"):
         ZkSession(ZKConfig(zk_connect="127.0.0.1:1", zk_connection_timeout_ms=100))
+
+
+@pytest.mark.parametrize("address", ["host:port", "host:70000", ","])
+def test_an_address_that_is_none(address: str) -> None:
+    with pytest.raises(ConfigError, match="host:port"):
+        ZkSession(ZKConfig(zk_connect=address))
+
+
+def test_a_zookeeper_that_returns_is_found_again(tmp_path: Path) -> None:
+    """Soon, however long it was away: the time between two tries is bounded, which kazoo does not do by itself."""
+    server = EmbeddedZookeeper(str(tmp_path))
+    server.start()
+    config = ZKConfig(
+        zk_connect=server.connect_string, zk_session_timeout_ms=4000, zk_connection_timeout_ms=120_000
+    )
+    session = ZkSession(config)
+    assert session.client._conn_retry.max_delay <= RECONNECT_MAX_S
+    server.kill()
+    until(lambda: not session.connected, "that it is away is seen")
+    server.start()
+    until(lambda: session.connected, "it is found again")
+    session.put_persistent("/a", b"1")
+    assert session.read("/a") == b"1"
+    session.close()
+    server.stop()

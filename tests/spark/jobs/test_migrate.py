@@ -117,6 +117,12 @@ def test_every_message_arrives(data: Path, tmp_path: Path) -> None:
     assert {name: each["readQueueNums"] for name, each in topics.items()} == {"orders": 3, "a-topic": 1}
 
 
+def test_a_partition_without_messages(own: Path, tmp_path: Path) -> None:
+    MessageStore(str(own), "orders", 1).close()
+    report = migrate(str(own), str(tmp_path / "store"), topics={"orders": "orders"}, settings=SMALL)
+    assert report.ok and [each.stored for each in report.partitions] == [150, 0, 150]
+
+
 def test_a_second_run_takes_what_has_come_since(own: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
     migrate(str(own), str(store), settings=SMALL, attribute_as="property")

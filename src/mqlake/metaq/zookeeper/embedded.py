@@ -123,7 +123,8 @@ class EmbeddedZookeeper:
                 preexec_fn=_die_with_parent(),
             )
         deadline = time.monotonic() + START_S
-        while _asked(self.port, b"ruok") != b"imok":
+        # "imok" comes before it serves; what it is (srvr) it tells from then on
+        while not (_asked(self.port, b"srvr") or b"").startswith(b"Zookeeper"):
             ended = self._process.poll() is not None
             if ended or time.monotonic() > deadline:
                 self.stop()

@@ -476,7 +476,8 @@ def _compare(
             advance(int(scan.size[rows].sum(dtype=np.int64)))
         for partition, source in zip(partitions, sources, strict=True):
             key = (partition.to_topic, partition.partition)
-            partition.stored = view.max_offset_in_queue(*key) - view.min_offset_in_queue(*key)
+            first = max(0, view.min_offset_in_queue(*key))  # below 0: an empty partition has made no queue
+            partition.stored = view.max_offset_in_queue(*key) - first
             partition.same = in_order[key] and tallies[key] == source
 
 
