@@ -9,6 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 import mqlake.broker.controller as broker
+import mqlake.metaq.client.producer as metaq
+import mqlake.metaq.client.session as metaq_session
 from mqlake.cli.clients import client_config
 from mqlake.cli.produce import produce
 from mqlake.client.acl import SignedRemotingClient
@@ -37,6 +39,9 @@ WHO_WAITS: tuple[Callable[..., Any], ...] = (
     Producer.request,
     BlockingProducer.request,
     client_config,
+    metaq.MessageProducer.send_message,
+    metaq.ProducerTransaction.send_message,
+    metaq.ProducerXATransaction.send_message,
 )
 
 
@@ -51,6 +56,7 @@ def be_patient() -> None:
             function.__defaults__ = tuple(map(longer, function.__defaults__))
         if function.__kwdefaults__:
             function.__kwdefaults__ = {k: longer(each) for k, each in function.__kwdefaults__.items()}
+    metaq.TRANSACTION_S = metaq_session.STATS_S = PATIENCE_S
     # a broker that has begun, or has made a topic, is known to its name server
     broker.REGISTER_START_WAIT_S = broker.REGISTER_WAIT_S = PATIENCE_S
     for option in produce.params:

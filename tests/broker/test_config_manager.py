@@ -58,7 +58,7 @@ def test_an_older_copy_never_overwrites_a_newer_one(tmp_path):
     class Slow(Numbers):
         def _write(self, copy: int, content: dict[str, Any]) -> None:
             if content["numbers"] == [1]:
-                gate.wait(10)
+                gate.wait(60)
             super()._write(copy, content)
 
     async def run() -> None:

@@ -15,6 +15,7 @@ from mqlake.cli.admin_group import reset_time
 from mqlake.cli.admin_topic import parse_attributes
 from mqlake.cli.main import cli
 from tests.interop.brokers import MqlakeBroker
+from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +25,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqlakeBroker]:
 
 
 def invoke(broker: MqlakeBroker, *args: str, **options: Any) -> Result:
-    return CliRunner().invoke(cli, ["admin", *args], env={"NAMESRV_ADDR": broker.namesrv}, **options)
+    return CliRunner().invoke(
+        cli, ["admin", *args, "--timeout", str(PATIENCE_S)], env={"NAMESRV_ADDR": broker.namesrv}, **options
+    )
 
 
 def shown(broker: MqlakeBroker, *args: str, **options: Any) -> str:

@@ -12,6 +12,7 @@ from mqlake.remoting.codes import RequestCode
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.loop import run
 from tests.broker.live import send_header
+from tests.waiting import PATIENCE_S
 
 CONF = """\
 brokerName=broker-z
@@ -53,12 +54,12 @@ def test_a_broker_conf_is_taken_as_it_is(conf, ends_with):
         async def send() -> int:
             async with RemotingClient() as client:
                 request = RemotingCommand.create_request(RequestCode.SEND_MESSAGE_V2, send_header("T"), b"x")
-                return (await client.call(f"127.0.0.1:{port}", request, 60)).code
+                return (await client.call(f"127.0.0.1:{port}", request, PATIENCE_S)).code
 
         assert run(send()) == 0
         if ends_with == "SIGTERM":
             process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=60)  # which closes its stdin
+        _, errors = process.communicate(timeout=PATIENCE_S)  # which closes its stdin
         assert process.returncode == 0, errors
         assert errors.splitlines() == [
             f"{conf}: without effect here: sendMessageThreadPoolNums",
@@ -73,7 +74,7 @@ def test_a_broker_conf_is_taken_as_it_is(conf, ends_with):
 
 def test_it_prints_what_holds(conf):
     process = start("-c", conf, "-p", "--set", "flushDiskType=SYNC_FLUSH", "-n", "h:1;h:2")
-    printed, _ = process.communicate(timeout=60)
+    printed, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
     lines = dict(line.split("=", 1) for line in printed.splitlines())
     assert lines["brokerName"] == "broker-z"
@@ -85,7 +86,7 @@ def test_it_prints_what_holds(conf):
 
 def test_what_cannot_be_used_is_one_line(conf):
     process = start("-c", conf, "-n", "nowhere")
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 2
     assert errors.startswith("error: namesrvAddr=nowhere") and errors.count("\n") == 1
 
@@ -93,15 +94,15 @@ def test_what_cannot_be_used_is_one_line(conf):
 def test_programs_read_where_it_is_and_what_holds(conf):
     process = start("-c", conf, "--json", "--until-eof", "-n", "127.0.0.1:1")
     place = json.loads(process.stdout.readline())
-    assert process.communicate(timeout=60)[0] == "" and process.returncode == 0
+    assert process.communicate(timeout=PATIENCE_S)[0] == "" and process.returncode == 0
     assert place["address"].startswith("127.0.0.1:")
     assert (place["broker"], place["namesrv"]) == ("broker-z", ["127.0.0.1:1"])
-    printed, _ = start("-c", conf, "-p", "--json").communicate(timeout=60)
+    printed, _ = start("-c", conf, "-p", "--json").communicate(timeout=PATIENCE_S)
     assert json.loads(printed)["mappedFileSizeCommitLog"] == 1048576
 
 
 def test_a_slave_says_what_it_does_not_do(conf):
     process = start("-c", conf, "--set", "brokerRole=SLAVE", "--set", "brokerId=1", "--until-eof")
     process.stdout.readline()
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0 and "brokerRole=SLAVE: messages of the master are not fetched" in errors

@@ -3,7 +3,6 @@ from __future__ import annotations
 import itertools
 
 import orjson
-import pytest
 
 from mqlake.cli.flights import QUEUES, ROWS_IN_ALL, airlines, count_truth, read_flights
 
@@ -36,7 +35,6 @@ def test_truth_of_a_part() -> None:
     assert set(truth.by_airline) <= set(airlines())
 
 
-@pytest.mark.timeout(300)
 def test_the_whole_year() -> None:
     truth = count_truth(None)
     assert truth.rows == ROWS_IN_ALL

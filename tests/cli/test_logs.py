@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from mqlake.cli.logs import JsonFormatter, TextFormatter, log_options
+from tests.waiting import PATIENCE_S
 
 
 def record(message: str, **extra: object) -> logging.LogRecord:
@@ -70,6 +71,6 @@ def test_a_server_logs_what_is_asked_for(tmp_path):
     assert process.stdout is not None
     assert process.stdout.readline()
     process.terminate()
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
     assert all(json.loads(line)["level"] for line in errors.splitlines())

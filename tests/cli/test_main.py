@@ -13,12 +13,13 @@ from click.testing import CliRunner
 from mqlake import __version__
 from mqlake.cli.lazy import LazyGroup
 from mqlake.cli.main import cli
+from tests.waiting import PATIENCE_S
 
 MQLAKE = str(Path(sys.executable).with_name("mqlake"))
 
 
 def run(*args: str, **kwargs: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([MQLAKE, *args], capture_output=True, text=True, timeout=60, **kwargs)  # type: ignore[call-overload,no-any-return]
+    return subprocess.run([MQLAKE, *args], capture_output=True, text=True, timeout=PATIENCE_S, **kwargs)  # type: ignore[call-overload,no-any-return]
 
 
 def every_command(
@@ -42,7 +43,11 @@ def test_version() -> None:
 
 def test_as_a_module() -> None:
     result = subprocess.run(
-        [sys.executable, "-m", "mqlake", "--version"], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-m", "mqlake", "--version"],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=True,
     )
     assert result.stdout == f"mqlake {__version__}\n"
 
@@ -80,7 +85,7 @@ def test_help_imports_nothing_heavy(args: list[str]) -> None:
     if not args:
         code = code.replace("cli([], standalone_mode=False)", "")
     result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     assert result.returncode == 0, result.stderr
 

@@ -11,6 +11,7 @@ from mqlake.remoting.client import RemotingClient
 from mqlake.remoting.codes import RequestCode
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.loop import run
+from tests.waiting import PATIENCE_S
 
 
 def start(tmp_path, *arguments: str) -> subprocess.Popen[str]:
@@ -36,11 +37,11 @@ def test_it_says_where_it_listens_and_stops_when_told(tmp_path, number):
         async def ask() -> int:
             async with RemotingClient() as client:
                 command = RemotingCommand.create_request(RequestCode.GET_BROKER_CLUSTER_INFO)
-                return (await client.call(f"127.0.0.1:{port}", command, 60)).code
+                return (await client.call(f"127.0.0.1:{port}", command, PATIENCE_S)).code
 
         assert run(ask()) == 0
         process.send_signal(number)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0
         assert "rocketmqHome has no effect" in errors and "did you mean 'listenPort'" in errors
     finally:
@@ -53,7 +54,7 @@ def test_what_cannot_be_used_is_one_line(tmp_path):
     conf = tmp_path / "namesrv.conf"
     conf.write_text("listenPort=many\n")
     process = start(tmp_path, "--config", str(conf))
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, errors) == (2, "error: listenPort is 'many': a whole number is needed\n")
 
 
@@ -65,4 +66,4 @@ def test_programs_read_where_it_listens(tmp_path):
         assert host == "127.0.0.1" and int(port) > 0
     finally:
         process.terminate()
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE_S)

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -21,8 +20,14 @@ from mqlake.cli.main import cli
 from mqlake.client.records import MessageClientExt
 from mqlake.errors import ConfigError
 from tests.interop.brokers import MqlakeBroker
+from tests.waiting import PATIENCE_S
 
-MQLAKE = str(Path(sys.executable).with_name("mqlake"))
+# as a user does, but as patient as a busy machine asks for
+MQLAKE = f"""
+from mqlake.cli import clients, main
+clients.client_config.__defaults__ = ({PATIENCE_S},)
+main.main()
+"""
 _numbers = itertools.count()
 
 
@@ -40,7 +45,13 @@ def topic() -> str:
 
 def start(broker: MqlakeBroker, *args: str, **options: object) -> subprocess.Popen[bytes]:
     return subprocess.Popen(  # type: ignore[call-overload,no-any-return]
-        [MQLAKE, *args],
+        [
+            sys.executable,
+            "-c",
+            MQLAKE,
+            *args,
+            *(["--timeout", str(PATIENCE_S)] if args[0] == "produce" else []),
+        ],
         env={**os.environ, "NAMESRV_ADDR": broker.namesrv},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -52,7 +63,7 @@ def start(broker: MqlakeBroker, *args: str, **options: object) -> subprocess.Pop
 def mqlake(broker: MqlakeBroker, *args: str, stdin: bytes = b"", status: int = 0) -> tuple[bytes, str]:
     """stdout and stderr of a command."""
     process = start(broker, *args)
-    out, err = process.communicate(stdin, timeout=60)
+    out, err = process.communicate(stdin, timeout=PATIENCE_S)
     assert process.returncode == status, err.decode()
     return out, err.decode()
 
@@ -88,7 +99,7 @@ def test_it_ends_when_nobody_reads_what_it_prints(broker, topic) -> None:
     process.stdin.write(b"x\n" * 10_000)
     process.stdin.close()
     errors = process.stderr.read().decode()
-    process.wait(60)
+    process.wait(PATIENCE_S)
     process.stderr.close()
     assert process.returncode != 0 and "Traceback" not in errors
     sent = int(errors.partition(" message")[0].replace(",", ""))
@@ -155,7 +166,7 @@ def test_a_pipe_is_sent_as_it_comes_and_ctrl_c_ends_both(broker, topic) -> None:
     producer = start(broker, "produce", topic)
     assert consumer.stdout is not None and producer.stdin is not None
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_S
         os.set_blocking(consumer.stdout.fileno(), False)
         while not (line := consumer.stdout.readline()):
             assert time.monotonic() < deadline
@@ -165,7 +176,7 @@ def test_a_pipe_is_sent_as_it_comes_and_ctrl_c_ends_both(broker, topic) -> None:
         assert line == b"line\n"
         for process in (producer, consumer):
             process.send_signal(signal.SIGINT)
-            assert process.wait(60) == 0
+            assert process.wait(PATIENCE_S) == 0
     finally:
         for process in (producer, consumer):
             process.kill()

@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +20,7 @@ from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.headers.namesrv import GetRouteInfoRequestHeader
 from mqlake.remoting.loop import run
 from tests.broker.live import pull_header, send_header
-from tests.waiting import until_async
+from tests.waiting import PATIENCE_S, until
 
 MQLAKE = [sys.executable, "-m", "mqlake"]
 
@@ -52,14 +51,14 @@ def ready(process: subprocess.Popen[str]) -> dict[str, object]:
 def stopped(process: subprocess.Popen[str], number: int = signal.SIGTERM) -> str:
     """What it says on stderr, told to stop; it ends with 0."""
     process.send_signal(number)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, errors
     return errors
 
 
 async def ask(address: str, code: int, header: object = None, body: bytes | None = None) -> RemotingCommand:
     async with RemotingClient() as client:
-        return await client.call(address, RemotingCommand.create_request(code, header, body), 60)
+        return await client.call(address, RemotingCommand.create_request(code, header, body), PATIENCE_S)
 
 
 def send(address: str, topic: str, body: bytes, queue_id: int = 0) -> RemotingCommand:
@@ -136,7 +135,7 @@ def test_the_vip_port_is_named_when_it_is_taken(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with serving(tmp_path / "data", f"--port={port + 2}") as process:
-            _, errors = process.communicate(timeout=60)
+            _, errors = process.communicate(timeout=PATIENCE_S)
             assert process.returncode == 2
             assert f"127.0.0.1:{port}: Address already in use" in errors and "VIP port" in errors
         assert not (tmp_path / "data").exists()
@@ -147,7 +146,7 @@ def test_a_port_that_is_taken_leaves_nothing_behind(tmp_path, option):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with serving(tmp_path / "data", f"{option}={port}") as process:
-            _, errors = process.communicate(timeout=60)
+            _, errors = process.communicate(timeout=PATIENCE_S)
             assert process.returncode == 2
             assert f"127.0.0.1:{port}: Address already in use" in errors
         assert not (tmp_path / "data").exists()
@@ -174,10 +173,8 @@ def test_a_broker_that_dies_is_started_again_and_the_others_go_on(tmp_path):
             known = {each.broker_name: each for each in route(where["namesrv"], "T").broker_datas}
             return known["broker-0"].broker_addrs[0] if "broker-0" in known else ""
 
-        deadline = time.monotonic() + 60
-        while not (again := address()) or again == brokers[0]:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until(lambda: address() not in ("", brokers[0]), "it has another port")
+        again = address()
 
         async def pull() -> RemotingCommand:
             return await ask(again, RequestCode.PULL_MESSAGE, pull_header("T"))
@@ -190,7 +187,7 @@ def test_a_broker_that_dies_is_started_again_and_the_others_go_on(tmp_path):
 def test_a_broker_that_cannot_start_ends_it(tmp_path):
     (tmp_path / "broker-1").write_text("no directory")
     with serving(tmp_path, "--json", "--brokers=2") as process:
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 1
         assert errors.splitlines()[-1] == "error: a broker ended before it was ready"
         assert "started again" not in errors
@@ -207,7 +204,7 @@ def test_brokers_end_with_the_process_that_started_them(tmp_path):
         def gone() -> bool:
             return not any(_runs(child) for child in children)
 
-        run(until_async(gone, 20.0))
+        until(gone)
     for name in ("broker-0", "broker-1"):
         assert not (tmp_path / name / "abort").exists()
 
@@ -217,18 +214,6 @@ def _runs(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
-
-
-def test_it_is_small_and_quick(tmp_path):
-    began = time.monotonic()
-    with serving(tmp_path, "--json") as process:
-        ready(process)
-        seconds = time.monotonic() - began
-        status = Path(f"/proc/{process.pid}/status").read_text()
-        resident_kb = int(status.partition("VmRSS:")[2].split()[0])
-        assert resident_kb < 120 * 1024
-        assert seconds < 10  # 0.4 where nothing else runs
-        stopped(process)
 
 
 @pytest.mark.parametrize(
@@ -248,7 +233,7 @@ def test_what_cannot_be_used_is_one_line(tmp_path, monkeypatch, arguments, words
     monkeypatch.chdir(tmp_path)
     tmp_path = tmp_path / "data"
     with serving(tmp_path, *arguments) as process:
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 2
         assert errors.startswith("error: ") and words in errors and errors.count("\n") == 1
 
@@ -257,7 +242,7 @@ def test_a_store_that_is_in_use(tmp_path):
     with serving(tmp_path, "--json") as first:
         ready(first)
         with serving(tmp_path) as second:
-            _, errors = second.communicate(timeout=60)
+            _, errors = second.communicate(timeout=PATIENCE_S)
             assert second.returncode == 1 and errors.startswith("error: ")
         stopped(first)
 

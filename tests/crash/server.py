@@ -21,6 +21,7 @@ from mqlake.store.results import PutMessageStatus
 from tests.crash import killer
 from tests.crash.workload import SMALL, puts
 from tests.crash.writer_server import serve_writers
+from tests.waiting import PATIENCE_S
 
 ACK = struct.Struct(">ii")
 
@@ -31,7 +32,7 @@ def warm_up() -> None:
         for put, _ in zip(puts(0, 0), range(40), strict=False):
             msg = put.message()
             (store.put_messages if put.count > 1 else store.put_message)(msg)  # type: ignore[arg-type]
-        store.wait_until_dispatched(60)
+        store.wait_until_dispatched(PATIENCE_S)
         store.query_message("T0", "0-1", 1)
 
 
@@ -70,7 +71,7 @@ def child(job: dict[str, Any]) -> None:
         thread.start()
     for thread in writers:
         thread.join()
-    store.wait_until_dispatched(30)
+    store.wait_until_dispatched(PATIENCE_S)
     if job["settle_ms"]:
         time.sleep(job["settle_ms"] / 1000)
     store.shutdown()

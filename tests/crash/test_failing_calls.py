@@ -14,6 +14,7 @@ import pytest
 
 from mqlake.store.message_store import DefaultMessageStore
 from tests.crash.workload import SMALL, check_store, reopen_and_check
+from tests.waiting import PATIENCE_S
 
 SYNC = {"flushDiskType": "SYNC_FLUSH"}
 POOL = {"transientStorePoolEnable": True, "transientStorePoolSize": 3}
@@ -41,7 +42,7 @@ class Victim:
             [*command, sys.executable, "-m", "tests.crash.victim", job],
             text=True,
             capture_output=True,
-            timeout=120,
+            timeout=PATIENCE_S,
             check=False,
         )
         assert done.returncode == 0, done.stderr[-3000:]
@@ -138,7 +139,7 @@ class TestRoll:
             ("put_until_refused", FOREVER),
             ("put_large", 1),
             ("put_until_taken", 50),
-            ("dispatched", 30),
+            ("dispatched", PATIENCE_S),
             ("shutdown", None),
         )
         status, reason = until[-1]
@@ -179,7 +180,7 @@ class TestDerived:
             ("put_until_refused", FOREVER),
             ("reasons", None),
             ("put_until_taken", 1000),
-            ("dispatched", 30),
+            ("dispatched", PATIENCE_S),
             ("shutdown", None),
         )
         assert until[-1][0] == "SERVICE_NOT_AVAILABLE"
@@ -201,7 +202,7 @@ class TestDerived:
             [],
             ("put_until_refused", FOREVER),
             ("put_until_taken", 1000),
-            ("dispatched", 30),
+            ("dispatched", PATIENCE_S),
             ("shutdown", None),
         )
         assert until[-1][0] in ("SERVICE_NOT_AVAILABLE", "CREATE_MAPPED_FILE_FAILED")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from mqlake.store.message_store import open_store
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.crash
 
@@ -37,7 +38,7 @@ def puts_under(root: Path, inject: str, path: str, settings: dict[str, object]) 
     command = ["strace", "-f", "-qq", "-o", "/dev/null", "-P", str(root / path), "-e", f"trace={call}"]
     command += ["-e", f"inject={inject}", sys.executable, "-m", "tests.crash.io_errors_child"]
     command += [str(root), str(COUNT), json.dumps({**SMALL, **settings})]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr
     *answers, reasons = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(answers) == COUNT

@@ -17,6 +17,7 @@ from mqlake.remoting.headers.consume import GetMaxOffsetRequestHeader, GetMaxOff
 from mqlake.remoting.loop import run
 from tests.broker.live import pull_header, send_header
 from tests.interop.brokers import MqlakeBroker
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.crash
 
@@ -53,7 +54,7 @@ async def send_until_killed(broker: MqlakeBroker, first: int) -> tuple[list[int]
 async def delivered(broker: MqlakeBroker, wanted: set[int]) -> list[int]:
     """What has come to the queue once all that is wanted has."""
     found: list[int] = []
-    async with RemotingClient() as client, asyncio.timeout(30):
+    async with RemotingClient() as client, asyncio.timeout(PATIENCE_S):
         while not wanted <= set(found):
             header = GetMaxOffsetRequestHeader(topic="T", queue_id=0)
             request = RemotingCommand.create_request(RequestCode.GET_MAX_OFFSET, header)

@@ -18,6 +18,7 @@ from mqlake.store.results import PutMessageResult
 from tests.crash.power import Disk
 from tests.crash.test_kill import MODES
 from tests.crash.workload import SMALL, puts, reopen_and_check
+from tests.waiting import PATIENCE_S
 
 
 class Writers:
@@ -49,7 +50,7 @@ class Writers:
     def wait_for(self, count: int) -> None:
         """Until so many messages of the first writer were acknowledged."""
         with self._condition:
-            assert self._condition.wait_for(lambda: self.acknowledged[0] >= count, 60)
+            assert self._condition.wait_for(lambda: self.acknowledged[0] >= count, PATIENCE_S)
 
     def stop(self) -> None:
         self._stopped = True

@@ -45,6 +45,7 @@ from tests.interop.java_peer import (
     item,
     put,
 )
+from tests.waiting import PATIENCE_S
 
 FIRST_LOG_FILE = f"{0:020d}"
 PUT_OK = "PUT_OK"
@@ -163,7 +164,7 @@ class TestCheckpointAheadOfTheFlush:
         with open_store(tmp_path, {**self.CONFIG, "flushIntervalConsumeQueue": 1}) as store:
             while not store.index or len(store.index.files) < 2:
                 store.put_message(MessageExtBrokerInner("T", b"x", keys="k"))
-            assert store.wait_until_dispatched(30)
+            assert store.wait_until_dispatched(PATIENCE_S)
             path = str(tmp_path / "checkpoint")
             while not StoreCheckpoint(path, read_only=True).index_msg_timestamp:
                 store.wait_until_dispatched(0.01)
@@ -390,7 +391,9 @@ with open_store({str(small_disk / "store")!r}, json.loads('''{json.dumps(self.CO
             break
     print(result.status.name, result.reason)
 """
-        done = subprocess.run(["python", "-c", code], text=True, capture_output=True, timeout=60, check=False)
+        done = subprocess.run(
+            ["python", "-c", code], text=True, capture_output=True, timeout=PATIENCE_S, check=False
+        )
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith(("CREATE_MAPPED_FILE_FAILED", "SERVICE_NOT_AVAILABLE"))
         assert "No space left on device" in done.stdout
@@ -506,16 +509,16 @@ class TestManyQueues:
     ) -> None:
         if not clean:
             (many_queues / "abort").write_bytes(b"")
-        began = time.monotonic()
+        began = time.process_time()
         with open_store(many_queues, SMALL_FILES) as store:
-            seconds = time.monotonic() - began
+            seconds = time.process_time() - began
             assert sum(1 for _ in store.consume_queues) == QUEUE_FILES + 1
             last = f"topic{(QUEUE_FILES - 1) // 100}"
             assert store.max_offset_in_queue(last, 99) == 1
             assert len(os.listdir("/proc/self/fd")) < few_descriptors
         with capsys.disabled():
-            print(f" {QUEUE_FILES} queue files: opened in {seconds:.1f} s ", end="")
-        # generous: the machine may be busy; the issue speaks of 150 s for 200,000 on a large one
+            print(f" {QUEUE_FILES} queue files: opened in {seconds:.1f} s of processor time ", end="")
+        # generous: the machine may be slow; the issue speaks of 150 s for 200,000 on a large one
         assert seconds < 30 + QUEUE_FILES / 2000
 
     def test_java_needs_a_descriptor_for_each(
@@ -604,7 +607,7 @@ class TestSecondOpen:
         with open_store(tmp_path, SMALL_FILES) as store:
             for number in range(50):
                 store.put_message(MessageExtBrokerInner("T", bytes(1000), keys=f"k{number}"))
-            assert store.wait_until_dispatched(30)
+            assert store.wait_until_dispatched(PATIENCE_S)
             before = set(tmp_path.rglob("*"))
             with pytest.raises(StoreLockedError):
                 open_store(tmp_path, SMALL_FILES)

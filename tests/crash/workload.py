@@ -18,6 +18,7 @@ from mqlake.message import Message, MessageExtBatch, MessageExtBrokerInner, Mess
 from mqlake.store.message_store import DefaultMessageStore, open_store
 from mqlake.store.recovery import RecoveryReport
 from mqlake.store.store_view import StoreView
+from tests.waiting import PATIENCE_S
 
 HOST = ("127.0.0.1", 10911)
 QUEUES = 3
@@ -187,7 +188,7 @@ def reopen_and_check(
     reports: list[RecoveryReport] = []
     store = open_store(root, settings, on_recovered=reports.append)
     try:
-        assert store.wait_until_dispatched(30)
+        assert store.wait_until_dispatched(PATIENCE_S)
         return store, check_store(store), reports[0]
     except BaseException:
         store.shutdown()

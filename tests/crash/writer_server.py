@@ -16,6 +16,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from tests.waiting import PATIENCE_S
+
 
 def serve_writers(child: Callable[[dict[str, Any]], None]) -> None:
     """In the server: runs `child(job)` in a process of its own for each job, until stdin ends."""
@@ -75,5 +77,5 @@ class WriterServer:
     def close(self) -> None:
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.close()
-        self._process.wait(60)
+        self._process.wait(PATIENCE_S)
         self._process.stdout.close()

@@ -18,15 +18,16 @@ from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.headers import admin, codec, consume, namesrv, produce
 from mqlake.remoting.headers.codec import CommandHeader
 from tests.interop.brokers import MqlakeBroker
+from tests.waiting import PATIENCE_S
 
-NEIGHBOUR_S = 2.0
+NEIGHBOUR_S = 30.0
 """In which a neighbour is answered, whatever others do; a test's machine is busy."""
 FRAME_MAX = 16 << 20
 NO_CODE = 9999
 
 
 class Client:
-    def __init__(self, broker: MqlakeBroker, timeout_s: float = 20.0) -> None:
+    def __init__(self, broker: MqlakeBroker, timeout_s: float = PATIENCE_S) -> None:
         host, _, port = broker.address.partition(":")
         self.socket = socket.create_connection((host, int(port)), timeout=timeout_s)
         self._received = bytearray()
@@ -184,7 +185,7 @@ def test_a_long_frame_costs_its_length(
     assert one.answer().code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     # while a buffer grows its half is there too
     assert most < 1.5 * FRAME_MAX + (4 << 20)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_S
     while broker.resident() - before >= 4 << 20:  # the answer leaves a moment before the frame is given back
         assert time.monotonic() < deadline, "it is not given back"
         time.sleep(0.01)
@@ -216,7 +217,7 @@ def test_a_client_that_does_not_read(
     assert broker.resident() - before < 16 << 20
     neighbour()
     one.socket.setblocking(True)
-    one.socket.settimeout(20)
+    one.socket.settimeout(PATIENCE_S)
     complete = sum(end <= sent for end in itertools.accumulate(sizes))
     assert complete > 0
     for request in requests[:complete]:

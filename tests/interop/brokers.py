@@ -40,7 +40,6 @@ UNHURRIED = {
     "osPageCacheBusyTimeOutMills": 60_000,
 }
 SMALL_STORE = {
-    **UNHURRIED,
     "enablePropertyFilter": "true",
     "mappedFileSizeCommitLog": 16 << 20,
     "mappedFileSizeConsumeQueue": 20 * 30_000,
@@ -48,6 +47,7 @@ SMALL_STORE = {
     "maxIndexNum": 4000,
 }
 """Files of a size for tests, and SQL92 allowed."""
+FOR_TESTS = {**UNHURRIED, **SMALL_STORE}
 
 
 class Server:
@@ -159,7 +159,7 @@ class MqlakeBroker(Broker):
         self._directory = directory
         directory.mkdir(parents=True, exist_ok=True)
         self.log = directory / "serve.log"
-        self._config = {**(SMALL_STORE if small else {}), **(config or {})}
+        self._config = {**(FOR_TESTS if small else {}), **(config or {})}
         self._port = free_ports(4) + 2
         self.address, self.namesrv = f"127.0.0.1:{self._port}", f"127.0.0.1:{self._port + 1}"
         self._server: Server | None = None
@@ -217,7 +217,7 @@ class JavaBroker(Broker):
                 "registerNameServerPeriod": 10_000,
                 # its thread asks the time without a pause until the first such interval is over, by default 3 s
                 "transactionMetricFlushInterval": 300,
-                **(SMALL_STORE if small else {}),
+                **(FOR_TESTS if small else {}),
                 **(config or {}),
             },
         )

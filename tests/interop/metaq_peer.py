@@ -258,7 +258,7 @@ def write_ini(
         "putProcessThreadCount=4",
         "[zookeeper]",
         f"zk.zkConnect={zk}",
-        "zk.zkSessionTimeoutMs=6000",
+        "zk.zkSessionTimeoutMs=20000",
         "zk.zkSyncTimeMs=100",
     ]
     for topic, values in topics.items():

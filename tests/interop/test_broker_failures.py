@@ -27,7 +27,7 @@ from mqlake.cli.main import cli
 from mqlake.namesrv.config import NamesrvConfig
 from mqlake.namesrv.server import NamesrvController
 from mqlake.remoting.loop import run
-from tests.interop.brokers import SMALL_STORE, Server
+from tests.interop.brokers import FOR_TESTS, Server
 from tests.interop.java_client import JavaClients, message
 from tests.interop.java_wire import Json
 from tests.ports import free_port
@@ -90,7 +90,7 @@ def broker_with_short_locks(directory: Path) -> Iterator[Where]:
         await namesrv.start()
         where = Where(f"127.0.0.1:{namesrv.port}")
         settings = {
-            **{key: str(value) for key, value in SMALL_STORE.items()},
+            **{key: str(value) for key, value in FOR_TESTS.items()},
             "listenPort": "0",
             "bindAddress": "127.0.0.1",
             "brokerIP1": "127.0.0.1",
@@ -155,7 +155,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def test_brokers_that_share_nothing_lose_one(java_clients: JavaClients, tmp_path: Path):
-    settings = [f"--set={key}={value}" for key, value in SMALL_STORE.items()]
+    settings = [f"--set={key}={value}" for key, value in FOR_TESTS.items()]
     arguments = ["--port=0", "--namesrv-port=0", f"--store={tmp_path / 'data'}", "--brokers=2", *settings]
     with mqlake(tmp_path / "serve.log", "serve", *arguments) as (server, said):
         broker = Where(said["namesrv"])
@@ -241,7 +241,7 @@ def test_name_servers_come_and_go(java_clients: JavaClients, tmp_path: Path):
         found: list[str] = answers("admin", "topic", "list", f"-n127.0.0.1:{port}")
         return found
 
-    settings = [f"--set={key}={value}" for key, value in SMALL_STORE.items()]
+    settings = [f"--set={key}={value}" for key, value in FOR_TESTS.items()]
     settings += [
         f"--set=storePathRootDir={tmp_path / 'store'}",
         "--set=listenPort=0",
@@ -282,7 +282,7 @@ def test_tls_and_nothing_else(java_clients: JavaClients, tmp_path: Path):
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     trustme.CA().cert_pem.write_to_path(str(tmp_path / "other.pem"))
     settings = {
-        **SMALL_STORE,
+        **FOR_TESTS,
         "tls.server.mode": "enforcing",
         "tls.server.certPath": certificate,
         "tls.server.keyPath": certificate,

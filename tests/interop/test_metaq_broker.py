@@ -67,7 +67,7 @@ def test_transactions_on_the_java_broker(java_broker: str) -> None:
         async with MetaMessageSessionFactory(zk_connect=java_broker) as session:
             producer = session.create_producer()
             await producer.publish("tx")
-            async with producer.begin_transaction(timeout_s=10) as transaction:
+            async with producer.begin_transaction(timeout_s=60) as transaction:
                 for i in range(4):
                     result = await transaction.send_message(Message("tx", b"yes %d" % i))
                     assert result.success and result.offset == -1

@@ -102,7 +102,7 @@ def test_consumers_of_a_group_share_the_partitions(metaq_peer: MetaqPeer, zk: st
         with metaq_peer.subscribed(zk, "groups", "g") as two:
             # until both have their share: each partition's owner gets what comes
             seen: set[str] = set()
-            for _ in range(100):
+            for _ in range(1000):
                 metaq_peer.send(zk, "groups", [b"x", b"y", b"z"])
                 mine, others = one.take(3, 150), two.take(3, 150)
                 seen = {m.partition or "" for m in others}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +23,7 @@ from tests.interop.agreement import (
 from tests.interop.java_peer import JavaPeerError, JavaStore, Json, OpenJavaStore, put, seeded_body
 from tests.interop.mixes import MIXES, SMALL, TOPICS, JavaMix, everything
 from tests.interop.mqlake_peer import answer, contents, open_store, record_line, records
+from tests.waiting import PATIENCE_S, until
 
 
 def test_a_clean_store(mixed_by_java: JavaMix, tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_a_store_whose_writer_was_killed_in_the_middle(java_store: JavaStore, tm
         known = len(java.put(numbered(0, 200)))
         writing = threading.Thread(target=put_until_it_dies, args=(java, known))
         writing.start()
-        wait_for(lambda: len(os.listdir(tmp_path / "commitlog")) > 25)
+        until(lambda: len(os.listdir(tmp_path / "commitlog")) > 25)
         peer.kill()
         writing.join()
 
@@ -109,13 +109,6 @@ def test_a_store_whose_writer_was_killed_in_the_middle(java_store: JavaStore, tm
             assert record_line(record) == found.records[n]
     with java_store.open(tmp_path, SMALL) as java:
         assert java.contents().records == found.records
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 def put_until_it_dies(java: OpenJavaStore, known: int) -> None:
@@ -167,7 +160,7 @@ def test_beside_a_running_writer(running: OpenJavaStore, tmp_path: Path) -> None
 def put_in_turns(java: OpenJavaStore, turns: threading.Semaphore, first: int, last: int) -> None:
     """Goes on while it is being read, but not far ahead of the reader."""
     for n in range(first, last, 20):
-        assert turns.acquire(timeout=60)
+        assert turns.acquire(timeout=PATIENCE_S)
         java.put(numbered(n, n + 20))
 
 

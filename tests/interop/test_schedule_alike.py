@@ -18,6 +18,7 @@ from tests.broker.clock import Clock
 from tests.broker.live import pull_header, send_header
 from tests.broker.test_schedule_message import Room
 from tests.interop.brokers import SMALL_STORE, JavaBroker
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.java
 
@@ -34,7 +35,7 @@ async def send(client: RemotingClient, address: str, body: bytes, properties: st
 async def arrived(client: RemotingClient, address: str, count: int) -> list[MessageExt]:
     """The first messages of queue 3, once there are so many."""
     found: list[MessageExt] = []
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while len(found) < count:
             header = pull_header("T", len(found), queue_id=3)
             answer = await client.invoke(
@@ -57,7 +58,7 @@ def test_each_goes_on_where_the_other_has_stopped(tmp_path: Path) -> None:
         assert room.service._deliver(1, 0, room.messages("SCHEDULE_TOPIC_XXXX", 0)[0].store_size)
         room.service._advance(1, 1)
         room.service.persist()  # one delivered, two to go
-        room.store.wait_until_dispatched(5)
+        assert room.store.wait_until_dispatched(PATIENCE_S)
         (by_mqlake,) = room.messages()
 
     broker = JavaBroker(tmp_path, LEVELS)

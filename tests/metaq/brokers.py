@@ -12,6 +12,7 @@ from pathlib import Path
 from mqlake.metaq.broker.broker import MetaMorphosisBroker
 from mqlake.metaq.config import MetaConfig, SystemConfig
 from mqlake.metaq.formats.command import BooleanCommand, DataCommand, Response, decode_command
+from tests.waiting import PATIENCE_S
 
 HOST = "127.0.0.1"
 TOPICS: dict[str, dict[str, str]] = {"test": {"numPartitions": "3"}, "meta-test": {}}
@@ -56,7 +57,7 @@ class Peer:
                 self._held = self._held[decoded[1] :]
                 assert isinstance(decoded[0], BooleanCommand | DataCommand)
                 return decoded[0]
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE_S):
                 data = await self.reader.read(1 << 20)
             if not data:
                 raise ConnectionError

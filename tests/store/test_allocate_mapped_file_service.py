@@ -12,6 +12,7 @@ from mqlake.store.allocate_mapped_file_service import AllocateMappedFileService,
 from mqlake.store.config import FlushDiskType, MessageStoreConfig
 from mqlake.store.mapped_file import MappedFile
 from mqlake.store.transient_store_pool import TransientStorePool
+from tests.waiting import PATIENCE_S
 
 SIZE = 4096
 
@@ -100,7 +101,7 @@ def test_a_file_that_takes_too_long_comes_later(
     made = AllocateMappedFileService._make
 
     def slowly(service: AllocateMappedFileService, path: str) -> MappedFile:
-        assert gate.wait(60)
+        assert gate.wait(PATIENCE_S)
         return made(service, path)
 
     monkeypatch.setattr(AllocateMappedFileService, "_make", slowly)
@@ -121,7 +122,7 @@ def test_shutdown_lets_those_go_who_wait(
 
     def slowly(service: AllocateMappedFileService, path: str) -> MappedFile:
         entered.set()
-        assert gate.wait(60)
+        assert gate.wait(PATIENCE_S)
         return made(service, path)
 
     monkeypatch.setattr(AllocateMappedFileService, "_make", slowly)
@@ -134,12 +135,12 @@ def test_shutdown_lets_those_go_who_wait(
     ]
     for thread in threads:
         thread.start()
-    assert entered.wait(60)
+    assert entered.wait(PATIENCE_S)
     stopping = threading.Thread(target=service.shutdown)
     stopping.start()
     gate.set()
     for thread in [stopping, *threads]:
-        thread.join(60)
+        thread.join(PATIENCE_S)
         assert not thread.is_alive()
     assert None in answers
     assert ask(service, tmp_path, 9) is None

@@ -19,6 +19,7 @@ from mqlake.store.clean import (
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.mapped_file_queue import MappedFileQueue
 from mqlake.store.running_flags import RunningFlags
+from tests.waiting import PATIENCE_S
 
 FILE_SIZE = 4096
 THRESHOLDS = DiskThresholds(max_used=0.75, clean_forcibly=0.85, warning_level=0.90)
@@ -248,7 +249,7 @@ def test_the_thread_watches_the_disk_and_cleans(make, monkeypatch):
     service = CleanService(store.config, store.service, offsets)
     service.start()
     assert store.flags.is_disk_full
-    assert followed.wait(10)
+    assert followed.wait(PATIENCE_S)
     service.shutdown()
     assert store.files == [6]
 
@@ -294,6 +295,6 @@ def test_deleting_begins_a_minute_after_the_start(make):
     store.service._disk_used = lambda _: (checked.set() if service._thread.is_alive() else None) or 0.5
     service = CleanService(store.config, store.service, CleanConsumeQueueService(lambda: 0))
     service.start()
-    assert checked.wait(10)
+    assert checked.wait(PATIENCE_S)
     service.shutdown()
     assert len(store.files) == 7

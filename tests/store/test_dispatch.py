@@ -13,6 +13,7 @@ from mqlake.store.config import MessageStoreConfig
 from mqlake.store.dispatch import Arrival, ReputMessageService
 from mqlake.store.mapped_file_queue import MappedFileQueue
 from mqlake.store.running_flags import RunningFlags
+from tests.waiting import PATIENCE_S
 
 FILE_SIZE = 4096
 
@@ -85,7 +86,7 @@ def test_everything_in_order_over_the_borders_of_files(bench: Bench) -> None:
     before = bench.put(30)
     bench.service.start(0)
     offsets = before + bench.put(70)
-    assert bench.service.wait_until_dispatched(timeout_s=30)
+    assert bench.service.wait_until_dispatched(timeout_s=PATIENCE_S)
     assert bench.dispatcher.offsets == offsets
     assert bench.service.dispatch_behind_bytes == 0
     assert len(bench.queue.mapped_files) > 2
@@ -94,7 +95,7 @@ def test_everything_in_order_over_the_borders_of_files(bench: Bench) -> None:
 def test_from_where_recovery_has_come(bench: Bench) -> None:
     offsets = bench.put(20)
     bench.service.start(offsets[12])
-    assert bench.service.wait_until_dispatched(timeout_s=30)
+    assert bench.service.wait_until_dispatched(timeout_s=PATIENCE_S)
     assert bench.dispatcher.offsets == offsets[12:]
 
 
@@ -102,11 +103,11 @@ def test_not_beyond_what_is_confirmed(bench: Bench) -> None:
     offsets = bench.put(10)
     bench.confirmed = offsets[4]
     bench.service.start(0)
-    assert bench.service.wait_until_dispatched(timeout_s=30)
+    assert bench.service.wait_until_dispatched(timeout_s=PATIENCE_S)
     assert bench.dispatcher.offsets == offsets[:4]
     assert not bench.service.wait_until_dispatched(bench.queue.max_offset, timeout_s=0.01)
     bench.confirmed = None
-    assert bench.service.wait_until_dispatched(timeout_s=30)
+    assert bench.service.wait_until_dispatched(timeout_s=PATIENCE_S)
     assert bench.dispatcher.offsets == offsets
 
 
@@ -114,12 +115,12 @@ def test_a_disk_that_refuses_is_tried_again_and_stops_the_writers_meanwhile(benc
     bench.dispatcher.error = OSError(28, "No space left on device")
     offsets = bench.put(10)
     bench.service.start(0)
-    assert bench.dispatcher.failed.wait(30)
+    assert bench.dispatcher.failed.wait(PATIENCE_S)
     bench.wait_for(lambda: bench.flags.is_logics_queue_error)
     assert not bench.flags.is_writeable
     assert bench.flags.reasons() == ["writing a consume queue failed: [Errno 28] No space left on device"]
     bench.dispatcher.error = None
-    assert bench.service.wait_until_dispatched(timeout_s=30)
+    assert bench.service.wait_until_dispatched(timeout_s=PATIENCE_S)
     assert bench.flags.is_writeable
     assert bench.dispatcher.offsets == offsets
 
@@ -128,7 +129,7 @@ def test_who_waits_for_a_disk_that_refuses_does_not_make_it_busy(bench: Bench) -
     bench.dispatcher.error = OSError(28, "No space left on device")
     bench.put(10)
     bench.service.start(0)
-    assert bench.dispatcher.failed.wait(60)
+    assert bench.dispatcher.failed.wait(PATIENCE_S)
     assert not bench.service.wait_until_dispatched(timeout_s=0.3)
     assert bench.dispatcher.tries < 12  # when it is told of the wait, and after 50 ms, 100, 200 …
     bench.dispatcher.error = None
@@ -138,7 +139,7 @@ def test_shutdown_does_not_wait_for_a_disk_that_refuses(bench: Bench) -> None:
     bench.dispatcher.error = OSError(28, "No space left on device")
     bench.put(10)
     bench.service.start(0)
-    assert bench.dispatcher.failed.wait(60)
+    assert bench.dispatcher.failed.wait(PATIENCE_S)
     tries = bench.dispatcher.tries
     assert not bench.service.shutdown(timeout_s=600)
     assert bench.dispatcher.tries <= tries + 3
@@ -149,7 +150,7 @@ def test_damage_in_the_log_ends_it(bench: Bench) -> None:
     view = bench.queue.mapped_files[0].view
     view[offsets[6] + 4] ^= 0xFF
     bench.service.start(0)
-    assert not bench.service.wait_until_dispatched(timeout_s=30)
+    assert not bench.service.wait_until_dispatched(timeout_s=PATIENCE_S)
     assert bench.dispatcher.offsets == offsets[:6]
     [damage] = bench.damage
     assert f"byte {offsets[6]}: magic" in damage
@@ -160,7 +161,7 @@ def test_listeners_hear_of_each_queue(bench: Bench) -> None:
     bench.put(7, "A")
     bench.put(5, "B")
     bench.service.start(0)
-    assert bench.service.wait_until_dispatched(timeout_s=30)
+    assert bench.service.wait_until_dispatched(timeout_s=PATIENCE_S)
     counts = {topic: sum(a.count for a in bench.arrivals if a.topic == topic) for topic in "AB"}
     assert counts == {"A": 7, "B": 5}
     assert max(a.next_offset for a in bench.arrivals if a.topic == "A") == 7
@@ -173,5 +174,5 @@ def test_a_listener_that_fails_does_not_stop_it(bench: Bench) -> None:
     bench.service.listeners.insert(0, fail)
     bench.put(5)
     bench.service.start(0)
-    assert bench.service.wait_until_dispatched(timeout_s=30)
+    assert bench.service.wait_until_dispatched(timeout_s=PATIENCE_S)
     assert sum(arrival.count for arrival in bench.arrivals) == 5

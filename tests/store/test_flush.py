@@ -18,6 +18,7 @@ from mqlake.store.results import (
     PutMessageResult,
     PutMessageStatus,
 )
+from tests.waiting import PATIENCE_S
 
 SIZE = 4096 * 4
 OK, TIMEOUT = PutMessageStatus.PUT_OK, PutMessageStatus.FLUSH_DISK_TIMEOUT
@@ -46,7 +47,7 @@ class Log(MappedFileQueue):
 
     def flush(self, least_pages: int) -> bool:
         self.entered.set()
-        assert self.gate.wait(60)
+        assert self.gate.wait(PATIENCE_S)
         if self.error is not None:
             raise self.error
         before = self.flushed_where
@@ -75,7 +76,7 @@ class Heard:
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
         with self.condition:
-            assert self.condition.wait_for(condition, 60)
+            assert self.condition.wait_for(condition, PATIENCE_S)
 
 
 @pytest.fixture
@@ -117,7 +118,7 @@ class TestGroupCommit:
         log.gate.clear()
         first = log.put(10)
         service.put_request(first)
-        assert log.entered.wait(60)
+        assert log.entered.wait(PATIENCE_S)
         later = [log.put(10) for _ in range(50)]
         for future in later:
             service.put_request(future)
@@ -226,7 +227,7 @@ class TestRealTime:
         log.put(1)
         service.start()
         heard.wait_for(lambda: bool(heard.errors))
-        service._thread.join(60)
+        service._thread.join(PATIENCE_S)
         assert not service._thread.is_alive()
         assert len(heard.errors) == 1
         service.shutdown()

@@ -28,6 +28,7 @@ from mqlake.store.filter import TagFilter
 from mqlake.store.message_store import DefaultMessageStore, open_store
 from mqlake.store.results import BoundaryType, GetMessageStatus, PutMessageStatus
 from tests.store.small_store import contents
+from tests.waiting import PATIENCE_S
 
 SMALL: dict[str, object] = {
     "mappedFileSizeCommitLog": 16384,
@@ -127,7 +128,7 @@ class TestLife:
         store.wait_until_dispatched(0.02)
         store.shutdown()
         for thread in threads:
-            thread.join(30)
+            thread.join(PATIENCE_S)
             assert not thread.is_alive()
         assert statuses <= {
             OK,
@@ -231,7 +232,7 @@ class TestPut:
                 assert store.flushed_where == store.max_phy_offset
             assert store.put_messages(batch(5)).append_result.msg_num == 5
             store.flush()
-            assert store.wait_until_dispatched(30)
+            assert store.wait_until_dispatched(PATIENCE_S)
             assert store.max_offset_in_queue("T", 0) == len(bodies) + 5
             assert len(store.log.mapped_files) > 2
         with open_store(tmp_path, SMALL) as store:
@@ -356,19 +357,19 @@ class TestVisible:
         real = __import__("os").fdatasync
 
         def held(fd: int) -> None:
-            assert gate.wait(60)
+            assert gate.wait(PATIENCE_S)
             real(fd)
 
         with open_store(tmp_path, {**SMALL, **SYNC, "syncFlushTimeout": 60_000}) as store:
             monkeypatch.setattr("os.fdatasync", held)
             future = store.async_put_message(message())
-            assert store.wait_until_dispatched(30)
+            assert store.wait_until_dispatched(PATIENCE_S)
             assert not future.done()
             assert store.max_phy_offset > store.confirm_offset == 0
             assert store.get_message("g", "T", 0, 0, 1).status is GetMessageStatus.NO_MATCHED_LOGIC_QUEUE
             gate.set()
             assert future.result().is_ok
-            assert store.wait_until_dispatched(30)
+            assert store.wait_until_dispatched(PATIENCE_S)
             assert store.get_message("g", "T", 0, 0, 1).status is GetMessageStatus.FOUND
 
     def test_arrivals_are_told(self, tmp_path: Path) -> None:
@@ -381,7 +382,7 @@ class TestVisible:
         with store:
             for number in range(20):
                 store.put_message(message(queue_id=number % 2))
-            assert store.wait_until_dispatched(30)
+            assert store.wait_until_dispatched(PATIENCE_S)
         assert sum(arrival.count for arrival in arrivals) == 20
         assert {arrival.queue_id: arrival.next_offset for arrival in arrivals} == {0: 10, 1: 10}
 
@@ -391,7 +392,7 @@ class TestGet:
     def filled(self, store: DefaultMessageStore) -> DefaultMessageStore:
         for number in range(50):
             store.put_message(message(b"%d" % number, tags=f"t{number % 2}", keys=f"k{number}"))
-        assert store.wait_until_dispatched(30)
+        assert store.wait_until_dispatched(PATIENCE_S)
         return store
 
     @pytest.mark.parametrize(

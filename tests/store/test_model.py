@@ -15,7 +15,6 @@ import shutil
 import tempfile
 from pathlib import Path
 
-import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -35,6 +34,7 @@ from mqlake.store.read_only import ReadOnlyStore
 from mqlake.store.recovery import RecoveryReport
 from mqlake.store.results import BoundaryType, GetMessageStatus, PutMessageStatus
 from tests.crash.power import Disk, copy_as_killed
+from tests.waiting import PATIENCE_S
 
 HOSTS = [("127.0.0.1", 10911), ("2001:db8::7", 4567)]
 FILE_SIZE = 4096
@@ -300,7 +300,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def settled(self) -> DefaultMessageStore:
         self.flush()
-        assert self.store.wait_until_dispatched(30)
+        assert self.store.wait_until_dispatched(PATIENCE_S)
         return self.store
 
     def queue(self, topic: str, queue_id: int) -> list[Stored]:
@@ -374,4 +374,4 @@ StoreMachine.TestCase.settings = settings(
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
-TestStore = pytest.mark.timeout(300)(StoreMachine.TestCase)
+TestStore = StoreMachine.TestCase

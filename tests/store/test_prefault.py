@@ -10,6 +10,7 @@ import pytest
 from mqlake.store import prefault
 from mqlake.store.mapped_file import MappedFile
 from mqlake.store.prefault import AHEAD, PrefaultService
+from tests.waiting import PATIENCE_S
 
 SIZE = 3 * AHEAD + 4096
 
@@ -69,7 +70,7 @@ def test_the_thread_answers_a_wake_and_ends(mapped_file: Watched) -> None:
 
     service._go_ahead = go_ahead  # type: ignore[method-assign]
     service.wake(mapped_file)
-    assert done.wait(10)
+    assert done.wait(PATIENCE_S)
     service.shutdown()
     assert mapped_file.prefaulted_position == AHEAD and not service._thread.is_alive()
     mapped_file.close()
@@ -83,7 +84,7 @@ def test_where_the_kernel_does_not_know_the_advice_it_gives_up(
     service.start()
     with caplog.at_level("INFO", prefault.__name__):
         service.wake(mapped_file)
-        service._thread.join(10)
+        service._thread.join(PATIENCE_S)
     assert not service._thread.is_alive() and "cannot be prefaulted" in caplog.text
     assert mapped_file.prefaulted_position == 0
     service.shutdown()

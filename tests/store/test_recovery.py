@@ -14,6 +14,7 @@ from mqlake.store.message_store import DefaultMessageStore, open_store
 from mqlake.store.recovery import DROPPED_DIR, SECTOR, RecoveryReport
 from tests.golden import unpack
 from tests.store.small_store import contents, flip, log_file, pretend_crash
+from tests.waiting import PATIENCE_S
 
 FILE_SIZE = 4096
 SMALL = {
@@ -389,7 +390,7 @@ def test_a_store_in_use_is_not_recovered(tmp_path: Path) -> None:
     filled(tmp_path, BODIES)
     with open_store(tmp_path, SMALL) as store:
         store.put_message(MessageExtBrokerInner("T", b"more"))
-        assert store.wait_until_dispatched(60)
+        assert store.wait_until_dispatched(PATIENCE_S)
         before = contents(tmp_path)
         with pytest.raises(StoreLockedError):
             open_store(tmp_path, SMALL)

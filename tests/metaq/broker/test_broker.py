@@ -19,6 +19,7 @@ from mqlake.metaq.formats.record import encode_record
 from mqlake.metaq.zookeeper.embedded import EmbeddedZookeeper
 from mqlake.remoting.loop import run
 from tests.metaq.brokers import HOST, Peer, running
+from tests.waiting import PATIENCE_S
 
 Conversation = list[tuple[bytes, bytes]]
 
@@ -135,7 +136,7 @@ async def speak(broker: MetaMorphosisBroker, conversation: Conversation) -> None
     peer = await Peer.connect(broker.server.port)
     for request, answer in conversation:
         peer.send(request)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             assert await peer.reader.readexactly(len(answer)) == answer, request
     peer.send(b"quit\r\n")
     assert await peer.reader.read() == b"", "quit has no answer, and nothing else was said"
@@ -200,7 +201,7 @@ def test_a_topic_that_only_a_pattern_allows_is_shown_with_its_first_message(
         assert session.read(node) is None
         peer = await Peer.connect(broker.server.port)
         assert (await peer.said(b"put log-x 1 3 0 -1 1\r\nabc"))[0] == 200
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while (value := session.read(node)) is None:
                 await asyncio.sleep(0.01)
         assert value == b'{"numParts":2,"broker":"0-m"}'

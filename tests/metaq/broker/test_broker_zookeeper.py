@@ -215,10 +215,11 @@ def test_a_broker_can_be_stopped_while_zookeeper_is_away(
 ) -> None:
     server = EmbeddedZookeeper(str(tmp_path / "zookeeper"))
     server.start()
-    zk = ZKConfig(zk_connect=server.connect_string, zk_connection_timeout_ms=2000)
+    zk = ZKConfig(zk_connect=server.connect_string, zk_connection_timeout_ms=60_000)
     broker = broker_of(zk)
     broker.start()
     assert broker.session is not None
+    broker.session._patience_s = 2.0
     server.kill()
     broker.topic_created("t")
     until(lambda: not broker.session.connected)  # type: ignore[union-attr]
@@ -226,5 +227,5 @@ def test_a_broker_can_be_stopped_while_zookeeper_is_away(
         broker.session.read("/meta")
     began = time.monotonic()
     broker.stop()
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30
     assert "ZooKeeper is away" in caplog.text

@@ -18,11 +18,12 @@ from mqlake.metaq.config import MetaConfig, SystemConfig, ZKConfig
 from mqlake.metaq.formats.record import encode_record
 from mqlake.metaq.message import Partition
 from mqlake.metaq.store.message_store import MessageStore
-from mqlake.metaq.zookeeper.embedded import EmbeddedZookeeper, free_port
+from mqlake.metaq.zookeeper.embedded import EmbeddedZookeeper
 from mqlake.metaq.zookeeper.paths import MetaZookeeper
 from mqlake.metaq.zookeeper.session import ZkSession
 from mqlake.remoting.loop import run
 from tests.metaq.brokers import HOST, Peer
+from tests.ports import free_port
 from tests.waiting import until_async
 
 TOPICS = {"t": {"numPartitions": "2"}}
@@ -54,7 +55,7 @@ def files(path: Path) -> dict[str, bytes]:
 @pytest.fixture
 def zk(zookeeper: EmbeddedZookeeper, tmp_path: Path) -> ZKConfig:
     return ZKConfig(
-        zk_connect=zookeeper.connect_string, zk_root=f"/{tmp_path.name}", zk_session_timeout_ms=4000
+        zk_connect=zookeeper.connect_string, zk_root=f"/{tmp_path.name}", zk_session_timeout_ms=20_000
     )
 
 

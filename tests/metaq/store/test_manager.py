@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ from mqlake.errors import IllegalTopicError, StoreCorruptError, StoreLockedError
 from mqlake.metaq.config import MetaConfig, SystemConfig
 from mqlake.metaq.store.manager import MessageStoreManager
 from tests.metaq.records import record
+from tests.waiting import until
 
 TOPICS: dict[str, dict[str, str]] = {"a": {"numPartitions": "3"}, "log-*": {"numPartitions": "2"}}
 
@@ -118,10 +118,7 @@ def test_the_clock_runs_the_delete_policies(tmp_path: Path) -> None:
         store.append(record(b"x"))
         os.utime(tmp_path / "a-0" / f"{21 * i:020d}.meta", (0, 0))
     manager.start()
-    deadline = time.monotonic() + 20
-    while store.min_offset != 63:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: store.min_offset == 63)
     assert sum(name.endswith(".arc") for name in os.listdir(tmp_path / "a-0")) == 3
     manager.close()
 

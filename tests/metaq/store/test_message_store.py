@@ -11,6 +11,7 @@ from mqlake.metaq.config.values import DeletePolicy
 from mqlake.metaq.store.group_commit import GroupCommitService
 from mqlake.metaq.store.message_store import Location, MessageStore
 from tests.metaq.records import bodies, record
+from tests.waiting import PATIENCE_S
 
 GROUP = {"unflush_threshold": 0}
 HOUR_MS = 3_600_000
@@ -107,7 +108,7 @@ def test_group_commit_answers_after_the_fsync_whatever_the_size(
 
     def slow(fd: int) -> None:
         syncing.set()
-        assert go.wait(10)
+        assert go.wait(PATIENCE_S)
         real(fd)
         synced.append(fd)
 
@@ -119,13 +120,13 @@ def test_group_commit_answers_after_the_fsync_whatever_the_size(
         done.release()
 
     store.append(record(b"x" * 600 * 1024), callback)
-    assert syncing.wait(10)
+    assert syncing.wait(PATIENCE_S)
     for _ in range(5):
         store.append(record(b"y"), callback)
     assert told == []
     go.set()
     for _ in range(6):
-        assert done.acquire(timeout=10)
+        assert done.acquire(timeout=PATIENCE_S)
     assert told[0] == (Location(0, 614420), 1, 614420)
     assert {each[1] for each in told[1:]} == {2}, "five messages, one fsync"
     store.close()
@@ -207,7 +208,7 @@ def test_a_callback_that_fails_is_nobody_elses(tmp_path: Path) -> None:
 def test_close_tells_those_who_wait(tmp_path: Path) -> None:
     service = GroupCommitService(threads=1)
     busy = threading.Event()
-    service.submit(lambda: busy.wait(10) and None)
+    service.submit(lambda: busy.wait(PATIENCE_S) and None)
     store = MessageStore(str(tmp_path), "t", 0, **GROUP, group_commit=service)
     told: list[Location | None] = []
     store.append(record(b"x"), lambda location, error: told.append(location))

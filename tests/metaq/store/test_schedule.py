@@ -3,6 +3,7 @@ from __future__ import annotations
 import threading
 
 from mqlake.metaq.store.schedule import Schedule, every
+from tests.waiting import PATIENCE_S
 
 
 def test_jobs_run_at_their_times() -> None:
@@ -34,5 +35,5 @@ def test_the_thread_takes_new_jobs_and_survives_failing_ones() -> None:
 
     schedule.put("x", every(0.001), job)
     for _ in range(3):
-        assert ran.acquire(timeout=10)
+        assert ran.acquire(timeout=PATIENCE_S)
     schedule.stop()
