@@ -14,7 +14,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-PATIENCE_S = 120.0
+PATIENCE_S = 180.0
 """For what comes at once on a quiet machine; another may be four times slower and have much else to do."""
 PAUSE_S = 0.01
 

@@ -47,7 +47,7 @@ def test_the_commands_run(mqlake_broker: MqlakeBroker, tmp_path: Path) -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=4 * PATIENCE_S,
+        timeout=2.5 * PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -16,7 +16,7 @@ from tests.interop.brokers import Broker, JavaBroker, MqlakeBroker
 from tests.spark import conftest
 from tests.spark.jobs.test_brokers import run
 from tests.spark.kills import Load
-from tests.spark.test_commitlog_stream import until
+from tests.waiting import until
 
 spark = conftest.spark
 pytestmark = [pytest.mark.java, pytest.mark.spark]

@@ -20,7 +20,7 @@ import pyspark
 from mqlake.client.producer import Producer, ProducerConfig
 from mqlake.message import Message
 from tests.spark.stream_job import TOO_SLOW, Where
-from tests.spark.test_commitlog_stream import until
+from tests.waiting import until
 
 BATCH = 10
 PAUSE_S = 0.05
@@ -94,7 +94,7 @@ class StreamJob:
                 self._start()
             return self._where.batches(self._first) > before
 
-        until(has_come, WAIT_S)
+        until(has_come, timeout_s=WAIT_S)
 
     def __enter__(self) -> Self:
         return self

@@ -8,7 +8,7 @@ import shutil
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +24,7 @@ from mqlake.spark.options import LogOptions
 from mqlake.spark.schema import CORRUPT_COLUMN
 from mqlake.store import open_store
 from tests.spark.stores import SETTINGS, copy_store, decoded, flip_bit, log_files, seen
+from tests.waiting import until
 
 COLUMNS = ["physicalOffset", "topic", "queueId", "queueOffset"]
 
@@ -265,13 +266,6 @@ def load(tmp_path: Path) -> Iterator[Load]:
     writer = Load(tmp_path / "store")
     yield writer
     writer.close()
-
-
-def until(condition: Callable[[], bool], seconds: float = 180) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def start(spark: SparkSession, root: Path, **options: object):

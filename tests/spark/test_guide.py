@@ -14,8 +14,8 @@ from mqlake.spark.rocketmq_options import READ_OPTIONS, WRITE_OPTIONS
 from mqlake.spark.rocketmq_sink import COLUMNS as SINK_COLUMNS
 from mqlake.spark.schema import COLUMNS
 from tests.interop.brokers import MqlakeBroker
-from tests.spark.test_commitlog_stream import until
 from tests.spark.test_rocketmq import fill, options, source
+from tests.waiting import until
 
 GUIDE = Path(__file__).parents[2] / "docs" / "spark.md"
 OF_SPARK = {"paths", "checkpointLocation"}

@@ -7,7 +7,7 @@ import random
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import fsspec
@@ -24,6 +24,7 @@ from mqlake.spark.metaq import MetaqReader
 from mqlake.spark.metaq_options import MetaqOptions
 from mqlake.spark.metaq_stream import Json, MetaqStreamReader
 from tests.spark.test_metaq import SEGMENT, expected, fill
+from tests.waiting import until
 
 COLUMNS = ["topic", "partition", "offset", "id"]
 Row = dict[str, object]
@@ -239,13 +240,6 @@ def start(spark: SparkSession, root: Path, **options: object):
         .option("checkpointLocation", str(root / "checkpoint"))
         .option("path", str(root / "parquet"))
     )
-
-
-def until(condition: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @pytest.mark.spark

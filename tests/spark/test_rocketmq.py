@@ -39,7 +39,8 @@ from mqlake.spark.rocketmq import RocketMQDataSource
 from mqlake.spark.rocketmq_ranges import QueueRange, divided
 from mqlake.spark.schema import COLUMNS
 from tests.interop.brokers import Broker, JavaBroker, MqlakeBroker
-from tests.spark.test_commitlog_stream import spark_log, until
+from tests.spark.test_commitlog_stream import spark_log
+from tests.waiting import until
 
 Row = dict[str, Any]
 

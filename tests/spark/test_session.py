@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import mqlake.spark
-from tests.spark.test_commitlog_stream import until
+from tests.waiting import until
 
 DIRECTORY = (
     "from mqlake.spark.session_helper import work_directory; print(work_directory({!r}), flush=True); input()"
@@ -75,7 +75,7 @@ def test_a_job_that_is_told_to_end_leaves_nothing(every_kind: Path, tmp_path: Pa
             start_new_session=True,
         )
         try:
-            until((tmp_path / "_checkpoint" / "commits" / "0").exists, 300)
+            until((tmp_path / "_checkpoint" / "commits" / "0").exists, timeout_s=300)
             (work,) = os.listdir(scratch)
             assert work.startswith("mqlake-spark-session-")
             process.send_signal(signal.SIGTERM)

@@ -18,7 +18,7 @@ from mqlake.store import open_store
 from tests.interop.brokers import MqlakeBroker
 from tests.spark.jobs.oracle import dumped
 from tests.spark.stores import BORN, decoded, log_files, overwrite, seen
-from tests.spark.test_commitlog_stream import until
+from tests.waiting import until
 
 
 @pytest.fixture(scope="module")
