@@ -40,8 +40,18 @@ def cluster_options(command: Command) -> Command:
             metavar="FILE",
             help="Encrypt, and take only certificates signed by those of this PEM file.",
         ),
-        click.option("--access-key", default="", envvar="MQLAKE_ACCESS_KEY", help="Sign requests with this."),
-        click.option("--secret-key", default="", envvar="MQLAKE_SECRET_KEY", help="Goes with --access-key."),
+        click.option(
+            "--access-key",
+            default="",
+            envvar="MQLAKE_ACCESS_KEY",
+            help="Sign requests with this; MQLAKE_ACCESS_KEY sets it as well.",
+        ),
+        click.option(
+            "--secret-key",
+            default="",
+            envvar="MQLAKE_SECRET_KEY",
+            help="Goes with --access-key; better in MQLAKE_SECRET_KEY, which nobody else can read.",
+        ),
     ]
     for option in reversed(options):
         command = option(command)

@@ -22,7 +22,7 @@ from mqlake.client.consumer_config import ConsumerConfig
 from mqlake.client.pull_consumer import PullConsumer
 from mqlake.client.records import MessageClientExt
 from mqlake.client.subscription import MessageSelector
-from mqlake.errors import ConfigError
+from mqlake.errors import ConfigError, MqlakeError, TopicNotFoundError
 from mqlake.message import validate_topic
 from mqlake.remoting.bodies.client import ConsumeFromWhere
 from mqlake.remoting.bodies.topic import MessageQueue
@@ -201,13 +201,12 @@ def consume(
         group is not None,
     )
     where = client_config(namesrv, tls, tls_ca, access_key, secret_key)
-    with reachable(), progress("consuming", in_bytes=False) as report:
-        run(job.run(group or TOOLS_GROUP, where, report if not sys.stdout.isatty() else _silent))
+    with reachable(), progress("consuming", in_bytes=False, among_results=True) as report:
+        try:
+            run(job.run(group or TOOLS_GROUP, where, report))
+        except TopicNotFoundError as error:
+            raise MqlakeError(f"{error}; `mqlake admin topic list` names those there are") from error
     note(count_text(job.taken, "message"))
-
-
-def _silent(done: int, total: int) -> None:
-    pass
 
 
 @dataclass

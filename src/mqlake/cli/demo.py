@@ -10,6 +10,7 @@ Exit status 0 only when every figure agrees.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -457,6 +458,9 @@ def _plain(value: object) -> object:
     return value if isinstance(value, int | str | list) else str(value)
 
 
+COMPANY = re.compile(r" (Inc\.|Co\.|Corporation)$")
+
+
 def print_result(run: Demo, truth: Truth, result: Result, ok: bool) -> None:
     names = airlines()
     rows: list[list[object]] = []
@@ -470,24 +474,19 @@ def print_result(run: Demo, truth: Truth, result: Result, ok: bool) -> None:
         rows.append(
             [
                 f"{TOPIC_PREFIX}{code}",
-                names[code],
+                COMPANY.sub("", names[code]),
                 sum(counts),
-                *counts,
+                f"{min(counts):,} to {max(counts):,}",
                 f"{mean:.1f} min",
                 MONTHS[worst - 1] if worst else "-",
             ]
         )
     click.echo()
-    print_table(
-        ["topic", "airline", "messages", *(f"q{n}" for n in range(QUEUES)), "mean delay", "worst month"], rows
-    )
+    print_table(["topic", "airline", "messages", "in a queue", "delay", "worst"], rows)
     click.echo()
     print_table(
-        ["key", "topic", "messages", "by index", "by Spark"],
-        [
-            [e.key, e.topic, len(e.by_index), f"{e.index_ms:.1f} ms", f"{e.spark_ms:.0f} ms"]
-            for e in result.lookups
-        ],
+        ["key", "topic", "messages", "by index (ms)", "by Spark (ms)"],
+        [[e.key, e.topic, len(e.by_index), round(e.index_ms, 1), round(e.spark_ms)] for e in result.lookups],
     )
     click.echo()
     agreed = sum(check.ok for check in run.checks)

@@ -19,22 +19,22 @@ from mqlake.cli.lazy import LazyGroup
 from mqlake.errors import MqlakeError
 
 COMMANDS = {
-    "broker": ("mqlake.cli.broker:broker", "Run a broker with a broker.conf."),
-    "admin": ("mqlake.cli.admin:admin", "Look after clusters: topics, groups, messages, brokers."),
+    "serve": ("mqlake.cli.serve:serve", "Run a name server and a broker, with nothing to configure."),
     "produce": ("mqlake.cli.produce:produce", "Send messages to a topic: lines, JSON lines or files."),
     "consume": ("mqlake.cli.consume:consume", "Print a topic's messages: as text, formatted or as JSON."),
-    "demo": (
-        "mqlake.cli.demo:demo",
-        "The main job: a year of flights, a crash, recovery, Spark over the log.",
-    ),
+    "admin": ("mqlake.cli.admin:admin", "Look after clusters: topics, groups, messages, brokers."),
+    "broker": ("mqlake.cli.broker:broker", "Run a broker with a broker.conf."),
+    "namesrv": ("mqlake.cli.namesrv:namesrv", "Run a name server."),
+    "store": ("mqlake.cli.store:store", "Look into, check, fill and mend a store directory."),
+    "spark": ("mqlake.cli.spark:spark", "Jobs over whole logs: verify, export, search, stats, ingest, …"),
     "metaq": (
         "mqlake.cli.metaq:metaq",
         "MetaQ: the broker, clients and data directories of RocketMQ's ancestor.",
     ),
-    "namesrv": ("mqlake.cli.namesrv:namesrv", "Run a name server."),
-    "serve": ("mqlake.cli.serve:serve", "Run a name server and a broker, with nothing to configure."),
-    "spark": ("mqlake.cli.spark:spark", "Jobs over whole logs: verify, export, search, stats, ingest, …"),
-    "store": ("mqlake.cli.store:store", "Look into, check, fill and mend a store directory."),
+    "demo": (
+        "mqlake.cli.demo:demo",
+        "The main job: a year of flights, a crash, recovery, Spark over the log.",
+    ),
 }
 EXIT_ERROR = 1
 EXIT_BROKEN_PIPE = 128 + 13  # what a filter that ends by SIGPIPE shows
@@ -80,10 +80,10 @@ def one_line(error: MqlakeError | OSError) -> str:
 )
 @click.version_option(__version__, prog_name="mqlake", message="%(prog)s %(version)s")
 def cli() -> None:
-    """A message store that is Apache RocketMQ's on disk, and whose log is read in place.
+    """A message store and broker that are Apache RocketMQ on disk and on the wire, and whose log is read in place.
 
     Every command takes --help, and --json for output that programs read. MQLAKE_DEBUG=1 shows tracebacks and
-    what the store logs.
+    what the store logs. Begin with `mqlake serve`, or with `mqlake store info DIR`.
     """
     level = logging.DEBUG if debugging() else logging.WARNING
     logging.basicConfig(level=level, format="%(levelname)s: %(message)s", stream=sys.stderr)

@@ -131,10 +131,18 @@ def _properties(_ctx: click.Context, _param: click.Parameter, values: Sequence[s
     callback=_properties,
     help="A property.",
 )
-@click.option("--delay", type=click.IntRange(1, 18), metavar="LEVEL", help="Delay level: 1 to 18.")
+@click.option(
+    "--delay", type=click.IntRange(1, 18), metavar="LEVEL", help="Delay level: 1 (1 s) to 18 (2 h)."
+)
 @click.option("--queue", metavar="[BROKER:]ID", help="Send all to this queue.")
 @click.option("--by-key", is_flag=True, help="Messages with the same key go to the same queue, in order.")
-@click.option("--batch", type=click.IntRange(1, 10_000), default=1, help="Messages that are sent as one.")
+@click.option(
+    "--batch",
+    type=click.IntRange(1, 10_000),
+    default=1,
+    show_default=True,
+    help="Messages that are sent as one.",
+)
 @click.option(
     "--in-flight",
     type=click.IntRange(1, 4096),
@@ -151,7 +159,12 @@ def _properties(_ctx: click.Context, _param: click.Parameter, values: Sequence[s
 )
 @click.option("-g", "--group", default="mqlake_produce", show_default=True, help="The producer's group.")
 @click.option(
-    "--timeout", "timeout_s", type=click.FloatRange(0.1, 3600), default=3.0, help="Seconds for a send."
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(0.1, 3600),
+    default=3.0,
+    show_default=True,
+    help="Seconds for a send.",
 )
 @click.option("-v", "--verbose", is_flag=True, help="A line for each message: id, queue, offset.")
 @cluster_options
@@ -184,7 +197,7 @@ def produce(
     """Send messages to a topic: lines of FILES, or of stdin.
 
     Each line is a message; empty lines are left out. The first that cannot be sent ends it, with exit status 1.
-    Ctrl-C ends it cleanly: what was begun is finished.
+    Ctrl-C ends it cleanly: what was begun is finished. So does Ctrl-D where lines are typed.
 
     \b
     echo hello | mqlake produce T
@@ -210,7 +223,7 @@ def produce(
 
     async def main() -> None:
         async with Producer(group, where, settings) as producer:
-            with progress("producing", in_bytes=False) as report:
+            with progress("producing", in_bytes=False, among_results=job.shares_the_terminal()) as report:
                 await job.run(producer, report)
 
     try:
@@ -235,6 +248,10 @@ class _Job:
     bytes: int = 0
     begun: float = field(default_factory=time.monotonic)
     failure: MqlakeError | OSError | None = None
+
+    def shares_the_terminal(self) -> bool:
+        """Whether lines are printed, or typed, while messages are sent."""
+        return self.verbose or (not self.texts and not self.files and sys.stdin.isatty())
 
     async def run(self, producer: Producer, report: Progress) -> None:
         stop = stop_on_signals()

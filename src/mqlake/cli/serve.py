@@ -12,7 +12,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -155,7 +155,8 @@ async def _serve(
                 tls=tls,
             )
         )
-        await namesrv.start()
+        with _port_to_choose("--namesrv-port"):
+            await namesrv.start()
         running.push_async_callback(namesrv.stop)
         shown = "127.0.0.1" if host in ("0.0.0.0", "::") else host
         namesrv_addr = f"{shown}:{namesrv.port}"
@@ -181,11 +182,22 @@ async def _start_here(properties: Mapping[str, str], running: contextlib.AsyncEx
 
     settings = read_settings(properties)
     controller = BrokerController(settings.config, settings.store_config)
-    await controller.start()
+    with _port_to_choose("--port"):
+        await controller.start()
     running.push_async_callback(controller.stop)
     if controller.metrics is not None:
         note(f"metrics      {controller.metrics.url}")
     return controller.broker_addr
+
+
+@contextlib.contextmanager
+def _port_to_choose(option: str) -> Iterator[None]:
+    try:
+        yield
+    except ConfigError as error:
+        if not str(error).startswith("cannot listen on"):
+            raise
+        raise ConfigError(f"{error}; {option} chooses another port, 0 any free one") from error
 
 
 def _say_where(namesrv_addr: str, brokers: list[str], directory: str, as_json: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import sys
 from collections.abc import Iterable, Iterator
 
@@ -95,8 +96,7 @@ def _print_info(found: StoreInfo) -> None:
     click.echo(f"\ncommit log: {count_text(len(found.log_files), 'file')} of {size_text(found.file_size)}")
     rows = [
         (
-            file.path,
-            str(file.start_offset),
+            os.path.basename(file.path),
             str(file.end_offset),
             time_text(file.first_store_timestamp),
             size_text(file.disk_size),
@@ -104,7 +104,7 @@ def _print_info(found: StoreInfo) -> None:
         for file in found.log_files
     ]
     if rows:
-        print_table(("file", "from", "to", "first message", "on disk"), rows, indent=2)
+        print_table(("file", "to", "first message", "on disk"), rows, indent=2)
     if found.queues:
         click.echo("\nqueues")
         print_table(
@@ -115,9 +115,9 @@ def _print_info(found: StoreInfo) -> None:
     if found.index_files:
         click.echo("\nindex")
         print_table(
-            ("file", "entries", "of", "first message", "last message"),
+            ("file", "entries", "of", "first message"),
             [
-                (f.path, f.entries, f.capacity, time_text(f.begin_timestamp), time_text(f.end_timestamp))
+                (os.path.basename(f.path), f.entries, f.capacity, time_text(f.begin_timestamp))
                 for f in found.index_files
             ],
             indent=2,
@@ -272,7 +272,7 @@ def search(
         log = open_log(store.config)
         try:
             refuse_foreign(log)
-            with progress("searching") as report:
+            with progress("searching", among_results=True) as report:
                 found: Iterator[tuple[memoryview, MessageExt]]
                 if message_id is not None:
                     found = find_by_id(store, log, message_id, topic, report)

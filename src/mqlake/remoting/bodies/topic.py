@@ -24,6 +24,9 @@ class MessageQueue:
     broker_name: str = ""
     queue_id: int = 0
 
+    def __str__(self) -> str:
+        return f"topic {self.topic}, broker {self.broker_name}, queue {self.queue_id}"
+
 
 @dataclass(slots=True, kw_only=True)
 class DataVersion(JsonBody):
