@@ -259,8 +259,10 @@ def test_settings_of_a_file_and_of_the_command_line(tmp_path):
 
 @pytest.mark.parametrize("option", ["--namesrv-port", "--port"])
 def test_a_port_that_is_taken_is_named_with_its_option(tmp_path: Path, option: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        with serving(tmp_path / "data", f"{option}={taken.getsockname()[1]}") as process:
-            _, errors = process.communicate(timeout=PATIENCE_S)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        serving(tmp_path / "data", f"{option}={taken.getsockname()[1]}") as process,
+    ):
+        _, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 2 and len(errors.splitlines()) == 1
     assert "cannot listen on 127.0.0.1:" in errors and f"; {option} chooses another port" in errors
