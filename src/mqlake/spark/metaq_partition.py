@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from mqlake.errors import OffsetOutOfRangeError
+from mqlake.errors import ConfigError, MqlakeError, OffsetOutOfRangeError
 from mqlake.spark.memory import keep_freed_memory
 from mqlake.spark.metaq_options import MetaqOptions, schemas
 from mqlake.spark.metaq_places import Piece, read_piece
@@ -57,7 +57,10 @@ def grouped(pieces: Iterable[Piece], split_size: int) -> list[MetaqPartition]:
 def read_partition(
     partition: MetaqPartition, options: MetaqOptions, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of one task. StoreCorruptError (mode failFast), OffsetOutOfRangeError, RemotingError, OSError."""
+    """The rows of one task.
+
+    StoreCorruptError and ConfigError (mode failFast), OffsetOutOfRangeError, RemotingError, OSError.
+    """
     keep_freed_memory()
     schema = schemas(columns)[1]
     for piece in partition.pieces:
@@ -68,11 +71,24 @@ def read_partition(
                         arrays = [column(name, part, piece) for name in columns]
                         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
                 elif options.mode is Mode.FAIL_FAST:
-                    raise found.error()
+                    raise _error(found, options)
                 elif options.mode is Mode.PERMISSIVE:
                     yield damage_row(found, piece, schema)
         except FileNotFoundError as error:
             data_loss(options, f"{error.filename or error}: gone while it was read")
+
+
+def _error(damage: Damage, options: MetaqOptions) -> MqlakeError:
+    """Offsets that somebody has made up look like damage, but nothing is to be repaired."""
+    for position, offset, what in (
+        (options.start, damage.offset, "begins"),
+        (options.end, damage.end, "ends"),
+    ):
+        if offset in position.queues.values():
+            return ConfigError(
+                f"{damage.file}: no record {what} at offset {offset}, which {position.option!r} names"
+            )
+    return damage.error()
 
 
 def column(name: str, records: Records, split: Piece) -> pa.Array:
