@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 
 from mqlake.errors import ConfigError
@@ -67,3 +67,12 @@ def test_in_spark(spark: SparkSession, every_kind: Path, tmp_path: Path) -> None
     with pytest.raises(PySparkException, match=r"corrupt at byte 0: magic 0x00000007") as failed:
         spark.read.format("commitlog").load(str(root)).count()
     assert "Traceback" not in str(failed.value)
+
+
+@pytest.mark.spark
+def test_a_stream_that_cannot_be(spark: SparkSession, every_kind: Path, tmp_path: Path) -> None:
+    """Spark shows no error of making a reader of a stream, but one of asking it."""
+    stream = spark.readStream.format("commitlog").option("endingOffsets", "5").load(str(every_kind))
+    query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
+    with pytest.raises(StreamingQueryException, match="'endingOffsets' is for a batch; a stream has no end"):
+        query.awaitTermination()

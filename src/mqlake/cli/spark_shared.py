@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import re
 import signal
 import socket
@@ -19,6 +20,7 @@ import mqlake.spark
 from mqlake.cli.options import time_ms
 from mqlake.errors import ConfigError, SparkJobError
 from mqlake.spark.parts import INSTALL_CONNECT, require_modules, require_pyspark
+from mqlake.spark.reasons import reason
 from mqlake.store.config import parse_assignments
 
 if TYPE_CHECKING:
@@ -29,7 +31,8 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 CONNECT_SCHEME, STANDALONE_SCHEME = "sc://", "spark://"
 PORTS = {CONNECT_SCHEME: 15002, STANDALONE_SCHEME: 7077}
 CONNECT_TIMEOUT_S = 10.0
-CAUSE = re.compile(r'(?:Caused by: |: |Exception in thread "main" )?([\w.$]+(?:Error|Exception): .*)')
+NO_VALUE = "[INVALID_CONF_VALUE"
+"""In what Spark says of a setting (--conf) with a value that it cannot have."""
 MASTER = re.compile(r"local(\[(\*|\d+)(, *\d+)?\])?|local-cluster\[[\d, ]+\]|yarn|(spark|k8s|sc)://.+")
 
 
@@ -111,9 +114,11 @@ def job(where: Where, what: str) -> Iterator[SparkSession]:
         with translated(), _progress(running, where, what):
             yield running
         return
-    with ended_by_sigterm():
+    with ended_by_signals():
         with translated():
             spark = _session(where)
+        # PySpark's own handler asks the JVM to cancel while an answer is awaited, which only ends in tracebacks
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             with translated(), _progress(spark, where, what):
                 yield spark
@@ -122,14 +127,23 @@ def job(where: Where, what: str) -> Iterator[SparkSession]:
 
 
 @contextlib.contextmanager
-def ended_by_sigterm() -> Iterator[None]:
+def ended_by_signals() -> Iterator[None]:
     """SIGTERM ends the program as Ctrl-C does, which leaves no files behind. Py4J, too, knows what Ctrl-C is: any
     other exception leaves its connection waiting for the answer to what was asked."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    logging.getLogger().addFilter(_is_no_interrupt)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        logging.getLogger().removeFilter(_is_no_interrupt)
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def _is_no_interrupt(record: logging.LogRecord) -> bool:
+    """What Py4J says of Ctrl-C, with a traceback, is no error."""
+    return record.msg != "KeyboardInterrupt while sending command."
 
 
 def _active() -> SparkSession | None:
@@ -207,13 +221,8 @@ def translated() -> Iterator[None]:
 
 def spark_error(text: str) -> SparkJobError:
     """The line of a task's or a source's own error, if there is one in what Spark says; else its first line."""
-    own = re.findall(r"mqlake\.errors\.(\w+): (.+)", text)
+    own = re.findall(r"mqlake\.errors\.(\w+): ", text)
     if own:
-        name, line = own[-1]
-        kind = getattr(mqlake.errors, name, SparkJobError)
-        return SparkJobError(line.strip(), exit_code=getattr(kind, "exit_code", 1))
-    lines = [
-        line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")
-    ]
-    causes = [found[1] for line in lines if (found := CAUSE.match(line))]
-    return SparkJobError((causes or lines or ["Spark does not say why"])[-1 if causes else 0])
+        kind = getattr(mqlake.errors, own[-1], SparkJobError)
+        return SparkJobError(reason(text), exit_code=getattr(kind, "exit_code", 1))
+    return SparkJobError(reason(text), exit_code=ConfigError.exit_code if NO_VALUE in text else 1)

@@ -18,6 +18,7 @@ import contextlib
 import functools
 import inspect
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -29,6 +30,24 @@ from mqlake.errors import MqlakeError
 Class = TypeVar("Class", bound=type)
 
 HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
+JAVA_EXITED = "[JAVA_GATEWAY_EXITED]"
+_OWN = re.compile(r"mqlake\.errors\.\w+: (.+)")
+_CAUSE = re.compile(r'(?:Caused by: |: |Exception in thread "main" )?([\w.$]+(?:Error|Exception): .*)')
+
+
+def reason(text: str) -> str:
+    """The line of mqlake's own error, if there is one in what Spark says; else that of the last cause, or the first."""
+    if own := _OWN.findall(text):
+        return str(own[-1]).strip()
+    lines = [
+        line.strip()
+        for line in text.splitlines()
+        if line.strip() and not line.lstrip().startswith(("at ", "WARNING: "))
+    ]
+    if len(lines) > 1 and lines[0].startswith(JAVA_EXITED):  # what it has said before it ended follows
+        del lines[0]
+    causes = [found[1] for line in lines if (found := _CAUSE.match(line))]
+    return (causes or lines or ["Spark does not say why"])[-1 if causes else 0]
 
 
 @contextlib.contextmanager

@@ -130,12 +130,35 @@ def test_what_a_task_says_is_a_line(every_kind: Path, tmp_path: Path) -> None:
     assert str(root) in result.stderr and len(result.stderr.splitlines()) == 1
 
 
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+def test_files_that_are_not_what_is_said(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_text("id,name\n1,a\n")
+    command = ["ingest", rows, "--to-store", tmp_path / "store", "--topic", "T"]
+    for given, says in (
+        (
+            ["--format", "nonsense"],
+            "--format 'nonsense': Spark has parquet, csv, json, orc, text, mqlake's own",
+        ),
+        (["--format", "rate"], "--format 'rate': Spark has parquet"),
+        (["--format", "parquet"], f"{rows}, as parquet: "),
+        (["--option", "sep="], f"{rows}, as csv: Delimiter cannot be empty"),
+        (["--option", "inferSchema=maybe"], "inferSchema flag can be true or false"),
+    ):
+        result = run(*command, *given)
+        assert result.exit_code == 2 and says in result.stderr and len(result.stderr.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == [rows]
+
+
 def test_an_error_of_spark() -> None:
     own = spark_error("x\nmqlake.errors.UnknownKeyError: unknown option 'a'\n\tat java.lang.Thread")
     assert (str(own), own.exit_code) == ("unknown option 'a'", 2)
     assert str(spark_error("Job aborted.\n\tat a.b\nCaused by: java.io.IOException: no room")).endswith(
         "no room"
     )
+    setting = spark_error("[INVALID_CONF_VALUE.TYPE_MISMATCH] The value 'a' in the config \"b\" is invalid.")
+    assert setting.exit_code == 2
 
 
 def test_why_spark_did_not_start() -> None:
@@ -144,6 +167,12 @@ def test_why_spark_did_not_start() -> None:
     )
     assert str(spark_error(f"[JAVA_GATEWAY_EXITED] Java exited.\n{note}")) == (
         "org.apache.spark.SparkException: no HADOOP_CONF_DIR"
+    )
+    memory = (
+        "WARNING: x\nInvalid maximum heap size: -Xmxabc\nError: Could not create the Java Virtual Machine."
+    )
+    assert str(spark_error(f"[JAVA_GATEWAY_EXITED] Java exited.\n{memory}")).startswith(
+        "Invalid maximum heap"
     )
     said = "An error occurred while calling None.\n: org.apache.spark.SparkException: Could not parse"
     assert str(spark_error(said)) == "org.apache.spark.SparkException: Could not parse"

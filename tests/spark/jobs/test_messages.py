@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere
 
@@ -98,6 +99,21 @@ def test_a_store_of_rows(spark: SparkSession, tmp_path: Path) -> None:
     assert (root / "config" / "topics.json").exists()
     with pytest.raises(StoreError, match="is there already"):
         write_store(shaped(rows, shape), str(root))
+
+
+@pytest.mark.spark
+def test_nothing_is_left_of_a_run_that_fails(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = spark.range(3).selectExpr("if(id = 2, 'no topic', 'T') topic", "cast(id as string) body")
+    with pytest.raises(PySparkException, match="MESSAGE_ILLEGAL: topic 'no topic' contains ' '"):
+        write_store(rows, str(tmp_path / "new"))
+    assert list(tmp_path.iterdir()) == [] and not caplog.text
+    other = tmp_path / "new.writing-of-somebody"
+    other.mkdir()
+    write_store(rows.where("id < 2"), str(tmp_path / "new"))
+    assert f"{other}: another run is at work, or was killed" in caplog.text
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "new.writing-of-somebody"]
 
 
 @pytest.mark.spark

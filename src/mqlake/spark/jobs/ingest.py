@@ -10,14 +10,17 @@ import os
 import re
 from collections.abc import Mapping
 
-from pyspark.errors import AnalysisException
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from mqlake.errors import ConfigError
-from mqlake.spark.jobs.search import first_line
+from mqlake.spark.reasons import reason
 
 FORMATS = ("parquet", "csv", "json", "orc", "text")
+NO_FORMAT = ("DATA_SOURCE_NOT_FOUND", "DATA_SOURCE_NOT_ENABLED", "is not a valid Spark SQL Data Source")
+"""What Spark says of a format that it does not have, that only a package brings, or that is of streams only."""
 _ENDINGS = {".ndjson": "json", ".jsonl": "json", ".txt": "text", ".log": "text"}
 _TO_BROKERS = ("body", "topic", "tags", "keys", "properties", "shardingKey")
 
@@ -27,7 +30,7 @@ def read_rows(
 ) -> DataFrame:
     """Rows of files, of which `kind` (None: by their ending) is any format of Spark. CSV has a header unless said.
 
-    ConfigError for what Spark cannot read.
+    ConfigError for a format that Spark has not, an option that is none of its, and files that it cannot read as that.
     """
     kind = kind or _kind_of(paths[0])
     given = (
@@ -36,8 +39,14 @@ def read_rows(
     try:
         rows = spark.read.format(kind).options(**given).load(list(paths))
         rows.schema  # noqa: B018 - a Connect session looks at the plan only when asked
-    except AnalysisException as error:
-        raise ConfigError(f"{', '.join(paths)}: {first_line(error)}") from error
+    except (PySparkException, Py4JError) as error:
+        text = str(error)
+        if any(sign in text for sign in NO_FORMAT):
+            raise ConfigError(
+                f"--format {kind!r}: Spark has {', '.join(FORMATS)}, mqlake's own such as commitlog, and those of "
+                "packages (--conf spark.jars.packages=…)"
+            ) from error
+        raise ConfigError(f"{', '.join(paths)}, as {kind}: {reason(text)}") from error
     return rows.withColumnRenamed("value", "body") if kind == "text" else rows
 
 

@@ -2,19 +2,26 @@
 
     task     rows ─▶ Arrow's compute kernels ─▶ batches of encoded messages (formats.batch), one topic and queue each
     Spark    the batches, in order, to one task
-    task     DefaultMessageStore.put_messages() ─▶ PATH.writing ─▶ renamed to PATH when it is closed
+    task     DefaultMessageStore.put_messages() ─▶ PATH.writing-… ─▶ renamed to PATH when it is closed
 
 A row has the columns of the sink `rocketmq` (body, topic, tags, keys, properties, shardingKey), and may have
 queueId, flag and bornTimestamp. Rows keep their order within a partition, partitions theirs.
+
+Each run, and each attempt of its task, has a directory beside PATH of its own, which goes when it fails: what is in it
+can be made again, and half of it is of use to nobody. Those of others are left alone.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import glob
 import itertools
+import logging
 import os
 import shutil
 import time
+import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +29,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark import TaskContext
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere
@@ -46,10 +54,14 @@ from mqlake.spark.schema import table_schemas
 from mqlake.store import PutMessageStatus, open_store
 from mqlake.store.config_manager import ConfigFile
 
+log = logging.getLogger(__name__)
+
 BATCH_BYTES_MAX = 1 << 20
 """About so much of one queue is one put; a message is never divided."""
 HOST = ("127.0.0.1", 0)
-WRITING = ".writing"
+WRITING = ".writing-"
+KILLED_S = 5.0
+"""So long Spark lets a task go on that it has been told to end, and more."""
 PIECE_BYTES = 8 << 20
 PERM_READ_WRITE = 6
 
@@ -308,27 +320,54 @@ def write_store(
     """Writes the messages to a new store and gives topic, queueId, messages. Nothing is lazy about it.
 
     The executor that writes has to see `path`. Raises ConfigError, UnknownKeyError, StoreError (`path` is there).
+    Nothing is left of a run that fails, unless it is killed itself: the next one names what that has left.
     """
     path = os.path.abspath(path)
     if os.path.exists(path):
         raise StoreError(f"{path}: is there already; a new store is made")
     if queues < 1:
         raise ConfigError(f"{queues} queues a topic; at least one is needed")
+    for left in glob.glob(f"{glob.escape(path)}{WRITING}*"):
+        log.warning(
+            "%s: another run is at work, or was killed and has left it, in which case delete it", left
+        )
+    beside = f"{path}{WRITING}{uuid.uuid4().hex[:8]}"
     ordered = encoded(messages, queues).repartition(1).sortWithinPartitions("part", "number")
-    write = functools.partial(_write, path=path, settings=dict(settings or {}))
-    rows = ordered.mapInArrow(write, table_schemas(_WRITTEN)[0]).collect()
+    write = functools.partial(_write, path=path, beside=beside, settings=dict(settings or {}))
+    try:
+        rows = ordered.mapInArrow(write, table_schemas(_WRITTEN)[0]).collect()
+    finally:
+        _clear(f"{glob.escape(beside)}.*")
     return messages.sparkSession.createDataFrame(rows, table_schemas(_WRITTEN)[0])
 
 
 @told
 def _write(
-    batches: Iterator[pa.RecordBatch], path: str, settings: Mapping[str, object]
+    batches: Iterator[pa.RecordBatch], path: str, beside: str, settings: Mapping[str, object]
 ) -> Iterator[pa.RecordBatch]:
-    """In one task. What a failed attempt left is deleted first."""
-    beside = path + WRITING
-    shutil.rmtree(beside, ignore_errors=True)
+    """In one task."""
+    context = TaskContext.get()
+    beside = f"{beside}.{context.attemptNumber() if context else 0}"
+    with contextlib.ExitStack() as undo:
+        undo.callback(shutil.rmtree, beside, ignore_errors=True)
+        written = _write_log(batches, beside, settings)
+        _write_topics(beside, list(written))
+        if os.path.exists(path):
+            raise StoreError(f"{path}: was made meanwhile")
+        os.rename(beside, path)
+    rows: Sequence[dict[str, object]] = [
+        {"topic": topic, "queueId": queue_id, "messages": count}
+        for (topic, queue_id), count in sorted(written.items())
+    ]
+    yield rows_batch(rows, _WRITTEN)
+
+
+def _write_log(
+    batches: Iterator[pa.RecordBatch], root: str, settings: Mapping[str, object]
+) -> Counter[tuple[str, int]]:
+    """Messages by topic and queue."""
     written: Counter[tuple[str, int]] = Counter()
-    with open_store(beside, settings) as store:
+    with open_store(root, settings) as store:
         pages = WrittenPages(store.log, store.index)
         for batch in itertools.chain.from_iterable(map(_pieces, batches)):
             pages.add(batch.nbytes)
@@ -350,13 +389,16 @@ def _write(
                 if result.status is not PutMessageStatus.PUT_OK:
                     raise MessageError(f"{topic}, queue {queue_id}: {result.status.name}: {result.reason}")
                 written[topic, queue_id] += count
-    _write_topics(beside, list(written))
-    os.rename(beside, path)
-    rows: Sequence[dict[str, object]] = [
-        {"topic": topic, "queueId": queue_id, "messages": count}
-        for (topic, queue_id), count in sorted(written.items())
-    ]
-    yield rows_batch(rows, _WRITTEN)
+    return written
+
+
+def _clear(pattern: str) -> None:
+    """Deletes what attempts left that were killed; one that was told to end may be at work for a moment yet."""
+    deadline = time.monotonic() + KILLED_S
+    while (left := glob.glob(pattern)) and time.monotonic() < deadline:
+        for each in left:
+            shutil.rmtree(each, ignore_errors=True)
+        time.sleep(0.1)
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
