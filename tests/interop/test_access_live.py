@@ -49,8 +49,9 @@ def test_tools(broker: Broker):
     assert mqlake(broker, "produce", "T", "-m", "hello").exit_code == 0
     assert mqlake(broker, "consume", "T", "-e", "-f", "%s\n").stdout == "hello\n"
     assert mqlake(broker, "consume", "T", "-c", "1", "-g", "GID_a", "-f", "%s\n").stdout == "hello\n"
-    (row,) = json.loads(mqlake(broker, "admin", "cluster", "list", "--timeout", "60", "--json").stdout)
-    assert row["version"] == "V5_3_3" and "error" not in row, row
+    listed = mqlake(broker, "admin", "cluster", "list", "--timeout", "60", "--json")
+    (row,) = json.loads(listed.stdout)
+    assert row["version"] == "V5_3_3" and "error" not in row, listed.output
 
 
 @pytest.mark.parametrize("secret_key", ["", "wrong"])

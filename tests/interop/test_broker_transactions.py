@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mqlake.client.blocking import Admin
+from mqlake.message import PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS
 from mqlake.store.read_only import ReadOnlyStore
 from tests.interop.brokers import Broker, JavaBroker, MqlakeBroker
 from tests.interop.mqlake_peer import contents
@@ -30,6 +31,8 @@ SETTINGS = {
     "transactionCheckMax": CHECK_MAX,
     "transactionOpBatchInterval": 50,
 }
+# RocketMQ's broker is told when it may ask, of anything
+NEVER_MS, SOON_MS = 600_000, SETTINGS["transactionTimeOut"]
 DISCARDED = "TRANS_CHECK_MAX_TIME_TOPIC"
 
 Start = Callable[[str], TransactionPeer]
@@ -46,10 +49,23 @@ def make_topic(broker: Broker, topic: str) -> None:
         admin.create_topic(topic, queues=2)
 
 
+def may_ask(broker: Broker, may: bool) -> None:
+    """Of what is open, or not yet: the producer may be about to end it."""
+    if isinstance(broker, JavaBroker):
+        configure(broker, transactionTimeOut=SOON_MS if may else NEVER_MS)
+
+
+def configure(broker: Broker, **settings: int) -> None:
+    texts = {key: str(value) for key, value in settings.items()}
+    with Admin(broker.namesrv) as admin:
+        admin.ask(lambda each: each.brokers.update_broker_config(broker.address, texts))
+
+
 def every_answer(broker: Broker, start: Start) -> None:
     """Commit, rollback, answers to the broker's question, another member of the group, none at all.
 
     RocketMQ's broker may ask for what has just ended, so those answer ROLLBACK_MESSAGE."""
+    may_ask(broker, False)
     make_topic(broker, "T")
     producer = start("PG")
     assert producer.send("T", "committed", COMMIT, ROLLBACK) == COMMIT
@@ -57,6 +73,8 @@ def every_answer(broker: Broker, start: Start) -> None:
     assert producer.send("T", "asked, committed", UNKNOWN, COMMIT) == UNKNOWN
     producer.send("T", "asked, rolled back", UNKNOWN, ROLLBACK)
     producer.send("T", "asked for ever", UNKNOWN, UNKNOWN)
+    until(lambda: "committed" in bodies(broker.namesrv, "T"))
+    may_ask(broker, True)
     until(lambda: producer.asked().count("asked for ever") == CHECK_MAX)
     until(lambda: bodies(broker.namesrv, "T") == ["asked, committed", "committed"])
     with Admin(broker.namesrv) as admin:
@@ -65,10 +83,13 @@ def every_answer(broker: Broker, start: Start) -> None:
     if isinstance(broker, MqlakeBroker):
         assert set(producer.asked()) == {"asked, committed", "asked, rolled back", "asked for ever"}
 
+    may_ask(broker, False)
     other = start("PG")
     other.send("T", "other", COMMIT, ROLLBACK)  # so that the broker knows it
     producer.send("T", "by another", UNKNOWN, COMMIT)
     producer.stop()
+    until(lambda: "other" in bodies(broker.namesrv, "T"))
+    may_ask(broker, True)
     until(lambda: "by another" in bodies(broker.namesrv, "T"))
     other.stop()
     assert bodies(broker.namesrv, "T") == ["asked, committed", "by another", "committed", "other"]
@@ -90,11 +111,10 @@ def test_stores_go_from_one_broker_to_the_other_with_what_is_open(tmp_path: Path
     """mqlake's producer at RocketMQ's broker, then RocketMQ's store at mqlake's broker, then back; each is killed."""
     java, store = JavaBroker(tmp_path, SETTINGS), tmp_path / "store"
     with java:
-        every_answer(java, lambda group: MqlakePeer(java.namesrv, group))
+        every_answer(java, lambda group: MqlakePeer(java.namesrv, group, immune=False))
         # from now on nothing is discarded while a producer finds its next broker; RocketMQ keeps this in its file
-        patient = {"transactionCheckMax": "1000"}
-        with Admin(java.namesrv) as admin:
-            admin.ask(lambda each: each.brokers.update_broker_config(java.address, patient))
+        patient = {"transactionCheckMax": 1000}
+        configure(java, **patient)
         leave_open(java, "java")
         java.kill()
         with MqlakeBroker(tmp_path / "serve", {**SETTINGS, **patient, "storePathRootDir": store}) as mqlake:
@@ -107,8 +127,9 @@ def test_stores_go_from_one_broker_to_the_other_with_what_is_open(tmp_path: Path
 
 
 def leave_open(broker: Broker, name: str) -> None:
+    may_ask(broker, False)
     make_topic(broker, f"T-{name}")
-    producer = MqlakePeer(broker.namesrv, f"PG-{name}")
+    producer = MqlakePeer(broker.namesrv, f"PG-{name}", immune=isinstance(broker, MqlakeBroker))
     for number in range(3):
         producer.send(f"T-{name}", f"ended {number}", COMMIT, ROLLBACK)
         producer.send(f"T-{name}", f"open {number}", UNKNOWN, COMMIT)
@@ -118,6 +139,7 @@ def leave_open(broker: Broker, name: str) -> None:
 
 def settle(broker: Broker, name: str) -> None:
     producer = MqlakePeer(broker.namesrv, f"PG-{name}", topics=(f"T-{name}",))
+    may_ask(broker, True)
     until(lambda: len(bodies(broker.namesrv, f"T-{name}")) >= 6)
     found = bodies(broker.namesrv, f"T-{name}")
     assert set(found) == {f"{what} {number}" for what in ("ended", "open") for number in range(3)}
@@ -142,7 +164,8 @@ def same_shapes(root: Path) -> None:
         for name in ("java", "mqlake")
     }
     for theirs, ours in zip(by_broker["java"], by_broker["mqlake"], strict=True):
-        assert ours["properties"].keys() == theirs["properties"].keys()
+        own = {PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS}
+        assert ours["properties"].keys() - own == theirs["properties"].keys()
         for field in ("sysFlag", "flag", "reconsumeTimes", "bodyCrc", "magicCode"):
             assert ours[field] == theirs[field], field
     for half, final in by_broker.values():

@@ -1,7 +1,8 @@
 """Transaction producers, RocketMQ's and mqlake's, that do as the messages say.
 
 A message's properties "local" and "check" say what its local transaction comes to: COMMIT, ROLLBACK or UNKNOWN.
-No broker asks for what will end by itself, however long a slow machine takes to end it.
+No broker asks for what will end by itself, however long a slow machine takes to end it: what such a message says keeps
+mqlake's from it. RocketMQ's stores it anew at each look then, whether it has ended or not, and is to be told otherwise.
 """
 
 from __future__ import annotations
@@ -55,7 +56,11 @@ class JavaPeer:
 
 
 class MqlakePeer:
-    def __init__(self, namesrv: str, group: str, topics: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, namesrv: str, group: str, topics: tuple[str, ...] = (), *, immune: bool = True
+    ) -> None:
+        """`immune`: what will end by itself says so."""
+        self._immune = immune
         self._asked: list[str] = []
         self.producer = TransactionMQProducer(group, namesrv, self, topics=topics)
         self.producer.start()
@@ -69,7 +74,7 @@ class MqlakePeer:
 
     def send(self, topic: str, body: str, local: str, check: str = UNKNOWN) -> str:
         properties = {"local": local, "check": check}
-        if local != UNKNOWN:
+        if local != UNKNOWN and self._immune:
             properties[PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS] = "600"
         message = Message(topic, body.encode(), flag=3, properties=properties)
         return self.producer.send_message_in_transaction(message).local_transaction_state.name
