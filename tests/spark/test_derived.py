@@ -12,7 +12,9 @@ from mqlake.errors import StoreCorruptError
 from mqlake.formats.index import build_key, index_key_hash
 from mqlake.spark import derived
 from mqlake.spark.derived import ConsumeQueueDataSource, MqIndexDataSource
+from mqlake.spark.queue_files import queue_files
 from mqlake.spark.schema import spark_schema
+from mqlake.spark.storage import Storage
 from mqlake.store.read_only import ReadOnlyStore
 from tests.golden import Golden, unpack
 from tests.spark.stores import decoded
@@ -64,6 +66,15 @@ def test_units_of_java(golden: Golden, split_size: str) -> None:
     assert sorted(({name: row[name] for name in names} for row in found), key=by_place) == sorted(
         expected, key=by_place
     )
+
+
+def test_where_queues_end(golden: Golden, every_kind: Path) -> None:
+    for root in (golden.root, every_kind):
+        files = queue_files(Storage(str(root)))
+        assert files
+        for file in files:
+            units, _ = file.units()
+            assert file.end() == (int(units["offset"][-1]) + int(units["size"][-1]) if len(units) else 0)
 
 
 def test_entries_of_java(golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:

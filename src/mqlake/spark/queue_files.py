@@ -9,6 +9,7 @@ A writer may be at work in them: a unit counts once its size is there, an entry 
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -55,6 +56,26 @@ class QueueFile:
 
     def units(self) -> tuple[Units, npt.NDArray[np.int64]]:
         """The units that are there, and the queue offset of each. StoreCorruptError for a file that was cut short."""
+        array = self._array()
+        rows = np.flatnonzero(
+            (array["size"] > 0) & (array["offset"] >= 0) & (array["size"] != PRE_BLANK_SIZE)
+        )
+        units = array[rows]
+        if self.kind == SIMPLE:
+            return units, rows + self.offset // array.itemsize
+        return units, units["msg_base_offset"].astype(np.int64)
+
+    def end(self) -> int:
+        """Physical offset behind the record of the last unit, 0 without one. A few looks find it, whatever the size of
+        the file, since what has no unit yet is zero. StoreCorruptError as units()."""
+        array = self._array()
+        count = bisect.bisect_left(range(len(array)), True, key=lambda row: array["size"][row] <= 0)
+        last = array[count - 1] if count else None
+        if last is None or last["offset"] < 0 or last["size"] == PRE_BLANK_SIZE:
+            return 0
+        return int(last["offset"]) + int(last["size"])
+
+    def _array(self) -> Units:
         dtype = CQ_DTYPE if self.kind == SIMPLE else BCQ_DTYPE
         rest = self.size % dtype.itemsize
         if rest:
@@ -63,14 +84,7 @@ class QueueFile:
                 self.size - rest,
                 f"{rest} bytes, where a unit has {dtype.itemsize}: it was cut short",
             )
-        array = self.storage.map(self.path, self.size).view(dtype)
-        rows = np.flatnonzero(
-            (array["size"] > 0) & (array["offset"] >= 0) & (array["size"] != PRE_BLANK_SIZE)
-        )
-        units = array[rows]
-        if self.kind == SIMPLE:
-            return units, rows + self.offset // dtype.itemsize
-        return units, units["msg_base_offset"].astype(np.int64)
+        return self.storage.map(self.path, self.size).view(dtype)
 
 
 def queue_bounds(files: Iterable[QueueFile]) -> dict[tuple[str, str], tuple[int, int]]:

@@ -186,11 +186,8 @@ def _blocks_of(file: QueueFile, offsets: Bounds, codes: Ints | None) -> Ints:
 
 def _dispatched_until(storage: Storage, files: Sequence[LogFile], queues: list[QueueFile]) -> int:
     """Physical offset up to which every record is sure to have its unit."""
-    until = 0
-    for newest in {(queue.kind, queue.topic, queue.queue_id): queue for queue in queues}.values():
-        units, _ = newest.units()
-        if len(units):
-            until = max(until, int(units["offset"][-1]) + int(units["size"][-1]))
+    newest = {(queue.kind, queue.topic, queue.queue_id): queue for queue in queues}.values()
+    until = max((queue.end() for queue in newest), default=0)
     if not storage.exists("abort"):
         return until
     raw = (
