@@ -5,11 +5,13 @@ Those look whether what they are given is pandas', for which they import it: 0.3
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 Bools = npt.NDArray[np.bool_]
 
@@ -30,6 +32,40 @@ def string_array(texts: Sequence[str | None]) -> pa.Array:
     valid = bitmap(np.array([text is not None for text in texts], np.bool_))
     return pa.StringArray.from_buffers(
         len(encoded), pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded)), valid
+    )
+
+
+def batch_of(rows: Sequence[Mapping[str, object]], schema: pa.Schema) -> pa.RecordBatch:
+    """A few rows of integers, texts and what else `pa.array` takes; what a row does not say is null."""
+    return pa.RecordBatch.from_arrays(
+        [_column([row.get(field.name) for row in rows], field.type) for field in schema], schema=schema
+    )
+
+
+def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
+    if kind == pa.string():
+        return string_array(values)
+    if not pa.types.is_signed_integer(kind):
+        return pa.array(values, kind)
+    valid = np.array([value is not None for value in values], np.bool_)
+    return number_array(np.array([value or 0 for value in values], kind.to_pandas_dtype()), valid)
+
+
+def repeated(value: str | int, n: int, dtype: type[np.integer] = np.int32) -> pa.Array:
+    """The same text, or the same number, n times."""
+    return (
+        pa.repeat(string_array([value])[0], n)
+        if isinstance(value, str)
+        else number_array(np.full(n, value, dtype))
+    )
+
+
+def bools_of(array: pa.BooleanArray) -> Bools:
+    """What a kernel of Arrow has answered for each value; nulls are False."""
+    array = pc.fill_null(array, False) if array.null_count else array
+    bits = np.frombuffer(array.buffers()[1], np.uint8)
+    return np.unpackbits(bits, count=array.offset + len(array), bitorder="little")[array.offset :].view(
+        np.bool_
     )
 
 

@@ -25,6 +25,7 @@ from pyspark.sql.types import StructType
 
 from mqlake.formats.columns import Scan, dispatch_columns
 from mqlake.message import DEFAULT_MESSAGE_DELAY_LEVEL, MessageSysFlag, parse_delay_levels
+from mqlake.spark.arrays import batch_of
 from mqlake.spark.options import LogOptions
 from mqlake.spark.properties import Bytes
 from mqlake.spark.reasons import tells_reasons
@@ -152,7 +153,7 @@ def audit_split(split: Split, *, verify: str = VERIFY_CRC) -> pa.RecordBatch:
             }
         )
     common = {"path": split.store, "splitOffset": split.base_offset + split.start}
-    return pa.RecordBatch.from_pylist([{**row, **common} for row in rows], schema=_ARROW)
+    return batch_of([{**row, **common} for row in rows], _ARROW)
 
 
 def _add(queues: dict[tuple[str, int], _Queue], buf: Bytes, scan: Scan) -> None:

@@ -20,6 +20,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPa
 from pyspark.sql.types import StructType
 
 from mqlake.formats.index import INDEX_SIZE
+from mqlake.spark.arrays import number_array, repeated
 from mqlake.spark.filters import Condition, conditions
 from mqlake.spark.options import INDEX_OPTIONS, QUEUE_OPTIONS, LogOptions, count, named
 from mqlake.spark.queue_files import BATCH, IndexTable, QueueFile, index_files, queue_files
@@ -155,21 +156,19 @@ class _QueueReader(DataSourceReader):
                 n, batch = len(part), file.kind == BATCH
                 yield pa.RecordBatch.from_arrays(
                     [
-                        pa.repeat(file.topic, n),
-                        pa.repeat(pa.scalar(file.queue_id, pa.int32()), n),
-                        pa.array(queue_offset[first : first + n]),
-                        pa.array(part["offset"].astype(np.int64)),
-                        pa.array(part["size"].astype(np.int32)),
-                        pa.array(part["tags_code"].astype(np.int64)),
+                        repeated(file.topic, n),
+                        repeated(file.queue_id, n),
+                        number_array(queue_offset[first : first + n]),
+                        number_array(part["offset"].astype(np.int64)),
+                        number_array(part["size"].astype(np.int32)),
+                        number_array(part["tags_code"].astype(np.int64)),
                         timestamp_array(part["store_time"].astype(np.int64))
                         if batch
                         else pa.nulls(n, pa.timestamp("us", tz="UTC")),
-                        pa.array(part["batch_size"].astype(np.int32))
-                        if batch
-                        else pa.repeat(pa.scalar(1, pa.int32()), n),
-                        pa.repeat(file.kind, n),
-                        pa.repeat(file.path, n),
-                        pa.repeat(file.storage.root, n),
+                        number_array(part["batch_size"].astype(np.int32)) if batch else repeated(1, n),
+                        repeated(file.kind, n),
+                        repeated(file.path, n),
+                        repeated(file.storage.root, n),
                     ],
                     schema=_QUEUE_ARROW,
                 )
@@ -207,13 +206,13 @@ class _IndexReader(DataSourceReader):
             stored = partition.begin_timestamp + part["time_diff"].astype(np.int64) * 1000
             yield pa.RecordBatch.from_arrays(
                 [
-                    pa.array(np.arange(number, number + n, dtype=np.int32)),
-                    pa.array(part["key_hash"].astype(np.int32)),
-                    pa.array(part["phy_offset"].astype(np.int64)),
+                    number_array(np.arange(number, number + n, dtype=np.int32)),
+                    number_array(part["key_hash"].astype(np.int32)),
+                    number_array(part["phy_offset"].astype(np.int64)),
                     timestamp_array(stored),
-                    pa.array(part["previous"].astype(np.int32)),
-                    pa.repeat(table.path, n),
-                    pa.repeat(table.storage.root, n),
+                    number_array(part["previous"].astype(np.int32)),
+                    repeated(table.path, n),
+                    repeated(table.storage.root, n),
                 ],
                 schema=_INDEX_ARROW,
             )

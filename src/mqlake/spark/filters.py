@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import datasource
 
@@ -34,6 +33,7 @@ from mqlake.message import (
     parse_delay_levels,
     tags_code,
 )
+from mqlake.spark.arrays import bools_of, string_array
 from mqlake.spark.offsets import Position, PositionKind
 from mqlake.spark.options import LogOptions
 from mqlake.spark.properties import Bytes, Properties, compiled_for
@@ -253,10 +253,11 @@ def _has_key(buf: Bytes, scan: Scan, rows: npt.NDArray[np.int64], keys: frozense
     properties = Properties(
         buf, scan.properties_start[rows], scan.properties_length[rows], compiled_for(len(rows))
     )
-    wanted = pa.array(sorted(keys), pa.string())
+    wanted = string_array(sorted(keys))
     uniq = properties.value_of(PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX)
-    found: Bools = pc.is_in(uniq, value_set=wanted).to_numpy(zero_copy_only=False)
+    found = bools_of(pc.is_in(uniq, value_set=wanted))
     words = pc.split_pattern(properties.value_of(PROPERTY_KEYS), KEY_SEPARATOR)
-    hits = pc.is_in(words.flatten(), value_set=wanted).to_numpy(zero_copy_only=False)
-    found[pc.list_parent_indices(words).to_numpy()[hits]] = True
+    hits = bools_of(pc.is_in(words.flatten(), value_set=wanted))
+    parents = pc.list_parent_indices(words)
+    found[np.frombuffer(parents.buffers()[1], np.int64, len(parents))[hits]] = True
     return found

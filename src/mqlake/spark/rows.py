@@ -19,7 +19,7 @@ from mqlake.message import (
     MessageSysFlag,
     host_from_bytes,
 )
-from mqlake.spark.arrays import codes_of, number_array, string_array
+from mqlake.spark.arrays import batch_of, codes_of, number_array, string_array
 from mqlake.spark.properties import Bytes, Ints, Properties, compiled_for, text_array
 from mqlake.spark.schema import CORRUPT_COLUMN, arrow_schema
 
@@ -257,6 +257,4 @@ class RowBuilder:
     def damage(self, physical_offset: int, text: str) -> pa.RecordBatch:
         """The row of mode permissive that stands for damage."""
         values = {**self._source, "physicalOffset": physical_offset, CORRUPT_COLUMN: text}
-        return pa.RecordBatch.from_pylist(
-            [{name: values.get(name) for name in self._names}], schema=self._schema
-        )
+        return batch_of([values], self._schema)

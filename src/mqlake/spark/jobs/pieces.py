@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyspark.errors import PySparkAttributeError, PySparkNotImplementedError
 from pyspark.sql import DataFrame, SparkSession
 
+from mqlake.spark.arrays import batch_of
 from mqlake.spark.reasons import told
 from mqlake.spark.schema import table_schemas
 
@@ -45,10 +46,7 @@ def per_piece(
 
 def rows_batch(rows: Sequence[dict[str, object]], columns: dict[str, str]) -> pa.RecordBatch:
     """A few rows (figures, not records) as a batch with these columns; what a row does not say is null."""
-    schema = table_schemas(columns)[1]
-    return pa.RecordBatch.from_pylist(
-        [{name: row.get(name) for name in columns} for row in rows], schema=schema
-    )
+    return batch_of(rows, table_schemas(columns)[1])
 
 
 def parallelism(spark: SparkSession) -> int:
