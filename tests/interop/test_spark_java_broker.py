@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -106,7 +107,8 @@ def test_its_store_is_read_while_it_writes(spark: SparkSession, java: JavaBroker
             (figures,) = json.loads(run("stats", store, "--topic", "Busy", "--json").stdout)["topics"]
             assert before <= figures["records"] <= load.count + 10
             lines = run("search", store, "--topic", "Busy", "--text", str(before - 1) * 20, "--json").stdout
-            assert [json.loads(line)["body"] for line in lines.splitlines()] == [str(before - 1) * 20]
+            found = [base64.b64decode(json.loads(line)["body"]).decode() for line in lines.splitlines()]
+            assert found == [str(before - 1) * 20]
             last += json.loads(run("export", store, out, "--topic", "Busy", "--json").stdout)["rows"]
             assert before <= last
     last += json.loads(run("export", store, out, "--topic", "Busy", "--json").stdout)["rows"]
