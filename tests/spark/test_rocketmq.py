@@ -180,8 +180,12 @@ def test_what_is_wrong_is_said_on_the_driver(broker: Broker, topic: str) -> None
     assert first.queue.queue_id == 1
     with pytest.raises(ConfigError, match="names queue 7 of topic"):
         partitions(subscribe=topic, startingOffsets=json.dumps({topic: {"7": 0}}))
-    with pytest.raises(TopicNotFoundError, match="nowhere"):
-        partitions(subscribe="nowhere")
+    with pytest.raises(TopicNotFoundError, match=f"topic {topic}x: no broker has it .*; did you mean 'T-"):
+        partitions(subscribe=f"{topic}x")
+    with pytest.raises(
+        OffsetOutOfRangeError, match="queue 0: offset 26 is not there; the broker has 0 to 25"
+    ):
+        stream(options(broker, topic, startingOffsets=beyond)).initialOffset()
     with pytest.raises(ConfigError, match="no topic matches it"):
         partitions(subscribePattern="none.*")
     assert {part.queue.topic for part in partitions(subscribePattern=f"{topic[:-2]}..")} == {topic}
@@ -264,9 +268,30 @@ def test_data_loss(broker: Broker, topic: str, caplog: pytest.LogCaptureFixture)
     gone = {topic: {f"{name}:9": 5}}
     with pytest.raises(OffsetOutOfRangeError, match="there is no such queue"):
         reader.partitions(gone, {topic: {f"{name}:9": 6}})
+    with pytest.raises(OffsetOutOfRangeError, match="it had been read up to 30; the broker has up to 25"):
+        reader.latestOffset(ahead, ReadAllAvailable())  # so that no end below it comes into the checkpoint
     going_on = stream(options(broker, topic, failOnDataLoss="false"))
     assert going_on.partitions(gone, {topic: {f"{name}:9": 6}}) == []
     assert "there is no such queue (any more); reading goes on" in caplog.text
+
+
+def test_a_checkpoint_of_another_stream(broker: Broker, topic: str, caplog: pytest.LogCaptureFixture) -> None:
+    reader, everything = stream(options(broker, topic)), ReadAllAvailable()
+    end = reader.reportLatestOffset()
+    other = {"Other": {"broker-x:0": 12}}
+    with pytest.raises(
+        OffsetOutOfRangeError, match=r"^topic Other: the checkpoint has it, it is not subscribed"
+    ):
+        reader.latestOffset({**end, **other}, everything)
+    with pytest.raises(
+        OffsetOutOfRangeError, match="broker elsewhere, queue 0: neither it nor any other queue of"
+    ):
+        reader.latestOffset({topic: {"elsewhere:0": 12}}, everything)
+    with pytest.raises(ConfigError, match="the checkpoint is not of the source rocketmq"):
+        reader.latestOffset({"stores": {"/data/store": {"offset": 12}}}, everything)
+    going_on = stream(options(broker, topic, failOnDataLoss="false"))
+    assert going_on.latestOffset({**end, **other}, everything) == end
+    assert "topic Other: the checkpoint has it" in caplog.text
 
 
 def test_offsets_are_committed_for_dashboards(broker: Broker, topic: str) -> None:
