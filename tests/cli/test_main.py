@@ -62,6 +62,9 @@ def test_every_command_has_help() -> None:
         result = CliRunner().invoke(cli, [*path, "--help"])
         assert result.exit_code == 0 and result.output.startswith(f"Usage: cli {' '.join(path)}")
         assert command.help, path
+        for parameter in command.params:
+            if isinstance(parameter, click.Option) and not parameter.hidden:
+                assert parameter.help, (path, parameter.opts)
 
 
 def test_the_table_says_what_the_commands_say() -> None:

@@ -149,7 +149,7 @@ async def _print_tables(
 @broker_option
 @cluster_option
 @click.option("-k", "--key", required=True, help="The setting, by RocketMQ's name.")
-@click.option("-v", "--value", required=True)
+@click.option("-v", "--value", required=True, help="Its new value.")
 @admin_command
 async def broker_set(
     admin: Admin, broker: str | None, cluster: str | None, key: str, value: str, as_json: bool

@@ -427,7 +427,7 @@ def reset_time(text: str) -> int:
 
 @group.command("reset-offset")
 @group_argument
-@click.option("-t", "--topic", required=True, metavar="TOPIC")
+@click.option("-t", "--topic", required=True, metavar="TOPIC", help="Of this topic.")
 @click.option(
     "-s",
     "--time",
@@ -469,7 +469,7 @@ async def group_reset_offset(
 
 @group.command("skip")
 @group_argument
-@click.option("-t", "--topic", required=True, metavar="TOPIC")
+@click.option("-t", "--topic", required=True, metavar="TOPIC", help="Of this topic.")
 @click.option("-f", "--force", type=bool, default=True, hidden=True)
 @admin_command
 async def group_skip(admin: Admin, group: str, topic: str, force: bool, as_json: bool) -> None:
@@ -495,7 +495,7 @@ def _print_reset(table: dict[MessageQueue, int], as_json: bool) -> None:
 @group.command("clone-offset")
 @click.option("-s", "--source", required=True, metavar="GROUP", help="The group whose offsets are taken.")
 @click.option("-d", "--target", required=True, metavar="GROUP", help="The group that gets them.")
-@click.option("-t", "--topic", required=True, metavar="TOPIC")
+@click.option("-t", "--topic", required=True, metavar="TOPIC", help="Of this topic.")
 @click.option(
     "-o", "--offline", type=bool, default=True, help="Also when SOURCE no longer subscribes.  [true]"
 )

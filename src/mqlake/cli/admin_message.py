@@ -48,7 +48,15 @@ def _print_found(messages: Sequence[MessageExt], what: str, as_json: bool) -> No
 @click.option("-k", "--key", required=True, help="One of the message's keys.")
 @click.option("-b", "--begin", type=time_ms, default="0", metavar="TIME", help="Stored then or later.")
 @click.option("-e", "--end", type=time_ms, metavar="TIME", help="Stored then or before.")
-@click.option("-m", "--max", "max_num", type=click.IntRange(1, 10_000), default=64, show_default=True)
+@click.option(
+    "-m",
+    "--max",
+    "max_num",
+    type=click.IntRange(1, 10_000),
+    default=64,
+    show_default=True,
+    help="No more than this.",
+)
 @admin_command
 async def by_key(
     admin: Admin, topic: str, key: str, begin: int, end: int | None, max_num: int, as_json: bool
@@ -103,8 +111,10 @@ async def _view(
 @message.command("by-offset")
 @topic_argument
 @click.option("-b", "--broker", required=True, metavar="BROKER", help="The queue's broker, by name.")
-@click.option("-i", "-q", "--queue", "queue_id", type=click.IntRange(0), required=True)
-@click.option("-o", "--offset", type=click.IntRange(0), required=True)
+@click.option(
+    "-i", "-q", "--queue", "queue_id", type=click.IntRange(0), required=True, help="The queue, by number."
+)
+@click.option("-o", "--offset", type=click.IntRange(0), required=True, help="The message's offset in it.")
 @body_file_option
 @admin_command
 async def by_offset(
@@ -209,8 +219,8 @@ async def send(
 @message.command("consume")
 @group_argument
 @click.option("-d", "--client", "client_id", required=True, help="The client whose consumer gets it.")
-@click.option("-t", "--topic", required=True, metavar="TOPIC")
-@click.option("-i", "--id", "message_id", required=True)
+@click.option("-t", "--topic", required=True, metavar="TOPIC", help="The message's topic.")
+@click.option("-i", "--id", "message_id", required=True, help="The message id, of a broker or a client.")
 @admin_command
 async def consume(
     admin: Admin, group: str, client_id: str, topic: str, message_id: str, as_json: bool

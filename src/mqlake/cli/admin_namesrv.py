@@ -29,7 +29,7 @@ async def namesrv_config(admin: Admin, as_json: bool) -> None:
 
 @namesrv.command("set")
 @click.option("-k", "--key", required=True, help="The setting, by RocketMQ's name.")
-@click.option("-v", "--value", required=True)
+@click.option("-v", "--value", required=True, help="The new value.")
 @admin_command
 async def namesrv_set(admin: Admin, key: str, value: str, as_json: bool) -> None:
     """Change a setting of all name servers."""
@@ -48,7 +48,7 @@ def kv() -> None:
 namespace_option = click.option(
     "-s", "--namespace", required=True, help="Where the key is, e.g. ORDER_TOPIC_CONFIG."
 )
-key_option = click.option("-k", "--key", required=True)
+key_option = click.option("-k", "--key", required=True, help="The key.")
 
 
 @kv.command("list")
@@ -79,7 +79,7 @@ async def kv_get(admin: Admin, namespace: str, key: str, as_json: bool) -> None:
 @kv.command("put")
 @namespace_option
 @key_option
-@click.option("-v", "--value", required=True)
+@click.option("-v", "--value", required=True, help="The new value.")
 @admin_command
 async def kv_put(admin: Admin, namespace: str, key: str, value: str, as_json: bool) -> None:
     """Set a value, on all name servers."""

@@ -23,6 +23,7 @@ from mqlake.remoting.bodies.topic import TopicConfig
 from mqlake.remoting.codes import ResponseCode
 
 PERMISSIONS = {"r": 4, "w": 2, "rw": 6, "2": 2, "4": 4, "6": 6}
+PERM_HELP = "What may be done with its queues: r (4) consume, w (2) send."
 QUEUES_MAX = 1 << 16
 REPLY_TOPIC_POSTFIX = "_REPLY_TOPIC"
 
@@ -79,7 +80,14 @@ async def _users_topics(admin: Admin, names: set[str]) -> set[str]:
 @click.option("-q", "--queues", type=click.IntRange(1, QUEUES_MAX), help="Queues on each broker.  [8]")
 @click.option("-r", "--read-queues", type=click.IntRange(1, QUEUES_MAX), help="Queues that can be read.")
 @click.option("-w", "--write-queues", type=click.IntRange(1, QUEUES_MAX), help="Queues that can be written.")
-@click.option("-p", "--perm", type=click.Choice(list(PERMISSIONS)), default="rw", callback=_parse_perm)
+@click.option(
+    "-p",
+    "--perm",
+    type=click.Choice(list(PERMISSIONS)),
+    default="rw",
+    callback=_parse_perm,
+    help=PERM_HELP + "  [rw]",
+)
 @click.option("-o", "--order", type=bool, default=False, help="Mark it as an ordered topic.")
 @click.option(
     "-a", "--attributes", default="", help="`+name=value` sets, `-name` drops; commas between several."
@@ -132,7 +140,9 @@ def parse_attributes(text: str) -> dict[str, str]:
 @topic_argument
 @cluster_option
 @broker_option
-@click.option("-p", "--perm", type=click.Choice(list(PERMISSIONS)), required=True, callback=_parse_perm)
+@click.option(
+    "-p", "--perm", type=click.Choice(list(PERMISSIONS)), required=True, callback=_parse_perm, help=PERM_HELP
+)
 @admin_command
 async def topic_perm(
     admin: Admin, topic: str, cluster: str | None, broker: str | None, perm: int, as_json: bool

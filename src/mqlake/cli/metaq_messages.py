@@ -30,7 +30,13 @@ def session_options(command: Command) -> Command:
     for option in (
         click.option("--server", metavar="HOST:PORT", help="One broker, without ZooKeeper."),
         click.option("--zk-root", default="/meta", show_default=True, help="Where in ZooKeeper MetaQ is."),
-        click.option("--zookeeper", metavar="HOST:PORT", default="127.0.0.1:2181", show_default=True),
+        click.option(
+            "--zookeeper",
+            metavar="HOST:PORT",
+            default="127.0.0.1:2181",
+            show_default=True,
+            help="Where brokers are asked for.",
+        ),
     ):
         command = option(command)
     return command

@@ -146,4 +146,4 @@ def _difference_line(each: Difference) -> str:
     last = f" to {each.last_offset}" if each.last_offset > each.first_offset else ""
     stored = time_text(each.first_store_timestamp or 0)
     where = f"{each.topic}/{each.queue_id}@{each.first_offset}{last}"
-    return f"{each.what}: {where}, {count_text(each.messages, 'message')}, stored {stored}"
+    return f"{each.what}: {where}, {count_text(each.messages, 'message')}, {stored}"

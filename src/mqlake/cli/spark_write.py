@@ -50,7 +50,14 @@ def _show_written(path: str, rows: list[dict[str, Any]], as_json: bool) -> None:
 @click.option(
     "--order-by", "sharding_key", metavar="SQL", help="Rows with equal values keep their order, in one queue."
 )
-@click.option("--property", "properties", metavar="NAME=SQL", multiple=True, callback=_assignments)
+@click.option(
+    "--property",
+    "properties",
+    metavar="NAME=SQL",
+    multiple=True,
+    callback=_assignments,
+    help="A property of the messages; any number of times.",
+)
 @click.option(
     "--queues", type=click.IntRange(min=1), default=4, show_default=True, help="Of a new store's topics."
 )
