@@ -10,7 +10,7 @@ import click
 
 from mqlake.cli.options import directory_argument, json_option, set_option
 from mqlake.cli.output import as_object, count_text, note, print_json, print_table, size_text, time_text
-from mqlake.cli.spark_shared import Where, job, spark_options
+from mqlake.cli.spark_shared import Where, check_stores, job, spark_options
 
 if TYPE_CHECKING:
     from mqlake.spark.jobs.diff import Difference
@@ -121,6 +121,7 @@ def diff(
 
     Exit status 1 when there is a difference.
     """
+    check_stores(first, second)
     with job(where, "comparing") as spark:
         from mqlake.spark.jobs.diff import describe
         from mqlake.spark.jobs.diff import diff as diff_job

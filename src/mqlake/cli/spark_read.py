@@ -11,7 +11,7 @@ import click
 from mqlake.cli.options import json_option
 from mqlake.cli.output import count_text, note, print_json, print_json_line, print_table, size_text, time_text
 from mqlake.cli.records import record_line, record_object
-from mqlake.cli.spark_shared import Where, job, spark_options, wanted_options
+from mqlake.cli.spark_shared import Where, check_stores, job, spark_options, wanted_options
 from mqlake.errors import ConfigError
 from mqlake.message import Host, MessageExt
 
@@ -30,6 +30,7 @@ def search(directories: tuple[str, ...], limit: int, as_json: bool, where: Where
     Keys, topics, tags and times skip what need not be read. A message is shown as by `mqlake store search`: where its
     record lies, topic/queue@offset, when it was stored; --json prints an object a line.
     """
+    check_stores(*directories)
     with job(where, "searching") as spark:
         from pyspark.sql import functions as F  # noqa: N812 - as everywhere
 
@@ -100,6 +101,7 @@ def stats(
     where: Where,
 ) -> None:
     """Rates, sizes, time from producer to store, the most frequent keys, how even the queues are."""
+    check_stores(*directories)
     with job(where, "counting") as spark:
         from mqlake.spark.jobs.stats import collected, log_stats, stats_page
 
@@ -186,6 +188,8 @@ def export(
     """
     if json_schema and avro_schema:
         raise ConfigError("one of --json-schema and --avro-schema")
+    if not from_broker:
+        check_stores(source)
     with job(where, "exporting") as spark:
         from mqlake.spark.jobs import export as job_module
         from mqlake.spark.jobs.streams import broker_stream, store_stream

@@ -102,6 +102,15 @@ def wanted_options(command: Command) -> Command:
     return command
 
 
+def check_stores(*directories: str) -> None:
+    """Raises what mqlake.spark.read_log() raises for a path that is no store, before Spark is started to find out."""
+    require_pyspark()
+    from mqlake.spark.options import LogOptions, option_texts
+
+    for storage in LogOptions.parse(option_texts(directories, {})).stores:
+        storage.check()
+
+
 @contextlib.contextmanager
 def job(where: Where, what: str) -> Iterator[SparkSession]:
     """A session for as long as the `with` lasts, with progress on a terminal.

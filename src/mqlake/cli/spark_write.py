@@ -8,7 +8,7 @@ import click
 
 from mqlake.cli.options import json_option, set_option
 from mqlake.cli.output import as_object, count_text, print_json, print_table
-from mqlake.cli.spark_shared import Where, job, spark_options, wanted_options
+from mqlake.cli.spark_shared import Where, check_stores, job, spark_options, wanted_options
 from mqlake.errors import ConfigError
 from mqlake.store.config import parse_assignments
 
@@ -124,6 +124,7 @@ def compact(
     *stores, out = directories
     if not stores:
         raise ConfigError("name a store and where the new one is to be")
+    check_stores(*stores)
     with job(where, "compacting") as spark:
         import mqlake.spark
         from mqlake.spark.jobs.compact import COLUMNS
@@ -161,6 +162,7 @@ def replay(
     Each is sent at least once, but for those without a body, which brokers refuse. Keys, tags and properties of
     the application go along.
     """
+    check_stores(*directories)
     with job(where, "replaying") as spark:
         from mqlake.spark.jobs.replay import replay as replay_job
         from mqlake.spark.jobs.replay import sendable
