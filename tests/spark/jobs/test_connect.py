@@ -87,6 +87,6 @@ def test_commands(spark: SparkSession, master: str, every_kind: Path, tmp_path: 
 
 
 @pytest.mark.spark
-def test_nobody_there() -> None:
-    ((status, _, error),) = run(f"sc://127.0.0.1:{free_ports(1)}", ["stats", "/nowhere"])
+def test_nobody_there(every_kind: Path) -> None:
+    ((status, _, error),) = run(f"sc://127.0.0.1:{free_ports(1)}", ["stats", str(every_kind)])
     assert status == 1 and "no Spark Connect server answers there" in error
