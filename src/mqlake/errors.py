@@ -98,7 +98,7 @@ class WrongFileSizeError(StoreError):
     def __init__(self, path: str, size: int, expected: int, *, key: str) -> None:
         self.path, self.size, self.expected = path, size, expected
         super().__init__(
-            f"{path}: {size} bytes, but {key} says {expected}; "
+            f"{path}: {size} bytes, but {key} {'say' if ' and ' in key else 'says'} {expected}; "
             + ("the file was cut short, or " if size < expected else "")
             + f"the store was written with another {key}, with which it has to be opened"
         )

@@ -1,0 +1,74 @@
+"""What docs/operations.md and docs/broker.md tell people to type, typed."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import trustme
+
+from tests.interop.brokers import MqlakeBroker, Server
+from tests.waiting import PATIENCE_S
+
+DOCS = Path(__file__).parents[2] / "docs"
+BIN = Path(sys.executable).parent
+
+
+def snippet(page: str, language: str) -> str:
+    (found,) = re.findall(rf"^```{language}\n(.*?)^```$", (DOCS / page).read_text(), re.DOTALL | re.MULTILINE)
+    return str(found)
+
+
+def typed(commands: str, namesrv: str, place: Path) -> str:
+    done = subprocess.run(
+        ["bash", "-euc", commands],
+        cwd=place,
+        env={**os.environ, "NAMESRV_ADDR": namesrv, "PATH": f"{BIN}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=2.5 * PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_looking_after_a_cluster(tmp_path: Path) -> None:
+    with MqlakeBroker(tmp_path / "broker", {"brokerName": "broker-0"}) as broker:
+        before = "mqlake produce orders -m hello -k order-1; mqlake consume orders -g billing -c 1"
+        typed(before, broker.namesrv, tmp_path)
+        shown = typed(snippet("operations.md", "sh"), broker.namesrv, tmp_path)
+    assert "orders: 8 queues" in shown and "0 behind" in shown and "hello" in shown
+    assert "fileReservedTime=48" in shown
+
+
+def test_opening_a_store(tmp_path: Path, capsys: Any) -> None:
+    code = snippet("operations.md", "python").replace("/data/", f"{tmp_path}/")
+    small = '"mappedFileSizeCommitLog": "1m", "maxHashSlotNum": 100, "maxIndexNum": 400, "flush'
+    exec(compile(code.replace('"flush', small), "operations.md", "exec"), {})
+    assert capsys.readouterr().out.startswith("PUT_OK 7F000001")
+
+
+def test_tls(tmp_path: Path) -> None:
+    make, serve, *use = snippet("broker.md", "sh").splitlines()
+    assert make.startswith("openssl req ") and serve.startswith("mqlake serve ") and len(use) == 2
+    certificate = trustme.CA().issue_cert("localhost")
+    certificate.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
+    certificate.private_key_pem.write_to_path(tmp_path / "key.pem")
+    small = ["--set=mappedFileSizeCommitLog=1m", "--set=maxHashSlotNum=100", "--set=maxIndexNum=400"]
+    command = [sys.executable, "-m", *serve.split(), "--port=0", "--namesrv-port=0", *small]
+    command += [f"--store={tmp_path}"]
+    command = [
+        part.replace("=cert.", f"={tmp_path}/cert.").replace("=key.", f"={tmp_path}/key.") for part in command
+    ]
+    server = Server(command, r"-n (\S+:\d+)", tmp_path / "log", {})
+    try:
+        commands = [line.replace("--tls-ca cert.pem", "--tls") for line in use]  # this one is not its own CA
+        assert typed("\n".join(commands), server.match.group(1), tmp_path) == "hello\n"
+    finally:
+        assert server.end(signal.SIGTERM) == 0
