@@ -482,7 +482,7 @@ def print_result(run: Demo, truth: Truth, result: Result, ok: bool) -> None:
             ]
         )
     click.echo()
-    print_table(["topic", "airline", "messages", "in a queue", "delay", "worst"], rows)
+    print_table(["topic", "airline", "messages", "in a queue", "delay", "worst in"], rows)
     click.echo()
     print_table(
         ["key", "topic", "messages", "by index (ms)", "by Spark (ms)"],
