@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import re
 from collections.abc import Callable
 
 from mqlake.errors import FormatError, StoreFencedError
@@ -21,7 +20,6 @@ from mqlake.metaq.formats.checkpoint import (
     JournalLocation,
     checkpoint_name,
     checkpoint_number,
-    decode_checkpoint,
     encode_checkpoint,
 )
 from mqlake.metaq.formats.journal import (
@@ -32,12 +30,12 @@ from mqlake.metaq.formats.journal import (
     encode_journal_record,
     encode_locations,
 )
+from mqlake.metaq.store.inspect_journal import find_checkpoint, redo_numbers
 from mqlake.store.durable import fsync_dir, make_dirs, write_durably
 
 logger = logging.getLogger(__name__)
 
 FILE_SIZE_MAX = 64 << 20
-_NAME = re.compile(r"redo\.([0-9]{1,9})")
 
 Replay = Callable[[JournalLocation, DecodedRecord], None]
 
@@ -133,8 +131,8 @@ class JournalStore:
         What is no whole record, and what is behind it, is kept beside, as `cut-redo.<n>-<byte>`, before it is cut
         off. OSError.
         """
-        numbers = self._numbers()
-        start = self._checkpoints.load(self._is_there)
+        numbers = redo_numbers(self.directory)
+        start = self._checkpoints.load()
         for number in numbers:
             if start is None or number >= start.number:
                 self._files[number] = file = JournalFile(self.directory, number)
@@ -158,20 +156,6 @@ class JournalStore:
                 file.truncate(position)
                 return
             position = decoded.end
-
-    def _is_there(self, location: JournalLocation) -> bool:
-        """Whether a record begins at the location, or ended there; or its file is done with, and later ones are."""
-        path = os.path.join(self.directory, f"redo.{location.number}")
-        try:
-            with open(path, "rb") as file:
-                data = file.read()
-        except FileNotFoundError:
-            return any(number > location.number for number in self._numbers())
-        return is_boundary(data, location.offset)
-
-    def _numbers(self) -> list[int]:
-        names = os.listdir(self.directory)
-        return sorted(int(found.group(1)) for name in names if (found := _NAME.fullmatch(name)))
 
     # --- writing
 
@@ -257,24 +241,6 @@ class JournalStore:
             os.unlink(file.path)
 
 
-def is_boundary(data: bytes, offset: int) -> bool:
-    """Whether a record begins at `offset` of a journal file, or the last one ends there."""
-    if offset >= len(data):
-        return offset == len(data)
-    try:
-        decode_journal_record(data, offset)
-        return True
-    except FormatError:
-        pass
-    position = 0  # it may be one that is torn; then the records before it lead there
-    while position < offset:
-        try:
-            position = decode_journal_record(data, position).end
-        except FormatError:
-            return False
-    return position == offset
-
-
 class Checkpoints:
     """`checkpoint.<n>`: the highest one that can be read and leads somewhere counts, so many are kept."""
 
@@ -283,21 +249,11 @@ class Checkpoints:
         self._count_max = count_max
         self._last: JournalLocation | None = None
 
-    def load(self, is_there: Callable[[JournalLocation], bool]) -> JournalLocation | None:
+    def load(self) -> JournalLocation | None:
         """None: recovery begins at the first record there is. OSError."""
-        for number in reversed(self._numbers()):
-            path = self._path(number)
-            try:
-                with open(path, "rb") as file:
-                    location = decode_checkpoint(file.read())
-            except FormatError as error:
-                logger.warning("%s: %s", path, error)
-                continue
-            if location is not None and not is_there(location):
-                logger.warning("%s: redo.%d has no record at byte %d; an older one counts", path, *location)
-            elif location is not None:
-                self._last = location
-                break
+        self._last, unusable = find_checkpoint(self._directory)
+        for path, reason in unusable:
+            logger.warning("%s: %s; an older one counts", path, reason)
         return self._last
 
     def check(self, location: JournalLocation) -> None:

@@ -22,10 +22,10 @@ import logging
 import os
 from dataclasses import dataclass, field
 
-from mqlake.errors import FormatError, ProtocolError, StoreError
+from mqlake.errors import FormatError, StoreError
 from mqlake.metaq.broker.journal import FILE_SIZE_MAX, JournalStore
 from mqlake.metaq.formats.checkpoint import JournalLocation
-from mqlake.metaq.formats.command import NO_CHECKSUM, PutCommand, decode_command
+from mqlake.metaq.formats.command import PutCommand
 from mqlake.metaq.formats.journal import (
     AppendMessage,
     DecodedRecord,
@@ -33,17 +33,16 @@ from mqlake.metaq.formats.journal import (
     OperationType,
     TransactionOperation,
     encode_locations,
+    put_of,
 )
 from mqlake.metaq.formats.names import parse_store_name, store_name
 from mqlake.metaq.formats.record import HEADER_SIZE, checksum, decode_header, encode_record
 from mqlake.metaq.formats.transaction_id import TransactionId, XATransactionId, parse_transaction_id
+from mqlake.metaq.store.inspect_journal import TRANSACTIONS
 from mqlake.metaq.store.manager import MessageStoreManager
 from mqlake.metaq.store.message_store import Location, MessageStore
 
 logger = logging.getLogger(__name__)
-
-TRANSACTIONS = "transactions"
-_PUT_MAX = 1 << 31
 
 
 @dataclass(slots=True)
@@ -265,20 +264,6 @@ class JournalTransactionStore:
     def close(self) -> None:
         """OSError."""
         self.journal.close()
-
-
-def put_of(record: AppendMessage) -> PutCommand:
-    """The message, of a transaction. FormatError when it is none, or not what its sender sent."""
-    try:
-        decoded = decode_command(record.put_command, 0, body_max=_PUT_MAX)
-    except ProtocolError as error:
-        raise FormatError(0, str(error)) from None
-    put = decoded[0] if isinstance(decoded, tuple) and decoded[1] == len(record.put_command) else None
-    if not isinstance(put, PutCommand) or put.transaction_id is None or put.partition < 0:
-        raise FormatError(0, "not a put of a transaction")
-    if put.checksum not in (NO_CHECKSUM, checksum(put.data)):
-        raise FormatError(0, "the message does not match its checksum")
-    return put
 
 
 async def _append(store: MessageStore, data: bytes, count: int) -> None:

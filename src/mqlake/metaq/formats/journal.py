@@ -22,11 +22,14 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import NamedTuple, TypeVar
 
-from mqlake.errors import BadLengthError, FormatError, TruncatedRecordError
+from mqlake.errors import BadLengthError, FormatError, ProtocolError, TruncatedRecordError
+from mqlake.metaq.formats.command import NO_CHECKSUM, PutCommand, decode_command
+from mqlake.metaq.formats.record import checksum
 
 LENGTH = Struct(">i")
 _LOCATION = Struct(">qiii")
 _INT64 = 1 << 64
+_PUT_MAX = 1 << 31
 
 T = TypeVar("T", int, bytes)
 
@@ -98,9 +101,9 @@ def encode_journal_record(record: JournalRecord) -> bytes:
 
 def encode_locations(locations: Iterable[MessageLocation]) -> bytes:
     parts: list[bytes] = []
-    for store, offset, length, checksum in locations:
+    for store, offset, length, crc in locations:
         name = store.encode()
-        parts += (_LOCATION.pack(offset, length, checksum, len(name)), name)
+        parts += (_LOCATION.pack(offset, length, crc, len(name)), name)
     return b"".join(parts)
 
 
@@ -111,11 +114,11 @@ def decode_locations(data: bytes) -> tuple[MessageLocation, ...]:
     while position < len(data):
         if len(data) - position < _LOCATION.size:
             raise TruncatedRecordError(position, "a location is cut off")
-        offset, length, checksum, size = _LOCATION.unpack_from(data, position)
+        offset, length, crc, size = _LOCATION.unpack_from(data, position)
         start = position + _LOCATION.size
         if size < 0 or start + size > len(data):
             raise BadLengthError(position, f"a store's name of {size} bytes")
-        found.append(MessageLocation(_text(data[start : start + size], start), offset, length, checksum))
+        found.append(MessageLocation(_text(data[start : start + size], start), offset, length, crc))
         position = start + size
     return tuple(found)
 
@@ -167,6 +170,20 @@ def decode_journal_record(data: bytes, position: int = 0) -> DecodedRecord:
         decode_locations(data[end : end + size]) if operation.is_commit else (),
     )
     return DecodedRecord(operation_record, end, end + size)
+
+
+def put_of(record: AppendMessage) -> PutCommand:
+    """The message, of a transaction. FormatError when it is none, or not what its sender sent."""
+    try:
+        decoded = decode_command(record.put_command, 0, body_max=_PUT_MAX)
+    except ProtocolError as error:
+        raise FormatError(0, str(error)) from None
+    put = decoded[0] if isinstance(decoded, tuple) and decoded[1] == len(record.put_command) else None
+    if not isinstance(put, PutCommand) or put.transaction_id is None or put.partition < 0:
+        raise FormatError(0, "not a put of a transaction")
+    if put.checksum not in (NO_CHECKSUM, checksum(put.data)):
+        raise FormatError(0, "the message does not match its checksum")
+    return put
 
 
 # --- protobuf: varints (wire type 0) and length-delimited fields (wire type 2)

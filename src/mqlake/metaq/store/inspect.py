@@ -27,11 +27,12 @@ from mqlake.metaq.formats.scan import (
 )
 from mqlake.metaq.message import Message, Partition
 from mqlake.metaq.store.backup import BACKUP_PREFIX
+from mqlake.metaq.store.inspect_journal import TRANSACTIONS, verify_journal
 from mqlake.metaq.store.lock import is_locked
 from mqlake.store.findings import Finding, Findings
 
 _ARCHIVED = re.compile(r"[0-9]{20}\.meta\.(arc|zip)")
-OWN_DIRECTORIES = {"transactions", "zookeeper"}
+OWN_DIRECTORIES = {TRANSACTIONS, "zookeeper"}
 REPAIR_HINT = "`mqlake metaq store repair` says what can be done"
 
 
@@ -101,7 +102,7 @@ def open_data_directory(path: str) -> DataDirectory:
     for name in sorted(os.listdir(path)):
         full = os.path.join(path, name)
         if name in OWN_DIRECTORIES or name.startswith(BACKUP_PREFIX):
-            own = own or name == "transactions"
+            own = own or name == TRANSACTIONS
             continue
         try:
             topic, partition = parse_store_name(name)
@@ -251,7 +252,7 @@ class VerifyReport:
 
 
 def verify_data_directory(path: str, progress: Progress = _no_progress) -> VerifyReport:
-    """Checks every record of every partition, and that segments follow one another.
+    """Checks every record of every partition, that segments follow one another, and the transaction journal.
 
     `progress` is told (bytes done, bytes in all). NotAStoreError, OSError.
     """
@@ -277,6 +278,7 @@ def verify_data_directory(path: str, progress: Progress = _no_progress) -> Verif
 
             _verify_segment(segment, segment is files.segments[-1], findings, report, reached)
             done += segment.size
+    verify_journal(path, findings)
     report.findings = findings.kept
     report.damage_count = findings.damage_count
     return report

@@ -3,6 +3,7 @@
     torn tail       cut off (as the next start would do), zeros too
     damage inside   filled by one record of the same size, so every offset behind it stays what it is
     wrong flag      bit 0 cleared where no attribute fits into the payload: no checksum covers flags
+    journal         cut off where it is no journal any more, as the next start would do
     gap             the segments before it are put aside: a partition must be of one piece
 
 What is changed or put aside is kept in `<data directory>/repair_<time>/` (a dash would make it a partition). A
@@ -28,6 +29,7 @@ from mqlake.metaq.store.inspect import (
     SegmentReader,
     open_data_directory,
 )
+from mqlake.metaq.store.inspect_journal import find_journal_damage
 from mqlake.metaq.store.lock import DirectoryLock
 from mqlake.store.durable import fsync_dir, make_dirs
 
@@ -63,6 +65,9 @@ def plan_repair(path: str) -> RepairPlan:
         kept = _of_one_piece(files, plan)
         for segment in kept:
             _plan_segment(segment, segment is kept[-1], plan)
+    for each in find_journal_damage(path):
+        text = f"no record of the journal: {each.reason}"
+        plan.actions.append(RepairAction("cut", each.path, each.offset, each.size, text))
     return plan
 
 

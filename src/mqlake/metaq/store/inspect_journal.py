@@ -1,0 +1,132 @@
+"""Looks into the transaction journal of a data directory: where recovery begins, and what is no record from there on.
+
+checkpoint.3   unusable        checkpoint.2  ─▶  redo.7 ├──old──┼──rec──┼──rec──┼─ no record ─┤
+                                                        recovery begins ▲       ▲ JournalDamage
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import NamedTuple
+
+from mqlake.errors import FormatError, TruncatedRecordError
+from mqlake.metaq.formats.checkpoint import (
+    JournalLocation,
+    checkpoint_name,
+    checkpoint_number,
+    decode_checkpoint,
+)
+from mqlake.metaq.formats.journal import AppendMessage, decode_journal_record, put_of
+from mqlake.store.findings import Findings
+
+TRANSACTIONS = "transactions"
+"""The journal's directory in a dataLogPath."""
+_REDO = re.compile(r"redo\.([0-9]{1,9})")
+
+
+class JournalDamage(NamedTuple):
+    """What stands in a file from byte `offset` on is no record, and what is behind it cannot be found."""
+
+    path: str
+    offset: int
+    size: int
+    reason: str
+    is_torn: bool
+    """The file ends in the middle of a record: where a writer died, or is at work."""
+
+
+def redo_numbers(directory: str) -> list[int]:
+    """Of the journal's files, in their order. OSError."""
+    return sorted(int(found[1]) for name in os.listdir(directory) if (found := _REDO.fullmatch(name)))
+
+
+def find_checkpoint(directory: str) -> tuple[JournalLocation | None, list[tuple[str, str]]]:
+    """(where recovery begins, None: at the first record; those that are no use, and why). OSError."""
+    numbers = (checkpoint_number(name) for name in os.listdir(directory))
+    unusable: list[tuple[str, str]] = []
+    for number in sorted((each for each in numbers if each is not None), reverse=True):
+        path = os.path.join(directory, checkpoint_name(number))
+        try:
+            location = decode_checkpoint(_read(path))
+            if location is None:
+                continue
+            if _is_there(directory, location):
+                return location, unusable
+            unusable.append((path, f"redo.{location.number} has no record at byte {location.offset}"))
+        except FormatError as error:
+            unusable.append((path, error.reason))
+    return None, unusable
+
+
+def _is_there(directory: str, location: JournalLocation) -> bool:
+    """Whether a record begins at the location, or ended there; or its file is done with, and later ones are."""
+    try:
+        data = _read(os.path.join(directory, f"redo.{location.number}"))
+    except FileNotFoundError:
+        return any(number > location.number for number in redo_numbers(directory))
+    return _is_boundary(data, location.offset)
+
+
+def _is_boundary(data: bytes, offset: int) -> bool:
+    """Whether a record begins at `offset` of a journal file, or the last one ends there."""
+    if offset >= len(data):
+        return offset == len(data)
+    try:
+        decode_journal_record(data, offset)
+        return True
+    except FormatError:
+        pass
+    position = 0  # it may be one that is torn; then the records before it lead there
+    while position < offset:
+        try:
+            position = decode_journal_record(data, position).end
+        except FormatError:
+            return False
+    return position == offset
+
+
+def find_journal_damage(data_path: str) -> list[JournalDamage]:
+    """What recovery would cut off, one place a file at most. OSError."""
+    directory = os.path.join(data_path, TRANSACTIONS)
+    if not os.path.isdir(directory):
+        return []
+    start, _ = find_checkpoint(directory)
+    found = []
+    for number in redo_numbers(directory):
+        if start is not None and number < start.number:
+            continue
+        path = os.path.join(directory, f"redo.{number}")
+        data = _read(path)
+        position = start.offset if start is not None and number == start.number else 0
+        try:
+            while position < len(data):
+                decoded = decode_journal_record(data, position)
+                if isinstance(decoded.record, AppendMessage):
+                    put_of(decoded.record)
+                position = decoded.end
+        except FormatError as error:
+            is_torn = isinstance(error, TruncatedRecordError)
+            found.append(JournalDamage(path, position, len(data) - position, error.reason, is_torn))
+    return found
+
+
+def verify_journal(data_path: str, findings: Findings) -> None:
+    """OSError."""
+    directory = os.path.join(data_path, TRANSACTIONS)
+    if not os.path.isdir(directory):
+        return
+    for path, reason in find_checkpoint(directory)[1]:
+        findings.note("checkpoint", path, 0, f"{reason}; an older one counts")
+    for path, offset, size, reason, is_torn in find_journal_damage(data_path):
+        if is_torn:
+            findings.note(
+                "torn tail", path, offset, f"{size} bytes: {reason}; the next start puts them aside"
+            )
+        else:
+            findings.damage("damage", path, offset, f"{reason}; {size} bytes from here on cannot be read")
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
