@@ -203,6 +203,22 @@ def test_dump_passes_over_damage_and_names_it(tmp_path: Path) -> None:
     assert f"{path}: corrupt at byte {position}" in result.stderr
 
 
+def test_what_is_behind_damage_is_there_though_the_clock_went_back(tmp_path: Path) -> None:
+    """What consume queues point to is not left over from before."""
+    root = fill(tmp_path / "store")
+    path, position, _ = record_at(root, 29)
+    with path.open("r+b") as file:
+        file.seek(position + 56)
+        stored = int.from_bytes(file.read(8), "big")
+        file.seek(position + 56)
+        file.write((stored + 3_600_000).to_bytes(8, "big"))
+    path, position, _ = record_at(root, 30)
+    flip(path, position)  # its size
+    result = mqlake("dump", root, "--json")
+    assert result.exit_code == 1 and len(result.stdout.splitlines()) == COUNT - 1
+    assert len(mqlake("search", root, "--json", "--scan", "--from", "0").stdout.splitlines()) == COUNT - 1
+
+
 def test_dump_needs_no_derived_files(tmp_path: Path) -> None:
     root = fill(tmp_path / "store", count=10)
     (root / "consumequeue/Orders/0/00000000000000000000").write_bytes(b"garbage")

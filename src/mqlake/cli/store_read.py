@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import sys
@@ -24,8 +25,12 @@ from mqlake.cli.output import (
 )
 from mqlake.cli.records import record_line, record_object
 from mqlake.errors import StoreCorruptError, StoreError
+from mqlake.formats.columns import Scan
 from mqlake.formats.record import decode_record
 from mqlake.message import MessageExt
+from mqlake.store.config import MessageStoreConfig
+from mqlake.store.consume_queue_store import ConsumeQueueStore
+from mqlake.store.findings import Findings
 from mqlake.store.info import StoreInfo, store_info
 from mqlake.store.log_walk import Hole, HoleKind, LogWalk, open_log, refuse_foreign
 from mqlake.store.read_only import ReadOnlyStore
@@ -39,7 +44,8 @@ from mqlake.store.search import (
     records_of_queue,
 )
 from mqlake.store.search import search as search_store
-from mqlake.store.verify import store_config
+from mqlake.store.verify import load_queues, store_config
+from mqlake.store.verify_queues import is_known
 
 # ---------------------------------------------------------------------- info
 
@@ -183,12 +189,30 @@ def dump(
             check_begins_record(log, offset)
         if time_from is not None:
             offset = file_at_time(log, time_from)
-        walk = LogWalk(log, start=offset, force_prop_crc=config.force_verify_prop_crc)
-        records = records_of_log(walk, topic=topic, begin=time_from or 0)
-        _print_records(itertools.islice(records, count_max), raw=raw, as_json=as_json)
+        with contextlib.closing(_KnownRecords(config)) as known:
+            walk = LogWalk(log, start=offset, force_prop_crc=config.force_verify_prop_crc, is_known=known.has)
+            records = records_of_log(walk, topic=topic, begin=time_from or 0)
+            _print_records(itertools.islice(records, count_max), raw=raw, as_json=as_json)
         _end_with_holes(walk.holes)
     finally:
         log.close()
+
+
+class _KnownRecords:
+    """What the consume queues know of a log, opened when it is asked for: behind damage, by a clock that went back."""
+
+    def __init__(self, config: MessageStoreConfig) -> None:
+        self._config = config
+        self._queues: ConsumeQueueStore | None = None
+
+    def has(self, scan: Scan, record: int) -> bool:
+        if self._queues is None:
+            self._queues = load_queues(self._config, Findings())
+        return is_known(self._queues, scan, record)
+
+    def close(self) -> None:
+        if self._queues is not None:
+            self._queues.close()
 
 
 def _no_queue(store: ReadOnlyStore, topic: str, queue_id: int) -> str:

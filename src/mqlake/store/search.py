@@ -10,6 +10,7 @@ Everything here gives records as they lie in the log (a memoryview each), in the
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Iterator
 
@@ -36,6 +37,7 @@ from mqlake.store.mapped_file import MappedFile
 from mqlake.store.mapped_file_queue import MappedFileQueue
 from mqlake.store.results import BoundaryType
 from mqlake.store.store_view import StoreView
+from mqlake.store.verify_queues import is_known
 
 I64_MAX = (1 << 63) - 1
 UNITS_A_READ = 4096
@@ -250,7 +252,8 @@ def _by_scan(
         skip_first = False
     delay_levels = parse_delay_levels(store.config.message_delay_level)
     code = tags_code(query.tag) if query.tag is not None else None
-    for chunk in LogWalk(log, start=start, check_crc=False, progress=progress).chunks():
+    known = functools.partial(is_known, store.consume_queues)
+    for chunk in LogWalk(log, start=start, check_crc=False, is_known=known, progress=progress).chunks():
         scan = chunk.scan
         chosen = (scan.store_timestamp >= query.begin) & (scan.store_timestamp <= query.end)
         if end is not None:
