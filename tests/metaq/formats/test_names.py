@@ -15,6 +15,6 @@ def test_segments() -> None:
 
 def test_a_topic_may_have_dashes_in_it() -> None:
     assert parse_store_name(store_name("a-b-c", 7)) == ("a-b-c", 7)
-    for name in ("transactions", "-1", "a-", "a-b", "a--"):
+    for name in ("transactions", "-1", "a-", "a-b", "a--", "a-2147483648", f"a-{10**30}"):
         with pytest.raises(FormatError):
             parse_store_name(name)

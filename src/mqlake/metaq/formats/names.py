@@ -10,6 +10,7 @@ from mqlake.errors import FormatError
 from mqlake.formats.names import file_name_to_offset, offset_to_file_name
 
 SEGMENT_SUFFIX = ".meta"
+_PARTITION_MAX = (1 << 31) - 1
 
 
 def segment_name(offset: int) -> str:
@@ -30,6 +31,7 @@ def store_name(topic: str, partition: int) -> str:
 def parse_store_name(name: str) -> tuple[str, int]:
     """`"a-topic-3"` → `("a-topic", 3)`. FormatError when the name is no partition's."""
     topic, dash, number = name.rpartition("-")
-    if not dash or not topic or not (number.isascii() and number.isdigit()):
+    is_number = number.isascii() and number.isdigit() and len(number) <= 10 and int(number) <= _PARTITION_MAX
+    if not dash or not topic or not is_number:
         raise FormatError(0, f"{name!r} is not a partition's directory: <topic>-<number> is needed")
     return topic, int(number)
