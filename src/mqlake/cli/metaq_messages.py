@@ -22,8 +22,9 @@ from mqlake.remoting.loop import run
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 MAX_WAIT_S = 1e9
-BATCH = 64
-"""Messages that are under way at a time."""
+BATCH, BATCH_BYTES = 64, 4 << 20
+"""So many messages, or bytes, are under way at a time."""
+SEND_S = 30.0
 
 
 def session_options(command: Command) -> Command:
@@ -80,18 +81,21 @@ def produce(
             await producer.publish(topic)
             if transaction:
                 return await _in_transaction(producer)
-            sent, waiting = 0, []
+            sent, size, waiting = 0, 0, []
             for body in bodies:
-                waiting.append(asyncio.ensure_future(producer.send_message(Message(topic, body, attribute))))
-                if len(waiting) == BATCH:
+                message = Message(topic, body, attribute)
+                waiting.append(asyncio.ensure_future(producer.send_message(message, SEND_S)))
+                size += len(body)
+                if len(waiting) == BATCH or size >= BATCH_BYTES:
                     sent += await _settled(waiting)
+                    size = 0
             return sent + await _settled(waiting)
 
     async def _in_transaction(producer: Any) -> int:
         count = 0
         async with producer.begin_transaction() as open_transaction:
             for body in bodies:
-                await _settled([open_transaction.send_message(Message(topic, body, attribute))])
+                await _settled([open_transaction.send_message(Message(topic, body, attribute), SEND_S)])
                 count += 1
         return count
 

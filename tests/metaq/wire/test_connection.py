@@ -203,6 +203,13 @@ def test_who_never_reads_is_closed() -> None:
         pipe.unsent = WRITE_BUFFER_MAX + 1
         connection.data_received(b"version 1\r\n")
         assert pipe.closing
+        pipe = Pipe()  # a client's, which asks for more at once than that
+        client = Connection()
+        client.connection_made(pipe)
+        pipe.unsent = WRITE_BUFFER_MAX + 1
+        client.send(b"version 1\r\n")
+        await asyncio.sleep(0)
+        assert pipe.sent == b"version 1\r\n" and not pipe.closing
 
     asyncio.run(test())
 

@@ -285,6 +285,8 @@ class Connection(asyncio.Protocol):
 
     def _check_unsent(self, transport: asyncio.Transport) -> None:
         unsent = transport.get_write_buffer_size()
-        if unsent > WRITE_BUFFER_MAX:
+        if (
+            unsent > WRITE_BUFFER_MAX and self._on_request is not None
+        ):  # what a client asks is its caller's choice
             logger.warning("%s: does not read, %d bytes wait for it; closed", self.remote_address, unsent)
             transport.abort()
