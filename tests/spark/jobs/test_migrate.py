@@ -25,6 +25,7 @@ from mqlake.errors import (
     MqlakeError,
     OffsetOutOfRangeError,
     StoreCorruptError,
+    StoreError,
 )
 from mqlake.formats.batch import decode_messages, encode_messages
 from mqlake.message import Message, MessageExt, MessageExtBrokerInner, bytes_to_properties
@@ -121,6 +122,15 @@ def test_a_partition_without_messages(own: Path, tmp_path: Path) -> None:
     MessageStore(str(own), "orders", 1).close()
     report = migrate(str(own), str(tmp_path / "store"), topics={"orders": "orders"}, settings=SMALL)
     assert report.ok and [each.stored for each in report.partitions] == [150, 0, 150]
+
+
+@pytest.mark.parametrize("raw", [b"", b"[]", b"{}", b'{"attribute": 1, "topics": {}, "firstOffsets": {}}'])
+def test_a_beginning_that_cannot_be_read(own: Path, tmp_path: Path, raw: bytes) -> None:
+    store = tmp_path / "store"
+    assert migrate(str(own), str(store), settings=SMALL).ok
+    (store / "metaq" / "migration.json").write_bytes(raw)
+    with pytest.raises(StoreError, match=r"migration\.json: not"):
+        migrate(str(own), str(store), settings=SMALL)
 
 
 def test_a_second_run_takes_what_has_come_since(own: Path, tmp_path: Path) -> None:

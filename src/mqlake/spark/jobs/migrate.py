@@ -199,11 +199,7 @@ def _hold_to_the_beginning(
     path = os.path.join(store, DIRECTORY, "migration.json")
     known: dict[str, Any] = {"attribute": attribute_as, "topics": {}, "firstOffsets": {}}
     if os.path.exists(path):
-        with open(path, "rb") as file:
-            try:
-                known = orjson.loads(file.read())
-            except orjson.JSONDecodeError as error:
-                raise StoreError(f"{path}: not JSON: {error}") from None
+        known = _read_beginning(path, known)
     if known["attribute"] != attribute_as:
         raise ConfigError(f"{store}: this migration began with attributes as {known['attribute']}")
     for files, partition in zip(directory.partitions, found, strict=True):
@@ -218,6 +214,18 @@ def _hold_to_the_beginning(
             )
     os.makedirs(os.path.dirname(path), exist_ok=True)
     write_durably(path, orjson.dumps(known, option=orjson.OPT_INDENT_2))
+
+
+def _read_beginning(path: str, form: Mapping[str, Any]) -> dict[str, Any]:
+    """StoreError unless it has the keys of `form`, with values of the same types."""
+    with open(path, "rb") as file:
+        try:
+            known = orjson.loads(file.read())
+        except orjson.JSONDecodeError as error:
+            raise StoreError(f"{path}: not JSON: {error}") from None
+    if not isinstance(known, dict) or any(type(known.get(key)) is not type(form[key]) for key in form):
+        raise StoreError(f"{path}: not what a migration was begun with: {', '.join(form)} are needed")
+    return known
 
 
 # ---------------------------------------------------------------------- appending
