@@ -44,6 +44,8 @@ def asked(admin: str, method: str, path: str, **query: object) -> Any:
         raise RemotingConnectError(admin, "not a MetaQ broker's answer") from None
     finally:
         connection.close()
+    if not isinstance(value, dict) or (answer.status != http.client.OK and "error" not in value):
+        raise RemotingConnectError(admin, "not a MetaQ broker's answer")
     if answer.status != http.client.OK:
         raise ConfigError(f"{admin}: {value['error']}")
     return value
