@@ -10,10 +10,12 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 
 import mqlake.spark
-from tests.waiting import until
+from mqlake.cli.spark_shared import asked_again
+from tests.waiting import PATIENCE_S, until
 
 DIRECTORY = (
     "from mqlake.spark.session_helper import work_directory; print(work_directory({!r}), flush=True); input()"
@@ -58,6 +60,18 @@ def test_a_second_session_is_the_first(spark: SparkSession) -> None:
     spark.conf.unset("spark.sql.mqlake.test")
 
 
+def test_what_is_asked_after_an_interrupt_is_asked_twice() -> None:
+    asked: list[int] = []
+
+    def ask() -> int:
+        asked.append(1)
+        if len(asked) == 1:
+            raise Py4JNetworkError("Answer from Java side is empty")
+        return len(asked)
+
+    assert asked_again(ask) == 2
+
+
 @pytest.mark.spark
 def test_a_job_that_is_told_to_end_leaves_nothing(every_kind: Path, tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="with space ") as scratch:
@@ -79,7 +93,7 @@ def test_a_job_that_is_told_to_end_leaves_nothing(every_kind: Path, tmp_path: Pa
             (work,) = os.listdir(scratch)
             assert work.startswith("mqlake-spark-session-")
             process.send_signal(signal.SIGTERM)
-            assert process.wait(120) == 0
+            assert process.wait(PATIENCE_S) == 0
             assert os.listdir(scratch) == []
         finally:
             process.kill()

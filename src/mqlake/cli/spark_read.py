@@ -11,7 +11,7 @@ import click
 from mqlake.cli.options import json_option
 from mqlake.cli.output import count_text, note, print_json, print_json_line, print_table, size_text, time_text
 from mqlake.cli.records import record_line, record_object
-from mqlake.cli.spark_shared import Where, check_stores, job, spark_options, wanted_options
+from mqlake.cli.spark_shared import Where, asked_again, check_stores, job, spark_options, wanted_options
 from mqlake.errors import ConfigError
 from mqlake.message import Host, MessageExt
 
@@ -215,7 +215,7 @@ def export(
         try:
             query.awaitTermination()
         except KeyboardInterrupt:
-            query.stop()
+            asked_again(query.stop)
         report = job_module.report_of(query, target, time.monotonic() - began)
     if as_json:
         print_json(report)

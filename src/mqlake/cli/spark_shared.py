@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+T = TypeVar("T")
 
 CONNECT_SCHEME, STANDALONE_SCHEME = "sc://", "spark://"
 PORTS = {CONNECT_SCHEME: 15002, STANDALONE_SCHEME: 7077}
@@ -153,6 +154,17 @@ def ended_by_signals() -> Iterator[None]:
 def _is_no_interrupt(record: logging.LogRecord) -> bool:
     """What Py4J says of Ctrl-C, with a traceback, is no error."""
     return record.msg != "KeyboardInterrupt while sending command."
+
+
+def asked_again(ask: Callable[[], T]) -> T:
+    """The first question after an interrupted one: Py4J opens a connection for it, which the JVM sometimes drops with
+    the old one."""
+    from py4j.protocol import Py4JNetworkError
+
+    try:
+        return ask()
+    except Py4JNetworkError:
+        return ask()
 
 
 def _active() -> SparkSession | None:
