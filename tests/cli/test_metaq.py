@@ -20,6 +20,7 @@ from mqlake.cli.main import cli
 from mqlake.metaq.formats.record import HEADER_SIZE
 from mqlake.metaq.store.message_store import MessageStore
 from tests.metaq.records import record
+from tests.ports import free_port
 from tests.waiting import PATIENCE_S
 
 MQLAKE = [sys.executable, "-c", "from mqlake.cli.main import main; main()", "metaq"]
@@ -72,7 +73,9 @@ def mqlake(*arguments: str, text: str | None = None, status: int = 0) -> Result:
 
 def test_a_broker_from_nothing_and_everything_done_with_it(tmp_path: Path) -> None:
     data = str(tmp_path / "data")
-    with serving("--store", data, "--topic", "t=2", "--topic", "u", "--zookeeper-port", "0") as served:
+    with serving(
+        "--store", data, "--topic", "t=2", "--topic", "u", "--zookeeper-port", str(free_port())
+    ) as served:
         zk = ["--zookeeper", served.zookeeper]
         assert "3 messages sent to t" in mqlake("produce", "t", *zk, text="one\ntwo\nthree\n").output
         sent = mqlake(
@@ -116,7 +119,9 @@ def test_a_broker_from_nothing_and_everything_done_with_it(tmp_path: Path) -> No
         assert "nothing to repair" in in_use.output
         _, error = served.stop()
         assert error == ""
-    with serving("--store", data, "--topic", "t=2", "--zookeeper-port", "0", "--fast-boot") as served:
+    with serving(
+        "--store", data, "--topic", "t=2", "--zookeeper-port", str(free_port()), "--fast-boot"
+    ) as served:
         assert sorted(mqlake("consume", "t", "--zookeeper", served.zookeeper).output.split()) == [
             "one",
             "three",
@@ -125,7 +130,7 @@ def test_a_broker_from_nothing_and_everything_done_with_it(tmp_path: Path) -> No
 
 
 def test_the_child_goes_with_a_killed_broker(tmp_path: Path) -> None:
-    with serving("--store", str(tmp_path), "--zookeeper-port", "0") as served:
+    with serving("--store", str(tmp_path), "--zookeeper-port", str(free_port())) as served:
         host, port = served.zookeeper.split(":")
         served.process.kill()
         served.process.communicate()

@@ -11,6 +11,7 @@ from tests.interop.java_client import JavaClients
 from tests.interop.java_peer import JavaStore
 from tests.interop.metaq_peer import MetaqPeer
 from tests.interop.mixes import MIXES, JavaMix, java_mix
+from tests.ports import free_port
 
 
 @pytest.fixture(scope="session")
@@ -41,7 +42,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def metaq_zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZookeeper]:
     """A real ZooKeeper for the tests of MetaQ."""
-    server = EmbeddedZookeeper(str(tmp_path_factory.mktemp("zookeeper")))
+    server = EmbeddedZookeeper(str(tmp_path_factory.mktemp("zookeeper")), free_port())
     server.start()
     yield server
     server.stop()

@@ -16,6 +16,7 @@ from mqlake.metaq.broker.broker_zookeeper import BrokerZooKeeper
 from mqlake.metaq.config import MetaConfig, SystemConfig, ZKConfig
 from mqlake.metaq.zookeeper.embedded import EmbeddedZookeeper
 from mqlake.metaq.zookeeper.session import ZkSession
+from tests.ports import free_port
 from tests.waiting import until
 
 ADDRESS = "meta://127.0.0.1:8123"
@@ -192,7 +193,7 @@ def test_without_zookeeper() -> None:
 
 
 def test_zookeeper_goes_and_comes_back(tmp_path: Path) -> None:
-    server = EmbeddedZookeeper(str(tmp_path / "zookeeper"))
+    server = EmbeddedZookeeper(str(tmp_path / "zookeeper"), free_port())
     server.start()
     zk = ZKConfig(zk_connect=server.connect_string, zk_session_timeout_ms=4000)
     broker = broker_of(zk)
@@ -213,7 +214,7 @@ def test_zookeeper_goes_and_comes_back(tmp_path: Path) -> None:
 def test_a_broker_can_be_stopped_while_zookeeper_is_away(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server = EmbeddedZookeeper(str(tmp_path / "zookeeper"))
+    server = EmbeddedZookeeper(str(tmp_path / "zookeeper"), free_port())
     server.start()
     zk = ZKConfig(zk_connect=server.connect_string, zk_connection_timeout_ms=60_000)
     broker = broker_of(zk)
