@@ -8,6 +8,7 @@ from mqlake.errors import ConfigError, RemotingConnectError
 from mqlake.metaq.config import ZKConfig
 from mqlake.metaq.zookeeper.embedded import EmbeddedZookeeper
 from mqlake.metaq.zookeeper.session import RECONNECT_MAX_S, ZkSession
+from tests.ports import free_port
 from tests.waiting import until
 
 
@@ -48,7 +49,7 @@ def test_an_address_that_is_none(address: str) -> None:
 
 def test_a_zookeeper_that_returns_is_found_again(tmp_path: Path) -> None:
     """Soon, however long it was away: the time between two tries is bounded, which kazoo does not do by itself."""
-    server = EmbeddedZookeeper(str(tmp_path))
+    server = EmbeddedZookeeper(str(tmp_path), free_port())
     server.start()
     config = ZKConfig(
         zk_connect=server.connect_string, zk_session_timeout_ms=4000, zk_connection_timeout_ms=120_000
