@@ -160,7 +160,7 @@ def test_serve_says_what_is_wrong(tmp_path: Path, arguments: list[str], said: st
 def test_nobody_there() -> None:
     assert "127.0.0.1:1" in mqlake("partitions", "list", "--admin", "127.0.0.1:1", status=1).output
     assert "127.0.0.1:1" in mqlake("produce", "t", "--server", "127.0.0.1:1", text="x\n", status=1).output
-    assert "needs ZooKeeper" in mqlake("consume", "t", "--server", "127.0.0.1:1", status=2).output
+    assert "No such option" in mqlake("consume", "t", "--server", "127.0.0.1:1", status=2).output
     assert "number of seconds" in mqlake("consume", "t", "-g", "g", "--wait", "nan", status=2).output
     assert "is no topic" in mqlake("stats", "a b", "--server", "127.0.0.1:1", status=1).output
 

@@ -27,9 +27,8 @@ BATCH, BATCH_BYTES = 64, 4 << 20
 SEND_S = 30.0
 
 
-def session_options(command: Command) -> Command:
+def zookeeper_options(command: Command) -> Command:
     for option in (
-        click.option("--server", metavar="HOST:PORT", help="One broker, without ZooKeeper."),
         click.option("--zk-root", default="/meta", show_default=True, help="Where in ZooKeeper MetaQ is."),
         click.option(
             "--zookeeper",
@@ -43,7 +42,14 @@ def session_options(command: Command) -> Command:
     return command
 
 
-def _session(zookeeper: str, zk_root: str, server: str | None) -> MetaMessageSessionFactory:
+def session_options(command: Command) -> Command:
+    """ZooKeeper, or one broker."""
+    return zookeeper_options(
+        click.option("--server", metavar="HOST:PORT", help="One broker, without ZooKeeper.")(command)
+    )
+
+
+def _session(zookeeper: str, zk_root: str, server: str | None = None) -> MetaMessageSessionFactory:
     if server:
         return MetaMessageSessionFactory(server_url=f"meta://{server.removeprefix('meta://')}")
     config = ZKConfig(zk_connect=zookeeper, zk_root=zk_root, zk_connection_timeout_ms=10_000)
@@ -128,7 +134,7 @@ def produce(
 
 @click.command()
 @click.argument("topic")
-@session_options
+@zookeeper_options
 @click.option(
     "-g", "--group", help="Consume as this group; without it all messages are shown and none is consumed."
 )
@@ -145,7 +151,6 @@ def consume(
     topic: str,
     zookeeper: str,
     zk_root: str,
-    server: str | None,
     group: str | None,
     count: int | None,
     wait_s: float | None,
@@ -159,8 +164,6 @@ def consume(
     """
     if wait_s is not None and math.isnan(wait_s):
         raise ConfigError("--wait: a number of seconds is needed")
-    if server:
-        raise ConfigError("consuming needs ZooKeeper: partitions and groups are found there")
     shown = 0
 
     def show(message: Message) -> None:
@@ -180,7 +183,7 @@ def consume(
             sys.stdout.buffer.flush()
 
     async def browse() -> None:
-        async with _session(zookeeper, zk_root, None) as session:
+        async with _session(zookeeper, zk_root) as session:
             browser = session.create_topic_browser(topic)
             if not await browser.partitions():
                 raise RemotingError(f"{topic}: no broker gives messages of this topic now")
@@ -207,7 +210,7 @@ def consume(
             if shown == count:
                 done.set()
 
-        async with _session(zookeeper, zk_root, None) as session:
+        async with _session(zookeeper, zk_root) as session:
             assert group is not None
             config = ConsumerConfig(group=group, offset=MAX_OFFSET if from_end else 0, max_delay_fetch_s=1.0)
             consumer = session.create_consumer(config)
