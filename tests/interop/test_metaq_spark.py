@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from mqlake.errors import ConfigError
 from mqlake.metaq.config import MetaConfig
 from mqlake.metaq.zookeeper.embedded import EmbeddedZookeeper
 from mqlake.spark.metaq import MetaqReader
@@ -54,7 +55,9 @@ def test_what_a_broker_gives_is_what_its_directory_holds(
             for row in each.to_pylist()
         ]
         found = [pa.Table.from_batches(reader.read(each)).to_pylist() for each in partitions]
-        assert live_ranges(zk, "/meta", frozenset({"other", "nobody"})) == []
+        assert live_ranges(zk, "/meta", frozenset({"other"})) == []
+        with pytest.raises(ConfigError, match="there is no topic 'order'; did you mean 'orders'"):
+            live_ranges(zk, "/meta", frozenset({"other", "order"}))
     assert list(end["orders"]) == ["3:0", "3:2"]
     assert sorted(map(repr, streamed)) == sorted(repr(row) for part in found for row in part)
     rows = [row for part in found for row in part]

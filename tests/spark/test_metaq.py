@@ -179,6 +179,14 @@ def test_however_it_is_cut_each_record_comes_once(data: Path, split_size: int | 
     assert found == [row["offset"] for row in expected(data)]
 
 
+def test_a_topic_that_is_not_there(data: Path) -> None:
+    place = MetaqOptions.parse({"path": str(data), "topics": "orders,a-topik"}).place()
+    with pytest.raises(
+        ConfigError, match=r"^option 'topics': there is no topic 'a-topik'; did you mean 'a-topic'"
+    ):
+        place.bounds()
+
+
 def test_a_split_begins_where_the_offset_says(data: Path) -> None:
     files = open_data_directory(str(data)).partition("orders", 0)
     wanted = [record.offset for record in read_records(files)][250:]

@@ -27,6 +27,7 @@ from mqlake.metaq.message import Partition
 from mqlake.metaq.zookeeper.paths import MetaZookeeper, TopicBroker, broker_node
 from mqlake.metaq.zookeeper.session import ZkSession
 from mqlake.spark.metaq_segments import Damage, Records, whole
+from mqlake.spark.topics import require_topics
 
 log = logging.getLogger(__name__)
 
@@ -66,14 +67,16 @@ def live_ranges(
 ) -> list[LiveRange]:
     """All partitions of the topics (None: all there are) at all masters that anything was ever put into.
 
-    RemotingError, ResponseError, FormatError.
+    ConfigError for a topic that no broker has, RemotingError, ResponseError, FormatError.
     """
     paths = MetaZookeeper(root)
     session = ZkSession(zookeeper_config(zookeeper, root))
     found: list[tuple[str, str, Partition]] = []
     try:
-        names = session.children(paths.broker_topics_sub) if topics is None else sorted(topics)
-        for topic in names:
+        known = session.children(paths.broker_topics_sub)
+        if topics is not None:
+            require_topics(topics, set(known))
+        for topic in known if topics is None else sorted(topics):
             for node in session.children(paths.topic_sub(topic)):
                 number = node.removesuffix("-m")
                 if not number.isdecimal() or node != broker_node(int(number)):

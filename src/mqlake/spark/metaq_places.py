@@ -32,6 +32,7 @@ from mqlake.spark.metaq_segments import (
 )
 from mqlake.spark.offsets import EARLIEST, LATEST, Position, PositionKind
 from mqlake.spark.storage import Storage
+from mqlake.spark.topics import require_topics
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +64,8 @@ class Place(Protocol):
     def bounds(self, known: Mapping[Part, int] | None = None) -> dict[Part, Bounds]:
         """What is there now. `known`: how far partitions were read; given, ends are where a whole record ends.
 
-        Raises NotAStoreError, StoreCorruptError, RemotingError and their like.
+        Raises ConfigError for a topic that is not there, NotAStoreError, StoreCorruptError, RemotingError and
+        their like.
         """
 
     def pieces(self, part: Part, start: int, end: int | None = None) -> Iterator[Piece]:
@@ -91,8 +93,10 @@ class Directories:
 
     def bounds(self, known: Mapping[Part, int] | None = None) -> dict[Part, Bounds]:
         self._found = {}
+        known_topics: set[str] = set()
         for storage in self._storages:
             directory = open_directory(storage)
+            known_topics |= {files.topic for files in directory.partitions}
             directory.partitions = [
                 files for files in directory.partitions if self._topics is None or files.topic in self._topics
             ]
@@ -104,6 +108,8 @@ class Directories:
                 log.warning("%s; reading goes on behind the gap", error)
             for files in directory.partitions:
                 self._found[Part(files.topic, storage.root, files.partition)] = storage, files
+        if self._topics is not None:
+            require_topics(self._topics, known_topics)
         if known is None:
             return {part: (files.min_offset, files.max_offset) for part, (_, files) in self._found.items()}
         for part, (storage, files) in self._found.items():

@@ -8,6 +8,7 @@ its messages are in the log is read with `skipping=false`, which asks the log al
 from __future__ import annotations
 
 import json
+from collections.abc import Set
 
 from mqlake.errors import ConfigError, did_you_mean, nearest
 from mqlake.message import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX, is_system_topic
@@ -30,13 +31,21 @@ def check_topics(options: LogOptions) -> None:
         if not queues:
             return
         known |= queues | _made(storage)
-    for topic in sorted(options.topics - known):
-        if not is_system_topic(topic) and not topic.startswith(
-            (RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX)
-        ):
-            raise ConfigError(
-                f"option 'topics': there is no topic {topic!r}{did_you_mean(nearest(topic, known))}"
-            )
+    made_by_hand = {
+        topic
+        for topic in options.topics
+        if not is_system_topic(topic)
+        and not topic.startswith((RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX))
+    }
+    require_topics(made_by_hand, known)
+
+
+def require_topics(wanted: Set[str], known: Set[str]) -> None:
+    """ConfigError for the first that is not known, with the nearest that is."""
+    for topic in sorted(wanted - known):
+        raise ConfigError(
+            f"option 'topics': there is no topic {topic!r}{did_you_mean(nearest(topic, known))}"
+        )
 
 
 def _made(storage: Storage) -> set[str]:
