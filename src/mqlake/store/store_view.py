@@ -392,11 +392,12 @@ class StoreView:
         asked, found = wanted, []
         while True:
             candidates = self.index.query_offset(topic, key, asked, begin, end)
-            found = [o for o in candidates if self._has_key(o, topic, key, begin, end)][:wanted]
+            # a message comes twice when two of its keys have the same hash
+            found = [o for o in dict.fromkeys(candidates) if self._has_key(o, topic, key, begin, end)][:wanted]
             if len(found) >= wanted or len(candidates) < asked:
                 break
             asked *= 4  # hash collisions or doubles took places: look further back
-        buffers = [self.log.select(offset, self._size_at(offset)) for offset in sorted(set(found))]
+        buffers = [self.log.select(offset, self._size_at(offset)) for offset in sorted(found)]
         return QueryMessageResult(
             [buffer for buffer in buffers if buffer is not None],
             self.index.last_update_timestamp,
