@@ -393,7 +393,9 @@ class StoreView:
         while True:
             candidates = self.index.query_offset(topic, key, asked, begin, end)
             # a message comes twice when two of its keys have the same hash
-            found = [o for o in dict.fromkeys(candidates) if self._has_key(o, topic, key, begin, end)][:wanted]
+            found = [o for o in dict.fromkeys(candidates) if self._has_key(o, topic, key, begin, end)][
+                :wanted
+            ]
             if len(found) >= wanted or len(candidates) < asked:
                 break
             asked *= 4  # hash collisions or doubles took places: look further back
