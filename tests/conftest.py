@@ -6,10 +6,8 @@ Compiled modules are kept whatever the environment says: hundreds of processes w
 from __future__ import annotations
 
 import gc
-import itertools
 import os
 import sys
-from collections import defaultdict
 from collections.abc import Iterator
 
 import pytest
@@ -30,20 +28,6 @@ settings.register_profile(
 )
 settings.load_profile("mqlake")
 be_patient()
-
-TAKES_LONG = ("tests/test_", "tests/spark/", "tests/cli/"), ("tests/interop/", "tests/metaq/", "tests/crash/")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that take long come first, those with Spark in turn with those of brokers: at the end all workers have
-    something short to do."""
-    files: defaultdict[str, list[pytest.Item]] = defaultdict(list)
-    for item in items:
-        files[item.nodeid.partition("::")[0]].append(item)
-    long = [[file for start in group for file in files if file.startswith(start)] for group in TAKES_LONG]
-    in_turn = [file for pair in itertools.zip_longest(*long) for file in pair if file is not None]
-    items[:] = [item for file in dict.fromkeys([*in_turn, *files]) for item in files[file]]
-
 
 LEFT_MAX = 16
 """Mapped files that the last test's fixtures may still hold while a module ends."""
