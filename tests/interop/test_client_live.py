@@ -555,8 +555,10 @@ def test_pulling_by_hand(broker: Broker) -> None:
                         found += [m.body for m in await consumer.poll(0.2, count - len(found))]
                 return found
 
-            while await consumer.max_offset(queue) < 40:  # the broker's queues come a little after its log
-                await asyncio.sleep(0.01)
+            async def all_there() -> bool:
+                return await consumer.max_offset(queue) == 40
+
+            await until_async(all_there, "the broker's queues have come after its log")
             await consumer.assign([queue])
             assert consumer.assignment() == {queue} and await consumer.committed(queue) is None
             assert await poll(10) == [b"%d" % i for i in range(10)]

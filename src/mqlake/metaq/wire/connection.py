@@ -26,7 +26,7 @@ from mqlake.metaq.formats.command import (
     Response,
     decode_command,
 )
-from mqlake.remoting.connection import format_address
+from mqlake.remoting.connection import TURN_S, format_address
 
 logger = logging.getLogger(__name__)
 
@@ -34,8 +34,6 @@ BODY_MAX = 64 << 20
 """Bytes of one message or answer; the original has no limit but the memory."""
 WRITE_HIGH_WATER = 4 << 20
 WRITE_BUFFER_MAX = 64 << 20
-TURN_S = 0.005
-"""So long the commands of one connection are handled before it is the others' turn."""
 LARGE_READ = 128 * 1024
 """Bytes; after a read that filled its buffer the loop would go on with the same connection."""
 SENDFILE_FROM = 16 * 1024
