@@ -229,7 +229,7 @@ class VerifyReport:
 
     def describe(self) -> str:
         text = (
-            f"{self.records:,} records, {self.bytes:,} bytes in {self.files} file{'s'[: self.files != 1]}, "
+            f"{self.records:,} records, {self.bytes:,} bytes in {self.files} {'file' if self.files == 1 else 'files'}, "
             f"{len({queue.topic for queue in self.queues})} topics, {len(self.queues)} queues: "
         )
         return text + ("all sound" if self.ok else f"{len(self.damages)} damages, {len(self.breaks)} breaks")
