@@ -20,7 +20,7 @@ from bench.measure import Line
 from bench.opening import crash, lose_derived
 from bench.workload import make_log
 from mqlake.store import open_store
-from mqlake.store.verify import verify_store
+from mqlake.store.check.verify import verify_store
 
 GROWTH_MAX = 300 * MIB
 PREPARE: dict[str, Callable[[Path], None]] = {

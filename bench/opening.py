@@ -26,8 +26,8 @@ from mqlake.formats.consume_queue import CQ_STORE_UNIT_SIZE, UNIT
 from mqlake.formats.index import IndexHeader
 from mqlake.message import MessageExtBrokerInner, tags_code
 from mqlake.store import MessageStoreConfig, PutMessageStatus, ReadOnlyStore, open_store
-from mqlake.store.commit_log import CommitLog
-from mqlake.store.mapped_file_queue import MappedFileQueue
+from mqlake.store.files.mapped_file_queue import MappedFileQueue
+from mqlake.store.log.commit_log import CommitLog
 
 CONSUME_QUEUE_FILE = 300_000 * CQ_STORE_UNIT_SIZE
 

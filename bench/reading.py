@@ -15,7 +15,7 @@ from bench.measure import Line, Round, Stopwatch, compare
 from bench.workload import QUEUES, TOPIC, make_log
 from mqlake.formats.record import decode_record
 from mqlake.store import open_store
-from mqlake.store.verify import verify_store
+from mqlake.store.check.verify import verify_store
 
 PAGE = 32
 

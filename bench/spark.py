@@ -32,13 +32,13 @@ from bench.workload import make_log
 from mqlake.client.producer import Producer
 from mqlake.formats.record import BLANK_MAGIC_CODE, decode_record
 from mqlake.message import Message, MessageExt
-from mqlake.spark.counts import Groups, Key
+from mqlake.spark.arrow.memory import keep_freed_memory
+from mqlake.spark.arrow.rows import RowBuilder
+from mqlake.spark.arrow.schema import COLUMNS, arrow_schema
 from mqlake.spark.jobs.messages import Shape, shaped, write_store
-from mqlake.spark.memory import keep_freed_memory
-from mqlake.spark.rows import RowBuilder
-from mqlake.spark.schema import COLUMNS, arrow_schema
-from mqlake.spark.splits import Damage, log_files, open_window, plan, walk
-from mqlake.spark.storage import Storage
+from mqlake.spark.log.counts import Groups, Key
+from mqlake.spark.log.splits import Damage, log_files, open_window, plan, walk
+from mqlake.spark.log.storage import Storage
 
 Job = Callable[[], object]
 

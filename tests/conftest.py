@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from mqlake.store.mapped_file import MappedFile
+from mqlake.store.files.mapped_file import MappedFile
 from tests.patience import be_patient
 
 sys.dont_write_bytecode = False

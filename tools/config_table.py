@@ -7,9 +7,9 @@ import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 
+from mqlake.base.settings import INT_MAX, Setting
 from mqlake.broker import config as broker_config
 from mqlake.store.config import CQ_UNIT_SIZE, KEYS_WITHOUT_EFFECT, REFUSED_UNLESS, SETTINGS
-from mqlake.store.settings import INT_MAX, Setting
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 

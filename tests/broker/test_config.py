@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from mqlake.base.java_properties import parse_properties
 from mqlake.broker.config import (
     KEYS_WITHOUT_EFFECT,
     SETTINGS,
@@ -14,7 +15,6 @@ from mqlake.broker.config import (
     read_settings,
 )
 from mqlake.errors import ConfigError
-from mqlake.formats.properties import parse_properties
 from mqlake.remoting.tls import TlsMode
 from mqlake.store import config as store_settings
 from mqlake.store.config import FlushDiskType

@@ -17,7 +17,7 @@ from mqlake.cli.demo import Check, Demo, Result, demo, difference, keys_to_ask, 
 from mqlake.cli.flights import count_truth
 from mqlake.cli.main import cli
 from mqlake.errors import ConfigError, StoreError
-from mqlake.spark.audit import VerifyReport
+from mqlake.spark.log.audit import VerifyReport
 from mqlake.store import ReadOnlyStore
 
 

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from mqlake import __version__
-from mqlake.cli.lazy import LazyGroup
+from mqlake.cli.lazy_group import LazyGroup
 from mqlake.cli.main import cli
 from tests.waiting import PATIENCE_S
 
@@ -126,7 +126,7 @@ def test_system_errors_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def fails(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied", str(tmp_path))
 
-    monkeypatch.setattr("mqlake.cli.store_read.store_info", fails)
+    monkeypatch.setattr("mqlake.cli.store.read.store_info", fails)
     result = CliRunner().invoke(cli, ["store", "info", str(tmp_path)])
     assert (result.exit_code, result.output) == (1, f"error: {tmp_path}: Permission denied\n")
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqlake.client.acl import sign
+from mqlake.client.client_base import check_group
 from mqlake.client.config import ClientConfig, build_client_id, local_ip
 from mqlake.client.namespace import with_namespace, without_namespace
-from mqlake.client.part import check_group
 from mqlake.client.subscription import MessageSelector, build_subscription_data
 from mqlake.errors import ConfigError
 from mqlake.remoting.command import RemotingCommand

@@ -12,8 +12,8 @@ import signal
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from mqlake.store import index_file
-from mqlake.store.mapped_file import MappedFile
+from mqlake.store.files.mapped_file import MappedFile
+from mqlake.store.index import index_file
 
 # what → (function of os, part of the path it must touch)
 CALLS = {

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mqlake.errors import StoreCorruptError
-from mqlake.store.mapped_file import MappedFile
+from mqlake.store.files.mapped_file import MappedFile
 from mqlake.store.message_store import DefaultMessageStore, open_store
 from mqlake.store.results import PutMessageResult
 from tests.crash.power import Disk

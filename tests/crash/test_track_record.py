@@ -22,13 +22,13 @@ from typing import Any, ClassVar
 
 import pytest
 
+from mqlake.base.config_file import ConfigFile
 from mqlake.errors import StoreLockedError
 from mqlake.formats.batch import encode_messages
 from mqlake.formats.record import encode_record
 from mqlake.message import Message, MessageExtBatch, MessageExtBrokerInner, crc32, host_bytes
 from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.config import MessageStoreConfig
-from mqlake.store.config_manager import ConfigFile
 from mqlake.store.message_store import DefaultMessageStore, open_store
 from mqlake.store.recovery import SECTOR, RecoveryReport
 from mqlake.store.results import PutMessageStatus

@@ -17,10 +17,10 @@ from pathlib import Path
 import atheris
 
 with atheris.instrument_imports(include=["mqlake"], enable_loader_override=False):
+    from mqlake.base import json_config
     from mqlake.broker.filter import compile_expression
     from mqlake.broker.filter.values import NotComparableError
     from mqlake.errors import FilterExpressionError, FormatError, HeaderError, ProtocolError
-    from mqlake.formats import json_config
     from mqlake.formats.batch import decode_messages, encode_messages
     from mqlake.formats.compression import COMPRESSION_NAMES, compress_body, decompress_body
     from mqlake.message import Message, MessageSysFlag

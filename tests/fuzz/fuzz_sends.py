@@ -15,14 +15,14 @@ from pathlib import Path
 import atheris
 
 with atheris.instrument_imports(include=["mqlake"], enable_loader_override=False):
-    from mqlake.broker import send_message
     from mqlake.broker.controller import BrokerController
-    from mqlake.broker.fast_send import FastSend
+    from mqlake.broker.fast.fast_send import FastSend
+    from mqlake.broker.requests import send_message
     from mqlake.remoting.codes import SerializeType
     from mqlake.remoting.connection import Connection
 
+from tests.broker.fast.test_fast_send import batch, item, own, send
 from tests.broker.live import make_controller
-from tests.broker.test_fast_send import batch, item, own, send
 from tests.fuzz.fuzz_frames import _Transport, fuzz
 
 RUNS_A_DIRECTORY = 5000

@@ -40,11 +40,11 @@ from mqlake.message import (
     MessageSysFlag,
     java_hash,
 )
-from mqlake.store.batch_consume_queue import BatchConsumeQueue
 from mqlake.store.config import MessageStoreConfig
-from mqlake.store.consume_queue_store import Queue
 from mqlake.store.filter import TagFilter
 from mqlake.store.message_store import DefaultMessageStore
+from mqlake.store.queues.batch_consume_queue import BatchConsumeQueue
+from mqlake.store.queues.consume_queue_store import Queue
 from mqlake.store.results import BoundaryType, PutMessageResult
 from mqlake.store.store_view import StoreView
 from tests.interop.java_peer import Config, JavaQueue, JavaStoreContents, Json, seeded_body

@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 from hypothesis.errors import NonInteractiveExampleWarning
 
-from mqlake.broker.config_manager import ConfigManager
-from mqlake.broker.consumer_filter import ConsumerFilterManager
-from mqlake.broker.consumer_offset import ConsumerOffsetManager
+from mqlake.base import json_config
 from mqlake.broker.filter import compile_expression
 from mqlake.broker.filter.bloom import BloomFilter
 from mqlake.broker.filter.values import NotComparableError
-from mqlake.broker.schedule_message import ScheduleMessageService
-from mqlake.broker.subscription_group import SubscriptionGroupManager
+from mqlake.broker.services.schedule_message import ScheduleMessageService
+from mqlake.broker.state.config_manager import ConfigManager
+from mqlake.broker.state.consumer_filter import ConsumerFilterManager
+from mqlake.broker.state.consumer_offset import ConsumerOffsetManager
+from mqlake.broker.state.subscription_group import SubscriptionGroupManager
 from mqlake.errors import FilterExpressionError
-from mqlake.formats import json_config
 from mqlake.remoting.bodies.admin import SimpleSubscriptionData, SubscriptionGroupConfig
 from mqlake.store import open_store
 from tests.broker.filter import random_expressions, test_sql92

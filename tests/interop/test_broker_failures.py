@@ -22,7 +22,7 @@ from click.testing import CliRunner
 
 from mqlake.broker.config import read_settings
 from mqlake.broker.controller import BrokerController
-from mqlake.broker.rebalance_lock import RebalanceLockManager
+from mqlake.broker.state.rebalance_lock import RebalanceLockManager
 from mqlake.cli.main import cli
 from mqlake.namesrv.config import NamesrvConfig
 from mqlake.namesrv.server import NamesrvController

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from mqlake.cli.metaq_migrate import migrate as command
+from mqlake.cli.metaq.migrate import migrate as command
 from mqlake.metaq.store.inspect import open_data_directory, read_records
 from mqlake.metaq.zookeeper.embedded import EmbeddedZookeeper
 from mqlake.spark.jobs.migrate import migrate
@@ -17,7 +17,7 @@ from tests.interop.java_client import JavaClients
 from tests.interop.java_peer import SMALL_FILES, JavaStore
 from tests.interop.metaq_peer import MetaqPeer, chroot, write_ini
 from tests.ports import free_port
-from tests.spark.test_metaq import fill
+from tests.spark.metaq.test_source import fill
 
 pytestmark = pytest.mark.java
 

@@ -11,14 +11,14 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from mqlake.errors import ConfigError
 from mqlake.metaq.config import MetaConfig
 from mqlake.metaq.zookeeper.embedded import EmbeddedZookeeper
-from mqlake.spark.metaq import MetaqReader
-from mqlake.spark.metaq_live import live_ranges
-from mqlake.spark.metaq_options import COLUMNS, MetaqOptions
-from mqlake.spark.metaq_stream import MetaqStreamReader
+from mqlake.spark.metaq.live import live_ranges
+from mqlake.spark.metaq.options import COLUMNS, MetaqOptions
+from mqlake.spark.metaq.source import MetaqReader
+from mqlake.spark.metaq.stream import MetaqStreamReader
 from tests.interop.metaq_peer import MetaqPeer, chroot, write_ini
 from tests.metaq.brokers import BrokerThread
 from tests.ports import free_port
-from tests.spark.test_metaq import expected, fill
+from tests.spark.metaq.test_source import expected, fill
 
 pytestmark = pytest.mark.java
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mqlake.formats import json_config
+from mqlake.base import json_config
 from mqlake.remoting.bodies import admin, client, route, topic
 from mqlake.remoting.bodies.codec import JsonBody
 from mqlake.remoting.bodies.compressed import decode_compressed

@@ -16,7 +16,7 @@ from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.loop import run
 from tests.broker.clock import Clock
 from tests.broker.live import pull_header, send_header
-from tests.broker.test_schedule_message import Room
+from tests.broker.services.test_schedule_message import Room
 from tests.interop.brokers import SMALL_STORE, JavaBroker
 from tests.waiting import PATIENCE_S
 

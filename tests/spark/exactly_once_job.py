@@ -21,10 +21,10 @@ from pyspark.sql.types import StructType
 
 import mqlake.spark
 from mqlake.client.transaction_producer import LocalTransactionState
-from mqlake.spark.rocketmq import RocketMQDataSource
-from mqlake.spark.rocketmq_epochs import Decision, Epochs
-from mqlake.spark.rocketmq_options import WriteOptions
-from mqlake.spark.rocketmq_sink import RocketMQExactlyOnceWriter
+from mqlake.spark.rocketmq.epochs import Decision, Epochs
+from mqlake.spark.rocketmq.options import WriteOptions
+from mqlake.spark.rocketmq.sink import RocketMQExactlyOnceWriter
+from mqlake.spark.rocketmq.source import RocketMQDataSource
 from mqlake.spark.session_helper import QUICK_JAVA
 
 

@@ -25,8 +25,8 @@ from mqlake.message import (
 )
 from mqlake.store import PutMessageStatus, open_store
 from mqlake.store.config import MessageStoreConfig
-from mqlake.store.log_scan import scan_log
-from mqlake.store.mapped_file_queue import MappedFileQueue
+from mqlake.store.files.mapped_file_queue import MappedFileQueue
+from mqlake.store.log.log_scan import scan_log
 from mqlake.store.message_store import DefaultMessageStore
 
 BORN = 1_700_000_000_000

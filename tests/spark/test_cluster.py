@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mqlake.store.verify import verify_store
+from mqlake.store.check.verify import verify_store
 from tests.spark.kills import spark_home
 from tests.spark.stores import SETTINGS, decoded, seen
 

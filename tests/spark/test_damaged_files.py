@@ -16,14 +16,14 @@ from mqlake.errors import (
     StoreError,
     WrongFileSizeError,
 )
-from mqlake.spark.commitlog import CommitLogReader
-from mqlake.spark.commitlog_stream import CommitLogStreamReader
+from mqlake.spark.arrow.schema import CORRUPT_COLUMN
+from mqlake.spark.log.commitlog import CommitLogReader
+from mqlake.spark.log.commitlog_stream import CommitLogStreamReader
+from mqlake.spark.log.storage import Storage
 from mqlake.spark.options import LogOptions
-from mqlake.spark.schema import CORRUPT_COLUMN
-from mqlake.spark.storage import Storage
 from mqlake.store.read_only import detect_settings
+from tests.spark.log.test_queue_and_index import ConsumeQueueDataSource, MqIndexDataSource, rows
 from tests.spark.stores import SETTINGS, copy_store, decoded, log_files
-from tests.spark.test_derived import ConsumeQueueDataSource, MqIndexDataSource, rows
 
 FILE_SIZE = 16 << 10
 

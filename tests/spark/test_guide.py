@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from mqlake.spark.arrow.schema import COLUMNS
 from mqlake.spark.options import INDEX_OPTIONS, OPTIONS, QUEUE_OPTIONS
-from mqlake.spark.rocketmq_options import READ_OPTIONS, WRITE_OPTIONS
-from mqlake.spark.rocketmq_sink import COLUMNS as SINK_COLUMNS
-from mqlake.spark.schema import COLUMNS
+from mqlake.spark.rocketmq.options import READ_OPTIONS, WRITE_OPTIONS
+from mqlake.spark.rocketmq.sink import COLUMNS as SINK_COLUMNS
 from tests.interop.brokers import MqlakeBroker
-from tests.spark.test_rocketmq import fill, options, source
+from tests.spark.rocketmq.test_source import fill, options, source
 from tests.waiting import until
 
 GUIDE = Path(__file__).parents[2] / "docs" / "spark.md"

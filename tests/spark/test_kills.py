@@ -19,8 +19,8 @@ from pyspark.sql import SparkSession
 
 from tests.interop.brokers import Broker, JavaBroker, MqlakeBroker
 from tests.spark.kills import Load, StreamJob
+from tests.spark.rocketmq.test_source import options, source
 from tests.spark.stream_job import COPIES, Where, catch_up
-from tests.spark.test_rocketmq import options, source
 from tests.waiting import until
 
 CLUSTER = "local-cluster[2,1,1024]"

@@ -5,10 +5,10 @@ import re
 import pytest
 
 from mqlake.errors import ConfigError, UnknownKeyError
+from mqlake.spark.arrow.schema import COLUMNS, CORRUPT_COLUMN
+from mqlake.spark.log.storage import Storage
 from mqlake.spark.offsets import PositionKind
 from mqlake.spark.options import OPTIONS, LogOptions, Mode, parse_size
-from mqlake.spark.schema import COLUMNS, CORRUPT_COLUMN
-from mqlake.spark.storage import Storage
 
 
 def test_defaults() -> None:

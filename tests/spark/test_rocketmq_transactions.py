@@ -19,13 +19,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import StringType, StructField, StructType
 
-import mqlake.spark.rocketmq_epochs as epochs_module
+import mqlake.spark.rocketmq.epochs as epochs_module
 from mqlake.client.blocking import Admin, PullConsumer
 from mqlake.errors import ConfigError, FormatError, StoreCorruptError
-from mqlake.spark.live import Queue
-from mqlake.spark.rocketmq import RocketMQDataSource
-from mqlake.spark.rocketmq_epochs import Decision, DecisionFile, Half, QueueHalves, together
-from mqlake.spark.rocketmq_sink import RocketMQExactlyOnceWriter, SentHalves
+from mqlake.spark.rocketmq.cluster import Queue
+from mqlake.spark.rocketmq.epochs import Decision, DecisionFile, Half, QueueHalves, together
+from mqlake.spark.rocketmq.sink import RocketMQExactlyOnceWriter, SentHalves
+from mqlake.spark.rocketmq.source import RocketMQDataSource
 from tests.interop.brokers import Broker, JavaBroker, MqlakeBroker
 from tests.spark.exactly_once_job import Job, dying
 from tests.waiting import until
@@ -145,7 +145,7 @@ def test_an_epoch_whose_driver_died_is_there_once_when_it_comes_again(
     sink.commit(list(attempt(sink, 0)), 0)
     comes_to(broker, topic, expected(0))
     with monkeypatch.context() as patch:
-        patch.setattr("mqlake.spark.rocketmq_sink.Epochs", dying(step, die))
+        patch.setattr("mqlake.spark.rocketmq.sink.Epochs", dying(step, die))
         with pytest.raises(Death):
             sink.commit(list(attempt(sink, 1)), 1)
     # Spark runs the epoch again, with the same rows; and once more, for good measure
@@ -163,7 +163,7 @@ def test_it_may_die_again_while_it_finishes(
     sink = writer(broker, topic, tmp_path)
     for step in ("after 2 ends", "after 3 ends", "after 4 ends", "before it is done"):
         with monkeypatch.context() as patch:
-            patch.setattr("mqlake.spark.rocketmq_sink.Epochs", dying(step, die))
+            patch.setattr("mqlake.spark.rocketmq.sink.Epochs", dying(step, die))
             with pytest.raises(Death):
                 sink.commit(list(attempt(sink, 0)), 0)
     sink.commit(list(attempt(sink, 0)), 0)
@@ -190,7 +190,7 @@ def test_a_commit_that_fails_is_finished_by_the_next(
     sink = writer(broker, topic, tmp_path)
     first = attempt(sink, 0)
     with monkeypatch.context() as patch:
-        patch.setattr("mqlake.spark.rocketmq_sink.Epochs", dying("after 5 ends", die))
+        patch.setattr("mqlake.spark.rocketmq.sink.Epochs", dying("after 5 ends", die))
         with pytest.raises(Death):
             sink.commit(list(first), 0)
     sink.abort(list(first), 0)  # nothing that was decided is rolled back

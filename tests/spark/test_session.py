@@ -14,7 +14,7 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 
 import mqlake.spark
-from mqlake.cli.spark_shared import asked_again
+from mqlake.cli.spark.shared import asked_again
 from tests.waiting import PATIENCE_S, until
 
 DIRECTORY = (

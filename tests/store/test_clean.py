@@ -17,7 +17,7 @@ from mqlake.store.clean import (
     judge_disk,
 )
 from mqlake.store.config import MessageStoreConfig
-from mqlake.store.mapped_file_queue import MappedFileQueue
+from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.running_flags import RunningFlags
 from tests.waiting import PATIENCE_S
 

@@ -11,10 +11,10 @@ import pytest
 from mqlake.formats.columns import dispatch_columns
 from mqlake.message import parse_delay_levels
 from mqlake.store.config import MessageStoreConfig
-from mqlake.store.consume_queue_store import ConsumeQueueStore
-from mqlake.store.index_service import IndexService
-from mqlake.store.log_scan import scan_log
-from mqlake.store.mapped_file_queue import MappedFileQueue
+from mqlake.store.files.mapped_file_queue import MappedFileQueue
+from mqlake.store.index.index_service import IndexService
+from mqlake.store.log.log_scan import scan_log
+from mqlake.store.queues.consume_queue_store import ConsumeQueueStore
 from tests.golden import CASES, unpack
 
 QUEUES = ("consumequeue", "batchconsumequeue", "consumequeue_ext")

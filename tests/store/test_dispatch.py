@@ -8,10 +8,10 @@ import pytest
 
 from mqlake.formats.columns import DispatchColumns, Scan
 from mqlake.message import MessageExtBrokerInner, parse_delay_levels
-from mqlake.store.commit_log import CommitLog
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.dispatch import Arrival, ReputMessageService
-from mqlake.store.mapped_file_queue import MappedFileQueue
+from mqlake.store.files.mapped_file_queue import MappedFileQueue
+from mqlake.store.log.commit_log import CommitLog
 from mqlake.store.running_flags import RunningFlags
 from tests.waiting import PATIENCE_S
 

@@ -21,10 +21,10 @@ from mqlake.errors import (
 from mqlake.formats import columns
 from mqlake.formats.batch import encode_messages
 from mqlake.message import Message, MessageExtBatch, MessageExtBrokerInner
-from mqlake.store import commit_log
 from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.filter import TagFilter
+from mqlake.store.log import commit_log
 from mqlake.store.message_store import DefaultMessageStore, open_store
 from mqlake.store.results import BoundaryType, GetMessageStatus, PutMessageStatus
 from tests.store.small_store import contents
@@ -174,7 +174,7 @@ class TestLife:
             raise OSError(28, "No space left on device")
 
         if what == "start":
-            monkeypatch.setattr("mqlake.store.store_lock.AbortFile.create", fail)
+            monkeypatch.setattr("mqlake.store.files.store_lock.AbortFile.create", fail)
         with pytest.raises(OSError, match="No space"):
             open_store(tmp_path, SMALL, on_recovered=fail if what == "on_recovered" else None)
         monkeypatch.undo()

@@ -13,13 +13,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from mqlake.broker.clients import ConsumerManager, ProducerManager, wall_clock_ms
 from mqlake.broker.config import BrokerConfig
-from mqlake.broker.consumer_filter import ConsumerFilterManager
-from mqlake.broker.consumer_offset import ConsumerOffsetManager
-from mqlake.broker.rebalance_lock import RebalanceLockManager
-from mqlake.broker.subscription_group import SubscriptionGroupManager
-from mqlake.broker.topic_config import TopicConfigManager
+from mqlake.broker.state.clients import ConsumerManager, ProducerManager, wall_clock_ms
+from mqlake.broker.state.consumer_filter import ConsumerFilterManager
+from mqlake.broker.state.consumer_offset import ConsumerOffsetManager
+from mqlake.broker.state.rebalance_lock import RebalanceLockManager
+from mqlake.broker.state.subscription_group import SubscriptionGroupManager
+from mqlake.broker.state.topic_config import TopicConfigManager
 from mqlake.message import Host
 from mqlake.remoting.connection import format_address
 from mqlake.store.broker_stats import BrokerStatsManager

@@ -16,6 +16,7 @@ import socket
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from mqlake.base.settings import LONG_MAX, Setting, Settings, setting, settings_of
 from mqlake.errors import ConfigError, UnknownKeyError
 from mqlake.message import TRACE_TOPIC
 from mqlake.remoting.bodies.route import MASTER_ID
@@ -24,7 +25,6 @@ from mqlake.remoting.connection import Limits, parse_address
 from mqlake.remoting.tls import TlsConfig
 from mqlake.store import config as store_settings
 from mqlake.store.config import MessageStoreConfig
-from mqlake.store.settings import LONG_MAX, Setting, Settings, setting, settings_of
 
 PORT_MAX = 65535
 

@@ -19,27 +19,27 @@ import logging
 import os
 from collections.abc import Awaitable, Callable
 
-from mqlake.broker.admin import AdminBrokerProcessor
+from mqlake.broker.admin.processor import AdminBrokerProcessor
 from mqlake.broker.broker import Broker
-from mqlake.broker.broker_to_client import Broker2Client
-from mqlake.broker.client_housekeeping import ClientHousekeepingService
-from mqlake.broker.client_manage import ClientManageProcessor
-from mqlake.broker.clients import wall_clock_ms
 from mqlake.broker.config import BrokerConfig, MetricsExporterType
-from mqlake.broker.config_manager import ConfigManager
-from mqlake.broker.consumer_ids_change import DefaultConsumerIdsChangeListener
-from mqlake.broker.consumer_manage import ConsumerManageProcessor
-from mqlake.broker.fast_pull import FastPull
-from mqlake.broker.fast_send import FastSend
-from mqlake.broker.metric_families import Sources
-from mqlake.broker.metrics import MetricsExporter
-from mqlake.broker.pull_message import PullMessageProcessor
-from mqlake.broker.query_message import QueryMessageProcessor
-from mqlake.broker.registration import Registration
-from mqlake.broker.reply_message import ReplyMessageProcessor
-from mqlake.broker.schedule_message import ScheduleMessageService
-from mqlake.broker.send_back import ConsumerSendMsgBackProcessor
-from mqlake.broker.send_message import SendMessageProcessor
+from mqlake.broker.fast.fast_pull import FastPull
+from mqlake.broker.fast.fast_send import FastSend
+from mqlake.broker.metrics.exporter import MetricsExporter
+from mqlake.broker.metrics.families import Sources
+from mqlake.broker.requests.client_manage import ClientManageProcessor
+from mqlake.broker.requests.consumer_manage import ConsumerManageProcessor
+from mqlake.broker.requests.pull_message import PullMessageProcessor
+from mqlake.broker.requests.query_message import QueryMessageProcessor
+from mqlake.broker.requests.reply_message import ReplyMessageProcessor
+from mqlake.broker.requests.send_back import ConsumerSendMsgBackProcessor
+from mqlake.broker.requests.send_message import SendMessageProcessor
+from mqlake.broker.services.broker_to_client import Broker2Client
+from mqlake.broker.services.client_housekeeping import ClientHousekeepingService
+from mqlake.broker.services.consumer_ids_change import DefaultConsumerIdsChangeListener
+from mqlake.broker.services.registration import Registration
+from mqlake.broker.services.schedule_message import ScheduleMessageService
+from mqlake.broker.state.clients import wall_clock_ms
+from mqlake.broker.state.config_manager import ConfigManager
 from mqlake.broker.transaction.bridge import TransactionalMessageBridge
 from mqlake.broker.transaction.check import (
     TransactionalMessageCheckListener,

@@ -28,13 +28,13 @@ from mqlake.cli.flights import MONTHS, QUEUES, ROWS_IN_ALL, TOPIC_PREFIX, Truth,
 from mqlake.cli.options import json_option
 from mqlake.cli.output import note, print_fields, print_json, print_table, progress
 from mqlake.errors import ConfigError, StoreError
-from mqlake.spark.parts import INSTALL_DEMO, require_java, require_modules
+from mqlake.spark.requirements import INSTALL_DEMO, require_java, require_modules
 from mqlake.store import ReadOnlyStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from mqlake.spark.audit import VerifyReport
+    from mqlake.spark.log.audit import VerifyReport
 
 STORE, PARQUET, PICTURE, REPORT, SPARK_LOG = (
     "store",

@@ -1,7 +1,7 @@
 """What servers log: `--log-level` and `--log-format`, on stderr.
 
-text   2026-05-01T12:00:00.123Z WARNING mqlake.broker.topic_config: topic T: there is none to delete
-json   {"time":"2026-05-01T12:00:00.123Z","level":"WARNING","logger":"mqlake.broker.topic_config","message":"…"}
+text   2026-05-01T12:00:00.123Z WARNING mqlake.broker.state.topic_config: topic T: there is none to delete
+json   {"time":"2026-05-01T12:00:00.123Z","level":"WARNING","logger":"mqlake.broker.state.topic_config","message":"…"}
 
 One line a record, whatever the message holds. A record's `extra` fields are fields of the JSON object. Processes that
 a server starts log the same way, as the settings are in their environment.

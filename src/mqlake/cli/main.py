@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from mqlake import __version__
-from mqlake.cli.lazy import LazyGroup
+from mqlake.cli.lazy_group import LazyGroup
 from mqlake.errors import MqlakeError
 
 COMMANDS = {

@@ -23,11 +23,11 @@ from mqlake.client import pull_consumer as _pull
 from mqlake.client import push_consumer as _push
 from mqlake.client import transaction_producer as _transaction
 from mqlake.client.broker_api import TIME_MAX
+from mqlake.client.client_base import ClientBase
 from mqlake.client.config import ClientConfig
 from mqlake.client.consumer_config import ConsumerConfig
 from mqlake.client.listener import ConsumeContext, ConsumeResult
 from mqlake.client.name_servers import DEFAULT_ADDRESS
-from mqlake.client.part import ClientPart
 from mqlake.client.producer import MessageQueueSelector, ProducerConfig
 from mqlake.client.pull_consumer import POLL_MAX
 from mqlake.client.records import MessageClientExt
@@ -50,7 +50,7 @@ from mqlake.remoting.bodies.topic import MessageQueue
 from mqlake.remoting.loop import loop_factory
 
 T = TypeVar("T")
-Part = TypeVar("Part", bound=ClientPart)
+Part = TypeVar("Part", bound=ClientBase)
 
 BlockingListener = Callable[[list[MessageClientExt], ConsumeContext], ConsumeResult | None]
 

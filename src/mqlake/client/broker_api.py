@@ -9,9 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
+from mqlake.base.java_properties import format_properties, parse_properties
 from mqlake.errors import ResponseError
 from mqlake.formats.compression import decompress_body
-from mqlake.formats.properties import format_properties, parse_properties
 from mqlake.formats.record import decode_record
 from mqlake.message import Message, MessageExt, MessageSysFlag, create_uniq_id, properties_to_string
 from mqlake.remoting.bodies.admin import (

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from mqlake.base.java_properties import format_properties, parse_properties
 from mqlake.errors import ConfigError, RemotingConnectError, RemotingTimeoutError
-from mqlake.formats.properties import format_properties, parse_properties
 from mqlake.remoting.bodies.route import ClusterInfo, TopicRouteData
 from mqlake.remoting.bodies.topic import KVTable, TopicList
 from mqlake.remoting.client import TIMEOUT_S, RemotingClient

@@ -20,9 +20,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mqlake.client.accumulate import ProduceAccumulator
+from mqlake.client.client_base import ClientBase, Where
 from mqlake.client.fault_strategy import MQFaultStrategy
 from mqlake.client.namespace import with_namespace
-from mqlake.client.part import ClientPart, Where
 from mqlake.client.records import MessageClientExt
 from mqlake.client.request_reply import Requests, is_reply
 from mqlake.client.results import SendResult, SendStatus
@@ -147,7 +147,7 @@ def is_busy(error: SendError) -> bool:
     return error.code == ResponseCode.SYSTEM_BUSY
 
 
-class Producer(ClientPart):
+class Producer(ClientBase):
     """Sends messages. `where`: a name server's host:port (several with `;` between), a ClientConfig, or a client that
     is shared with others. Use it in an `async with`."""
 

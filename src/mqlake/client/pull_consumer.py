@@ -20,10 +20,10 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 
+from mqlake.client.client_base import ClientBase, Where
 from mqlake.client.consumer_config import ConsumerConfig
 from mqlake.client.namespace import with_namespace, without_namespace
 from mqlake.client.offset_store import LocalFileOffsetStore, OffsetStore, RemoteBrokerOffsetStore
-from mqlake.client.part import ClientPart, Where
 from mqlake.client.pull_api import PullAPIWrapper, matching_messages
 from mqlake.client.rebalance import allocate_queues, check_subscription, compute_pull_from_where
 from mqlake.client.records import MessageClientExt
@@ -85,7 +85,7 @@ class _AssignedQueue:
         self.pulling: asyncio.Task[None] | None = None
 
 
-class PullConsumer(ClientPart):
+class PullConsumer(ClientBase):
     """Gives messages when it is asked for them, of queues of one's choice or of its group's share. See Producer for
     `where`."""
 

@@ -20,6 +20,7 @@ import contextlib
 import logging
 import time
 
+from mqlake.client.client_base import ClientBase, Where
 from mqlake.client.consume_concurrently import ConsumeMessageConcurrentlyService
 from mqlake.client.consume_orderly import ConsumeMessageOrderlyService
 from mqlake.client.consume_service import ConsumeMessageService
@@ -27,7 +28,6 @@ from mqlake.client.consumer_config import ConsumerConfig
 from mqlake.client.listener import ConsumeContext, ConsumeResult, Listener, ListenerRunner
 from mqlake.client.namespace import with_namespace, without_namespace
 from mqlake.client.offset_store import LocalFileOffsetStore, OffsetStore, RemoteBrokerOffsetStore
-from mqlake.client.part import ClientPart, Where
 from mqlake.client.process_queue import ProcessQueue
 from mqlake.client.pull_api import PullAPIWrapper, matching_messages
 from mqlake.client.queue_locks import QueueLocks
@@ -59,7 +59,7 @@ logger = logging.getLogger(__name__)
 _NOT_KNOWN_TO_BROKER = {ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST}
 
 
-class PushConsumer(ClientPart):
+class PushConsumer(ClientBase):
     """Calls a listener with the messages of its group's share of queues, from the `async with` on. See Producer for
     `where`."""
 

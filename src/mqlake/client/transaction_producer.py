@@ -27,8 +27,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, fields
 from typing import Any, Protocol, TypeVar, cast
 
+from mqlake.client.client_base import Where
 from mqlake.client.namespace import with_namespace
-from mqlake.client.part import Where
 from mqlake.client.producer import MessageQueueSelector, Producer, ProducerConfig
 from mqlake.client.records import MessageClientExt
 from mqlake.client.results import SendResult, SendStatus

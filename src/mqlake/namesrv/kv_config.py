@@ -8,8 +8,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from mqlake.base.config_file import ConfigFile
 from mqlake.errors import FormatError
-from mqlake.store.config_manager import ConfigFile
 
 logger = logging.getLogger(__name__)
 

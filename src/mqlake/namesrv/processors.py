@@ -6,8 +6,8 @@ import functools
 import logging
 from collections.abc import Callable
 
+from mqlake.base.java_properties import format_properties, parse_properties
 from mqlake.errors import ConfigError, ResponseError
-from mqlake.formats.properties import format_properties, parse_properties
 from mqlake.message import crc32
 from mqlake.namesrv.config import NamesrvConfig
 from mqlake.namesrv.kv_config import NAMESPACE_ORDER_TOPIC_CONFIG, KVConfigManager

@@ -13,14 +13,14 @@ import os
 import time
 from collections.abc import Callable
 
-from mqlake.formats.properties import format_properties
+from mqlake.base.durable import write_durably
+from mqlake.base.java_properties import format_properties
 from mqlake.namesrv.config import NamesrvConfig
 from mqlake.namesrv.kv_config import KVConfigManager
 from mqlake.namesrv.processors import NamesrvProcessors
 from mqlake.namesrv.route_info_manager import RouteInfoManager
 from mqlake.remoting.connection import Connection, Limits
 from mqlake.remoting.server import RemotingServer
-from mqlake.store.durable import write_durably
 
 
 def _monotonic_ms() -> int:

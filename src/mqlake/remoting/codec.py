@@ -24,8 +24,8 @@ from typing import Any
 
 import orjson
 
+from mqlake.base import json_config
 from mqlake.errors import FormatError, ProtocolError
-from mqlake.formats import json_config
 from mqlake.remoting.codes import LanguageCode, SerializeType
 from mqlake.remoting.command import Buffer, RemotingCommand
 

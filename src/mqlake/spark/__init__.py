@@ -18,12 +18,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mqlake.spark.parts import require_java, require_pyspark
+from mqlake.spark.requirements import require_java, require_pyspark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from mqlake.spark.audit import VerifyReport
+    from mqlake.spark.log.audit import VerifyReport
 
 __all__ = ["count_by", "read_log", "register", "session", "verify_log"]
 
@@ -52,8 +52,8 @@ def read_log(spark: SparkSession, *paths: str, **options: object) -> DataFrame:
     would wrap them in an exception of its own.
     """
     require_pyspark()
+    from mqlake.spark.log.topics import check_topics
     from mqlake.spark.options import LogOptions, option_texts
-    from mqlake.spark.topics import check_topics
 
     given = option_texts(paths, options)
     parsed = LogOptions.parse(given)
@@ -65,16 +65,16 @@ def read_log(spark: SparkSession, *paths: str, **options: object) -> DataFrame:
 
 
 def count_by(spark: SparkSession, *paths: str, by: str | Sequence[str], **options: Any) -> DataFrame:
-    """Counts, bytes and times by groups, without rows crossing to the JVM; see mqlake.spark.counts.count_by."""
+    """Counts, bytes and times by groups, without rows crossing to the JVM; see mqlake.spark.log.counts.count_by."""
     require_pyspark()
-    from mqlake.spark.counts import count_by
+    from mqlake.spark.log.counts import count_by
 
     return count_by(spark, *paths, by=by, **options)
 
 
 def verify_log(spark: SparkSession, *paths: str, **options: Any) -> VerifyReport:
-    """Checks every record of one store or more in parallel; see mqlake.spark.audit.verify_log."""
+    """Checks every record of one store or more in parallel; see mqlake.spark.log.audit.verify_log."""
     require_pyspark()
-    from mqlake.spark.audit import verify_log
+    from mqlake.spark.log.audit import verify_log
 
     return verify_log(spark, *paths, **options)

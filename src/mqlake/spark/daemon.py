@@ -39,11 +39,11 @@ def load() -> None:
     import pyspark.sql.worker.plan_data_source_read
     import pyspark.worker  # noqa: F401
 
-    import mqlake.spark.audit
-    import mqlake.spark.counts
-    import mqlake.spark.derived
-    import mqlake.spark.metaq
-    import mqlake.spark.rocketmq  # noqa: F401
+    import mqlake.spark.log.audit
+    import mqlake.spark.log.counts
+    import mqlake.spark.log.queue_and_index
+    import mqlake.spark.metaq.source
+    import mqlake.spark.rocketmq.source  # noqa: F401
     from mqlake.formats.columns import load_compiler
 
     load_compiler()

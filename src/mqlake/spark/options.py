@@ -11,10 +11,10 @@ from enum import Enum
 from typing import Any
 
 from mqlake.errors import ConfigError, UnknownKeyError
+from mqlake.spark.arrow.schema import COLUMNS, CORRUPT_COLUMN
+from mqlake.spark.log.splits import DEFAULT_SPLIT_SIZE, VERIFY_CRC, VERIFY_FULL, VERIFY_NONE
+from mqlake.spark.log.storage import Storage
 from mqlake.spark.offsets import ENDING, STARTING, Position, PositionKind
-from mqlake.spark.schema import COLUMNS, CORRUPT_COLUMN
-from mqlake.spark.splits import DEFAULT_SPLIT_SIZE, VERIFY_CRC, VERIFY_FULL, VERIFY_NONE
-from mqlake.spark.storage import Storage
 
 PLACE_OPTIONS = ("path", "paths", "storageOptions")
 OPTIONS = (

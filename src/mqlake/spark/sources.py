@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from mqlake.spark.audit import CommitLogAuditDataSource
-from mqlake.spark.commitlog import CommitLogDataSource
-from mqlake.spark.counts import CommitLogCountsDataSource
-from mqlake.spark.derived import ConsumeQueueDataSource, MqIndexDataSource
-from mqlake.spark.metaq import MetaqDataSource
-from mqlake.spark.rocketmq import RocketMQDataSource
+from mqlake.spark.log.audit import CommitLogAuditDataSource
+from mqlake.spark.log.commitlog import CommitLogDataSource
+from mqlake.spark.log.counts import CommitLogCountsDataSource
+from mqlake.spark.log.queue_and_index import ConsumeQueueDataSource, MqIndexDataSource
+from mqlake.spark.metaq.source import MetaqDataSource
+from mqlake.spark.rocketmq.source import RocketMQDataSource
 
 SOURCES = (
     CommitLogDataSource,

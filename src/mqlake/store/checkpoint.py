@@ -11,9 +11,9 @@ import os
 import threading
 from dataclasses import asdict
 
+from mqlake.base.durable import fsync_dir, write_durably
 from mqlake.errors import StoreClosedError
 from mqlake.formats.checkpoint import CHECKPOINT_FILE_SIZE, CHECKPOINT_SIZE, Checkpoint
-from mqlake.store.durable import fsync_dir, write_durably
 
 
 class StoreCheckpoint(Checkpoint):

@@ -1,6 +1,6 @@
 """What an operator may set: RocketMQ's MessageStoreConfig, typed and frozen.
 
-The fields are declared with store.settings. Defaults are those of RocketMQ 5.3.3.
+The fields are declared with base.settings. Defaults are those of RocketMQ 5.3.3.
 
 Three kinds of keys exist:
 
@@ -20,9 +20,8 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 
-from mqlake.errors import ConfigError, UnknownKeyError
-from mqlake.formats.properties import parse_properties
-from mqlake.store.settings import (
+from mqlake.base.java_properties import parse_properties
+from mqlake.base.settings import (
     INT_MAX,
     LONG_MAX,
     Setting,
@@ -32,6 +31,7 @@ from mqlake.store.settings import (
     settings_of,
     text_of,
 )
+from mqlake.errors import ConfigError, UnknownKeyError
 
 logger = logging.getLogger(__name__)
 

@@ -21,8 +21,8 @@ from typing import Protocol
 import numpy as np
 
 from mqlake.formats.columns import DispatchColumns, Scan, ScanStop, dispatch_columns, never_load_here
-from mqlake.store.log_scan import LogChunk, scan_log
-from mqlake.store.mapped_file_queue import MappedFileQueue
+from mqlake.store.files.mapped_file_queue import MappedFileQueue
+from mqlake.store.log.log_scan import LogChunk, scan_log
 from mqlake.store.running_flags import RunningFlags
 
 log = logging.getLogger(__name__)

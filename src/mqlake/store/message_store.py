@@ -23,21 +23,23 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 
+from mqlake.base.durable import make_dirs
 from mqlake.errors import ForeignFormatError, NotAStoreError
 from mqlake.message import MessageExtBatch, MessageExtBrokerInner
-from mqlake.store.allocate_mapped_file_service import AllocateMappedFileService
 from mqlake.store.broker_stats import BrokerStatsManager
 from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.clean import CleanCommitLogService, CleanConsumeQueueService, CleanService
-from mqlake.store.commit_log import AppendedMany, CommitLog, QueueId, WriteMany, now_ms
 from mqlake.store.config import BrokerRole, MessageStoreConfig
-from mqlake.store.consume_queue_store import ConsumeQueueStore
 from mqlake.store.dispatch import Arrival, CommitLogDispatcher, MessageArrivingListener, ReputMessageService
-from mqlake.store.durable import make_dirs
-from mqlake.store.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService
-from mqlake.store.index_service import IndexService
-from mqlake.store.mapped_file_queue import MappedFileQueue
-from mqlake.store.prefault import PrefaultService
+from mqlake.store.files.allocate_mapped_file_service import AllocateMappedFileService
+from mqlake.store.files.mapped_file_queue import MappedFileQueue
+from mqlake.store.files.prefault import PrefaultService
+from mqlake.store.files.store_lock import AbortFile, StoreLock
+from mqlake.store.files.transient_store_pool import TransientStorePool
+from mqlake.store.index.index_service import IndexService
+from mqlake.store.log.commit_log import AppendedMany, CommitLog, QueueId, WriteMany, now_ms
+from mqlake.store.log.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService
+from mqlake.store.queues.consume_queue_store import ConsumeQueueStore
 from mqlake.store.recovery import Progress, Recovery, RecoveryReport
 from mqlake.store.results import (
     AppendMessageResult,
@@ -48,9 +50,7 @@ from mqlake.store.results import (
 )
 from mqlake.store.running_flags import RunningFlags
 from mqlake.store.stats import StoreStatsService
-from mqlake.store.store_lock import AbortFile, StoreLock
 from mqlake.store.store_view import StoreView
-from mqlake.store.transient_store_pool import TransientStorePool
 
 log = logging.getLogger(__name__)
 

@@ -20,11 +20,11 @@ from mqlake.formats.columns import ScanStop, scan_records
 from mqlake.formats.consume_queue import CQ_STORE_UNIT_SIZE
 from mqlake.formats.index import HASH_SLOT_SIZE, INDEX_HEADER_SIZE, INDEX_SIZE
 from mqlake.store.config import MessageStoreConfig
-from mqlake.store.consume_queue_store import BATCH_CQ, SIMPLE_CQ, ConsumeQueueStore, QueueTypeOf
-from mqlake.store.index_service import IndexService
-from mqlake.store.log_scan import LogChunk, end_of_whole, scan_log
-from mqlake.store.mapped_file_queue import MappedFileQueue
+from mqlake.store.files.mapped_file_queue import MappedFileQueue
+from mqlake.store.index.index_service import IndexService
+from mqlake.store.log.log_scan import LogChunk, end_of_whole, scan_log
 from mqlake.store.message_store import check_is_store
+from mqlake.store.queues.consume_queue_store import BATCH_CQ, SIMPLE_CQ, ConsumeQueueStore, QueueTypeOf
 from mqlake.store.store_view import StoreView
 
 # RocketMQ's defaults have four entries a slot; a file that fits the ratio needs no setting

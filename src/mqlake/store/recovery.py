@@ -28,18 +28,18 @@ from collections.abc import Callable
 
 import numpy as np
 
+from mqlake.base.durable import fsync_dir
 from mqlake.errors import ForeignFormatError, StoreCorruptError
 from mqlake.formats.columns import Scan, ScanStop, find_record, scan_records
 from mqlake.formats.names import offset_to_file_name
 from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.config import MessageStoreConfig
-from mqlake.store.consume_queue_store import ConsumeQueueStore
 from mqlake.store.dispatch import CommitLogDispatcher, dispatch_chunk
-from mqlake.store.durable import fsync_dir
-from mqlake.store.index_service import IndexService
-from mqlake.store.log_scan import LogChunk, end_of_whole, one_ahead, scan_log
-from mqlake.store.mapped_file import MappedFile, U8Array
-from mqlake.store.mapped_file_queue import MappedFileQueue
+from mqlake.store.files.mapped_file import MappedFile, U8Array
+from mqlake.store.files.mapped_file_queue import MappedFileQueue
+from mqlake.store.index.index_service import IndexService
+from mqlake.store.log.log_scan import LogChunk, end_of_whole, one_ahead, scan_log
+from mqlake.store.queues.consume_queue_store import ConsumeQueueStore
 
 log = logging.getLogger(__name__)
 

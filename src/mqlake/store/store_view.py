@@ -26,13 +26,13 @@ from mqlake.message import (
     MessageSysFlag,
     decode_message_id,
 )
-from mqlake.store.batch_consume_queue import BatchConsumeQueue
 from mqlake.store.config import BrokerRole, MessageStoreConfig
-from mqlake.store.consume_queue import ConsumeQueue
-from mqlake.store.consume_queue_store import ConsumeQueueStore, Queue
+from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.filter import MessageFilter
-from mqlake.store.index_service import IndexService
-from mqlake.store.mapped_file_queue import MappedFileQueue
+from mqlake.store.index.index_service import IndexService
+from mqlake.store.queues.batch_consume_queue import BatchConsumeQueue
+from mqlake.store.queues.consume_queue import ConsumeQueue
+from mqlake.store.queues.consume_queue_store import ConsumeQueueStore, Queue
 from mqlake.store.results import BoundaryType, GetMessageResult, GetMessageStatus, QueryMessageResult
 
 CQ_UNIT_SIZE = 20

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from mqlake.broker.consumer_filter import ConsumerFilterManager
 from mqlake.broker.filter.message_filter import ExpressionForRetryMessageFilter, ExpressionMessageFilter
+from mqlake.broker.state.consumer_filter import ConsumerFilterManager
 from mqlake.message import properties_to_bytes, tags_code
 from mqlake.remoting.bodies.client import SubscriptionData
 from tests.broker.filter.test_properties import record

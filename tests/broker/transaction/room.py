@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mqlake.broker.config import BrokerConfig, read_settings
-from mqlake.broker.consumer_offset import ConsumerOffsetManager
-from mqlake.broker.topic_config import TopicConfigManager
+from mqlake.broker.state.consumer_offset import ConsumerOffsetManager
+from mqlake.broker.state.topic_config import TopicConfigManager
 from mqlake.broker.transaction import messages
 from mqlake.broker.transaction.bridge import CONSUMER_GROUP, TransactionalMessageBridge
 from mqlake.broker.transaction.metrics import TransactionMetrics

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from mqlake.broker.clients import ProducerManager
+from mqlake.broker.state.clients import ProducerManager
 from mqlake.broker.transaction import check
 from mqlake.broker.transaction.check import TransactionalMessageCheckListener
 from mqlake.formats.record import decode_record

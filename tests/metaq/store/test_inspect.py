@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from mqlake.base.findings import Severity
 from mqlake.errors import FormatError, NotAStoreError, OffsetOutOfRangeError
 from mqlake.metaq.store.inspect import open_data_directory, read_records, verify_data_directory
 from mqlake.metaq.store.lock import DirectoryLock
 from mqlake.metaq.store.message_store import MessageStore
 from mqlake.metaq.store.repair import filler_record, plan_repair, repair_data_directory
-from mqlake.store.findings import Severity
 from tests.metaq.records import bodies, record
 
 

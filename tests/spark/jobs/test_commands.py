@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from mqlake.cli.main import cli
-from mqlake.cli.spark_shared import _check_master, spark_error
+from mqlake.cli.spark.shared import _check_master, spark_error
 from mqlake.errors import MqlakeError
-from mqlake.store.verify import verify_store
+from mqlake.store.check.verify import verify_store
 from tests.spark.jobs.test_verify import SETTINGS, flip_body
 from tests.spark.stores import copy_store, decoded, flip_bit, log_files, seen
 

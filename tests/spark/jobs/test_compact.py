@@ -12,7 +12,7 @@ import mqlake.spark
 from mqlake.message import PROPERTY_CRC32, MessageExt, MessageExtBrokerInner
 from mqlake.spark.jobs.compact import COLUMNS, compact
 from mqlake.store import open_store
-from mqlake.store.verify import verify_store
+from mqlake.store.check.verify import verify_store
 from tests.spark.stores import decoded, log_files, overwrite
 
 FILE_SIZE = 1 << 20

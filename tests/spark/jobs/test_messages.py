@@ -16,7 +16,7 @@ from mqlake.errors import ConfigError, MessageError, PropertiesTooLargeError, St
 from mqlake.formats.batch import decode_messages
 from mqlake.message import bytes_to_properties, java_hash
 from mqlake.spark.jobs.messages import Shape, encode_items, shaped, write_store
-from mqlake.store.verify import verify_store
+from mqlake.store.check.verify import verify_store
 from tests.spark.stores import decoded
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x01\x02"), max_size=20)

@@ -17,7 +17,8 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqlake.cli.metaq_migrate import migrate as command
+from mqlake.base.config_file import ConfigFile
+from mqlake.cli.metaq.migrate import migrate as command
 from mqlake.errors import (
     ConfigError,
     IllegalTopicError,
@@ -32,16 +33,15 @@ from mqlake.message import Message, MessageExt, MessageExtBrokerInner, bytes_to_
 from mqlake.metaq.formats.record import encode_payload, encode_record
 from mqlake.metaq.store.inspect import Record, open_data_directory, read_records
 from mqlake.metaq.store.message_store import MessageStore
+from mqlake.spark.arrow.memory import give_up_read
 from mqlake.spark.jobs import migrate as job
 from mqlake.spark.jobs.migrate import encode, migrate, properties_of
 from mqlake.spark.jobs.migrate_positions import GroupPosition, PositionCounter
-from mqlake.spark.memory import give_up_read
-from mqlake.spark.metaq_segments import Records, splits, walk
-from mqlake.spark.storage import Storage
+from mqlake.spark.log.storage import Storage
+from mqlake.spark.metaq.segments import Records, splits, walk
 from mqlake.store import ReadOnlyStore, open_store
-from mqlake.store.config_manager import ConfigFile
-from tests.spark.test_memory import resident
-from tests.spark.test_metaq import fill
+from tests.spark.arrow.test_memory import resident
+from tests.spark.metaq.test_source import fill
 
 SMALL = {
     "maxHashSlotNum": 1000,

@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 
 from mqlake.errors import StoreCorruptError
 from mqlake.spark.jobs.rebuild import rebuild
-from mqlake.store.rebuild import DERIVED, rebuild_store
-from mqlake.store.verify import verify_store
+from mqlake.store.check.rebuild import DERIVED, rebuild_store
+from mqlake.store.check.verify import verify_store
 from tests.golden import unpack
 from tests.spark.stores import copy_store, log_files, overwrite
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
 from mqlake.cli.main import cli
-from mqlake.cli.spark_read import print_stats
+from mqlake.cli.spark.read import print_stats
 from mqlake.message import MessageExtBrokerInner
 from mqlake.spark.jobs.stats import collected, log_stats, stats_page
 from mqlake.store import open_store

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from mqlake.errors import NotAStoreError
 from mqlake.spark.jobs import verify as job
 from mqlake.spark.jobs.verify import StoresReport, verify_stores
-from mqlake.store.verify import VerifyReport, verify_store
+from mqlake.store.check.verify import VerifyReport, verify_store
 from tests.golden import Golden
 from tests.spark.stores import body_position, copy_store, decoded, flip_bit, log_files, overwrite
 

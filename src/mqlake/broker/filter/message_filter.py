@@ -6,10 +6,10 @@ the record's properties decide; where nothing is known of the expression every m
 
 from __future__ import annotations
 
-from mqlake.broker.consumer_filter import ConsumerFilterData, ConsumerFilterManager
 from mqlake.broker.filter import Expression, is_tag_type
 from mqlake.broker.filter.properties import RecordProperties
 from mqlake.broker.filter.sql92 import Properties
+from mqlake.broker.state.consumer_filter import ConsumerFilterData, ConsumerFilterManager
 from mqlake.message import PROPERTY_RETRY_TOPIC, RETRY_GROUP_TOPIC_PREFIX
 from mqlake.remoting.bodies.client import SubscriptionData
 from mqlake.store.filter import SUBSCRIBE_ALL

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from mqlake.broker.consumer_offset import ConsumerOffsetManager
-from mqlake.broker.topic_config import PERM_READ_WRITE, TopicConfigManager
+from mqlake.broker.state.consumer_offset import ConsumerOffsetManager
+from mqlake.broker.state.topic_config import PERM_READ_WRITE, TopicConfigManager
 from mqlake.broker.transaction import messages
 from mqlake.errors import FormatError, OffsetOutOfRangeError
 from mqlake.message import (

@@ -12,8 +12,8 @@ import logging
 import time
 from collections.abc import Callable
 
-from mqlake.broker.clients import ProducerManager
 from mqlake.broker.config import BrokerConfig
+from mqlake.broker.state.clients import ProducerManager
 from mqlake.broker.transaction import messages
 from mqlake.broker.transaction.service import TransactionalMessageService
 from mqlake.errors import MqlakeError

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Awaitable
 
 from mqlake.broker.broker import Broker
-from mqlake.broker.send_message import STORED
+from mqlake.broker.requests.send_message import STORED
 from mqlake.broker.transaction import messages
 from mqlake.broker.transaction.service import TransactionalMessageService, TransactionState
 from mqlake.errors import FormatError, ResponseError

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from mqlake.broker.config_manager import ConfigManager
+from mqlake.broker.state.config_manager import ConfigManager
 from mqlake.remoting.bodies.codec import JsonBody
 from mqlake.remoting.bodies.topic import DataVersion
 

@@ -15,6 +15,7 @@ import logging
 import os
 from collections.abc import Callable
 
+from mqlake.base.durable import fsync_dir, make_dirs, write_durably
 from mqlake.errors import FormatError, StoreFencedError
 from mqlake.metaq.formats.checkpoint import (
     JournalLocation,
@@ -31,7 +32,6 @@ from mqlake.metaq.formats.journal import (
     encode_locations,
 )
 from mqlake.metaq.store.inspect_journal import find_checkpoint, redo_numbers
-from mqlake.store.durable import fsync_dir, make_dirs, write_durably
 
 logger = logging.getLogger(__name__)
 

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable
 
 import orjson
 
+from mqlake.base.durable import write_durably
 from mqlake.errors import FormatError, MqlakeError, TransactionError, XAError
 from mqlake.metaq.broker.command_processor import BrokerCommandProcessor, right_checksum
 from mqlake.metaq.broker.transaction import (
@@ -41,7 +42,6 @@ from mqlake.metaq.formats.transaction_id import (
     parse_transaction_id,
 )
 from mqlake.metaq.wire.connection import Connection
-from mqlake.store.durable import write_durably
 
 logger = logging.getLogger(__name__)
 

@@ -15,12 +15,12 @@ from typing import Any, Protocol
 
 import orjson
 
+from mqlake.base.durable import write_durably
 from mqlake.errors import FormatError
 from mqlake.metaq.client.session import MetaSession
 from mqlake.metaq.message import Partition
 from mqlake.metaq.zookeeper.paths import ConsumedOffset
 from mqlake.metaq.zookeeper.session import ZkSession
-from mqlake.store.durable import write_durably
 
 Place = tuple[str, Partition]
 """A topic and a partition."""

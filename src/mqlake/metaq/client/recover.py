@@ -13,10 +13,10 @@ import logging
 import os
 from collections.abc import Awaitable, Callable
 
+from mqlake.base.durable import make_dirs, write_durably
 from mqlake.errors import FormatError
 from mqlake.metaq.formats.record import MessageIterator, encode_payload, encode_record, message_flag
 from mqlake.metaq.message import Message
-from mqlake.store.durable import make_dirs, write_durably
 
 logger = logging.getLogger(__name__)
 

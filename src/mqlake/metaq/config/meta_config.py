@@ -19,11 +19,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from mqlake.base.durable import write_durably
 from mqlake.errors import ConfigError, MqlakeError, UnknownKeyError
 from mqlake.metaq.config.cron import parse_cron
 from mqlake.metaq.config.ini import parse_ini, replace_sections
 from mqlake.metaq.config.values import parse_bool, parse_delete_policy, parse_int
-from mqlake.store.durable import write_durably
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 
-from mqlake.store.durable import fsync_dir, make_dirs
+from mqlake.base.durable import fsync_dir, make_dirs
 
 BACKUP_PREFIX = "repair_"
 """A dash would make such a directory a partition."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import zipfile
 
+from mqlake.base.durable import fsync_dir
 from mqlake.metaq.config.values import DeletePolicy
-from mqlake.store.durable import fsync_dir
 
 
 def process_segment(policy: DeletePolicy, path: str) -> None:

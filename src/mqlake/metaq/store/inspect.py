@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from mqlake.base.findings import Finding, Findings
 from mqlake.errors import FormatError, NotAStoreError, OffsetOutOfRangeError, StoreCorruptError
 from mqlake.metaq.formats.names import parse_store_name, segment_offset
 from mqlake.metaq.formats.record import HEADER_SIZE, decode_payload
@@ -29,7 +30,6 @@ from mqlake.metaq.message import Message, Partition
 from mqlake.metaq.store.backup import BACKUP_PREFIX
 from mqlake.metaq.store.inspect_journal import TRANSACTIONS, verify_journal
 from mqlake.metaq.store.lock import is_locked
-from mqlake.store.findings import Finding, Findings
 
 _ARCHIVED = re.compile(r"[0-9]{20}\.meta\.(arc|zip)")
 OWN_DIRECTORIES = {TRANSACTIONS, "zookeeper"}

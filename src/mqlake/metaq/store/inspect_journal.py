@@ -10,6 +10,7 @@ import os
 import re
 from typing import NamedTuple
 
+from mqlake.base.findings import Findings
 from mqlake.errors import FormatError, TruncatedRecordError
 from mqlake.metaq.formats.checkpoint import (
     JournalLocation,
@@ -18,7 +19,6 @@ from mqlake.metaq.formats.checkpoint import (
     decode_checkpoint,
 )
 from mqlake.metaq.formats.journal import AppendMessage, decode_journal_record, put_of
-from mqlake.store.findings import Findings
 
 TRANSACTIONS = "transactions"
 """The journal's directory in a dataLogPath."""

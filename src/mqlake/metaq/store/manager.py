@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+from mqlake.base.durable import make_dirs
 from mqlake.errors import FormatError, IllegalTopicError, MqlakeError, WrongPartitionError
 from mqlake.metaq.config.cron import parse_cron
 from mqlake.metaq.config.meta_config import MetaConfig
@@ -30,7 +31,6 @@ from mqlake.metaq.store.inspect import OWN_DIRECTORIES
 from mqlake.metaq.store.lock import DirectoryLock
 from mqlake.metaq.store.message_store import MessageStore
 from mqlake.metaq.store.schedule import Schedule, every
-from mqlake.store.durable import make_dirs
 
 logger = logging.getLogger(__name__)
 

@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from mqlake.base.durable import fsync_dir, make_dirs
 from mqlake.errors import OffsetOutOfRangeError, StoreClosedError, StoreCorruptError, StoreFencedError
 from mqlake.metaq.config.values import DeletePolicy
 from mqlake.metaq.formats.names import segment_name, segment_offset, store_name
@@ -31,7 +32,6 @@ from mqlake.metaq.store.backup import backup_directory, keep_copy
 from mqlake.metaq.store.delete import process_segment
 from mqlake.metaq.store.group_commit import GroupCommitService
 from mqlake.metaq.store.message_set import FileMessageSet, has_records
-from mqlake.store.durable import fsync_dir, make_dirs
 
 logger = logging.getLogger(__name__)
 

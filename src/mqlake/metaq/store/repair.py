@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from mqlake.base.durable import fsync_dir, make_dirs
 from mqlake.metaq.formats.ids import IdWorker
 from mqlake.metaq.formats.record import HEADER_SIZE, decode_header, encode_payload, encode_record
 from mqlake.metaq.formats.scan import Scan
@@ -31,7 +32,6 @@ from mqlake.metaq.store.inspect import (
 )
 from mqlake.metaq.store.inspect_journal import find_journal_damage
 from mqlake.metaq.store.lock import DirectoryLock
-from mqlake.store.durable import fsync_dir, make_dirs
 
 FILLER = "mqlake:damaged"
 FLAG_AT = 16

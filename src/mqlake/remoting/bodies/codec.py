@@ -24,8 +24,8 @@ from typing import Any, Self
 
 import orjson
 
+from mqlake.base import json_config
 from mqlake.errors import FormatError
-from mqlake.formats import json_config
 from mqlake.remoting.headers.codec import wire_name
 
 if typing.TYPE_CHECKING:

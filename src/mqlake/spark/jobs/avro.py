@@ -31,7 +31,7 @@ from pyspark.sql.types import (
 )
 
 from mqlake.errors import ConfigError
-from mqlake.spark.parts import require_modules
+from mqlake.spark.requirements import require_modules
 
 INSTALL_AVRO = "pip install fastavro"
 

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from mqlake.errors import ConfigError
-from mqlake.spark.reasons import reason
+from mqlake.spark.error_messages import reason
 
 FORMATS = ("parquet", "csv", "json", "orc", "text")
 NO_FORMAT = ("DATA_SOURCE_NOT_FOUND", "DATA_SOURCE_NOT_ENABLED", "is not a valid Spark SQL Data Source")

@@ -35,6 +35,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere
 from pyspark.sql.types import BinaryType, StringType
 
+from mqlake.base.config_file import ConfigFile
 from mqlake.errors import ConfigError, MessageError, PropertiesTooLargeError, StoreError, UnknownKeyError
 from mqlake.formats.batch import ITEM_SIZE_MIN, PROPERTIES_LENGTH_MAX
 from mqlake.message import (
@@ -45,14 +46,13 @@ from mqlake.message import (
     MessageExtBatch,
     java_hash,
 )
-from mqlake.spark.jobs.pieces import rows_batch
+from mqlake.spark.arrow.memory import WrittenPages
+from mqlake.spark.arrow.properties import Ints
+from mqlake.spark.arrow.schema import table_schemas
+from mqlake.spark.error_messages import told
+from mqlake.spark.jobs.parallel import rows_batch
 from mqlake.spark.jobs.search import first_line
-from mqlake.spark.memory import WrittenPages
-from mqlake.spark.properties import Ints
-from mqlake.spark.reasons import told
-from mqlake.spark.schema import table_schemas
 from mqlake.store import PutMessageStatus, open_store
-from mqlake.store.config_manager import ConfigFile
 
 log = logging.getLogger(__name__)
 

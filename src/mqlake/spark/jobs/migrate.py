@@ -32,6 +32,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from mqlake.base.durable import fsync_dir, write_durably
 from mqlake.errors import (
     ConfigError,
     FormatError,
@@ -45,6 +46,8 @@ from mqlake.formats.columns import gather
 from mqlake.message import PROPERTY_KEYS, PROPERTY_TAGS, Host, MessageExtBatch, validate_topic
 from mqlake.metaq.formats.record import HEADER_SIZE, decode_header
 from mqlake.metaq.store.inspect import DataDirectory, PartitionFiles, open_data_directory
+from mqlake.spark.arrow.memory import WrittenPages
+from mqlake.spark.arrow.properties import Bytes, Ints
 from mqlake.spark.jobs.migrate_positions import (
     GroupPosition,
     MigratedPosition,
@@ -52,12 +55,9 @@ from mqlake.spark.jobs.migrate_positions import (
     write_consumer_offsets,
     write_topics,
 )
-from mqlake.spark.memory import WrittenPages
-from mqlake.spark.metaq_segments import Damage, Records, check_gaps, splits, walk
-from mqlake.spark.properties import Bytes, Ints
-from mqlake.spark.storage import Storage
+from mqlake.spark.log.storage import Storage
+from mqlake.spark.metaq.segments import Damage, Records, check_gaps, splits, walk
 from mqlake.store.config import MessageStoreConfig
-from mqlake.store.durable import fsync_dir, write_durably
 from mqlake.store.message_store import DefaultMessageStore, check_is_store
 from mqlake.store.read_only import ReadOnlyStore, detect_settings
 from mqlake.store.results import PutMessageStatus

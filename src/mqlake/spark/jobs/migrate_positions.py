@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
+from mqlake.base.config_file import ConfigFile
 from mqlake.errors import FormatError
 from mqlake.metaq.message import Partition
 from mqlake.metaq.zookeeper.paths import ConsumedOffset, MetaZookeeper
 from mqlake.metaq.zookeeper.session import ZkSession
-from mqlake.spark.metaq_live import zookeeper_config
-from mqlake.spark.properties import Ints
-from mqlake.store.config_manager import ConfigFile
+from mqlake.spark.arrow.properties import Ints
+from mqlake.spark.metaq.live import zookeeper_config
 
 
 @dataclass(frozen=True, slots=True)

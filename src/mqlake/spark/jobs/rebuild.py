@@ -29,18 +29,12 @@ from pyspark.sql import SparkSession
 
 from mqlake.formats.columns import DispatchColumns, Scan, dispatch_columns
 from mqlake.message import parse_delay_levels
-from mqlake.spark.jobs.pieces import parallelism, per_piece, rows_batch, shared_out
-from mqlake.spark.memory import give_up_pages
-from mqlake.spark.properties import Ints
-from mqlake.spark.schema import table_schemas
-from mqlake.spark.splits import VERIFY_CRC, VERIFY_FULL, Damage, Split, open_window, plan, walk
-from mqlake.store.checkpoint import StoreCheckpoint
-from mqlake.store.config import MessageStoreConfig
-from mqlake.store.consume_queue import ConsumeQueue
-from mqlake.store.consume_queue_store import BATCH_CQ, SIMPLE_CQ, ConsumeQueueStore
-from mqlake.store.index_service import IndexService
-from mqlake.store.log_walk import Progress, open_log, refuse_foreign
-from mqlake.store.rebuild import (
+from mqlake.spark.arrow.memory import give_up_pages
+from mqlake.spark.arrow.properties import Ints
+from mqlake.spark.arrow.schema import table_schemas
+from mqlake.spark.jobs.parallel import parallelism, per_piece, rows_batch, shared_out
+from mqlake.spark.log.splits import VERIFY_CRC, VERIFY_FULL, Damage, Split, open_window, plan, walk
+from mqlake.store.check.rebuild import (
     DERIVED,
     RebuildReport,
     bridge_gaps,
@@ -49,7 +43,13 @@ from mqlake.store.rebuild import (
     rebuild_store,
     topics_of_batches,
 )
-from mqlake.store.verify import store_config
+from mqlake.store.check.verify import store_config
+from mqlake.store.checkpoint import StoreCheckpoint
+from mqlake.store.config import MessageStoreConfig
+from mqlake.store.index.index_service import IndexService
+from mqlake.store.log.log_walk import Progress, open_log, refuse_foreign
+from mqlake.store.queues.consume_queue import ConsumeQueue
+from mqlake.store.queues.consume_queue_store import BATCH_CQ, SIMPLE_CQ, ConsumeQueueStore
 
 PIECES_A_CORE = 4
 INDEX_BUCKET = -1

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, SparkSession
 
 from mqlake.errors import ConfigError
-from mqlake.spark.live import Live
 from mqlake.spark.options import LogOptions, option_texts
-from mqlake.spark.rocketmq_options import ReadOptions
+from mqlake.spark.rocketmq.cluster import Live
+from mqlake.spark.rocketmq.options import ReadOptions
 
 
 def store_stream(

@@ -29,13 +29,14 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from mqlake.base.findings import Findings
 from mqlake.formats.columns import DispatchColumns, Scan, dispatch_columns
 from mqlake.formats.consume_queue import PRE_BLANK_SIZE
 from mqlake.formats.index import ENTRY_DTYPE, entry_position
 from mqlake.message import LMQ_PREFIX, parse_delay_levels
-from mqlake.spark.jobs.pieces import parallelism, per_piece, rows_batch, shared_out
-from mqlake.spark.properties import Ints
-from mqlake.spark.splits import (
+from mqlake.spark.arrow.properties import Ints
+from mqlake.spark.jobs.parallel import parallelism, per_piece, rows_batch, shared_out
+from mqlake.spark.log.splits import (
     DEFAULT_SPLIT_SIZE,
     VERIFY_CRC,
     VERIFY_FULL,
@@ -45,16 +46,7 @@ from mqlake.spark.splits import (
     plan,
     walk,
 )
-from mqlake.store.batch_consume_queue import BatchConsumeQueue
-from mqlake.store.config import MessageStoreConfig
-from mqlake.store.consume_queue import ConsumeQueue
-from mqlake.store.consume_queue_store import TRANSACTION_UNDECIDED, ConsumeQueueStore, Queue
-from mqlake.store.findings import Findings
-from mqlake.store.index_file import IndexFile
-from mqlake.store.index_service import IndexService
-from mqlake.store.log_walk import open_log
-from mqlake.store.store_lock import AbortFile, lock_holder
-from mqlake.store.verify import (
+from mqlake.store.check.verify import (
     VerifyReport,
     load_index,
     load_queues,
@@ -62,8 +54,16 @@ from mqlake.store.verify import (
     verify_checkpoint,
     verify_store,
 )
-from mqlake.store.verify_index import IndexVerifier
-from mqlake.store.verify_queues import read_units, tags_codes, unit_limits
+from mqlake.store.check.verify_index import IndexVerifier
+from mqlake.store.check.verify_queues import read_units, tags_codes, unit_limits
+from mqlake.store.config import MessageStoreConfig
+from mqlake.store.files.store_lock import AbortFile, lock_holder
+from mqlake.store.index.index_file import IndexFile
+from mqlake.store.index.index_service import IndexService
+from mqlake.store.log.log_walk import open_log
+from mqlake.store.queues.batch_consume_queue import BatchConsumeQueue
+from mqlake.store.queues.consume_queue import ConsumeQueue
+from mqlake.store.queues.consume_queue_store import TRANSACTION_UNDECIDED, ConsumeQueueStore, Queue
 
 KIND_PIECE, KIND_QUEUE, KIND_INDEX = "piece", "queue", "index"
 PIECES_A_CORE = 2

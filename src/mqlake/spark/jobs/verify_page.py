@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from mqlake.base.findings import Severity
 from mqlake.spark.jobs.page import Page, bars, spans
 from mqlake.spark.jobs.verify import StoresReport, TopicFigures
-from mqlake.store.findings import Severity
-from mqlake.store.verify import VerifyReport
+from mqlake.store.check.verify import VerifyReport
 
 TIME_MAX_MS = 253_402_300_799_000
 

@@ -1,0 +1,271 @@
+"""Settings from outside, and the broker's figures.
+
+A setting that is looked at whenever it matters holds at once (LIVE and the store's CHANGEABLE); any other from the next
+start on. Both are written to the broker.conf that the broker was started with; without one, a change that only the
+next start would see is refused. Nothing changes when one of the settings cannot be used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Mapping
+
+from mqlake.base.durable import write_durably
+from mqlake.base.java_properties import format_properties, parse_properties
+from mqlake.broker import config as broker_settings
+from mqlake.broker.broker import Broker
+from mqlake.broker.metrics.broker_stats import BrokerStats
+from mqlake.broker.services.schedule_message import ScheduleMessageService
+from mqlake.errors import ConfigError, ResponseError, UnknownKeyError
+from mqlake.remoting.bodies.topic import DataVersion, KVTable
+from mqlake.remoting.codes import CURRENT_VERSION, RequestCode, ResponseCode, Version
+from mqlake.remoting.command import RemotingCommand
+from mqlake.remoting.connection import Connection, ProcessorTable
+from mqlake.remoting.headers.admin import GetBrokerConfigResponseHeader
+from mqlake.store import config as store_settings
+from mqlake.store.clean import disk_used_ratio
+from mqlake.store.config import read_properties
+from mqlake.store.message_store import DefaultMessageStore
+
+logger = logging.getLogger(__name__)
+
+_LIVE = """
+brokerPermission defaultTopicQueueNums autoCreateTopicEnable autoCreateSubscriptionGroup enableCreateSysGroup
+validateSystemTopicWhenUpdateTopic clearRetryTopicWhenDeleteTopic regionId traceOn
+startAcceptSendRequestTimeStamp rejectTransactionMessage storeReplyMessageEnable brokerFastFailureEnable
+waitTimeMillsInSendQueue longPollingEnable shortPollingTimeMills litePullMessageEnable
+rejectPullConsumerEnable slaveReadEnable enablePropertyFilter filterSupportRetry registerNameServerPeriod
+registerBrokerTimeoutMills forceRegister enableSingleTopicRegister enableSplitRegistration
+splitRegistrationSize flushConsumerOffsetInterval
+"""
+LIVE: frozenset[str] = frozenset(_LIVE.split())
+NO_COLD_DATA_FLOW_CTR = (
+    b'{"runtimeTable":{},"configTable":{},"cgColdReadThreshold":3145728,"globalColdReadThreshold":104857600,'
+    b'"globalAcc":0}'
+)
+"""Groups and bytes that they read of what is no longer in memory: none is counted."""
+ALWAYS_REFUSED = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList"})
+
+
+class ConfigAdmin:
+    def __init__(self, broker: Broker, schedule_message_service: ScheduleMessageService) -> None:
+        self._broker = broker
+        self._schedule_message_service = schedule_message_service
+        self._broker_stats = BrokerStats(broker.broker_stats_manager, broker.clock_ms)
+        self._data_version = DataVersion()
+
+    def register(self, table: ProcessorTable) -> None:
+        table.register(RequestCode.UPDATE_BROKER_CONFIG, self.update_broker_config)
+        table.register(RequestCode.GET_BROKER_CONFIG, self.get_broker_config)
+        table.register(RequestCode.GET_BROKER_RUNTIME_INFO, self.get_broker_runtime_info)
+        table.register(RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON, self.export_rocksdb_config_to_json)
+        table.register(RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG, self.remove_cold_data_flow_ctr)
+        table.register(RequestCode.GET_COLD_DATA_FLOW_CTR_INFO, self.get_cold_data_flow_ctr_info)
+
+    # --- settings
+
+    def get_broker_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """26 GET_BROKER_CONFIG."""
+        version = self._data_version.to_json().decode()
+        return RemotingCommand.create_response(
+            header=GetBrokerConfigResponseHeader(version=version),
+            body=format_properties(self._all_settings()).encode(),
+        )
+
+    def _all_settings(self) -> dict[str, str]:
+        broker = self._broker
+        values = {**broker.config.to_mapping(), **broker.store_config.to_mapping()}
+        return {key: _text(value) for key, value in values.items()}
+
+    async def update_broker_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """25 UPDATE_BROKER_CONFIG. The remark says what waits for the next start."""
+        try:
+            properties = parse_properties(request.body_bytes().decode())
+        except (ConfigError, UnicodeDecodeError) as error:
+            raise ResponseError(ResponseCode.SYSTEM_ERROR, f"string2Properties error: {error}") from error
+        self._check_black_list(properties)
+        logger.info("%s: new settings %s", connection.remote_address, properties)
+        waiting, idle = self._check(properties)
+        try:
+            await asyncio.to_thread(self._write, properties)
+            self._apply({key: text for key, text in properties.items() if key not in (*waiting, *idle)})
+        except OSError as error:
+            raise ResponseError(
+                ResponseCode.SYSTEM_ERROR, f"the settings cannot be written, nothing is changed: {error}"
+            ) from error
+        if "brokerPermission" in properties:
+            await self._register_anew()
+        return RemotingCommand.create_response(remark=_remark(waiting, idle))
+
+    async def _register_anew(self) -> None:
+        """Lets the name servers know what may be done with every topic now; they are not waited for long."""
+        manager = self._broker.topic_config_manager
+        manager.data_version.next_version()
+        registered = manager.on_change(list(manager.topic_config_table.values()))
+        if registered is not None:
+            await registered
+
+    def _check_black_list(self, properties: Mapping[str, str]) -> None:
+        black_list = {key.strip() for key in self._broker.config.config_black_list.split(";")}
+        refused = sorted((black_list | ALWAYS_REFUSED).intersection(properties))
+        if refused:
+            raise ResponseError(
+                ResponseCode.NO_PERMISSION,
+                f"Can not update config in black list: {', '.join(refused)} can only be set in the broker.conf",
+            )
+
+    def _check(self, properties: Mapping[str, str]) -> tuple[list[str], list[str]]:
+        """The keys that wait for the next start, and those without effect. ResponseError for what is wrong."""
+        waiting, idle = [], []
+        for key, text in properties.items():
+            setting = broker_settings.SETTINGS.get(key) or store_settings.SETTINGS.get(key)
+            if setting is None:
+                if key not in broker_settings.KEYS_WITHOUT_EFFECT | store_settings.KEYS_WITHOUT_EFFECT:
+                    unknown = UnknownKeyError(key, broker_settings.known_keys())
+                    raise ResponseError(ResponseCode.INVALID_PARAMETER, str(unknown))
+                idle.append(key)
+                continue
+            try:
+                setting.parse(text)
+            except ConfigError as error:
+                raise ResponseError(ResponseCode.INVALID_PARAMETER, str(error)) from error
+            if setting.fixed:
+                raise ResponseError(
+                    ResponseCode.INVALID_PARAMETER,
+                    f"{key}: the files on the disk have it, it cannot be changed",
+                )
+            if key not in LIVE and key not in store_settings.CHANGEABLE:
+                waiting.append(key)
+        if waiting and not self._broker.config.broker_config_path:
+            raise ResponseError(
+                ResponseCode.INVALID_PARAMETER,
+                f"{', '.join(sorted(waiting))}: only read at the start, and this broker was started without a "
+                "broker.conf to keep it in; set it with the command that starts the broker",
+            )
+        return waiting, idle
+
+    def _apply(self, properties: Mapping[str, str]) -> None:
+        broker = self._broker
+        own = {key: text for key, text in properties.items() if key in LIVE}
+        broker.config = broker.config.updated(own)
+        broker.subscription_group_manager.auto_create = broker.config.auto_create_subscription_group
+        broker.subscription_group_manager.create_sys_groups = broker.config.enable_create_sys_group
+        broker.store_config.change(
+            {key: text for key, text in properties.items() if key in store_settings.CHANGEABLE}
+        )
+        self._data_version.next_version()
+
+    def _write(self, properties: Mapping[str, str]) -> None:
+        """Into the broker.conf, whose content of before is kept in .bak. OSError, ConfigError."""
+        path = self._broker.config.broker_config_path
+        if not path:
+            return
+        before = read_properties(path) if os.path.exists(path) else {}
+        write_durably(f"{path}.bak", format_properties(before).encode())
+        write_durably(path, format_properties({**before, **properties}).encode())
+
+    # --- what is never on here: the answers of RocketMQ's broker with it off
+
+    def export_rocksdb_config_to_json(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand:
+        """355 EXPORT_ROCKSDB_CONFIG_TO_JSON."""
+        return RemotingCommand.create_response(remark="the config files are JSON already")
+
+    def remove_cold_data_flow_ctr(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """2002 REMOVE_COLD_DATA_FLOW_CTR_CONFIG: no group has a threshold."""
+        return RemotingCommand.create_response()
+
+    def get_cold_data_flow_ctr_info(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand:
+        """2003 GET_COLD_DATA_FLOW_CTR_INFO."""
+        return RemotingCommand.create_response(body=NO_COLD_DATA_FLOW_CTR)
+
+    # --- figures
+
+    def get_broker_runtime_info(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """28 GET_BROKER_RUNTIME_INFO."""
+        return RemotingCommand.create_response(body=KVTable(table=self.runtime_info()).to_json())
+
+    def runtime_info(self) -> dict[str, str]:
+        """RocketMQ's keys (reference §4.7); what belongs to thread pools is 0, as there are none."""
+        broker = self._broker
+        store, store_config = broker.store, broker.store_config
+        info = dict(store.runtime_info())
+        info |= self._broker_stats.runtime_info()
+        log_ratio = disk_used_ratio(store_config.commit_log_dir)
+        info |= {
+            "brokerActive": "true",
+            "brokerVersion": str(CURRENT_VERSION),
+            "brokerVersionDesc": Version(CURRENT_VERSION).name,
+            "commitLogDiskRatio": _ratio(log_ratio),
+            f"commitLogDiskRatio_{store_config.commit_log_dir}": _ratio(log_ratio),
+            "consumeQueueDiskRatio": _ratio(disk_used_ratio(store_config.consume_queue_dir)),
+            "commitLogDirCapacity": _capacity(store_config.store_path_root_dir),
+            "pageCacheLockTimeMills": str(self._lock_time_ms()),
+            "earliestMessageTimeStamp": str(earliest_message_time(store)),
+            "startAcceptSendRequestTimeStamp": str(broker.config.start_accept_send_request_time_stamp),
+            "remainHowManyDataToFlush": human_readable_byte_count(int(info["remainHowManyDataToFlush"])),
+            "timerReadBehind": "0",
+            "timerOffsetBehind": "0",
+            "timerCongestNum": "0",
+            "timerEnqueueTps": "0.0",
+            "timerDequeueTps": "0.0",
+        }
+        capacity = str(broker.config.limits.in_flight_max)
+        for pool in ("send", "pull", "litePull", "query", "ack"):
+            info[f"{pool}ThreadPoolQueueSize"] = "0"
+            info[f"{pool}ThreadPoolQueueCapacity"] = capacity
+            info[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = "0"
+        info |= self._schedule_message_service.running_stats()
+        info["EndTransactionQueueSize"] = "0"
+        info["EndTransactionThreadPoolQueueCapacity"] = capacity
+        return info
+
+    def _lock_time_ms(self) -> int:
+        begin = self._broker.store.commit_log.begin_time_in_lock
+        return max(self._broker.clock_ms() - begin, 0) if begin else 0
+
+
+def earliest_message_time(store: DefaultMessageStore) -> int:
+    """Store time (ms) of the first message in the log, -1 when there is none."""
+    first = store.min_phy_offset
+    record = store.select_one_message_by_offset(first)
+    return -1 if record is None else store.store_timestamp_at(first, len(record))
+
+
+def human_readable_byte_count(count: int) -> str:
+    """`1536` → `1.5 KiB`, as RocketMQ's tools print it."""
+    if count < 1024:
+        return f"{count} B"
+    power = min((count.bit_length() - 1) // 10, 6)
+    return f"{count / 1024**power:.1f} {'KMGTPE'[power - 1]}iB"
+
+
+def _capacity(path: str) -> str:
+    try:
+        disk = os.statvfs(path)
+    except OSError:
+        return "Total : 0 B, Free : 0 B."
+    total, free = disk.f_blocks * disk.f_frsize, disk.f_bfree * disk.f_frsize
+    return f"Total : {human_readable_byte_count(total)}, Free : {human_readable_byte_count(free)}."
+
+
+def _ratio(used: float | None) -> str:
+    return "-1.0" if used is None else f"{used:.2f}"
+
+
+def _text(value: bool | int | str) -> str:
+    return ("false", "true")[value] if isinstance(value, bool) else str(value)
+
+
+def _remark(waiting: list[str], idle: list[str]) -> str | None:
+    parts = []
+    if waiting:
+        parts.append(f"from the next start on: {', '.join(sorted(waiting))}")
+    if idle:
+        parts.append(f"without effect here: {', '.join(sorted(idle))}")
+    return "; ".join(parts) or None

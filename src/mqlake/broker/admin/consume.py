@@ -1,0 +1,298 @@
+"""What operators ask of consuming: how far groups are, who is connected, what a consumer tells of itself."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+
+from mqlake.broker.broker import Broker
+from mqlake.broker.services.broker_to_client import Broker2Client
+from mqlake.broker.state.clients import ClientChannelInfo
+from mqlake.errors import (
+    MessageError,
+    RemotingConnectError,
+    RemotingTimeoutError,
+    RemotingTooMuchError,
+    ResponseError,
+)
+from mqlake.message import decode_message_id
+from mqlake.remoting.bodies import admin as bodies
+from mqlake.remoting.bodies.topic import MessageQueue, TopicConfig, TopicList
+from mqlake.remoting.codes import RequestCode, ResponseCode, Version
+from mqlake.remoting.command import Body, RemotingCommand
+from mqlake.remoting.connection import Connection, ProcessorTable
+from mqlake.remoting.headers import admin as headers
+from mqlake.remoting.headers.consume import (
+    ConsumeMessageDirectlyResultRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
+)
+
+logger = logging.getLogger(__name__)
+
+TOPIC_NAME_SEPARATOR = ";"
+
+
+class ConsumeAdmin:
+    def __init__(self, broker: Broker, broker_to_client: Broker2Client) -> None:
+        self._broker = broker
+        self._broker_to_client = broker_to_client
+
+    def register(self, table: ProcessorTable) -> None:
+        code = RequestCode
+        table.register(code.GET_CONSUME_STATS, self.get_consume_stats)
+        table.register(code.GET_BROKER_CONSUME_STATS, self.fetch_all_consume_stats_in_broker)
+        table.register(code.QUERY_CONSUME_TIME_SPAN, self.query_consume_time_span)
+        table.register(code.QUERY_TOPIC_CONSUME_BY_WHO, self.query_topic_consume_by_who)
+        table.register(code.QUERY_TOPICS_BY_CONSUMER, self.query_topics_by_consumer)
+        table.register(code.QUERY_SUBSCRIPTION_BY_CONSUMER, self.query_subscription_by_consumer)
+        table.register(code.GET_CONSUMER_CONNECTION_LIST, self.get_consumer_connection_list)
+        table.register(code.GET_PRODUCER_CONNECTION_LIST, self.get_producer_connection_list)
+        table.register(code.GET_ALL_PRODUCER_INFO, self.get_all_producer_info)
+        table.register(code.GET_CONSUMER_RUNNING_INFO, self.get_consumer_running_info)
+        table.register(code.CONSUME_MESSAGE_DIRECTLY, self.consume_message_directly)
+        table.register(code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, self.get_consumer_status)
+
+    # --- progress
+
+    def get_consume_stats(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """208 GET_CONSUME_STATS."""
+        header = request.decode_header(headers.GetConsumeStatsRequestHeader)
+        group = header.consumer_group
+        stats = bodies.ConsumeStats()
+        for topic in self._topics_of(group, header.topic, header.topic_list):
+            config = self._broker.topic_config_manager.select_topic_config(topic)
+            if config is not None:
+                self._add_stats(stats, group, config, config.read_queue_nums)
+        return RemotingCommand.create_response(body=stats.to_json())
+
+    def _topics_of(self, group: str, topic: str | None, topic_list: str | None) -> list[str]:
+        """Topics that are named in a list as they are; else the one, or all, that the group has to do with."""
+        named = [name for name in (topic_list or "").split(TOPIC_NAME_SEPARATOR) if name]
+        if named:
+            return named
+        topics: Iterable[str] = (
+            {topic} if topic else self._broker.consumer_offset_manager.which_topic_by_consumer(group)
+        )
+        return [name for name in topics if not self._broker.consumer_manager.is_left_out(group, name)]
+
+    def _add_stats(
+        self, stats: bodies.ConsumeStats, group: str, config: TopicConfig, queue_nums: int
+    ) -> None:
+        broker, topic = self._broker, config.topic_name
+        store, offsets = broker.store, broker.consumer_offset_manager
+        broker_name = broker.config.broker_name
+        for queue_id in range(queue_nums):
+            consumer_offset = max(offsets.query_offset(group, topic, queue_id), 0)
+            wrapper = bodies.OffsetWrapper(
+                broker_offset=max(store.max_offset_in_queue(topic, queue_id), 0),
+                consumer_offset=consumer_offset,
+                pull_offset=max(consumer_offset, offsets.query_pull_offset(group, topic, queue_id)),
+            )
+            if consumer_offset:
+                consumed = store.message_store_timestamp(topic, queue_id, consumer_offset - 1)
+                wrapper.last_timestamp = max(consumed, 0)
+            queue = MessageQueue(topic=topic, broker_name=broker_name, queue_id=queue_id)
+            stats.offset_table[queue] = wrapper
+        stats.consume_tps += broker.broker_stats_manager.tps_group_get_nums(group, topic)
+
+    async def fetch_all_consume_stats_in_broker(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand:
+        """317 GET_BROKER_CONSUME_STATS."""
+        is_order = request.decode_header(headers.GetConsumeStatsInBrokerHeader).is_order
+        broker = self._broker
+        consumers = broker.consumer_manager
+        answer = bodies.ConsumeStatsList(broker_addr=broker.broker_addr)
+        for group in list(broker.subscription_group_manager.subscription_group_table):
+            found = []
+            for topic in sorted(broker.consumer_offset_manager.which_topic_by_consumer(group)):
+                config = broker.topic_config_manager.select_topic_config(topic)
+                if config is None or (is_order and not config.order) or consumers.is_left_out(group, topic):
+                    continue
+                stats = bodies.ConsumeStats()
+                self._add_stats(stats, group, config, config.write_queue_nums)
+                for each in stats.offset_table.values():
+                    answer.total_diff += each.broker_offset - each.consumer_offset
+                    answer.total_inflight_diff += each.pull_offset - each.consumer_offset
+                found.append(stats)
+            answer.consume_stats_list.append({group: found})
+            await asyncio.sleep(0)  # with many groups others have their turn
+        return RemotingCommand.create_response(body=answer.to_json())
+
+    def query_consume_time_span(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """303 QUERY_CONSUME_TIME_SPAN."""
+        header = request.decode_header(headers.QueryConsumeTimeSpanRequestHeader)
+        broker, topic = self._broker, header.topic
+        config = broker.topic_config_manager.existing_topic(topic)
+        spans = [
+            self._time_span(header.group, topic, queue_id) for queue_id in range(config.write_queue_nums)
+        ]
+        body = bodies.QueryConsumeTimeSpanBody(consume_time_span_set=spans)
+        return RemotingCommand.create_response(body=body.to_json())
+
+    def _time_span(self, group: str, topic: str, queue_id: int) -> bodies.QueueTimeSpan:
+        broker = self._broker
+        store = broker.store
+        first = store.earliest_message_time(topic, queue_id)
+        high = store.max_offset_in_queue(topic, queue_id)
+        consumed = broker.consumer_offset_manager.query_offset(group, topic, queue_id)
+        span = bodies.QueueTimeSpan(
+            message_queue=MessageQueue(topic=topic, broker_name=broker.config.broker_name, queue_id=queue_id),
+            min_time_stamp=first,
+            max_time_stamp=store.message_store_timestamp(topic, queue_id, high - 1),
+            consume_time_stamp=(
+                store.message_store_timestamp(topic, queue_id, consumed - 1) if consumed > 0 else first
+            ),
+        )
+        if consumed < high:
+            following = store.message_store_timestamp(topic, queue_id, max(consumed, 0))
+            span.delay_time = broker.clock_ms() - following if following > 0 else 0
+        return span
+
+    # --- who consumes what
+
+    def query_topic_consume_by_who(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """300 QUERY_TOPIC_CONSUME_BY_WHO: groups that are connected, or have offsets."""
+        topic = request.decode_header(headers.QueryTopicConsumeByWhoRequestHeader).topic
+        broker = self._broker
+        groups = broker.consumer_manager.query_topic_consume_by_who(topic)
+        groups = groups | broker.consumer_offset_manager.which_group_by_topic(topic)
+        return RemotingCommand.create_response(body=bodies.GroupList(group_list=groups).to_json())
+
+    def query_topics_by_consumer(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """343 QUERY_TOPICS_BY_CONSUMER."""
+        group = request.decode_header(headers.QueryTopicsByConsumerRequestHeader).group
+        topics = self._broker.consumer_offset_manager.which_topic_by_consumer(group)
+        body = TopicList(topic_list=topics, broker_addr=self._broker.broker_addr)
+        return RemotingCommand.create_response(body=body.to_json())
+
+    def query_subscription_by_consumer(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand:
+        """345 QUERY_SUBSCRIPTION_BY_CONSUMER."""
+        header = request.decode_header(headers.QuerySubscriptionByConsumerRequestHeader)
+        subscription = self._broker.consumer_manager.find_subscription_data(header.group, header.topic or "")
+        body = bodies.QuerySubscriptionResponseBody(
+            subscription_data=subscription, group=header.group, topic=header.topic
+        )
+        return RemotingCommand.create_response(body=body.to_json())
+
+    # --- who is connected
+
+    def get_consumer_connection_list(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand:
+        """203 GET_CONSUMER_CONNECTION_LIST."""
+        group = request.decode_header(headers.GetConsumerConnectionListRequestHeader).consumer_group
+        info = self._broker.consumer_manager.get_consumer_group_info(group)
+        if info is None:
+            raise ResponseError(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online")
+        body = bodies.ConsumerConnection(
+            connection_set=_connections(info.channel_info_table.values()),
+            subscription_table=dict(info.subscription_table),
+            consume_type=info.consume_type,
+            message_model=info.message_model,
+            consume_from_where=info.consume_from_where,
+        )
+        return RemotingCommand.create_response(body=body.to_json())
+
+    def get_producer_connection_list(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand:
+        """204 GET_PRODUCER_CONNECTION_LIST."""
+        group = request.decode_header(headers.GetProducerConnectionListRequestHeader).producer_group
+        channels = self._broker.producer_manager.group_channel_table.get(group)
+        if channels is None:
+            raise ResponseError(ResponseCode.SYSTEM_ERROR, f"the producer group[{group}] not exist")
+        body = bodies.ProducerConnection(connection_set=_connections(channels.values()))
+        return RemotingCommand.create_response(body=body.to_json())
+
+    def get_all_producer_info(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """328 GET_ALL_PRODUCER_INFO."""
+        table = self._broker.producer_manager.get_producer_table()
+        return RemotingCommand.create_response(body=table.to_json())
+
+    # --- what a consumer is asked
+
+    async def get_consumer_running_info(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand:
+        """307 GET_CONSUMER_RUNNING_INFO: the consumer's own answer."""
+        header = request.decode_header(GetConsumerRunningInfoRequestHeader)
+        return await self._call_consumer(
+            request, header.consumer_group, header.client_id, request.ext_fields, request.body
+        )
+
+    async def consume_message_directly(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand:
+        """309 CONSUME_MESSAGE_DIRECTLY: the message out of this broker's log, to one consumer."""
+        header = request.decode_header(ConsumeMessageDirectlyResultRequestHeader)
+        broker = self._broker
+        try:
+            _, offset = decode_message_id(header.msg_id or "")
+        except MessageError as error:
+            raise ResponseError(ResponseCode.INVALID_PARAMETER, str(error)) from error
+        record = broker.store.select_one_message_by_offset(offset)
+        if record is None:
+            raise ResponseError(
+                ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}, of {header.msg_id}"
+            )
+        fields = dict(request.ext_fields)
+        fields["brokerName"] = broker.config.broker_name
+        topic = broker.topic_config_manager.select_topic_config(header.topic or "")
+        if topic is not None:
+            fields["topicSysFlag"] = str(topic.topic_sys_flag)
+        group = broker.subscription_group_manager.find_subscription_group_config(header.consumer_group)
+        if group is not None:
+            fields["groupSysFlag"] = str(group.group_sys_flag)
+        return await self._call_consumer(
+            request, header.consumer_group, header.client_id or "", fields, bytes(record)
+        )
+
+    async def _call_consumer(
+        self, request: RemotingCommand, group: str, client_id: str, fields: dict[str, str], body: Body
+    ) -> RemotingCommand:
+        """Passes a request on to one consumer, and its answer back."""
+        info = self._broker.consumer_manager.find_channel(group, client_id)
+        if info is None:
+            raise ResponseError(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
+        if info.version < Version.V3_1_8_SNAPSHOT:
+            raise ResponseError(
+                ResponseCode.SYSTEM_ERROR,
+                f"The Consumer <{client_id}> Version <{info.version}> too low to finish, "
+                "please upgrade it to V3_1_8_SNAPSHOT",
+            )
+        question = RemotingCommand.create_request(request.code, body=body)
+        question.ext_fields = dict(fields)
+        try:
+            answer = await self._broker_to_client.call_client(info.connection, question)
+        except RemotingTimeoutError as error:
+            raise ResponseError(
+                ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer <{group}> <{client_id}> Timeout: {error}"
+            ) from error
+        except (RemotingConnectError, RemotingTooMuchError) as error:
+            raise ResponseError(
+                ResponseCode.SYSTEM_ERROR, f"invoke consumer <{group}> <{client_id}> Exception: {error}"
+            ) from error
+        passed_on = RemotingCommand.create_response(answer.code, answer.remark, body=answer.body)
+        passed_on.ext_fields = answer.ext_fields
+        return passed_on
+
+    async def get_consumer_status(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """223 INVOKE_BROKER_TO_GET_CONSUMER_STATUS."""
+        header = request.decode_header(headers.GetConsumerStatusRequestHeader)
+        return await self._broker_to_client.get_consume_status(header.topic, header.group, header.client_addr)
+
+
+def _connections(channels: Iterable[ClientChannelInfo]) -> list[bodies.Connection]:
+    return [
+        bodies.Connection(
+            client_id=info.client_id,
+            client_addr=info.connection.remote_address,
+            language=info.language.name,
+            version=info.version,
+        )
+        for info in channels
+    ]

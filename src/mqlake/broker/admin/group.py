@@ -1,0 +1,102 @@
+"""Consumer groups as operators see them: make, change, delete, list, and what they may read."""
+
+from __future__ import annotations
+
+import logging
+
+from mqlake.base import json_config
+from mqlake.broker.broker import Broker
+from mqlake.broker.metrics.execution_times import ExecutionTimes
+from mqlake.broker.state.subscription_group import FORBIDDEN_READ_BIT
+from mqlake.errors import ConfigError, ResponseError
+from mqlake.remoting.bodies.admin import GroupForbidden, SubscriptionGroupConfig, SubscriptionGroupList
+from mqlake.remoting.codes import RequestCode, ResponseCode
+from mqlake.remoting.command import RemotingCommand
+from mqlake.remoting.connection import Connection, ProcessorTable
+from mqlake.remoting.headers.admin import (
+    DeleteSubscriptionGroupRequestHeader,
+    GetSubscriptionGroupConfigRequestHeader,
+    UpdateGroupForbiddenRequestHeader,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class GroupAdmin:
+    def __init__(self, broker: Broker, create_times: ExecutionTimes) -> None:
+        self._broker = broker
+        self._create_times = create_times
+
+    def register(self, table: ProcessorTable) -> None:
+        code = RequestCode
+        table.register(code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, self.update_and_create_subscription_group)
+        table.register(
+            code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, self.update_and_create_subscription_group_list
+        )
+        table.register(code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self.get_all_subscription_group)
+        table.register(code.GET_SUBSCRIPTIONGROUP_CONFIG, self.get_subscription_group)
+        table.register(code.DELETE_SUBSCRIPTIONGROUP, self.delete_subscription_group)
+        table.register(code.UPDATE_AND_GET_GROUP_FORBIDDEN, self.update_and_get_group_forbidden)
+
+    def update_and_create_subscription_group(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand:
+        """200 UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
+        return self._update([SubscriptionGroupConfig.from_json(request.body_bytes())], connection)
+
+    def update_and_create_subscription_group_list(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand:
+        """225 UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: all of them, or none."""
+        body = SubscriptionGroupList.from_json(request.body_bytes())
+        return self._update(body.group_config_list, connection)
+
+    def _update(self, configs: list[SubscriptionGroupConfig], connection: Connection) -> RemotingCommand:
+        names = [config.group_name for config in configs]
+        logger.info("%s: groups are made or changed: %s", connection.remote_address, names)
+        try:
+            with self._create_times.measured():
+                self._broker.subscription_group_manager.update_subscription_group_config_list(configs)
+        except ConfigError as error:
+            raise ResponseError(ResponseCode.INVALID_PARAMETER, str(error)) from error
+        return RemotingCommand.create_response()
+
+    def get_all_subscription_group(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """201 GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
+        content = self._broker.subscription_group_manager.encode()
+        return RemotingCommand.create_response(body=json_config.dumps(content, pretty=False).encode())
+
+    def get_subscription_group(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """352 GET_SUBSCRIPTIONGROUP_CONFIG. As everywhere, a group that may make itself does so now."""
+        group = request.decode_header(GetSubscriptionGroupConfigRequestHeader).group
+        config = self._broker.subscription_group_manager.find_subscription_group_config(group)
+        if config is None:
+            raise ResponseError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {group[:300]}"
+            )
+        return RemotingCommand.create_response(body=config.to_json())
+
+    def delete_subscription_group(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """207 DELETE_SUBSCRIPTIONGROUP. No error when there is none, as the tool asks every broker."""
+        header = request.decode_header(DeleteSubscriptionGroupRequestHeader)
+        broker = self._broker
+        logger.info("%s: group %s is deleted", connection.remote_address, header.group_name)
+        broker.subscription_group_manager.delete_subscription_group_config(header.group_name)
+        if header.clean_offset:
+            broker.consumer_offset_manager.remove_offset(header.group_name)
+        broker.broker_stats_manager.on_group_deleted(header.group_name)
+        return RemotingCommand.create_response()
+
+    def update_and_get_group_forbidden(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand:
+        """353 UPDATE_AND_GET_GROUP_FORBIDDEN: without `readable` it is only told."""
+        header = request.decode_header(UpdateGroupForbiddenRequestHeader)
+        manager = self._broker.subscription_group_manager
+        group, topic = header.group, header.topic
+        if header.readable is not None:
+            logger.info("%s: %s may read %s: %s", connection.remote_address, group, topic, header.readable)
+            manager.update_forbidden(group, topic, FORBIDDEN_READ_BIT, not header.readable)
+        readable = not manager.get_forbidden(group, topic, FORBIDDEN_READ_BIT)
+        body = GroupForbidden(group=group, topic=topic, readable=readable)
+        return RemotingCommand.create_response(remark="", body=body.to_json())

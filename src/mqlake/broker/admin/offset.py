@@ -1,0 +1,215 @@
+"""Offsets: where queues begin and end, and where groups are set to.
+
+A reset is remembered by the broker (useServerSideResetOffset): the group's next pull is told PULL_OFFSET_MOVED with
+the new offset, whether its consumers are connected now or later. A pull that waits for messages is answered at once;
+RocketMQ lets it wait to its end. Without that setting the connected consumers are
+told, and those that are not connected cannot be reset.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from mqlake.base import json_config
+from mqlake.base.settings import LONG_MAX
+from mqlake.broker.broker import Broker
+from mqlake.broker.services.broker_to_client import Broker2Client
+from mqlake.broker.services.pull_request_hold import PullRequestHoldService
+from mqlake.broker.services.schedule_message import ScheduleMessageService
+from mqlake.errors import ResponseError
+from mqlake.remoting.bodies.admin import QueryCorrectionOffsetBody
+from mqlake.remoting.bodies.client import ResetOffsetBody
+from mqlake.remoting.bodies.topic import MessageQueue
+from mqlake.remoting.codes import LanguageCode, RequestCode, ResponseCode
+from mqlake.remoting.command import RemotingCommand
+from mqlake.remoting.connection import Connection, ProcessorTable
+from mqlake.remoting.headers.admin import (
+    CloneGroupOffsetRequestHeader,
+    QueryCorrectionOffsetHeader,
+    ResetOffsetRequestHeader,
+)
+from mqlake.remoting.headers.consume import (
+    GetEarliestMsgStoretimeRequestHeader,
+    GetEarliestMsgStoretimeResponseHeader,
+    GetMaxOffsetRequestHeader,
+    GetMaxOffsetResponseHeader,
+    GetMinOffsetRequestHeader,
+    GetMinOffsetResponseHeader,
+    SearchOffsetRequestHeader,
+    SearchOffsetResponseHeader,
+)
+from mqlake.store.config import BrokerRole
+from mqlake.store.results import BoundaryType
+
+logger = logging.getLogger(__name__)
+
+END_OF_QUEUE = -1
+
+
+class OffsetAdmin:
+    def __init__(
+        self,
+        broker: Broker,
+        broker_to_client: Broker2Client,
+        pull_request_hold_service: PullRequestHoldService,
+        schedule_message_service: ScheduleMessageService,
+    ) -> None:
+        self._broker = broker
+        self._broker_to_client = broker_to_client
+        self._pull_request_hold_service = pull_request_hold_service
+        self._schedule_message_service = schedule_message_service
+
+    def register(self, table: ProcessorTable) -> None:
+        code = RequestCode
+        table.register(code.SEARCH_OFFSET_BY_TIMESTAMP, self.search_offset_by_timestamp)
+        table.register(code.GET_MAX_OFFSET, self.get_max_offset)
+        table.register(code.GET_MIN_OFFSET, self.get_min_offset)
+        table.register(code.GET_EARLIEST_MSG_STORETIME, self.get_earliest_msg_storetime)
+        table.register(code.INVOKE_BROKER_TO_RESET_OFFSET, self.reset_offset)
+        table.register(code.CLONE_GROUP_OFFSET, self.clone_group_offset)
+        table.register(code.QUERY_CORRECTION_OFFSET, self.query_correction_offset)
+        table.register(code.GET_ALL_CONSUMER_OFFSET, self.get_all_consumer_offset)
+        table.register(code.GET_ALL_DELAY_OFFSET, self.get_all_delay_offset)
+
+    # --- queues
+
+    def search_offset_by_timestamp(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """29 SEARCH_OFFSET_BY_TIMESTAMP."""
+        header = request.decode_header(SearchOffsetRequestHeader)
+        try:
+            boundary = BoundaryType[(header.boundary_type or "LOWER").upper()]
+        except KeyError:
+            raise ResponseError(
+                ResponseCode.INVALID_PARAMETER,
+                f"boundaryType is {str(header.boundary_type)[:80]!r}: it can be lower or upper",
+            ) from None
+        offset = self._broker.store.get_offset_in_queue_by_time(
+            header.topic, header.queue_id, header.timestamp, boundary
+        )
+        return RemotingCommand.create_response(header=SearchOffsetResponseHeader(offset=offset))
+
+    def get_max_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """30 GET_MAX_OFFSET."""
+        header = request.decode_header(GetMaxOffsetRequestHeader)
+        offset = self._broker.store.max_offset_in_queue(header.topic, header.queue_id)
+        return RemotingCommand.create_response(header=GetMaxOffsetResponseHeader(offset=offset))
+
+    def get_min_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """31 GET_MIN_OFFSET."""
+        header = request.decode_header(GetMinOffsetRequestHeader)
+        # a queue that nothing was ever sent to begins at 0: clients go there
+        offset = max(self._broker.store.min_offset_in_queue(header.topic, header.queue_id), 0)
+        return RemotingCommand.create_response(header=GetMinOffsetResponseHeader(offset=offset))
+
+    def get_earliest_msg_storetime(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """32 GET_EARLIEST_MSG_STORETIME."""
+        header = request.decode_header(GetEarliestMsgStoretimeRequestHeader)
+        timestamp = self._broker.store.earliest_message_time(header.topic, header.queue_id)
+        return RemotingCommand.create_response(
+            header=GetEarliestMsgStoretimeResponseHeader(timestamp=timestamp)
+        )
+
+    # --- groups
+
+    async def reset_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """222 INVOKE_BROKER_TO_RESET_OFFSET: answered when the new offsets are on disk."""
+        header = request.decode_header(ResetOffsetRequestHeader)
+        logger.info("%s: reset-offset %s", connection.remote_address, header)
+        broker = self._broker
+        if broker.config.use_server_side_reset_offset:
+            offsets = self._reset_offset(header)
+            await broker.consumer_offset_manager.persist_in_background()
+            for queue in offsets:
+                self._pull_request_hold_service.release(queue.topic, queue.queue_id, header.group)
+            return RemotingCommand.create_response(body=ResetOffsetBody(offset_table=offsets).to_json())
+        return self._broker_to_client.reset_offset(
+            header.topic,
+            header.group,
+            header.timestamp,
+            header.is_force,
+            request.language is LanguageCode.CPP,
+        )
+
+    def _reset_offset(self, header: ResetOffsetRequestHeader) -> dict[MessageQueue, int]:
+        broker = self._broker
+        topic, group = header.topic, header.group
+        if broker.store_config.broker_role is BrokerRole.SLAVE:
+            raise ResponseError(ResponseCode.SYSTEM_ERROR, "Can not reset offset in slave broker")
+        config = broker.topic_config_manager.select_topic_config(topic)
+        if config is None:
+            raise ResponseError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} does not exist")
+        if not broker.subscription_group_manager.contains_subscription_group(group):
+            raise ResponseError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist")
+        if header.queue_id >= 0:
+            where = {header.queue_id: self._target(header)}
+        else:
+            queues = range(config.read_queue_nums)
+            where = {queue_id: self._at_time(topic, queue_id, header.timestamp) for queue_id in queues}
+        if not where:
+            raise ResponseError(ResponseCode.SYSTEM_ERROR, f"No queues to reset: {topic} has readQueueNums=0")
+        broker_name = broker.config.broker_name
+        offsets = {}
+        for queue_id, offset in where.items():
+            broker.consumer_offset_manager.assign_reset_offset(topic, group, queue_id, offset)
+            offsets[MessageQueue(topic=topic, broker_name=broker_name, queue_id=queue_id)] = offset
+        return offsets
+
+    def _target(self, header: ResetOffsetRequestHeader) -> int:
+        """Where one queue is set to. ResponseError when there is no such place."""
+        if header.offset is None or header.offset == END_OF_QUEUE:
+            return self._at_time(header.topic, header.queue_id, header.timestamp)
+        store = self._broker.store
+        low = store.min_offset_in_queue(header.topic, header.queue_id)
+        high = store.max_offset_in_queue(header.topic, header.queue_id)
+        if header.offset < max(low, 0) or header.offset > high + 1:
+            raise ResponseError(
+                ResponseCode.SYSTEM_ERROR,
+                f"Target offset {header.offset} not in consume queue range [{low}-{high}]",
+            )
+        return header.offset
+
+    def _at_time(self, topic: str, queue_id: int, timestamp: int) -> int:
+        store = self._broker.store
+        if timestamp < 0:
+            return store.max_offset_in_queue(topic, queue_id)
+        return store.get_offset_in_queue_by_time(topic, queue_id, timestamp)
+
+    def clone_group_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """314 CLONE_GROUP_OFFSET: of one topic, or of all that the group has consumed."""
+        header = request.decode_header(CloneGroupOffsetRequestHeader)
+        broker = self._broker
+        offsets = broker.consumer_offset_manager
+        topics = {header.topic} if header.topic else offsets.which_topic_by_consumer(header.src_group)
+        for topic in topics:
+            if broker.topic_config_manager.select_topic_config(topic) is None:
+                logger.warning("clone-offset: topic %s does not exist", topic)
+                continue
+            if not header.offline and broker.consumer_manager.is_left_out(header.src_group, topic):
+                logger.warning("clone-offset: %s does not subscribe to %s", header.src_group, topic)
+                continue
+            offsets.clone_offset(header.src_group, header.dest_group, topic)
+        return RemotingCommand.create_response()
+
+    def query_correction_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """308 QUERY_CORRECTION_OFFSET: the least offset of all groups, where the compared one is not behind it."""
+        header = request.decode_header(QueryCorrectionOffsetHeader)
+        manager = self._broker.consumer_offset_manager
+        least = manager.query_min_offset_in_all_group(
+            header.topic, header.filter_groups, self._broker.store.min_offset_in_queue
+        )
+        compared = manager.query_offsets(header.compare_group, header.topic) or {}
+        for queue_id, offset in compared.items():
+            if least.get(queue_id, LONG_MAX) > offset:
+                least[queue_id] = LONG_MAX
+        body = QueryCorrectionOffsetBody(correction_offsets=least)
+        return RemotingCommand.create_response(body=body.to_json())
+
+    def get_all_consumer_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """43 GET_ALL_CONSUMER_OFFSET: what a slave copies."""
+        content = self._broker.consumer_offset_manager.encode()
+        return RemotingCommand.create_response(body=json_config.dumps(content, pretty=False).encode())
+
+    def get_all_delay_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """45 GET_ALL_DELAY_OFFSET: what a slave copies."""
+        content = self._schedule_message_service.encode()
+        return RemotingCommand.create_response(body=json_config.dumps(content, pretty=False).encode())

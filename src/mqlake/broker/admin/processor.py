@@ -1,0 +1,80 @@
+"""AdminBrokerProcessor: the request codes of operators and their tools, by families.
+
+    admin_topic      topics: make, change, delete, list; their offsets
+    admin_group      consumer groups: make, change, delete, list; what they may read
+    admin_consume    how far groups are, who is connected, what consumers tell of themselves
+    admin_offset     offsets of queues; resets and clones of groups' offsets
+    admin_store      queues, counters, cleaning
+    admin_config     settings, and the broker's figures
+
+Codes of RocketMQ that mean something not there here are answered REQUEST_CODE_NOT_SUPPORTED with what it is.
+"""
+
+from __future__ import annotations
+
+from mqlake.broker.admin.config import ConfigAdmin
+from mqlake.broker.admin.consume import ConsumeAdmin
+from mqlake.broker.admin.group import GroupAdmin
+from mqlake.broker.admin.offset import OffsetAdmin
+from mqlake.broker.admin.store import StoreAdmin
+from mqlake.broker.admin.topic import TopicAdmin
+from mqlake.broker.broker import Broker
+from mqlake.broker.metrics.execution_times import ExecutionTimes
+from mqlake.broker.services.broker_to_client import Broker2Client
+from mqlake.broker.services.pull_request_hold import PullRequestHoldService
+from mqlake.broker.services.schedule_message import ScheduleMessageService
+from mqlake.errors import ResponseError
+from mqlake.remoting.codes import ResponseCode
+from mqlake.remoting.command import RemotingCommand
+from mqlake.remoting.connection import Connection, ProcessorTable
+
+NOT_THERE: dict[int, str] = {
+    60: "timer messages of any delay",
+    61: "timer messages of any delay",
+    323: "the checking of transactions again",
+    401: "the choice between pull and pop",
+    402: "the choice between pull and pop",
+    513: "static topics",
+    905: "a slave that acts as master",
+    906: "a slave that acts as master",
+    908: "a slave that acts as master",
+    1007: "controller mode",
+    1008: "controller mode",
+    2001: "cold data control",
+    2004: "the choice of read-ahead",
+    **dict.fromkeys(range(3001, 3011), "users and access rules"),
+    200056: "pop in a store of its own",
+}
+
+
+class AdminBrokerProcessor:
+    def __init__(
+        self,
+        broker: Broker,
+        broker_to_client: Broker2Client,
+        pull_request_hold_service: PullRequestHoldService,
+        schedule_message_service: ScheduleMessageService,
+    ) -> None:
+        self.topic_create_times = ExecutionTimes()
+        self.group_create_times = ExecutionTimes()
+        self.families = (
+            TopicAdmin(broker, self.topic_create_times),
+            GroupAdmin(broker, self.group_create_times),
+            ConsumeAdmin(broker, broker_to_client),
+            OffsetAdmin(broker, broker_to_client, pull_request_hold_service, schedule_message_service),
+            StoreAdmin(broker),
+            ConfigAdmin(broker, schedule_message_service),
+        )
+
+    def register(self, table: ProcessorTable) -> None:
+        for code in NOT_THERE:
+            if table.find(code) is None:  # whoever has it knows better
+                table.register(code, self.not_there)
+        for family in self.families:
+            family.register(table)
+
+    def not_there(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        raise ResponseError(
+            ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+            f" request type {request.code} not supported: this broker does not have {NOT_THERE[request.code]}",
+        )

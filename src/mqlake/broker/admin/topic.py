@@ -1,0 +1,228 @@
+"""Topics as operators see them: make, change, delete, list, and how full their queues are.
+
+Facts: reference §4.7; the checks and their answers are those of RocketMQ's AdminBrokerProcessor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from mqlake.broker.broker import Broker
+from mqlake.broker.metrics.execution_times import ExecutionTimes
+from mqlake.errors import ConfigError, IllegalTopicError, ResponseError
+from mqlake.message import SYSTEM_TOPICS, is_system_topic, validate_topic
+from mqlake.remoting.bodies.admin import TopicOffset, TopicStatsTable
+from mqlake.remoting.bodies.topic import (
+    CreateTopicListRequestBody,
+    MessageQueue,
+    TopicConfig,
+    TopicFilterType,
+    TopicList,
+)
+from mqlake.remoting.codes import RequestCode, ResponseCode
+from mqlake.remoting.command import RemotingCommand
+from mqlake.remoting.connection import Connection, ProcessorTable
+from mqlake.remoting.headers.admin import (
+    CreateTopicRequestHeader,
+    DeleteTopicRequestHeader,
+    GetTopicConfigRequestHeader,
+    GetTopicStatsInfoRequestHeader,
+)
+
+logger = logging.getLogger(__name__)
+
+QUEUES_MAX = 1 << 16
+"""Queues of a topic; RocketMQ has no bound, and a few requests go through all of them."""
+PERM_MAX = 7
+DISPATCH_WAIT_S = 1.0
+"""What was put to a deleted topic just before is waited for so long, so that it does not make the queues anew."""
+
+
+class TopicAdmin:
+    def __init__(self, broker: Broker, create_times: ExecutionTimes) -> None:
+        self._broker = broker
+        self._create_times = create_times
+
+    def register(self, table: ProcessorTable) -> None:
+        table.register(RequestCode.UPDATE_AND_CREATE_TOPIC, self.update_and_create_topic)
+        table.register(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, self.update_and_create_topic_list)
+        table.register(RequestCode.DELETE_TOPIC_IN_BROKER, self.delete_topic)
+        table.register(RequestCode.GET_ALL_TOPIC_CONFIG, self.get_all_topic_config)
+        table.register(RequestCode.GET_TOPIC_CONFIG, self.get_topic_config)
+        table.register(RequestCode.GET_TOPIC_STATS_INFO, self.get_topic_stats_info)
+        table.register(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, self.get_system_topic_list_from_broker)
+
+    # --- make and change
+
+    async def update_and_create_topic(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand:
+        """17 UPDATE_AND_CREATE_TOPIC: answered when the topic is on disk and the name servers know of it."""
+        header = request.decode_header(CreateTopicRequestHeader)
+        if header.topic_filter_type not in TopicFilterType.__members__:
+            kinds = " or ".join(TopicFilterType.__members__)
+            raise _invalid(f"topicFilterType is {header.topic_filter_type[:80]!r}: it can be {kinds}")
+        config = TopicConfig(
+            topic_name=header.topic,
+            read_queue_nums=header.read_queue_nums,
+            write_queue_nums=header.write_queue_nums,
+            perm=header.perm,
+            topic_filter_type=TopicFilterType[header.topic_filter_type],
+            topic_sys_flag=header.topic_sys_flag or 0,
+            order=header.order,
+            attributes=parse_attributes(header.attributes or ""),
+        )
+        with self._create_times.measured():
+            await self._update([config], connection)
+        return RemotingCommand.create_response()
+
+    async def update_and_create_topic_list(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand:
+        """18 UPDATE_AND_CREATE_TOPIC_LIST: all of them, or none."""
+        body = CreateTopicListRequestBody.from_json(request.body_bytes())
+        with self._create_times.measured():
+            await self._update(body.topic_config_list, connection)
+        return RemotingCommand.create_response()
+
+    async def _update(self, configs: list[TopicConfig], connection: Connection) -> None:
+        manager = self._broker.topic_config_manager
+        for config in configs:
+            self._check(config)
+        changed = [
+            config for config in configs if config != manager.topic_config_table.get(config.topic_name)
+        ]
+        if changed:
+            names = [config.topic_name for config in changed]
+            logger.info("%s: topics are made or changed: %s", connection.remote_address, names)
+            try:
+                manager.update_topic_config_list(changed)
+            except ConfigError as error:
+                raise ResponseError(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        settled = {
+            manager.unsettled[config.topic_name]
+            for config in changed
+            if config.topic_name in manager.unsettled
+        }
+        if settled:
+            await asyncio.wait(settled)
+        await manager.persist_in_background()  # when that write has failed: its error is the answer
+
+    def _check(self, config: TopicConfig) -> None:
+        """ResponseError INVALID_PARAMETER for what no topic may be."""
+        self._check_name(config.topic_name)
+        for key, count in (
+            ("readQueueNums", config.read_queue_nums),
+            ("writeQueueNums", config.write_queue_nums),
+        ):
+            if not 0 <= count <= QUEUES_MAX:
+                raise _invalid(f"{key} is {count}: 0 to {QUEUES_MAX} queues are possible")
+        if not 0 <= config.perm <= PERM_MAX:
+            raise _invalid(f"perm is {config.perm}: it can be 6 read and write, 4 read only, 2 write only")
+        if (config.attributes or {}).get("+message.type") == "MIXED":
+            raise _invalid("MIXED message type is not supported.")
+
+    def _check_name(self, topic: str) -> None:
+        try:
+            validate_topic(topic)
+        except IllegalTopicError as error:
+            raise _invalid(str(error)) from error
+        if self._broker.config.validate_system_topic_when_update_topic and self._is_system(topic):
+            raise _invalid(f"The topic[{topic}] is conflict with system topic.")
+
+    def _is_system(self, topic: str) -> bool:
+        return is_system_topic(topic) or topic in self._broker.topic_config_manager.system_topics
+
+    # --- delete
+
+    async def delete_topic(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """215 DELETE_TOPIC_IN_BROKER: with its queues and its consumers' offsets, and its pop retry topics; answered
+        when it is gone from the disk."""
+        topic = request.decode_header(DeleteTopicRequestHeader).topic
+        if not topic or topic.isspace():
+            raise _invalid("The specified topic is blank.")
+        self._check_name(topic)
+        broker = self._broker
+        topics = [topic]
+        if broker.config.clear_retry_topic_when_delete_topic:
+            for group in broker.consumer_offset_manager.which_group_by_topic(topic):
+                for name in (f"%RETRY%{group}+{topic}", f"%RETRY%{group}_{topic}"):
+                    if broker.topic_config_manager.select_topic_config(name) is not None:
+                        topics.append(name)
+        for name in topics:
+            logger.info("%s: topic %s is deleted", connection.remote_address, name)
+            await self._delete(name)
+        return RemotingCommand.create_response()
+
+    async def _delete(self, topic: str) -> None:
+        broker = self._broker
+        broker.topic_config_manager.delete_topic_config(topic)
+        await broker.topic_config_manager.persist_in_background()
+        broker.consumer_offset_manager.clean_offset_by_topic(topic)
+        await asyncio.to_thread(self._delete_queues, topic)
+        broker.store.store_stats_service.remove_topic(topic)
+        broker.broker_stats_manager.on_topic_deleted(topic)
+
+    def _delete_queues(self, topic: str) -> None:
+        store = self._broker.store
+        store.wait_until_dispatched(DISPATCH_WAIT_S)
+        store.consume_queues.delete_topic(topic)
+
+    # --- tell
+
+    def get_all_topic_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """21 GET_ALL_TOPIC_CONFIG: what a slave copies."""
+        wrapper = self._broker.topic_config_manager.build_serialize_wrapper()
+        return RemotingCommand.create_response(body=wrapper.to_json())
+
+    def get_topic_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """351 GET_TOPIC_CONFIG."""
+        topic = request.decode_header(GetTopicConfigRequestHeader).topic
+        config = self._broker.topic_config_manager.select_topic_config(topic)
+        if config is None:
+            raise ResponseError(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}")
+        return RemotingCommand.create_response(body=config.to_json())
+
+    def get_topic_stats_info(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """202 GET_TOPIC_STATS_INFO."""
+        broker = self._broker
+        topic = request.decode_header(GetTopicStatsInfoRequestHeader).topic
+        config = broker.topic_config_manager.existing_topic(topic)
+        store = broker.store
+        stats = TopicStatsTable(topic_put_tps=broker.broker_stats_manager.tps_topic_put_nums(topic))
+        for queue_id in range(max(config.write_queue_nums, config.read_queue_nums)):
+            high = store.max_offset_in_queue(topic, queue_id)
+            queue = MessageQueue(topic=topic, broker_name=broker.config.broker_name, queue_id=queue_id)
+            stats.offset_table[queue] = TopicOffset(
+                min_offset=max(store.min_offset_in_queue(topic, queue_id), 0),
+                max_offset=high,
+                last_update_timestamp=store.message_store_timestamp(topic, queue_id, high - 1) if high else 0,
+            )
+        return RemotingCommand.create_response(body=stats.to_json())
+
+    def get_system_topic_list_from_broker(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand:
+        """305 GET_SYSTEM_TOPIC_LIST_FROM_BROKER."""
+        topics = set(SYSTEM_TOPICS) | self._broker.topic_config_manager.system_topics
+        return RemotingCommand.create_response(body=TopicList(topic_list=topics).to_json())
+
+
+def parse_attributes(text: str) -> dict[str, str]:
+    """`+message.type=FIFO,-queue.type` → {"+message.type": "FIFO", "-queue.type": ""}. ResponseError."""
+    attributes: dict[str, str] = {}
+    for item in filter(None, text.split(",")):
+        name, equals, value = item.partition("=")
+        if not (name.startswith("+") and equals) and not (name.startswith("-") and not equals):
+            raise ResponseError(
+                ResponseCode.SYSTEM_ERROR, f"topic attribute {item!r}: +name=value or -name is needed"
+            )
+        if name in attributes:
+            raise ResponseError(ResponseCode.SYSTEM_ERROR, f"topic attribute {name}: given twice")
+        attributes[name] = value
+    return attributes
+
+
+def _invalid(remark: str) -> ResponseError:
+    return ResponseError(ResponseCode.INVALID_PARAMETER, remark)

@@ -1,0 +1,1 @@
+"""The fast path: usual sends and pulls, many at a time, in compiled code."""

@@ -1,0 +1,329 @@
+"""FastPull: usual pulls, told by what they have in common with earlier ones.
+
+    header  {"code":11,"extFields":{… "queueOffset":"4711" …},…,"opaque":12,…}
+            └──────── the same each time ───────┘└ ┘└ … ┘         └┘    pieces ─▶ PullPlan, numbers
+
+The pulls of a consumer at a queue differ in three numbers only: queueOffset, commitOffset and opaque. What is around
+them is looked up; the first time it is read the plain way, with numbers that prove which place is which. So any header
+that is found here, in either form, means what the codec says it means. What the broker's settings and tables say about
+the pull is kept too, until one of them has changed.
+
+Taken here are pulls that find messages; all others, and whatever fails, go to PullMessageProcessor as if nobody had
+looked. Statistics are counted at most STATISTICS_S later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from operator import is_, itemgetter
+from struct import Struct
+
+from mqlake.broker.broker import Broker
+from mqlake.broker.metrics.rpc_latency import Rpc, RpcLatencies
+from mqlake.broker.requests.pull_message import COMMIT_OFFSET_FLAG, SUBSCRIPTION_FLAG, PullMessageProcessor
+from mqlake.errors import MqlakeError, ResponseError
+from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
+from mqlake.remoting.codec import FRAME_SIZE_MAX, decode_binary_header, decode_json_header, encode_json_header
+from mqlake.remoting.codes import RequestCode, ResponseCode, SerializeType
+from mqlake.remoting.connection import Connection
+from mqlake.remoting.headers.consume import PullMessageRequestHeader
+from mqlake.store.filter import MessageFilter, TagFilter
+from mqlake.store.results import GetMessageResult, GetMessageStatus
+
+STATISTICS_S = 0.1
+PLANS_MAX = 4096
+"""Plans that are known at once; with one more, all are forgotten and learnt again."""
+HEADER_SIZE_MAX = 1024
+"""Of a longer header nothing is kept."""
+BODY_SIZE_MAX = FRAME_SIZE_MAX // 2
+COMPENSATION_S = 1.0
+"""The pulls of a group without heartbeats are noted so often."""
+
+_CODES = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
+_HEAD = Struct(">iI11s")  # length, type and header length, how the header begins
+_PREFIX = Struct(">iI")
+_LENGTH = Struct(">i")
+_SIZED = Struct(">i18s")
+_JSON_PULLS = (b'{"code":11,', b'{"code":361')
+_ROCKETMQ_PULLS = (b"\x00\x0b", b"\x01\x69")
+_OPAQUE_AT = slice(5, 9)  # in a ROCKETMQ header
+_FIELDS_AT = 21
+_INT32_MAX = 2**31 - 1
+
+_NUMBERS_IN_JSON = re.compile(rb'("opaque":|"queueOffset":"|"commitOffset":")(0|[1-9][0-9]{0,17})')
+_NUMBERS_IN_ROCKETMQ = re.compile(
+    rb"(\x00\x0bqueueOffset|\x00\x0ccommitOffset)\x00\x00\x00([\x01-\x12])([0-9]+)"
+)
+
+Key = tuple[bytes, ...]
+
+_ANSWER_MARKS = (1_357_924_680_111, 1_357_924_680_222, 1_357_924_680_333, 1_357_924_444)
+"""Of nextBeginOffset, minOffset, maxOffset and opaque, in the order in which an answer has them."""
+
+# what is put where the numbers were, to see what the codec makes of it
+_OPAQUE, _QUEUE_OFFSET, _COMMIT_OFFSET = 1_357_924_681, 135_792_468_013_579_246, 246_801_357_924_680_135
+_MARKS = {
+    b'"opaque":': _OPAQUE,
+    b'"queueOffset":"': _QUEUE_OFFSET,
+    b'"commitOffset":"': _COMMIT_OFFSET,
+    b"\x00\x0bqueueOffset": _QUEUE_OFFSET,
+    b"\x00\x0ccommitOffset": _COMMIT_OFFSET,
+}
+
+
+class PullPlan:
+    """What pulls with the same pieces have in common. `order`: where among their numbers opaque, queueOffset and
+    commitOffset are."""
+
+    __slots__ = (
+        "code",
+        "compensated_at",
+        "group_config",
+        "head",
+        "header",
+        "in_order",
+        "known",
+        "last_place",
+        "latency_ms",
+        "message_filter",
+        "messages",
+        "pulls",
+        "rpc",
+        "size",
+        "usual",
+        "versions",
+    )
+
+    def __init__(self, code: int, header: PullMessageRequestHeader, order: tuple[int, int, int]) -> None:
+        self.code = code
+        self.header = header
+        self.in_order = itemgetter(*order)
+        self.rpc = Rpc(code, ResponseCode.SUCCESS, is_long_polling=False, oneway=False)
+        # what the broker said when it was asked last, and of what
+        self.known: tuple[object, ...] = ()
+        self.versions = (-1, -1)
+        self.usual = False
+        self.group_config = SubscriptionGroupConfig()
+        self.message_filter: MessageFilter | None = None
+        self.head = b""
+        """The answer's header, with %d for nextBeginOffset, minOffset, maxOffset and opaque."""
+        self.compensated_at = 0.0
+        # not counted yet
+        self.pulls = self.messages = self.size = self.latency_ms = 0
+        self.last_place = (0, 0)
+
+
+class FastPull:
+    """The `fast_path` for pulls: `PullMessageProcessor` in a hurry."""
+
+    def __init__(
+        self, broker: Broker, processor: PullMessageProcessor, latencies: RpcLatencies | None
+    ) -> None:
+        self._broker = broker
+        self._processor = processor
+        self._plans: dict[Key, PullPlan | None] = {}
+        self._uncounted: list[PullPlan] = []
+        self._latencies = latencies
+
+    def __call__(self, connection: Connection, data: memoryview, start: int) -> int:
+        """Answers the pull whose frame begins at data[start]; where the next one begins, `start` when it is not for
+        here."""
+        if len(data) - start < _HEAD.size:
+            return start
+        size, word, begin = _HEAD.unpack_from(data, start)
+        if begin in _JSON_PULLS:
+            kind = SerializeType.JSON
+        elif begin[:2] in _ROCKETMQ_PULLS:
+            kind = SerializeType.ROCKETMQ
+        else:
+            return start
+        header_size = word & 0xFFFFFF
+        if word >> 24 != kind or header_size + 4 != size or header_size > HEADER_SIZE_MAX:
+            return start
+        end: int = start + 4 + size
+        split = (_split_json if kind == SerializeType.JSON else _split_rocketmq)(bytes(data[start + 8 : end]))
+        if split is None:
+            return start
+        pieces, numbers = split
+        try:
+            plan = self._plans[pieces]
+        except KeyError:
+            if len(self._plans) >= PLANS_MAX:
+                self._plans.clear()
+            plan = self._plans[pieces] = _read(pieces, kind)
+        if plan is None or not self._is_usual(connection, plan):
+            return start
+        opaque, queue_offset, commit_offset = plan.in_order(numbers)
+        if opaque > _INT32_MAX:
+            return start
+        return end if self._answer(connection, plan, opaque, queue_offset, commit_offset) else start
+
+    # --- what the broker says of a plan
+
+    def _is_usual(self, connection: Connection, plan: PullPlan) -> bool:
+        """Whether nothing but the numbers decides what the answer is."""
+        broker, header = self._broker, plan.header
+        topics = broker.topic_config_manager.data_version
+        groups = broker.subscription_group_manager.data_version
+        group_info = broker.consumer_manager.consumer_table.get(header.consumer_group)
+        if group_info is None:
+            model = subscription = None
+        else:
+            model = group_info.message_model
+            subscription = group_info.subscription_table.get(header.topic)
+        known = (broker.config, topics, groups, group_info, model, subscription)
+        versions = (topics.counter, groups.counter)
+        # the same objects, not equal ones: to compare settings takes longer than to answer a pull
+        if plan.versions != versions or not all(map(is_, plan.known, known)):
+            plan.known, plan.versions = known, versions
+            plan.usual = self._prepare(connection, plan)
+        if plan.usual and group_info is None and header.sys_flag & SUBSCRIPTION_FLAG:
+            now = time.monotonic()
+            if now - plan.compensated_at > COMPENSATION_S:
+                plan.compensated_at = now
+                self._processor.filter_of(header, plan.group_config)
+        return plan.usual
+
+    def _prepare(self, connection: Connection, plan: PullPlan) -> bool:
+        """Asks as PullMessageProcessor does."""
+        config = self._broker.config
+        if config.slave_read_enable or config.reject_pull_consumer_enable:
+            return False
+        header, processor = plan.header, self._processor
+        try:
+            plan.group_config, topic_sys_flag = processor.check(connection, plan.code, header)
+            plan.message_filter = processor.filter_of(header, plan.group_config)
+        except ResponseError:
+            return False
+        if plan.message_filter is not None and not isinstance(plan.message_filter, TagFilter):
+            return False
+        found = GetMessageResult(GetMessageStatus.FOUND, *_ANSWER_MARKS[:3])
+        answer = processor.response(header, found, plan.group_config, topic_sys_flag)
+        answer.opaque = _ANSWER_MARKS[3]
+        head = encode_json_header(answer).replace(b"%", b"%%")
+        before = 0
+        for mark in _ANSWER_MARKS:
+            text = b"%d" % mark
+            assert before < (before := head.index(text)), head
+            head = head.replace(text, b"%d")
+        plan.head = head
+        return True
+
+    # --- answers
+
+    def _answer(
+        self, connection: Connection, plan: PullPlan, opaque: int, queue_offset: int, commit_offset: int
+    ) -> bool:
+        """Whether there is something for it, which is on its way then."""
+        began = time.monotonic_ns()
+        broker, header = self._broker, plan.header
+        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        offsets = broker.consumer_offset_manager
+        if offsets.has_offset_reset(topic, group, queue_id):
+            return False
+        try:
+            result = broker.store.get_message(
+                group,
+                topic,
+                queue_id,
+                queue_offset,
+                header.max_msg_nums,
+                plan.message_filter,
+                may_wait=False,
+            )
+        except (MqlakeError, OSError):  # the plain way meets it as well, and says what it is
+            return False
+        body_size = result.buffer_total_size
+        if result.status is not GetMessageStatus.FOUND or body_size > BODY_SIZE_MAX:
+            return False
+        host, following = connection.remote_address, result.next_begin_offset
+        offsets.commit_pull_offset(host, group, topic, queue_id, following)
+        if header.sys_flag & COMMIT_OFFSET_FLAG:
+            offsets.commit_offset(host, group, topic, queue_id, commit_offset)
+        head = plan.head % (following, result.min_offset, result.max_offset, opaque)
+        size = 4 + len(head) + body_size
+        connection.send_buffers((_PREFIX.pack(size, len(head)) + head, *result.buffers), 4 + size)
+        elapsed = time.monotonic_ns() - began
+        if self._latencies is not None:
+            self._latencies.record(plan.rpc, elapsed)
+        self._note(plan, result, elapsed // 1_000_000)
+        return True
+
+    # --- statistics
+
+    def _note(self, plan: PullPlan, result: GetMessageResult, latency_ms: int) -> None:
+        self._broker.store.store_stats_service.get_found(result.message_count, latency_ms)
+        if not plan.pulls:
+            if not self._uncounted:
+                asyncio.get_running_loop().call_later(STATISTICS_S, self._count)
+            self._uncounted.append(plan)
+        plan.pulls += 1
+        plan.messages += result.message_count
+        plan.size += result.buffer_total_size
+        plan.latency_ms += latency_ms
+        plan.last_place = result.last_place
+
+    def _count(self) -> None:
+        plans, self._uncounted = self._uncounted, []
+        for plan in plans:
+            self._processor.count(
+                plan.header, plan.messages, plan.size, plan.latency_ms, plan.last_place, plan.pulls
+            )
+            plan.pulls = plan.messages = plan.size = plan.latency_ms = 0
+
+
+# --- headers -----------------------------------------------------------------------------------------------
+
+
+def _split_json(header: bytes) -> tuple[Key, list[int]] | None:
+    """The pieces around the numbers, and these; None when there are not three of them."""
+    parts = _NUMBERS_IN_JSON.split(header)
+    if len(parts) != 10:
+        return None
+    a, name_a, number_a, b, name_b, number_b, c, name_c, number_c, d = parts
+    return (a, name_a, b, name_b, c, name_c, d), [int(number_a), int(number_b), int(number_c)]
+
+
+def _split_rocketmq(header: bytes) -> tuple[Key, list[int]] | None:
+    """As `_split_json`; the first number is opaque, which has its fixed place and no name."""
+    parts = _NUMBERS_IN_ROCKETMQ.split(header[_FIELDS_AT:])
+    if (
+        len(parts) != 9
+        or int.from_bytes(header[_FIELDS_AT - 4 : _FIELDS_AT], "big") != len(header) - _FIELDS_AT
+    ):
+        return None
+    a, name_a, size_a, number_a, b, name_b, size_b, number_b, c = parts
+    if size_a[0] != len(number_a) or size_b[0] != len(number_b):
+        return None
+    opaque = int.from_bytes(header[_OPAQUE_AT], "big")
+    return (
+        (header[: _OPAQUE_AT.start], header[_OPAQUE_AT.stop : _FIELDS_AT - 4], a, name_a, b, name_b, c),
+        [opaque, int(number_a), int(number_b)],
+    )
+
+
+def _read(pieces: Key, kind: int) -> PullPlan | None:
+    """The plan for pulls with these pieces; None when the codec does not see in them what is expected."""
+    if kind == SerializeType.JSON:
+        a, name_a, b, name_b, c, name_c, d = pieces
+        marks = [_MARKS[name] for name in (name_a, name_b, name_c)]
+        text_a, text_b, text_c = (b"%d" % mark for mark in marks)
+        header = b"".join((a, name_a, text_a, b, name_b, text_b, c, name_c, text_c, d))
+    else:
+        before, behind, a, name_a, b, name_b, c = pieces
+        marks = [_OPAQUE, _MARKS[name_a], _MARKS[name_b]]
+        text_a, text_b = (_SIZED.pack(18, b"%d" % mark) for mark in marks[1:])
+        fields = b"".join((a, name_a, text_a, b, name_b, text_b, c))
+        header = b"".join((before, _LENGTH.pack(_OPAQUE), behind, _LENGTH.pack(len(fields)), fields))
+    try:
+        command = decode_json_header(header) if kind == SerializeType.JSON else decode_binary_header(header)
+        read = command.decode_header(PullMessageRequestHeader)
+    except MqlakeError:
+        return None
+    found = [command.opaque, read.queue_offset, read.commit_offset]
+    if command.code not in _CODES or command.flag or found != [_OPAQUE, _QUEUE_OFFSET, _COMMIT_OFFSET]:
+        return None
+    opaque, queue_offset, commit_offset = (marks.index(mark) for mark in found)
+    return PullPlan(command.code, read, (opaque, queue_offset, commit_offset))

@@ -1,0 +1,467 @@
+"""FastSend: the usual sends of one read of a socket, taken together by compiled code.
+
+    read ─▶ [send send batch … send] pull send …
+             └── parse_sends ──▶ columns ──▶ store_sends ──▶ log, one write of answers
+                 stops at the first frame that is not usual: SendMessageProcessor takes it, then it goes on here
+
+A usual send is a SEND_MESSAGE_V2, as Java's client sends, or a SEND_MESSAGE, as Go's does, of a single message with a
+UNIQ_KEY, or a SEND_BATCH_MESSAGE of up to SENDS_MAX; in a header that remoting.kernels can read, without anything that
+makes the broker do more than store and answer: no delay, no transaction, no timer, no retry or other topic with rules
+of its own, not larger than allowed; to a topic that SendMessageProcessor has stored messages of. The log's bytes and
+the answers are those that it would have made.
+
+The code is compiled, or loaded from numba's cache, in a thread when a process sees SENDS_BEFORE_LOADING sends within
+LOADING_S: a broker that has little to do stays small. Until then, and with MQLAKE_NO_JIT=1 for good, all sends go the
+other way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mqlake.broker.broker import Broker
+from mqlake.broker.fast.fast_send_layout import (
+    ANSWERS,
+    BORN_HOST,
+    CODE,
+    COLUMNS,
+    FRAME_START,
+    FULL,
+    HEAD_SIZE,
+    HOLE_MSG_ID,
+    HOLE_OPAQUE,
+    HOLE_QUEUE_ID,
+    HOLE_QUEUE_OFFSET,
+    HOLE_UNIQ_KEY,
+    MESSAGES,
+    NAMES_MAX,
+    NEXT_OFFSET,
+    ONEWAY,
+    OPAQUE,
+    PARTS,
+    PHYSICAL_OFFSET,
+    QUEUE_BYTES,
+    QUEUE_ID,
+    QUEUE_MESSAGES,
+    QUEUE_OFFSET,
+    QUEUE_PUTS,
+    QUEUE_SIZE,
+    QUEUES_MAX,
+    ROWS,
+    SENDS_MAX,
+    SIZE,
+    TEMPLATE,
+    TEXT,
+    TOPIC_LENGTH,
+    TOPIC_START,
+    TOUCHED,
+    UNIQ_KEY_LENGTH,
+    UNIQ_KEY_START,
+    UNKNOWN_QUEUE,
+)
+from mqlake.broker.metrics.rpc_latency import Rpc, RpcLatencies
+from mqlake.broker.requests.send_message import (
+    TIMER_PROPERTIES,
+    SendMessageProcessor,
+    born_host,
+    region_fields,
+)
+from mqlake.formats import columns
+from mqlake.formats.record import encode_record
+from mqlake.message import (
+    NOT_ALLOWED_SEND_TOPICS,
+    PROPERTY_CLUSTER,
+    PROPERTY_CRC32,
+    PROPERTY_DELAY_TIME_LEVEL,
+    PROPERTY_INNER_BASE,
+    PROPERTY_INNER_NUM,
+    PROPERTY_POP_CK,
+    PROPERTY_TRANSACTION_PREPARED,
+    RETRY_GROUP_TOPIC_PREFIX,
+    host_bytes,
+    properties_to_bytes,
+)
+from mqlake.remoting.bodies.topic import PERM_WRITE, TopicFilterType
+from mqlake.remoting.codec import encode_frame
+from mqlake.remoting.codes import ResponseCode
+from mqlake.remoting.connection import SCRATCH_SIZE, Connection, FastPath
+from mqlake.store.log.commit_log import AppendedMany, QueueId, WrittenMany
+from mqlake.store.results import (
+    AppendMessageResult,
+    AppendMessageStatus,
+    PutMessageFuture,
+    PutMessageResult,
+    PutMessageStatus,
+)
+
+logger = logging.getLogger(__name__)
+
+Int64s = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+SENDS_BEFORE_LOADING = 256
+LOADING_S = 1.0
+TOPICS_SIZE = 128 * 1024
+ANSWER_MORE_MAX = 300
+"""Bytes that what differs between answers has at most: 3 numbers of up to 20 digits, of each message 25 of an id, and a
+UNIQ_KEY with its name."""
+
+# how the headers of sends begin, in all clients known
+_JSON_SENDS = frozenset((b'{"code":310,', b'{"code":320,', b'{"code":10,"'))
+_ROCKETMQ_SENDS = frozenset((b"\x01\x36", b"\x01\x40", b"\x00\x0a"))
+
+# texts that stand for what differs between answers
+_MSG_ID, _QUEUE_ID, _QUEUE_OFFSET, _UNIQ_KEY, _OPAQUE = "0123456789ABCDEF", "<1>", "<2>", "<3>", "1234509876"
+_HOLES = {
+    _MSG_ID: HOLE_MSG_ID,
+    _QUEUE_ID: HOLE_QUEUE_ID,
+    _QUEUE_OFFSET: HOLE_QUEUE_OFFSET,
+    f',"transactionId":"{_UNIQ_KEY}"': HOLE_UNIQ_KEY,
+    _OPAQUE: HOLE_OPAQUE,
+}
+
+
+class _Parts:
+    """The two arrays of fast_send_layout, of parts that are given, or the sizes of those that are zeros."""
+
+    def __init__(self, contents: Sequence[int | npt.NDArray[Any]]) -> None:
+        places, end = [], 2 * PARTS
+        for which, content in enumerate(contents):
+            if which == TEXT:
+                numbers_end, end = end, 0
+            size = content if isinstance(content, int) else len(content)
+            places += [end, end + size]
+            end += size
+        self.numbers: Int64s = np.zeros(numbers_end, np.int64)
+        self.octets: Bytes = np.zeros(end, np.uint8)
+        self.numbers[: 2 * PARTS] = places
+        for which, content in enumerate(contents):
+            if not isinstance(content, int):
+                self[which][:] = content
+
+    def __getitem__(self, which: int) -> npt.NDArray[Any]:
+        start, end = self.numbers[2 * which : 2 * which + 2].tolist()
+        return (self.numbers if which < TEXT else self.octets)[start:end]
+
+
+class FastSend:
+    """The `fast_path` of a server: `SendMessageProcessor` in bulk."""
+
+    def __init__(
+        self, broker: Broker, processor: SendMessageProcessor, latencies: RpcLatencies | None
+    ) -> None:
+        self._broker = broker
+        self._processor = processor
+        self._seen = 0
+        self._seen_since = 0.0
+        self._is_loading = False
+        self._kernels: ModuleType | None = None
+        self._host = b""
+        self._config: object = None
+        self._topics_version: object = None
+        self._topics_counter = 0
+        self._latencies = latencies
+        self.otherwise: FastPath | None = None
+        """Asked about what is no send."""
+
+    # --- what the connection calls
+
+    def __call__(self, connection: Connection, data: memoryview, start: int) -> int:
+        """Handles the usual sends at the beginning of data[start:]; where the next frame begins."""
+        if (
+            data[start + 8 : start + 20].tobytes() not in _JSON_SENDS
+            and data[start + 8 : start + 10].tobytes() not in _ROCKETMQ_SENDS
+        ):
+            return start if self.otherwise is None else self.otherwise(connection, data, start)
+        if self._kernels is None:
+            self._look_whether_to_load()
+            return start
+        host = host_bytes(born_host(connection))
+        if len(host) != 8 or self._processor.flow_control.refusal() is not None:
+            return start
+        self._keep_up(self._kernels)
+        return self._take(connection, self._kernels, data, start, host)
+
+    def _take(
+        self, connection: Connection, kernels: ModuleType, data: memoryview, start: int, host: bytes
+    ) -> int:
+        if host != self._host:
+            self._host = host
+            self._parts[TEMPLATE][BORN_HOST] = np.frombuffer(host, np.uint8)
+        buf = np.frombuffer(data.toreadonly(), np.uint8)  # one kind of array, one compiled function
+        while True:
+            parts = self._parts
+            count, following, why, places = kernels.parse_sends(
+                buf, start, self._record_max, parts.numbers, parts.octets
+            )
+            if count:
+                done = self._store(connection, kernels, buf, count, places)
+                if done < count:
+                    return self._cells[FRAME_START * SENDS_MAX + done]
+            start = following
+            if why == UNKNOWN_QUEUE:
+                if not self._learn(kernels, count):
+                    return start
+            elif why != FULL:
+                return start
+
+    # --- to the log and back
+
+    def _store(self, connection: Connection, kernels: ModuleType, buf: Bytes, count: int, places: int) -> int:
+        """Stores the first `count` messages in the columns, as many sends as fit, and sees to their answers; how many
+        messages. They go to `places` queues."""
+        cells, parts = self._cells, self._parts
+        answers_size = 0
+
+        def of_queues(row: int) -> list[int]:
+            return cells[row * SENDS_MAX : row * SENDS_MAX + places].tolist()
+
+        def write(
+            out: Bytes, position: int, base_offset: int, queue_offsets: Sequence[int], store_timestamp: int
+        ) -> WrittenMany:
+            nonlocal answers_size
+            for cell, offset in enumerate(queue_offsets, NEXT_OFFSET * SENDS_MAX):
+                cells[cell] = offset
+            done, size, answers_size = kernels.store_sends(
+                out, position, base_offset, buf, count, store_timestamp, parts.numbers, parts.octets
+            )
+            return WrittenMany(
+                done,
+                size,
+                cells[SIZE * SENDS_MAX],
+                of_queues(QUEUE_MESSAGES),
+                of_queues(QUEUE_BYTES),
+                of_queues(QUEUE_PUTS),
+            )
+
+        names = self._names_of_queues
+        began = time.monotonic_ns()
+        put = self._broker.store.async_put_many([names[queue] for queue in of_queues(TOUCHED)], write)
+        if put is None:
+            return 0
+        appended, flush = put
+        answers = self._answers[:answers_size].tobytes()
+        if self._latencies is not None:
+            self._measure(self._latencies, began, appended.written.records, flush)
+        if flush is None:
+            connection.send_encoded(answers)
+        else:
+            self._answer_later(connection, flush, appended, answers)
+        return appended.written.records
+
+    def _measure(
+        self, latencies: RpcLatencies, began: int, done: int, flush: PutMessageFuture | None
+    ) -> None:
+        """Counts the sends of the first `done` columns when they are safe; those that fail then are rare enough."""
+        firsts = self._columns[MESSAGES, :done] > 0
+        sends = Counter(zip(*self._columns[[CODE, ONEWAY], :done][:, firsts].tolist(), strict=True))
+
+        def safe() -> None:
+            if flush is None or flush.result().is_ok:
+                elapsed = time.monotonic_ns() - began
+                for (code, oneway), count in sends.items():
+                    latencies.record(Rpc(code, ResponseCode.SUCCESS, False, oneway != 0), elapsed, count)
+
+        if flush is None:
+            safe()
+        else:
+            flush.add_loop_callback(asyncio.get_running_loop(), safe)
+
+    def _answer_later(
+        self, connection: Connection, flush: PutMessageFuture, appended: AppendedMany, answers: bytes
+    ) -> None:
+        """Under SYNC_FLUSH: the answers when the disk has the messages, or others when it has not."""
+        done = appended.written.records
+        columns = self._columns[:, :done].copy()
+        keys_end = int((columns[UNIQ_KEY_START] + columns[UNIQ_KEY_LENGTH]).max())
+        text = self._parts[TEXT][:keys_end].tobytes()
+        later = asyncio.get_running_loop().create_future()
+
+        def flushed() -> None:
+            later.set_result(None)
+            result = flush.result()
+            if result.is_ok:
+                connection.send_encoded(answers)
+                return
+            number = 0
+            while number < done:
+                send = columns[:, number].tolist()
+                following = number + send[MESSAGES]
+                records = columns[PHYSICAL_OFFSET, number:following]
+                number = following
+                if send[ONEWAY]:
+                    continue
+                place = AppendMessageResult(
+                    AppendMessageStatus.PUT_OK,
+                    store_host=self._broker.store_host,
+                    logics_offset=send[QUEUE_OFFSET],
+                    record_offsets=records,
+                )
+                uniq_key = text[send[UNIQ_KEY_START] : send[UNIQ_KEY_START] + send[UNIQ_KEY_LENGTH]].decode()
+                answer = self._processor.answer(
+                    PutMessageResult(result.status, place, result.reason), send[QUEUE_ID], uniq_key or None
+                )
+                answer.opaque = send[OPAQUE]
+                connection.send(answer)
+
+        connection.stop_waits_for(later)
+        flush.add_loop_callback(later.get_loop(), flushed)
+
+    # --- what is known of the broker
+
+    def _keep_up(self, kernels: ModuleType) -> None:
+        """Learns anew what depends on the broker's settings and topics, when these have changed."""
+        config, version = self._broker.config, self._broker.topic_config_manager.data_version
+        if (
+            config is not self._config
+            or version is not self._topics_version
+            or version.counter != self._topics_counter
+        ):
+            self._config, self._topics_version, self._topics_counter = config, version, version.counter
+            self._prepare(kernels)
+
+    def _prepare(self, kernels: ModuleType) -> None:
+        """Everything from the settings; no queue is known."""
+        broker = self._broker
+        store_host = host_bytes(broker.store_host)
+        fields = region_fields(broker.config)
+        extra = properties_to_bytes({**fields, PROPERTY_CLUSTER: broker.config.broker_cluster_name})
+        template = encode_record(b"", 0, 0, 0, 0, 0, 0, 0, bytes(8), 0, store_host, 0, 0, b"", b"")
+        refused = (
+            *fields,
+            *TIMER_PROPERTIES,
+            PROPERTY_CLUSTER,
+            PROPERTY_POP_CK,
+            PROPERTY_DELAY_TIME_LEVEL,
+            PROPERTY_TRANSACTION_PREPARED,
+            PROPERTY_INNER_NUM,
+            PROPERTY_INNER_BASE,
+            PROPERTY_CRC32,
+        )
+        store_config = broker.store_config
+        self._record_max = min(store_config.max_message_size, store_config.mapped_file_size_commit_log)
+        answer, holes = self._split_answer()
+        self._parts = parts = _Parts(
+            [
+                ROWS * SENDS_MAX,
+                QUEUE_SIZE * QUEUES_MAX,
+                4 * QUEUES_MAX,
+                np.array([_hash(name.encode()) for name in refused], np.uint64).view(np.int64),
+                NAMES_MAX,
+                kernels.frames.HEAD_SIZE,
+                2 * kernels.frames.LETTERS,
+                holes,
+                SCRATCH_SIZE,
+                TOPICS_SIZE,
+                np.frombuffer(template[:HEAD_SIZE], np.uint8),
+                np.frombuffer(extra, np.uint8),
+                answer,
+                SENDS_MAX * (len(answer) + ANSWER_MORE_MAX),
+            ]
+        )
+        self._columns = parts[COLUMNS].reshape(ROWS, SENDS_MAX)
+        self._cells = parts[COLUMNS].data
+        self._answers = parts[ANSWERS].data
+        self._host = b""  # it is not in the template
+        self._topics_end = 0
+        self._names_of_queues: list[QueueId] = []
+
+    def _split_answer(self) -> tuple[Bytes, Int64s]:
+        """The answer to a send without what differs, and its holes (see write_answers)."""
+        place = AppendMessageResult(AppendMessageStatus.PUT_OK, int(_MSG_ID, 16), 0, self._broker.store_host)
+        answer = self._processor.answer(PutMessageResult(PutMessageStatus.PUT_OK, place), 0, _UNIQ_KEY)
+        answer.ext_fields.update(queueId=_QUEUE_ID, queueOffset=_QUEUE_OFFSET)
+        answer.opaque = int(_OPAQUE)
+        frame = encode_frame(answer)
+        holes: list[int] = []
+        parts, taken = b"", 0
+        for position, mark, hole in sorted((frame.index(m.encode()), m, h) for m, h in _HOLES.items()):
+            parts += frame[taken:position]
+            taken = position + len(mark)
+            holes += [len(parts), hole]
+        return np.frombuffer(parts + frame[taken:], np.uint8), np.array(holes, np.int64)
+
+    def _learn(self, kernels: ModuleType, number: int) -> bool:
+        """Whether sends to the queue that the `number`-th in the columns goes to are usual; if so it is known now."""
+        start, length = self._columns[[TOPIC_START, TOPIC_LENGTH], number].tolist()
+        queue_id = int(self._columns[QUEUE_ID, number])
+        topic_bytes = self._parts[TEXT][start : start + length].copy()
+        topic = topic_bytes.tobytes().decode()
+        if not self._is_usual(topic, queue_id):
+            return False
+        if len(self._names_of_queues) == QUEUES_MAX or self._topics_end + 1 + length > TOPICS_SIZE:
+            self._prepare(kernels)
+        self._topics_end = kernels.add_queue(
+            len(self._names_of_queues),
+            self._topics_end,
+            topic_bytes,
+            queue_id,
+            self._parts.numbers,
+            self._parts.octets,
+        )
+        self._names_of_queues.append((topic, queue_id))
+        return True
+
+    def _is_usual(self, topic: str, queue_id: int) -> bool:
+        broker = self._broker
+        config, topics = broker.config, broker.topic_config_manager
+        topic_config = topics.select_topic_config(topic)
+        return (
+            topic_config is not None
+            and broker.store.commit_log.is_usual_topic(topic)
+            and topic not in NOT_ALLOWED_SEND_TOPICS
+            and topic not in topics.unsettled
+            and not topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
+            and not topic_config.attributes
+            and topic_config.topic_filter_type is TopicFilterType.SINGLE_TAG
+            and queue_id < max(topic_config.write_queue_nums, topic_config.read_queue_nums)
+            and config.broker_permission & PERM_WRITE != 0
+            and config.start_accept_send_request_time_stamp <= broker.clock_ms()
+        )
+
+    # --- loading
+
+    def _look_whether_to_load(self) -> None:
+        """Called for each send that goes the other way."""
+        self._seen += 1
+        if self._seen == 1:
+            self._seen_since = time.monotonic()
+        elif self._seen == SENDS_BEFORE_LOADING:
+            self._seen = 0
+            if not self._is_loading and time.monotonic() - self._seen_since <= LOADING_S:
+                self._is_loading = True
+                threading.Thread(target=self.load, name="FastSendLoading", daemon=True).start()
+
+    def load(self) -> None:
+        """Loads (or, the very first time, compiles) the kernels; from then on usual sends are taken here. Nothing
+        happens where numba cannot or may not compile."""
+        if columns.twin() is columns.plain:
+            return
+        from mqlake.broker.fast import fast_send_kernels as kernels
+
+        self._prepare(kernels)
+        parts = self._parts
+        # with nothing to do each function is only compiled
+        buf = np.frombuffer(b"", np.uint8)
+        kernels.parse_sends(buf, 0, 0, parts.numbers, parts.octets)
+        kernels.store_sends(np.zeros(4, np.uint8), 0, 0, buf, 0, 0, parts.numbers, parts.octets)
+        kernels.add_queue(0, 0, np.zeros(1, np.uint8), 0, parts.numbers.copy(), parts.octets.copy())
+        self._kernels = kernels
+
+
+def _hash(name: bytes) -> int:
+    """As fast_send_kernels.hash_bytes."""
+    code = 14695981039346656037
+    for byte in name:
+        code = (code ^ byte) * 1099511628211 & 0xFFFFFFFFFFFFFFFF
+    return code

@@ -1,0 +1,531 @@
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,misc,untyped-decorator,no-any-return"
+"""Usual sends, compiled: requests to columns, columns to records of the log, columns to answers.
+
+    frames ──parse_sends──▶ columns, text ──store_sends──▶ log, answers
+
+A column holds the numbers of one message; texts of headers lie unescaped, back to back, in `text`. What makes a send
+usual is said in fast_send; everything else stops `parse_sends`, and the way of one request at a time takes it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mqlake.broker.fast import fast_send_layout
+from mqlake.broker.fast.fast_send_layout import (
+    ANSWER,
+    ANSWERS,
+    BODY_LENGTH,
+    BODY_START,
+    BORN_TIMESTAMP,
+    CODE,
+    COLUMNS,
+    EXTRA,
+    FIELDS,
+    FLAG,
+    FRAME_SIZE,
+    FRAME_START,
+    FULL,
+    HEAD,
+    HEAD_SIZE,
+    HOLE_MSG_ID,
+    HOLE_OPAQUE,
+    HOLE_QUEUE_ID,
+    HOLE_QUEUE_OFFSET,
+    HOLES,
+    MESSAGES,
+    MSG_ID_HOST,
+    NAMES,
+    NEED_MORE,
+    NEXT_OFFSET,
+    ONEWAY,
+    OPAQUE,
+    OWN_LENGTH,
+    OWN_START,
+    PHYSICAL_OFFSET,
+    PLACE,
+    QUEUE,
+    QUEUE_BYTES,
+    QUEUE_ID,
+    QUEUE_MESSAGES,
+    QUEUE_OFFSET,
+    QUEUE_PUTS,
+    QUEUE_SIZE,
+    QUEUES,
+    RECONSUME_TIMES,
+    REFUSED,
+    ROWS,
+    SENDS_MAX,
+    SHARED_LENGTH,
+    SHARED_START,
+    SIZE,
+    SLOTS,
+    SYS_FLAG,
+    TEMPLATE,
+    TEXT,
+    TOPIC_LENGTH,
+    TOPIC_START,
+    TOPICS,
+    TOUCHED,
+    UNIQ_KEY_LENGTH,
+    UNIQ_KEY_LENGTH_MAX,
+    UNIQ_KEY_START,
+    UNKNOWN_QUEUE,
+    UNUSUAL,
+)
+from mqlake.formats.batch import ITEM_SIZE_MIN
+from mqlake.formats.columns import kernels as column_kernels
+from mqlake.formats.columns.kernels import (
+    compiled_with,
+    copy,
+    crc32,
+    load16,
+    load32,
+    load64,
+    pointer,
+    store16,
+    store32,
+    store64,
+)
+from mqlake.formats.record import END_FILE_MIN_BLANK_LENGTH, PROPERTIES_LENGTH_MAX, RECORD_SIZE_MIN
+from mqlake.message import MessageSysFlag
+from mqlake.remoting import kernels as frames
+from mqlake.remoting.codes import RequestCode
+from mqlake.remoting.command import ONEWAY_FLAG
+
+compiled = compiled_with(fast_send_layout, column_kernels, frames)
+
+SEND_MESSAGE = int(RequestCode.SEND_MESSAGE)
+SEND_MESSAGE_V2 = int(RequestCode.SEND_MESSAGE_V2)
+SEND_BATCH_MESSAGE = int(RequestCode.SEND_BATCH_MESSAGE)
+UNUSUAL_SYS_FLAGS = int(
+    MessageSysFlag.TRANSACTION_COMMIT_TYPE
+    | MessageSysFlag.TRANSACTION_PREPARED_TYPE
+    | MessageSysFlag.BORNHOST_V6_FLAG
+    | MessageSysFlag.STOREHOSTADDRESS_V6_FLAG
+    | MessageSysFlag.INNER_BATCH_FLAG
+    | MessageSysFlag.NEED_UNWRAP_FLAG
+)
+"""Of a request's sysFlag; fast_send refuses to know a topic that would have any more set."""
+UNIQ_KEY = np.int64(int.from_bytes(b"UNIQ_KEY", "big"))
+WAIT = np.int32(int.from_bytes(b"WAIT", "big"))
+A, B, C, D, E, F, G, H, I, J, K, L, M = range(13)  # noqa: E741 - the fields' names on the wire
+TRUE, FALSE, TRANSACTION_ID, QUOTE = (
+    np.frombuffer(text, np.uint8).copy() for text in (b"true", b"false", b',"transactionId":"', b'"')
+)
+I32_MIN, I32_MAX = -(2**31), 2**31 - 1
+I64_MAX = 2**63 - 1
+
+HASH_SEED, HASH_FACTOR = np.uint64(14695981039346656037), np.uint64(1099511628211)  # FNV-1a
+
+
+@compiled
+def part(numbers, array, which):
+    return array[numbers[2 * which] : numbers[2 * which + 1]]
+
+
+@compiled
+def table(numbers, which, rows, columns):
+    return part(numbers, numbers, which).reshape((rows, columns))
+
+
+@compiled
+def hash_bytes(data, start, length):
+    code = HASH_SEED
+    for i in range(start, start + length):
+        code = (code ^ np.uint64(data[np.uint64(i)])) * HASH_FACTOR
+    return code
+
+
+@compiled
+def find_queue(data, start, length, queue_id, slots, queues, topics):
+    """(number of the queue, -1 when it is not known; the slot where it is or belongs)."""
+    code = hash_bytes(data, start, length) * np.uint64(31) + np.uint64(queue_id)
+    mask = np.uint64(len(slots) - 1)
+    slot = (code ^ (code >> np.uint64(32))) & mask
+    while slots[slot] != 0:
+        number = np.int64(slots[slot] - 1)
+        if queues[number, 0] == queue_id and queues[number, 2] == length:
+            known = queues[number, 1]
+            i = 0
+            while i < length and topics[np.uint64(known + i)] == data[np.uint64(start + i)]:
+                i += 1
+            if i == length:
+                return number, np.int64(slot)
+        slot = (slot + np.uint64(1)) & mask
+    return np.int64(-1), np.int64(slot)
+
+
+@compiled
+def add_queue(number, topics_end, topic, queue_id, numbers, octets):
+    """Makes a queue known under `number`; the end of `topics`. The caller has made sure of the room.
+
+    In `topics` a topic stands as in a record, its length before it.
+    """
+    slots, topics = part(numbers, numbers, SLOTS), part(numbers, octets, TOPICS)
+    queues = table(numbers, QUEUES, -1, QUEUE_SIZE)
+    length = len(topic)
+    _, slot = find_queue(pointer(topic), 0, length, queue_id, slots, queues, pointer(topics))
+    topics[topics_end] = np.uint8(length)
+    copy(topics, topics_end + 1, topic, 0, length)
+    queues[number, 0] = queue_id
+    queues[number, 1] = topics_end + 1
+    queues[number, 2] = length
+    slots[slot] = number + 1
+    return topics_end + 1 + length
+
+
+@compiled
+def find_uniq_key(text, start, length, refused, names):
+    """(start, length) of the value of UNIQ_KEY in properties that can be stored as they are, (0, 0) when there is none;
+    (0, -1) for properties that cannot.
+
+    Each must be a name and a value, neither empty, no name twice, none among the `refused` (hashes), and WAIT can
+    only be true. `names` is room for hashes; equal hashes of different names only make a send unusual.
+    """
+    none = np.int64(0), np.int64(-1)
+    uniq_start, uniq_length = np.int64(0), np.int64(0)
+    position, end = start, start + length
+    count = 0
+    while position < end:
+        name, code = HASH_SEED, np.uint8(0)
+        separator = position
+        while separator < end:
+            code = text[np.uint64(separator)]
+            if code <= 2:
+                break
+            name = (name ^ np.uint64(code)) * HASH_FACTOR
+            separator += 1
+        if separator == position or code != 1 or count == len(names):
+            return none
+        for i in range(len(refused)):
+            if np.uint64(refused[i]) == name:
+                return none
+        for i in range(count):
+            if np.uint64(names[i]) == name:
+                return none
+        names[count] = np.int64(name)
+        count += 1
+        stop = separator + 1
+        while stop < end and text[np.uint64(stop)] != 2:
+            stop += 1
+        if stop == separator + 1:
+            return none
+        if separator - position == 8 and load64(text, position) == UNIQ_KEY:
+            uniq_start, uniq_length = separator + 1, stop - separator - 1
+        elif (
+            separator - position == 4
+            and load32(text, position) == WAIT
+            and not frames.equals(text, separator + 1, stop - separator - 1, TRUE)
+        ):
+            return none
+        position = stop + 1
+    if uniq_length > UNIQ_KEY_LENGTH_MAX:
+        return none
+    for i in range(uniq_start, uniq_start + uniq_length):  # it goes into the answer unescaped
+        code = text[np.uint64(i)]
+        if code < 0x20 or code > 0x7E or code == frames.QUOTE or code == frames.BACKSLASH:
+            return none
+    return np.int64(uniq_start), np.int64(uniq_length)
+
+
+@compiled
+def number(text, fields, letter, low, high):
+    """(whether the field is there, and a number in [low, high]; the number)."""
+    if fields[letter, 1] < 1:
+        return False, np.int64(0)
+    return frames.whole_number(text, fields[letter, 0], fields[letter, 1], low, high)
+
+
+@compiled
+def is_truth(text, fields, letter):
+    """Whether the field is absent, or one of the two words."""
+    start, length = fields[letter, 0], fields[letter, 1]
+    return length < 0 or frames.equals(text, start, length, FALSE) or frames.equals(text, start, length, TRUE)
+
+
+@compiled
+def read_send(text, fields, is_batch, columns, n):
+    """Whether the fields are a SendMessageRequestHeaderV2 of a usual send, as far as numbers tell; they are in
+    column n then."""
+    if fields[A, 1] < 0 or fields[B, 1] < 1 or fields[C, 1] < 0:
+        return False
+    batch = frames.equals(text, fields[M, 0], fields[M, 1], TRUE)
+    if not is_truth(text, fields, K) or not is_truth(text, fields, M) or batch != is_batch:
+        return False
+    has_queue, columns[QUEUE_ID, n] = number(text, fields, E, 0, I32_MAX)
+    has_sys_flag, columns[SYS_FLAG, n] = number(text, fields, F, I32_MIN, I32_MAX)
+    has_time, columns[BORN_TIMESTAMP, n] = number(text, fields, G, -I64_MAX, I64_MAX)
+    has_flag, columns[FLAG, n] = number(text, fields, H, I32_MIN, I32_MAX)
+    has_times, columns[RECONSUME_TIMES, n] = number(text, fields, J, I32_MIN, I32_MAX)
+    return (
+        has_queue
+        and has_sys_flag
+        and has_time
+        and has_flag
+        and (has_times or fields[J, 1] < 0)
+        and columns[SYS_FLAG, n] & UNUSUAL_SYS_FLAGS == 0
+        and number(text, fields, D, I32_MIN, I32_MAX)[0]
+        and (fields[L, 1] < 0 or number(text, fields, L, I32_MIN, I32_MAX)[0])
+    )
+
+
+@compiled
+def read_code(head):
+    """(whether the command is one of the sends, with the names that it has; whether it is a batch)."""
+    code = head[frames.CODE]
+    is_batch = code == SEND_BATCH_MESSAGE
+    names = frames.LONG if code == SEND_MESSAGE else frames.SHORT
+    return (
+        (is_batch or code in (SEND_MESSAGE_V2, SEND_MESSAGE))
+        and head[frames.NAMES] == names
+        and (head[frames.FLAG] == 0 or head[frames.FLAG] == ONEWAY_FLAG)
+        and head[frames.OPAQUE] >= 0
+    ), is_batch
+
+
+@compiled
+def read_message(columns, n, own_length, shared_length, record_max):
+    """Whether the record of the message in column n, of whose properties the lengths are given, is as large as records
+    may be; its SIZE is in the column then."""
+    properties_length = own_length + shared_length
+    size = RECORD_SIZE_MIN + columns[BODY_LENGTH, n] + columns[TOPIC_LENGTH, n] + properties_length
+    columns[SIZE, n] = size
+    return properties_length <= PROPERTIES_LENGTH_MAX and size <= record_max
+
+
+@compiled
+def read_batch(data, position, end, shared_length, record_max, columns, first):
+    """How many messages data[position:end] encodes (see formats.batch), each in a column from `first` on; 0 when it is
+    no batch, or of none, or one is not usual; -1 when there are more than columns."""
+    n = first
+    topic_length = columns[TOPIC_LENGTH, first]
+    while position < end:
+        available = end - position
+        if available < ITEM_SIZE_MIN:
+            return 0
+        size = np.int64(load32(data, position))
+        body_length = np.int64(load32(data, position + 16))
+        if size < ITEM_SIZE_MIN or size > available or body_length < 0 or body_length > size - ITEM_SIZE_MIN:
+            return 0
+        own_start = position + ITEM_SIZE_MIN + body_length
+        own_length = np.int64(load16(data, own_start - 2))
+        if own_length < 0 or own_start + own_length != position + size:
+            return 0
+        if n == columns.shape[1]:
+            return -1
+        columns[MESSAGES, n] = 0
+        columns[TOPIC_LENGTH, n] = topic_length
+        columns[FLAG, n] = load32(data, position + 12)
+        columns[BODY_START, n] = position + ITEM_SIZE_MIN - 2
+        columns[BODY_LENGTH, n] = body_length
+        columns[OWN_START, n] = own_start
+        columns[OWN_LENGTH, n] = own_length
+        ended = own_length == 0 or data[np.uint64(own_start + own_length - 1)] == 2
+        if not read_message(columns, n, own_length + (0 if ended else 1), shared_length, record_max):
+            return 0
+        position += size
+        n += 1
+    return n - first
+
+
+@compiled
+def parse_sends(buf, start, record_max, numbers, octets):
+    """Reads usual sends from `start` on; (how many messages, where the next frame begins, why it stopped there, to how
+    many queues they go).
+
+    TOUCHED gets the numbers of those queues; PLACE says for each send where in TOUCHED its queue is. UNKNOWN_QUEUE: the
+    column after the last message says which: TOPIC_START, TOPIC_LENGTH (in TEXT) and QUEUE_ID.
+    """
+    columns = table(numbers, COLUMNS, ROWS, SENDS_MAX)
+    queues = table(numbers, QUEUES, -1, QUEUE_SIZE)
+    fields = table(numbers, FIELDS, -1, 2)
+    slots, refused = part(numbers, numbers, SLOTS), part(numbers, numbers, REFUSED)
+    names, head = part(numbers, numbers, NAMES), part(numbers, numbers, HEAD)
+    text_part, topics = part(numbers, octets, TEXT), pointer(part(numbers, octets, TOPICS))
+    text, data = pointer(text_part), pointer(buf)
+    extra_length = len(part(numbers, octets, EXTRA))
+    position = np.int64(start)
+    at, n, places = np.int64(0), np.int64(0), np.int64(0)
+    while n < SENDS_MAX:
+        stop, text_end = frames.read_frame(buf, position, len(buf), head, fields, text_part, at)
+        if stop <= 0:
+            return n, position, np.int64(NEED_MORE if stop == 0 else UNUSUAL), places
+        is_send, is_batch = read_code(head)
+        if not is_send or not read_send(text, fields, is_batch, columns, n):
+            return n, position, np.int64(UNUSUAL), places
+        shared_start, own_length = fields[I, 0], max(np.int64(0), fields[I, 1])
+        uniq_start, uniq_length = find_uniq_key(text, shared_start, own_length, refused, names)
+        if uniq_length < 0 or (uniq_length == 0 and not is_batch):
+            return n, position, np.int64(UNUSUAL), places
+        topic_start, topic_length = fields[B, 0], fields[B, 1]
+        columns[TOPIC_START, n] = topic_start
+        columns[TOPIC_LENGTH, n] = topic_length
+        queue, _ = find_queue(text, topic_start, topic_length, columns[QUEUE_ID, n], slots, queues, topics)
+        if queue < 0:
+            return n, position, np.int64(UNKNOWN_QUEUE), places
+        shared_length = own_length + extra_length
+        if own_length > 0 and text[np.uint64(shared_start + own_length - 1)] != 2:
+            shared_length += 1
+        body_start = head[frames.BODY_START]
+        if is_batch:
+            count = np.int64(0)
+            if stop - body_start <= record_max:
+                count = read_batch(data, body_start, stop, shared_length, record_max, columns, n)
+            if count < 0 and n > 0:
+                return n, position, np.int64(FULL), places
+            if count <= 0:
+                return n, position, np.int64(UNUSUAL), places
+        else:
+            count = np.int64(1)
+            columns[BODY_START, n] = body_start
+            columns[BODY_LENGTH, n] = stop - body_start
+            columns[OWN_START, n] = stop
+            columns[OWN_LENGTH, n] = 0
+            if not read_message(columns, n, 0, shared_length, record_max):
+                return n, position, np.int64(UNUSUAL), places
+        frame_size = np.int64(0)
+        for i in range(n, n + count):
+            frame_size += columns[SIZE, i]
+        place = queues[queue, 3]
+        if place >= places or columns[TOUCHED, place] != queue:
+            place = queues[queue, 3] = places
+            columns[TOUCHED, place] = queue
+            columns[QUEUE_MESSAGES, place] = columns[QUEUE_BYTES, place] = columns[QUEUE_PUTS, place] = 0
+            places += 1
+        columns[QUEUE, n] = queue
+        columns[PLACE, n] = place
+        columns[FRAME_START, n] = position
+        columns[FRAME_SIZE, n] = frame_size
+        columns[MESSAGES, n] = count
+        columns[CODE, n] = head[frames.CODE]
+        columns[OPAQUE, n] = head[frames.OPAQUE]
+        columns[ONEWAY, n] = head[frames.FLAG]
+        columns[SHARED_START, n] = shared_start
+        columns[SHARED_LENGTH, n] = own_length
+        columns[UNIQ_KEY_START, n] = uniq_start
+        columns[UNIQ_KEY_LENGTH, n] = uniq_length
+        position, at = stop, text_end
+        n += count
+    return n, position, np.int64(FULL), places
+
+
+@compiled
+def put(out, at, data, start, length):
+    """Copies, and returns the position behind the copy."""
+    copy(out, at, data, start, length)
+    return at + length
+
+
+@compiled
+def fill_hole(out, at, hole, columns, n, text):
+    if hole == HOLE_OPAQUE:
+        return frames.write_number(out, at, columns[OPAQUE, n])
+    if hole == HOLE_QUEUE_ID:
+        return frames.write_number(out, at, columns[QUEUE_ID, n])
+    if hole == HOLE_QUEUE_OFFSET:
+        return frames.write_number(out, at, columns[QUEUE_OFFSET, n])
+    if hole == HOLE_MSG_ID:
+        host = at - MSG_ID_HOST
+        at = frames.write_hex(out, at, columns[PHYSICAL_OFFSET, n])
+        for i in range(n + 1, n + columns[MESSAGES, n]):
+            out[np.uint64(at)] = np.uint8(frames.COMMA)
+            at = put(out, at + 1, out, host, MSG_ID_HOST)
+            at = frames.write_hex(out, at, columns[PHYSICAL_OFFSET, i])
+        return at
+    if columns[UNIQ_KEY_LENGTH, n] == 0:
+        return at
+    at = put(out, at, TRANSACTION_ID, 0, len(TRANSACTION_ID))
+    at = put(out, at, text, columns[UNIQ_KEY_START, n], columns[UNIQ_KEY_LENGTH, n])
+    return put(out, at, QUOTE, 0, 1)
+
+
+@compiled
+def write_answers(out, columns, count, text, answer, holes):
+    """Writes the answers to the sends of the first `count` messages that want one; bytes. `out` has room for them.
+
+    `holes[i]` is (where in `answer`, what goes there).
+    """
+    parts = pointer(answer)
+    at = np.int64(0)
+    n = np.int64(0)
+    while n < count:
+        if columns[ONEWAY, n] == 0:
+            start = at
+            taken = np.int64(0)
+            for i in range(len(holes)):
+                at = put(out, at, parts, taken, holes[i, 0] - taken)
+                at = fill_hole(out, at, holes[i, 1], columns, n, text)
+                taken = holes[i, 0]
+            at = put(out, at, parts, taken, len(answer) - taken)
+            frames.finish_frame(out, start, at, frames.JSON)
+        n += columns[MESSAGES, n]
+    return at
+
+
+@compiled
+def store_sends(out, position, base_offset, buf, count, store_timestamp, numbers, octets):
+    """Writes records of the first `count` messages to out[position:], as many whole sends as fit, and the answers to
+    those that want one; (how many messages, bytes of the records, bytes of the answers).
+
+    Of each queue touched NEXT_OFFSET is its next queue offset, counted up here like its QUEUE_MESSAGES, QUEUE_BYTES and
+    QUEUE_PUTS. The first record's TOTALSIZE is left as it is: who writes it makes all of them visible.
+    """
+    columns = table(numbers, COLUMNS, ROWS, SENDS_MAX)
+    queues = table(numbers, QUEUES, -1, QUEUE_SIZE)
+    text, topics = pointer(part(numbers, octets, TEXT)), pointer(part(numbers, octets, TOPICS))
+    template, extra = pointer(part(numbers, octets, TEMPLATE)), pointer(part(numbers, octets, EXTRA))
+    extra_length = len(part(numbers, octets, EXTRA))
+    log, data = pointer(out), pointer(buf)
+    start = position
+    first = np.int64(0)
+    while first < count and position + columns[FRAME_SIZE, first] + END_FILE_MIN_BLANK_LENGTH <= len(out):
+        queue, place = columns[QUEUE, first], columns[PLACE, first]
+        topic_start, topic_length = queues[queue, 1], queues[queue, 2]
+        shared_start, shared_length = columns[SHARED_START, first], columns[SHARED_LENGTH, first]
+        following = first + columns[MESSAGES, first]
+        columns[QUEUE_OFFSET, first] = columns[NEXT_OFFSET, place]
+        for n in range(first, following):
+            size = columns[SIZE, n]
+            body_start, body_length = columns[BODY_START, n], columns[BODY_LENGTH, n]
+            if position > start:
+                store32(log, position, size)
+            copy(log, position + 4, template, 4, HEAD_SIZE - 4)
+            store32(log, position + 8, crc32(data, body_start, body_length) if body_length > 0 else 0)
+            store32(log, position + 12, columns[QUEUE_ID, first])
+            store32(log, position + 16, columns[FLAG, n])
+            store64(log, position + 20, columns[NEXT_OFFSET, place])
+            store64(log, position + 28, base_offset + position)
+            store32(log, position + 36, columns[SYS_FLAG, first])
+            store64(log, position + 40, columns[BORN_TIMESTAMP, first])
+            store64(log, position + 56, store_timestamp)
+            store32(log, position + 72, columns[RECONSUME_TIMES, first])
+            store32(log, position + 84, body_length)
+            at = put(log, position + HEAD_SIZE, data, body_start, body_length)
+            at = put(log, at, topics, topic_start - 1, topic_length + 1)
+            store16(log, at, position + size - at - 2)
+            at = put_ended(log, at + 2, data, columns[OWN_START, n], columns[OWN_LENGTH, n])
+            at = put_ended(log, at, text, shared_start, shared_length)
+            copy(log, at, extra, 0, extra_length)
+            columns[PHYSICAL_OFFSET, n] = base_offset + position
+            columns[NEXT_OFFSET, place] += 1
+            position += size
+        columns[QUEUE_MESSAGES, place] += following - first
+        columns[QUEUE_BYTES, place] += columns[FRAME_SIZE, first]
+        columns[QUEUE_PUTS, place] += 1
+        first = following
+    if first > 0:
+        store32(log, position, 0)
+    answer, answers = part(numbers, octets, ANSWER), pointer(part(numbers, octets, ANSWERS))
+    holes = table(numbers, HOLES, -1, 2)
+    return first, position - start, write_answers(answers, columns, first, text, answer, holes)
+
+
+@compiled
+def put_ended(out, at, properties, start, length):
+    """Copies properties, with a separator behind the last one; the position behind them."""
+    at = put(out, at, properties, start, length)
+    if length > 0 and out[np.uint64(at - 1)] != 2:
+        out[np.uint64(at)] = 2
+        at += 1
+    return at

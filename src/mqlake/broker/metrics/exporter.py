@@ -1,0 +1,92 @@
+"""MetricsExporter: the broker's figures for Prometheus.
+
+    Prometheus ── GET /metrics ──▶ thread of the exporter ── asks ──▶ event loop: reads the counters there are
+                                          └── makes the text of them
+
+Nothing is counted for metrics alone, so a message costs nothing; a scrape reads what the broker and its store count
+anyway. The event loop only takes the figures down, with a turn for others in between; metrics and their text are made
+of them on the exporter's thread. `metric_families` has what they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+from wsgiref.simple_server import WSGIServer
+
+from mqlake.broker.metrics.families import Families, Family, Sources
+from mqlake.broker.metrics.rpc_latency import RpcLatencies
+from mqlake.errors import ConfigError
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+logger = logging.getLogger(__name__)
+
+SNAPSHOT_TIMEOUT_S = 10.0
+
+
+class MetricsExporter:
+    """Serves the metrics of one broker from start() to stop(), on `port`."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self.rpc_latencies = RpcLatencies()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._server: tuple[WSGIServer, threading.Thread] | None = None
+        self.port = 0
+
+    async def start(self) -> None:
+        """ConfigError when it cannot listen."""
+        from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
+
+        config = self._sources.broker.config
+        self._loop = asyncio.get_running_loop()
+        registry = CollectorRegistry(auto_describe=False)
+        ProcessCollector(registry=registry)
+        registry.register(self)
+        host, port = config.metrics_prom_exporter_host or "0.0.0.0", config.metrics_prom_exporter_port
+        try:
+            self._server = start_http_server(port, host, registry)
+        except OSError as error:
+            raise ConfigError(
+                f"metrics cannot be served on {host}:{port}: {error.strerror or error}; "
+                "set metricsPromExporterPort (0: any free one) or metricsExporterType=DISABLE"
+            ) from error
+        self.port = self._server[0].server_port
+        logger.info("metrics: %s", self.url)
+
+    @property
+    def url(self) -> str:
+        """Where they are, from start() on."""
+        config = self._sources.broker.config
+        return f"http://{config.metrics_prom_exporter_host or config.broker_ip1}:{self.port}/metrics"
+
+    async def stop(self) -> None:
+        """Idempotent."""
+        if self._server is None:
+            return
+        (server, thread), self._server = self._server, None
+
+        def end() -> None:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+        await asyncio.to_thread(end)
+
+    def describe(self) -> Iterable[Metric]:
+        """The registry asks at registration, when nothing can be collected yet."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """On a thread of the exporter."""
+        assert self._loop is not None
+        snapshot = asyncio.run_coroutine_threadsafe(self._snapshot(), self._loop)
+        yield from map(Family.metric, snapshot.result(SNAPSHOT_TIMEOUT_S))
+
+    async def _snapshot(self) -> list[Family]:
+        return [family async for family in Families(self._sources, self.rpc_latencies).all()]

@@ -1,0 +1,459 @@
+"""The families of metrics that a broker has, under RocketMQ 5's names and labels.
+
+Names and labels were seen at a RocketMQ 5.3.3 broker (its exporter puts the unit behind the name). Where the same
+figure is not to be had:
+
+    message_type               the topic's attribute message.type, `normal` without one; not each message's own.
+                               `delay` and `transaction` in the topics where such messages wait, which are counted
+                               there and once more where they are delivered, as in RocketMQ
+    rocketmq_message_size      sum and count only
+    lag, ready, in flight      offsets apart; RocketMQ estimates how many of them a filter lets through
+    messages out               a group that got nothing for a day begins at 0 again
+
+`metricsOtelCardinalityLimit` is the most series one metric may have: those that come later are left out, and
+mqlake_metrics_dropped_series says how many.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import accumulate, islice
+from typing import TYPE_CHECKING, Any
+
+from mqlake.broker.admin.config import earliest_message_time
+from mqlake.broker.admin.processor import AdminBrokerProcessor
+from mqlake.broker.broker import Broker
+from mqlake.broker.metrics.execution_times import BUCKETS_MS, ExecutionTimes
+from mqlake.broker.metrics.rpc_latency import BUCKETS_MS as RPC_BUCKETS_MS
+from mqlake.broker.metrics.rpc_latency import RpcLatencies
+from mqlake.broker.services.pull_request_hold import PullRequestHoldService
+from mqlake.broker.state.topic_config import MESSAGE_TYPE, PERM_READ_WRITE
+from mqlake.broker.transaction.metrics import FINISH_BUCKETS_S, TransactionMetrics
+from mqlake.message import (
+    DLQ_GROUP_TOPIC_PREFIX,
+    RETRY_GROUP_TOPIC_PREFIX,
+    SCHEDULE_TOPIC,
+    TRANS_HALF_TOPIC,
+    is_system_topic,
+)
+from mqlake.remoting.codes import RequestCode, ResponseCode, Version
+from mqlake.remoting.server import RemotingServer
+from mqlake.store.broker_stats import DLQ_PUT_NUMS, GROUP_GET_NUMS, GROUP_GET_SIZE
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+
+ROWS_AT_ONCE = 500
+"""Rows that are taken down before the loop sees to others."""
+SYSTEM_GROUP_PREFIX = "cid_rmq_sys_"
+_TYPES_OF_SYSTEM_TOPICS = {SCHEDULE_TOPIC: "delay", TRANS_HALF_TOPIC: "transaction"}
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Who has the figures."""
+
+    broker: Broker
+    servers: tuple[RemotingServer, ...]
+    pull_request_hold_service: PullRequestHoldService
+    admin_processor: AdminBrokerProcessor
+    transaction_metrics: TransactionMetrics
+
+
+@dataclass(slots=True)
+class Family:
+    """What one metric is made of; each row has its labels, then what its kind takes."""
+
+    kind: str
+    name: str
+    doc: str
+    common: dict[str, str]
+    rows: Iterable[tuple[Any, ...]]
+
+    def metric(self) -> Metric:
+        from prometheus_client import core
+
+        rows = list(self.rows)
+        names = [*self.common, *(rows[0][0] if rows else ())]
+        metric = getattr(core, f"{self.kind}MetricFamily")(self.name, self.doc, labels=names)
+        common = list(self.common.values())
+        for labels, *values in rows:
+            metric.add_metric([*common, *labels.values()], *values)
+        made: Metric = metric
+        return made
+
+
+class Families:
+    """The figures of one scrape. On the event loop."""
+
+    def __init__(self, sources: Sources, rpc_latencies: RpcLatencies) -> None:
+        self._sources = sources
+        self._rpc_latencies = rpc_latencies
+        self._broker = sources.broker
+        config = self._broker.config
+        self._common = {
+            **_labels_of(config.metrics_label),
+            "cluster": config.broker_cluster_name,
+            "node_type": "broker",
+            "node_id": config.broker_name,
+        }
+        self._storage = {"storage_type": "local", "storage_medium": "disk"}
+        self._limit = config.metrics_otel_cardinality_limit
+        self._dropped: dict[str, int] = {}
+
+    async def all(self) -> AsyncIterator[Family]:
+        parts = (
+            self._totals,
+            self._connections,
+            self._messages,
+            self._transactions,
+            self._store,
+            self._execution_times,
+            self._rpc,
+        )
+        for part in parts:
+            for family in part():
+                yield await self._taken(family)
+        async for family in self._lag():
+            yield await self._taken(family)
+        dropped = [({"metric": name}, count) for name, count in self._dropped.items()]
+        yield self._gauge("mqlake_metrics_dropped_series", "Series left out of a metric", dropped)
+
+    async def _taken(self, family: Family) -> Family:
+        """With the rows that a metric may have, taken down a few at a time."""
+        left = iter(family.rows)
+        rows: list[tuple[Any, ...]] = []
+        while some := list(islice(left, min(ROWS_AT_ONCE, self._limit - len(rows)))):
+            rows += some
+            await asyncio.sleep(0)
+        family.rows = rows
+        if dropped := sum(1 for _ in left):
+            self._dropped[family.name] = dropped
+        return family
+
+    # --- the families
+
+    def _totals(self) -> Iterator[Family]:
+        broker = self._broker
+        yield self._one("rocketmq_broker_permission", "Broker permission", broker.config.broker_permission)
+        topics = len(broker.topic_config_manager.topic_config_table)
+        yield self._one("rocketmq_topic_number", "Active topic number", topics)
+        groups = len(broker.subscription_group_manager.subscription_group_table)
+        yield self._one("rocketmq_consumer_group_number", "Active subscription group number", groups)
+        connections = sum(len(server.connections) for server in self._sources.servers)
+        yield self._one("mqlake_connections", "Connections of clients", connections)
+        held = self._sources.pull_request_hold_service.held_count
+        yield self._one("mqlake_pull_requests_held", "Pulls that wait for messages", held)
+
+    def _connections(self) -> Iterator[Family]:
+        broker = self._broker
+        producers: dict[tuple[str, str], int] = {}
+        for channels in broker.producer_manager.group_channel_table.values():
+            for info in channels.values():
+                client = (info.language.name.lower(), _code_name(Version, info.version))
+                producers[client] = producers.get(client, 0) + 1
+        yield self._gauge(
+            "rocketmq_producer_connections",
+            "Producer connections",
+            (
+                ({"language": language, "version": version, "protocol_type": "remoting"}, count)
+                for (language, version), count in producers.items()
+            ),
+        )
+        consumers: dict[tuple[str, str, str, str], int] = {}
+        for group, members in broker.consumer_manager.consumer_table.items():
+            mode = members.consume_type.value.lower() if members.consume_type is not None else ""
+            for info in members.channel_info_table.values():
+                key = (group, info.language.name.lower(), _code_name(Version, info.version), mode)
+                consumers[key] = consumers.get(key, 0) + 1
+        yield self._gauge(
+            "rocketmq_consumer_connections",
+            "Consumer connections",
+            (
+                (
+                    {
+                        "consumer_group": group,
+                        "language": language,
+                        "version": version,
+                        "consume_mode": mode,
+                        "protocol_type": "remoting",
+                        "is_system": _truth(_is_system_group(group)),
+                    },
+                    count,
+                )
+                for (group, language, version, mode), count in consumers.items()
+            ),
+        )
+
+    def _messages(self) -> Iterator[Family]:
+        totals = [
+            (topic, count, size)
+            for topic, (count, size) in self._broker.store.store_stats_service.topic_totals().items()
+            if not _is_retry_or_dlq(topic)
+        ]
+        labels = self._labels_of_topic
+        yield self._counter(
+            "rocketmq_messages_in",
+            "Total number of incoming messages",
+            ((labels(topic), count) for topic, count, _ in totals),
+        )
+        yield self._counter(
+            "rocketmq_throughput_in",
+            "Total traffic of incoming messages",
+            ((labels(topic), size) for topic, _, size in totals),
+        )
+        yield self._histogram(
+            "rocketmq_message_size",
+            "Incoming messages size",
+            ((labels(topic), [("+Inf", count)], size) for topic, count, size in totals),
+        )
+        for name, what, doc in (
+            ("rocketmq_messages_out", GROUP_GET_NUMS, "Total number of outgoing messages"),
+            ("rocketmq_throughput_out", GROUP_GET_SIZE, "Total traffic of outgoing messages"),
+        ):
+            yield self._counter(name, doc, self._by_topic_and_group(what))
+        yield self._counter(
+            "rocketmq_send_to_dlq_messages",
+            "Consumer send to DLQ messages",
+            self._by_topic_and_group(DLQ_PUT_NUMS),
+        )
+
+    def _transactions(self) -> Iterator[Family]:
+        metrics = self._sources.transaction_metrics
+        topics = metrics.finished_by_topic.items()
+        yield self._gauge(
+            "rocketmq_half_messages",
+            "Half messages of all topics",
+            (({"topic": topic}, metric.count) for topic, metric in metrics.transaction_counts.items()),
+        )
+        yield self._counter(
+            "rocketmq_commit_messages",
+            "Total number of commit messages",
+            (({"topic": topic}, finished.committed) for topic, finished in topics if finished.committed),
+        )
+        yield self._counter(
+            "rocketmq_rollback_messages",
+            "Total number of rollback messages",
+            (({"topic": topic}, finished.rolled_back) for topic, finished in topics if finished.rolled_back),
+        )
+        # RocketMQ counts seconds under this name
+        yield self._histogram(
+            "rocketmq_finish_message_latency_milliseconds",
+            "Transaction finish latency",
+            (
+                ({"topic": topic}, _buckets(FINISH_BUCKETS_S, finished.ages), finished.ages_sum_s)
+                for topic, finished in topics
+                if finished.committed
+            ),
+        )
+
+    def _labels_of_topic(self, topic: str) -> dict[str, str]:
+        config = self._broker.topic_config_manager.select_topic_config(topic)
+        attributes = (config.attributes or {}) if config is not None else {}
+        return {
+            "topic": topic,
+            "message_type": _TYPES_OF_SYSTEM_TOPICS.get(topic)
+            or attributes.get(MESSAGE_TYPE, "normal").lower(),
+            "is_system": _truth(is_system_topic(topic)),
+        }
+
+    def _by_topic_and_group(self, name: str) -> Iterator[tuple[dict[str, str], float]]:
+        stats = self._broker.broker_stats_manager
+        for key in stats.keys(name):
+            topic, _, group = key.partition("@")
+            item = stats.item(name, key)
+            if item is None or _is_retry_or_dlq(topic):
+                continue
+            is_system = is_system_topic(topic) or _is_system_group(group)
+            yield {"topic": topic, "consumer_group": group, "is_system": _truth(is_system)}, item.value
+
+    def _store(self) -> Iterator[Family]:
+        broker, storage = self._broker, self._storage
+        store = broker.store
+        try:
+            disk = os.statvfs(broker.store_config.store_path_root_dir)
+        except OSError:
+            disk = None
+        if disk is not None:
+            used = (disk.f_blocks - disk.f_bfree) * disk.f_frsize
+            yield self._one("rocketmq_storage_size_bytes", "Broker storage size", used, storage)
+        behind = max(0, store.log.max_wrote_position - store.log.flushed_where)
+        yield self._one("rocketmq_storage_flush_behind_bytes", "Broker flush behind bytes", behind, storage)
+        behind = store.dispatch_behind_bytes
+        yield self._one(
+            "rocketmq_storage_dispatch_behind_bytes", "Broker dispatch behind bytes", behind, storage
+        )
+        earliest = earliest_message_time(store)
+        if earliest > 0:
+            reserved = broker.clock_ms() - earliest
+            name = "rocketmq_storage_message_reserve_time_milliseconds"
+            yield self._one(name, "Broker message reserve time", reserved, storage)
+
+    def _execution_times(self) -> Iterator[Family]:
+        admin = self._sources.admin_processor
+        yield self._histogram(
+            "rocketmq_topic_create_execution_time_milliseconds",
+            "The distribution of create topic time",
+            _execution_rows(admin.topic_create_times, with_system=True),
+        )
+        yield self._histogram(
+            "rocketmq_consumer_group_create_execution_time_milliseconds",
+            "The distribution of create subscription time",
+            _execution_rows(admin.group_create_times, with_system=False),
+        )
+
+    def _rpc(self) -> Iterator[Family]:
+        histograms = self._rpc_latencies.histograms
+        yield self._histogram(
+            "rocketmq_rpc_latency_milliseconds",
+            "Rpc latency",
+            (
+                (
+                    {
+                        "protocol_type": "remoting",
+                        "request_code": _code_name(RequestCode, rpc.request_code),
+                        "response_code": _code_name(ResponseCode, rpc.response_code),
+                        "is_long_polling": _truth(rpc.is_long_polling),
+                        "result": "oneway" if rpc.oneway else "success",
+                    },
+                    _buckets(RPC_BUCKETS_MS, histogram.counts),
+                    histogram.sum_ns / 1_000_000,
+                )
+                for rpc, histogram in histograms.items()
+            ),
+        )
+
+    async def _lag(self) -> AsyncIterator[Family]:
+        broker = self._broker
+        columns: tuple[list[tuple[dict[str, str], float]], ...] = ([], [], [], [], [])
+        for group in list(broker.subscription_group_manager.subscription_group_table):
+            members = broker.consumer_manager.get_consumer_group_info(group, True)
+            if members is None:
+                continue
+            for topic in list(members.subscription_table):
+                found = None if topic.startswith(RETRY_GROUP_TOPIC_PREFIX) else self._lag_of(group, topic)
+                if found is None:
+                    continue
+                labels = {
+                    "consumer_group": group,
+                    "topic": topic,
+                    "is_retry": "false",
+                    "is_system": _truth(is_system_topic(topic) or _is_system_group(group)),
+                }
+                for rows, value in zip(columns, found, strict=True):
+                    rows.append((labels, value))
+            await asyncio.sleep(0)
+        lags, latencies, in_flight, queueing, ready = columns
+        yield self._gauge("rocketmq_consumer_lag_messages", "Consumer lag messages", lags)
+        yield self._gauge("rocketmq_consumer_lag_latency_milliseconds", "Consumer lag time", latencies)
+        yield self._gauge("rocketmq_consumer_inflight_messages", "Consumer inflight messages", in_flight)
+        name = "rocketmq_consumer_queueing_latency_milliseconds"
+        yield self._gauge(name, "Consumer queueing time", queueing)
+        yield self._gauge("rocketmq_consumer_ready_messages", "Consumer ready messages", ready)
+
+    def _lag_of(self, group: str, topic: str) -> tuple[int, int, int, int, int] | None:
+        """(messages behind, ms behind, in flight, ms since the next one to pull, ready); None for no such topic."""
+        broker = self._broker
+        config = broker.topic_config_manager.select_topic_config(topic)
+        if config is None or not config.perm & broker.config.broker_permission & PERM_READ_WRITE:
+            return None
+        store, offsets = broker.store, broker.consumer_offset_manager
+        behind = in_flight = ready = 0
+        first_unconsumed = first_unpulled = 0
+        for queue_id in range(config.write_queue_nums):
+            end = store.max_offset_in_queue(topic, queue_id)
+            consumed = offsets.query_offset(group, topic, queue_id)
+            pulled = offsets.query_pull_offset(group, topic, queue_id)
+            consumed = end if consumed < 0 else consumed
+            pulled = consumed if pulled < 0 else pulled
+            behind += max(end - consumed, 0)
+            in_flight += max(pulled - consumed, 0)
+            ready += max(end - pulled, 0)
+            if consumed < end:
+                stored = store.message_store_timestamp(topic, queue_id, consumed)
+                first_unconsumed = _earlier(first_unconsumed, stored)
+            if pulled < end:
+                stored = store.message_store_timestamp(topic, queue_id, pulled)
+                first_unpulled = _earlier(first_unpulled, stored)
+        now = broker.clock_ms()
+        return (
+            behind,
+            now - first_unconsumed if first_unconsumed else 0,
+            in_flight,
+            now - first_unpulled if first_unpulled else 0,
+            ready,
+        )
+
+    # --- from rows to metrics
+
+    def _one(self, name: str, doc: str, value: float, labels: dict[str, str] | None = None) -> Family:
+        return self._gauge(name, doc, [(labels or {}, value)])
+
+    def _gauge(self, name: str, doc: str, rows: Iterable[tuple[dict[str, str], float]]) -> Family:
+        return self._family("Gauge", name, doc, rows)
+
+    def _counter(self, name: str, doc: str, rows: Iterable[tuple[dict[str, str], float]]) -> Family:
+        """Each sample's name ends with _total."""
+        return self._family("Counter", name, doc, rows)
+
+    def _histogram(
+        self,
+        name: str,
+        doc: str,
+        rows: Iterable[tuple[dict[str, str], list[tuple[str, float]], float]],
+    ) -> Family:
+        """Rows of labels, (upper bound, values up to there) pairs and the sum."""
+        return self._family("Histogram", name, doc, rows)
+
+    def _family(self, kind: str, name: str, doc: str, rows: Iterable[tuple[Any, ...]]) -> Family:
+        return Family(kind, name, doc, self._common, rows)
+
+
+def _execution_rows(
+    times: ExecutionTimes, *, with_system: bool
+) -> Iterator[tuple[dict[str, str], list[tuple[str, float]], float]]:
+    for (status, is_system), counts in times.counts.items():
+        labels = {"invocation_status": status}
+        if with_system:
+            labels["is_system"] = _truth(is_system)
+        yield labels, _buckets(BUCKETS_MS, counts), times.sums_ms[status, is_system]
+
+
+def _buckets(bounds: Iterable[int], counts: Iterable[int]) -> list[tuple[str, float]]:
+    """Cumulated, as Prometheus has them; the last count is of what exceeds all bounds."""
+    names = (*(str(float(bound)) for bound in bounds), "+Inf")
+    return list(zip(names, accumulate(counts), strict=True))
+
+
+def _labels_of(text: str) -> dict[str, str]:
+    """`metricsLabel`: `k:v,k:v`."""
+    pairs = (pair.split(":") for pair in text.split(",") if pair)
+    return {pair[0]: pair[1] for pair in pairs if len(pair) == 2}
+
+
+def _earlier(known: int, stored: int) -> int:
+    return known if stored <= 0 or 0 < known < stored else stored
+
+
+def _code_name(codes: type[IntEnum], number: int) -> str:
+    try:
+        return codes(number).name.lower()
+    except ValueError:
+        return str(number)
+
+
+def _is_retry_or_dlq(topic: str) -> bool:
+    return topic.startswith((RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX))
+
+
+def _is_system_group(group: str) -> bool:
+    return group.lower().startswith(SYSTEM_GROUP_PREFIX)
+
+
+def _truth(value: bool) -> str:
+    return "true" if value else "false"

@@ -1,0 +1,1 @@
+"""One processor for each family of requests from clients."""

@@ -1,0 +1,150 @@
+"""ClientManageProcessor: clients say that they are there, and goodbye.
+
+A heartbeat names the client's groups. A consumer group's first one makes the group and its %RETRY% topic; it is
+answered when the name servers know that topic, so the consumer finds it at once.
+
+A client that supports heartbeats of the second version sends its subscriptions once and then only their
+fingerprint (`withoutSub`). IS_SUB_CHANGE=true asks it for all again: members of the group disagree, or this
+broker has not heard the subscriptions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+
+from mqlake.broker.broker import Broker
+from mqlake.broker.filter import compile_expression, is_tag_type
+from mqlake.broker.state.clients import ClientChannelInfo
+from mqlake.broker.state.topic_config import PERM_READ_WRITE
+from mqlake.errors import FilterExpressionError, ResponseError
+from mqlake.message import RETRY_GROUP_TOPIC_PREFIX
+from mqlake.remoting.bodies.client import (
+    CheckClientRequestBody,
+    ConsumerData,
+    ConsumeType,
+    HeartbeatData,
+)
+from mqlake.remoting.bodies.topic import TOPIC_SYS_FLAG_UNIT_SUB
+from mqlake.remoting.codes import RequestCode, ResponseCode
+from mqlake.remoting.command import RemotingCommand
+from mqlake.remoting.connection import Connection, ProcessorTable
+from mqlake.remoting.headers.consume import UnregisterClientRequestHeader
+
+IS_SUPPORT_HEART_BEAT_V2 = "IS_SUPPORT_HEART_BEAT_V2"
+IS_SUB_CHANGE = "IS_SUB_CHANGE"
+
+
+class ClientManageProcessor:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def register(self, table: ProcessorTable) -> None:
+        table.register(RequestCode.HEART_BEAT, self.heart_beat)
+        table.register(RequestCode.UNREGISTER_CLIENT, self.unregister_client)
+        table.register(RequestCode.CHECK_CLIENT_CONFIG, self.check_client_config)
+
+    def heart_beat(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand | Awaitable[RemotingCommand]:
+        """34 HEART_BEAT."""
+        heartbeat = HeartbeatData.from_json(request.body_bytes())
+        if not heartbeat.client_id:
+            raise ResponseError(ResponseCode.INVALID_PARAMETER, "the heartbeat has no clientID")
+        info = ClientChannelInfo(connection, heartbeat.client_id, request.language, request.version)
+        disagree = False
+        retry_topics = []
+        for consumer in heartbeat.consumer_data_set:
+            if (
+                consumer.consume_type is ConsumeType.CONSUME_ACTIVELY
+                and self._broker.config.reject_pull_consumer_enable
+            ):
+                continue
+            retry_topic = self._create_retry_topic(consumer)
+            if retry_topic is not None:
+                retry_topics.append(retry_topic)
+                disagree |= self._register(info, consumer, heartbeat)
+        for producer in heartbeat.producer_data_set:
+            self._broker.producer_manager.register_producer(producer.group_name, info)
+        response = RemotingCommand.create_response()
+        response.ext_fields = {
+            IS_SUPPORT_HEART_BEAT_V2: "true",
+            IS_SUB_CHANGE: "true" if disagree or not heartbeat.heartbeat_fingerprint else "false",
+        }
+        unsettled = self._broker.topic_config_manager.unsettled
+        waited_for = {unsettled[topic] for topic in retry_topics if topic in unsettled}
+        return _after(waited_for, response) if waited_for else response
+
+    def _create_retry_topic(self, consumer: ConsumerData) -> str | None:
+        """The retry topic's name, made when it was not there; None when the group may not be."""
+        broker = self._broker
+        config = broker.subscription_group_manager.find_subscription_group_config(consumer.group_name)
+        if config is None:
+            return None
+        topics = broker.topic_config_manager
+        topic = RETRY_GROUP_TOPIC_PREFIX + consumer.group_name
+        topics.create_topic_in_send_message_back_method(
+            topic,
+            config.retry_queue_nums,
+            PERM_READ_WRITE,
+            TOPIC_SYS_FLAG_UNIT_SUB if consumer.unit_mode else 0,
+            is_order=any(topics.is_order_topic(data.topic) for data in consumer.subscription_data_set),
+        )
+        return topic
+
+    def _register(self, info: ClientChannelInfo, consumer: ConsumerData, heartbeat: HeartbeatData) -> bool:
+        """Takes one group's part of a heartbeat; whether its subscriptions are needed again."""
+        manager = self._broker.consumer_manager
+        group = consumer.group_name
+        config = self._broker.subscription_group_manager.subscription_group_table[group]
+        without_sub = heartbeat.without_sub and heartbeat.heartbeat_fingerprint != 0
+        known = manager.get_consumer_group_info(group)
+        known_fingerprint = None if known is None else known.heartbeat_fingerprint
+        manager.register_consumer(
+            group,
+            info,
+            consumer.consume_type,
+            consumer.message_model,
+            consumer.consume_from_where,
+            None if without_sub else consumer.subscription_data_set,
+            config.notify_consumer_ids_changed_enable,
+        )
+        group_info = manager.consumer_table[group]
+        if without_sub and known_fingerprint is None:
+            return True
+        group_info.heartbeat_fingerprint = heartbeat.heartbeat_fingerprint
+        return known_fingerprint is not None and known_fingerprint != heartbeat.heartbeat_fingerprint
+
+    def unregister_client(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """35 UNREGISTER_CLIENT."""
+        broker = self._broker
+        header = request.decode_header(UnregisterClientRequestHeader)
+        if header.producer_group is not None:
+            broker.producer_manager.unregister_producer(header.producer_group, connection)
+        if (group := header.consumer_group) is not None:
+            config = broker.subscription_group_manager.subscription_group_table.get(group)
+            notify = config is None or config.notify_consumer_ids_changed_enable
+            broker.consumer_manager.unregister_consumer(group, connection, notify)
+        return RemotingCommand.create_response()
+
+    def check_client_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """46 CHECK_CLIENT_CONFIG: whether this broker can filter as a consumer wants."""
+        subscription = CheckClientRequestBody.from_json(request.body_bytes()).subscription_data
+        if subscription is None or is_tag_type(subscription.expression_type):
+            return RemotingCommand.create_response()
+        if not self._broker.config.enable_property_filter:
+            raise ResponseError(
+                ResponseCode.SYSTEM_ERROR,
+                f"The broker does not support consumer to filter message by {subscription.expression_type}: "
+                f"set enablePropertyFilter=true in its configuration",
+            )
+        try:
+            compile_expression(subscription.expression_type, subscription.sub_string)
+        except FilterExpressionError as error:
+            raise ResponseError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
+        return RemotingCommand.create_response()
+
+
+async def _after(waited_for: set[asyncio.Future[None]], response: RemotingCommand) -> RemotingCommand:
+    await asyncio.wait(waited_for)
+    return response

@@ -1,0 +1,127 @@
+"""ReplyMessageProcessor: 324 SEND_REPLY_MESSAGE, 325 SEND_REPLY_MESSAGE_V2.
+
+A program that sends a request (`Producer.request` in RocketMQ) waits for the reply on the connection it has. Who
+consumed the request sends the reply here; it is pushed to the client that the property REPLY_TO_CLIENT names, and
+answered when that client has it. With storeReplyMessageEnable it is stored as well, so it can be looked up later.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from mqlake.broker.broker import Broker
+from mqlake.broker.requests.send_message import SendHeader, SendMessageChecks, born_host, region_fields
+from mqlake.broker.services.broker_to_client import Broker2Client
+from mqlake.errors import RemotingError
+from mqlake.message import (
+    PROPERTY_MESSAGE_REPLY_TO_CLIENT,
+    PROPERTY_PUSH_REPLY_TIME,
+    MessageExtBrokerInner,
+    properties_to_string,
+    string_to_properties,
+)
+from mqlake.remoting.codes import RequestCode, ResponseCode
+from mqlake.remoting.command import RemotingCommand
+from mqlake.remoting.connection import Connection, ProcessorTable, format_address
+from mqlake.remoting.headers.produce import (
+    ReplyMessageRequestHeader,
+    SendMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+    SendMessageResponseHeader,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class ReplyMessageProcessor:
+    def __init__(self, broker: Broker, broker_to_client: Broker2Client) -> None:
+        self._broker = broker
+        self._broker_to_client = broker_to_client
+        self._checks = SendMessageChecks(broker)
+
+    def register(self, table: ProcessorTable) -> None:
+        table.register(RequestCode.SEND_REPLY_MESSAGE, self.send_reply_message)
+        table.register(RequestCode.SEND_REPLY_MESSAGE_V2, self.send_reply_message_v2)
+
+    async def send_reply_message(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        return await self._process(connection, request, request.decode_header(SendMessageRequestHeader))
+
+    async def send_reply_message_v2(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand:
+        return await self._process(connection, request, request.decode_header(SendMessageRequestHeaderV2))
+
+    async def _process(
+        self, connection: Connection, request: RemotingCommand, header: SendHeader
+    ) -> RemotingCommand:
+        broker = self._broker
+        config = broker.config
+        topic_config = self._checks.topic_config(connection, header)
+        queue_id = self._checks.queue_id(header, topic_config)
+        body = request.body_bytes()
+        properties = string_to_properties(header.properties or "")
+        failure = await self._push(connection, header, properties, body)
+        answer = SendMessageResponseHeader(msg_id="0", queue_id=queue_id, queue_offset=0)
+        if config.store_reply_message_enable:
+            result = await broker.store.async_put_message(
+                MessageExtBrokerInner(
+                    header.topic,
+                    body,
+                    flag=header.flag,
+                    properties=properties,
+                    queue_id=queue_id,
+                    sys_flag=header.sys_flag,
+                    born_timestamp=header.born_timestamp,
+                    born_host=born_host(connection),
+                    store_host=broker.store_host,
+                    reconsume_times=header.reconsume_times or 0,
+                )
+            )
+            stored = result.append_result
+            if stored is None:
+                logger.warning("a reply was not stored: %s %s", result.status.name, result.reason)
+            else:
+                answer.msg_id = stored.msg_id or "0"
+                answer.queue_offset = stored.logics_offset
+        code = ResponseCode.SUCCESS if failure is None else ResponseCode.SYSTEM_ERROR
+        response = RemotingCommand.create_response(code, failure, header=answer)
+        response.ext_fields |= region_fields(config)
+        return response
+
+    async def _push(
+        self, connection: Connection, header: SendHeader, properties: dict[str, str], body: bytes
+    ) -> str | None:
+        """Gives the reply to the client that waits for it; why that failed, None when it has it."""
+        broker = self._broker
+        client_id = properties.get(PROPERTY_MESSAGE_REPLY_TO_CLIENT)
+        if client_id is None:
+            return f"reply message properties[{PROPERTY_MESSAGE_REPLY_TO_CLIENT}] is null"
+        channel = broker.producer_manager.find_channel(client_id)
+        if channel is None:
+            return f"push reply message fail, channel of <{client_id}> not found."
+        now = broker.clock_ms()
+        properties[PROPERTY_PUSH_REPLY_TIME] = str(now)
+        push = ReplyMessageRequestHeader(
+            producer_group=header.producer_group,
+            topic=header.topic,
+            default_topic=header.default_topic,
+            default_topic_queue_nums=header.default_topic_queue_nums,
+            queue_id=header.queue_id,
+            sys_flag=header.sys_flag,
+            born_timestamp=header.born_timestamp,
+            flag=header.flag,
+            properties=properties_to_string(properties),
+            reconsume_times=header.reconsume_times,
+            unit_mode=bool(header.unit_mode),
+            born_host=format_address(born_host(connection)),
+            store_host=format_address(broker.store_host),
+            store_timestamp=now,
+        )
+        request = RemotingCommand.create_request(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, push, body)
+        try:
+            answer = await self._broker_to_client.call_client(channel, request)
+        except RemotingError as error:
+            return f"push reply message to {client_id} fail: {error}"
+        if answer.code != ResponseCode.SUCCESS:
+            return f"push reply message to {client_id} fail: {answer.remark or f'code {answer.code}'}"
+        return None

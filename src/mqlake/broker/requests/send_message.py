@@ -1,0 +1,396 @@
+"""SendMessageProcessor: 10 SEND_MESSAGE, 310 SEND_MESSAGE_V2, 320 SEND_BATCH_MESSAGE.
+
+    request ─▶ may it be taken? ─▶ its topic ─▶ retry or dead letter? ─▶ store ─▶ answer
+
+Under ASYNC_FLUSH the answer is there when the store returns, so a read full of sends is answered by one write.
+Under SYNC_FLUSH the answers of all messages that one flush brought to the disk follow together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import shutil
+import time
+from collections.abc import Awaitable
+
+from mqlake.broker.broker import Broker
+from mqlake.broker.config import BrokerConfig
+from mqlake.broker.flow_control import PC_SYNCHRONIZED, SendFlowControl
+from mqlake.broker.requests.send_back import handle_retry_and_dlq
+from mqlake.broker.state.topic_config import CLEANUP_POLICY, PERM_READ_WRITE
+from mqlake.broker.transaction.service import TransactionalMessageService
+from mqlake.errors import FormatError, IllegalTopicError, ResponseError
+from mqlake.formats.batch import decode_messages
+from mqlake.message import (
+    NOT_ALLOWED_SEND_TOPICS,
+    PROPERTY_CLUSTER,
+    PROPERTY_DELAY_TIME_LEVEL,
+    PROPERTY_INNER_NUM,
+    PROPERTY_KEYS,
+    PROPERTY_MSG_REGION,
+    PROPERTY_POP_CK,
+    PROPERTY_TIMER_DELAY_MS,
+    PROPERTY_TIMER_DELAY_SEC,
+    PROPERTY_TIMER_DELIVER_MS,
+    PROPERTY_TRACE_SWITCH,
+    PROPERTY_TRANSACTION_PREPARED,
+    PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX,
+    RETRY_GROUP_TOPIC_PREFIX,
+    TOPIC_LENGTH_MAX,
+    Host,
+    MessageExtBatch,
+    MessageExtBrokerInner,
+    MessageSysFlag,
+    create_uniq_id,
+    string_to_properties,
+    validate_topic,
+)
+from mqlake.remoting.bodies.topic import (
+    PERM_WRITE,
+    TOPIC_SYS_FLAG_UNIT,
+    TOPIC_SYS_FLAG_UNIT_SUB,
+    TopicConfig,
+    TopicFilterType,
+)
+from mqlake.remoting.codes import RequestCode, ResponseCode
+from mqlake.remoting.command import RESPONSE_FLAG, RemotingCommand
+from mqlake.remoting.connection import Answer, Connection, ProcessorTable, parse_address
+from mqlake.remoting.headers.produce import SendMessageRequestHeader, SendMessageRequestHeaderV2
+from mqlake.store.results import PutMessageFuture, PutMessageResult, PutMessageStatus
+
+logger = logging.getLogger(__name__)
+
+SendHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
+TIMER_PROPERTIES = (PROPERTY_TIMER_DELAY_SEC, PROPERTY_TIMER_DELAY_MS, PROPERTY_TIMER_DELIVER_MS)
+
+_HOST = "host"  # what a connection's attributes keep the peer's (ip, port) under
+_TRUE = "true"
+
+
+def born_host(connection: Connection) -> Host:
+    """The client's address."""
+    host = connection.attributes.get(_HOST)
+    if host is None:
+        host = connection.attributes[_HOST] = parse_address(connection.remote_address)
+    return host  # type: ignore[return-value]
+
+
+def region_fields(config: BrokerConfig) -> dict[str, str]:
+    """What the broker says of itself, in each message and in each answer."""
+    return {
+        PROPERTY_MSG_REGION: config.region_id,
+        PROPERTY_TRACE_SWITCH: _TRUE if config.trace_on else "false",
+    }
+
+
+class SendMessageChecks:
+    """What RocketMQ checks of every send, in its order."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def topic_config(self, connection: Connection, header: SendHeader) -> TopicConfig:
+        """The topic that the message goes to, made if it may be. ResponseError when the send is refused."""
+        broker = self._broker
+        config = broker.config
+        if config.start_accept_send_request_time_stamp > broker.clock_ms():
+            until = time.strftime(
+                "%Y-%m-%d %H:%M:%S", time.localtime(config.start_accept_send_request_time_stamp / 1000)
+            )
+            raise ResponseError(ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {until}")
+        topic = header.topic
+        topics = broker.topic_config_manager
+        topic_config = topics.select_topic_config(topic)
+        if not config.broker_permission & PERM_WRITE and topic_config is not None and topic_config.order:
+            raise ResponseError(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{config.broker_ip1}] sending message is forbidden "
+                f"(brokerPermission is {config.broker_permission})",
+            )
+        if topic_config is None or topic in NOT_ALLOWED_SEND_TOPICS:
+            topic_config = self._unusual_topic(connection, header)
+        queue_nums = max(topic_config.write_queue_nums, topic_config.read_queue_nums)
+        if header.queue_id >= queue_nums:
+            raise ResponseError(
+                ResponseCode.INVALID_PARAMETER,
+                f"request queueId[{header.queue_id}] is illegal, topic {topic} has {queue_nums} queues. "
+                f"Producer: {connection.remote_address}",
+            )
+        return topic_config
+
+    def _unusual_topic(self, connection: Connection, header: SendHeader) -> TopicConfig:
+        topic = header.topic
+        try:
+            validate_topic(topic)
+        except IllegalTopicError as error:
+            raise ResponseError(ResponseCode.INVALID_PARAMETER, str(error)) from None
+        if topic in NOT_ALLOWED_SEND_TOPICS:
+            raise ResponseError(
+                ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden."
+            )
+        retry = topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
+        sys_flag = 0
+        if header.unit_mode:
+            sys_flag = TOPIC_SYS_FLAG_UNIT_SUB if retry else TOPIC_SYS_FLAG_UNIT
+        topics = self._broker.topic_config_manager
+        topic_config = topics.create_topic_in_send_message_method(
+            topic,
+            header.default_topic,
+            connection.remote_address,
+            header.default_topic_queue_nums,
+            sys_flag,
+        )
+        if topic_config is None and retry:
+            topic_config = topics.create_topic_in_send_message_back_method(
+                topic, 1, PERM_READ_WRITE, sys_flag
+            )
+        if topic_config is None:
+            hint = (
+                "create it (mqlake admin topic create)"
+                if self._broker.config.auto_create_topic_enable
+                else "create it (mqlake admin topic create), or set autoCreateTopicEnable=true"
+            )
+            raise ResponseError(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please! {hint}"
+            )
+        return topic_config
+
+    def queue_id(self, header: SendHeader, topic_config: TopicConfig) -> int:
+        """The queue that the client chose, or any when it leaves that to the broker."""
+        if header.queue_id >= 0:
+            return header.queue_id
+        return random.randrange(max(topic_config.write_queue_nums, 1))
+
+
+class SendMessageProcessor:
+    def __init__(self, broker: Broker, transactional_message_service: TransactionalMessageService) -> None:
+        self._broker = broker
+        self._transactional_message_service = transactional_message_service
+        self._checks = SendMessageChecks(broker)
+        self.flow_control = SendFlowControl(broker)
+
+    def register(self, table: ProcessorTable) -> None:
+        table.register(RequestCode.SEND_MESSAGE, self.send_message)
+        table.register((RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE), self.send_message_v2)
+
+    def send_message(self, connection: Connection, request: RemotingCommand) -> Answer | Awaitable[Answer]:
+        return self._process(connection, request, request.decode_header(SendMessageRequestHeader))
+
+    def send_message_v2(self, connection: Connection, request: RemotingCommand) -> Answer | Awaitable[Answer]:
+        return self._process(connection, request, request.decode_header(SendMessageRequestHeaderV2))
+
+    def _process(
+        self, connection: Connection, request: RemotingCommand, header: SendHeader
+    ) -> Answer | Awaitable[Answer]:
+        refusal = self.flow_control.refusal()
+        if refusal is not None:
+            return refusal
+        broker = self._broker
+        config = broker.config
+        topic_config = self._checks.topic_config(connection, header)
+        topic = header.topic
+        queue_id = self._checks.queue_id(header, topic_config)
+        properties = string_to_properties(header.properties or "")
+        properties.pop(PROPERTY_POP_CK, None)
+        properties.update(region_fields(config))
+        sys_flag = header.sys_flag
+        if topic_config.topic_filter_type is TopicFilterType.MULTI_TAG:
+            sys_flag |= MessageSysFlag.MULTI_TAGS_FLAG
+        batch = bool(header.batch)
+        prepared = False
+        if not batch:
+            if not properties.get(PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX):
+                properties[PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX] = create_uniq_id()
+            prepared = self._check_kind(header, topic_config, properties)
+        properties[PROPERTY_CLUSTER] = config.broker_cluster_name
+        body = request.body
+        message = (MessageExtBatch if batch else MessageExtBrokerInner)(
+            topic,
+            body if body is not None else b"",  # type: ignore[arg-type]  # a slice: the store copies it
+            flag=header.flag,
+            properties=properties,
+            queue_id=queue_id,
+            sys_flag=sys_flag,
+            born_timestamp=header.born_timestamp,
+            born_host=born_host(connection),
+            store_host=broker.store_host,
+            reconsume_times=header.reconsume_times or 0,
+        )
+        batch_uniq_id = None
+        if batch:
+            assert isinstance(message, MessageExtBatch)
+            batch_uniq_id, future = self._put_batch(message, topic_config)
+        else:
+            if topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
+                handle_retry_and_dlq(broker, message, header.max_reconsume_times, request.version)
+            future = (
+                self._transactional_message_service.async_prepare_message(message)
+                if prepared
+                else broker.store.async_put_message(message)
+            )
+        uniq_key = properties.get(PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX)
+        unsettled = broker.topic_config_manager.unsettled
+        if future.done() and not (unsettled and header.topic in unsettled):
+            return self.answer(future.result(), queue_id, uniq_key, batch_uniq_id)
+        return self._answer_later(future, header.topic, queue_id, uniq_key, batch_uniq_id)
+
+    # --- before the store
+
+    def _check_kind(self, header: SendHeader, topic_config: TopicConfig, properties: dict[str, str]) -> bool:
+        """Refuses messages that need what this topic, or this broker, does not have. Whether it is a half message
+        of a transaction."""
+        config = self._broker.config
+        if (
+            topic_config.attributes
+            and topic_config.attributes.get(CLEANUP_POLICY) == "COMPACTION"
+            and not properties.get(PROPERTY_KEYS, "").strip()
+        ):
+            raise ResponseError(ResponseCode.MESSAGE_ILLEGAL, "Required message key is missing")
+        delayed = PROPERTY_DELAY_TIME_LEVEL in properties
+        # a consumer's retry of what was committed still has the property
+        retried = delayed and (header.reconsume_times or 0) > 0
+        prepared = not retried and properties.get(PROPERTY_TRANSACTION_PREPARED, "").lower() == _TRUE
+        flagged = (
+            MessageSysFlag.transaction_value(header.sys_flag) == MessageSysFlag.TRANSACTION_PREPARED_TYPE
+        )
+        if flagged and not prepared and not retried:
+            raise ResponseError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                "sysFlag says that the message is prepared, and the property TRAN_MSG=true is missing",
+            )
+        if prepared:
+            if config.reject_transaction_message:
+                raise ResponseError(
+                    ResponseCode.NO_PERMISSION,
+                    f"the broker[{config.broker_ip1}] sending transaction message is forbidden "
+                    "(rejectTransactionMessage=true)",
+                )
+            if delayed:
+                raise ResponseError(
+                    ResponseCode.MESSAGE_ILLEGAL, "a transactional message cannot be delayed (DELAY)"
+                )
+        if not delayed and not properties.keys().isdisjoint(TIMER_PROPERTIES):
+            raise ResponseError(
+                ResponseCode.SYSTEM_ERROR,
+                "accurate timer message is not enabled, timerWheelEnable is false: this broker has delay levels "
+                "(the property DELAY), but no timers yet",
+            )
+        return prepared
+
+    def _put_batch(
+        self, batch: MessageExtBatch, topic_config: TopicConfig
+    ) -> tuple[str | None, PutMessageFuture]:
+        """Many messages as records of their own, or as one record where the topic keeps inner batches. Also the
+        inner batch's unique key."""
+        topic = batch.topic
+        if len(topic) > TOPIC_LENGTH_MAX:
+            raise ResponseError(ResponseCode.MESSAGE_ILLEGAL, f"message topic length too long {len(topic)}")
+        if topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
+            raise ResponseError(
+                ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {topic}"
+            )
+        store = self._broker.store
+        uniq_key = batch.uniq_key
+        if uniq_key is None or not self._broker.topic_config_manager.is_batch_topic(topic):
+            return None, store.async_put_messages(batch)
+        try:
+            count = len(decode_messages(batch.body))
+        except FormatError as error:
+            raise ResponseError(ResponseCode.MESSAGE_ILLEGAL, f"the batch is damaged: {error}") from None
+        batch.sys_flag |= MessageSysFlag.NEED_UNWRAP_FLAG | MessageSysFlag.INNER_BATCH_FLAG
+        batch.properties[PROPERTY_INNER_NUM] = str(count)
+        return uniq_key, store.async_put_message(batch)
+
+    # --- after the store
+
+    def _answer_later(
+        self,
+        put: PutMessageFuture,
+        topic: str,
+        queue_id: int,
+        uniq_key: str | None,
+        batch_uniq_id: str | None,
+    ) -> asyncio.Future[Answer]:
+        """The answer when the message is on the disk, and its topic too when this send made it."""
+        loop = asyncio.get_running_loop()
+        later: asyncio.Future[Answer] = loop.create_future()
+
+        def settled(_: object = None) -> None:
+            if not later.done():
+                later.set_result(self.answer(put.result(), queue_id, uniq_key, batch_uniq_id))
+
+        def stored() -> None:
+            unsettled = self._broker.topic_config_manager.unsettled.get(topic)
+            if unsettled is None:
+                settled()
+            else:
+                unsettled.add_done_callback(settled)
+
+        put.add_loop_callback(loop, stored)
+        return later
+
+    def answer(
+        self,
+        result: PutMessageResult,
+        queue_id: int,
+        uniq_key: str | None,
+        batch_uniq_id: str | None = None,
+    ) -> RemotingCommand:
+        """What the sender is told."""
+        fields = region_fields(self._broker.config)
+        appended = result.append_result
+        code = STORED.get(result.status)
+        if code is None or appended is None:
+            code, remark = self._failure(result)
+            return RemotingCommand(code, flag=RESPONSE_FLAG, remark=remark, ext_fields=fields)
+        fields["msgId"] = appended.msg_id or ""
+        fields["queueId"] = str(queue_id)
+        fields["queueOffset"] = str(appended.logics_offset)
+        if uniq_key is not None:
+            fields["transactionId"] = uniq_key
+        if batch_uniq_id is not None:
+            fields["batchUniqId"] = batch_uniq_id
+        return RemotingCommand(code, flag=RESPONSE_FLAG, remark=result.reason or None, ext_fields=fields)
+
+    def _failure(self, result: PutMessageResult) -> tuple[ResponseCode, str]:
+        """Code and remark of a message that was not stored: RocketMQ's words, then what was measured."""
+        store_config = self._broker.store_config
+        status, reason = result.status, result.reason
+        if status is PutMessageStatus.OS_PAGECACHE_BUSY:
+            return ResponseCode.SYSTEM_BUSY, f"{PC_SYNCHRONIZED}: page cache: {reason}"
+        if status is PutMessageStatus.SERVICE_NOT_AVAILABLE:
+            return (
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"service not available now: {reason} [{disk_text(store_config.commit_log_dir)}]",
+            )
+        if status in (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED):
+            return ResponseCode.MESSAGE_ILLEGAL, f"the message is illegal: {reason}"
+        if status is PutMessageStatus.CREATE_MAPPED_FILE_FAILED:
+            return (
+                ResponseCode.SYSTEM_ERROR,
+                (
+                    f"create mapped file failed, server is busy or broken: {reason} "
+                    f"[{disk_text(store_config.commit_log_dir)}]"
+                ),
+            )
+        return ResponseCode.SYSTEM_ERROR, f"{status.name}: {reason}"
+
+
+STORED: dict[PutMessageStatus, ResponseCode] = {
+    PutMessageStatus.PUT_OK: ResponseCode.SUCCESS,
+    PutMessageStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
+    PutMessageStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    PutMessageStatus.SLAVE_NOT_AVAILABLE: ResponseCode.SLAVE_NOT_AVAILABLE,
+}
+"""Statuses of messages that are in the log, and what the sender is told."""
+
+
+def disk_text(path: str) -> str:
+    """How full the disk of a directory is, for a remark."""
+    try:
+        usage = shutil.disk_usage(path)
+    except OSError as error:
+        return f"disk: {error.strerror}"
+    return f"disk: {100 * usage.used / usage.total:.1f} % used, {usage.free >> 20} MiB free"

@@ -1,0 +1,173 @@
+"""Registration: the name servers know of the broker and its topics, from start() to shutdown().
+
+    each period, and soon after a name server was lost     all topics
+    topic_config_manager.on_change                         the topics that came or changed, together
+
+A name server that does not answer holds up nobody, and is asked again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+from collections.abc import Iterable
+
+from mqlake.broker.broker import Broker
+from mqlake.broker.services.outer_api import BrokerIdentity, BrokerOuterAPI
+from mqlake.broker.state.topic_config import PERM_READ_WRITE
+from mqlake.remoting.bodies.topic import TopicConfig
+from mqlake.remoting.connection import format_address
+from mqlake.remoting.tls import caller_context
+
+logger = logging.getLogger(__name__)
+
+REGISTER_RETRY_S = 2.0
+"""A name server that did not answer is asked again after so long."""
+REGISTER_START_WAIT_S = 3.0
+"""The start waits so long for the name servers to know the broker."""
+REGISTER_WAIT_S = 1.0
+"""A send that made its topic waits so long for the name servers to know it."""
+UNREGISTER_TIMEOUT_S = 3.0
+
+
+class Registration:
+    def __init__(self, broker: Broker) -> None:
+        """ConfigError when the TLS files cannot be used."""
+        self._broker = broker
+        self._topic_config_manager = broker.topic_config_manager
+        self._outer_api = BrokerOuterAPI(
+            broker.config.namesrv_addresses, self._name_server_lost, caller_context(broker.config.tls)
+        )
+        self._register_now = asyncio.Event()
+        self._register_lock = asyncio.Lock()
+        self._new_topics: dict[str, TopicConfig] = {}
+        self._registering_new: asyncio.Task[None] | None = None
+        self._tried_to_register = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        """None before the start and after the end."""
+
+    @property
+    def identity(self) -> BrokerIdentity:
+        config, port = self._broker.config, self._broker.port
+        return BrokerIdentity(
+            cluster_name=config.broker_cluster_name,
+            broker_name=config.broker_name,
+            broker_id=config.broker_id,
+            broker_addr=self._broker.broker_addr,
+            ha_server_addr=format_address((config.broker_ip2, port + 1)),
+        )
+
+    # --- life
+
+    async def start(self) -> None:
+        """Registers from now on; returns when all name servers were asked, or after REGISTER_START_WAIT_S."""
+        self._task = asyncio.create_task(self._keep_registered())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(REGISTER_START_WAIT_S):
+                await self._tried_to_register.wait()
+
+    async def shutdown(self) -> None:
+        """Unregisters. Idempotent."""
+        if self._task is None:
+            return
+        tasks = [self._task] if self._registering_new is None else [self._task, self._registering_new]
+        self._task = None
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._outer_api.unregister_broker_all(self.identity, UNREGISTER_TIMEOUT_S)
+        await self._outer_api.close()
+
+    # --- all topics
+
+    async def register_broker_all(self, *, force: bool = True) -> bool:
+        """Registers with all name servers; whether all of them answered. `force` False leaves it out when they
+        have this version already."""
+        async with self._register_lock:
+            config, manager = self._broker.config, self._topic_config_manager
+            timeout_s = config.register_broker_timeout_mills / 1000
+            if not force and not await self._outer_api.need_register(
+                self.identity, manager.data_version, timeout_s
+            ):
+                return True
+            self._new_topics.clear()  # they are in the whole table
+            topics = list(manager.topic_config_table.values())
+            size = config.split_registration_size if config.enable_split_registration else len(topics)
+            answered = True
+            for start in range(0, max(len(topics), 1), max(size, 1)):
+                answered &= await self._register(topics[start : start + max(size, 1)])
+            return answered
+
+    async def _register(self, topics: Iterable[TopicConfig]) -> bool:
+        config, manager = self._broker.config, self._topic_config_manager
+        permission = config.broker_permission
+        if permission & PERM_READ_WRITE != PERM_READ_WRITE:
+            topics = [dataclasses.replace(topic, perm=topic.perm & permission) for topic in topics]
+        results = await self._outer_api.register_broker_all(
+            self.identity,
+            manager.build_serialize_wrapper({topic.topic_name: topic for topic in topics}),
+            config.register_broker_timeout_mills / 1000,
+        )
+        for result in results:
+            if result is not None:
+                manager.update_order_topic_config(result.order_topics)
+        return None not in results
+
+    async def _keep_registered(self) -> None:
+        """Registers at once, then at each period; soon again when a name server did not answer or was lost."""
+        force = True
+        while True:
+            # before it asks: a name server may answer and be lost at once
+            self._register_now.clear()
+            try:
+                answered = await self.register_broker_all(force=force)
+            except Exception:
+                logger.exception("registration failed; it is tried again")
+                answered = False
+            self._tried_to_register.set()
+            config = self._broker.config
+            force = config.force_register or not answered
+            period = min(max(config.register_name_server_period, 10_000), 60_000) / 1000
+            try:
+                async with asyncio.timeout(period if answered else REGISTER_RETRY_S):
+                    await self._register_now.wait()
+                await asyncio.sleep(REGISTER_RETRY_S)
+                force = True
+            except TimeoutError:
+                pass
+
+    def _name_server_lost(self) -> None:
+        self._register_now.set()
+
+    # --- new topics
+
+    def register_topics(self, topics: Iterable[TopicConfig]) -> asyncio.Future[None] | None:
+        """Tells the name servers of topics that came or changed. The future is done when they have answered, or
+        after REGISTER_WAIT_S."""
+        if self._task is None or not self._outer_api.name_servers:
+            return None
+        self._new_topics.update((topic.topic_name, topic) for topic in topics)
+        if self._registering_new is None or self._registering_new.done():
+            self._registering_new = asyncio.create_task(self._register_new_topics())
+        registering = self._registering_new
+        return asyncio.ensure_future(_wait_at_most(registering, REGISTER_WAIT_S))
+
+    async def _register_new_topics(self) -> None:
+        """All that have come when the last request is answered go with the next one."""
+        while self._new_topics:
+            async with self._register_lock:
+                topics, self._new_topics = list(self._new_topics.values()), {}
+                if not topics:
+                    return
+                config = self._broker.config
+                if config.enable_single_topic_register:
+                    for topic in topics:
+                        await self._outer_api.register_single_topic_all(config.broker_name, topic)
+                elif not await self._register(topics):
+                    self._register_now.set()
+
+
+async def _wait_at_most(task: asyncio.Task[None], seconds: float) -> None:
+    await asyncio.wait([task], timeout=seconds)

@@ -1,0 +1,269 @@
+"""ScheduleMessageService: delayed messages come back when they are due.
+
+    SEND, DELAY=3 ──▶ SCHEDULE_TOPIC_XXXX, queue 2 (one a level) ── when due ──▶ REAL_TOPIC, REAL_QID
+
+A level's messages are due in the order in which they were stored, so each level needs one cursor: the queue offset
+of the next message to deliver, kept in delayOffset.json:
+
+    {"dataVersion":…,"offsetTable":{1:5,2:0}}           level → queue offset
+
+The consume queue holds when each message is due (where others have the hash of their tags), so looking for what is
+due reads no messages. Between two looks at an empty level nothing that comes can become due before the level's
+delay is over, so an idle service wakes a few times a second and delivers to the millisecond all the same.
+
+What is due is delivered in slices of 2 ms, with the rest of the broker's work in between.
+
+Crash: the log is flushed before the cursors are written, so a cursor on disk is never past a message that is not
+there. Messages behind it are delivered again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from mqlake.broker.state.config_manager import ConfigManager
+from mqlake.errors import FormatError, OffsetOutOfRangeError
+from mqlake.formats.consume_queue import PRE_BLANK_SIZE
+from mqlake.formats.consume_queue_ext import is_ext_address
+from mqlake.formats.record import decode_record
+from mqlake.message import (
+    PROPERTY_REAL_QUEUE_ID,
+    PROPERTY_REAL_TOPIC,
+    SCHEDULE_TOPIC,
+    TRANS_HALF_TOPIC,
+    MessageTimeUp,
+    delay_level_to_queue_id,
+)
+from mqlake.remoting.bodies.codec import JsonBody
+from mqlake.remoting.bodies.topic import DataVersion
+from mqlake.store.broker_stats import GROUP_GET_NUMS, GROUP_GET_SIZE, QUEUE_GET_NUMS, QUEUE_GET_SIZE
+from mqlake.store.message_store import DefaultMessageStore
+from mqlake.store.queues.consume_queue import ConsumeQueue
+from mqlake.store.results import PutMessageStatus
+
+logger = logging.getLogger(__name__)
+
+SCHEDULE_CONSUMER_GROUP = "SCHEDULE_CONSUMER"
+SLICE_S = 0.002
+SLICE_UNITS = 512
+LOOK_AGAIN_S = 1.0
+"""A level is looked at this often at least: wall clocks are set, queues are deleted."""
+RETRY_S = 0.1
+"""When the store takes no messages."""
+
+_NEVER_STORED = frozenset({PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED})
+
+
+@dataclass(slots=True, kw_only=True)
+class DelayOffsetSerializeWrapper(JsonBody):
+    offset_table: dict[int, int] = field(default_factory=dict)
+    data_version: DataVersion | None = None
+
+
+class ScheduleMessageService(ConfigManager):
+    """load(), correct_delay_offset() when the store has recovered, and start() when it takes messages.
+    `update_version_step`: so many deliveries make a new data version (delayOffsetUpdateVersionStep)."""
+
+    def __init__(
+        self,
+        path: str,
+        store: DefaultMessageStore,
+        update_version_step: int = 200,
+        clock_ms: Callable[[], int] | None = None,
+    ) -> None:
+        super().__init__(path)
+        self.delay_level_table = store.commit_log.delay_levels
+        """Level → delay in ms."""
+        self.offset_table: dict[int, int] = {}
+        self.data_version = DataVersion()
+        self._store = store
+        self._clock_ms = clock_ms or store.clock_ms
+        self._update_version_step = update_version_step
+        self._delivered = 0
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def max_delay_level(self) -> int:
+        return max(self.delay_level_table)
+
+    def running_stats(self) -> dict[str, str]:
+        """`scheduleMessageOffset_<level>` → `cursor,end of the queue`."""
+        return {
+            f"scheduleMessageOffset_{level}": f"{offset},{self._max_offset(level)}"
+            for level, offset in self.offset_table.items()
+        }
+
+    def _max_offset(self, level: int) -> int:
+        return self._store.max_offset_in_queue(SCHEDULE_TOPIC, delay_level_to_queue_id(level))
+
+    # --- life
+
+    def start(self) -> None:
+        """Delivers from now on."""
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="ScheduleMessageService")
+
+    async def shutdown(self) -> None:
+        """Ends between two messages. The cursors are persisted by whoever persists the config files."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    def correct_delay_offset(self) -> None:
+        """Brings the cursors into the queues as recovery and cleaning have left them. Before the first new message:
+        one that came to a place behind a cursor would never be delivered."""
+        for level, offset in self.offset_table.items():
+            queue = self._queue(level)
+            low, high = (
+                (queue.min_offset_in_queue, queue.max_offset_in_queue) if queue is not None else (0, 0)
+            )
+            if not low <= offset <= high:
+                self._move(level, min(max(offset, low), high), f"the queue holds {low} to {high}")
+
+    async def _run(self) -> None:
+        due_at = dict.fromkeys(self.delay_level_table, time.monotonic())
+        while True:
+            level = min(due_at, key=due_at.__getitem__)
+            await asyncio.sleep(max(due_at[level] - time.monotonic(), 0))
+            try:
+                wait_s = self.deliver_due(level)
+            except Exception:  # whatever one level meets, the others go on
+                logger.exception("delay level %d: tried again", level)
+                wait_s = LOOK_AGAIN_S
+            due_at[level] = time.monotonic() + wait_s
+
+    # --- delivery
+
+    def deliver_due(self, level: int) -> float:
+        """Delivers what is due of a level, for 2 ms at most; in how many seconds to look again."""
+        delay_ms = self.delay_level_table[level]
+        idle_s = min(delay_ms / 1000, LOOK_AGAIN_S)
+        queue = self._queue(level)
+        if queue is None:
+            return idle_s
+        offset = self.offset_table.get(level, 0)
+        low, high = queue.min_offset_in_queue, queue.max_offset_in_queue
+        if not low <= offset <= high:
+            offset = self._move(level, min(max(offset, low), high), f"the queue holds {low} to {high}")
+        if offset == high:
+            return idle_s
+        units = queue.get_range(offset, SLICE_UNITS)
+        if len(units) == 0:  # the rest of this queue file is missing
+            self._move(level, min(queue.roll_next_file(offset), high), "the queue has a gap")
+            return 0.0
+        stop_at = time.monotonic() + SLICE_S
+        now = self._clock_ms()
+        for physical_offset, size, due in units.tolist():
+            if is_ext_address(due) and (unit := queue.get(offset)) is not None:
+                due = unit.tags_code
+            # due later than a whole delay from now: the clock was set back, or the levels were shortened
+            if now < due <= now + delay_ms:
+                return min(float(due - now) / 1000, LOOK_AGAIN_S)
+            if size != PRE_BLANK_SIZE and not self._deliver(level, physical_offset, size):
+                return RETRY_S
+            offset += 1
+            self._advance(level, offset)
+            if time.monotonic() >= stop_at:
+                break
+        return 0.0
+
+    def _deliver(self, level: int, physical_offset: int, size: int) -> bool:
+        """Stores one message where it belongs; False to try again later. What can never be stored is named and
+        left behind."""
+        try:
+            message = self._message_time_up(physical_offset, size)
+        except (FormatError, OffsetOutOfRangeError) as error:
+            logger.error("delay level %d: a message is left behind: %s", level, error)
+            return True
+        future = self._store.async_put_message(message)
+        if not future.done():  # it is in the log; nobody waits for its flush, the cursors do
+            self._count(level, size)
+            return True
+        result = future.result()
+        if result.append_result is not None and result.append_result.is_ok:
+            self._count(level, size)
+            return True
+        if result.status in _NEVER_STORED:
+            logger.error(
+                "delay level %d: the message at %d can never be delivered: %s",
+                level,
+                physical_offset,
+                result.reason,
+            )
+            return True
+        logger.warning("delay level %d: %s (%s), tried again", level, result.status.name, result.reason)
+        return False
+
+    def _message_time_up(self, physical_offset: int, size: int) -> MessageTimeUp:
+        record = self._store.select_one_message_by_offset(physical_offset, size)
+        if record is None:
+            raise OffsetOutOfRangeError(f"the commit log does not hold {physical_offset} any more")
+        message = decode_record(record, message_class=MessageTimeUp)
+        assert isinstance(message, MessageTimeUp)
+        if message.physical_offset != physical_offset:
+            raise FormatError(physical_offset, "no record begins here")
+        topic = message.properties.get(PROPERTY_REAL_TOPIC)
+        queue_id = message.properties.get(PROPERTY_REAL_QUEUE_ID, "")
+        if not topic or not (queue_id.isascii() and queue_id.isdigit() and len(queue_id) < 10):
+            raise FormatError(
+                0, f"REAL_TOPIC {topic!r} and REAL_QID {queue_id!r} do not say where it belongs"
+            )
+        if topic == TRANS_HALF_TOPIC:
+            raise FormatError(physical_offset, "a half message is never delayed")
+        message.topic = topic
+        message.queue_id = int(queue_id)
+        return message
+
+    def _queue(self, level: int) -> ConsumeQueue | None:
+        queue = self._store.consume_queues.get(SCHEDULE_TOPIC, delay_level_to_queue_id(level))
+        return queue if isinstance(queue, ConsumeQueue) else None
+
+    def _count(self, level: int, size: int) -> None:
+        stats = self._store.broker_stats_manager
+        key = f"{SCHEDULE_TOPIC}@{SCHEDULE_CONSUMER_GROUP}"
+        queue_key = f"{SCHEDULE_TOPIC}@{delay_level_to_queue_id(level)}@{SCHEDULE_CONSUMER_GROUP}"
+        stats.add(GROUP_GET_NUMS, key, 1)
+        stats.add(GROUP_GET_SIZE, key, size)
+        stats.add(QUEUE_GET_NUMS, queue_key, 1)
+        stats.add(QUEUE_GET_SIZE, queue_key, size)
+
+    # --- cursors
+
+    def _advance(self, level: int, offset: int) -> None:
+        self.offset_table[level] = offset
+        self.dirty = True
+        self._delivered += 1
+        if self._delivered % self._update_version_step == 0:
+            self.data_version.next_version()
+
+    def _move(self, level: int, offset: int, reason: str) -> int:
+        logger.error(
+            "delay level %d: cursor corrected from %d to %d: %s",
+            level,
+            self.offset_table.get(level, 0),
+            offset,
+            reason,
+        )
+        self.offset_table[level] = offset
+        self.dirty = True
+        return offset
+
+    def encode(self) -> dict[str, Any]:
+        return DelayOffsetSerializeWrapper(
+            offset_table=dict(self.offset_table), data_version=self.data_version
+        ).to_value()
+
+    def decode(self, value: Any) -> None:
+        loaded = DelayOffsetSerializeWrapper.from_value(value)
+        self.offset_table.update(loaded.offset_table)
+        if loaded.data_version is not None:
+            self.data_version = loaded.data_version
+
+    def _write(self, copy: int, content: dict[str, Any]) -> None:
+        self._store.flush()
+        super()._write(copy, content)

@@ -1,0 +1,197 @@
+"""SubscriptionGroupManager: what each consumer group may do, kept in subscriptionGroup.json.
+
+{"dataVersion":…,"forbiddenTable":{"G":{"T":1}},"subscriptionGroupTable":{"G":{"consumeEnable":true,…}}}
+
+A group that nobody has configured is made with the defaults when it is first asked for, as RocketMQ does.
+`forbiddenTable` holds bits for a group and topic; bit 0 forbids the group to read the topic.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from mqlake.broker.state.config_manager import ConfigManager
+from mqlake.errors import ConfigError, IllegalTopicError, ResponseError
+from mqlake.message import validate_topic
+from mqlake.remoting.bodies.admin import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from mqlake.remoting.codes import ResponseCode
+
+logger = logging.getLogger(__name__)
+
+GROUP_LENGTH_MAX = 255
+CID_RMQ_SYS_PREFIX = "CID_RMQ_SYS_"
+FORBIDDEN_READ_BIT = 0
+BUILT_IN_GROUPS = (
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+    "CID_RMQ_SYS_TRANS",
+)
+
+
+def is_legal_group(group: str) -> bool:
+    """Whether a group may have this name: 1 to 255 of the characters a topic may have."""
+    try:
+        for start in range(0, max(len(group), 1), 127):  # a topic may have 127
+            validate_topic(group[start : start + 127])
+    except IllegalTopicError:
+        return False
+    return len(group) <= GROUP_LENGTH_MAX
+
+
+class SubscriptionGroupManager(ConfigManager):
+    """`auto_create`: make groups that are asked for; `create_sys_groups`: those of RocketMQ itself anyway."""
+
+    def __init__(self, path: str, auto_create: bool = True, create_sys_groups: bool = True) -> None:
+        super().__init__(path)
+        self.auto_create = auto_create
+        self.create_sys_groups = create_sys_groups
+        self._content = SubscriptionGroupWrapper(
+            subscription_group_table={
+                group: SubscriptionGroupConfig(group_name=group) for group in BUILT_IN_GROUPS
+            },
+            forbidden_table={},
+        )
+        self.data_version = self._content.data_version
+
+    @property
+    def subscription_group_table(self) -> dict[str, SubscriptionGroupConfig]:
+        return self._content.subscription_group_table
+
+    @property
+    def forbidden_table(self) -> dict[str, dict[str, int]]:
+        table = self._content.forbidden_table
+        assert table is not None
+        return table
+
+    # --- groups
+
+    def find_subscription_group_config(self, group: str) -> SubscriptionGroupConfig | None:
+        """The group's configuration, made now if need be; None when it may not be made."""
+        config = self.subscription_group_table.get(group)
+        if config is None and self._may_create(group):
+            config = SubscriptionGroupConfig(group_name=group)
+            self.subscription_group_table[group] = config
+            logger.info("the subscription group %s was made", group)
+            # made again whenever it is asked for, so it need not be on disk at once
+            self._changed()
+        return config
+
+    def existing_group(self, group: str) -> SubscriptionGroupConfig:
+        """As find_subscription_group_config. ResponseError SUBSCRIPTION_GROUP_NOT_EXIST."""
+        config = self.find_subscription_group_config(group)
+        if config is None:
+            raise ResponseError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group not exist, {group[:300]}: create it, or set autoCreateSubscriptionGroup=true "
+                f"(and use letters, digits and % | _ - only)",
+            )
+        return config
+
+    def _may_create(self, group: str) -> bool:
+        wanted = self.auto_create or (self.create_sys_groups and group.startswith(CID_RMQ_SYS_PREFIX))
+        return wanted and is_legal_group(group)
+
+    def contains_subscription_group(self, group: str) -> bool:
+        return group in self.subscription_group_table
+
+    def update_subscription_group_config(self, config: SubscriptionGroupConfig) -> None:
+        """Makes or replaces a group. ConfigError when its name or its attributes are not allowed, OSError."""
+        self.update_subscription_group_config_list([config])
+
+    def update_subscription_group_config_list(self, configs: list[SubscriptionGroupConfig]) -> None:
+        """All of them, or none. ConfigError, OSError."""
+        for config in configs:
+            if not is_legal_group(config.group_name):
+                raise ConfigError(
+                    f"the group name {config.group_name[:300]!r} is not allowed: "
+                    f"1 to {GROUP_LENGTH_MAX} letters, digits and % | _ -"
+                )
+            if config.attributes:
+                raise ConfigError(
+                    f"unsupported key: {next(iter(config.attributes))!r}; groups have no attributes"
+                )
+        table = self.subscription_group_table
+        before = dict(table)
+        for config in configs:
+            old = table.get(config.group_name)
+            config.attributes = dict(old.attributes or {}) if old is not None else {}
+            table[config.group_name] = config
+        self._changed()
+        self._persist_or(lambda: self._restore(before))
+
+    def delete_subscription_group_config(self, group: str) -> bool:
+        """Whether there was such a group. OSError."""
+        before = dict(self.subscription_group_table)
+        forbidden = self.forbidden_table.pop(group, None)
+        if self.subscription_group_table.pop(group, None) is None:
+            return False
+        self._changed()
+
+        def undo() -> None:
+            self._restore(before)
+            if forbidden is not None:
+                self.forbidden_table[group] = forbidden
+
+        self._persist_or(undo)
+        return True
+
+    # --- what is forbidden
+
+    def get_forbidden(self, group: str, topic: str, forbidden_index: int = FORBIDDEN_READ_BIT) -> bool:
+        bits = self.forbidden_table.get(group, {}).get(topic, 0)
+        return bits > 0 and bits >> forbidden_index & 1 == 1
+
+    def update_forbidden(self, group: str, topic: str, forbidden_index: int, forbid: bool) -> None:
+        """Sets or clears one bit of a group and topic. OSError."""
+        topics = self.forbidden_table.setdefault(group, {})
+        before = max(topics.get(topic, 0), 0)
+        bit = 1 << forbidden_index
+
+        def put(bits: int) -> None:
+            topics.pop(topic, None)
+            if bits:
+                topics[topic] = bits
+            if topics:
+                self.forbidden_table[group] = topics
+            else:
+                self.forbidden_table.pop(group, None)
+
+        put(before | bit if forbid else before & ~bit)
+        self._changed()
+        self._persist_or(lambda: put(before))
+
+    # --- the file
+
+    def _changed(self) -> None:
+        self.data_version.next_version()
+        self.dirty = True
+
+    def _persist_or(self, undo: Any) -> None:
+        """An operator's change is on disk before it is answered, or it does not hold."""
+        try:
+            self.persist()
+        except OSError:
+            undo()
+            raise
+
+    def _restore(self, table: dict[str, SubscriptionGroupConfig]) -> None:
+        self._content.subscription_group_table = table
+
+    def encode(self) -> dict[str, Any]:
+        content = self._content.to_value()
+        for config in content["subscriptionGroupTable"].values():
+            if (subscriptions := config.get("subscriptionDataSet")) is not None:
+                config["subscriptionDataSet"] = tuple(subscriptions)  # a Set there
+        return content
+
+    def decode(self, value: Any) -> None:
+        loaded = SubscriptionGroupWrapper.from_value(value)
+        self.subscription_group_table.update(loaded.subscription_group_table)
+        self.forbidden_table.update(loaded.forbidden_table or {})
+        self._content.data_version = self.data_version = loaded.data_version

@@ -1,0 +1,322 @@
+"""TopicConfigManager: the topics of this broker, kept in topics.json.
+
+{"dataVersion":{…},"topicConfigTable":{"T":{"attributes":{},"order":false,"perm":6,…}}}
+
+Topics come from an operator, from the broker itself (RocketMQ's built-in ones) or from a send to a topic that
+nobody knows: then the topic that the client names as its default (TBW102) is the pattern. A topic that made itself
+is on disk and known to the name servers before the send that made it is answered; see `settled`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from mqlake.broker.config import BrokerConfig
+from mqlake.broker.state.config_manager import ConfigManager
+from mqlake.errors import ConfigError, ResponseError
+from mqlake.message import (
+    AUTO_CREATE_TOPIC_KEY_TOPIC,
+    BENCHMARK_TOPIC,
+    OFFSET_MOVED_EVENT,
+    SCHEDULE_TOPIC,
+    SELF_TEST_TOPIC,
+    TIMER_TOPIC,
+    TRANS_HALF_TOPIC,
+    TRANS_OP_HALF_TOPIC,
+)
+from mqlake.remoting.bodies.topic import (
+    PERM_INHERIT,
+    PERM_READ,
+    PERM_WRITE,
+    DataVersion,
+    TopicConfig,
+    TopicConfigAndMappingSerializeWrapper,
+    TopicConfigSerializeWrapper,
+)
+from mqlake.remoting.codes import ResponseCode
+
+logger = logging.getLogger(__name__)
+
+PERM_READ_WRITE = PERM_READ | PERM_WRITE
+SCHEDULE_TOPIC_QUEUE_NUM = 18
+QUEUE_TYPE = "queue.type"
+CLEANUP_POLICY = "cleanup.policy"
+MESSAGE_TYPE = "message.type"
+
+_CHOICES: dict[str, frozenset[str]] = {
+    QUEUE_TYPE: frozenset({"SimpleCQ", "BatchCQ"}),
+    CLEANUP_POLICY: frozenset({"DELETE"}),  # COMPACTION: there is no compaction here
+    MESSAGE_TYPE: frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"}),
+}
+_CHANGEABLE = frozenset({MESSAGE_TYPE})
+
+
+class TopicConfigManager(ConfigManager):
+    def __init__(self, path: str, config: Callable[[], BrokerConfig]) -> None:
+        super().__init__(path)
+        self._config = config
+        self.on_change: Callable[[list[TopicConfig]], asyncio.Future[None] | None] = lambda topics: None
+        """Hears of topics that came or changed, on the event loop; its future is done when the name servers know of
+        them."""
+        self.topic_config_table: dict[str, TopicConfig] = {}
+        self.data_version = DataVersion()
+        self._writing = asyncio.Lock()
+        self.system_topics: set[str] = set()
+        """The built-in topics of this broker, by name."""
+        self.unsettled: dict[str, asyncio.Future[None]] = {}
+        """Topics that are not yet on disk and known: done when they are."""
+
+    # --- what is known
+
+    def select_topic_config(self, topic: str) -> TopicConfig | None:
+        return self.topic_config_table.get(topic)
+
+    def existing_topic(self, topic: str) -> TopicConfig:
+        """ResponseError TOPIC_NOT_EXIST."""
+        config = self.topic_config_table.get(topic)
+        if config is None:
+            raise ResponseError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        return config
+
+    def is_order_topic(self, topic: str) -> bool:
+        config = self.topic_config_table.get(topic)
+        return config is not None and config.order
+
+    def is_batch_topic(self, topic: str) -> bool:
+        """Whether the topic keeps inner batches (queue.type=BatchCQ). From any thread."""
+        config = self.topic_config_table.get(topic)
+        return config is not None and (config.attributes or {}).get(QUEUE_TYPE) == "BatchCQ"
+
+    # --- topics that make themselves
+
+    def create_topic_in_send_message_method(
+        self,
+        topic: str,
+        default_topic: str,
+        remote_addr: str,
+        client_default_topic_queue_nums: int,
+        topic_sys_flag: int,
+    ) -> TopicConfig | None:
+        """The topic, made after the pattern of `default_topic` when it was not there. None when it may not."""
+        known = self.topic_config_table.get(topic)
+        if known is not None:
+            return known
+        pattern = self.topic_config_table.get(default_topic)
+        if pattern is None or not pattern.perm & PERM_INHERIT:
+            why = "does not exist" if pattern is None else f"has permission {pattern.perm}"
+            logger.warning(
+                "%s: topic %s is not made: its default topic %s %s", remote_addr, topic, default_topic, why
+            )
+            return None
+        if default_topic == AUTO_CREATE_TOPIC_KEY_TOPIC and not self._config().auto_create_topic_enable:
+            pattern.perm = PERM_READ_WRITE
+            return None
+        queue_nums = max(0, min(client_default_topic_queue_nums, pattern.write_queue_nums))
+        return self._create(
+            TopicConfig(
+                topic_name=topic,
+                read_queue_nums=queue_nums,
+                write_queue_nums=queue_nums,
+                perm=pattern.perm & ~PERM_INHERIT,
+                topic_filter_type=pattern.topic_filter_type,
+                topic_sys_flag=topic_sys_flag,
+            )
+        )
+
+    def create_topic_in_send_message_back_method(
+        self, topic: str, queue_nums: int, perm: int, topic_sys_flag: int, *, is_order: bool = False
+    ) -> TopicConfig:
+        """The topic (a retry topic, a dead letter queue), made when it was not there."""
+        known = self.topic_config_table.get(topic)
+        if known is None:
+            return self._create(
+                TopicConfig(
+                    topic_name=topic,
+                    read_queue_nums=queue_nums,
+                    write_queue_nums=queue_nums,
+                    perm=perm,
+                    topic_sys_flag=topic_sys_flag,
+                    order=is_order,
+                )
+            )
+        if known.order != is_order:
+            known.order = is_order
+            self._changed([known])
+        return known
+
+    def create_topic_if_absent(self, config: TopicConfig) -> TopicConfig:
+        return self.topic_config_table.get(config.topic_name) or self._create(config)
+
+    def _create(self, config: TopicConfig) -> TopicConfig:
+        logger.info("new topic %s", config)
+        self.topic_config_table[config.topic_name] = config
+        self._changed([config])
+        return config
+
+    # --- an operator's changes
+
+    def update_topic_config(self, config: TopicConfig) -> None:
+        """Makes or changes a topic. Its attributes are edits: `+name` sets, `-name` removes. ConfigError."""
+        self.update_topic_config_list([config])
+
+    def update_topic_config_list(self, configs: Iterable[TopicConfig]) -> None:
+        """All of them, or none. ConfigError."""
+        changed = []
+        for config in configs:
+            known = self.topic_config_table.get(config.topic_name)
+            current = None if known is None else dict(known.attributes or {})
+            attributes = alter_attributes(current, config.attributes or {})
+            changed.append(dataclasses.replace(config, attributes=attributes))
+        for config in changed:
+            logger.info("topic %s: %s", config.topic_name, config)
+            self.topic_config_table[config.topic_name] = config
+        self._changed(changed)
+
+    def update_order_topic_config(self, order_topics: Mapping[str, str]) -> None:
+        """Topics that the name server's ORDER_TOPIC_CONFIG names are ordered."""
+        changed = []
+        for topic in order_topics:
+            config = self.topic_config_table.get(topic)
+            if config is not None and not config.order:
+                config.order = True
+                changed.append(config)
+        if changed:
+            self.data_version.next_version()
+            self._keep()
+
+    def delete_topic_config(self, topic: str) -> None:
+        if self.topic_config_table.pop(topic, None) is None:
+            logger.warning("topic %s: there is none to delete", topic)
+            return
+        logger.info("topic %s is deleted", topic)
+        self.data_version.next_version()
+        self._keep()
+
+    # --- disk and name servers
+
+    def _changed(self, configs: list[TopicConfig]) -> None:
+        self.data_version.next_version()
+        kept = self._keep()
+        known = self.on_change(configs)
+        waited_for = [future for future in (kept, known) if future is not None]
+        if not waited_for:
+            return
+        settled = asyncio.ensure_future(_all_done(waited_for))
+        for config in configs:
+            self.unsettled[config.topic_name] = settled
+        settled.add_done_callback(lambda _: self._settled(configs, settled))
+
+    def _settled(self, configs: list[TopicConfig], settled: asyncio.Future[None]) -> None:
+        for config in configs:
+            if self.unsettled.get(config.topic_name) is settled:
+                del self.unsettled[config.topic_name]
+
+    def _keep(self) -> asyncio.Future[None] | None:
+        """Writes in the background where there is a loop, else before it returns."""
+        self.dirty = True
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            self.persist()
+            return None
+        return asyncio.ensure_future(self._persist_logged())
+
+    async def _persist_logged(self) -> None:
+        try:
+            async with self._writing:  # whoever is not the first waits for the write that has its change
+                await self.persist_in_background()
+        except OSError as error:  # tried again with the next change, and at the end
+            logger.error("%s cannot be written: %s", self.path, error)
+
+    def build_serialize_wrapper(
+        self, topics: Mapping[str, TopicConfig] | None = None
+    ) -> TopicConfigAndMappingSerializeWrapper:
+        """All topics, or those given, with the version of the whole table."""
+        return TopicConfigAndMappingSerializeWrapper(
+            topic_config_table=dict(self.topic_config_table if topics is None else topics),
+            data_version=dataclasses.replace(self.data_version),
+        )
+
+    def encode(self) -> dict[str, Any]:
+        return TopicConfigSerializeWrapper(
+            topic_config_table=self.topic_config_table, data_version=self.data_version
+        ).to_value()
+
+    def decode(self, value: Any) -> None:
+        loaded = TopicConfigSerializeWrapper.from_value(value)
+        self.topic_config_table.update(loaded.topic_config_table)
+        self.data_version = loaded.data_version
+
+    # --- built-in topics
+
+    def init(self) -> None:
+        """Puts RocketMQ's built-in topics into the table; what is loaded from the file comes on top of them."""
+        config = self._config()
+        cluster, name = config.broker_cluster_name, config.broker_name
+        cluster_perm = PERM_INHERIT | (PERM_READ_WRITE if config.cluster_topic_enable else 0)
+        broker_perm = PERM_INHERIT | (PERM_READ_WRITE if config.broker_topic_enable else 0)
+        self._built_in(SELF_TEST_TOPIC, 1)
+        if config.auto_create_topic_enable:
+            queue_nums = config.default_topic_queue_nums
+            self._built_in(AUTO_CREATE_TOPIC_KEY_TOPIC, queue_nums, PERM_INHERIT | PERM_READ_WRITE)
+        self._built_in(BENCHMARK_TOPIC, 1024)
+        self._built_in(cluster, 16, cluster_perm)
+        self._built_in(name, 1, broker_perm)
+        self._built_in(OFFSET_MOVED_EVENT, 1)
+        self._built_in(SCHEDULE_TOPIC, SCHEDULE_TOPIC_QUEUE_NUM)
+        if config.trace_topic_enable:
+            self._built_in(config.msg_trace_topic_name, 1)
+        self._built_in(f"{cluster}_REPLY_TOPIC", 1)
+        self._built_in(f"rmq_sys_REVIVE_LOG_{cluster}", config.revive_queue_num)
+        self._built_in(f"rmq_sys_SYNC_BROKER_MEMBER_{name}", 1, PERM_INHERIT)
+        self._built_in(TRANS_HALF_TOPIC, 1)
+        self._built_in(TRANS_OP_HALF_TOPIC, 1)
+        self._built_in(TIMER_TOPIC, 1)
+
+    def _built_in(self, topic: str, queue_nums: int, perm: int = PERM_READ_WRITE) -> None:
+        self.system_topics.add(topic)
+        self.topic_config_table[topic] = TopicConfig(
+            topic_name=topic, read_queue_nums=queue_nums, write_queue_nums=queue_nums, perm=perm
+        )
+
+
+async def _all_done(futures: list[asyncio.Future[None]]) -> None:
+    await asyncio.wait(futures)
+
+
+def alter_attributes(current: dict[str, str] | None, edits: Mapping[str, str]) -> dict[str, str]:
+    """Attributes after the edits `+name` (set) and `-name` (remove); `current` None for a new topic.
+
+    ConfigError for names and values that RocketMQ's TopicAttributes does not have, and for changes of those that
+    hold for a topic's whole life.
+    """
+    result = dict(current or {})
+    names = set()
+    for edit, value in edits.items():
+        sign, name = edit[:1], edit[1:]
+        if not name or sign not in ("+", "-") or "+" in name or "-" in name:
+            raise ConfigError(f"topic attribute {edit!r}: +name=value or -name is needed")
+        if name in names:
+            raise ConfigError(f"topic attribute {name}: given twice")
+        names.add(name)
+        if name not in _CHOICES:
+            raise ConfigError(f"topic attribute {name}: not known; there are {', '.join(sorted(_CHOICES))}")
+        if current is None and sign == "-":
+            raise ConfigError(f"topic attribute {name}: a new topic has none to remove")
+        if current is not None and name not in _CHANGEABLE:
+            raise ConfigError(f"topic attribute {name}: cannot be changed once the topic is there")
+        if sign == "-":
+            if name not in result:
+                raise ConfigError(f"topic attribute {name}: there is none to remove")
+            del result[name]
+            continue
+        if value not in _CHOICES[name]:
+            raise ConfigError(
+                f"topic attribute {name}={value}: it can be {', '.join(sorted(_CHOICES[name]))}"
+            )
+        result[name] = value
+    return result

@@ -1,0 +1,90 @@
+"""`mqlake admin`: the operator's commands, against our brokers and RocketMQ's alike.
+
+Commands are verbs in groups (`topic create`, `group progress`). Each also answers to the name RocketMQ's mqadmin
+has for it (`updateTopic`, `consumerProgress`), with the same letters for its options.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from mqlake.cli.lazy_group import LazyGroup
+
+COMMANDS = {
+    "cluster": ("mqlake.cli.admin.broker:cluster", "Clusters and their brokers."),
+    "topic": ("mqlake.cli.admin.topic:topic", "Create, list, delete topics; where they are, how full."),
+    "group": ("mqlake.cli.admin.group:group", "Consumer groups: settings, progress, clients, offsets."),
+    "message": ("mqlake.cli.admin.message:message", "Find, show and send messages."),
+    "producer": ("mqlake.cli.admin.group:producer", "Producers that are connected."),
+    "broker": ("mqlake.cli.admin.broker:broker", "State, settings and cleaning of brokers."),
+    "namesrv": ("mqlake.cli.admin.namesrv:namesrv", "Settings of the name servers."),
+    "kv": ("mqlake.cli.admin.namesrv:kv", "Key-value configuration of the name servers."),
+    "stats": ("mqlake.cli.admin.topic:stats", "Messages in and out, for every topic."),
+}
+MQADMIN_NAMES = {
+    "clusterList": "cluster list",
+    "updateTopic": "topic create",
+    "updateTopicPerm": "topic perm",
+    "deleteTopic": "topic delete",
+    "topicList": "topic list",
+    "topicRoute": "topic route",
+    "topicStatus": "topic status",
+    "topicClusterList": "topic clusters",
+    "updateSubGroup": "group create",
+    "deleteSubGroup": "group delete",
+    "getConsumerConfig": "group config",
+    "consumerProgress": "group progress",
+    "consumerConnection": "group connections",
+    "consumerStatus": "group status",
+    "resetOffsetByTime": "group reset-offset",
+    "skipAccumulatedMessage": "group skip",
+    "cloneGroupOffset": "group clone-offset",
+    "producerConnection": "producer connections",
+    "queryMsgByKey": "message by-key",
+    "queryMsgById": "message by-id",
+    "queryMsgByUniqueKey": "message by-unique-key",
+    "queryMsgByOffset": "message by-offset",
+    "sendMessage": "message send",
+    "brokerStatus": "broker status",
+    "brokerConsumeStats": "broker consume-stats",
+    "getBrokerConfig": "broker config",
+    "updateBrokerConfig": "broker set",
+    "deleteExpiredCommitLog": "broker delete-expired-log",
+    "cleanExpiredCQ": "broker clean-queues",
+    "cleanUnusedTopic": "broker clean-topics",
+    "wipeWritePerm": "broker wipe-write",
+    "addWritePerm": "broker add-write",
+    "getNamesrvConfig": "namesrv config",
+    "updateNamesrvConfig": "namesrv set",
+    "updateKvConfig": "kv put",
+    "deleteKvConfig": "kv delete",
+    "statsAll": "stats",
+}
+_LOWERED = {name.lower(): path for name, path in MQADMIN_NAMES.items()}
+
+
+class AdminGroup(LazyGroup):
+    """Also finds the commands under mqadmin's names, which the help does not list."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        path = None if cmd_name in self.lazy else _LOWERED.get(cmd_name.lower())
+        if path is None:
+            return super().get_command(ctx, cmd_name)
+        command: Any = self
+        for word in path.split():
+            command = command.get_command(ctx, word)
+        assert isinstance(command, click.Command)
+        return command
+
+    def names_to_suggest(self, ctx: click.Context) -> list[str]:
+        return [*super().names_to_suggest(ctx), *MQADMIN_NAMES]
+
+
+@click.group(cls=AdminGroup, lazy=COMMANDS)
+def admin() -> None:
+    """Look after clusters: topics, groups, messages, brokers; mqlake's and RocketMQ's.
+
+    Commands are found under mqadmin's names, too: `mqlake admin consumerProgress -g GROUP`.
+    """

@@ -1,0 +1,104 @@
+"""`mqlake admin namesrv …` and `mqlake admin kv …`: settings of the name servers, and what they keep for others."""
+
+from __future__ import annotations
+
+import click
+
+from mqlake.cli.admin.shared import admin_command
+from mqlake.cli.output import print_fields, print_json
+from mqlake.client.admin import Admin
+
+
+@click.group()
+def namesrv() -> None:
+    """Settings of the name servers."""
+
+
+@namesrv.command("config")
+@admin_command
+async def namesrv_config(admin: Admin, as_json: bool) -> None:
+    """The settings of every name server."""
+    configs = await admin.name_servers.get_name_server_config()
+    if as_json:
+        print_json(configs)
+        return
+    for number, (address, config) in enumerate(configs.items()):
+        click.echo(("\n" if number else "") + address)
+        print_fields(sorted(config.items()), indent=2)
+
+
+@namesrv.command("set")
+@click.option("-k", "--key", required=True, help="The setting, by RocketMQ's name.")
+@click.option("-v", "--value", required=True, help="The new value.")
+@admin_command
+async def namesrv_set(admin: Admin, key: str, value: str, as_json: bool) -> None:
+    """Change a setting of all name servers."""
+    await admin.name_servers.update_name_server_config({key: value})
+    if as_json:
+        print_json({"key": key, "value": value, "nameServers": admin.name_servers.addresses})
+    else:
+        click.echo(f"{key}={value} on {', '.join(admin.name_servers.addresses)}")
+
+
+@click.group()
+def kv() -> None:
+    """Key-value configuration of the name servers."""
+
+
+namespace_option = click.option(
+    "-s", "--namespace", required=True, help="Where the key is, e.g. ORDER_TOPIC_CONFIG."
+)
+key_option = click.option("-k", "--key", required=True, help="The key.")
+
+
+@kv.command("list")
+@namespace_option
+@admin_command
+async def kv_list(admin: Admin, namespace: str, as_json: bool) -> None:
+    """All keys and values of a namespace."""
+    table = await admin.name_servers.get_kv_list_by_namespace(namespace)
+    if as_json:
+        print_json(table)
+    else:
+        print_fields(sorted(table.items()))
+
+
+@kv.command("get")
+@namespace_option
+@key_option
+@admin_command
+async def kv_get(admin: Admin, namespace: str, key: str, as_json: bool) -> None:
+    """One value."""
+    value = await admin.name_servers.get_kv_config_value(namespace, key)
+    if as_json:
+        print_json({"namespace": namespace, "key": key, "value": value})
+    else:
+        click.echo(value)
+
+
+@kv.command("put")
+@namespace_option
+@key_option
+@click.option("-v", "--value", required=True, help="The new value.")
+@admin_command
+async def kv_put(admin: Admin, namespace: str, key: str, value: str, as_json: bool) -> None:
+    """Set a value, on all name servers."""
+    await admin.name_servers.put_kv_config_value(namespace, key, value)
+    _say({"namespace": namespace, "key": key, "value": value}, f"{namespace}: {key}={value}", as_json)
+
+
+@kv.command("delete")
+@namespace_option
+@key_option
+@admin_command
+async def kv_delete(admin: Admin, namespace: str, key: str, as_json: bool) -> None:
+    """Delete a key, on all name servers."""
+    await admin.name_servers.delete_kv_config_value(namespace, key)
+    _say({"namespace": namespace, "key": key, "deleted": True}, f"{namespace}: {key} is deleted", as_json)
+
+
+def _say(value: object, text: str, as_json: bool) -> None:
+    if as_json:
+        print_json(value)
+    else:
+        click.echo(text)

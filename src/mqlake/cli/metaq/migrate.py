@@ -1,0 +1,126 @@
+"""`mqlake metaq migrate`, which is also `mqlake spark migrate`."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from mqlake.cli.options import directory_argument, json_option, set_option
+from mqlake.cli.output import as_object, count_text, note, print_json, print_table, progress, size_text
+from mqlake.errors import ConfigError
+from mqlake.spark.requirements import INSTALL_SPARK, require_modules
+
+EXIT_DIFFERENT = 1
+
+
+@click.command()
+@directory_argument
+@click.argument("store", metavar="STORE", type=click.Path())
+@click.option(
+    "-t",
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="NAME[=NEW]",
+    help="Only this topic, under a new name perhaps; any number of times.  [all topics]",
+)
+@click.option(
+    "--attribute",
+    type=click.Choice(["tag", "property"]),
+    default="tag",
+    show_default=True,
+    help="What a message's attribute becomes: its tag, or the property METAQ_ATTRIBUTE.",
+)
+@click.option(
+    "--zookeeper", metavar="HOST:PORT", help="Take the groups' positions from this ZooKeeper.  [none]"
+)
+@click.option("--zk-root", default="/meta", show_default=True, help="MetaQ's root there.")
+@click.option(
+    "--broker-id",
+    type=click.IntRange(0, 1023),
+    default=0,
+    show_default=True,
+    help="Whose partitions these are there.",
+)
+@set_option
+@json_option
+def migrate(
+    directory: str,
+    store: str,
+    topics: tuple[str, ...],
+    attribute: str,
+    zookeeper: str | None,
+    zk_root: str,
+    broker_id: int,
+    settings: dict[str, str],
+    as_json: bool,
+) -> None:
+    """Make a RocketMQ store of a MetaQ data directory.
+
+    DIR is a MetaQ broker's dataPath. A partition becomes the queue of its number; ids become keys, attributes tags.
+    STORE/metaq/offsets says which queue offset became of each byte offset. A run that was ended goes on where it was,
+    and a later one takes what has come since. At the end both sides are read again and compared: exit status 1 when
+    they are not the same.
+    """
+    require_modules("pyarrow", command=INSTALL_SPARK)
+    from mqlake.spark.jobs.migrate import migrate as run
+    from mqlake.spark.jobs.migrate_positions import consumer_positions
+
+    names = dict(_renamed(text) for text in topics) if topics else None
+    positions = consumer_positions(zookeeper, root=zk_root, broker_id=broker_id) if zookeeper else []
+    with progress("migrating") as report_progress:
+        report = run(
+            directory,
+            store,
+            topics=names,
+            attribute_as=attribute,
+            positions=positions,
+            settings=settings,
+            progress=report_progress,
+        )
+    if as_json:
+        print_json({"ok": report.ok, **as_object(report)})
+    else:
+        print_table(
+            ["partition", "queue", "messages", "stored", "before", "bodies", ""],
+            [
+                (
+                    each.name,
+                    f"{each.to_topic}/{each.partition}",
+                    each.messages,
+                    each.stored,
+                    each.before,
+                    size_text(each.body_bytes),
+                    "the same" if each.same and each.messages == each.stored else "DIFFERENT",
+                )
+                for each in report.partitions
+            ],
+        )
+        if report.positions:
+            click.echo()
+            print_table(
+                ["group", "queue", "offset", "queue offset"],
+                [
+                    (each.group, f"{each.topic}/{each.queue_id}", each.offset, each.queue_offset)
+                    for each in report.positions
+                ],
+            )
+        count = sum(each.messages for each in report.partitions)
+        click.echo(f"\n{count_text(count, 'message')} in {report.store}, {report.seconds:.1f} s")
+    if report.source_in_use:
+        note("a broker writes to the source: run this again when it has ended, for what came last")
+    if report.changed_attributes:
+        note(
+            f"{count_text(report.changed_attributes, 'attribute')} had control characters; they are blanks now"
+        )
+    if not report.ok:
+        note("error: the store does not hold what the source does")
+        sys.exit(EXIT_DIFFERENT)
+
+
+def _renamed(text: str) -> tuple[str, str]:
+    old, equals, new = text.partition("=")
+    if not old or (equals and not new):
+        raise ConfigError(f"--topic {text!r}: NAME or NAME=NEW is needed")
+    return old, new or old

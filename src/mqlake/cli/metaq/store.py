@@ -1,0 +1,184 @@
+"""`mqlake metaq store info | dump | verify | repair`."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from mqlake.base.findings import Severity
+from mqlake.cli.options import directory_argument, json_option
+from mqlake.cli.output import (
+    as_object,
+    count_text,
+    note,
+    print_fields,
+    print_json,
+    print_json_line,
+    print_table,
+    progress,
+    size_text,
+)
+from mqlake.errors import ConfigError
+from mqlake.metaq.store.inspect import open_data_directory, read_records, verify_data_directory
+from mqlake.metaq.store.repair import plan_repair, repair_data_directory
+
+EXIT_DAMAGE = 1
+SHOWN_BYTES = 60
+
+
+@click.group()
+def store() -> None:
+    """Look into, check and mend a data directory.
+
+    DIR is a broker's dataPath: the directory with <topic>-<partition> directories in it.
+    """
+
+
+@store.command()
+@directory_argument
+@json_option
+def info(directory: str, as_json: bool) -> None:
+    """Partitions, their segments and offsets."""
+    found = open_data_directory(directory)
+    if as_json:
+        print_json(
+            {
+                "path": found.path,
+                "inUse": found.in_use,
+                "partitions": [
+                    {**as_object(each), "minOffset": each.min_offset, "maxOffset": each.max_offset}
+                    for each in found.partitions
+                ],
+                "foreign": found.foreign,
+            }
+        )
+        return
+    size = sum(each.size for each in found.partitions)
+    print_fields(
+        [
+            ("data directory", f"{found.path}{' (in use)' if found.in_use else ''}"),
+            ("partitions", f"{count_text(len(found.partitions), 'partition')}, {size_text(size)}"),
+        ]
+    )
+    if found.partitions:
+        click.echo()
+        print_table(
+            ["partition", "segments", "first offset", "end", "bytes", "archived"],
+            [
+                (each.name, len(each.segments), each.min_offset, each.max_offset, each.size, each.archived)
+                for each in found.partitions
+            ],
+        )
+    for path in [*found.foreign, *(path for each in found.partitions for path in each.foreign)]:
+        click.echo(f"foreign  {path}")
+
+
+@store.command()
+@directory_argument
+@click.argument("topic")
+@click.argument("partition", type=int)
+@click.option("--offset", type=int, help="Where a message begins.  [the first]")
+@click.option("-n", "--count", type=click.IntRange(1), help="So many messages.  [all]")
+@json_option
+def dump(
+    directory: str, topic: str, partition: int, offset: int | None, count: int | None, as_json: bool
+) -> None:
+    """Print the messages of a partition."""
+    files = open_data_directory(directory).partition(topic, partition)
+    for i, record in enumerate(read_records(files, offset)):
+        if i == count:
+            break
+        message = record.message
+        text = message.data.decode("utf-8", "backslashreplace")
+        if as_json:
+            print_json_line(
+                {
+                    "offset": record.offset,
+                    "size": record.size,
+                    "id": message.id,
+                    "flag": message.flag,
+                    "attribute": message.attribute,
+                    "data": text,
+                }
+            )
+        else:
+            attribute = f"  [{message.attribute}]" if message.attribute is not None else ""
+            cut = f"{text[:SHOWN_BYTES]}…" if len(text) > SHOWN_BYTES else text
+            click.echo(f"{record.offset:>12}  {record.size:>8}  {message.id}{attribute}  {cut!r}")
+
+
+@store.command()
+@directory_argument
+@json_option
+def verify(directory: str, as_json: bool) -> None:
+    """Check every record; change nothing. Exit status 1 when something is damaged."""
+    with progress("verifying") as report_progress:
+        report = verify_data_directory(directory, report_progress)
+    if as_json:
+        print_json({"ok": report.ok, **as_object(report)})
+    else:
+        print_fields(
+            [
+                ("data directory", f"{report.path}{' (in use)' if report.in_use else ''}"),
+                ("partitions", f"{report.partitions:,}, {count_text(report.segments, 'segment')}"),
+                ("records", f"{report.records:,} ({size_text(report.record_bytes)})"),
+            ]
+        )
+        for severity, title in ((Severity.DAMAGE, "damage"), (Severity.NOTE, "notes")):
+            found = [finding for finding in report.findings if finding.severity is severity]
+            if found:
+                click.echo(f"\n{title}")
+                for finding in found:
+                    click.echo(f"  {finding}")
+        if report.ok:
+            click.echo("\nall is well")
+        else:
+            note(
+                f"error: {count_text(report.damage_count, 'finding')} of damage; "
+                "`mqlake metaq store repair --dry-run` says what can be done"
+            )
+    if not report.ok:
+        sys.exit(EXIT_DAMAGE)
+
+
+@store.command()
+@directory_argument
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option("--yes", is_flag=True, help="Do it without asking.")
+@json_option
+def repair(directory: str, dry_run: bool, yes: bool, as_json: bool) -> None:
+    """Mend what keeps a directory from opening or its readers from going on.
+
+    Torn tails are cut off, damage is replaced by a record of the same size, segments before a gap are put aside. All
+    of it is kept in a directory repair_<time> beside the partitions. No broker may run.
+    """
+    plan = plan_repair(directory)
+    if not dry_run and plan.actions:
+        if not yes:
+            if as_json or not sys.stdin.isatty():
+                raise ConfigError(
+                    "say --yes to repair without being asked, or --dry-run to see what would be done"
+                )
+            for action in plan.actions:
+                click.echo(
+                    f"{action.kind}  {action.path}: byte {action.offset}, {action.size:,} bytes: {action.text}"
+                )
+            click.confirm("Do it?", abort=True)
+        plan = repair_data_directory(directory)
+    if as_json:
+        print_json(plan)
+        return
+    for action in plan.actions:
+        click.echo(
+            f"{action.kind}  {action.path}: byte {action.offset}, {action.size:,} bytes: {action.text}"
+        )
+    if not plan.actions:
+        click.echo("there is nothing to repair")
+    elif plan.backup:
+        click.echo(
+            f"\n{count_text(len(plan.actions), 'repair')} done; what was there is in {os.path.abspath(plan.backup)}"
+        )
+    else:
+        click.echo(f"\n{count_text(len(plan.actions), 'repair')} to do; nothing was changed")

@@ -1,0 +1,249 @@
+"""What the commands of `mqlake spark` share: options, the session, and errors as a person wants them."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
+
+import click
+
+import mqlake.errors
+import mqlake.spark
+from mqlake.cli.options import time_ms
+from mqlake.errors import ConfigError, SparkJobError
+from mqlake.spark.error_messages import reason
+from mqlake.spark.requirements import INSTALL_CONNECT, require_modules, require_pyspark
+from mqlake.store.config import parse_assignments
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+T = TypeVar("T")
+
+CONNECT_SCHEME, STANDALONE_SCHEME = "sc://", "spark://"
+PORTS = {CONNECT_SCHEME: 15002, STANDALONE_SCHEME: 7077}
+CONNECT_TIMEOUT_S = 10.0
+NO_VALUE = "[INVALID_CONF_VALUE"
+"""In what Spark says of a setting (--conf) with a value that it cannot have."""
+MASTER = re.compile(r"local(\[(\*|\d+)(, *\d+)?\])?|local-cluster\[[\d, ]+\]|yarn|(spark|k8s|sc)://.+")
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where a job runs; `config` goes to Spark."""
+
+    master: str
+    config: Mapping[str, str]
+
+
+def _parse_config(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> dict[str, str]:
+    return {key: str(text) for key, text in parse_assignments(value).items()}
+
+
+def _time(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | None:
+    return None if value is None else time_ms(value)
+
+
+def spark_options(command: Command) -> Command:
+    """--master and --conf; the command gets `where`."""
+
+    def with_where(*arguments: Any, master: str, config: dict[str, str], **named: Any) -> Any:
+        return command(*arguments, where=Where(master, config), **named)
+
+    with_where.__doc__, with_where.__name__ = command.__doc__, command.__name__
+    with_where.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
+    decorated: Any = with_where
+    for option in (
+        click.option(
+            "--conf",
+            "config",
+            metavar="KEY=VALUE",
+            multiple=True,
+            callback=_parse_config,
+            help="A setting of Spark; any number of times.",
+        ),
+        click.option(
+            "--master",
+            default="local[*]",
+            show_default=True,
+            help="Where Spark runs: local[N], spark://…, yarn, k8s://…, or sc://… (Connect).",
+        ),
+    ):
+        decorated = option(decorated)
+    return decorated  # type: ignore[no-any-return]
+
+
+def wanted_options(command: Command) -> Command:
+    """What `search` looks for; the command gets the fields of mqlake.spark.jobs.search.Wanted."""
+    for option in (
+        click.option(
+            "--sql", metavar="CONDITION", help='Of Spark\'s SQL, such as "queueId = 1 and size > 1000".'
+        ),
+        click.option("--text", metavar="TEXT", help="In the body."),
+        click.option(
+            "--until", metavar="TIME", callback=_time, help="Stored before: ISO 8601, or ms since 1970."
+        ),
+        click.option("--since", metavar="TIME", callback=_time, help="Stored then or later."),
+        click.option("--tag", "tags", metavar="TAG", multiple=True, help="One of these tags."),
+        click.option(
+            "--key", "keys", metavar="KEY", multiple=True, help="One of these keys (KEYS or UNIQ_KEY)."
+        ),
+        click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="One of these topics."),
+    ):
+        command = option(command)
+    return command
+
+
+def check_stores(*directories: str) -> None:
+    """Raises what mqlake.spark.read_log() raises for a path that is no store, before Spark is started to find out."""
+    require_pyspark()
+    from mqlake.spark.options import LogOptions, option_texts
+
+    for storage in LogOptions.parse(option_texts(directories, {})).stores:
+        storage.check()
+
+
+@contextlib.contextmanager
+def job(where: Where, what: str) -> Iterator[SparkSession]:
+    """A session for as long as the `with` lasts, with progress on a terminal.
+
+    Raises MissingPartError, SparkJobError for what Spark says, with the line of mqlake's own error in it if any.
+    """
+    require_pyspark()
+    running = _active()
+    if running is not None:
+        with translated(), _progress(running, where, what):
+            yield running
+        return
+    with ended_by_signals():
+        with translated():
+            spark = _session(where)
+        # PySpark's own handler asks the JVM to cancel while an answer is awaited, which only ends in tracebacks
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            with translated(), _progress(spark, where, what):
+                yield spark
+        finally:
+            spark.stop()
+
+
+@contextlib.contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """SIGTERM ends the program as Ctrl-C does, which leaves no files behind. Py4J, too, knows what Ctrl-C is: any
+    other exception leaves its connection waiting for the answer to what was asked."""
+    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    logging.getLogger().addFilter(_is_no_interrupt)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeFilter(_is_no_interrupt)
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def _is_no_interrupt(record: logging.LogRecord) -> bool:
+    """What Py4J says of Ctrl-C, with a traceback, is no error."""
+    return record.msg != "KeyboardInterrupt while sending command."
+
+
+def asked_again(ask: Callable[[], T]) -> T:
+    """The first question after an interrupted one: Py4J opens a connection for it, which the JVM sometimes drops with
+    the old one."""
+    from py4j.protocol import Py4JNetworkError
+
+    try:
+        return ask()
+    except Py4JNetworkError:
+        return ask()
+
+
+def _active() -> SparkSession | None:
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession()
+
+
+def _session(where: Where) -> SparkSession:
+    _check_master(where.master)
+    if not where.master.startswith(CONNECT_SCHEME):
+        return mqlake.spark.session(
+            "mqlake", master=where.master, config=where.config, short=where.master.startswith("local")
+        )
+    require_modules("grpc", "grpc_status", command=INSTALL_CONNECT)
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.remote(where.master)
+    for key, value in where.config.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    mqlake.spark.register(spark)
+    return spark
+
+
+def _check_master(master: str) -> None:
+    """ConfigError for what is no master, SparkJobError when nobody listens there: Spark would try for minutes."""
+    if not MASTER.fullmatch(master):
+        raise ConfigError(
+            f"--master {master!r}: local[N], spark://HOST:PORT, yarn, k8s://… or sc://… is needed"
+        )
+    for scheme, port in PORTS.items():
+        if master.startswith(scheme):
+            _check_reachable(master, port)
+
+
+def _check_reachable(master: str, default_port: int) -> None:
+    """Of several masters, with commas between, one will do."""
+    scheme, _, places = master.partition("://")
+    failed: OSError | None = None
+    for each in places.split(","):
+        try:
+            place = urlsplit(f"{scheme}://{each}")
+            address = (place.hostname or "", place.port or default_port)
+            socket.create_connection(address, CONNECT_TIMEOUT_S).close()
+        except ValueError as error:
+            raise ConfigError(f"--master {master}: {error}") from error
+        except OSError as error:
+            failed = error
+        else:
+            return
+    who = "Spark Connect server" if master.startswith(CONNECT_SCHEME) else "Spark master"
+    raise SparkJobError(f"--master {master}: no {who} answers there: {failed}")
+
+
+def _progress(spark: SparkSession, where: Where, what: str) -> contextlib.AbstractContextManager[None]:
+    if where.master.startswith(CONNECT_SCHEME) or not sys.stderr.isatty():
+        return contextlib.nullcontext()
+    from mqlake.spark.session_helper import job_progress
+
+    return job_progress(spark, what)
+
+
+@contextlib.contextmanager
+def translated() -> Iterator[None]:
+    """Spark's exceptions as SparkJobError. Those of mqlake and the system go through."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise spark_error("\n".join([str(error), *getattr(error, "__notes__", ())])) from error
+
+
+def spark_error(text: str) -> SparkJobError:
+    """The line of a task's or a source's own error, if there is one in what Spark says; else its first line."""
+    own = re.findall(r"mqlake\.errors\.(\w+): ", text)
+    if own:
+        kind = getattr(mqlake.errors, own[-1], SparkJobError)
+        return SparkJobError(reason(text), exit_code=getattr(kind, "exit_code", 1))
+    return SparkJobError(reason(text), exit_code=ConfigError.exit_code if NO_VALUE in text else 1)

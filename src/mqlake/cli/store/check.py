@@ -1,0 +1,214 @@
+"""`mqlake store verify | rebuild | repair`: is it whole, and what to do when it is not."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import Any
+
+import click
+
+from mqlake.base.findings import Severity
+from mqlake.cli.options import directory_argument, json_option, set_option
+from mqlake.cli.output import (
+    Progress,
+    as_object,
+    count_text,
+    note,
+    print_fields,
+    print_json,
+    progress,
+    size_text,
+)
+from mqlake.store.check.rebuild import RebuildReport, rebuild_store
+from mqlake.store.check.repair import RepairPlan, plan_repair, repair_store
+from mqlake.store.check.verify import VerifyReport, verify_store
+from mqlake.store.check.verify_queues import LostMessage
+
+EXIT_DAMAGE = 1
+SHOWN = 20
+RATE_SHOWN_FROM = 1 << 26  # with less, most of the time goes into starting
+
+# ---------------------------------------------------------------------- verify
+
+
+@click.command()
+@directory_argument
+@set_option
+@json_option
+def verify(directory: str, settings: dict[str, str], as_json: bool) -> None:
+    """Check everything against everything; change nothing.
+
+    Records (sizes, magic, CRC, physical offset, queue offsets), consume queues and index against the records
+    and the records against them, the checkpoint. A torn tail, stale bytes and corruption are told apart. Exit
+    status 1 when something is damaged; what the next start of the store puts right is only noted.
+    """
+    with progress("verifying") as report_progress:
+        report = verify_store(directory, settings, progress=report_progress)
+    if as_json:
+        print_json(_verify_object(report))
+    else:
+        _print_verify(report)
+    if not report.ok:
+        sys.exit(EXIT_DAMAGE)
+
+
+def _verify_object(report: VerifyReport) -> dict[str, Any]:
+    return {"ok": report.ok, **as_object(report)}
+
+
+def _print_verify(report: VerifyReport) -> None:
+    state = "clean" if report.clean_exit else "not closed cleanly"
+    if report.writer is not None:
+        state = f"being written by process {report.writer or '?'}"
+    rate = (
+        f"{report.record_bytes / 1e9 / report.seconds:.2f} GB/s"
+        if report.record_bytes >= RATE_SHOWN_FROM
+        else ""
+    )
+    print_fields(
+        [
+            ("store", f"{report.path} ({state})"),
+            ("log", f"{report.min_offset} to {report.end_offset}, {count_text(report.files, 'file')}"),
+            ("records", f"{report.records:,} ({size_text(report.record_bytes)})"),
+            ("queues", f"{report.queues:,}, {count_text(report.units, 'unit')}"),
+            ("index", f"{count_text(report.index_files, 'file')}, {report.index_entries:,} entries"),
+            ("time", f"{report.seconds:.2f} s{', ' + rate if rate else ''}"),
+        ]
+    )
+    if report.lost_count:
+        click.echo(f"\nlost: {count_text(report.lost_count, 'message')}, as far as the consume queues know")
+        _print_lost(report.lost, report.lost_count)
+    for severity, title in ((Severity.DAMAGE, "damage"), (Severity.NOTE, "notes")):
+        found = report.of(severity)
+        if found:
+            click.echo(f"\n{title}")
+            for finding in found:
+                click.echo(f"  {finding}")
+    hidden = report.damage_count - len(report.of(Severity.DAMAGE))
+    if hidden > 0:
+        click.echo(f"  … and {hidden:,} more")
+    if report.ok:
+        click.echo("\nall is well")
+    else:
+        note(
+            f"error: {count_text(report.damage_count, 'finding')} of damage; "
+            "`mqlake store repair --dry-run` says what can be done"
+        )
+
+
+def _print_lost(messages: list[LostMessage], count: int) -> None:
+    for lost in messages[:SHOWN]:
+        click.echo(
+            f"  {lost.topic}/{lost.queue_id}@{lost.queue_offset}  physical offset {lost.physical_offset}, "
+            f"{lost.size} bytes"
+        )
+    if count > SHOWN:
+        click.echo(f"  … and {count - SHOWN:,} more (--json lists a thousand)")
+
+
+# ---------------------------------------------------------------------- rebuild
+
+
+@click.command()
+@directory_argument
+@set_option
+@json_option
+def rebuild(directory: str, settings: dict[str, str], as_json: bool) -> None:
+    """Make consume queues and index anew from the log.
+
+    They are built beside those that are there and put in their place when complete. No writer may run. A
+    damaged log is refused: repair it first.
+    """
+    with progress("rebuilding") as report_progress:
+        report = rebuild_store(directory, settings, progress=report_progress)
+    if as_json:
+        print_json(report)
+    else:
+        click.echo(_rebuilt(report))
+
+
+def _rebuilt(report: RebuildReport) -> str:
+    return (
+        f"rebuilt from {count_text(report.records, 'record')} (offset {report.start_offset} to "
+        f"{report.end_offset}): {count_text(report.queues, 'queue')} of {count_text(report.topics, 'topic')}, "
+        f"{report.index_entries:,} index entries in {count_text(report.index_files, 'file')}; "
+        f"{report.seconds:.2f} s"
+    )
+
+
+# ---------------------------------------------------------------------- repair
+
+
+@click.command()
+@directory_argument
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@set_option
+@json_option
+def repair(directory: str, dry_run: bool, settings: dict[str, str], as_json: bool) -> None:
+    """Save what a damaged store still holds.
+
+    Damage between records is filled so that mqlake and RocketMQ read across it, a torn tail is cut off,
+    consume queues and index are made anew. Every byte that is changed is copied to DIR/repair-<time>/ before.
+    Exit status 1 when the store is still damaged after it.
+    """
+    with contextlib.ExitStack() as bars:
+
+        def stage(what: str) -> Progress:
+            bars.close()
+            return bars.enter_context(progress(what))
+
+        if dry_run:
+            plan = plan_repair(directory, settings, stage=stage)
+            bars.close()
+            if as_json:
+                print_json({"dryRun": True, "plan": plan})
+            else:
+                _print_plan(plan, "would be done")
+            return
+        report = repair_store(directory, settings, stage=stage)
+    after = report.after
+    if as_json:
+        print_json(
+            {
+                "dryRun": False,
+                "plan": report.plan,
+                "copies": report.copies,
+                "rebuild": report.rebuild,
+                "after": _verify_object(after) if after is not None else None,
+                "seconds": report.seconds,
+            }
+        )
+    else:
+        _print_plan(report.plan, "done")
+        if report.rebuild is not None:
+            click.echo(_rebuilt(report.rebuild))
+        if report.copies is not None:
+            click.echo(f"what was there before is in {report.copies}")
+        if after is not None and after.ok:
+            click.echo(f"verified: {count_text(after.records, 'record')}, all is well now")
+        elif after is not None:
+            for finding in after.of(Severity.DAMAGE):
+                click.echo(f"  {finding}")
+            note(f"error: {count_text(after.damage_count, 'finding')} of damage are left")
+    if after is not None and not after.ok:
+        sys.exit(EXIT_DAMAGE)
+
+
+def _print_plan(plan: RepairPlan, done: str) -> None:
+    if not plan.actions:
+        click.echo("nothing to repair")
+        return
+    click.echo(f"{done}:")
+    for action in plan.actions:
+        click.echo(f"  {action.kind.value}: {action.path}: byte {action.offset}: {action.text}")
+    if plan.unfinished:
+        click.echo("  then the log is read again, and what is found there is put right in the same way")
+    if plan.lost_count:
+        click.echo(
+            f"lost already, as far as the consume queues know: {count_text(plan.lost_count, 'message')}"
+        )
+        _print_lost(plan.lost, plan.lost_count)
+    if plan.given_up:
+        click.echo("given up, because the filler needs their room:")
+        _print_lost(plan.given_up, len(plan.given_up))

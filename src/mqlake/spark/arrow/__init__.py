@@ -1,0 +1,1 @@
+"""Scanned records to Arrow rows: columns, filters, properties, bodies."""

@@ -1,0 +1,218 @@
+# mypy: disable-error-code="misc"
+"""`commitlog` as a stream: an offset is, for each store directory, the physical offset up to which it was read.
+
+    checkpoint   log_offsets
+    a batch      the records that begin in [start, end) of each log: the same whenever it is read again
+
+An offset need not be where a record begins; that of the log's end always is. A store whose offset nobody knows is read
+from its beginning on. Bytes that are gone, a store that is not asked for any more, topics that were not asked for so
+far, and other bytes before an offset than there were, are data loss: the checkpoint may be another stream's.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from mqlake.errors import ConfigError, OffsetOutOfRangeError
+from mqlake.spark.error_messages import tells_reasons
+from mqlake.spark.log.log_ends import known_end, remember
+from mqlake.spark.log.log_offsets import Json, LogOffsets, Mark
+from mqlake.spark.log.log_partition import LogPartition, check_in_log, grouped, lost_parts, read_partition
+from mqlake.spark.log.skipping import CLOCK_BACK_MS, first_timestamp
+from mqlake.spark.log.splits import VERIFY_NONE, Damage, LogFile, cut, log_files, open_window, walk
+from mqlake.spark.log.storage import Storage
+from mqlake.spark.log.topics import check_topics
+from mqlake.spark.offsets import PositionKind
+from mqlake.spark.options import LogOptions, Mode
+
+log = logging.getLogger(__name__)
+
+Offsets = dict[str, int]
+Logs = list[tuple[Storage, list[LogFile]]]
+
+NOTHING = Mark(0)
+
+
+@tells_reasons
+class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: LogOptions, columns: list[str]) -> None:
+        if options.end.kind is not PositionKind.LATEST:
+            raise ConfigError(f"option {options.end.option!r} is for a batch; a stream has no end")
+        self._options = options
+        self._columns = columns
+        self._target: Offsets | None = None
+
+    # ------------------------------------------------------------------ offsets, in one process of the driver
+
+    def initialOffset(self) -> Json:  # noqa: N802 - Spark's names, here and below
+        check_topics(self._options)
+        logs = self._logs()
+        firsts = {storage.root: self._first_offset(storage, files) for storage, files in logs}
+        return self._marked(logs, firsts)
+
+    def _logs(self) -> Logs:
+        return [(storage, self._files(storage)) for storage in self._options.stores]
+
+    def _files(self, storage: Storage) -> list[LogFile]:
+        files = log_files(storage, known_end(storage), must_be_whole=self._options.mode is Mode.FAIL_FAST)
+        remember(storage, files)
+        return files
+
+    def _marked(self, logs: Logs, offsets: Mapping[str, int]) -> Json:
+        marks = {storage.root: Mark.at(storage, files, offsets[storage.root]) for storage, files in logs}
+        return LogOffsets(marks, self._options.topics).to_json()
+
+    def _first_offset(self, storage: Storage, files: list[LogFile]) -> int:
+        position = self._options.start
+        check_in_log(storage, files, position)
+        if position.kind is PositionKind.LATEST:
+            return _end(files)
+        if position.kind is PositionKind.PHYSICAL:
+            return position.value
+        first = _begin(files)
+        if position.kind is PositionKind.TIMESTAMP:
+            for file in files:
+                begins = first_timestamp(storage, file)
+                if begins is not None and begins < position.value - CLOCK_BACK_MS:
+                    first = file.base_offset
+        return first
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        if self._options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(self._options.max_bytes_per_trigger)
+        if self._options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(self._options.max_offsets_per_trigger)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._target = {storage.root: _end(files) for storage, files in self._logs()}
+
+    def reportLatestOffset(self) -> Json:  # noqa: N802
+        logs = self._logs()
+        return self._marked(logs, {storage.root: _end(files) for storage, files in logs})
+
+    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
+        before, logs = LogOffsets.from_json(start), self._logs()
+        if self._options.fail_on_data_loss:  # now, before the checkpoint has an end that is another log's
+            self._compare(before, self._options.topics)
+            for storage, files in logs:
+                mark = before.marks.get(storage.root)
+                if mark is not None and (loss := _loss(storage, files, mark, Mark(_end(files)))):
+                    self._lost(f"{storage.root}: {loss[1]}")
+        starts = {
+            storage.root: max(_begin(files), before.marks.get(storage.root, NOTHING).offset)
+            for storage, files in logs
+        }
+        ends = (
+            {storage.root: _end(files) for storage, files in logs} if self._target is None else self._target
+        )
+        left = sum(max(0, end - starts[root]) for root, end in ends.items())
+        found = {}
+        for storage, files in logs:
+            first, last = starts[storage.root], ends[storage.root]
+            found[storage.root] = self._up_to(storage, files, first, last, limit, left)
+        return self._marked(logs, found)
+
+    def _up_to(
+        self, storage: Storage, files: list[LogFile], start: int, end: int, limit: ReadLimit, left: int
+    ) -> int:
+        """Where the next batch ends in one store, which has its share of the limit by what is left to read."""
+        if end <= start:
+            return end
+        share: float = (end - start) / left
+        if isinstance(limit, ReadMaxBytes):
+            return min(end, start + int(max(1, limit.max_bytes * share)))
+        if isinstance(limit, ReadMaxRows):
+            return self._behind(storage, files, start, end, max(1, round(limit.max_rows * share)))
+        return end
+
+    def _behind(self, storage: Storage, files: list[LogFile], start: int, end: int, records: int) -> int:
+        """Physical offset behind the first so many records from `start` on, at most `end`."""
+        for split in cut(storage, files, self._options.split_size, [(start, end)]):
+            for found in walk(split, open_window(split), verify=VERIFY_NONE):
+                if isinstance(found, Damage):
+                    continue
+                if len(found) > records:
+                    return int(found.physical_offset[records])
+                records -= len(found)
+        return end
+
+    # ------------------------------------------------------------------ batches
+
+    def partitions(self, start: Json, end: Json) -> list[LogPartition]:
+        before, upto = LogOffsets.from_json(start), LogOffsets.from_json(end)
+        self._compare(before, upto.topics)
+        found: list[LogPartition] = []
+        for storage in self._options.stores:
+            if storage.root in upto.marks:
+                found += self._partitions(storage, before.marks.get(storage.root), upto.marks[storage.root])
+        return found
+
+    def _compare(self, before: LogOffsets, topics: frozenset[str] | None) -> None:
+        """Whether what was read before is what is read now."""
+        for root in sorted(before.marks.keys() - {storage.root for storage in self._options.stores}):
+            self._lost(f"{root}: the checkpoint has this store, option 'path' does not name it any more")
+        if before.topics is not None and (topics is None or topics - before.topics):
+            added = "all" if topics is None else ", ".join(sorted(topics - before.topics))
+            self._lost(f"option 'topics': {added} had not been asked for when the checkpoint was made")
+
+    def _partitions(self, storage: Storage, start: Mark | None, end: Mark) -> list[LogPartition]:
+        files = self._files(storage)
+        start = Mark(_begin(files)) if start is None else start
+        if start.offset == end.offset:
+            return []
+        partitions = []
+        if loss := _loss(storage, files, start, end):
+            offset, what = loss
+            self._lost(f"{storage.root}: {what}")
+            partitions.append(LogPartition((), (storage, offset, f"{storage.root}: {what}")))
+        partitions += lost_parts(storage, files, start.offset, end.offset)
+        inside = max(start.offset, _begin(files)), end.offset
+        splits = cut(storage, files, self._options.split_size, [inside])
+        return [*partitions, *grouped(splits, self._options.split_size)]
+
+    def _lost(self, what: str) -> None:
+        if self._options.fail_on_data_loss:
+            raise OffsetOutOfRangeError(f"{what} (failOnDataLoss=false reads on with what is there)")
+        log.warning("%s; reading goes on with what is there", what)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if isinstance(partition, LogPartition):
+            yield from read_partition(partition, self._options, (), self._columns)
+
+
+def _begin(files: Sequence[LogFile]) -> int:
+    return files[0].base_offset if files else 0
+
+
+def _end(files: Sequence[LogFile]) -> int:
+    return files[-1].end_offset if files else 0
+
+
+def _loss(storage: Storage, files: Sequence[LogFile], start: Mark, end: Mark) -> tuple[int, str] | None:
+    """From which physical offset on the log is not, or may not be, what the stream reads, and why."""
+    first, last = _begin(files), min(_end(files), end.offset)
+    read = max(start.offset, end.offset)
+    if read > last:
+        return end.offset, f"the log ends at {last}, before {read}, up to which it had been read"
+    if start.offset < first:
+        gone = min(first, end.offset)
+        return start.offset, f"physical offsets {start.offset} to {gone} have been deleted"
+    for mark in (start, end):
+        if not mark.fits(storage, files):
+            return mark.offset, (
+                f"before physical offset {mark.offset} lies something else than had been read: it is another store, or "
+                "the end of the log was cut off and written anew"
+            )
+    return None

@@ -1,0 +1,165 @@
+# mypy: disable-error-code="misc"
+"""What one task reads of logs, and how it makes rows of it.
+
+splits ─▶ map file ─▶ scan ─▶ choose rows ─▶ unpack ─▶ Arrow batches
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from mqlake.errors import OffsetOutOfRangeError
+from mqlake.formats.columns import Scan
+from mqlake.message import MessageSysFlag
+from mqlake.spark.arrow.filters import Condition, RowFilter
+from mqlake.spark.arrow.memory import keep_freed_memory
+from mqlake.spark.arrow.properties import Bytes
+from mqlake.spark.arrow.rows import RowBuilder
+from mqlake.spark.arrow.unpack import PACKED, unpack
+from mqlake.spark.log.splits import CHUNK_RECORDS, Damage, LogFile, Split, missing, open_window, walk
+from mqlake.spark.log.storage import Storage
+from mqlake.spark.offsets import Position, PositionKind
+from mqlake.spark.options import LogOptions, Mode
+
+log = logging.getLogger(__name__)
+
+SPLITS_A_PARTITION_MAX = 4096
+
+Chosen = tuple[Bytes, Scan, npt.NDArray[np.int64] | None]
+"""A buffer, a scan of it, and the numbers of the records of it that are wanted (None: all)."""
+
+
+@dataclass
+class LogPartition(InputPartition):
+    """What one task reads; `lost` says what is not there to be read, and from which physical offset on."""
+
+    splits: tuple[Split, ...]
+    lost: tuple[Storage, int, str] | None = None
+
+
+def check_in_log(storage: Storage, files: Sequence[LogFile], position: Position) -> None:
+    """OffsetOutOfRangeError for a physical offset that is not in the log."""
+    if position.kind is not PositionKind.PHYSICAL:
+        return
+    first, last = (files[0].base_offset, files[-1].end_offset) if files else (0, 0)
+    if not first <= position.value <= last:
+        raise OffsetOutOfRangeError(
+            f"option {position.option!r} is {position.value}, but the log of {storage.root} "
+            f"holds {first} to {last}"
+        )
+
+
+def lost_parts(
+    storage: Storage, files: Sequence[LogFile], start: int = 0, end: int | None = None
+) -> list[LogPartition]:
+    """A partition for each part of the log between two physical offsets that is not there."""
+    return [
+        LogPartition((), (storage, offset, str(error)))
+        for offset, error in missing(files)
+        if start <= offset and (end is None or offset < end)
+    ]
+
+
+def grouped(splits: Sequence[Split], split_size: int) -> list[LogPartition]:
+    """Small splits that follow each other become one task's work."""
+    found: list[LogPartition] = []
+    group: list[Split] = []
+    size = 0
+    for split in splits:
+        length = split.end - split.start
+        if group and (size + length > split_size or len(group) == SPLITS_A_PARTITION_MAX):
+            found.append(LogPartition(tuple(group)))
+            group, size = [], 0
+        group.append(split)
+        size += length
+    return [*found, LogPartition(tuple(group))] if group else found
+
+
+def read_partition(
+    partition: LogPartition, options: LogOptions, conditions: tuple[Condition, ...], columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one task. Raises StoreCorruptError (mode failFast), OffsetOutOfRangeError (a file is gone)."""
+    wanted = RowFilter(options, conditions)
+    if partition.lost is not None and options.mode is Mode.PERMISSIVE:
+        storage, offset, text = partition.lost
+        yield RowBuilder(columns, storage.root).damage(offset, text)
+    for split in partition.splits:
+        builder = RowBuilder(columns, split.store)
+        for found in chosen(split, wanted, with_bodies="body" in columns):
+            if isinstance(found, Damage):
+                yield builder.damage(found.physical_offset, str(found.error()))
+            else:
+                yield from builder.batches(*found)
+
+
+def chosen(
+    split: Split, wanted: RowFilter, *, with_bodies: bool, chunk_records: int = CHUNK_RECORDS
+) -> Iterator[Chosen | Damage]:
+    """The split's records that are wanted, unpacked when that is; damage in mode permissive only.
+
+    Without bodies, compressed ones stay as they are.
+    """
+    options = wanted.options
+    keep_freed_memory()
+    try:
+        window = open_window(split)
+    except FileNotFoundError as error:
+        text = (
+            f"{split.file}: gone while it was read; physical offsets {split.base_offset + split.start} "
+            f"to {split.base_offset + split.end} are lost"
+        )
+        if options.fail_on_data_loss:
+            raise OffsetOutOfRangeError(f"{text} (failOnDataLoss=false reads on)") from error
+        log.warning("%s", text)
+        if options.mode is Mode.PERMISSIVE:
+            offset = split.base_offset + split.start
+            yield Damage(split.file, split.start, split.end, offset, "gone while it was read")
+        return
+    packed = PACKED if with_bodies else MessageSysFlag.NEED_UNWRAP_FLAG
+    for walked in walk(split, window, verify=options.verify, chunk_records=chunk_records):
+        parts = (
+            iter([walked])
+            if isinstance(walked, Damage)
+            else choose(window.array, walked, wanted, packed, split.file, window.origin)
+        )
+        for found in parts:
+            if not isinstance(found, Damage):
+                yield found
+            elif options.mode is Mode.FAIL_FAST:
+                raise found.error()
+            elif options.mode is Mode.PERMISSIVE:
+                yield found
+
+
+def choose(
+    buf: Bytes, scan: Scan, wanted: RowFilter, packed: int, file: str = "", origin: int = 0
+) -> Iterator[Chosen | Damage]:
+    """The wanted records of one scan; those with a flag of `packed` come unpacked, behind the others."""
+    rows = wanted.rows(buf, scan)
+    if not wanted.options.unpack or not (scan.sys_flag & packed).any():
+        if rows is None or len(rows):
+            yield buf, scan, rows
+        return
+    rows = np.arange(len(scan)) if rows is None else rows
+    plain = rows[scan.sys_flag[rows] & packed == 0]
+    if len(plain):
+        yield buf, scan, plain
+    holders = wanted.rows(buf, scan, packed=True)
+    holders = np.arange(len(scan)) if holders is None else holders
+    holders = holders[scan.sys_flag[holders] & MessageSysFlag.NEED_UNWRAP_FLAG != 0]
+    compressed = rows[scan.sys_flag[rows] & packed == MessageSysFlag.COMPRESSED_FLAG]
+    for found in unpack(buf, scan, np.union1d(holders, compressed), file, origin):
+        if isinstance(found, Damage):
+            yield found
+            continue
+        unpacked, messages = found
+        rows = wanted.rows(unpacked, messages)
+        if rows is None or len(rows):
+            yield unpacked, messages, rows

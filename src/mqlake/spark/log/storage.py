@@ -1,0 +1,105 @@
+"""Where a store lies: a local directory, whose files are mapped, or a place that fsspec opens, whose files are read.
+
+    /data/store, file:///data/store       mapped; a writer may be at work in it
+    s3://bucket/store, memory://store     read in ranges; a copy that nobody writes to
+
+Whatever fsspec knows by its scheme will do, pyarrow's file systems among them (`hdfs://`).
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from mqlake.errors import ConfigError, NotAStoreError
+from mqlake.spark.arrow.properties import Bytes
+from mqlake.store.message_store import check_is_store
+
+
+@dataclass(frozen=True)
+class Storage:
+    """One store directory. `options` go to the file system (fsspec's storage options)."""
+
+    root: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_local(self) -> bool:
+        return "://" not in self.root
+
+    def check(self) -> None:
+        """Raises NotAStoreError, ForeignFormatError, ConfigError for a place that nothing opens, or what the file
+        system says of one that it cannot reach."""
+        if self.is_local:
+            check_is_store(self.root, must_exist=True)
+        elif "commitlog" not in self.directories(""):
+            raise NotAStoreError(f"{self.root}: not a RocketMQ store: there is no directory commitlog in it")
+
+    def path(self, *parts: str) -> str:
+        return (
+            "/".join([self.root.rstrip("/"), *parts])
+            if not self.is_local
+            else os.path.join(self.root, *parts)
+        )
+
+    def files(self, directory: str) -> list[tuple[str, int]]:
+        """Names and sizes of the files of a directory, by name; none when there is no such directory."""
+        return sorted((name, size) for name, size, is_file in self._entries(directory) if is_file)
+
+    def directories(self, directory: str) -> list[str]:
+        return sorted(name for name, _, is_file in self._entries(directory) if not is_file)
+
+    def _entries(self, directory: str) -> list[tuple[str, int, bool]]:
+        where = self.path(directory) if directory else self.root
+        if self.is_local:
+            try:
+                with os.scandir(where) as entries:
+                    return [(e.name, e.stat().st_size, e.is_file()) for e in entries]
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+        fs, path = self._file_system(where)
+        fs.invalidate_cache()
+        try:
+            entries = fs.ls(path, detail=True)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return [
+            (entry["name"].rstrip("/").rsplit("/", 1)[-1], entry["size"] or 0, entry["type"] == "file")
+            for entry in entries
+        ]
+
+    def exists(self, name: str) -> bool:
+        if self.is_local:
+            return os.path.exists(self.path(name))
+        fs, path = self._file_system(self.path(name))
+        return bool(fs.exists(path))
+
+    def map(self, path: str, size: int) -> Bytes:
+        """The file's first `size` bytes: mapped when it is local, else read."""
+        if not self.is_local or size == 0:
+            return self.read(path, 0, size)
+        with open(path, "rb") as file:
+            return np.frombuffer(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ), np.uint8)
+
+    def read(self, path: str, start: int, end: int) -> Bytes:
+        """The bytes from `start` to `end`, fewer where the file ends before."""
+        if self.is_local:
+            with open(path, "rb") as file:
+                file.seek(start)
+                return np.frombuffer(file.read(end - start), np.uint8)
+        fs, path = self._file_system(path)
+        return np.frombuffer(fs.cat_file(path, start=start, end=end), np.uint8)
+
+    def _file_system(self, path: str) -> tuple[Any, str]:
+        import fsspec.core
+
+        try:
+            fs, inside = fsspec.core.url_to_fs(path, **self.options)
+        except (ImportError, TypeError, ValueError) as error:  # no such scheme, or what opens it is missing
+            raise ConfigError(f"option 'path' is {self.root!r}: {error}") from error
+        return fs, inside

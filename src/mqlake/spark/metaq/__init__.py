@@ -1,0 +1,1 @@
+"""The source `metaq`: MetaQ data directories and live brokers."""

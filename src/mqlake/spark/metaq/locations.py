@@ -1,0 +1,192 @@
+"""Where the source `metaq` reads, in one way for batches and streams: data directories, or live brokers.
+
+    bounds     each partition's first offset, and its end
+    pieces     what tasks read of a partition from one offset to another
+    behind     the offset behind so many messages, or bytes
+
+Offsets are those of MetaQ: bytes; a record begins at every one that comes from here.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from mqlake.errors import ConfigError, StoreCorruptError
+from mqlake.metaq.store.inspect import PartitionFiles
+from mqlake.spark.log.storage import Storage
+from mqlake.spark.log.topics import require_topics
+from mqlake.spark.metaq.live import LiveRange, fetch_range, live_ranges
+from mqlake.spark.metaq.segments import (
+    Damage,
+    Records,
+    Split,
+    check_gaps,
+    open_directory,
+    splits,
+    walk,
+    written_end,
+)
+from mqlake.spark.offsets import EARLIEST, LATEST, Position, PositionKind
+
+log = logging.getLogger(__name__)
+
+Piece = Split | LiveRange
+Bounds = tuple[int, int]
+
+
+@dataclass(frozen=True, order=True)
+class Part:
+    """A partition: `place` is a data directory, or a broker's id."""
+
+    topic: str
+    place: str
+    partition: int
+
+    @property
+    def name(self) -> str:
+        """As offsets in JSON call it."""
+        return f"{self.place}:{self.partition}"
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition} of {self.place}"
+
+
+Offsets = dict[Part, int]
+
+
+class Place(Protocol):
+    def bounds(self, known: Mapping[Part, int] | None = None) -> dict[Part, Bounds]:
+        """What is there now. `known`: how far partitions were read; given, ends are where a whole record ends.
+
+        Raises ConfigError for a topic that is not there, NotAStoreError, StoreCorruptError, RemotingError and
+        their like.
+        """
+
+    def pieces(self, part: Part, start: int, end: int | None = None) -> Iterator[Piece]:
+        """Of a partition that `bounds` has seen; `end` None: all there is, a torn record too."""
+
+
+class Directories:
+    """Data directories, wherever they lie."""
+
+    def __init__(
+        self,
+        storages: tuple[Storage, ...],
+        topics: frozenset[str] | None,
+        split_size: int,
+        *,
+        must_be_whole: bool,
+    ) -> None:
+        """`must_be_whole`: a gap between segments is an error."""
+        self._storages = storages
+        self._topics = topics
+        self._split_size = split_size
+        self._must_be_whole = must_be_whole
+        self._found: dict[Part, tuple[Storage, PartitionFiles]] = {}
+        self._ends: Offsets = {}
+
+    def bounds(self, known: Mapping[Part, int] | None = None) -> dict[Part, Bounds]:
+        self._found = {}
+        known_topics: set[str] = set()
+        for storage in self._storages:
+            directory = open_directory(storage)
+            known_topics |= {files.topic for files in directory.partitions}
+            directory.partitions = [
+                files for files in directory.partitions if self._topics is None or files.topic in self._topics
+            ]
+            try:
+                check_gaps(directory)
+            except StoreCorruptError as error:
+                if self._must_be_whole:
+                    raise
+                log.warning("%s; reading goes on behind the gap", error)
+            for files in directory.partitions:
+                self._found[Part(files.topic, storage.root, files.partition)] = storage, files
+        if self._topics is not None:
+            require_topics(self._topics, known_topics)
+        if known is None:
+            return {part: (files.min_offset, files.max_offset) for part, (_, files) in self._found.items()}
+        for part, (storage, files) in self._found.items():
+            seen = max(self._ends.get(part, 0), known.get(part, 0))
+            self._ends[part] = written_end(storage, files, seen)
+        return {part: (files.min_offset, self._ends[part]) for part, (_, files) in self._found.items()}
+
+    def pieces(self, part: Part, start: int, end: int | None = None) -> Iterator[Piece]:
+        storage, files = self._found[part]
+        return splits(storage, files, self._split_size, start, end)
+
+
+class Brokers:
+    """All masters that a ZooKeeper knows. They say themselves where messages end."""
+
+    def __init__(
+        self, zookeeper: str, zk_root: str, topics: frozenset[str] | None, *, fail_on_data_loss: bool
+    ) -> None:
+        self._where = zookeeper, zk_root, topics
+        self._fail_on_data_loss = fail_on_data_loss
+        self._found: dict[Part, LiveRange] = {}
+
+    def bounds(self, known: Mapping[Part, int] | None = None) -> dict[Part, Bounds]:
+        self._found = {
+            Part(each.topic, str(each.broker_id), each.partition): each
+            for each in live_ranges(*self._where, fail_on_data_loss=self._fail_on_data_loss)
+        }
+        return {part: (each.start, each.end) for part, each in self._found.items()}
+
+    def pieces(self, part: Part, start: int, end: int | None = None) -> Iterator[Piece]:
+        found = self._found[part].part(start, end)
+        return iter([found] if found.start < found.end else [])
+
+
+def read_piece(piece: Piece, *, verify: bool) -> Iterator[Records | Damage]:
+    """A task's part: records and the damage between them, in their order."""
+    return walk(piece, verify=verify) if isinstance(piece, Split) else fetch_range(piece, verify=verify)
+
+
+def behind(
+    pieces: Iterator[Piece], start: int, end: int, *, records: int | None = None, size: int | None = None
+) -> int:
+    """The offset behind the first so many records from `start` on, or of the first one `size` bytes on; `end` at
+    most."""
+    for found in itertools.chain.from_iterable(read_piece(piece, verify=True) for piece in pieces):
+        if isinstance(found, Damage):
+            continue
+        if size is not None:
+            n = int(np.searchsorted(found.offset, start + size))
+        else:
+            assert records is not None
+            n, records = records, records - min(records, len(found))
+        if n < len(found):
+            return int(found.offset[n])
+    return end
+
+
+def resolve(position: Position, bounds: Mapping[Part, Bounds], default: int) -> Offsets:
+    """Where partitions begin or end; `default` (EARLIEST or LATEST) for those that it does not name.
+
+    ConfigError for a partition that is named and not there.
+    """
+    named = dict(position.queues)
+    if position.kind is not PositionKind.QUEUES:
+        default = EARLIEST if position.kind is PositionKind.EARLIEST else LATEST
+    found = {}
+    for part, (low, high) in bounds.items():
+        own = named.pop((part.topic, part.name), None)
+        offset = default if own is None else own
+        for_all = position.queues.get((part.topic, str(part.partition)))
+        if own is None and for_all is not None:
+            offset = for_all
+        found[part] = {EARLIEST: low, LATEST: high}.get(offset, offset)
+    plain = {(part.topic, str(part.partition)) for part in bounds}
+    for topic, name in named:
+        if (topic, name) not in plain:
+            raise ConfigError(
+                f"option {position.option!r} names partition {name} of topic {topic}, which is not there"
+            )
+    return found

@@ -1,0 +1,130 @@
+# mypy: disable-error-code="misc"
+"""What one task reads of MetaQ's data, and how it makes rows of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from mqlake.errors import ConfigError, MqlakeError, OffsetOutOfRangeError
+from mqlake.spark.arrow.memory import keep_freed_memory
+from mqlake.spark.arrow.rows import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
+from mqlake.spark.arrow.schema import CORRUPT_COLUMN
+from mqlake.spark.metaq.locations import Piece, read_piece
+from mqlake.spark.metaq.options import MetaqOptions, schemas
+from mqlake.spark.metaq.segments import Damage, Records, Split
+from mqlake.spark.options import Mode
+
+log = logging.getLogger(__name__)
+
+SPLITS_A_PARTITION_MAX = 4096
+
+
+@dataclass
+class MetaqPartition(InputPartition):
+    """What one task reads."""
+
+    pieces: tuple[Piece, ...]
+
+
+def data_loss(options: MetaqOptions, what: str) -> None:
+    """OffsetOutOfRangeError, or with failOnDataLoss=false a warning."""
+    if options.fail_on_data_loss:
+        raise OffsetOutOfRangeError(f"{what} (failOnDataLoss=false reads on with what is there)")
+    log.warning("%s; reading goes on with what is there", what)
+
+
+def grouped(pieces: Iterable[Piece], split_size: int) -> list[MetaqPartition]:
+    """Small pieces that follow each other become one task's work; what a broker gives is a task a partition."""
+    found: list[MetaqPartition] = []
+    group: list[Piece] = []
+    size = 0
+    for piece in pieces:
+        length = piece.end - piece.start if isinstance(piece, Split) else split_size
+        if group and (size + length > split_size or len(group) == SPLITS_A_PARTITION_MAX):
+            found.append(MetaqPartition(tuple(group)))
+            group, size = [], 0
+        group.append(piece)
+        size += length
+    return [*found, MetaqPartition(tuple(group))] if group else found
+
+
+def read_partition(
+    partition: MetaqPartition, options: MetaqOptions, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one task.
+
+    StoreCorruptError and ConfigError (mode failFast), OffsetOutOfRangeError, RemotingError, OSError.
+    """
+    keep_freed_memory()
+    schema = schemas(columns)[1]
+    for piece in partition.pieces:
+        try:
+            for found in read_piece(piece, verify=options.verify):
+                if isinstance(found, Records):
+                    for part in found.pieces(BATCH_RECORDS_MAX, BATCH_BYTES_MAX):
+                        arrays = [column(name, part, piece) for name in columns]
+                        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+                elif options.mode is Mode.FAIL_FAST:
+                    raise _error(found, options)
+                elif options.mode is Mode.PERMISSIVE:
+                    yield damage_row(found, piece, schema)
+        except FileNotFoundError as error:
+            data_loss(options, f"{error.filename or error}: gone while it was read")
+
+
+def _error(damage: Damage, options: MetaqOptions) -> MqlakeError:
+    """Offsets that somebody has made up look like damage, but nothing is to be repaired."""
+    for position, offset, what in (
+        (options.start, damage.offset, "begins"),
+        (options.end, damage.end, "ends"),
+    ):
+        if offset in position.queues.values():
+            return ConfigError(
+                f"{damage.file}: no record {what} at offset {offset}, which {position.option!r} names"
+            )
+    return damage.error()
+
+
+def column(name: str, records: Records, split: Piece) -> pa.Array:
+    """One of COLUMNS, or `_corrupt`."""
+    match name:
+        case "topic":
+            return pa.repeat(pa.scalar(split.topic, pa.string()), len(records))
+        case "partition":
+            return pa.repeat(pa.scalar(split.partition, pa.int32()), len(records))
+        case "path":
+            return pa.repeat(pa.scalar(split.place, pa.string()), len(records))
+        case "offset":
+            return pa.array(records.offset)
+        case "size":
+            return pa.array(records.size)
+        case "id":
+            return pa.array(np.ascontiguousarray(records.scan.message_id))
+        case "flag":
+            return pa.array(np.ascontiguousarray(records.scan.flag))
+        case "attribute":
+            return records.attributes()
+        case "body":
+            return records.bodies()
+        case "checksum":
+            return pa.array(records.checksum)
+        case _:
+            return pa.nulls(len(records), pa.string())
+
+
+def damage_row(damage: Damage, split: Piece, schema: pa.Schema) -> pa.RecordBatch:
+    """The row of mode permissive that stands for damage."""
+    values = {
+        "topic": split.topic,
+        "partition": split.partition,
+        "offset": damage.offset,
+        "path": split.place,
+        CORRUPT_COLUMN: str(damage.error()),
+    }
+    return pa.RecordBatch.from_pylist([{name: values.get(name) for name in schema.names}], schema=schema)

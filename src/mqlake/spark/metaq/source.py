@@ -1,0 +1,96 @@
+# mypy: disable-error-code="misc"
+"""The source `metaq`: MetaQ data directories as a table or a stream, read in place, also while a broker writes; or
+live brokers.
+
+    spark.read.format("metaq").load(DIR)      a row a message:
+    spark.readStream.format("metaq").option("zookeeper", "HOST:PORT").load()
+    topic partition offset size id flag attribute body checksum path
+
+`offset` is that of the record's first byte in its partition, `size` the record's bytes (`offset + size` is where the
+next one begins), `checksum` what the record says, `path` the directory, or the broker as `meta://host:port`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    Filter,
+    InputPartition,
+)
+from pyspark.sql.types import StructType
+
+from mqlake.spark.arrow.filters import Condition, conditions
+from mqlake.spark.error_messages import tells_reasons
+from mqlake.spark.metaq.locations import Part, Piece, resolve
+from mqlake.spark.metaq.options import MetaqOptions, chosen_columns, schemas
+from mqlake.spark.metaq.partition import MetaqPartition, data_loss, grouped, read_partition
+from mqlake.spark.metaq.segments import open_directory
+from mqlake.spark.offsets import EARLIEST, LATEST
+from mqlake.spark.requirements import require_stream_readers
+
+
+@tells_reasons
+class MetaqDataSource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "metaq"
+
+    def schema(self) -> StructType:
+        options = MetaqOptions.parse(self.options)
+        for storage in options.storages:
+            open_directory(storage)
+        return schemas(options.columns)[0]
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return MetaqReader(MetaqOptions.parse(self.options, stream=False), chosen_columns(schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        require_stream_readers()
+        from mqlake.spark.metaq.stream import MetaqStreamReader
+
+        return MetaqStreamReader(MetaqOptions.parse(self.options, stream=True), chosen_columns(schema))
+
+
+@tells_reasons
+class MetaqReader(DataSourceReader):
+    def __init__(self, options: MetaqOptions, columns: Sequence[str]) -> None:
+        self._options = options
+        self._columns = tuple(columns)
+        self._conditions: list[Condition] = []
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802 - Spark's name
+        self._conditions = conditions(filters)
+        return filters
+
+    def partitions(self) -> list[MetaqPartition]:
+        """NotAStoreError, OSError; in mode failFast StoreCorruptError for a gap between segments."""
+        options, place = self._options, self._options.place()
+        bounds = place.bounds()
+        starts = resolve(options.start, bounds, EARLIEST)
+        ends = resolve(options.end, bounds, LATEST)
+        pieces: list[Piece] = []
+        for part, (low, high) in bounds.items():
+            if not self._is_wanted(part):
+                continue
+            for offset in (starts[part], ends[part]):
+                if not low <= offset <= high:
+                    data_loss(options, f"{part}: offset {offset} is not there; there are {low} to {high}")
+            start, end = max(starts[part], low), min(ends[part], high)
+            pieces += place.pieces(part, start, None if end == high else end)
+        return grouped(pieces, options.split_size)
+
+    def _is_wanted(self, part: Part) -> bool:
+        known = {"topic": part.topic, "partition": part.partition}
+        return not any(
+            each.column in known and each.allowed is not None and known[each.column] not in each.allowed
+            for each in self._conditions
+        )
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if isinstance(partition, MetaqPartition):  # else Spark's stand-in when there are no partitions
+            yield from read_partition(partition, self._options, self._columns)

@@ -1,0 +1,142 @@
+# mypy: disable-error-code="misc"
+"""`metaq` as a stream.
+
+    checkpoint   {"orders": {"/data/meta:0": 27000, "/data/meta:1": 0}}     of brokers: {"orders": {"0:1": 27000}}
+    a batch      for each partition the records in [start, end): the same whenever it is read again
+
+An offset is where a record begins, or the end. Of a directory that a broker writes to, a batch takes whole records
+only, whether they are flushed yet or not; brokers give what is flushed. A partition that comes later is read from its
+first offset on. One whose offset is known stays in the offsets for ever, so that it goes on where it was when it
+comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from mqlake.spark.error_messages import tells_reasons
+from mqlake.spark.metaq.locations import Offsets, Part, Piece, behind, resolve
+from mqlake.spark.metaq.options import MetaqOptions
+from mqlake.spark.metaq.partition import MetaqPartition, data_loss, grouped, read_partition
+from mqlake.spark.offsets import EARLIEST
+
+Json = dict[str, dict[str, int]]
+
+
+def to_json(offsets: Mapping[Part, int]) -> Json:
+    found: Json = {}
+    for part in sorted(offsets):
+        found.setdefault(part.topic, {})[part.name] = offsets[part]
+    return found
+
+
+def from_json(offsets: Mapping[str, Mapping[str, int]]) -> Offsets:
+    found = {}
+    for topic, partitions in offsets.items():
+        for name, offset in partitions.items():
+            place, _, partition = name.rpartition(":")
+            found[Part(topic, place, int(partition))] = offset
+    return found
+
+
+@tells_reasons
+class MetaqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: MetaqOptions, columns: Sequence[str]) -> None:
+        self._options = options
+        self._columns = tuple(columns)
+        self._place = options.place()
+        self._target: Offsets | None = None
+
+    # ------------------------------------------------------------------ offsets, in one process of the driver
+
+    def initialOffset(self) -> Json:  # noqa: N802 - Spark's names, here and below
+        bounds = self._place.bounds({})
+        starts = resolve(self._options.start, bounds, EARLIEST)
+        for part, start in starts.items():
+            low, high = bounds[part]
+            if not low <= start <= high:
+                data_loss(self._options, f"{part}: offset {start} is not there; there are {low} to {high}")
+                starts[part] = min(max(start, low), high)
+        return to_json(starts)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        if self._options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(self._options.max_bytes_per_trigger)
+        if self._options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(self._options.max_offsets_per_trigger)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._target = {part: end for part, (_, end) in self._place.bounds({}).items()}
+
+    def reportLatestOffset(self) -> Json:  # noqa: N802
+        return to_json({part: end for part, (_, end) in self._place.bounds({}).items()})
+
+    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
+        known = from_json(start)
+        bounds = self._place.bounds(known)
+        ends = (
+            {part: end for part, (_, end) in bounds.items()} if self._target is None else dict(self._target)
+        )
+        if isinstance(limit, ReadMaxBytes | ReadMaxRows):
+            left = {
+                part: end - max(known.get(part, 0), bounds[part][0])
+                for part, end in ends.items()
+                if part in bounds and end > max(known.get(part, 0), bounds[part][0])
+            }
+            share = (limit.max_bytes if isinstance(limit, ReadMaxBytes) else limit.max_rows) / max(
+                1, sum(left.values())
+            )
+            for part, size in left.items():
+                ends[part] = self._behind(
+                    part, ends[part] - size, ends[part], limit, max(1, round(size * share))
+                )
+        return to_json({**known, **ends})
+
+    def _behind(self, part: Part, start: int, end: int, limit: ReadLimit, amount: int) -> int:
+        """Where the next batch ends in one partition, which has its share of the limit by what is left to read."""
+        pieces = self._place.pieces(part, start, end)
+        if isinstance(limit, ReadMaxBytes):
+            return behind(pieces, start, end, size=amount)
+        return behind(pieces, start, end, records=amount)
+
+    # ------------------------------------------------------------------ batches
+
+    def partitions(self, start: Json, end: Json) -> list[MetaqPartition]:
+        starts, ends = from_json(start), from_json(end)
+        changed = {part: last for part, last in ends.items() if starts.get(part, -1) != last}
+        if not changed:
+            return []
+        bounds = self._place.bounds(ends)
+        pieces: list[Piece] = []
+        for part, last in changed.items():
+            if part not in bounds:
+                self._lost(f"{part}: there is no such partition (any more)")
+                continue
+            low, high = bounds[part]
+            first = starts.get(part, low)
+            if first < low:
+                self._lost(f"{part}: offsets {first} to {min(low, last)} are gone; there are {low} to {high}")
+            if max(first, last) > high or first > last:
+                self._lost(f"{part}: it had been read up to {max(first, last)}; there are {low} to {high}")
+            first, last = max(first, low), min(last, high)
+            if first < last:
+                pieces += self._place.pieces(part, first, last)
+        return grouped(pieces, self._options.split_size)
+
+    def _lost(self, what: str) -> None:
+        data_loss(self._options, what)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if isinstance(partition, MetaqPartition):
+            yield from read_partition(partition, self._options, self._columns)

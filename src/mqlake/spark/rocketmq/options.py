@@ -1,0 +1,127 @@
+"""The options of the source and sink `rocketmq`: those of Spark's Kafka source, as far as RocketMQ has the thing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from mqlake.errors import ConfigError
+from mqlake.spark.arrow.schema import COLUMNS
+from mqlake.spark.offsets import ENDING, STARTING, Position, PositionKind, start_and_end
+from mqlake.spark.options import chosen_columns, count, flag, listed, named, one_of
+from mqlake.spark.rocketmq.cluster import Cluster
+
+PLACE = ("namesrvAddr", "group", "accessKey", "secretKey")
+READ_OPTIONS = (
+    *PLACE,
+    "subscribe",
+    "subscribePattern",
+    *STARTING,
+    *ENDING,
+    "columns",
+    "includeBody",
+    "unpack",
+    "maxOffsetsPerTrigger",
+    "minPartitions",
+    "failOnDataLoss",
+    "groupIdForCommit",
+)
+WRITE_OPTIONS = (*PLACE, "topic", "delivery", "checkpointLocation")
+DEFAULT_GROUP = "mqlake-spark"
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """One read of topics: those named, or with `pattern` all that match it."""
+
+    cluster: Cluster
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    columns: tuple[str, ...] = tuple(COLUMNS)
+    start: Position = field(default_factory=lambda: Position(PositionKind.EARLIEST, STARTING[0]))
+    end: Position = field(default_factory=lambda: Position(PositionKind.LATEST, ENDING[0]))
+    unpack: bool = True
+    max_offsets_per_trigger: int | None = None
+    min_partitions: int | None = None
+    fail_on_data_loss: bool = True
+    group_id_for_commit: str | None = None
+
+    def asks_for(self, topic: str) -> bool:
+        return topic in self.topics if self.pattern is None else bool(re.fullmatch(self.pattern, topic))
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], *, stream: bool | None = None) -> ReadOptions:
+        """A batch begins at the earliest offsets, a stream at the latest, as with Kafka.
+
+        `stream` None: it is not known yet which of them it will be, so that what only one can do passes.
+        Raises UnknownKeyError and ConfigError.
+        """
+        given = named(options, READ_OPTIONS)
+        if ("subscribe" in given) == ("subscribePattern" in given):
+            raise ConfigError("one of the options 'subscribe' and 'subscribePattern' is needed, and not both")
+        topics = tuple(listed("subscribe", given.get("subscribe", "")))
+        pattern = given.get("subscribePattern")
+        if pattern is None and not topics:
+            raise ConfigError("option 'subscribe' names no topic")
+        if pattern is not None:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ConfigError(f"option 'subscribePattern' is {pattern!r}: {error}") from error
+        default = PositionKind.LATEST if stream else PositionKind.EARLIEST
+        start, end = start_and_end(given, default, stream=stream)
+        return cls(
+            cluster=cluster_of(given),
+            topics=topics,
+            pattern=pattern,
+            columns=chosen_columns(given),
+            start=start,
+            end=end,
+            unpack=flag(given, "unpack", default=True),
+            max_offsets_per_trigger=count(given, "maxOffsetsPerTrigger"),
+            min_partitions=count(given, "minPartitions"),
+            fail_on_data_loss=flag(given, "failOnDataLoss", default=True),
+            group_id_for_commit=given.get("groupIdForCommit"),
+        )
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """Where rows go; `topic` None: the row says it. `checkpoint`: of a stream whose rows go there exactly once, None
+    for at least once."""
+
+    cluster: Cluster
+    topic: str | None = None
+    checkpoint: str | None = None
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], *, stream: bool) -> WriteOptions:
+        """Raises UnknownKeyError and ConfigError."""
+        given = named(options, WRITE_OPTIONS)
+        checkpoint = None
+        if one_of(given, "delivery", ("atLeastOnce", "exactlyOnce"), "atLeastOnce") == "exactlyOnce":
+            if not stream:
+                raise ConfigError(
+                    "option 'delivery': exactlyOnce is for streams; a batch has no checkpoint that says whether it "
+                    "was written before"
+                )
+            checkpoint = given.get("checkpointLocation", "").strip()
+            if not checkpoint:
+                raise ConfigError(
+                    "option 'checkpointLocation' is missing: delivery=exactlyOnce keeps its decisions there, so it "
+                    "has to be an option of the writer"
+                )
+        return cls(cluster_of(given), given.get("topic"), checkpoint)
+
+
+def cluster_of(given: Mapping[str, str]) -> Cluster:
+    if not given.get("namesrvAddr", "").strip():
+        raise ConfigError("option 'namesrvAddr' is missing: host:port, several with ; between")
+    return Cluster(
+        given["namesrvAddr"],
+        # brokers take offsets only of groups that they know, and know those that pull
+        given.get("group", given.get("groupIdForCommit", DEFAULT_GROUP)),
+        given.get("accessKey", ""),
+        given.get("secretKey", ""),
+    )

@@ -1,0 +1,175 @@
+# mypy: disable-error-code="misc"
+"""Which messages of which queues the source `rocketmq` reads, and how a task makes rows of its range.
+
+driver    position ─▶ an offset of each queue ─▶ ranges [start, end), divided among tasks
+task      range ─▶ pulls ─▶ raw records ─▶ scan ─▶ unpack ─▶ Arrow batches
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from mqlake.errors import ConfigError, FormatError, OffsetOutOfRangeError, StoreCorruptError
+from mqlake.message import MessageSysFlag
+from mqlake.spark.arrow.filters import RowFilter
+from mqlake.spark.arrow.memory import keep_freed_memory
+from mqlake.spark.arrow.rows import RowBuilder
+from mqlake.spark.arrow.unpack import PACKED
+from mqlake.spark.log.log_partition import choose
+from mqlake.spark.log.splits import Damage
+from mqlake.spark.offsets import EARLIEST, LATEST, Position, PositionKind
+from mqlake.spark.options import LogOptions
+from mqlake.spark.rocketmq.cluster import Live, Queue, missing, scans_of
+from mqlake.spark.rocketmq.options import ReadOptions
+
+log = logging.getLogger(__name__)
+
+QueueOffsets = dict[Queue, int]
+
+
+@dataclass
+class QueueRange(InputPartition):
+    """The messages [start, end) of a queue."""
+
+    queue: Queue
+    start: int
+    end: int
+
+
+# ---------------------------------------------------------------------- on the driver
+
+
+def subscribed(live: Live, options: ReadOptions) -> list[str]:
+    """The topics' names. ConfigError when the pattern matches none."""
+    if options.pattern is None:
+        return list(options.topics)
+    topics = live.topics_like(options.pattern)
+    if not topics:
+        raise ConfigError(f"option 'subscribePattern' is {options.pattern!r}: no topic matches it")
+    return topics
+
+
+def resolve(
+    live: Live, position: Position, bounds: Mapping[Queue, tuple[int, int]], default: int
+) -> QueueOffsets:
+    """Queue offsets for a position; `default` (EARLIEST or LATEST) for queues that it does not name.
+
+    ConfigError for a queue that is named and not there.
+    """
+    kind = position.kind
+    if kind is PositionKind.TIMESTAMP:
+        wanted = dict.fromkeys(bounds, position.value)
+    elif kind in (PositionKind.QUEUES, PositionKind.QUEUE_TIMESTAMPS):
+        wanted = _named(position, bounds)
+    else:
+        wanted = {}
+        default = EARLIEST if kind is PositionKind.EARLIEST else LATEST
+    if kind in (PositionKind.TIMESTAMP, PositionKind.QUEUE_TIMESTAMPS):
+        wanted = live.at_time(wanted)
+    found = {}
+    for queue, (low, high) in bounds.items():
+        offset = wanted.get(queue, default)
+        found[queue] = {EARLIEST: low, LATEST: high}.get(offset, offset)
+    return found
+
+
+def _named(position: Position, bounds: Mapping[Queue, tuple[int, int]]) -> QueueOffsets:
+    found = {}
+    left = dict(position.queues)
+    for queue in bounds:
+        for name in (queue.name, str(queue.queue_id)):
+            value = position.queues.get((queue.topic, name))
+            if value is not None:
+                found[queue] = value
+                left.pop((queue.topic, name), None)
+                break
+    if left:
+        (topic, name), *_ = left
+        raise ConfigError(
+            f"option {position.option!r} names queue {name} of topic {topic}, which is not there"
+        )
+    return found
+
+
+def in_queue(options: ReadOptions, queue: Queue, offset: int, bounds: tuple[int, int]) -> int:
+    """The offset, when the queue has it; else the nearest that it has, which may be data loss."""
+    low, high = bounds
+    if low <= offset <= high:
+        return offset
+    data_loss(options, f"{queue}: offset {offset} is not there; the broker has {low} to {high}")
+    return min(max(offset, low), high)
+
+
+def data_loss(options: ReadOptions, what: str) -> None:
+    if options.fail_on_data_loss:
+        raise OffsetOutOfRangeError(f"{what} (failOnDataLoss=false reads on with what is there)")
+    log.warning("%s; reading goes on with what is there", what)
+
+
+def divided(ranges: list[QueueRange], min_partitions: int | None) -> list[QueueRange]:
+    """Ranges without empty ones; the large ones in parts until there are about `min_partitions`."""
+    ranges = [each for each in ranges if each.start < each.end]
+    total = sum(each.end - each.start for each in ranges)
+    if min_partitions is None or len(ranges) >= min_partitions:
+        return ranges
+    found = []
+    for each in ranges:
+        size = each.end - each.start
+        parts = min(size, max(1, round(size / total * min_partitions)))
+        borders = [each.start + size * n // parts for n in range(parts + 1)]
+        found += [QueueRange(each.queue, first, last) for first, last in itertools.pairwise(borders)]
+    return found
+
+
+# ---------------------------------------------------------------------- in a task
+
+
+def read_range(partition: QueueRange, options: ReadOptions, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    """The rows of one task. Raises OffsetOutOfRangeError, StoreCorruptError, and what the client raises."""
+    queue, end = partition.queue, partition.end
+    builder = RowBuilder(columns, None, queue.broker)
+    packed = PACKED if "body" in columns else MessageSysFlag.NEED_UNWRAP_FLAG
+    wanted = RowFilter(_of_range(options, queue, partition.start, end))
+    keep_freed_memory()
+    expected = partition.start
+    with Live(options.cluster) as live:
+        for records, delta in live.pull(queue, partition.start, end):
+            try:
+                for buf, scan in scans_of(records):
+                    if delta:
+                        scan.queue_offset = scan.queue_offset + delta
+                    gaps, expected = missing(buf, scan, expected)
+                    for first, last in gaps:
+                        _gone(options, queue, first, min(last, end))
+                    for found in choose(buf, scan, wanted, packed, str(queue)):
+                        if isinstance(found, Damage):
+                            raise found.error()
+                        yield from builder.batches(*found)
+            except FormatError as error:
+                raise StoreCorruptError(
+                    str(queue), error.offset, f"in what was pulled: {error.reason}"
+                ) from error
+    if expected < end:
+        _gone(options, queue, expected, end)
+
+
+def _gone(options: ReadOptions, queue: Queue, first: int, last: int) -> None:
+    data_loss(options, f"{queue}: offsets {first} to {last} were deleted before they were read")
+
+
+def _of_range(options: ReadOptions, queue: Queue, start: int, end: int) -> LogOptions:
+    """What a read of a log would be asked for to give these messages."""
+    name = (queue.topic, str(queue.queue_id))
+    return LogOptions(
+        stores=(),
+        topics=frozenset({queue.topic}),
+        start=Position(PositionKind.QUEUES, queues={name: start}),
+        end=Position(PositionKind.QUEUES, queues={name: end}),
+        unpack=options.unpack,
+    )

@@ -1,0 +1,108 @@
+# mypy: disable-error-code="misc"
+"""The source `rocketmq`: topics of live brokers, Java or mqlake, as a table or a stream; and the sink.
+
+    driver    topics ─▶ queues ─▶ their offsets now ─▶ ranges [start, end) of queue offsets
+    task      range ─▶ pulls ─▶ raw records ─▶ scan ─▶ unpack ─▶ Arrow batches ─▶ JVM
+
+A message has its place in a queue for ever, so a range read again gives the same rows. Option names and behaviour
+are those of Spark's Kafka source; an offset is, for each topic, a queue offset by `broker:queue`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
+from pyspark.sql.types import StructType
+
+from mqlake.errors import ConfigError
+from mqlake.spark.arrow.schema import check_user_schema, spark_schema
+from mqlake.spark.error_messages import tells_reasons
+from mqlake.spark.offsets import EARLIEST, LATEST
+from mqlake.spark.requirements import require_stream_readers
+from mqlake.spark.rocketmq.cluster import Live
+from mqlake.spark.rocketmq.options import ReadOptions, WriteOptions
+from mqlake.spark.rocketmq.ranges import QueueRange, divided, in_queue, read_range, resolve, subscribed
+
+
+@tells_reasons
+class RocketMQDataSource(DataSource):
+    """`spark.read.format("rocketmq").option("namesrvAddr", …).option("subscribe", …)`; options: ReadOptions.
+
+    `frame.write.format("rocketmq")` and `writeStream`: WriteOptions.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "rocketmq"
+
+    def schema(self) -> StructType:
+        return spark_schema(ReadOptions.parse(self.options).columns)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return RocketMQReader(ReadOptions.parse(self.options, stream=False), check_user_schema(schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        require_stream_readers()
+        from mqlake.spark.rocketmq.stream import RocketMQStreamReader
+
+        return RocketMQStreamReader(ReadOptions.parse(self.options, stream=True), check_user_schema(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from mqlake.spark.rocketmq.sink import RocketMQWriter
+
+        if overwrite:
+            raise ConfigError("messages cannot be overwritten: write with mode('append')")
+        options = WriteOptions.parse(self.options, stream=False)
+        found = RocketMQWriter(options, schema)
+        _check_reachable(options)
+        return found
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        from mqlake.spark.rocketmq.sink import RocketMQExactlyOnceWriter, RocketMQStreamWriter
+
+        options = WriteOptions.parse(self.options, stream=True)
+        writer = RocketMQStreamWriter if options.checkpoint is None else RocketMQExactlyOnceWriter
+        found = writer(options, schema)
+        _check_reachable(options)
+        return found
+
+
+def _check_reachable(options: WriteOptions) -> None:
+    """Before a job reads what it is to send. NoNameServerError and its like."""
+    with Live(options.cluster) as live:
+        live.check()
+
+
+@tells_reasons
+class RocketMQReader(DataSourceReader):
+    def __init__(self, options: ReadOptions, columns: list[str]) -> None:
+        self._options = options
+        self._columns = columns
+
+    def partitions(self) -> list[QueueRange]:
+        options = self._options
+        with Live(options.cluster) as live:
+            queues = live.queues(subscribed(live, options))
+            bounds = live.bounds(queues)
+            starts = resolve(live, options.start, bounds, EARLIEST)
+            ends = resolve(live, options.end, bounds, LATEST)
+        ranges = []
+        for queue in queues:
+            low, high = bounds[queue]
+            start = in_queue(options, queue, starts[queue], bounds[queue])
+            end = in_queue(options, queue, ends[queue], (low, high))
+            ranges.append(QueueRange(queue, start, end))
+        return divided(ranges, options.min_partitions)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if isinstance(partition, QueueRange):
+            yield from read_range(partition, self._options, self._columns)

@@ -1,0 +1,178 @@
+# mypy: disable-error-code="misc"
+"""`rocketmq` as a stream.
+
+    checkpoint   {"Topic": {"broker-a:0": 1200, "broker-a:1": 1187}}
+    a batch      for each queue the messages [start, end): the same whenever it is read again
+
+A queue that comes later is read from its earliest message on. One whose offset is known stays in the offsets for
+ever, so that it goes on where it was when its broker comes back. A topic that is not subscribed to any more is data
+loss, as with Kafka, and so are brokers with none of the queues: the checkpoint may be another stream's.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from mqlake.errors import ConfigError, MqlakeError
+from mqlake.spark.error_messages import tells_reasons
+from mqlake.spark.offsets import EARLIEST
+from mqlake.spark.rocketmq.cluster import Live, Queue
+from mqlake.spark.rocketmq.options import ReadOptions
+from mqlake.spark.rocketmq.ranges import (
+    QueueOffsets,
+    QueueRange,
+    data_loss,
+    divided,
+    in_queue,
+    read_range,
+    resolve,
+    subscribed,
+)
+
+log = logging.getLogger(__name__)
+
+Offsets = dict[str, dict[str, int]]
+
+
+def to_json(offsets: Mapping[Queue, int]) -> Offsets:
+    found: Offsets = {}
+    for queue in sorted(offsets):
+        found.setdefault(queue.topic, {})[queue.name] = offsets[queue]
+    return found
+
+
+def from_json(offsets: Mapping[str, Mapping[str, int]]) -> QueueOffsets:
+    """ConfigError for what another source wrote."""
+    found = {}
+    try:
+        for topic, queues in offsets.items():
+            for name, offset in queues.items():
+                broker, _, queue_id = name.rpartition(":")
+                found[Queue(topic, broker, int(queue_id))] = int(offset)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ConfigError(f"the checkpoint is not of the source rocketmq: {dict(offsets)}") from error
+    return found
+
+
+@tells_reasons
+class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: ReadOptions, columns: list[str]) -> None:
+        self._options = options
+        self._columns = columns
+        self._target: QueueOffsets | None = None
+
+    def initialOffset(self) -> Offsets:  # noqa: N802 - Spark's names, here and below
+        with Live(self._options.cluster) as live:
+            bounds = live.bounds(live.queues(subscribed(live, self._options)))
+            starts = resolve(live, self._options.start, bounds, EARLIEST)
+        return to_json(
+            {queue: in_queue(self._options, queue, start, bounds[queue]) for queue, start in starts.items()}
+        )
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        limit = self._options.max_offsets_per_trigger
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._target = self._ends()
+
+    def reportLatestOffset(self) -> Offsets:  # noqa: N802
+        return to_json(self._ends())
+
+    def _ends(self) -> QueueOffsets:
+        return {queue: high for queue, (_, high) in self._bounds().items()}
+
+    def _bounds(self) -> dict[Queue, tuple[int, int]]:
+        with Live(self._options.cluster) as live:
+            return live.bounds(live.queues(subscribed(live, self._options)))
+
+    def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:  # noqa: N802
+        known = self._asked_for(from_json(start))
+        if self._target is None:
+            bounds = self._bounds()
+            ends = {queue: high for queue, (_, high) in bounds.items()}
+            lows = {queue: low for queue, (low, _) in bounds.items()}
+        else:
+            ends, lows = self._target, {}
+        if known and not known.keys() & ends.keys():
+            some = min(known)
+            data_loss(self._options, f"{some}: neither it nor any other queue of the checkpoint is there")
+        for queue, offset in known.items():  # now, before the checkpoint has an end that is another queue's
+            if offset > ends.get(queue, offset):
+                data_loss(
+                    self._options,
+                    f"{queue}: it had been read up to {offset}; the broker has up to {ends[queue]}",
+                )
+        left = {queue: max(0, end - known.get(queue, lows.get(queue, 0))) for queue, end in ends.items()}
+        if isinstance(limit, ReadMaxRows) and sum(left.values()) > limit.max_rows:
+            share = limit.max_rows / sum(left.values())
+            ends = {
+                queue: end - left[queue] + min(left[queue], max(1, int(left[queue] * share)))
+                for queue, end in ends.items()
+            }
+        return to_json({**known, **ends})
+
+    def _asked_for(self, known: QueueOffsets) -> QueueOffsets:
+        """Those of topics that are still subscribed to."""
+        for topic in sorted({queue.topic for queue in known}):
+            if not self._options.asks_for(topic):
+                data_loss(
+                    self._options, f"topic {topic}: the checkpoint has it, it is not subscribed to any more"
+                )
+        return {queue: offset for queue, offset in known.items() if self._options.asks_for(queue.topic)}
+
+    def partitions(self, start: Offsets, end: Offsets) -> list[QueueRange]:
+        starts, ends = from_json(start), from_json(end)
+        changed = [queue for queue, offset in ends.items() if starts.get(queue, -1) != offset]
+        if not changed:
+            return []
+        with Live(self._options.cluster) as live:
+            present = set(live.queues({queue.topic for queue in changed}))
+            bounds = live.bounds([queue for queue in changed if queue in present])
+        ranges = []
+        for queue in changed:
+            if queue not in bounds:
+                data_loss(self._options, f"{queue}: there is no such queue (any more)")
+                continue
+            low, high = bounds[queue]
+            first = starts.get(queue, low)
+            last = ends[queue]
+            if first < low:
+                data_loss(
+                    self._options,
+                    f"{queue}: offsets {first} to {min(low, last)} are gone; the broker has {low} to {high}",
+                )
+            if first > last or last > high:
+                data_loss(
+                    self._options,
+                    f"{queue}: it had been read up to {max(first, last)}; the broker has {low} to {high}",
+                )
+            ranges.append(QueueRange(queue, max(first, low), min(last, high)))
+        return divided(ranges, self._options.min_partitions)
+
+    def commit(self, end: Offsets) -> None:
+        """Tells the brokers how far `groupIdForCommit` has come; that is for dashboards, so failing only warns."""
+        group = self._options.group_id_for_commit
+        if group is None:
+            return
+        offsets = from_json(end)
+        try:
+            with Live(self._options.cluster) as live:
+                present = live.queues({queue.topic for queue in offsets})
+                live.commit(group, {queue: offsets[queue] for queue in present if queue in offsets})
+        except MqlakeError as error:
+            log.warning("offsets of group %s are not committed: %s", group, error)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if isinstance(partition, QueueRange):
+            yield from read_range(partition, self._options, self._columns)

@@ -1,0 +1,479 @@
+"""Records ↔ consume queue units, in one pass over the log.
+
+    chunk of records ─ by (topic, queue) ─▶ queue offsets go on where they ended? ─▶ read those units, compare
+
+    queue   ├ expired ┼ first record ═══════ compared ═══════╪ gap ╪═══════ compared ═══╪ next ┼ left over ┤
+                                                    what is not compared is looked at in finish()
+
+Every unit is either compared with its record, or expired, or it stands in a gap, or it points into a hole of the
+log (then it tells which message was lost there), or it is wrong. Nothing is done record by record.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from mqlake.base.findings import Finding, Findings, Severity
+from mqlake.formats.columns import DispatchColumns, Scan
+from mqlake.formats.consume_queue import PRE_BLANK_SIZE
+from mqlake.formats.consume_queue_ext import MAX_ADDRESS, MIN_EXT_UNIT_SIZE
+from mqlake.message import LMQ_PREFIX
+from mqlake.store.log.filler import are_fillers
+from mqlake.store.log.log_scan import LogChunk
+from mqlake.store.log.log_walk import Hole
+from mqlake.store.queues.batch_consume_queue import BatchConsumeQueue
+from mqlake.store.queues.consume_queue import ConsumeQueue
+from mqlake.store.queues.consume_queue_ext import PLAIN_UNIT, ConsumeQueueExt
+from mqlake.store.queues.consume_queue_store import TRANSACTION_UNDECIDED, ConsumeQueueStore, Queue
+from mqlake.store.queues.unit_queue import I64Array, Units
+
+INNER_BATCH = 0x80
+UNITS_A_READ = 65536
+EXT_BYTES_A_READ = 1 << 20
+LOST_KEPT = 1000
+
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LostMessage:
+    """A message that a consume queue still points to, where the log has a hole."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    size: int
+
+
+def is_known(queues: ConsumeQueueStore, scan: Scan, record: int) -> bool:
+    """Whether a queue points to this record."""
+    queue = _queue_of(queues, scan.topics[scan.topic_id[record]], int(scan.queue_id[record]))
+    if queue is None or int(scan.sys_flag[record]) & TRANSACTION_UNDECIDED:
+        return False
+    unit = queue.get(int(scan.queue_offset[record]))
+    return unit is not None and unit.physical_offset == int(scan.physical_offset[record])
+
+
+def _queue_of(queues: ConsumeQueueStore, topic: bytes, queue_id: int) -> Queue | None:
+    return queues.get(topic.decode("utf-8", "replace"), queue_id)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WrongQueueOffset:
+    """A record whose QUEUEOFFSET (which no CRC covers) is `found` where its queue says it must be `right`."""
+
+    path: str
+    position: int
+    found: int
+    right: int
+
+
+class _State:
+    """What was seen of one queue so far. Offsets are of messages; `cursor` counts units (batch queues)."""
+
+    __slots__ = ("cursor", "first", "gaps", "missing", "missing_from", "next", "problems", "queue")
+
+    def __init__(self, queue: Queue | None, first: int) -> None:
+        self.queue = queue
+        self.restart(first)
+
+    def restart(self, first: int) -> None:
+        self.first = self.next = first
+        self.gaps: list[tuple[int, int]] = []
+        self.problems: list[tuple[Finding, int]] = []
+        self.missing = 0
+        self.missing_from = 0
+        self.cursor = -1
+
+
+class QueueVerifier:
+    """`settled`: the store ended cleanly and nobody writes; otherwise queues may be behind or ahead of the log."""
+
+    def __init__(
+        self, queues: ConsumeQueueStore, findings: Findings, *, log_min: int, settled: bool, root: str
+    ) -> None:
+        self.units_checked = 0
+        self.lost: list[LostMessage] = []
+        self.lost_count = 0
+        self.wrong_offsets: list[WrongQueueOffset] = []
+        self.queues = queues
+        self._findings = findings
+        self._log_min = log_min
+        self._settled = settled
+        self._root = root
+        self._states: dict[tuple[bytes, int], _State] = {}
+        self._fillers = False
+        self._hole_starts = self._hole_ends = np.empty(0, np.int64)
+        self._log_end = 0
+
+    # ------------------------------------------------------------------ records
+
+    def check(self, chunk: LogChunk, columns: DispatchColumns, holes: Sequence[Hole]) -> None:
+        """The records of a chunk against their units; `holes` are those before it."""
+        scan = chunk.scan
+        if not self._fillers:
+            self._fillers = bool(are_fillers(scan).any())
+        visible = np.flatnonzero((scan.sys_flag & TRANSACTION_UNDECIDED) == 0)
+        if not len(visible):
+            return
+        key = (scan.topic_id.astype(np.int64) << 32 | scan.queue_id.astype(np.uint32))[visible]
+        order = np.argsort(key, kind="stable")
+        key, rows = key[order], visible[order]
+        starts = np.flatnonzero(np.concatenate(([True], key[1:] != key[:-1])))
+        damaged = self._fillers or bool(holes)
+        for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(rows)], strict=True):
+            self._check_queue(chunk, columns, rows[start:end], damaged)
+
+    def _check_queue(self, chunk: LogChunk, columns: DispatchColumns, rows: I64Array, damaged: bool) -> None:
+        scan = chunk.scan
+        topic, queue_id = scan.topics[scan.topic_id[rows[0]]], int(scan.queue_id[rows[0]])
+        offsets = scan.queue_offset[rows]
+        state = self._states.get((topic, queue_id))
+        if state is None:
+            state = _State(_queue_of(self.queues, topic, queue_id), int(offsets[0]))
+            self._states[topic, queue_id] = state
+        counts: I64Array = np.ones(len(rows), np.int64)
+        if isinstance(state.queue, BatchConsumeQueue) or (
+            state.queue is None and (scan.sys_flag[rows] & INNER_BATCH).any()
+        ):
+            counts = columns.inner_num[rows].astype(np.int64)
+        expected = np.concatenate(([state.next], offsets[:-1] + counts[:-1]))
+        jumps = np.flatnonzero(offsets != expected)
+        if len(jumps):
+            rows, offsets, counts = self._sort_out(state, chunk, rows, offsets, counts, jumps)
+            expected = np.concatenate(([state.next], offsets[:-1] + counts[:-1]))
+            jumps = np.flatnonzero(offsets != expected)
+        begin = 0
+        for jump in jumps.tolist():
+            self._compare(state, scan, columns, rows[begin:jump], offsets[begin:jump])
+            begin = jump
+            self._jump(state, chunk, int(rows[jump]), int(offsets[jump]), int(expected[jump]), damaged)
+        self._compare(state, scan, columns, rows[begin:], offsets[begin:])
+        if len(offsets):
+            state.next = int(offsets[-1] + counts[-1])
+
+    def _sort_out(
+        self,
+        state: _State,
+        chunk: LogChunk,
+        rows: I64Array,
+        offsets: I64Array,
+        counts: I64Array,
+        jumps: I64Array,
+    ) -> tuple[I64Array, I64Array, I64Array]:
+        """Finds the queue offsets that are wrong by themselves, as the queue and the records behind them show.
+
+        Returns rows, offsets and counts with those put right, and without records that have no place at all.
+        """
+        offsets = offsets.copy()
+        kept = np.ones(len(rows), np.bool_)
+        right = state.next
+        for at in jumps.tolist():
+            if at:
+                right = int(offsets[at - 1] + counts[at - 1]) if kept[at - 1] else right
+            row, found = int(rows[at]), int(offsets[at])
+            if found == right or self._points_to(state, found, chunk.scan, row):
+                continue
+            following = int(offsets[at + 1]) if at + 1 < len(offsets) else None
+            in_place = following == right + counts[at] or self._points_to(state, right, chunk.scan, row)
+            if in_place or following == right:
+                self._wrong_offset(state, chunk, row, found, right if in_place else None)
+                kept[at] = in_place
+                offsets[at] = right
+        return rows[kept], offsets[kept], counts[kept]
+
+    @staticmethod
+    def _points_to(state: _State, queue_offset: int, scan: Scan, row: int) -> bool:
+        unit = state.queue.get(queue_offset) if state.queue is not None and queue_offset >= 0 else None
+        return unit is not None and unit.physical_offset == int(scan.physical_offset[row])
+
+    def _wrong_offset(self, state: _State, chunk: LogChunk, row: int, found: int, right: int | None) -> None:
+        scan = chunk.scan
+        path, position = chunk.mapped_file.path, int(scan.position[row])
+        text = f"{_name(scan, row)} has {found} where " + (
+            "there is no place for a record" if right is None else f"it must be {right}"
+        )
+        state.problems.append((Finding(Severity.DAMAGE, "queue offset", path, position, text), 1))
+        if right is not None:
+            self.wrong_offsets.append(WrongQueueOffset(path, position, found, right))
+
+    def _jump(
+        self, state: _State, chunk: LogChunk, row: int, offset: int, expected: int, damaged: bool
+    ) -> None:
+        scan = chunk.scan
+        if offset == 0:  # the topic was deleted and made again: its old queues are gone
+            state.restart(0)
+            return
+        name = _name(scan, row)
+        if offset > expected:
+            state.gaps.append((expected, offset))
+            text = f"{name} goes on at {offset}, {expected} was expected"
+            severity = Severity.NOTE if damaged else Severity.DAMAGE
+        else:
+            text = f"{name} has {offset} again, {expected} was expected"
+            severity = Severity.DAMAGE
+        path, position = chunk.mapped_file.path, int(scan.position[row])
+        state.problems.append((Finding(severity, "queue offset", path, position, text), 1))
+
+    # ------------------------------------------------------------------ units of records
+
+    def _compare(
+        self, state: _State, scan: Scan, columns: DispatchColumns, rows: I64Array, offsets: I64Array
+    ) -> None:
+        """Records of consecutive queue offsets with their units."""
+        queue = state.queue
+        if not len(rows) or offsets[0] < 0:
+            return
+        if queue is None:
+            state.missing += len(rows)
+            return
+        if isinstance(queue, BatchConsumeQueue):
+            self._compare_batches(state, queue, scan, columns, rows)
+            return
+        first = int(offsets[0])
+        units = read_units(queue, first, len(rows))
+        self.units_checked += len(units)
+        if len(units) < len(rows):
+            if not state.missing:
+                state.missing_from = first + len(units)
+            state.missing += len(rows) - len(units)
+            rows = rows[: len(units)]
+        wrong = (
+            (units["offset"] != scan.physical_offset[rows])
+            | (units["size"] != scan.size[rows])
+            | (tags_codes(queue, units) != columns.tags_code[rows])
+        )
+        for start, end in _runs(wrong):
+            unit, row = units[start], int(rows[start])
+            text = (
+                f"unit {first + start} of {queue.topic}/{queue.queue_id} says offset {unit['offset']}, size "
+                f"{unit['size']}, tags code {tags_codes(queue, units[start : start + 1])[0]}; the record has "
+                f"offset {scan.physical_offset[row]}, size {scan.size[row]}, "
+                f"tags code {columns.tags_code[row]}"
+            ) + (f" (and {end - start - 1} more)" if end - start > 1 else "")
+            self._problem(state, "queue unit", first + start, text, end - start)
+
+    def _compare_batches(
+        self,
+        state: _State,
+        queue: BatchConsumeQueue,
+        scan: Scan,
+        columns: DispatchColumns,
+        rows: I64Array,
+    ) -> None:
+        if state.cursor < 0:
+            state.cursor = queue.min_logic_offset // queue.unit_size
+        units = read_units(queue, state.cursor, len(rows))
+        self.units_checked += len(units)
+        if len(units) < len(rows):
+            if not state.missing:
+                state.missing_from = state.cursor + len(units)
+            state.missing += len(rows) - len(units)
+            rows = rows[: len(units)]
+        wrong = (
+            (units["offset"] != scan.physical_offset[rows])
+            | (units["size"] != scan.size[rows])
+            | (units["tags_code"] != columns.tags_code[rows])
+            | (units["store_time"] != scan.store_timestamp[rows])
+            | (units["msg_base_offset"] != columns.inner_base[rows])
+            | (units["batch_size"] != columns.inner_num[rows])
+        )
+        for start, end in _runs(wrong):
+            text = (
+                f"unit {state.cursor + start} of {queue.topic}/{queue.queue_id} does not match the record at "
+                f"offset {scan.physical_offset[rows[start]]}"
+            ) + (f" (and {end - start - 1} more)" if end - start > 1 else "")
+            self._problem(state, "queue unit", state.cursor + start, text, end - start)
+        state.cursor += len(units)
+
+    def _problem(self, state: _State, kind: str, unit: int, text: str, count: int) -> None:
+        assert state.queue is not None
+        path, position = _place(state.queue, unit)
+        state.problems.append((Finding(Severity.DAMAGE, kind, path, position, text), count))
+
+    # ------------------------------------------------------------------ the rest
+
+    def finish(self, holes: Sequence[Hole], log_end: int) -> None:
+        """What is left: records without units, units without records."""
+        self._hole_starts = np.array([hole.start for hole in holes], np.int64)
+        self._hole_ends = np.array([hole.end for hole in holes], np.int64)
+        self._log_end = log_end
+        for (topic, queue_id), state in self._states.items():
+            self._finish_state(topic.decode("utf-8", "replace"), queue_id, state)
+        seen = {id(state.queue) for state in self._states.values()}
+        for queue in self.queues:
+            if id(queue) not in seen and not queue.topic.startswith(LMQ_PREFIX):
+                start, end = unit_limits(queue)
+                self._left_over(queue, start, end)
+
+    def _finish_state(self, topic: str, queue_id: int, state: _State) -> None:
+        for finding, count in state.problems:
+            self._findings.add(finding, count)
+        queue = state.queue
+        if state.missing:
+            deleted = False
+            if queue is None:
+                path, position = f"{self._root}/consumequeue/{topic}/{queue_id}", 0
+                text = f"the queue is not there; the log has {state.missing} records of it"
+                if self.queues.topics() and not self.queues.queues(topic):
+                    text += " (nor is any of its topic, which may have been deleted)"
+                    deleted = True
+            else:
+                path, position = _place(queue, state.missing_from)
+                text = (
+                    f"{state.missing} records of {topic}/{queue_id} have no unit, from unit "
+                    f"{state.missing_from} on"
+                )
+            severity = Severity.DAMAGE if self._settled and not deleted else Severity.NOTE
+            self._findings.add(Finding(severity, "missing units", path, position, text))
+        if queue is None:
+            return
+        start, end = unit_limits(queue)
+        if isinstance(queue, BatchConsumeQueue):
+            compared = (
+                [(queue.min_logic_offset // queue.unit_size, state.cursor)] if state.cursor >= 0 else []
+            )
+        else:
+            ends = [first for first, _ in state.gaps] + [state.next]
+            firsts = [state.first] + [last for _, last in state.gaps]
+            compared = list(zip(firsts, ends, strict=True))
+        for number, (first, last) in enumerate(compared):
+            self._left_over(queue, start, min(first, end), in_gap=number > 0)
+            start = max(start, last)
+        self._left_over(queue, start, end)
+
+    def _left_over(self, queue: Queue, start: int, end: int, *, in_gap: bool = False) -> None:
+        """Units [start, end) that no record was compared with. In a gap between records they may be blank or
+        point to the message after it (see rebuild)."""
+        following = read_units(queue, end, 1) if in_gap else np.empty(0, queue.dtype)
+        for first, units in _blocks(queue, start, end):
+            offsets = units["offset"].astype(np.int64)
+            fine = (units["size"] == PRE_BLANK_SIZE) | (offsets < self._log_min)
+            if len(following):
+                fine |= (offsets == following["offset"][0]) & (units["size"] == following["size"][0])
+            lost = ~fine & self._in_hole(offsets)
+            ahead = ~fine & ~lost & (offsets >= self._log_end)
+            wrong = ~fine & ~lost & ~ahead
+            self._lose(queue, first, units, np.flatnonzero(lost))
+            name = f"{queue.topic}/{queue.queue_id}"
+            for where, severity, text in (
+                (wrong, Severity.DAMAGE, "where the log has no record of that queue offset"),
+                (
+                    ahead,
+                    Severity.DAMAGE if self._settled else Severity.NOTE,
+                    f"behind the end of the log ({self._log_end})",
+                ),
+            ):
+                for a, b in _runs(where):
+                    path, position = _place(queue, first + a)
+                    units_text = (
+                        f"unit {first + a}" if b - a == 1 else f"units {first + a} to {first + b - 1}"
+                    )
+                    detail = f"{units_text} of {name} point to offset {offsets[a]} on, {text}"
+                    self._findings.add(Finding(severity, "dangling units", path, position, detail), b - a)
+
+    def _in_hole(self, offsets: I64Array) -> Bools:
+        if not len(self._hole_starts):
+            return np.zeros(len(offsets), np.bool_)
+        hole = np.searchsorted(self._hole_starts, offsets, side="right") - 1
+        inside: Bools = (hole >= 0) & (offsets < self._hole_ends[np.maximum(hole, 0)])
+        return inside
+
+    def _lose(self, queue: Queue, first: int, units: Units, where: I64Array) -> None:
+        is_batch = isinstance(queue, BatchConsumeQueue)
+        self.lost_count += int(units["batch_size"][where].sum()) if is_batch else len(where)
+        for number in where[: max(0, LOST_KEPT - len(self.lost))].tolist():
+            unit = units[number]
+            queue_offset = int(unit["msg_base_offset"]) if is_batch else first + number
+            self.lost.append(
+                LostMessage(queue.topic, queue.queue_id, queue_offset, int(unit["offset"]), int(unit["size"]))
+            )
+
+
+def _name(scan: Scan, row: int) -> str:
+    return f"{scan.topics[scan.topic_id[row]].decode('utf-8', 'replace')}/{scan.queue_id[row]}"
+
+
+# ---------------------------------------------------------------------- reading units
+
+
+def unit_limits(queue: Queue) -> tuple[int, int]:
+    """Numbers of the first unit on disk and of the one behind the last."""
+    return queue.files.min_offset // queue.unit_size, queue.files.max_offset // queue.unit_size
+
+
+def read_units(queue: Queue, first: int, count: int) -> Units:
+    """Up to `count` units from number `first` on, over the borders of files; none that is not there."""
+    parts, size = [], queue.unit_size
+    at, end = first * size, (first + count) * size
+    while at < end:
+        data = queue.files.read(at, end - at)
+        if not data:
+            break
+        parts.append(data)
+        at += len(data)
+    data = parts[0] if len(parts) == 1 else b"".join(parts)
+    return np.frombuffer(data, queue.dtype, len(data) // size)
+
+
+def _blocks(queue: Queue, start: int, end: int) -> Iterator[tuple[int, Units]]:
+    """(number of the first, units) of [start, end); a file that is missing in the middle is passed over."""
+    while start < end:
+        units = read_units(queue, start, min(UNITS_A_READ, end - start))
+        if len(units):
+            yield start, units
+            start += len(units)
+        else:
+            start = max(start + 1, queue.files.next_file_start(start * queue.unit_size) // queue.unit_size)
+
+
+def _place(queue: Queue, unit: int) -> tuple[str, int]:
+    """File and byte of a unit; the queue's directory when there is no such file."""
+    file = queue.files.file_at(unit * queue.unit_size)
+    if file is None:
+        return queue.files.directory, 0
+    return file.path, unit * queue.unit_size - file.file_from_offset
+
+
+def tags_codes(queue: ConsumeQueue, units: Units) -> I64Array:
+    """The units' tags codes, those that lie in the extension read from there."""
+    codes: I64Array = units["tags_code"].astype(np.int64)
+    if queue.ext is not None:
+        where = np.flatnonzero(codes <= MAX_ADDRESS)
+        if len(where):
+            codes[where] = _ext_codes(queue.ext, codes[where])
+    return codes
+
+
+def _ext_codes(ext: ConsumeQueueExt, addresses: I64Array) -> I64Array:
+    """Tags codes at addresses of the extension; what cannot be read stays its own address."""
+    result = addresses.copy()
+    positions = addresses ^ np.int64(-(1 << 63))  # consume_queue_ext.undecorate
+    done = 0
+    while done < len(positions):
+        start = int(positions[done])
+        span = max(1, int(np.searchsorted(positions[done:], start + EXT_BYTES_A_READ)))
+        data = ext.files.read(start, int(positions[done + span - 1]) - start + MIN_EXT_UNIT_SIZE)
+        inside = positions[done : done + span] - start
+        there = (inside >= 0) & (inside <= len(data) - MIN_EXT_UNIT_SIZE)
+        readable = span if there.all() else int(there.argmin())
+        if readable:
+            at = inside[:readable, None] + np.arange(MIN_EXT_UNIT_SIZE)
+            units = np.frombuffer(data, np.uint8)[at].copy().view(PLAIN_UNIT)[:, 0]
+            whole = units["size"] >= MIN_EXT_UNIT_SIZE
+            result[done : done + readable][whole] = units["tags_code"][whole]
+        done += max(1, readable)
+    return result
+
+
+def _runs(where: Bools) -> list[tuple[int, int]]:
+    """The runs [start, end) of True."""
+    if not where.any():
+        return []
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], where, [False])).astype(np.int8)))
+    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))

@@ -1,0 +1,387 @@
+"""MappedFile: one file of fixed size, mapped into memory, written from its start to its end.
+
+    0            flushed          committed           wrote                      file_size
+    ├── on disk ────┼── in page cache ──┼── in write buffer ──┼── zeros (or a blank) ────┤
+
+    flushed_position <= committed_position <= wrote_position <= file_size        always
+
+Without a write buffer what is written is committed at once. The space is allocated when the file is made
+(posix_fallocate), so a full disk is an OSError when a file is created, never a SIGBUS when it is written.
+
+Other processes read the file while it is written. A record's first four bytes are its size, and zero means
+"nothing here yet"; so everything else is written first, four zero bytes are put behind it (whatever an
+earlier life of the file left there), and the size comes last, in one store. `struct.pack_into` is not used
+on the map: it zeroes its target before it writes, and readers were seen to catch that.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import mmap
+import os
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from mqlake.base.durable import fsync_dir
+from mqlake.errors import StoreClosedError, WrongFileSizeError
+from mqlake.formats.names import file_name_to_offset
+
+OS_PAGE_SIZE = 4096
+ZERO_SIZE = b"\0\0\0\0"
+_PROBE = bytearray(1)
+_NOWAIT = getattr(os, "RWF_NOWAIT", 0)  # Linux
+MADV_POPULATE_WRITE = 23  # Linux 5.14; the mmap module has no name for it
+
+U8Array = npt.NDArray[np.uint8]
+
+
+class MappedFile:
+    """One mapped file. `file_from_offset` (bytes) is what its 20-digit name says, 0 for other names.
+
+    Raises WrongFileSizeError when an existing file has another length, OSError when it cannot be made.
+    """
+
+    TOTAL_MAPPED_VIRTUAL_MEMORY: ClassVar[int] = 0
+    TOTAL_MAPPED_FILES: ClassVar[int] = 0
+
+    __slots__ = (
+        "_committed_timestamp",
+        "_fd",
+        "_map",
+        "array",
+        "committed_position",
+        "file_from_offset",
+        "file_size",
+        "flushed_position",
+        "path",
+        "prefaulted_position",
+        "read_only",
+        "readable_array",
+        "store_timestamp",
+        "view",
+        "wake_position",
+        "without_mmap",
+        "write_buffer",
+        "wrote_position",
+    )
+
+    def __init__(
+        self,
+        path: str,
+        file_size: int,
+        *,
+        read_only: bool = False,
+        write_buffer: memoryview | None = None,
+        without_mmap: bool = False,
+        size_key: str = "mappedFileSizeCommitLog",
+    ) -> None:
+        self.path = path
+        self.file_size = file_size
+        self.file_from_offset = file_name_to_offset(os.path.basename(path)) or 0
+        self.read_only = read_only
+        self.write_buffer = write_buffer
+        self.without_mmap = without_mmap
+        self.wrote_position = 0
+        self.committed_position = 0
+        self.flushed_position = 0
+        self.store_timestamp = 0
+        self._committed_timestamp = 0
+        # PrefaultService's: how far pages were touched ahead, and the position at which it wants to be woken
+        self.prefaulted_position = 0
+        self.wake_position = 0
+        self._fd = _open(path, file_size, read_only=read_only, size_key=size_key)
+        try:
+            access = mmap.ACCESS_READ if read_only else mmap.ACCESS_WRITE
+            self._map: mmap.mmap | None = mmap.mmap(self._fd, file_size, access=access)
+        except BaseException:
+            os.close(self._fd)
+            raise
+        self.view = memoryview(self._map)
+        self.array: U8Array = np.frombuffer(self._map, dtype=np.uint8)
+        # the same for those who only read: making such a view takes as long as finding a page of messages
+        self.readable_array: U8Array = self.array.view()
+        self.readable_array.flags.writeable = False
+        MappedFile.TOTAL_MAPPED_VIRTUAL_MEMORY += file_size
+        MappedFile.TOTAL_MAPPED_FILES += 1
+
+    def __repr__(self) -> str:
+        return (
+            f"MappedFile({self.path!r}, wrote={self.wrote_position}, committed={self.committed_position}, "
+            f"flushed={self.flushed_position}, file_size={self.file_size})"
+        )
+
+    @property
+    def is_full(self) -> bool:
+        return self.wrote_position >= self.file_size
+
+    @property
+    def read_position(self) -> int:
+        """End of what readers may see (bytes from the file's start)."""
+        return self.wrote_position if self.write_buffer is None else self.committed_position
+
+    @property
+    def read_timestamp(self) -> int:
+        """Store time (ms) of the newest message that readers may see, or of one before it."""
+        return self.store_timestamp if self.write_buffer is None else self._committed_timestamp
+
+    def invariants(self) -> None:
+        assert 0 <= self.flushed_position <= self.committed_position, self
+        assert self.committed_position <= self.wrote_position <= self.file_size, self
+
+    def set_positions(self, position: int) -> None:
+        """Recovery's word: data ends at `position`, and all of it is on disk."""
+        self.flushed_position = self.committed_position = self.wrote_position = position
+        self.invariants()
+
+    # ------------------------------------------------------------------ writing
+
+    def append_record(self, record: bytes, store_timestamp: int) -> int:
+        """Writes a whole record at the write position, its size last; returns that position.
+
+        The caller has made sure that it fits. OSError only without mmap (a device error).
+        """
+        start = self.wrote_position
+        end = start + len(record)
+        assert end <= self.file_size, self
+        tail = record[4:] + ZERO_SIZE if end + 4 <= self.file_size else record[4:]
+        self.write_at(start + 4, tail)
+        self.publish(start, record[:4], end, store_timestamp)
+        return start
+
+    def write_at(self, position: int, data: bytes | memoryview) -> None:
+        """Bytes that no reader looks at yet (behind an unpublished size)."""
+        if self.write_buffer is not None:
+            self.write_buffer[position : position + len(data)] = data
+        elif self.without_mmap:
+            _pwrite_all(self._fd, data, position)
+        else:
+            self.view[position : position + len(data)] = data
+
+    def publish(self, start: int, size_bytes: bytes, end: int, store_timestamp: int) -> None:
+        """The first four bytes of what was written at `start`: from here on readers see it up to `end`."""
+        self.write_at(start, size_bytes)
+        self.wrote_position = end
+        if self.write_buffer is None:
+            self.committed_position = end
+        # last: whoever reads the timestamp first and the position then never has a timestamp too new
+        self.store_timestamp = store_timestamp
+
+    def target_array(self) -> U8Array | None:
+        """Where compiled code may write records, or None when writing goes through the descriptor."""
+        if self.write_buffer is not None:
+            return np.frombuffer(self.write_buffer, dtype=np.uint8)
+        return None if self.without_mmap else self.array
+
+    def is_able_to_commit(self, least_pages: int) -> bool:
+        if self.is_full:
+            return self.committed_position < self.wrote_position
+        if least_pages > 0:
+            return (
+                self.wrote_position // OS_PAGE_SIZE - self.committed_position // OS_PAGE_SIZE >= least_pages
+            )
+        return self.wrote_position > self.committed_position
+
+    def commit(self, least_pages: int) -> int:
+        """Moves what waits in the write buffer to the file; returns the committed position.
+
+        OSError leaves the position where it was.
+        """
+        if self.write_buffer is not None and self.is_able_to_commit(least_pages):
+            timestamp, start, end = self.store_timestamp, self.committed_position, self.wrote_position
+            terminated = min(end + 4, self.file_size)
+            _pwrite_all(self._fd, self.write_buffer[start + 4 : terminated], start + 4)
+            _pwrite_all(self._fd, self.write_buffer[start : start + 4], start)
+            self.committed_position = end
+            self._committed_timestamp = timestamp
+            self.invariants()
+        return self.committed_position
+
+    def is_able_to_flush(self, least_pages: int) -> bool:
+        end = self.read_position
+        if self.is_full:
+            return self.flushed_position < end
+        if least_pages > 0:
+            return end // OS_PAGE_SIZE - self.flushed_position // OS_PAGE_SIZE >= least_pages
+        return end > self.flushed_position
+
+    def flush(self, least_pages: int) -> int:
+        """Brings the committed bytes to the disk; returns the flushed position.
+
+        OSError leaves the position where it was: nothing counts as flushed that the disk refused.
+        """
+        if self.is_able_to_flush(least_pages):
+            end = self.read_position
+            os.fdatasync(self._descriptor())
+            self.flushed_position = end
+            self.invariants()
+        return self.flushed_position
+
+    def erase(self, start: int) -> None:
+        """Zeroes everything behind `start` that holds data (recovery has dropped it), and syncs. OSError."""
+        for begin, end in self.data_extents(start):
+            for at in range(begin, end, 1 << 20):
+                _pwrite_all(self._fd, bytes(min(1 << 20, end - at)), at)
+        self.sync()
+
+    def sync(self) -> None:
+        """fdatasync, whatever the positions say. OSError."""
+        os.fdatasync(self._descriptor())
+
+    def last_data(self, start: int) -> int:
+        """One past the last byte behind `start` that is not zero; `start` when all are."""
+        for begin, end in reversed(self.data_extents(start)):
+            for at in range(end, begin, -(1 << 20)):
+                block = self.array[max(begin, at - (1 << 20)) : at]
+                if block.any():
+                    return at - int(np.argmax(block[::-1] != 0))
+        return start
+
+    # ------------------------------------------------------------------ reading
+
+    def select(self, position: int, size: int) -> memoryview | None:
+        """`size` readable bytes at `position`, or None when they are not (all) there."""
+        if position < 0 or position + size > self.read_position:
+            return None
+        return self.view[position : position + size]
+
+    def is_resident(self, position: int) -> bool:
+        """Whether reading the byte at `position` needs no disk; True where the system does not tell."""
+        try:
+            os.preadv(self._fd, (_PROBE,), position, _NOWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        return True
+
+    def read_ahead(self, position: int, size: int) -> None:
+        """Has the bytes read from the disk, without the interpreter lock. OSError."""
+        os.pread(self._descriptor(), size, position)
+
+    def data_extents(self, start: int) -> list[tuple[int, int]]:
+        """The parts [begin, end) behind `start` that are not holes (unwritten space reads as zeros)."""
+        found, at = [], start
+        while at < self.file_size:
+            try:
+                begin = os.lseek(self._fd, at, os.SEEK_DATA)
+                at = os.lseek(self._fd, begin, os.SEEK_HOLE)
+            except OSError:  # ENXIO: no data from here to the end
+                break
+            found.append((begin, min(at, self.file_size)))
+        return found
+
+    # ------------------------------------------------------------------ memory
+
+    def allocate(self) -> None:
+        """Gives a sparse file (as Java makes them) its space, so that writing it cannot end in SIGBUS. OSError.
+
+        A file that has its space is not touched: retention goes by its modification time.
+        """
+        if os.fstat(self._fd).st_blocks * 512 < self.file_size:
+            os.posix_fallocate(self._fd, 0, self.file_size)
+
+    def warm(self, *, sync_flush: bool, flush_pages: int) -> None:
+        """Touches each page of a new file so that no put pays for a page fault; OSError from the flushes.
+
+        With `sync_flush` a flush follows each `flush_pages` pages, so that the disk is never handed
+        the whole file at once.
+        """
+        step = max(1, flush_pages) * OS_PAGE_SIZE
+        for start in range(0, self.file_size, step):
+            self.array[start : start + step : OS_PAGE_SIZE] = 0
+            if sync_flush:
+                os.fdatasync(self._fd)
+
+    def prefault(self, start: int, end: int) -> bool:
+        """Has the pages of [start, end) made writable without touching their contents; False where the kernel
+        cannot. The interpreter lock is free meanwhile."""
+        array = self.array  # what this keeps mapped cannot become somebody else's memory
+        first = start // mmap.PAGESIZE * mmap.PAGESIZE
+        if first >= min(end, len(array)):
+            return True
+        address, size = array.ctypes.data + first, min(end, len(array)) - first
+        advised: int = _libc().madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), MADV_POPULATE_WRITE)
+        return advised == 0
+
+    def lock_in_memory(self) -> bool:
+        """mlock and madvise(WILLNEED); False when the system's limits forbid the lock."""
+        assert self._map is not None
+        address, size = ctypes.c_void_p(self.array.ctypes.data), ctypes.c_size_t(self.file_size)
+        locked: bool = _libc().mlock(address, size) == 0
+        self._map.madvise(mmap.MADV_WILLNEED)
+        return locked
+
+    def unlock_in_memory(self) -> None:
+        _libc().munlock(ctypes.c_void_p(self.array.ctypes.data), ctypes.c_size_t(self.file_size))
+
+    def evict(self, start: int, end: int) -> None:
+        """Takes the pages of [start, end) out of this process's memory; the page cache keeps them.
+
+        For who reads a log from end to end: it would seem to need as much memory as the log has bytes.
+        """
+        first, last = start // mmap.PAGESIZE * mmap.PAGESIZE, end // mmap.PAGESIZE * mmap.PAGESIZE
+        if self._map is not None and last > first:
+            self._map.madvise(mmap.MADV_DONTNEED, first, last - first)
+
+    def close(self) -> None:
+        """Gives up the file. Slices that readers still hold stay valid: the memory is unmapped with the last."""
+        if self._map is None:
+            return
+        self._map = None
+        self.view = memoryview(b"")
+        self.array = self.readable_array = np.empty(0, dtype=np.uint8)
+        os.close(self._fd)
+        MappedFile.TOTAL_MAPPED_VIRTUAL_MEMORY -= self.file_size
+        MappedFile.TOTAL_MAPPED_FILES -= 1
+
+    def __del__(self) -> None:
+        """Nobody can reach it any more: its descriptor goes, as Python's own files do it."""
+        if getattr(self, "_map", None) is not None:
+            self.close()
+
+    def destroy(self) -> None:
+        """Closes and deletes the file. OSError when it cannot be deleted."""
+        self.close()
+        os.unlink(self.path)
+
+    def _descriptor(self) -> int:
+        if self._map is None:
+            raise StoreClosedError(f"{self.path} was closed")
+        return self._fd
+
+
+def _open(path: str, file_size: int, *, read_only: bool, size_key: str) -> int:
+    existed = os.path.exists(path)
+    fd = os.open(path, os.O_RDONLY if read_only else os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        size = os.fstat(fd).st_size
+        if existed and size != file_size and (read_only or size != 0):
+            raise WrongFileSizeError(path, size, file_size, key=size_key)
+        if not read_only and size != file_size:
+            os.posix_fallocate(fd, 0, file_size)
+            fsync_dir(os.path.dirname(path))
+    except BaseException:
+        os.close(fd)
+        if not existed and not read_only:
+            os.unlink(path)
+        raise
+    return fd
+
+
+def _pwrite_all(fd: int, data: bytes | memoryview, position: int) -> None:
+    done = os.pwrite(fd, data, position)
+    while done < len(data):
+        done += os.pwrite(fd, data[done:], position + done)
+
+
+_LIBC: ctypes.CDLL | None = None
+
+
+def _libc() -> ctypes.CDLL:
+    global _LIBC
+    if _LIBC is None:
+        _LIBC = ctypes.CDLL(ctypes.util.find_library("c"), use_errno=True)
+    return _LIBC

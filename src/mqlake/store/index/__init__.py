@@ -1,0 +1,1 @@
+"""The index: from hashes of keys to places in the log."""

@@ -1,0 +1,420 @@
+"""ConsumeQueueStore: all consume queues of a store, and which offset each queue gives out next.
+
+                           ┌─ order by (topic, queue) ─┐
+    Scan + DispatchColumns ┤  one unit a record        ├─▶ a run of consecutive messages ─▶ one pwrite
+                           └─ prepared, rolled back out┘   to each queue it concerns
+
+A handful of records goes one by one, which costs less than ordering them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from mqlake.errors import StoreError
+from mqlake.formats.batch_consume_queue import BCQ_DTYPE, INVALID_COMPACTED_OFFSET, BatchConsumeQueueUnit
+from mqlake.formats.columns import DispatchColumns, Scan, layout
+from mqlake.formats.consume_queue import CQ_DTYPE
+from mqlake.message import is_system_topic
+from mqlake.store.config import MessageStoreConfig
+from mqlake.store.files.file_pool import FilePool
+from mqlake.store.files.pooled_file_queue import remove_if_empty
+from mqlake.store.queues.batch_consume_queue import BatchConsumeQueue
+from mqlake.store.queues.consume_queue import ConsumeQueue
+from mqlake.store.queues.consume_queue_ext import ConsumeQueueExt
+from mqlake.store.queues.unit_queue import I64Array, Units
+
+log = logging.getLogger(__name__)
+
+Queue = ConsumeQueue | BatchConsumeQueue
+QueueTypeOf = Callable[[str], str]
+Progress = Callable[[int, int], None]
+
+SIMPLE_CQ = "SimpleCQ"
+BATCH_CQ = "BatchCQ"
+
+# set in the sysFlag of prepared and rolled back messages, which no consumer may see
+TRANSACTION_UNDECIDED = 0x4
+FEW = 16
+FILE_NAME_MAX = 255
+
+
+def _always_simple(_topic: str) -> str:
+    return SIMPLE_CQ
+
+
+class ConsumeQueueStore:
+    """The queues under consumequeue/ and batchconsumequeue/. `queue_type_of` says a topic's queue.type.
+
+    `queue_offsets` is (topic, queue id) → the offset that the queue's next message gets; the commit log counts
+    it up under its lock. `logics_msg_timestamp` is the store time (ms) of the newest record dispatched.
+    """
+
+    def __init__(
+        self,
+        config: MessageStoreConfig,
+        *,
+        queue_type_of: QueueTypeOf = _always_simple,
+        read_only: bool = False,
+    ) -> None:
+        self.pool = FilePool(read_only=read_only)
+        self.queue_offsets: dict[tuple[str, int], int] = {}
+        self.logics_msg_timestamp = 0
+        self._config = config
+        self._root = config.consume_queue_dir
+        self._batch_root = config.batch_consume_queue_dir
+        self._ext_root = config.consume_queue_ext_dir
+        self._queue_type_of = queue_type_of
+        self._table: dict[str, dict[int, Queue]] = {}
+        # the same queues by the topic's bytes in a record
+        self._by_wire_topic: dict[bytes, dict[int, Queue]] = {}
+        self._dirty: set[Queue] = set()
+        # what dispatches and what deletes exclude each other
+        self._lock = threading.RLock()
+
+    def __iter__(self) -> Iterator[Queue]:
+        for queues in list(self._table.values()):
+            yield from list(queues.values())
+
+    # ------------------------------------------------------------------ queues
+
+    def topics(self) -> list[str]:
+        return list(self._table)
+
+    def queues(self, topic: str) -> dict[int, Queue]:
+        """Queue id → queue of a topic; empty when there is none."""
+        return dict(self._table.get(topic, {}))
+
+    def get(self, topic: str, queue_id: int) -> Queue | None:
+        queues = self._table.get(topic)
+        return None if queues is None else queues.get(queue_id)
+
+    def find_or_create(self, topic: str, queue_id: int) -> Queue:
+        """The queue; its files are made when something is put into it."""
+        queue = self.get(topic, queue_id)
+        if queue is None:
+            is_batch = self._queue_type_of(topic) == BATCH_CQ
+            queue = self._add(topic, queue_id, BATCH_CQ if is_batch else SIMPLE_CQ)
+        return queue
+
+    def _add(self, topic: str, queue_id: int, queue_type: str) -> Queue:
+        config, pool, place = self._config, self.pool, f"{topic}/{queue_id}"
+        queue: Queue
+        if queue_type == BATCH_CQ:
+            directory = f"{self._batch_root}/{place}"
+            size = config.mapper_file_size_batch_consume_queue
+            queue = BatchConsumeQueue(topic, queue_id, directory, size, pool)
+        else:
+            ext = None
+            if config.enable_consume_queue_ext:
+                directory = f"{self._ext_root}/{place}"
+                ext = ConsumeQueueExt(directory, config.mapped_file_size_consume_queue_ext, pool)
+            directory = f"{self._root}/{place}"
+            queue = ConsumeQueue(
+                topic, queue_id, directory, config.mapped_file_size_consume_queue, pool, ext=ext
+            )
+        self._table.setdefault(topic, {})[queue_id] = queue
+        return queue
+
+    # ------------------------------------------------------------------ loading and recovery
+
+    def load(self) -> None:
+        """Takes stock of the directories. Raises WrongFileSizeError, StoreCorruptError, and StoreError when a
+        topic's queues are of another type than its queue.type. Read-only, types are taken as they are found,
+        and the ends are searched, as no recovery follows."""
+        for topic, queue_id, queue_type in self._on_disk():
+            if not self.pool.read_only and self._queue_type_of(topic) != queue_type:
+                raise StoreError(
+                    f"the queues of topic {topic} on disk are {queue_type}, its queue.type is "
+                    f"{self._queue_type_of(topic)}"
+                )
+            queue = self._add(topic, queue_id, queue_type)
+            queue.load()
+            if self.pool.read_only:
+                queue.recover(thorough=False)
+
+    def _on_disk(self) -> Iterator[tuple[str, int, str]]:
+        for root, queue_type in ((self._root, SIMPLE_CQ), (self._batch_root, BATCH_CQ)):
+            for topic in _directories(root):
+                for name in _directories(f"{root}/{topic}"):
+                    if name.removeprefix("-").isdecimal():
+                        yield topic, int(name), queue_type
+
+    def refresh(self) -> None:
+        """Read-only beside a running writer: new queues, new files, new ends. A queue has its own refresh."""
+        for topic, queue_id, queue_type in self._on_disk():
+            if self.get(topic, queue_id) is None:
+                self._add(topic, queue_id, queue_type)
+        for queue in self:
+            queue.refresh()
+
+    def recover(
+        self, *, thorough: bool = True, flushed_until: int = 0, progress: Progress | None = None
+    ) -> int:
+        """Finds the end of every queue (`thorough` after a crash); returns `max_physic_offset`. OSError.
+
+        After a crash, queues that were written to later than `flushed_until` (ms) count as not flushed: the
+        page cache outlived the process, but not yet a power cut. `progress` is told (queues done, queues in all).
+        """
+        total = sum(len(queues) for queues in self._table.values())
+        for done, queue in enumerate(self):
+            queue.recover(thorough=thorough)
+            if thorough and queue.files.modified_ms >= flushed_until:
+                queue.files.count_as_unflushed()
+                self._dirty.add(queue)
+            if progress is not None and done % 1024 == 0:
+                progress(done, total)
+        return self.max_physic_offset
+
+    def recover_queue_offsets(self, commit_log_min: int) -> None:
+        """Fills `queue_offsets` from the ends of the queues, and corrects their beginnings."""
+        self.queue_offsets.clear()
+        for queue in self:
+            self.queue_offsets[queue.topic, queue.queue_id] = queue.max_offset_in_queue
+            queue.correct_min_offset(commit_log_min)
+
+    @property
+    def max_physic_offset(self) -> int:
+        """End of the newest record that is in any queue, -1 when all are empty."""
+        return max((queue.max_physic_offset for queue in self), default=-1)
+
+    def truncate_dirty(self, physical_offset: int) -> None:
+        """Drops what points behind the end of the commit log. OSError."""
+        for queue in self:
+            queue.truncate_dirty_logic_files(physical_offset)
+
+    def cut_gaps(self) -> bool:
+        """Drops the units behind gaps (messages were missing when they came); True when there were any.
+
+        Then every record of the commit log has to be dispatched again; what the log no longer has stays a gap.
+        """
+        gaps = [queue for queue in self if isinstance(queue, ConsumeQueue) and queue.first_gap is not None]
+        for queue in gaps:
+            queue.cut_gap()
+        return bool(gaps)
+
+    # ------------------------------------------------------------------ dispatch
+
+    def dispatch(self, scan: Scan, columns: DispatchColumns) -> None:
+        """Appends a unit for every record of the scan that consumers may see and that its queue has not yet.
+
+        OSError: some queues have theirs, the others have not moved; dispatching the same again completes it.
+        """
+        count = len(scan)
+        if count:
+            with self._lock:
+                if count <= FEW:
+                    self._dispatch_few(scan, columns)
+                else:
+                    self._dispatch_many(scan, columns)
+            self.logics_msg_timestamp = int(scan._wide[layout.STORE_TIMESTAMP, -1])
+
+    def _dispatch_few(self, scan: Scan, columns: DispatchColumns) -> None:
+        # one record's fields at once: reaching into twenty small arrays would cost more than all the rest
+        tags_codes = columns.tags_code.tolist()
+        for record, (wide, narrow) in enumerate(
+            zip(scan._wide.T.tolist(), scan._narrow.T.tolist(), strict=True)
+        ):
+            if narrow[layout.SYS_FLAG] & TRANSACTION_UNDECIDED:
+                continue
+            queue = self._queue_of(scan.topics[narrow[layout.TOPIC_ID]], narrow[layout.QUEUE_ID])
+            if queue is None:
+                continue
+            offset, size, tags_code = wide[layout.PHYSICAL_OFFSET], narrow[layout.SIZE], tags_codes[record]
+            store_time = wide[layout.STORE_TIMESTAMP]
+            if isinstance(queue, ConsumeQueue):
+                queue.put_unit(wide[layout.QUEUE_OFFSET], offset, size, tags_code, store_time)
+            else:
+                base, number = int(columns.inner_base[record]), int(columns.inner_num[record])
+                if base >= 0 and number > 0:
+                    queue.put_unit(BatchConsumeQueueUnit(offset, size, tags_code, store_time, base, number))
+            # behind the put: a flush between the two would take the queue for flushed, and the checkpoint with it
+            self._dirty.add(queue)
+
+    def _dispatch_many(self, scan: Scan, columns: DispatchColumns) -> None:
+        visible = (scan.sys_flag & TRANSACTION_UNDECIDED) == 0
+        order = None if visible.all() else np.flatnonzero(visible)
+        queue_key = scan.topic_id.astype(np.int64) << 32 | scan.queue_id.astype(np.uint32)
+        if order is not None:
+            queue_key = queue_key[order]
+        if not len(queue_key):
+            return
+        if (queue_key != queue_key[0]).any():
+            by_queue = _stable_order(queue_key)
+            queue_key = queue_key[by_queue]
+            order = by_queue if order is None else order[by_queue]
+        rows = slice(None) if order is None else order
+        queue_offset = scan.queue_offset[rows]
+        store_time = scan.store_timestamp[rows]
+        physical_offset, size = scan.physical_offset[rows], scan.size[rows]
+        units = np.empty(len(queue_key), CQ_DTYPE)
+        units["offset"] = physical_offset
+        units["size"] = size
+        units["tags_code"] = columns.tags_code[rows]
+
+        # a run: messages of one queue without a gap between them; an inner batch counts as all of its own
+        inner_num = columns.inner_num[rows]
+        following = queue_offset + inner_num
+        ends_run = np.ones(len(queue_key), np.bool_)
+        ends_run[:-1] = (queue_key[1:] != queue_key[:-1]) | (queue_offset[1:] != following[:-1])
+        run_end = np.flatnonzero(ends_run) + 1
+        run_start = np.concatenate(([0], run_end[:-1]))
+        runs = zip(
+            queue_key[run_start].tolist(),
+            run_start.tolist(),
+            run_end.tolist(),
+            queue_offset[run_start].tolist(),
+            np.logical_and.reduceat(inner_num == 1, run_start).tolist(),
+            (physical_offset + size)[run_end - 1].tolist(),
+            strict=True,
+        )
+        for key, start, end, first_queue_offset, without_batches, physic_end in runs:
+            queue = self._queue_of(scan.topics[key >> 32], _signed32(key & 0xFFFFFFFF))
+            if queue is None or physic_end <= queue.max_physic_offset:
+                continue
+            part = slice(start, end)
+            if isinstance(queue, BatchConsumeQueue):
+                base = columns.inner_base[part if order is None else order[part]]
+                queue.put_units(_batch_units(units[part], store_time[part], base, inner_num[part]))
+            elif without_batches:
+                queue.put_units(first_queue_offset, units[part], store_time[part])
+            else:  # inner batches in a queue that cannot count them: one unit each, at its own place
+                for one in range(start, end):
+                    place = slice(one, one + 1)
+                    queue.put_units(int(queue_offset[one]), units[place], store_time[place])
+            self._dirty.add(queue)
+
+    def _queue_of(self, topic: bytes, queue_id: int) -> Queue | None:
+        """The queue for a record; None for a topic that cannot be the name of a directory."""
+        queues = self._by_wire_topic.get(topic)
+        queue = None if queues is None else queues.get(queue_id)
+        if queue is None:
+            if not _may_name_a_directory(topic):
+                log.error("records of topic %r get no consume queue", topic)
+                return None
+            name = topic.decode("utf-8", "replace")
+            queue = self.find_or_create(name, queue_id)
+            self._by_wire_topic[topic] = self._table[name]
+        return queue
+
+    # ------------------------------------------------------------------ life
+
+    def flush(self, least_pages: int = 0) -> bool:
+        """Brings queues to the disk in which that many pages wait; True when nothing is left. OSError."""
+        done = True
+        for queue in list(self._dirty):
+            self._dirty.discard(queue)
+            try:
+                flushed = queue.flush(least_pages)
+            except BaseException:
+                self._dirty.add(queue)
+                raise
+            if not flushed:
+                self._dirty.add(queue)
+                done = False
+        return done
+
+    def delete_expired_file(self, commit_log_min: int) -> int:
+        """Deletes the files that point only before the commit log's beginning, each queue's last excepted;
+        returns how many. OSError."""
+        deleted = 0
+        for queue in self:
+            with self._lock:  # for one queue at a time: dispatch goes on meanwhile
+                deleted += queue.delete_expired_file(commit_log_min)
+        return deleted
+
+    def clean_expired(self, commit_log_min: int) -> int:
+        """Deletes the queues that have no record in the commit log any more, system topics excepted; their
+        offsets begin at 0 again. Returns how many. OSError."""
+        deleted = 0
+        for queue in self:
+            with self._lock:
+                expired = -1 < queue.max_physic_offset <= commit_log_min
+                following = self.queue_offsets.get((queue.topic, queue.queue_id))
+                waiting = following is not None and following > queue.max_offset_in_queue
+                if expired and not waiting and not is_system_topic(queue.topic):
+                    log.info("%r: nothing of it is in the commit log any more, deleted", queue)
+                    self._remove(queue)
+                    deleted += 1
+        return deleted
+
+    def delete_topic(self, topic: str) -> bool:
+        """Deletes the topic's queues; True when it had any. OSError."""
+        with self._lock:
+            queues = self.queues(topic)
+            for queue in queues.values():
+                self._remove(queue)
+            return bool(queues)
+
+    def destroy(self) -> None:
+        """Deletes all queues and forgets all offsets. OSError."""
+        with self._lock:
+            for queue in self:
+                self._remove(queue)
+            self.queue_offsets.clear()
+
+    def _remove(self, queue: Queue) -> None:
+        queue.destroy()
+        self._dirty.discard(queue)
+        self.queue_offsets.pop((queue.topic, queue.queue_id), None)
+        queues = self._table[queue.topic]
+        del queues[queue.queue_id]
+        if not queues:
+            del self._table[queue.topic]
+            self._by_wire_topic = {wire: found for wire, found in self._by_wire_topic.items() if found}
+            for root in (self._root, self._ext_root, self._batch_root):
+                remove_if_empty(f"{root}/{queue.topic}")
+
+    def close(self) -> None:
+        """Flushes and gives up all descriptors. OSError."""
+        if not self.pool.read_only:
+            self.flush()
+        self.pool.close()
+
+    @property
+    def total_size(self) -> int:
+        """Bytes of all files, holes included."""
+        return sum(queue.files.total_size for queue in self)
+
+
+def _stable_order(keys: I64Array) -> npt.NDArray[np.intp]:
+    """Stable argsort of (topic id << 32 | queue id). What fits 16 bits is sorted by counting, not comparing."""
+    topic_ids, queue_ids = keys >> 32, keys & 0xFFFFFFFF
+    span = int(queue_ids.max()) + 1
+    if (int(topic_ids.max()) + 1) * span <= 1 << 16:
+        return np.argsort((topic_ids * span + queue_ids).astype(np.uint16), kind="stable")
+    return np.argsort(keys, kind="stable")
+
+
+def _batch_units(units: Units, store_time: I64Array, base: I64Array, number: npt.NDArray[np.int16]) -> Units:
+    """Units of a batch consume queue; records with impossible counts get none."""
+    result = np.zeros(len(units), BCQ_DTYPE)
+    for name in ("offset", "size", "tags_code"):
+        result[name] = units[name]
+    result["store_time"] = store_time
+    result["msg_base_offset"] = base
+    result["batch_size"] = number
+    result["compacted_offset"] = INVALID_COMPACTED_OFFSET
+    return result[(base >= 0) & (number > 0)]
+
+
+def _may_name_a_directory(topic: bytes) -> bool:
+    return 0 < len(topic) <= FILE_NAME_MAX and topic not in (b".", b"..") and not {0, 0x2F} & set(topic)
+
+
+def _signed32(value: int) -> int:
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
+def _directories(path: str) -> list[str]:
+    try:
+        with os.scandir(path) as entries:
+            return [entry.name for entry in entries if entry.is_dir()]
+    except FileNotFoundError:
+        return []

@@ -1,0 +1,54 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqlake.base.java_properties import format_properties, parse_properties
+from mqlake.errors import ConfigError
+
+PROPERTIES = r"""
+# a comment, also with a backslash at its end \
+! another
+plain=value
+  spaced   =   out
+colon:value
+blank	tab
+only.key
+joined = one, \
+         two
+escaped\ key\=\: = tab\there \u4e2d \ud83d\ude00 \q
+trailing = x\\
+twice = 1
+twice = 2
+"""
+
+
+def test_properties_as_java_reads_them():
+    assert parse_properties(PROPERTIES) == {
+        "plain": "value",
+        "spaced": "out",
+        "colon": "value",
+        "blank": "tab",
+        "only.key": "",
+        "joined": "one, two",
+        "escaped key=:": "tab\there 中 😀 q",
+        "trailing": "x\\",
+        "twice": "2",
+    }
+    with pytest.raises(ConfigError, match="four hexadecimal digits"):
+        parse_properties(r"a=\u12")
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+
+
+@given(st.dictionaries(TEXT.filter(bool), TEXT, max_size=5))
+def test_round_trip(mapping):
+    assert parse_properties(format_properties(mapping)) == mapping
+
+
+@given(st.text())
+def test_any_text_is_parsed_or_refused(text):
+    try:
+        assert all(isinstance(value, str) for value in parse_properties(text).values())
+    except ConfigError:
+        pass

@@ -1,0 +1,67 @@
+# ruff: noqa: RUF009 - the fields are declared by setting()
+import dataclasses
+import enum
+
+import pytest
+
+from mqlake.base.settings import LONG_MAX, Settings, attributes_of, setting, settings_of
+from mqlake.errors import ConfigError
+
+
+class Colour(enum.Enum):
+    RED = "r"
+    BLUE = "b"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Kettle(Settings):
+    volume: int = setting("kettleVolume", 1024, "How much fits.", unit="bytes", low=1)
+    boil_after: int = setting("boilAfter", 0, "When it boils.", unit="ms", high=LONG_MAX)
+    lid: bool = setting("lid", True, "Whether it has one.", fixed=True)
+    colour: Colour = setting("colour", Colour.RED, "How it looks.")
+    owner: str = setting("owner", "whoever is there", "Whose it is.", factory=lambda: "nobody")
+    friends: tuple[str, ...] = ()
+
+
+def test_what_is_known_of_each_key():
+    known = settings_of(Kettle)
+    assert list(known) == ["kettleVolume", "boilAfter", "lid", "colour", "owner"]
+    assert [one.type_name for one in known.values()] == ["int", "long", "boolean", "RED | BLUE", "string"]
+    assert [one.default_text for one in known.values()] == ["1024", "0", "true", "RED", "whoever is there"]
+    assert [key for key, one in known.items() if one.fixed] == ["lid"]
+    assert attributes_of(Kettle)["boilAfter"] == "boil_after"
+
+
+def test_values_are_of_their_type_after_construction():
+    kettle = Kettle(volume="2k", boil_after="5", lid="False", colour="BLUE", owner=" me ")  # type: ignore[arg-type]
+    assert kettle == Kettle(volume=2048, boil_after=5, lid=False, colour=Colour.BLUE, owner="me")
+    assert Kettle().owner == "nobody"
+    assert kettle.to_mapping() == {
+        "kettleVolume": 2048,
+        "boilAfter": 5,
+        "lid": False,
+        "colour": "BLUE",
+        "owner": "me",
+    }
+
+
+def test_keys_of_others_are_passed_over():
+    assert Kettle()._replaced({"lid": "false", "listenPort": "1"}) == Kettle(lid=False)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value", "says"),
+    [
+        ("volume", "0", "kettleVolume=0: 1 to 2147483647 is allowed"),
+        ("volume", "much", "64k, 16m and 1g are understood"),
+        ("boil_after", "1k", "boilAfter=1k ms: a whole number is needed"),
+        ("boil_after", True, "boilAfter=true ms: a whole number is needed"),
+        ("lid", "on", "lid=on: true or false is needed"),
+        ("colour", "GREEN", "colour=GREEN: RED or BLUE is needed"),
+        ("owner", 7, "owner=7: text is needed"),
+    ],
+)
+def test_a_value_that_cannot_be_used_says_what_can(attribute, value, says):
+    with pytest.raises(ConfigError) as raised:
+        Kettle(**{attribute: value})
+    assert says in str(raised.value)

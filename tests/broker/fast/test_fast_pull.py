@@ -1,0 +1,422 @@
+"""Pulls that are told by what they have in common: each gets the bytes that PullMessageProcessor would answer."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from mqlake.broker.controller import BrokerController
+from mqlake.broker.fast import fast_pull
+from mqlake.broker.fast.fast_pull import FastPull, PullPlan
+from mqlake.broker.fast.fast_send import FastSend
+from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
+from mqlake.remoting.bodies.client import SubscriptionData
+from mqlake.remoting.bodies.topic import PERM_READ, PERM_WRITE
+from mqlake.remoting.codec import decode_frame, encode_frame
+from mqlake.remoting.codes import LanguageCode, RequestCode, ResponseCode, SerializeType
+from mqlake.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
+from mqlake.store.files.mapped_file import MappedFile
+from tests.broker.fast.test_fast_send import Wire
+from tests.broker.live import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, Peer, on_a_broker, pull_header
+from tests.broker.requests.test_pull_message import heartbeat, sent
+from tests.waiting import until_async
+
+PULL, LITE_PULL = RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE
+KINDS = list(SerializeType)
+NOBODY_WAITS = {"longPollingEnable": "false", "shortPollingTimeMills": "1"}
+
+
+def frame(
+    offset: int = 0,
+    *,
+    opaque: int = 7,
+    code: int = PULL,
+    kind: SerializeType = SerializeType.JSON,
+    topic: str = "T",
+    flag: int = 0,
+    body: bytes | None = None,
+    order: Callable[[list[str]], list[str]] = list,
+    more: dict[str, str] | None = None,
+    **fields: object,
+) -> bytes:
+    ext_fields = pull_header(topic, offset, **fields).encode() | (more or {})
+    return encode_frame(
+        RemotingCommand(
+            code,
+            language=LanguageCode.JAVA,
+            opaque=opaque,
+            flag=flag,
+            ext_fields={name: ext_fields[name] for name in order(list(ext_fields))},
+            body=body,
+            serialize_type=kind,
+        )
+    )
+
+
+def fast_pull_of(controller: BrokerController) -> FastPull:
+    fast_send = controller.server.fast_path
+    assert isinstance(fast_send, FastSend)
+    found = fast_send.otherwise
+    assert isinstance(found, FastPull)
+    return found
+
+
+class Ways:
+    """Asks the same bytes twice: of the broker as it is, and with its fast path taken away."""
+
+    def __init__(self, peer: Peer) -> None:
+        self.controller = peer.controller
+        self.path = fast_pull_of(peer.controller)
+        self.taken = 0
+        answer = self.path._answer
+
+        def counting(*arguments: object) -> bool:
+            done = answer(*arguments)  # type: ignore[arg-type]
+            self.taken += done
+            return done
+
+        self.path._answer = counting  # type: ignore[method-assign]
+
+    async def ask(self, data: bytes) -> list[bytes]:
+        """The answers, which are the same both ways."""
+        server = self.controller.server
+        async with Wire(self.controller) as wire:
+            said = await wire.say(data)
+        path, server.fast_path = server.fast_path, None
+        async with Wire(self.controller) as wire:
+            expected = await wire.say(data)
+        server.fast_path = path
+        assert said == expected
+        return said
+
+    async def take(self, data: bytes, count: int = 1) -> list[bytes]:
+        """As `ask`; so many of them are taken by the fast path."""
+        before = self.taken
+        said = await self.ask(data)
+        assert self.taken - before == count
+        return said
+
+
+def play(directory: Path, scene: Callable[[Ways, Peer], Awaitable[None]], **settings: str) -> None:
+    async def begin(peer: Peer) -> None:
+        await sent(peer, count=5)
+        await scene(Ways(peer), peer)
+
+    on_a_broker(directory, begin, **{**NOBODY_WAITS, **settings})
+
+
+def code_of(answer: bytes) -> int:
+    return decode_frame(memoryview(answer), 0, len(answer)).code
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("code", [PULL, LITE_PULL])
+def test_usual_pulls_get_the_same_bytes(tmp_path: Path, kind: SerializeType, code: int) -> None:
+    async def scene(ways: Ways, _: Peer) -> None:
+        pulls = [
+            frame(offset, opaque=opaque, code=code, kind=kind, commit_offset=commit, max_msg_nums=count)
+            for opaque, (offset, commit, count) in enumerate(
+                [(0, 0, 32), (1, 7, 2), (4, 12345, 1), (0, 3, 32)]
+            )
+        ]
+        assert len(await ways.take(b"".join(pulls), 4)) == 4
+        assert len(ways.path._plans) == 3  # maxMsgNums tells them apart
+        for opaque in (0, 9, 2**31 - 1):
+            await ways.take(frame(2, opaque=opaque, code=code, kind=kind))
+        for order in (sorted, lambda names: sorted(names, reverse=True)):
+            await ways.take(frame(3, code=code, kind=kind, order=order))
+
+    play(tmp_path, scene)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pulls_that_find_nothing_go_the_plain_way(tmp_path: Path, kind: SerializeType) -> None:
+    async def scene(ways: Ways, _: Peer) -> None:
+        for offset, code in [
+            (5, ResponseCode.PULL_NOT_FOUND),
+            (6, ResponseCode.PULL_OFFSET_MOVED),
+            (-1, ResponseCode.PULL_OFFSET_MOVED),
+            (2**62, ResponseCode.PULL_OFFSET_MOVED),
+            (2**63 - 1, ResponseCode.PULL_OFFSET_MOVED),
+        ]:
+            for flags in (SUBSCRIPTION, SUBSCRIPTION | SUSPEND):
+                (answer,) = await ways.take(frame(offset, kind=kind, sys_flag=flags), 0)
+                assert code_of(answer) == code
+        (answer,) = await ways.take(frame(kind=kind, topic="Nobody"), 0)
+        assert code_of(answer) == ResponseCode.TOPIC_NOT_EXIST
+        (answer,) = await ways.take(frame(kind=kind, queue_id=99), 0)
+        assert code_of(answer) == ResponseCode.INVALID_PARAMETER
+
+    play(tmp_path, scene)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_unusual_headers(tmp_path: Path, kind: SerializeType) -> None:
+    async def scene(ways: Ways, _: Peer) -> None:
+        await ways.take(frame(kind=kind))
+        for unusual in [
+            frame(kind=kind, opaque=-1),
+            frame(kind=kind, body=b"body"),
+            frame(kind=kind, flag=ONEWAY_FLAG),
+            frame(kind=kind, flag=RESPONSE_FLAG),
+            frame(kind=kind, flag=4),
+            frame(kind=kind, more={"queueOffset": "x"}),
+            frame(kind=kind, more={"queueOffset": ""}),
+            frame(kind=kind, more={"queueOffset": "+1"}),
+            frame(kind=kind, more={"queueOffset": " 1"}),
+            frame(kind=kind, more={"queueOffset": "1_0"}),
+            frame(kind=kind, more={"queueOffset": "9" * 18}),
+            frame(kind=kind, more={"queueOffset": "9" * 19}),
+            frame(kind=kind, more={"queueOffset": "0" * 19}),
+            frame(kind=kind, more={"queueOffset": "١"}),
+            frame(kind=kind, order=lambda names: [name for name in names if name != "commitOffset"]),
+            frame(kind=kind, order=lambda names: [name for name in names if name != "queueId"]),
+            frame(kind=kind, more={"long": "x" * fast_pull.HEADER_SIZE_MAX}),
+            frame(kind=kind, subscription="(", expression_type="SQL92"),
+        ]:
+            await ways.take(unusual, 0)
+        await ways.ask(frame(kind=kind, more={"queueOffset": "1 "}))
+        for usual in [
+            frame(kind=kind, more={"other": '"queueOffset":"17"'}),
+            frame(kind=kind, more={"other": '"opaque":17'}),
+            frame(kind=kind, more={"pe\\rcent%d": "%s 💧"}),
+        ]:
+            await ways.take(usual)
+
+    play(tmp_path, scene)
+
+
+def test_json_that_says_more_than_it_seems(tmp_path: Path) -> None:
+    usual = frame(1, opaque=77)
+
+    def instead(old: bytes, new: bytes) -> bytes:
+        assert usual.count(old) == 1
+        header = usual[8:].replace(old, new)
+        return (len(header) + 4).to_bytes(4, "big") + len(header).to_bytes(4, "big") + header
+
+    async def scene(ways: Ways, _: Peer) -> None:
+        await ways.take(usual)
+        for old, new in [
+            (b'"opaque":77', b'"opaque":077'),
+            (b'"opaque":77', b'"opaque":77.0'),
+            (b'"opaque":77', b'"opaque":77e1'),
+            (b'"opaque":77', b'"opaque":"77"'),
+            (b'"opaque":77', b'"opaque":12345678901'),
+            (b'"opaque":77', b'"opaque":77,"opaque":78'),
+            (b'"opaque":77', b'"opaque":77,"opaque": 78'),
+            (b'"opaque":77', b'"opaque": 78,"opaque":77'),
+            (b'"queueOffset":"1"', b'"queueOffset":1'),
+            (b'"queueOffset":"1"', b'"queueOffset":"1","queueOffset": "2"'),
+            (b'"queueOffset":"1"', b'"queueOffset": "2","queueOffset":"1"'),
+            (b'"queueOffset":"1"', b'"queueOffset":"01"'),
+            (b'"queueOffset":"1"', b'"queueOffset":"1\\u0030"'),
+            (b'"queueOffset":"1"', b'"queueOffset":"1'),
+            (b'"flag":0', b'"flag":0,"extFields":{}'),
+        ]:
+            await ways.ask(instead(old, new))
+
+    play(tmp_path, scene)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_damaged_pulls_are_answered_alike(tmp_path: Path, kind: SerializeType) -> None:
+    async def scene(ways: Ways, _: Peer) -> None:
+        usual = frame(1, opaque=77, kind=kind, commit_offset=5, suspend_timeout_millis=1)
+        await ways.take(usual)
+        chance = random.Random(11)
+        for _ in range(150):
+            damaged = bytearray(usual)
+            for _ in range(chance.choice((1, 1, 1, 2, 8))):
+                damaged[chance.randrange(4, len(damaged))] = chance.choice(b'0123456789"{}:,\\ a\0\1\xff\x80')
+            await ways.ask(bytes(damaged) + usual)
+        assert ways.taken > 50
+
+    play(tmp_path, scene)
+
+
+def test_what_the_broker_decides_counts_at_once(tmp_path: Path) -> None:
+    async def scene(ways: Ways, peer: Peer) -> None:
+        controller, pull = peer.controller, frame()
+        topics, groups = controller.broker.topic_config_manager, controller.broker.subscription_group_manager
+        topic = topics.select_topic_config("T")
+        assert topic is not None
+        await ways.take(pull)
+
+        topics.update_topic_config(type(topic)(topic_name="T", perm=PERM_WRITE))
+        (answer,) = await ways.take(pull, 0)
+        assert code_of(answer) == ResponseCode.NO_PERMISSION
+        topics.update_topic_config(type(topic)(topic_name="T", perm=PERM_READ | PERM_WRITE, topic_sys_flag=1))
+        (answer,) = await ways.take(pull)
+        assert b'"topicSysFlag":"1"' in answer
+
+        groups.update_subscription_group_config(
+            SubscriptionGroupConfig(group_name="CG", consume_enable=False)
+        )
+        await ways.take(pull, 0)
+        groups.update_subscription_group_config(SubscriptionGroupConfig(group_name="CG", group_sys_flag=9))
+        (answer,) = await ways.take(pull)
+        assert b'"groupSysFlag":"9"' in answer
+
+        for key in ("slaveReadEnable", "rejectPullConsumerEnable"):
+            before, controller.broker.config = (
+                controller.broker.config,
+                controller.broker.config.updated({key: "true"}),
+            )
+            await ways.take(pull, 0)
+            controller.broker.config = before
+            await ways.take(pull)
+        controller.broker.config = controller.broker.config.updated({"brokerPermission": "2"})
+        await ways.take(pull, 0)
+
+    play(tmp_path, scene)
+
+
+def test_subscriptions_of_heartbeats(tmp_path: Path) -> None:
+    async def scene(ways: Ways, peer: Peer) -> None:
+        pull = frame(sys_flag=0, subscription=None, sub_version=1)
+        (answer,) = await ways.take(pull, 0)
+        assert code_of(answer) == ResponseCode.SUBSCRIPTION_NOT_EXIST
+        await heartbeat(peer)
+        await ways.take(pull)
+        await ways.take(frame(sys_flag=0, subscription=None, sub_version=2), 0)
+        for expression, found in [("nothing", 0), ("*", 1)]:
+            for info in peer.controller.broker.consumer_manager.consumer_table.values():
+                info.update_subscription(
+                    [
+                        SubscriptionData(
+                            topic="T", sub_string=expression, sub_version=2 + found, expression_type="TAG"
+                        )
+                    ]
+                )
+            await ways.take(pull, found)
+        await heartbeat(peer, expression="a > 1", kind="SQL92", version=9)
+        await ways.take(pull, 0)
+
+    play(tmp_path, scene, enablePropertyFilter="true")
+
+
+def test_tags(tmp_path: Path) -> None:
+    async def scene(ways: Ways, peer: Peer) -> None:
+        for tag in ("a", "b", "a", "c"):
+            await peer.send("Tagged", b"", properties=f"TAGS\x01{tag}\x02")
+        await peer.dispatched()
+        for expression, count in [("a", 1), ("a || c", 1), ("nobody", 0)]:
+            await ways.take(frame(topic="Tagged", subscription=expression), count)
+
+    play(tmp_path, scene)
+
+
+def test_offsets_are_committed_and_resets_are_told(tmp_path: Path) -> None:
+    async def scene(ways: Ways, peer: Peer) -> None:
+        offsets = peer.controller.broker.consumer_offset_manager
+        await ways.take(frame(3, commit_offset=2, max_msg_nums=1))
+        assert offsets.query_offset("CG", "T", 0) == -1
+        assert offsets.query_pull_offset("CG", "T", 0) == 4
+        await ways.take(frame(3, commit_offset=2, sys_flag=SUBSCRIPTION | COMMIT_OFFSET))
+        assert offsets.query_offset("CG", "T", 0) == 2
+        offsets.assign_reset_offset("T", "CG", 0, 1)
+        async with Wire(peer.controller) as wire:
+            (answer,) = await wire.say(frame(3))
+            assert b"OFFSET_RESET" in answer
+            (answer,) = await wire.say(frame(3))
+            assert code_of(answer) == ResponseCode.SUCCESS
+
+    play(tmp_path, scene)
+
+
+def test_statistics(tmp_path: Path) -> None:
+    async def scene(ways: Ways, peer: Peer) -> None:
+        stats, store = (
+            peer.controller.broker.broker_stats_manager,
+            peer.controller.broker.store.store_stats_service,
+        )
+        async with Wire(peer.controller) as wire:
+            answers = await wire.say(frame(0) + frame(1) + frame(4))
+        assert ways.taken == 3
+        await until_async(lambda: stats.item("GROUP_GET_NUMS", "T@CG") is not None)
+        counted, size = stats.item("GROUP_GET_NUMS", "T@CG"), stats.item("GROUP_GET_SIZE", "T@CG")
+        assert counted is not None and size is not None
+        assert (counted.value, counted.times) == (5 + 4 + 1, 3)
+        bodies = [decode_frame(memoryview(answer), 0, len(answer)).body_bytes() for answer in answers]
+        assert size.value == sum(map(len, bodies))
+        behind, late = (stats.item(name, "0@T@CG") for name in ("GROUP_GET_FALL_SIZE", "GROUP_GET_FALL_TIME"))
+        assert behind is not None and late is not None
+        assert behind.value == 0
+        assert 0 <= late.value < 30_000
+        assert store.get_message_times_total_found == 3
+        assert store.get_message_transferred_msg_count == 10
+
+    play(tmp_path, scene)
+
+
+def test_groups_without_heartbeats_are_known_by_their_pulls(tmp_path: Path) -> None:
+    async def scene(ways: Ways, peer: Peer) -> None:
+        manager = peer.controller.broker.consumer_manager
+        async with Wire(peer.controller) as wire:
+            await wire.say(frame())
+            manager._compensation_table.clear()
+            fast_pull_of(peer.controller)._plans.popitem()[1].compensated_at = -1e9  # type: ignore[union-attr]
+            await wire.say(frame())
+        assert ways.taken == 2
+        assert manager.find_subscription_data("CG", "T") is not None
+
+    play(tmp_path, scene)
+
+
+def test_messages_on_the_disk_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(ways: Ways, _: Peer) -> None:
+        monkeypatch.setattr(MappedFile, "is_resident", lambda self, position: False)
+        await ways.take(frame(), 0)
+
+    play(tmp_path, scene)
+
+
+def test_records_of_many_queues_between_them(tmp_path: Path) -> None:
+    async def scene(ways: Ways, peer: Peer) -> None:
+        for n in range(60):
+            await peer.send("Mixed", b"%d" % n * n, queue_id=n % 3)
+        await peer.dispatched()
+        for queue_id in range(3):
+            for offset in (0, 3):
+                await ways.take(frame(offset, topic="Mixed", queue_id=queue_id))
+
+    play(tmp_path, scene)
+
+
+def test_plans_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fast_pull, "PLANS_MAX", 3)
+
+    async def scene(ways: Ways, _: Peer) -> None:
+        for number in range(1, 9):
+            await ways.take(frame(max_msg_nums=number))
+            assert 1 <= len(ways.path._plans) <= 3
+        plan = next(iter(ways.path._plans.values()))
+        assert isinstance(plan, PullPlan)
+
+    play(tmp_path, scene)
+
+
+def test_no_pulls_on_the_vip_port(tmp_path: Path) -> None:
+    async def scene(_: Ways, peer: Peer) -> None:
+        vip = peer.controller.fast_server.fast_path
+        assert isinstance(vip, FastSend)
+        assert vip.otherwise is None
+
+    play(tmp_path, scene)
+
+
+def test_those_who_come_and_go(tmp_path: Path) -> None:
+    async def scene(ways: Ways, peer: Peer) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", peer.controller.port)
+        writer.write(frame() * 50)
+        writer.close()
+        await writer.wait_closed()
+        await until_async(lambda: ways.taken > 0)
+        await ways.take(frame())
+        del reader
+
+    play(tmp_path, scene)

@@ -1,0 +1,612 @@
+"""Two brokers get the same bytes, one with the compiled way and one without: their logs and answers are the same."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import struct
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from mqlake.broker.controller import BrokerController
+from mqlake.broker.fast import fast_send
+from mqlake.broker.fast.fast_send import FastSend
+from mqlake.broker.requests import send_message
+from mqlake.formats import columns
+from mqlake.remoting.codec import decode_frame, encode_frame, frame_end
+from mqlake.remoting.codes import LanguageCode, RequestCode, SerializeType
+from mqlake.remoting.command import ONEWAY_FLAG, RemotingCommand
+from mqlake.remoting.loop import run
+from mqlake.store.log.log_scan import scan_log
+from tests.broker.live import SCENE_S, running, send_header
+
+TOPIC = "Orders"
+RECORD_PLACES = (slice(52, 56), slice(56, 64), slice(68, 72))
+"""Of a record what differs between two brokers: the ports of client and broker, the time."""
+
+
+@pytest.fixture(autouse=True)
+def _same_lots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a broker draws by lot, a key or a queue, is the same on both."""
+    monkeypatch.setattr(send_message, "create_uniq_id", lambda: "A" * 32)
+    monkeypatch.setattr(send_message.random, "randrange", lambda stop: stop - 1)
+
+
+def properties(**values: str) -> str:
+    """As a header has them."""
+    return "".join(f"{name}\x01{value}\x02" for name, value in values.items())
+
+
+def send(
+    body: bytes = b"body",
+    *,
+    opaque: int = 7,
+    code: int = RequestCode.SEND_MESSAGE_V2,
+    command_flag: int = 0,
+    kind: SerializeType = SerializeType.JSON,
+    topic: str = TOPIC,
+    long_names: bool = False,
+    more: dict[str, str] | None = None,
+    less: str = "",
+    **fields: object,
+) -> bytes:
+    """The frame of a send as Java's client makes it."""
+    values = {
+        "queue_id": 1,
+        "sys_flag": 0,
+        "born_timestamp": 1_700_000_000_000,
+        "properties": properties(UNIQ_KEY=f"7F0000010001-{opaque}", WAIT="true", TAGS="A"),
+        "reconsume_times": 0,
+        "unit_mode": False,
+        "max_reconsume_times": 0,
+        "batch": False,
+        **fields,
+    }
+    command = RemotingCommand(
+        code,
+        language=LanguageCode.JAVA,
+        opaque=opaque,
+        flag=command_flag,
+        ext_fields=send_header(topic, v1=long_names, **values).encode() | (more or {}),
+        body=body,
+        serialize_type=kind,
+    )
+    for name in less:
+        del command.ext_fields[name]
+    return encode_frame(command)
+
+
+def item(
+    body: bytes = b"body",
+    own: bytes = b"",
+    *,
+    flag: int = 0,
+    size: int | None = None,
+    body_length: int | None = None,
+    own_length: int | None = None,
+) -> bytes:
+    """A message of a batch, its numbers as they should be unless given; magic and CRC are nobody's."""
+    size = 22 + len(body) + len(own) if size is None else size
+    head = struct.pack(">iIIii", size, 1, 2, flag, len(body) if body_length is None else body_length)
+    return head + body + struct.pack(">h", len(own) if own_length is None else own_length) + own
+
+
+def batch(*items: bytes, **fields: object) -> bytes:
+    """The frame of a batch as Java's client makes it."""
+    return send(b"".join(items), **{"code": RequestCode.SEND_BATCH_MESSAGE, "batch": True, **fields})  # type: ignore[arg-type]
+
+
+def own(number: int) -> bytes:
+    """Properties of a message of a batch, in all their forms."""
+    whole = properties(UNIQ_KEY=f"7F0000010002-{number}", KEYS="k", TAGS="é").encode()
+    return (b"", whole, whole[:-1], b"\x02", b"\xff\x00")[number % 5]
+
+
+class Wire:
+    """One connection to one broker, bytes in and frames out."""
+
+    def __init__(self, controller: BrokerController) -> None:
+        self._controller = controller
+        self._received = b""
+
+    async def __aenter__(self) -> Wire:
+        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._controller.port)
+        self._address = b"%s:%d" % (b"127.0.0.1", self._writer.get_extra_info("sockname")[1])
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._writer.close()
+        with contextlib.suppress(ConnectionError):
+            await self._writer.wait_closed()
+
+    async def say(self, data: bytes) -> list[bytes]:
+        """The answers to `data`; the last one says so when the broker hangs up."""
+        answers = await self._until_asked(data)
+        while self._controller.server.under_way:
+            await asyncio.sleep(0.001)
+        return answers + await self._until_asked(b"")
+
+    async def _until_asked(self, data: bytes) -> list[bytes]:
+        """What comes before the answer to a question that any broker refuses at once."""
+        self._writer.write(data + encode_frame(RemotingCommand(31999, opaque=999_999)))
+        answers: list[bytes] = []
+        while True:
+            while end := frame_end(self._received, 0, len(self._received)):
+                frame, self._received = self._received[:end], self._received[end:]
+                answer = decode_frame(memoryview(frame), 0, end)
+                if answer.opaque == 999_999:
+                    return answers
+                frame = frame.replace(b"7F000001%08X" % self._controller.port, b"7F000001--------")
+                answers.append(frame.replace(self._address, b"-" * len(self._address)))
+            more = b""
+            with contextlib.suppress(ConnectionError):
+                more = await self._reader.read(1 << 20)
+            if not more:
+                return [*answers, b"hung up"]
+            self._received += more
+
+
+def log_of(controller: BrokerController) -> list[bytes]:
+    """The records, without what differs between two brokers, and the four bytes behind them."""
+    records = []
+    for chunk in scan_log(controller.broker.store.log, 0, check_crc=True):
+        view, scan = chunk.mapped_file.view, chunk.scan
+        for start, size in zip(scan.position.tolist(), scan.size.tolist(), strict=True):
+            record = bytearray(view[start : start + size])
+            for place in RECORD_PLACES:
+                record[place] = bytes(place.stop - place.start)
+            records.append(bytes(record))
+    assert chunk.end == controller.broker.store.max_phy_offset
+    records.append(bytes(view[scan.end : scan.end + 4]))
+    return records
+
+
+def fast_path(controller: BrokerController) -> FastSend:
+    found = controller.server.fast_path
+    assert isinstance(found, FastSend)
+    return found
+
+
+def taken(controller: BrokerController) -> list[int]:
+    """What the fast path takes from now on: the number of sends in each step."""
+    path, numbers = fast_path(controller), []
+    store = path._store
+
+    def counting(*arguments: object) -> int:
+        done: int = store(*arguments)  # type: ignore[arg-type]
+        numbers.append(done)
+        return done
+
+    path._store = counting  # type: ignore[method-assign]
+    return numbers
+
+
+Scene = Callable[[BrokerController, BrokerController], Awaitable[None]]
+
+
+@contextlib.asynccontextmanager
+async def two_brokers(
+    directory: Path, **settings: str
+) -> AsyncIterator[tuple[BrokerController, BrokerController]]:
+    """A fast one and a plain one, that have stored a message of TOPIC already."""
+    async with (
+        running(directory / "fast", **settings) as fast,
+        running(directory / "plain", **settings) as plain,
+    ):
+        await asyncio.to_thread(fast_path(fast).load)
+        plain.server.fast_path = None
+        for controller in (fast, plain):
+            async with Wire(controller) as wire:
+                await wire.say(send())
+                assert controller.broker.topic_config_manager.select_topic_config(TOPIC) is not None
+            while controller.broker.topic_config_manager.unsettled:
+                await asyncio.sleep(0.005)
+        yield fast, plain
+
+
+def on_two_brokers(directory: Path, scene: Scene, **settings: str) -> None:
+    async def play() -> None:
+        async with two_brokers(directory, **settings) as (fast, plain), asyncio.timeout(SCENE_S):
+            await scene(fast, plain)
+            assert log_of(fast) == log_of(plain)
+
+    run(play())
+
+
+async def both_say(fast: BrokerController, plain: BrokerController, data: bytes) -> list[bytes]:
+    async with Wire(fast) as one, Wire(plain) as other:
+        said, expected = await asyncio.gather(one.say(data), other.say(data))
+    if fast.broker.store_config.is_sync_flush:  # several flushes may answer them
+        said, expected = sorted(said), sorted(expected)
+    assert said == expected
+    return said
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+@pytest.mark.parametrize("kind", list(SerializeType))
+def test_usual_sends_are_taken_together(tmp_path: Path, kind: SerializeType, flush: str) -> None:
+    async def scene(fast: BrokerController, plain: BrokerController) -> None:
+        numbers = taken(fast)
+        frames = [
+            send(
+                b"%d" % n * n,
+                opaque=n,
+                kind=kind,
+                queue_id=n % 4,
+                flag=n,
+                reconsume_times=n % 3,
+                sys_flag=n % 2,
+            )
+            for n in range(100)
+        ]
+        answers = await both_say(fast, plain, b"".join(frames))
+        assert len(answers) == 100
+        assert sum(numbers) == 100
+
+    on_two_brokers(tmp_path, scene, flushDiskType=flush)
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+@pytest.mark.parametrize("kind", list(SerializeType))
+def test_usual_batches_are_taken_together(tmp_path: Path, kind: SerializeType, flush: str) -> None:
+    async def scene(fast: BrokerController, plain: BrokerController) -> None:
+        numbers = taken(fast)
+        frames = [
+            batch(
+                *(item(b"%d" % n * n, own(n), flag=n - 3) for n in range(n, n + 1 + n * 7 % 40)),
+                opaque=n,
+                kind=kind,
+                queue_id=n % 4,
+                flag=n,
+                reconsume_times=n % 3,
+                sys_flag=n % 2,
+            )
+            for n in range(60)
+        ]
+        frames[7:7] = [send(opaque=100 + n, kind=kind, queue_id=n % 4) for n in range(7)]
+        answers = await both_say(fast, plain, b"".join(frames))
+        assert len(answers) == 67
+        assert sum(numbers) == 7 + sum(1 + n * 7 % 40 for n in range(60))
+        assert max(numbers) > 400
+        for controller in (fast, plain):
+            info = controller.broker.store.runtime_info()
+            assert info["putMessageTimesTotal"] == str(1 + sum(numbers))
+            assert sum(controller.broker.store.store_stats_service._histogram) == 1 + 67
+
+    on_two_brokers(tmp_path, scene, flushDiskType=flush)
+
+
+@pytest.mark.parametrize("kind", list(SerializeType))
+def test_usual_sends_with_long_names(tmp_path: Path, kind: SerializeType) -> None:
+    """As Go's client sends them."""
+
+    async def scene(fast: BrokerController, plain: BrokerController) -> None:
+        numbers = taken(fast)
+        frames = [
+            send(b"%d" % n, opaque=n, code=code, long_names=code == RequestCode.SEND_MESSAGE, kind=kind)
+            for n in range(20)
+            for code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2)
+        ]
+        assert len(await both_say(fast, plain, b"".join(frames))) == 40
+        assert sum(numbers) == 40
+
+    on_two_brokers(tmp_path, scene)
+
+
+@pytest.mark.parametrize("frame", [send(), batch(item(), item())], ids=["sends", "batches"])
+def test_the_second_of_a_kind_is_usual(tmp_path: Path, frame: bytes) -> None:
+    """In a store that has had nothing else."""
+
+    async def play() -> None:
+        async with running(tmp_path) as controller, Wire(controller) as wire:
+            await asyncio.to_thread(fast_path(controller).load)
+            numbers = taken(controller)
+            await wire.say(frame)
+            while controller.broker.topic_config_manager.unsettled:
+                await asyncio.sleep(0.005)
+            await wire.say(frame + frame)
+            assert [number for number in numbers if number] == [2 if frame[8:20] == b'{"code":310,' else 4]
+
+    run(play())
+
+
+def test_what_is_not_usual_goes_the_other_way_in_its_place(tmp_path: Path) -> None:
+    usual = send(opaque=1)
+    many = item(b"")
+    unusual = {
+        "heartbeat": encode_frame(RemotingCommand(RequestCode.GET_CONSUMER_LIST_BY_GROUP, opaque=2)),
+        "version 1": send(code=RequestCode.SEND_MESSAGE),
+        "another topic": send(topic="Others"),
+        "no queue": send(queue_id=-1),
+        "too high a queue": send(queue_id=64),
+        "an illegal topic": send(topic="a b"),
+        "a forbidden topic": send(topic="SCHEDULE_TOPIC_XXXX"),
+        "a retry topic": send(topic="%RETRY%G"),
+        "delayed": send(properties=properties(UNIQ_KEY="U", DELAY="3")),
+        "transactional": send(properties=properties(UNIQ_KEY="U", TRAN_MSG="true")),
+        "prepared": send(sys_flag=4),
+        "a timer": send(properties=properties(UNIQ_KEY="U", TIMER_DELAY_SEC="3")),
+        "an inner batch": send(properties=properties(UNIQ_KEY="U", INNER_NUM="3")),
+        "a region": send(properties=properties(UNIQ_KEY="U", MSG_REGION="x")),
+        "a cluster": send(properties=properties(UNIQ_KEY="U", CLUSTER="x")),
+        "no wait": send(properties=properties(UNIQ_KEY="U", WAIT="false")),
+        "a name twice": send(properties=properties(UNIQ_KEY="U", a="1") + properties(a="2")),
+        "no value": send(properties=properties(UNIQ_KEY="U", a="")),
+        "no name": send(properties=properties(UNIQ_KEY="U") + "\x01b\x02"),
+        "no separator": send(properties=properties(UNIQ_KEY="U") + "b\x02"),
+        "a long key": send(properties=properties(UNIQ_KEY="U" * 200)),
+        "a quoted key": send(properties=properties(UNIQ_KEY='U"V')),
+        "many properties": send(properties=properties(UNIQ_KEY="U", **{f"p{n}": "v" for n in range(40)})),
+        "a key beyond ASCII": send(properties=properties(UNIQ_KEY="\u4f60")),
+        "a topic beyond ASCII": send(topic="\u4f60"),
+        "too many bytes of properties": send(properties=properties(UNIQ_KEY="U", a="x" * 32_740)),
+        "a huge body": send(bytes(5 << 20)),
+        "a flag beyond 32 bits": send(flag=2**31),
+        "no number": send(more={"h": "1x"}),
+        "an odd number": send(more={"h": " 1"}),
+        "leading zeros": send(more={"h": "007", "e": "01"}),
+        "a plus": send(more={"h": "+1"}),
+        "a long field": send(more={"lo": "true"}),
+        "an answer": send(command_flag=1),
+        "an odd flag": send(command_flag=4),
+        "a long name": send(more={"topic": "Others"}),
+        "short names": send(code=RequestCode.SEND_MESSAGE, long_names=True, more={"b": "Others"}),
+        "another long name": send(code=RequestCode.SEND_MESSAGE, long_names=True, more={"lo": "true"}),
+        "a long batch": send(item(), code=RequestCode.SEND_MESSAGE, long_names=True, batch=True),
+        "a batch by its field": send(item(), batch=True),
+        "no batch by its field": batch(item(), batch=False),
+        "no batch": batch(item(), less="m"),
+        "a batch of none": batch(),
+        "a batch of bytes": batch(b"body"),
+        "a batch and a byte": batch(item(), b"\0"),
+        "half a batch": batch(item(), item()[:-1]),
+        "too small a size": batch(item(size=21)),
+        "a size of nothing": batch(item(size=0)),
+        "a negative size": batch(item(size=-1)),
+        "too large a size": batch(item(size=27)),
+        "another size": batch(item(size=25), b"x" * 30),
+        "too long a body": batch(item(body_length=5)),
+        "a negative body": batch(item(body_length=-1)),
+        "a body as long as none": batch(item(body_length=2**31 - 1)),
+        "a negative length of properties": batch(item(own_length=-1)),
+        "too many bytes of own properties": batch(item(), item(b"", b"x" * 32_700)),
+        "a large message in a batch": batch(item(), item(bytes(2_100_000)), item(bytes(2_100_000))),
+        "a large batch": batch(*[item(bytes(1000))] * 4200),
+        "a batch of many": batch(*[many] * 513),
+        "a batch to another topic": batch(item(), topic="Elsewhere"),
+        "a batch to a retry topic": batch(item(), topic="%RETRY%G"),
+        "a batch to no queue": batch(item(), queue_id=-1),
+        "a delayed batch": batch(item(), properties=properties(UNIQ_KEY="U", DELAY="3")),
+        "a prepared batch": batch(item(), sys_flag=4),
+        "an inner batch's flag": batch(item(), sys_flag=0x80),
+        "a batch that waits not": batch(item(), properties=properties(WAIT="false")),
+    } | {f"without {name}": send(less=name) for name in "abcdefghi"}
+
+    async def scene(fast: BrokerController, plain: BrokerController) -> None:
+        numbers = taken(fast)
+        for name, frame in unusual.items():
+            numbers.clear()
+            await both_say(fast, plain, usual + frame + usual + usual)
+            assert numbers == [1, 2], name
+
+    on_two_brokers(tmp_path, scene)
+    on_two_brokers(tmp_path / "sync", scene, flushDiskType="SYNC_FLUSH")
+
+
+def test_forms_of_a_usual_header(tmp_path: Path) -> None:
+    properties_without_end = properties(UNIQ_KEY="U", a="b")[:-1]
+    usual = {
+        "no end": send(properties=properties_without_end),
+        "no body": send(b""),
+        "escapes": send(properties=properties(UNIQ_KEY="U", a='\t\n\r\b\f\x03"\\/ \x7f')),
+        "an upper case escape": send().replace(rb"\u0001", rb"\u0001"),
+        "beyond ASCII": send(properties=properties(UNIQ_KEY="U", a="\u00e9\u4f60\U0001f600")),
+        "oneway": send(command_flag=ONEWAY_FLAG),
+        "unit": send(unit_mode=True),
+        "negative": send(flag=-5, reconsume_times=-1),
+        "without what may be missing": send(less="jklm"),
+        "a broker's name": send(more={"n": "broker-a"}),
+        "an empty group": send(more={"a": ""}),
+        "an unknown field": send(more={"z": "1"}),
+        "a batch of one": batch(item()),
+        "a batch without a key": batch(item(), properties=properties(WAIT="true")),
+        "a batch without properties": batch(item(), properties=""),
+        "a batch without the field of properties": batch(item(), less="i"),
+        "a batch whose properties have no end": batch(item(), properties=properties_without_end),
+        "a batch of nothing": batch(item(b"")),
+        "a oneway batch": batch(item(), command_flag=ONEWAY_FLAG),
+        "a compressed batch": batch(item(), sys_flag=1),
+    }
+
+    async def scene(fast: BrokerController, plain: BrokerController) -> None:
+        numbers = taken(fast)
+        for name, frame in usual.items():
+            numbers.clear()
+            await both_say(fast, plain, frame)
+            assert numbers == [1], name
+
+    on_two_brokers(tmp_path, scene)
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [send(bytes(10_000), opaque=n) for n in range(20)],
+        [batch(item(bytes(5_000)), item(bytes(5_000)), opaque=n) for n in range(20)],
+    ],
+    ids=["sends", "batches"],
+)
+def test_a_full_file_is_left_to_the_other_way(tmp_path: Path, frames: list[bytes]) -> None:
+    async def scene(fast: BrokerController, plain: BrokerController) -> None:
+        numbers = taken(fast)
+        for _ in range(6):
+            await both_say(fast, plain, b"".join(frames))
+        messages = sum(numbers) // (2 if frames[0][8:20] == b'{"code":320,' else 1)
+        assert 110 < messages < 120
+        assert len(fast.broker.store.log.mapped_files) > 2
+
+    on_two_brokers(tmp_path, scene, mappedFileSizeCommitLog="400000")
+
+
+def test_frames_in_pieces(tmp_path: Path) -> None:
+    """A read may end anywhere."""
+
+    async def scene(fast: BrokerController, plain: BrokerController) -> None:
+        data = b"".join(send(b"%d" % n, opaque=n) for n in range(6))
+        for controller in (fast, plain):
+            async with Wire(controller) as wire:
+                for start in range(0, len(data) - 40, 40):
+                    wire._writer.write(data[start : start + 40])
+                    await asyncio.sleep(0)
+                answers = await wire.say(data[start + 40 :])
+                assert len(answers) == 6
+
+    on_two_brokers(tmp_path, scene)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_damaged_frames(tmp_path: Path, seed: int) -> None:
+    """Bytes of the header changed, put in, left out: never another answer, never another record."""
+    source = random.Random(seed)
+    kind = SerializeType(seed % 2)
+
+    def damaged(frame: bytes) -> bytes:
+        data = bytearray(frame)
+        header = 8 + int.from_bytes(frame[5:8], "big")
+        for _ in range(source.randint(1, 3)):
+            place = source.randrange(8, header)
+            if kind is SerializeType.JSON and source.random() < 0.3:
+                data[place] = source.choice(b'"\\,:{}[]0129-+eE.\x00\x1f\x7f\x80 u')
+            else:
+                data[place] ^= 1 << source.randrange(8)
+        return bytes(data)
+
+    async def scene(fast: BrokerController, plain: BrokerController) -> None:
+        for _ in range(150):
+            frames = [
+                send(opaque=1, kind=kind),
+                damaged(send(opaque=2, kind=kind)),
+                send(opaque=3, kind=kind),
+            ]
+            await both_say(fast, plain, b"".join(frames))
+
+    on_two_brokers(tmp_path, scene)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_damaged_batches(tmp_path: Path, seed: int) -> None:
+    """As above, of the numbers in the bodies of batches, and of bytes anywhere; among sound ones, in reads that end
+    anywhere."""
+    source = random.Random(seed)
+    kind = SerializeType(seed % 2)
+
+    def damaged(frame: bytes) -> bytes:
+        data = bytearray(frame)
+        body = 8 + int.from_bytes(frame[5:8], "big")
+        for _ in range(source.randint(0, 2)):
+            place = source.randrange(body, len(data))
+            if source.random() < 0.6:
+                data[place : place + 4] = source.choice([-1, 0, 1, 20, 22, 23, 2**31 - 1, -(2**31)]).to_bytes(
+                    4, "big", signed=True
+                )
+            else:
+                data[place] ^= 1 << source.randrange(8)
+        data[0:4] = (len(data) - 4).to_bytes(4, "big")
+        return bytes(data)
+
+    def some(opaque: int) -> bytes:
+        if source.random() < 0.2:
+            return send(opaque=opaque, kind=kind, queue_id=source.randrange(4))
+        items = [
+            item(bytes(source.randrange(40)), own(source.randrange(5)), flag=source.randrange(9))
+            for _ in range(source.choice([1, 2, 5, 200]))
+        ]
+        frame = batch(*items, opaque=opaque, kind=kind, queue_id=source.randrange(4))
+        return damaged(frame) if source.random() < 0.5 else frame
+
+    async def scene(fast: BrokerController, plain: BrokerController) -> None:
+        for _ in range(60):
+            await both_say(fast, plain, b"".join(some(opaque) for opaque in range(source.randint(1, 12))))
+
+    on_two_brokers(tmp_path, scene)
+
+
+def test_a_changed_topic_is_looked_at_again(tmp_path: Path) -> None:
+    async def scene(fast: BrokerController, plain: BrokerController) -> None:
+        await both_say(fast, plain, send(queue_id=3))
+        for controller in (fast, plain):
+            controller.broker.topic_config_manager.delete_topic_config(TOPIC)
+            controller.broker.topic_config_manager.data_version.next_version()
+        answers = await both_say(fast, plain, send(queue_id=3, more={"d": "2", "e": "3"}))
+        assert b"illegal" in answers[0]
+
+    on_two_brokers(tmp_path, scene)
+
+
+def test_a_flush_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(fast: BrokerController, plain: BrokerController) -> None:
+        numbers = taken(fast)
+        for controller in (fast, plain):
+            monkeypatch.setattr(controller.broker.store.log, "flush", no_flush_after(controller, 1 + 7))
+        frames = [
+            send(opaque=1),
+            send(opaque=2, command_flag=ONEWAY_FLAG),
+            batch(item(), item(), opaque=3),
+            batch(item(), opaque=4, command_flag=ONEWAY_FLAG),
+            batch(item(), opaque=5, properties=""),
+            send(opaque=6),
+        ]
+        answers = await both_say(fast, plain, b"".join(frames))
+        assert sum(numbers) == 7
+        assert len(answers) == 4
+        assert all(b'"code":10,' in answer for answer in answers)
+
+    on_two_brokers(tmp_path, scene, flushDiskType="SYNC_FLUSH")
+
+
+def no_flush_after(controller: BrokerController, messages: int) -> Callable[[int], bool]:
+    """A disk that fails when so many messages were put."""
+
+    def flush(_least_pages: int) -> bool:
+        while controller.broker.store.store_stats_service.put_message_times_total < messages:
+            time.sleep(0.001)
+        raise OSError(5, "Input/output error")
+
+    return flush
+
+
+def test_without_a_compiler_all_goes_the_other_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "twin", lambda: columns.plain)
+
+    async def scene(fast: BrokerController, plain: BrokerController) -> None:
+        assert len(await both_say(fast, plain, send(opaque=1) + send(opaque=2))) == 2
+        assert fast_path(fast)._kernels is None
+
+    on_two_brokers(tmp_path, scene)
+
+
+def test_the_kernels_are_loaded_when_there_is_much_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fast_send, "SENDS_BEFORE_LOADING", 5)
+
+    async def play() -> None:
+        async with running(tmp_path) as controller, Wire(controller) as wire:
+            monkeypatch.setattr(fast_send, "LOADING_S", -1.0)  # nobody is that quick
+            for opaque in range(12):
+                await wire.say(send(opaque=opaque))
+            assert not fast_path(controller)._is_loading
+            monkeypatch.setattr(fast_send, "LOADING_S", 60.0)
+            await wire.say(b"".join(send(opaque=opaque) for opaque in range(3)))
+            async with asyncio.timeout(SCENE_S):
+                while fast_path(controller)._kernels is None:
+                    await asyncio.sleep(0.01)
+            numbers = taken(controller)
+            await wire.say(send())
+            assert numbers == [1]
+
+    run(play())

@@ -1,0 +1,330 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+
+import pytest
+
+from mqlake.formats.record import decode_record
+from mqlake.message import tags_code
+from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
+from mqlake.remoting.bodies.client import (
+    ConsumeFromWhere,
+    ConsumerData,
+    ConsumeType,
+    HeartbeatData,
+    MessageModel,
+    SubscriptionData,
+)
+from mqlake.remoting.bodies.topic import TopicConfig
+from mqlake.remoting.codes import RequestCode, ResponseCode
+from mqlake.remoting.command import RemotingCommand
+from mqlake.remoting.headers.consume import PullMessageResponseHeader
+from mqlake.store.files.mapped_file import MappedFile
+from mqlake.store.store_view import StoreView
+from tests.broker.live import COMMIT_OFFSET, SUBSCRIPTION, Peer, on_a_broker, pull_header
+from tests.waiting import until_async
+
+
+def bodies(answer: RemotingCommand) -> list[bytes]:
+    data = memoryview(answer.body_bytes())
+    found = []
+    while data:
+        size = int.from_bytes(data[:4], "big")
+        found.append(decode_record(data[:size]).body)
+        data = data[size:]
+    return found
+
+
+def place(answer: RemotingCommand) -> tuple[int, int, int]:
+    header = answer.decode_header(PullMessageResponseHeader)
+    return header.next_begin_offset, header.min_offset, header.max_offset
+
+
+async def sent(peer: Peer, topic: str = "T", count: int = 5, **fields: object) -> None:
+    for n in range(count):
+        answer = await peer.send(topic, b"%d" % n, **fields)
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+    await peer.dispatched()
+
+
+async def heartbeat(
+    peer: Peer,
+    topic: str = "T",
+    expression: str = "*",
+    *,
+    kind: str = "TAG",
+    version: int = 1,
+    model: MessageModel = MessageModel.CLUSTERING,
+) -> None:
+    tags = {tag.strip() for tag in expression.split("||")} if kind == "TAG" and expression != "*" else set()
+    data = HeartbeatData(
+        client_id="client",
+        consumer_data_set=[
+            ConsumerData(
+                group_name="CG",
+                consume_type=ConsumeType.CONSUME_PASSIVELY,
+                message_model=model,
+                consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+                subscription_data_set=[
+                    SubscriptionData(
+                        topic=topic,
+                        sub_string=expression,
+                        tags_set=tags,
+                        code_set={tags_code(tag) for tag in tags},
+                        sub_version=version,
+                        expression_type=kind,
+                    )
+                ],
+            )
+        ],
+    )
+    answer = await peer.ask(RequestCode.HEART_BEAT, None, data.to_json())
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+
+
+@pytest.mark.parametrize("code", [RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE])
+def test_records_come_as_they_lie_in_the_log(tmp_path, code):
+    async def scene(peer: Peer) -> None:
+        await sent(peer)
+        answer = await peer.ask(code, pull_header("T", 1, max_msg_nums=3))
+        assert (answer.code, answer.remark) == (0, "FOUND")
+        assert place(answer) == (4, 0, 5)
+        assert answer.ext_fields["suggestWhichBrokerId"] == "0"
+        result = peer.controller.broker.store.get_message("CG", "T", 0, 1, 3)
+        assert answer.body_bytes() == b"".join(result.buffers)
+        assert bodies(answer) == [b"1", b"2", b"3"]
+        stats = peer.controller.broker.broker_stats_manager
+        await until_async(lambda: stats.item("GROUP_GET_NUMS", "T@CG") is not None)
+        assert stats.item("GROUP_GET_NUMS", "T@CG").value == 3
+        assert stats.item("GROUP_GET_FALL_SIZE", "0@T@CG").value > 0
+
+    on_a_broker(tmp_path, scene)
+
+
+def test_what_is_not_there(tmp_path):
+    async def scene(peer: Peer) -> None:
+        await peer.send("T", queue_id=3)
+        for queue_id, offset, code, status, following in [
+            (0, 0, ResponseCode.PULL_NOT_FOUND, "NO_MATCHED_LOGIC_QUEUE", 0),
+            (0, 7, ResponseCode.PULL_OFFSET_MOVED, "NO_MATCHED_LOGIC_QUEUE", 0),
+            (3, 1, ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE", 1),
+            (3, 9, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY", 1),
+            (3, -1, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL", 0),
+        ]:
+            await peer.dispatched()
+            answer = await peer.pull("T", offset, queue_id=queue_id)
+            assert (answer.code, answer.remark) == (code, status)
+            assert place(answer)[0] == following
+
+    on_a_broker(tmp_path, scene)
+
+
+def test_a_filter_that_nothing_passes_goes_on_behind_it(tmp_path):
+    async def scene(peer: Peer) -> None:
+        await sent(peer, properties="TAGS\x01A\x02")
+        answer = await peer.pull("T", subscription="B || C")
+        assert (answer.code, answer.remark) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE")
+        assert place(answer)[0] == 5
+        assert len(bodies(await peer.pull("T", subscription="B||A"))) == 5
+
+    on_a_broker(tmp_path, scene)
+
+
+def test_offsets_that_come_with_a_pull_are_committed(tmp_path):
+    async def scene(peer: Peer) -> None:
+        await sent(peer)
+        offsets = peer.controller.broker.consumer_offset_manager
+        await peer.pull("T", 3, commit_offset=2)
+        assert offsets.query_offset("CG", "T", 0) == -1
+        assert offsets.query_pull_offset("CG", "T", 0) == 5
+        await peer.pull("T", 3, commit_offset=2, sys_flag=SUBSCRIPTION | COMMIT_OFFSET)
+        assert offsets.query_offset("CG", "T", 0) == 2
+
+    on_a_broker(tmp_path, scene)
+
+
+def test_an_operators_reset_is_told_once(tmp_path):
+    async def scene(peer: Peer) -> None:
+        await sent(peer)
+        peer.controller.broker.consumer_offset_manager.assign_reset_offset("T", "CG", 0, 1)
+        answer = await peer.pull("T", 5)
+        assert (answer.code, answer.remark) == (ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET")
+        assert place(answer) == (1, 0, 5)
+        assert (await peer.pull("T", 1)).code == ResponseCode.SUCCESS
+
+    on_a_broker(tmp_path, scene)
+
+
+def test_who_may_not_is_told_whose_permission_is_missing(tmp_path):
+    async def scene(peer: Peer) -> None:
+        controller = peer.controller
+        await sent(peer)
+        groups, topics = controller.broker.subscription_group_manager, controller.broker.topic_config_manager
+
+        async def refused(forbidden_type: int, **fields: object) -> None:
+            answer = await peer.pull("T", **fields)
+            assert answer.code == ResponseCode.NO_PERMISSION
+            assert answer.ext_fields["forbiddenType"] == str(forbidden_type), answer.remark
+
+        controller.broker.config = controller.broker.config.updated({"brokerPermission": "2"})
+        await refused(1)
+        controller.broker.config = controller.broker.config.updated(
+            {"brokerPermission": "6", "litePullMessageEnable": "false"}
+        )
+        answer = await peer.ask(RequestCode.LITE_PULL_MESSAGE, pull_header("T"))
+        assert answer.ext_fields["forbiddenType"] == "1"
+        groups.update_subscription_group_config(
+            SubscriptionGroupConfig(group_name="CG", consume_enable=False)
+        )
+        await refused(2)
+        groups.update_subscription_group_config(
+            SubscriptionGroupConfig(group_name="CG", consume_broadcast_enable=False)
+        )
+        topics.update_topic_config(TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4, perm=2))
+        await refused(3)
+        topics.update_topic_config(TopicConfig(topic_name="T", read_queue_nums=4, write_queue_nums=4))
+        await heartbeat(peer, model=MessageModel.BROADCASTING)
+        await refused(4, sys_flag=0)
+        groups.update_subscription_group_config(SubscriptionGroupConfig(group_name="CG"))
+        groups.update_forbidden("CG", "T", 0, True)
+        await refused(5, sys_flag=0)
+
+    on_a_broker(tmp_path, scene)
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "words"),
+    [
+        ({"consumer_group": "no spaces"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "no spaces"),
+        ({"topic": "Unknown"}, ResponseCode.TOPIC_NOT_EXIST, "Unknown"),
+        ({"queue_id": 4}, ResponseCode.INVALID_PARAMETER, "readQueueNums:[4]"),
+        ({"queue_id": -1}, ResponseCode.INVALID_PARAMETER, "queueId[-1]"),
+        ({"sys_flag": 0}, ResponseCode.SUBSCRIPTION_NOT_EXIST, "CG"),
+        ({"expression_type": "SQL92", "subscription": "a >"}, ResponseCode.SUBSCRIPTION_PARSE_FAILED, "a >"),
+        (
+            {"expression_type": "SQL92", "subscription": "a > 1"},
+            ResponseCode.SYSTEM_ERROR,
+            "enablePropertyFilter",
+        ),
+    ],
+)
+def test_what_is_refused_says_why(tmp_path, fields, code, words):
+    async def scene(peer: Peer) -> None:
+        await sent(peer, count=1)
+        answer = await peer.pull(**{"topic": "T", **fields})
+        assert answer.code == code
+        assert words in answer.remark
+
+    on_a_broker(tmp_path, scene)
+
+
+def test_heartbeats_say_what_a_group_subscribes_to(tmp_path):
+    async def scene(peer: Peer) -> None:
+        for tag in "AB":
+            await sent(peer, count=2, properties=f"TAGS\x01{tag}\x02")
+        await heartbeat(peer, expression="B", version=5)
+        assert bodies(await peer.pull("T", sys_flag=0, sub_version=5)) == [b"0", b"1"]
+        assert (await peer.pull("T", sys_flag=0, sub_version=6)).code == ResponseCode.SUBSCRIPTION_NOT_LATEST
+        await sent(peer, "Other", 1)
+        assert (await peer.pull("Other", sys_flag=0)).code == ResponseCode.SUBSCRIPTION_NOT_EXIST
+
+    on_a_broker(tmp_path, scene)
+
+
+def test_filters_by_expression(tmp_path):
+    async def scene(peer: Peer) -> None:
+        for n in range(4):
+            await sent(peer, count=1, properties=f"price\x01{n}\x02")
+        sql = {"expression_type": "SQL92", "subscription": "price BETWEEN 1 AND 2"}
+        assert place(await peer.pull("T", **sql))[0] == 4
+        assert len(bodies(await peer.pull("T", **sql))) == 2
+        missing = await peer.pull("T", sys_flag=0)
+        assert missing.code == ResponseCode.SUBSCRIPTION_NOT_EXIST
+        await heartbeat(peer, expression="price > 2", kind="SQL92", version=3)
+        assert len(bodies(await peer.pull("T", sys_flag=0, sub_version=3))) == 1
+
+    on_a_broker(tmp_path, scene, enablePropertyFilter="true")
+
+
+def test_a_group_that_only_pulls_is_known_by_its_pulls(tmp_path):
+    async def scene(peer: Peer) -> None:
+        await sent(peer, count=1)
+        await peer.pull("T", subscription="A")
+        known = peer.controller.broker.consumer_manager.find_subscription_data("CG", "T")
+        assert known.sub_string == "A" and known.code_set == {tags_code("A")}
+
+    on_a_broker(tmp_path, scene)
+
+
+def test_pull_consumers_can_be_refused(tmp_path):
+    async def scene(peer: Peer) -> None:
+        await sent(peer, count=1)
+        answer = await peer.pull("T")
+        assert answer.code == ResponseCode.SUBSCRIPTION_NOT_EXIST
+        assert "rejectPullConsumerEnable" in answer.remark
+        assert (await peer.pull("T", consumer_group="TOOLS_CONSUMER")).code == ResponseCode.SUCCESS
+        await heartbeat(peer)
+        assert (await peer.pull("T")).code == ResponseCode.SUCCESS
+
+    on_a_broker(tmp_path, scene, rejectPullConsumerEnable="true")
+
+
+def test_the_records_of_an_answer_outlive_their_file(tmp_path):
+    async def scene(peer: Peer) -> None:
+        for _ in range(5):
+            await peer.send("T", bytes(1 << 20))
+        await peer.dispatched()
+        store = peer.controller.broker.store
+        result = store.get_message("CG", "T", 0, 0, 1)
+        await asyncio.to_thread(store.flush)
+        store.log.mapped_files[0].destroy()
+        assert decode_record(result.buffers[0]).body == bytes(1 << 20)
+
+    on_a_broker(tmp_path, scene)
+
+
+def test_many_pulls_at_once(tmp_path):
+    async def scene(peer: Peer) -> None:
+        await sent(peer, count=20)
+        answers = await asyncio.gather(*(peer.pull("T", n % 20, max_msg_nums=1) for n in range(200)))
+        assert [bodies(answer) for answer in answers] == [[b"%d" % (n % 20)] for n in range(200)]
+
+    on_a_broker(tmp_path, scene)
+
+
+def test_messages_that_are_only_on_the_disk_hold_up_nobody(tmp_path, monkeypatch):
+    waited: list[str] = []
+    read_ahead = StoreView.read_ahead
+
+    def seen(self: StoreView, *place: object) -> None:
+        waited.append(threading.current_thread().name)
+        read_ahead(self, *place)
+
+    monkeypatch.setattr(StoreView, "read_ahead", seen)
+
+    async def fill(peer: Peer) -> None:
+        await sent(peer, count=6)
+        for _ in range(40):
+            await peer.send("T", bytes(100_000), queue_id=1)
+
+    async def drain(peer: Peer) -> None:
+        answer = await peer.pull(
+            "T", 2, max_msg_nums=3, sys_flag=SUBSCRIPTION | COMMIT_OFFSET, commit_offset=2
+        )
+        assert bodies(answer) == [b"2", b"3", b"4"]
+        assert peer.controller.broker.consumer_offset_manager.query_offset("CG", "T", 0) == 2
+        assert bodies(await peer.pull("T", 5)) == [b"5"]
+
+    small = {"mappedFileSizeCommitLog": "1m"}  # the start reads the last file only
+    on_a_broker(tmp_path, fill, **small)
+    for file in (tmp_path / "store" / "commitlog").iterdir():
+        with file.open("rb") as opened:
+            os.fsync(opened.fileno())
+            os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    on_a_broker(tmp_path, drain, **small)
+    assert len(waited) <= 1 and "MainThread" not in waited
+    monkeypatch.setattr(MappedFile, "is_resident", lambda self, position: False)
+    on_a_broker(tmp_path, drain, **small)
+    assert len(waited) >= 2 and "MainThread" not in waited

@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from mqlake.cli.admin import COMMANDS, MQADMIN_NAMES, admin
+from mqlake.cli.admin.group import reset_time
+from mqlake.cli.admin.topic import parse_attributes
+from mqlake.cli.main import cli
+from tests.interop.brokers import MqlakeBroker
+from tests.waiting import PATIENCE_S
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqlakeBroker]:
+    with MqlakeBroker(tmp_path_factory.mktemp("serve"), {"brokerName": "broker-0"}) as started:
+        yield started
+
+
+def invoke(broker: MqlakeBroker, *args: str, **options: Any) -> Result:
+    return CliRunner().invoke(
+        cli, ["admin", *args, "--timeout", str(PATIENCE_S)], env={"NAMESRV_ADDR": broker.namesrv}, **options
+    )
+
+
+def shown(broker: MqlakeBroker, *args: str, **options: Any) -> str:
+    result = invoke(broker, *args, **options)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def told(broker: MqlakeBroker, *args: str) -> Any:
+    return json.loads(shown(broker, *args, "--json"))
+
+
+# --- every command, in words and as JSON
+
+
+def test_topics(broker):
+    assert shown(broker, "topic", "create", "T", "-q", "2").strip() == "T: 2 queues, rw on broker-0"
+    assert told(broker, "updateTopic", "-t", "U", "-r", "3", "-c", "DefaultCluster")["brokers"] == [
+        "broker-0"
+    ]
+    assert shown(broker, "topic", "list").split() == told(broker, "topicList") == ["T", "U"]
+    assert "TBW102" in told(broker, "topic", "list", "-a")
+    assert told(broker, "topic", "list", "-c", "DefaultCluster") == ["T", "U"]
+    assert re.search(r"broker-0\s+DefaultCluster\s+2\s+2\s+rw\s+0=", shown(broker, "topic", "route", "T"))
+    assert told(broker, "topic", "route", "T")["queueDatas"][0]["perm"] == 6
+    assert shown(broker, "topic", "clusters", "T").split() == ["DefaultCluster"]
+    assert "rw → r-" in shown(broker, "topic", "perm", "T", "-p", "r")
+    assert told(broker, "topic", "perm", "T", "-p", "rw") == [
+        {"broker": "broker-0", "before": "r-", "now": "rw"}
+    ]
+    assert told(broker, "topic", "route", "T")["queueDatas"][0]["readQueueNums"] == 2
+    assert len(told(broker, "topic", "status", "T")["queues"]) == 2
+    assert re.search(r"broker-0\s+1\s+0\s+0\s+0\s+-", shown(broker, "topic", "status", "T"))
+    assert shown(broker, "topic", "delete", "U").strip() == "U: deleted"
+
+
+def test_messages(broker, tmp_path):
+    shown(broker, "topic", "create", "M", "-q", "1")
+    sent = told(broker, "message", "send", "M", "-p", "hällo", "-k", "k1 k2", "-c", "tag")
+    assert (sent["queueOffset"], sent["broker"]) == (0, "broker-0")
+    result = invoke(broker, "message", "send", "M", input=b"\xff\x00 not text")
+    assert result.exit_code == 0 and "queueOffset  1" in result.stdout
+    view = ("message", "view", sent["msgId"])
+    for _ in range(200):
+        if told(broker, "message", "by-key", "M", "-k", "k2"):
+            break
+    assert "tags=tag  keys=k1 k2" in shown(broker, "queryMsgByKey", "-t", "M", "-k", "k1")
+    assert shown(broker, "message", "by-key", "M", "-k", "none") == ""
+    assert told(broker, "message", "by-key", "M", "-k", "k1", "-e", "2001-01-01") == []
+    (found,) = told(broker, "message", "by-unique-key", "M", "-i", sent["uniqKey"])
+    assert base64.b64decode(found["body"]).decode() == "hällo"
+    text = shown(broker, *view)
+    assert "client's id" in text and text.rstrip().endswith("hällo")
+    assert told(broker, "queryMsgById", "-i", sent["msgId"])["keys"] == "k1 k2"
+    assert told(broker, "message", "view", sent["uniqKey"], "-t", "M")["msgId"] == sent["msgId"]
+    assert invoke(broker, *view, "--body-file", "-").stdout_bytes == "hällo".encode()
+    place = ("M", "-b", "broker-0", "-i", "0", "-o", "1")
+    shown(broker, "message", "by-offset", *place, "--body-file", str(tmp_path / "body"))
+    assert (tmp_path / "body").read_bytes() == b"\xff\x00 not text"
+
+
+def test_groups(broker):
+    shown(broker, "topic", "create", "C", "-q", "1")
+    shown(broker, "message", "send", "C", "-p", "x")
+    assert shown(broker, "group", "create", "GID_c", "-r", "3").strip() == "GID_c: on broker-0"
+    shown(broker, "updateSubGroup", "-g", "GID_c", "-s", "false")
+    config = told(broker, "group", "config", "GID_c")["broker-0"]
+    assert (config["retryMaxTimes"], config["consumeEnable"]) == (3, False)
+    assert "retryMaxTimes" in shown(broker, "getConsumerConfig", "-g", "GID_c")
+    assert re.search(r"GID_c\s+no\s+3\s+1\s+broker-0", shown(broker, "group", "list"))
+    for _ in range(200):
+        if told(broker, "topic", "status", "C")["queues"][0]["maxOffset"]:
+            break
+    assert told(broker, "group", "reset-offset", "GID_c", "-t", "C", "-s", "latest")[0]["offset"] == 1
+    assert told(broker, "group", "reset-offset", "GID_c", "-t", "C", "-s", "earliest")[0]["offset"] == 0
+    one = ("-q", "0", "-o", "1", "-b", "broker-0")
+    assert "C      broker-0  0           1" in shown(
+        broker, "group", "reset-offset", "GID_c", "-t", "C", *one
+    )
+    assert told(broker, "skipAccumulatedMessage", "-g", "GID_c", "-t", "C")[0]["offset"] == 1
+    assert told(broker, "consumerProgress", "-g", "GID_c")["behind"] == 0
+    assert "0 behind" in shown(broker, "group", "progress", "GID_c", "--clients")
+    assert "GID_c" in shown(broker, "group", "progress")
+    assert {row["group"] for row in told(broker, "group", "progress")} >= {"GID_c"}
+    shown(broker, "group", "clone-offset", "-s", "GID_c", "-d", "GID_d", "-t", "C")
+    assert told(broker, "group", "connections", "GID_c")["connections"] == []
+    for command in ("connections", "status"):
+        assert shown(broker, "group", command, "GID_c").strip() == "no consumer of GID_c is connected"
+    assert re.search(r"GID_c\s+C\s+0\s+1\s+1\s+0", shown(broker, "broker", "consume-stats"))
+    assert {row["group"] for row in told(broker, "stats", "-t", "C")} >= {"GID_c", "GID_d"}
+    assert "in 24 h" in shown(broker, "statsAll")
+    shown(broker, "group", "delete", "GID_c", "--clean-offset")
+    assert "GID_c" not in told(broker, "group", "list")
+
+
+def test_brokers_and_name_servers(broker):
+    (row,) = told(broker, "cluster", "list")
+    assert (row["broker"], row["address"], row["version"]) == ("broker-0", broker.address, "V5_3_3")
+    assert broker.address in shown(broker, "clusterList")
+    assert told(broker, "broker", "status", "-b", broker.address)[broker.address]["brokerActive"] == "true"
+    assert "bootTimestamp" in shown(broker, "broker", "status")
+    shown(broker, "broker", "set", "-b", "broker-0", "-k", "fileReservedTime", "-v", "9")
+    assert told(broker, "broker", "config", "-k", "fileReservedTime") == {
+        "broker-0": {"fileReservedTime": "9"}
+    }
+    shown(broker, "topic", "create", "Permitted")
+    for permission in (4, 6):
+        shown(broker, "broker", "set", "-b", "broker-0", "-k", "brokerPermission", "-v", str(permission))
+        assert told(broker, "topic", "route", "Permitted")["queueDatas"][0]["perm"] == permission
+    for command in ("delete-expired-log", "clean-queues", "clean-topics"):
+        assert "broker-0" in shown(broker, "broker", command)
+    assert "are no longer sent to" in shown(broker, "broker", "wipe-write", "-b", "broker-0")
+    assert told(broker, "broker", "add-write", "-b", "broker-0")["topics"][broker.namesrv] > 0
+    assert told(broker, "producer", "list") == []
+    assert broker.namesrv in told(broker, "namesrv", "config")
+    assert "enableTopicList" in shown(broker, "namesrv", "config")
+    shown(broker, "namesrv", "set", "-k", "orderMessageEnable", "-v", "true")
+    shown(broker, "kv", "put", "-s", "n", "-k", "a", "-v", "b")
+    assert told(broker, "kv", "list", "-s", "n") == {"a": "b"}
+    assert shown(broker, "kv", "get", "-s", "n", "-k", "a").strip() == "b"
+    shown(broker, "kv", "delete", "-s", "n", "-k", "a")
+
+
+# --- what goes wrong
+
+
+@pytest.mark.parametrize(
+    ("args", "status", "words"),
+    [
+        (["topic", "status", "Nowhere"], 2, "unknown topic 'Nowhere'"),
+        (["topic", "delete", "Nowhere"], 2, "unknown topic 'Nowhere'"),
+        (["topic", "list", "-c", "DefaultClust"], 2, "did you mean 'DefaultCluster'?"),
+        (["topic", "create", "a/b"], 1, "contains '/'"),
+        (["topic", "create", "T", "-a", "x"], 2, "+name=value or -name"),
+        (["topic", "create"], 2, "Missing argument 'TOPIC'"),
+        (["topic", "create", "A", "-t", "B"], 2, "given twice"),
+        (["topic", "create", "A", "-b", "b", "-c", "c"], 2, "give one of them"),
+        (["group", "progress", "GID_none"], 2, "unknown group"),
+        (["group", "reset-offset", "GID", "-t", "T"], 2, "Give either --time, or --offset"),
+        (["group", "reset-offset", "GID", "-t", "T", "-o", "1"], 2, "--offset needs --queue"),
+        (["group", "reset-offset", "GID", "-t", "T", "-s", "someday"], 2, "neither milliseconds nor a time"),
+        (["message", "view", "nonsense"], 1, "not a message id"),
+        (["message", "send", "T", "-p", ""], 1, "without a body"),
+        (["message", "send", "Nowhere", "-p", "x"], 2, "unknown topic"),
+        (["broker", "set", "-k", "a", "-v", "b"], 2, "Name a broker"),
+        (["broker", "set", "-b", "broker-0", "-k", "fileReservdTime", "-v", "1"], 1, "'fileReservedTime'"),
+        (["broker", "config", "-k", "nothing"], 1, "has no setting 'nothing'"),
+        (["broker", "status", "-b", "broker-1"], 2, "did you mean 'broker-0'?"),
+        (["broker", "status", "-b", "127.0.0.1:1"], 1, "cannot connect"),
+        (["cluster", "list", "-n", "127.0.0.1:1"], 1, "no name server: 127.0.0.1:1: cannot connect"),
+        (["cluster", "list", "-n", "nonsense"], 2, "host:port is needed"),
+        (["cluster", "list", "-n", ";"], 2, "host:port"),
+        (["clusterLost"], 2, "Did you mean 'clusterList'?"),
+    ],
+)
+def test_one_line_says_what_is_wrong(broker, args, status, words):
+    result = invoke(broker, *args)
+    assert (result.exit_code, words in result.output) == (status, True), result.output
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+
+
+# --- names
+
+
+def test_every_name_of_mqadmin_leads_to_a_command():
+    context = click.Context(admin)
+    for name, path in MQADMIN_NAMES.items():
+        command = admin.get_command(context, name)
+        assert command is admin.get_command(context, name.upper())
+        assert command is not None and command.name == path.split()[-1]
+    assert not set(MQADMIN_NAMES) & set(admin.list_commands(context))
+
+
+def test_every_command_has_help():
+    for name in COMMANDS:
+        result = CliRunner().invoke(cli, ["admin", name, "--help"])
+        assert result.exit_code == 0 and "Usage: " in result.output
+
+
+def test_names_are_completed(broker):
+    shown(broker, "topic", "create", "Completed")
+    context = click.Context(admin)
+    command = admin.get_command(context, "topicStatus")
+    assert command is not None
+    (topic, *_) = [parameter for parameter in command.params if parameter.name == "topic"]
+    context.params["namesrv"] = broker.namesrv
+    assert [item.value for item in topic.shell_complete(context, "Comp")] == ["Completed"]
+    context.params["namesrv"] = "127.0.0.1:1"
+    assert topic.shell_complete(context, "Comp") == []
+
+
+def test_times_to_go_on_at():
+    assert (reset_time("latest"), reset_time("-1"), reset_time("earliest")) == (-1, -1, 0)
+    assert reset_time("1700000000000") == 1_700_000_000_000
+    assert reset_time("2024-05-01#12:30:00:500") == reset_time("2024-05-01T12:30:00.500")
+    assert reset_time("now") > 1_700_000_000_000
+
+
+def test_attributes():
+    assert parse_attributes("") == {}
+    assert parse_attributes("+a=b, -c") == {"+a": "b", "-c": ""}

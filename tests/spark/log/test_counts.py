@@ -1,0 +1,125 @@
+"""Counts by groups against counting the messages one by one."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+import mqlake.spark
+from mqlake.errors import ConfigError, NotAStoreError, UnknownKeyError
+from mqlake.spark.log import counts
+from mqlake.spark.log.counts import CommitLogCountsDataSource
+from tests.spark.stores import decoded, seen, time_of
+
+Totals = dict[tuple[Any, ...], tuple[Any, ...]]
+
+
+def counted(root: Path, by: str, **options: str) -> Totals:
+    source = CommitLogCountsDataSource({"path": str(root), "by": by, "splitSize": "5000", **options})
+    reader = source.reader(source.schema())
+    names = [item.partition("/")[0] for item in by.split(",")]
+    found: Totals = {}
+    for part in reader.partitions():
+        for batch in reader.read(part):
+            batch.validate(full=True)
+            for row in batch.to_pylist():
+                key = tuple(row[name] for name in names)
+                new = tuple(row[name] for name in counts.SUMS)
+                old = found.get(key)
+                if old is not None:
+                    new = (
+                        *(a + b for a, b in zip(old[:3], new[:3], strict=True)),
+                        min(old[3], new[3]),
+                        max(old[4], new[4]),
+                    )
+                found[key] = new
+    return found
+
+
+def expected(messages: list[Any], key: Any) -> Totals:
+    groups = defaultdict(list)
+    for message in messages:
+        groups[key(message)].append(message)
+    return {
+        name: (
+            len(group),
+            sum(m.store_size for m in group),
+            sum(len(m.body) for m in group),
+            min(time_of(m.store_timestamp) for m in group),
+            max(time_of(m.store_timestamp) for m in group),
+        )
+        for name, group in groups.items()
+    }
+
+
+CASES = {
+    "topic": lambda m: (m.topic,),
+    "queueId,topic": lambda m: (m.queue_id, m.topic),
+    "tags,flag/10": lambda m: (m.tags, m.flag // 10 * 10),
+    "size/64": lambda m: (m.store_size // 64 * 64,),
+    "bornTimestamp/5ms,sysFlag": lambda m: (time_of(m.born_timestamp // 5 * 5), m.sys_flag),
+    "physicalOffset,queueOffset,size,bodyCrc": lambda m: (
+        m.physical_offset,
+        m.queue_offset,
+        m.store_size,
+        m.body_crc,
+    ),
+}
+
+
+@pytest.mark.parametrize("by", CASES)
+@pytest.mark.parametrize("groups_max", [100_000, 1])
+def test_raw_records(every_kind: Path, monkeypatch: pytest.MonkeyPatch, by: str, groups_max: int) -> None:
+    monkeypatch.setattr(counts, "GROUPS_MAX", groups_max)
+    assert counted(every_kind, by, unpack="false") == expected(decoded(every_kind), CASES[by])
+
+
+def test_messages_of_inner_batches_are_counted(tmp_path: Path) -> None:
+    from tests.golden import unpack
+
+    root = unpack("innerbatch", tmp_path).root
+    assert counted(root, "topic,flag") == expected(seen(root), lambda m: (m.topic, m.flag))
+
+
+def test_options_narrow_what_is_counted(every_kind: Path) -> None:
+    found = counted(every_kind, "topic", topics="Topic-1", startingOffsets="9000", unpack="false")
+    assert found == expected(
+        [m for m in decoded(every_kind) if m.topic == "Topic-1" and m.physical_offset >= 9000],
+        lambda m: (m.topic,),
+    )
+
+
+@pytest.mark.parametrize(
+    ("by", "error", "said"),
+    [
+        ("", ConfigError, "must name columns"),
+        ("topic,topic", ConfigError, "each once"),
+        ("topics", UnknownKeyError, "did you mean 'topic'"),
+        ("body", UnknownKeyError, "unknown column to group by"),
+        ("topic/3", ConfigError, "is text"),
+        ("storeTimestamp/3", ConfigError, "cut to 500ms"),
+        ("size/none", ConfigError, "a number with k, m or g"),
+    ],
+)
+def test_groups_that_cannot_be(by: str, error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        counts.parse_by(by)
+
+
+@pytest.mark.spark
+def test_in_spark(spark: SparkSession, every_kind: Path) -> None:
+    found = mqlake.spark.count_by(spark, str(every_kind), by=["topic", "size/100"], splitSize="7000")
+    log = mqlake.spark.read_log(spark, str(every_kind), columns="topic,size,storeTimestamp")
+    same = log.groupBy("topic", (F.floor(F.col("size") / 100) * 100).cast("int").alias("size")).agg(
+        F.count("*").alias("records"), F.sum("size").alias("bytes"), F.max("storeTimestamp").alias("last")
+    )
+    assert sorted(
+        found.select("topic", "size", "records", "bytes", "lastStoreTimestamp").collect()
+    ) == sorted(same.collect())
+    with pytest.raises(NotAStoreError):
+        mqlake.spark.count_by(spark, str(every_kind / "config"), by="topic")

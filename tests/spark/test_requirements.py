@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import mqlake.spark
+from mqlake.errors import MissingPartError
+from mqlake.spark import requirements as parts
+
+
+def test_java_is_looked_for_where_spark_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises(MissingPartError, match=r"no java on the PATH.*apt-get install openjdk-17"):
+        parts.require_java()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(MissingPartError, match="without bin/java"):
+        parts.require_java()
+
+
+def test_java_may_be_too_old(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    java = tmp_path / "java"
+    java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises(MissingPartError, match=r'Java 17 or newer is missing.*version "11'):
+        parts.require_java()
+
+
+def test_a_pyspark_without_limits_for_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts.require_stream_readers()
+    monkeypatch.setattr(parts.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(MissingPartError, match=r"PySpark 4\.2 or newer is missing \(streams need it\)"):
+        parts.require_stream_readers()
+
+
+def test_python_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(
+        MissingPartError, match=r"pyspark is missing; install it with: pip install 'mqlake\[spark\]'"
+    ):
+        mqlake.spark.session()

@@ -1,0 +1,179 @@
+"""MappedFile: positions, size-last publishing, allocation, slices that outlive the file."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mqlake.errors import StoreClosedError, WrongFileSizeError
+from mqlake.store.files.mapped_file import OS_PAGE_SIZE, MappedFile
+
+SIZE = 16 * OS_PAGE_SIZE
+
+
+@pytest.fixture
+def mapped_file(tmp_path: Path) -> MappedFile:
+    return MappedFile(str(tmp_path / "00000000000000065536"), SIZE)
+
+
+def record(size: int, fill: int = 7) -> bytes:
+    return size.to_bytes(4, "big") + bytes([fill]) * (size - 4)
+
+
+class TestNewFile:
+    def test_has_its_name_s_offset_and_really_allocated_space(self, mapped_file: MappedFile) -> None:
+        assert mapped_file.file_from_offset == 65536
+        assert os.stat(mapped_file.path).st_blocks * 512 >= SIZE
+
+    def test_counts_toward_the_mapped_totals_until_closed(self, tmp_path: Path) -> None:
+        files, memory = MappedFile.TOTAL_MAPPED_FILES, MappedFile.TOTAL_MAPPED_VIRTUAL_MEMORY
+        file = MappedFile(str(tmp_path / "f"), SIZE)
+        assert (
+            files + 1,
+            memory + SIZE,
+        ) == (MappedFile.TOTAL_MAPPED_FILES, MappedFile.TOTAL_MAPPED_VIRTUAL_MEMORY)
+        file.close()
+        assert (files, memory) == (MappedFile.TOTAL_MAPPED_FILES, MappedFile.TOTAL_MAPPED_VIRTUAL_MEMORY)
+
+    def test_an_existing_file_of_another_size_is_refused_and_left_alone(self, tmp_path: Path) -> None:
+        path = tmp_path / "00000000000000000000"
+        path.write_bytes(b"x" * 100)
+        with pytest.raises(WrongFileSizeError, match="100 bytes, but mappedFileSizeCommitLog says"):
+            MappedFile(str(path), SIZE)
+        assert path.read_bytes() == b"x" * 100
+
+    def test_a_full_disk_is_an_error_when_the_file_is_made(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def no_space(*_: int) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(os, "posix_fallocate", no_space)
+        with pytest.raises(OSError, match="No space left"):
+            MappedFile(str(tmp_path / "f"), SIZE)
+        assert not (tmp_path / "f").exists()
+
+
+@pytest.mark.parametrize("kind", ["mmap", "without_mmap", "write_buffer"])
+class TestAppend:
+    def make(self, tmp_path: Path, kind: str) -> MappedFile:
+        buffer = memoryview(bytearray(b"\xff" * SIZE)) if kind == "write_buffer" else None
+        return MappedFile(str(tmp_path / "f"), SIZE, write_buffer=buffer, without_mmap=kind == "without_mmap")
+
+    def test_positions_move_in_order(self, tmp_path: Path, kind: str) -> None:
+        file = self.make(tmp_path, kind)
+        assert file.append_record(record(100), 5) == 0
+        assert file.append_record(record(50), 6) == 100
+        assert (file.wrote_position, file.store_timestamp) == (150, 6)
+        assert file.read_position == (0 if kind == "write_buffer" else 150)
+        assert file.commit(0) == 150
+        assert file.flush(0) == 150
+        file.invariants()
+
+    def test_four_zeros_follow_whatever_was_there(self, tmp_path: Path, kind: str) -> None:
+        file = self.make(tmp_path, kind)
+        stale = record(100, 9)
+        os.pwrite(file._fd, stale * 3, 0)
+        file.append_record(record(100), 1)
+        file.commit(0)
+        on_disk = Path(file.path).read_bytes()
+        assert on_disk[:100] == record(100)
+        assert on_disk[100:104] == b"\0\0\0\0"
+
+    def test_a_file_can_be_filled_to_the_last_byte(self, tmp_path: Path, kind: str) -> None:
+        file = self.make(tmp_path, kind)
+        file.append_record(record(SIZE), 1)
+        file.commit(0)
+        assert file.is_full
+        assert Path(file.path).read_bytes() == record(SIZE)
+
+
+def test_the_size_is_written_last(mapped_file: MappedFile) -> None:
+    """Seen through the map at every step: the size is zero until all else is there."""
+    seen: list[tuple[bytes, bytes]] = []
+    original = MappedFile.write_at
+
+    def spy(self: MappedFile, position: int, data: bytes) -> None:
+        seen.append((bytes(self.view[0:4]), bytes(self.view[4:100])))
+        original(self, position, data)
+
+    MappedFile.write_at = spy  # type: ignore[method-assign]
+    try:
+        mapped_file.append_record(record(100), 1)
+    finally:
+        MappedFile.write_at = original  # type: ignore[method-assign]
+    assert seen == [(b"\0" * 4, b"\0" * 96), (b"\0" * 4, record(100)[4:])]
+
+
+class TestFlush:
+    def test_waits_for_least_pages_unless_full_or_thorough(self, mapped_file: MappedFile) -> None:
+        mapped_file.append_record(record(OS_PAGE_SIZE + 10), 1)
+        assert mapped_file.flush(4) == 0
+        assert mapped_file.flush(1) == OS_PAGE_SIZE + 10
+        mapped_file.append_record(record(SIZE - OS_PAGE_SIZE - 10), 2)
+        assert mapped_file.flush(4) == SIZE
+
+    def test_a_failed_flush_moves_nothing(
+        self, mapped_file: MappedFile, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        mapped_file.append_record(record(100), 1)
+
+        def fail(_: int) -> None:
+            raise OSError(errno.EIO, "Input/output error")
+
+        monkeypatch.setattr(os, "fdatasync", fail)
+        with pytest.raises(OSError, match="Input/output"):
+            mapped_file.flush(0)
+        assert mapped_file.flushed_position == 0
+
+
+class TestMemory:
+    def test_a_slice_outlives_the_closed_and_deleted_file(self, mapped_file: MappedFile) -> None:
+        mapped_file.append_record(record(100), 1)
+        piece = mapped_file.select(0, 100)
+        column = mapped_file.array[4:8]
+        mapped_file.destroy()
+        assert piece is not None
+        assert bytes(piece) == record(100)
+        assert column.tolist() == [7, 7, 7, 7]
+        with pytest.raises(StoreClosedError):
+            mapped_file.sync()
+
+    def test_select_gives_nothing_that_was_not_written(self, mapped_file: MappedFile) -> None:
+        mapped_file.append_record(record(100), 1)
+        assert mapped_file.select(0, 101) is None
+        assert mapped_file.select(-1, 4) is None
+
+    @pytest.mark.parametrize("sync_flush", [True, False])
+    def test_warming_touches_all_pages_and_changes_nothing(
+        self, mapped_file: MappedFile, sync_flush: bool
+    ) -> None:
+        mapped_file.warm(sync_flush=sync_flush, flush_pages=3)
+        assert not mapped_file.array.any()
+        mapped_file.lock_in_memory()
+        mapped_file.unlock_in_memory()
+
+    def test_a_sparse_file_gets_its_space_and_an_allocated_one_keeps_its_time(self, tmp_path: Path) -> None:
+        path = tmp_path / "00000000000000000000"
+        with path.open("wb") as file:
+            file.truncate(SIZE)
+        mapped = MappedFile(str(path), SIZE)
+        assert os.stat(path).st_blocks == 0
+        mapped.allocate()
+        assert os.stat(path).st_blocks * 512 >= SIZE
+        os.utime(path, (1, 1))
+        mapped.allocate()
+        assert os.stat(path).st_mtime == 1
+
+    def test_erase_and_last_data(self, mapped_file: MappedFile) -> None:
+        mapped_file.view[5 * OS_PAGE_SIZE + 17] = 1
+        assert mapped_file.last_data(0) == 5 * OS_PAGE_SIZE + 18
+        assert mapped_file.last_data(6 * OS_PAGE_SIZE) == 6 * OS_PAGE_SIZE
+        mapped_file.view[0] = 1
+        mapped_file.erase(10)
+        assert mapped_file.last_data(0) == 1
+        assert np.count_nonzero(mapped_file.array) == 1

@@ -1,0 +1,371 @@
+"""CommitLog: what a message becomes, when it is refused, how files roll."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from mqlake.formats.batch import encode_messages
+from mqlake.formats.record import BLANK_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2, decode_record
+from mqlake.message import (
+    SCHEDULE_TOPIC,
+    Message,
+    MessageExt,
+    MessageExtBatch,
+    MessageExtBrokerInner,
+    MessageSysFlag,
+    decode_message_id,
+)
+from mqlake.store.config import MessageStoreConfig
+from mqlake.store.files.mapped_file_queue import MappedFileQueue
+from mqlake.store.log.commit_log import CommitLog
+from mqlake.store.results import AppendMessageStatus, PutMessageStatus
+
+HOST = ("127.0.0.1", 10911)
+FILE_SIZE = 64 * 1024
+
+
+class Clock:
+    now = 1_700_000_000_000
+
+    def __call__(self) -> int:
+        return self.now
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> CommitLog:
+    return make(tmp_path)
+
+
+def make(path: Path, **settings: object) -> CommitLog:
+    config = MessageStoreConfig(
+        store_path_root_dir=str(path), mapped_file_size_commit_log=FILE_SIZE, max_message_size=40_000
+    )
+    config = dataclasses.replace(config, **settings)
+    queue = MappedFileQueue(
+        config.commit_log_dir, config.mapped_file_size_commit_log, without_mmap=config.write_without_mmap
+    )
+    return CommitLog(config, queue, {}, clock_ms=Clock(), is_batch_topic=lambda topic: topic == "BatchCQ")
+
+
+def message(topic: str = "TopicTest", body: bytes = b"hello", **fields: object) -> MessageExtBrokerInner:
+    msg = MessageExtBrokerInner(topic, body)
+    msg.born_host = msg.store_host = HOST
+    for name, value in fields.items():
+        setattr(msg, name, value)
+    return msg
+
+
+def stored(log: CommitLog, offset: int) -> MessageExt:
+    record = log.get_message(offset, log.size_at(offset))
+    assert record is not None
+    return decode_record(record)
+
+
+@pytest.mark.parametrize("rounds", [1, 3], ids=["first, the thorough way", "later, the usual way"])
+@pytest.mark.parametrize("without_mmap", [False, True])
+class TestOneMessage:
+    def test_becomes_a_record_with_all_its_fields(
+        self, tmp_path: Path, rounds: int, without_mmap: bool
+    ) -> None:
+        log = make(tmp_path, write_without_mmap=without_mmap)
+        for _ in range(rounds):
+            msg = message(
+                queue_id=3, flag=7, born_timestamp=5, reconsume_times=2, prepared_transaction_offset=9
+            )
+            msg.tags, msg.keys = "TagA", "k1 k2"
+            result = log.put_message(msg)
+        number = rounds - 1
+        assert result.status is PutMessageStatus.PUT_OK
+        appended = result.append_result
+        assert appended is not None
+        assert appended.status is AppendMessageStatus.PUT_OK
+        assert (appended.logics_offset, appended.msg_num) == (number, 1)
+        assert appended.store_timestamp == Clock.now
+        assert appended.msg_id is not None
+        assert decode_message_id(appended.msg_id) == (HOST, appended.wrote_offset)
+        found = stored(log, appended.wrote_offset)
+        assert found.store_size == appended.wrote_bytes
+        assert (found.topic, found.body, found.tags, found.keys) == ("TopicTest", b"hello", "TagA", "k1 k2")
+        assert (found.queue_id, found.flag, found.queue_offset) == (3, 7, number)
+        assert (found.born_timestamp, found.store_timestamp) == (5, Clock.now)
+        assert (found.born_host, found.store_host) == (HOST, HOST)
+        assert (found.reconsume_times, found.prepared_transaction_offset) == (2, 9)
+        assert found.physical_offset == appended.wrote_offset == msg.physical_offset
+
+    def test_an_ipv6_host_sets_its_flag(self, tmp_path: Path, rounds: int, without_mmap: bool) -> None:
+        log = make(tmp_path, write_without_mmap=without_mmap)
+        for _ in range(rounds):
+            result = log.put_message(message(born_host=("2001:db8::1", 5)))
+        assert result.append_result is not None
+        found = stored(log, result.append_result.wrote_offset)
+        assert found.born_host == ("2001:db8::1", 5)
+        assert found.sys_flag == MessageSysFlag.BORNHOST_V6_FLAG
+
+
+class TestQueueOffsets:
+    def test_count_up_for_each_queue(self, log: CommitLog) -> None:
+        for queue_id in (0, 1, 0, 0, 1):
+            log.put_message(message(queue_id=queue_id))
+        assert log.queue_offsets == {("TopicTest", 0): 3, ("TopicTest", 1): 2}
+
+    @pytest.mark.parametrize(
+        "sys_flag", [MessageSysFlag.TRANSACTION_PREPARED_TYPE, MessageSysFlag.TRANSACTION_ROLLBACK_TYPE]
+    )
+    def test_prepared_and_rolled_back_messages_do_not_advance(self, log: CommitLog, sys_flag: int) -> None:
+        log.put_message(message())
+        result = log.put_message(message(sys_flag=sys_flag))
+        assert result.append_result is not None
+        assert stored(log, result.append_result.wrote_offset).queue_offset == 0
+        assert log.queue_offsets == {("TopicTest", 0): 1}
+
+    def test_an_inner_batch_advances_by_its_number(self, log: CommitLog) -> None:
+        flags = MessageSysFlag.INNER_BATCH_FLAG | MessageSysFlag.NEED_UNWRAP_FLAG
+        for _ in range(2):
+            msg = message("BatchCQ", sys_flag=flags)
+            msg.properties["INNER_NUM"] = "10"
+            result = log.put_message(msg)
+        assert log.queue_offsets == {("BatchCQ", 0): 20}
+        assert result.append_result is not None
+        assert stored(log, result.append_result.wrote_offset).properties["INNER_BASE"] == "10"
+
+    @pytest.mark.parametrize(
+        ("topic", "flag", "number"),
+        [("Other", 0xC0, "2"), ("BatchCQ", 0, "2"), ("BatchCQ", 0xC0, "0"), ("BatchCQ", 0xC0, "x")],
+    )
+    def test_a_wrong_inner_batch_is_illegal(self, log: CommitLog, topic: str, flag: int, number: str) -> None:
+        msg = message(topic, sys_flag=flag)
+        msg.properties["INNER_NUM"] = number
+        assert log.put_message(msg).status is PutMessageStatus.MESSAGE_ILLEGAL
+
+
+class TestDelay:
+    @pytest.mark.parametrize(("level", "queue_id", "kept"), [("3", 2, "3"), ("40", 17, "18")])
+    def test_goes_to_the_schedule_topic(self, log: CommitLog, level: str, queue_id: int, kept: str) -> None:
+        msg = message(queue_id=5)
+        msg.properties["DELAY"] = level
+        result = log.put_message(msg)
+        assert result.append_result is not None
+        found = stored(log, result.append_result.wrote_offset)
+        assert (found.topic, found.queue_id) == (SCHEDULE_TOPIC, queue_id)
+        assert found.properties == {"DELAY": kept, "REAL_TOPIC": "TopicTest", "REAL_QID": "5"}
+
+    def test_a_level_of_zero_or_a_transaction_stays(self, log: CommitLog) -> None:
+        for sys_flag, level in ((0, "0"), (MessageSysFlag.TRANSACTION_PREPARED_TYPE, "3")):
+            msg = message(sys_flag=sys_flag)
+            msg.properties["DELAY"] = level
+            result = log.put_message(msg)
+            assert result.append_result is not None
+            assert stored(log, result.append_result.wrote_offset).topic == "TopicTest"
+
+    def test_a_level_that_is_no_number_is_illegal(self, log: CommitLog) -> None:
+        msg = message()
+        msg.properties["DELAY"] = "soon"
+        assert log.put_message(msg).status is PutMessageStatus.MESSAGE_ILLEGAL
+
+
+class TestRefusal:
+    @pytest.mark.parametrize(
+        ("topic", "text"),
+        [
+            ("", "blank"),
+            ("a/../b", "contains"),
+            ("T" * 128, "127 are allowed"),
+            ("%RETRY%" + "g" * 249, "255 are allowed"),
+        ],
+    )
+    def test_a_topic_that_is_illegal(self, log: CommitLog, topic: str, text: str) -> None:
+        result = log.put_message(message(topic))
+        assert result.status is PutMessageStatus.MESSAGE_ILLEGAL
+        assert text in result.reason
+        assert log.max_offset == 0
+
+    @pytest.mark.parametrize("rounds", [0, 2])
+    def test_a_body_too_large(self, log: CommitLog, rounds: int) -> None:
+        for _ in range(rounds):
+            log.put_message(message())
+        assert log.put_message(message(body=b"x" * 40_000)).status is PutMessageStatus.PUT_OK
+        before = log.max_offset
+        result = log.put_message(message(body=b"x" * 40_001))
+        assert result.status is PutMessageStatus.MESSAGE_ILLEGAL
+        assert "40001 bytes, maxMessageSize allows 40000" in result.reason
+        assert log.max_offset == before
+
+    @pytest.mark.parametrize("rounds", [0, 2])
+    def test_properties_too_large(self, log: CommitLog, rounds: int) -> None:
+        for _ in range(rounds):
+            log.put_message(message())
+        msg = message(body=b"")
+        msg.properties["p"] = "x" * (32767 - 3)
+        assert log.put_message(msg).status is PutMessageStatus.PUT_OK
+        msg.properties["p"] = "x" * (32767 - 2)
+        assert log.put_message(msg).status is PutMessageStatus.PROPERTIES_SIZE_EXCEEDED
+
+    def test_a_record_that_no_file_can_hold(self, tmp_path: Path) -> None:
+        log = make(tmp_path, mapped_file_size_commit_log=4096)
+        result = log.put_message(message(body=b"x" * 4000))
+        assert result.status is PutMessageStatus.MESSAGE_ILLEGAL
+        assert "a commit log file takes 4088" in result.reason
+
+    def test_a_number_that_does_not_fit(self, log: CommitLog) -> None:
+        for _ in range(2):
+            result = log.put_message(message(queue_id=2**40))
+            assert result.status is PutMessageStatus.MESSAGE_ILLEGAL
+            log.put_message(message())
+
+    def test_no_space_for_the_next_file(self, log: CommitLog, monkeypatch: pytest.MonkeyPatch) -> None:
+        log.put_message(message(body=b"x" * 39_000))
+        monkeypatch.setattr(log.queue, "_map", lambda path: (_ for _ in ()).throw(OSError(28, "No space")))
+        for _ in range(2):
+            result = log.put_message(message(body=b"x" * 39_000))
+            assert result.status is PutMessageStatus.CREATE_MAPPED_FILE_FAILED
+            assert "No space" in result.reason
+        # the file that is there takes what still fits, and goes on when space has returned
+        assert log.put_message(message()).status is PutMessageStatus.PUT_OK
+        monkeypatch.undo()
+        assert log.put_message(message(body=b"x" * 39_000)).status is PutMessageStatus.PUT_OK
+
+
+def test_a_long_retry_topic_makes_a_version_2_record(log: CommitLog) -> None:
+    topic = "%RETRY%" + "g" * 200
+    for _ in range(2):
+        result = log.put_message(message(topic))
+        assert result.append_result is not None
+        found = stored(log, result.append_result.wrote_offset)
+        assert (found.topic, found.magic) == (topic, MESSAGE_MAGIC_CODE_V2)
+
+
+def test_the_crc_tail_is_written_and_a_given_one_replaced(tmp_path: Path) -> None:
+    log = make(tmp_path, enabled_append_prop_crc=True)
+    for _ in range(2):
+        msg = message()
+        msg.properties["__CRC32#"] = "123"
+        result = log.put_message(msg)
+    assert result.append_result is not None
+    record = log.get_message(result.append_result.wrote_offset, result.append_result.wrote_bytes)
+    assert record is not None
+    tail = bytes(record[-20:])
+    assert tail[:9] == b"__CRC32#\x01"
+    assert tail[-1:] == b"\x02"
+    assert bytes(record).count(b"__CRC32#") == 1
+
+
+class TestRoll:
+    def fill(self, log: CommitLog, room: int) -> int:
+        """Puts messages until exactly `room` bytes are left in the first file; the bytes of an empty message."""
+        empty = 91 + len("TopicTest")
+        while True:
+            left = FILE_SIZE - log.max_offset - room
+            size = left if left <= 40_000 + empty else 20_000
+            log.put_message(message(body=b"x" * (size - empty)))
+            if size == left:
+                return empty
+
+    def test_eight_bytes_must_stay(self, log: CommitLog) -> None:
+        empty = 91 + len("TopicTest")
+        self.fill(log, empty + 8)
+        result = log.put_message(message(body=b""))
+        assert result.append_result is not None
+        assert result.append_result.wrote_offset == FILE_SIZE - empty - 8
+
+    def test_else_a_blank_ends_the_file_and_the_next_begins(self, log: CommitLog) -> None:
+        empty = self.fill(log, 91 + len("TopicTest") + 7)
+        result = log.put_message(message(body=b""))
+        assert result.append_result is not None
+        assert result.append_result.wrote_offset == FILE_SIZE
+        blank = log.get_message(FILE_SIZE - empty - 7, 8)
+        assert blank is not None
+        assert int.from_bytes(blank[:4], "big") == empty + 7
+        assert int.from_bytes(blank[4:], "big", signed=True) == BLANK_MAGIC_CODE
+
+
+def batch_of(items: list[Message], topic: str = "TopicTest", **fields: object) -> MessageExtBatch:
+    batch = MessageExtBatch(topic, encode_messages(items))
+    batch.born_host = batch.store_host = HOST
+    for name, value in fields.items():
+        setattr(batch, name, value)
+    return batch
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"write_without_mmap": True}, {"enabled_append_prop_crc": True}], ids=str
+)
+class TestBatch:
+    def test_each_message_becomes_a_record(self, tmp_path: Path, settings: dict[str, bool]) -> None:
+        log = make(tmp_path, **settings)
+        log.put_message(message(queue_id=1))
+        items = [Message("TopicTest", b"body%d" % n, tags=f"T{n}", flag=n) for n in range(5)]
+        batch = batch_of(items, queue_id=1, reconsume_times=3)
+        batch.properties["CLUSTER"] = "c"
+        result = log.put_messages(batch)
+        appended = result.append_result
+        assert result.status is PutMessageStatus.PUT_OK
+        assert appended is not None
+        assert (appended.logics_offset, appended.msg_num) == (1, 5)
+        assert log.queue_offsets == {("TopicTest", 1): 6}
+        offsets = [decode_message_id(text)[1] for text in str(appended.msg_id).split(",")]
+        assert offsets[0] == appended.wrote_offset
+        for number, offset in enumerate(offsets):
+            found = stored(log, offset)
+            assert (found.body, found.flag, found.queue_offset) == (b"body%d" % number, number, 1 + number)
+            assert found.properties["TAGS"] == f"T{number}"
+            assert found.properties["CLUSTER"] == "c"
+            assert found.reconsume_times == 3
+
+    def test_what_does_not_fit_goes_to_the_next_file_as_a_whole(
+        self, tmp_path: Path, settings: dict[str, bool]
+    ) -> None:
+        log = make(tmp_path, **settings)
+        log.put_message(message(body=b"x" * 39_000))
+        result = log.put_messages(batch_of([Message("TopicTest", b"y" * 10_000)] * 3))
+        assert result.append_result is not None
+        assert result.append_result.wrote_offset == FILE_SIZE
+        assert log.put_messages(batch_of([Message("TopicTest", b"z" * 20_000)] * 4)).status is (
+            PutMessageStatus.MESSAGE_ILLEGAL
+        )
+
+    @pytest.mark.parametrize(
+        ("change", "text"),
+        [
+            ({"body": b""}, "empty"),
+            ({"body": b"\0\0\0\x20garbage"}, ""),
+            ({"sys_flag": MessageSysFlag.TRANSACTION_PREPARED_TYPE}, "neither delayed nor transactional"),
+            ({"properties": {"DELAY": "1"}}, "neither delayed nor transactional"),
+            ({"topic": "a b"}, "contains"),
+        ],
+    )
+    def test_is_refused_as_a_whole(
+        self, tmp_path: Path, settings: dict[str, bool], change: dict[str, object], text: str
+    ) -> None:
+        log = make(tmp_path, **settings)
+        result = log.put_messages(batch_of([Message("TopicTest", b"x")] * 2, **change))
+        assert result.status is PutMessageStatus.MESSAGE_ILLEGAL
+        assert text in result.reason
+        assert log.max_offset == 0
+
+    @pytest.mark.parametrize(
+        ("items", "reason"),
+        [
+            ([Message("TopicTest", b"z" * 10_001)] * 4, "the batch has 40092 bytes"),
+            ([Message("TopicTest", b"z")] * 700, "a commit log file takes"),
+        ],
+        ids=["over maxMessageSize", "its records over a file"],
+    )
+    def test_one_that_fits_nowhere_does_not_end_the_file(
+        self, tmp_path: Path, settings: dict[str, bool], items: list[Message], reason: str
+    ) -> None:
+        log = make(tmp_path, **settings)
+        log.put_message(message())
+        end = log.max_offset
+        result = log.put_messages(batch_of(items))
+        assert result.status is PutMessageStatus.MESSAGE_ILLEGAL
+        assert reason in result.reason
+        assert log.max_offset == end
+
+    def test_merged_properties_too_large(self, tmp_path: Path, settings: dict[str, bool]) -> None:
+        log = make(tmp_path, **settings)
+        batch = batch_of([Message("TopicTest", b"", properties={"p": "x" * 20_000})])
+        batch.properties["q"] = "y" * 20_000
+        assert log.put_messages(batch).status is PutMessageStatus.PROPERTIES_SIZE_EXCEEDED

@@ -1,0 +1,143 @@
+"""LogWalk: holes and their kinds, what it goes on behind, where it ends, and a log that is being written."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from mqlake.errors import ForeignFormatError
+from mqlake.formats.record import decode_record
+from mqlake.store.config import MessageStoreConfig
+from mqlake.store.log.log_walk import HoleKind, LogWalk, open_log, refuse_foreign
+from tests.store.small_store import COUNT, SETTINGS, change, fill, log_file, message
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return fill(tmp_path / "store")
+
+
+def config_of(root: Path) -> MessageStoreConfig:
+    return MessageStoreConfig.from_mapping({**SETTINGS, "storePathRootDir": str(root)})
+
+
+def walked(root: Path, **options: object) -> tuple[LogWalk, list[int]]:
+    """The walk when it is done, and the physical offsets of the records it came by."""
+    log = open_log(config_of(root))
+    try:
+        walk = LogWalk(log, **options)  # type: ignore[arg-type]
+        offsets = [offset for chunk in walk.chunks() for offset in chunk.scan.physical_offset.tolist()]
+    finally:
+        log.close()
+    return walk, offsets
+
+
+def test_a_whole_log_has_no_holes(root: Path) -> None:
+    walk, offsets = walked(root)
+    assert len(offsets) == COUNT and offsets == sorted(offsets)
+    assert walk.holes == [] and walk.start == 0 and walk.end > offsets[-1]
+
+
+def test_it_goes_on_behind_damage(root: Path) -> None:
+    _, offsets = walked(root)
+    change(log_file(root), offsets[3] + 100, b"!!!")
+    walk, left = walked(root)
+    assert left == offsets[:3] + offsets[4:]
+    (hole,) = walk.holes
+    assert (hole.kind, hole.start, hole.end, hole.records_follow) == (
+        HoleKind.CORRUPT,
+        offsets[3],
+        offsets[4],
+        True,
+    )
+    assert hole.path == str(log_file(root)) and "CRC" in hole.reason.upper()
+
+
+def test_without_crc_a_changed_body_is_a_record(root: Path) -> None:
+    _, offsets = walked(root)
+    change(log_file(root), offsets[3] + 100, b"!!!")
+    walk, left = walked(root, check_crc=False)
+    assert left == offsets and walk.holes == []
+
+
+def test_damage_over_the_end_of_a_file(root: Path) -> None:
+    _, offsets = walked(root)
+    size = SETTINGS["mappedFileSizeCommitLog"]
+    last = max(offset for offset in offsets if offset < size)
+    change(log_file(root), last, bytes(size - last))
+    walk, left = walked(root)
+    assert left == [offset for offset in offsets if offset != last]
+    assert [(hole.kind, hole.start, hole.end) for hole in walk.holes] == [(HoleKind.CORRUPT, last, size)]
+
+
+def test_half_a_record_at_the_end_is_torn(root: Path) -> None:
+    _, offsets = walked(root)
+    path, position = newest(root), offsets[-1] % SETTINGS["mappedFileSizeCommitLog"]
+    change(path, position + 60, bytes(len(message(COUNT - 1).body) + 60))
+    walk, left = walked(root)
+    assert left == offsets[:-1] and walk.end == offsets[-1]
+    assert [(hole.kind, hole.start) for hole in walk.holes] == [(HoleKind.TORN, offsets[-1])]
+    settled, _ = walked(root, known_until=offsets[-1] + 60)
+    assert [hole.kind for hole in settled.holes] == [HoleKind.CORRUPT]
+    assert f"reach to offset {offsets[-1] + 60}" in settled.holes[0].reason
+
+
+def test_older_records_behind_the_end_are_stale(root: Path) -> None:
+    """As a log that was cut in its middle and written on leaves them."""
+    _, offsets = walked(root)
+    path, size = newest(root), SETTINGS["mappedFileSizeCommitLog"]
+    cut = offsets[-5]
+    change(path, cut % size, bytes(offsets[-3] - cut))
+    newer = offsets[-6]
+    change(path, newer % size + 56, (2**50).to_bytes(8, "big"))  # its store time
+    walk, left = walked(root)
+    assert left == offsets[:-5]
+    assert [(hole.kind, hole.start) for hole in walk.holes] == [(HoleKind.STALE, cut)]
+
+
+def test_a_start_in_the_middle(root: Path) -> None:
+    _, offsets = walked(root)
+    walk, left = walked(root, start=offsets[77])
+    assert left == offsets[77:] and walk.start == offsets[77]
+
+
+def test_what_is_written_during_the_walk_is_left_to_the_next(root: Path) -> None:
+    """The walk has seen zeros; before it looks what lies behind them, a writer has put two records there."""
+    _, offsets = walked(root)
+    path, size = newest(root), SETTINGS["mappedFileSizeCommitLog"]
+    at = offsets[-2] % size
+    with path.open("rb") as file:
+        records = file.read()[at : at + (offsets[-1] - offsets[-2]) + 400]
+    change(path, at, bytes(len(records)))
+    log = open_log(config_of(root))
+    try:
+        walk = LogWalk(log)
+        seen = []
+        for chunk in walk.chunks():
+            seen += chunk.scan.physical_offset.tolist()
+            if seen[-1] == offsets[-3]:
+                change(path, at, records)
+        assert seen == offsets[:-2] and walk.holes == [] and walk.end == offsets[-2]
+    finally:
+        log.close()
+    assert walked(root)[1] == offsets
+
+
+def test_a_file_of_something_else_is_refused(root: Path) -> None:
+    for path in (root / "commitlog").iterdir():
+        path.write_bytes(os.urandom(SETTINGS["mappedFileSizeCommitLog"]))
+    log = open_log(config_of(root))
+    try:
+        with pytest.raises(ForeignFormatError, match="no RocketMQ record"):
+            refuse_foreign(log)
+    finally:
+        log.close()
+
+
+def newest(root: Path) -> Path:
+    """The newest file that holds a record."""
+    found = [path for path in sorted((root / "commitlog").iterdir()) if any(path.read_bytes()[:8])]
+    assert decode_record(found[-1].read_bytes()[: SETTINGS["mappedFileSizeCommitLog"]])
+    return found[-1]
