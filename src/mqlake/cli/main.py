@@ -32,7 +32,7 @@ COMMANDS = {
         "MetaQ: the broker, clients and data directories of RocketMQ's ancestor.",
     ),
     "demo": (
-        "mqlake.cli.demo:demo",
+        "mqlake_flights.demo:demo",
         "The main job: a year of flights, a crash, recovery, Spark over the log.",
     ),
 }

@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING, Any
 import click
 import orjson
 
-from mqlake.cli.flights import MONTHS, QUEUES, ROWS_IN_ALL, TOPIC_PREFIX, Truth, airlines, count_truth
 from mqlake.cli.options import json_option
 from mqlake.cli.output import note, print_fields, print_json, print_table, progress
 from mqlake.errors import ConfigError, StoreError
 from mqlake.spark.requirements import INSTALL_DEMO, require_java, require_modules
 from mqlake.store import ReadOnlyStore
+from mqlake_flights.flights import MONTHS, QUEUES, ROWS_IN_ALL, TOPIC_PREFIX, Truth, airlines, count_truth
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -199,7 +199,7 @@ def ingest(run: Demo, truth: Truth) -> list[Writer]:
 
 def run_writer(run: Demo, kill_at: int | None) -> Writer:
     """Runs a writing process to its end, which SIGKILL puts to it at `kill_at` messages. StoreError if it fails."""
-    command = [sys.executable, "-m", "mqlake.cli.flight_writer", run.path(STORE), str(run.rows)]
+    command = [sys.executable, "-m", "mqlake_flights.writer", run.path(STORE), str(run.rows)]
     if kill_at is not None:
         command.append(str(kill_at + max(1, (run.rows - kill_at) // 2)))
     writer = Writer()
@@ -252,7 +252,7 @@ class Result:
 
 def read_with_spark(run: Demo, truth: Truth, writers: list[Writer]) -> Result:
     import mqlake.spark
-    from mqlake.cli.flight_picture import Timeline, draw
+    from mqlake_flights.picture import Timeline, draw
 
     with run.step("Spark starts", "starting Spark"):
         spark = mqlake.spark.session("mqlake demo", log_path=run.path(SPARK_LOG), short=True)
@@ -286,8 +286,8 @@ def ask(
 ) -> tuple[VerifyReport, dict[tuple[str, int], int], dict[tuple[str, int], tuple[int, int]], list[Lookup]]:
     """The questions, each answer checked against the truth."""
     import mqlake.spark
-    from mqlake.spark import flights
     from mqlake.spark.session_helper import job_progress
+    from mqlake_flights import questions
 
     store = run.path(STORE)
 
@@ -300,8 +300,8 @@ def ask(
 
     with run.step("count", "Spark counts by topic and queue"), job_progress(spark, "tasks"):
         log = mqlake.spark.read_log(spark, store, columns="topic,queueId,properties")
-        queues = {(row.topic, row.queueId): row.messages for row in flights.queue_counts(log).collect()}
-        numbers = flights.row_numbers(log).first()
+        queues = {(row.topic, row.queueId): row.messages for row in questions.queue_counts(log).collect()}
+        numbers = questions.row_numbers(log).first()
     assert numbers is not None
     run.check("messages by topic and queue", dict(truth.by_queue), queues)
     run.check(
@@ -310,8 +310,8 @@ def ask(
 
     with run.step("delays", "Spark works out the delays by airline and month"), job_progress(spark, "tasks"):
         columns = "topic,queueId,queueOffset,bornTimestamp,body"
-        decoded = flights.decode(mqlake.spark.read_log(spark, store, columns=columns))
-        rows = flights.delays(decoded).collect()
+        decoded = questions.decode(mqlake.spark.read_log(spark, store, columns=columns))
+        rows = questions.delays(decoded).collect()
     delays = {(row.carrier, row.month): (row.departed, row.dep_delay) for row in rows}
     run.check(
         "flights by airline and month",
@@ -337,8 +337,8 @@ def ask(
     run.check("born in the month of the flight", truth.rows, sum(row.born_in_month for row in rows))
 
     with run.step("Parquet", "Spark writes Parquet"), job_progress(spark, "tasks"):
-        flights.write_parquet(decoded, run.path(PARQUET))
-        totals = flights.parquet_totals(spark, run.path(PARQUET))
+        questions.write_parquet(decoded, run.path(PARQUET))
+        totals = questions.parquet_totals(spark, run.path(PARQUET))
     run.check("flights and minutes of delay in Parquet", (truth.rows, truth.dep_delay), totals)
 
     with (
@@ -381,7 +381,7 @@ def keys_to_ask(truth: Truth) -> list[tuple[str, str]]:
 
 def look_up(store: str, spark: SparkSession, keys: list[tuple[str, str]]) -> list[Lookup]:
     import mqlake.spark
-    from mqlake.spark import flights
+    from mqlake_flights import questions
 
     log = mqlake.spark.read_log(spark, store, columns="topic,keys,physicalOffset")
     found = []
@@ -394,7 +394,7 @@ def look_up(store: str, spark: SparkSession, keys: list[tuple[str, str]]) -> lis
             ]
             index_ms = (time.monotonic() - began) * 1000
             began = time.monotonic()
-            by_spark = sorted(row.physicalOffset for row in flights.with_key(log, topic, key).collect())
+            by_spark = sorted(row.physicalOffset for row in questions.with_key(log, topic, key).collect())
             spark_ms = (time.monotonic() - began) * 1000
             found.append(Lookup(topic, key, by_index, by_spark, index_ms, spark_ms))
     return found

@@ -13,7 +13,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.colors import TwoSlopeNorm
 
-from mqlake.cli.flights import MONTHS
+from mqlake_flights.flights import MONTHS
 
 INK, QUIET, LINE, ALARM = "#1f2933", "#7b8794", "#2f6f9f", "#c0392b"
 QUEUE_COLOURS = ("#16425b", "#2f6f9f", "#6ba5cc", "#b8d4e6")

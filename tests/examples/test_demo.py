@@ -12,13 +12,22 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from mqlake.cli import demo as module
-from mqlake.cli.demo import Check, Demo, Result, demo, difference, keys_to_ask, prepare_directory, run_writer
-from mqlake.cli.flights import count_truth
 from mqlake.cli.main import cli
 from mqlake.errors import ConfigError, StoreError
 from mqlake.spark.log.audit import VerifyReport
 from mqlake.store import ReadOnlyStore
+from mqlake_flights import demo as module
+from mqlake_flights.demo import (
+    Check,
+    Demo,
+    Result,
+    demo,
+    difference,
+    keys_to_ask,
+    prepare_directory,
+    run_writer,
+)
+from mqlake_flights.flights import count_truth
 
 
 @pytest.mark.spark

@@ -4,7 +4,7 @@ import itertools
 
 import orjson
 
-from mqlake.cli.flights import QUEUES, ROWS_IN_ALL, airlines, count_truth, read_flights
+from mqlake_flights.flights import QUEUES, ROWS_IN_ALL, airlines, count_truth, read_flights
 
 
 def test_the_first_flight() -> None:

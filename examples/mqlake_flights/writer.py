@@ -1,6 +1,6 @@
 """The process of the demo that writes: it puts flights into a store until it is done or killed.
 
-    python -m mqlake.cli.flight_writer STORE ROWS [HOLD]
+    python -m mqlake_flights.writer STORE ROWS [HOLD]
 
 It says how far it has come as JSON lines on stdout: what recovery found and which row comes next, then the
 number of rows that the store has acknowledged. Where to go on it asks the store alone. At row HOLD it stops and
@@ -16,11 +16,11 @@ import time
 
 import orjson
 
-from mqlake.cli.flights import QUEUES, ROW_PROPERTY, TOPIC_PREFIX, airlines, read_flights
 from mqlake.errors import StoreError
 from mqlake.store.message_store import DefaultMessageStore, open_store
 from mqlake.store.recovery import RecoveryReport
 from mqlake.store.results import PutMessageStatus
+from mqlake_flights.flights import QUEUES, ROW_PROPERTY, TOPIC_PREFIX, airlines, read_flights
 
 SETTINGS = {
     "mappedFileSizeCommitLog": 64 << 20,  # small enough that the demo fills some of them
