@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import enum
 import json
 import struct
+import typing
 import zlib
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
@@ -11,11 +14,17 @@ from hypothesis import strategies as st
 from mqlake.errors import FormatError
 from mqlake.remoting.bodies.admin import ConsumerOffsetSerializeWrapper, SubscriptionGroupConfig
 from mqlake.remoting.bodies.client import (
+    CMResult,
+    ConsumeFromWhere,
+    ConsumeType,
     HeartbeatData,
     LockBatchRequestBody,
     LockBatchResponseBody,
+    MessageModel,
+    MessageRequestMode,
     ResetOffsetBody,
 )
+from mqlake.remoting.bodies.codec import JsonBody
 from mqlake.remoting.bodies.compressed import decode_compressed
 from mqlake.remoting.bodies.route import BrokerData, QueueData, TopicRouteData
 from mqlake.remoting.bodies.topic import (
@@ -23,8 +32,10 @@ from mqlake.remoting.bodies.topic import (
     MessageQueue,
     RegisterBrokerBody,
     TopicConfig,
+    TopicFilterType,
     TopicList,
 )
+from mqlake.remoting.headers.codec import wire_name
 
 MQ = MessageQueue(topic="T", broker_name="b", queue_id=0)
 
@@ -79,13 +90,16 @@ def test_null_and_missing_have_the_default():
     ("text", "where"),
     [
         (b"[]", "TopicRouteData: an object"),
-        (b'{"queueDatas":{}}', r"\.queueDatas: a list"),
+        (b'""', "TopicRouteData: an object"),
+        (b'{"queueDatas":[[]]}', r"\.queueDatas\[0\]: an object"),
         (b'{"queueDatas":[{"perm":6},{"perm":"rw"}]}', r"\.queueDatas\[1\]\.perm: a whole number"),
         (b'{"queueDatas":[{"perm":9223372036854775808}]}', r"perm: a whole number of 64 bits"),
         (b'{"queueDatas":[{"perm":0%s}]}' % (b"5" * 400), r"perm: a whole number of 64 bits"),
         (b'{"brokerDatas":[{"brokerAddrs":{"x":"h:1"}}]}', r"\[x\]: a whole number"),
-        (b'{"orderTopicConf":[]}', r"\.orderTopicConf: a text"),
-        (b'{"brokerDatas":[{"enableActingMaster":7}]}', "true or false"),
+        (b'{"queueDatas":[{"perm":"6,x"}]}', r"perm: a whole number"),
+        (b'{"queueDatas":[{"perm":1e999}]}', r"perm: a whole number"),
+        (b'{"brokerDatas":[{"brokerAddrs":{"":"h:1"}}]}', r"\[\]: a key"),
+        (b'{"brokerDatas":[{"enableActingMaster":"maybe"}]}', "true or false"),
         (b'{"brokerDatas":', "ends"),
         (b"\xff", "UTF-8"),
     ],
@@ -95,9 +109,83 @@ def test_what_does_not_fit_is_named(text: bytes, where: str):
         TopicRouteData.from_json(text)
 
 
-def test_an_unknown_choice_is_named():
-    with pytest.raises(FormatError, match="topicFilterType: one of SINGLE_TAG, MULTI_TAG"):
-        TopicConfig.from_json(b'{"topicFilterType":"OTHER"}')
+ENUMS = [ConsumeType, MessageModel, ConsumeFromWhere, MessageRequestMode, CMResult, TopicFilterType]
+
+
+def test_ordinals_are_those_of_java():
+    assert {kind.__name__: [member.name for member in kind] for kind in ENUMS} == {
+        "ConsumeType": ["CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP"],
+        "MessageModel": ["BROADCASTING", "CLUSTERING"],
+        "ConsumeFromWhere": [
+            "CONSUME_FROM_LAST_OFFSET",
+            "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
+            "CONSUME_FROM_MIN_OFFSET",
+            "CONSUME_FROM_MAX_OFFSET",
+            "CONSUME_FROM_FIRST_OFFSET",
+            "CONSUME_FROM_TIMESTAMP",
+        ],
+        "MessageRequestMode": ["PULL", "POP"],
+        "CMResult": [
+            "CR_SUCCESS",
+            "CR_LATER",
+            "CR_ROLLBACK",
+            "CR_COMMIT",
+            "CR_THROW_EXCEPTION",
+            "CR_RETURN_NULL",
+        ],
+        "TopicFilterType": ["SINGLE_TAG", "MULTI_TAG"],
+    }
+
+
+def body_enums(kind: type[JsonBody]) -> Iterator[tuple[str, type[enum.Enum]]]:
+    for name, hint in typing.get_type_hints(kind).items():
+        for each in (hint, *typing.get_args(hint)):
+            if isinstance(each, type) and issubclass(each, enum.Enum):
+                yield name, each
+
+
+def all_bodies(kind: type[JsonBody] = JsonBody) -> Iterator[type[JsonBody]]:
+    for each in kind.__subclasses__():
+        yield each
+        yield from all_bodies(each)
+
+
+def test_every_enum_of_every_body_is_read_by_name_and_by_ordinal():
+    seen = set()
+    for kind in all_bodies():
+        for attribute, choices in body_enums(kind):
+            seen.add(choices)
+            for ordinal, member in enumerate(choices):
+                for value in (ordinal, member.name, member.name.lower()):
+                    body = kind.from_json(json.dumps({wire_name(attribute): value}).encode())
+                    assert getattr(body, attribute) is member
+            for value in ("OTHER", "", None):
+                body = kind.from_json(json.dumps({wire_name(attribute): value}).encode())
+                assert body == kind()
+            for value in (-1, len(choices), 0.5, True, []):
+                with pytest.raises(FormatError, match=f"{wire_name(attribute)}: one of {next(iter(choices)).name}"):
+                    kind.from_json(json.dumps({wire_name(attribute): value}).encode())
+    assert seen == set(ENUMS)
+
+
+def test_values_of_another_type_are_read_as_fastjson_reads_them():
+    heartbeat = HeartbeatData.from_json(
+        b"{client_ID:7, HeartbeatFingerprint:'1,234', withoutSub:1, producerDataSet:{groupName:{a:[1]}}, "
+        b"consumerDataSet:[{'group-name':true, unitMode:'T', messageModel:1, subscriptionDataSet:'', "
+        b"consumeType:''},{unitMode:2},{subscriptionDataSet:[{subVersion:'5.00', codeSet:['7',3.9,true,''], "
+        b"tagsSet:Set['a']}]}]}"
+    )
+    first, second, third = heartbeat.consumer_data_set
+    assert (heartbeat.client_id, heartbeat.heartbeat_fingerprint, heartbeat.without_sub) == ("7", 1234, True)
+    assert [producer.group_name for producer in heartbeat.producer_data_set] == ['{"a":[1]}']
+    assert (first.group_name, first.unit_mode, first.message_model) == ("true", True, MessageModel.CLUSTERING)
+    assert (first.subscription_data_set, first.consume_type, second.unit_mode) == ([], None, False)
+    (subscription,) = third.subscription_data_set
+    assert (subscription.sub_version, subscription.code_set, subscription.tags_set) == (5, {7, 3, 1}, {"a"})
+
+
+def test_a_name_that_fits_comes_before_one_that_is_like_it():
+    assert TopicConfig.from_json(b'{"topic_name":"b","topicName":"a","TOPICNAME":"c"}').topic_name == "a"
 
 
 def test_a_key_that_is_no_object():

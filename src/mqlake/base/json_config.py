@@ -179,7 +179,7 @@ _DOUBLE_QUOTED = re.compile(r'"([^"\\]*+(?:\\.[^"\\]*+)*+)"', re.DOTALL)
 _SINGLE_QUOTED = re.compile(r"'([^'\\]*+(?:\\.[^'\\]*+)*+)'", re.DOTALL)
 _SPACE = re.compile(r"(?:[ \t\r\n\f\b]++|//[^\n]*+|/\*.*?\*/)*+", re.DOTALL)
 _SPACE_AND_COMMAS = re.compile(r"(?:[ \t\r\n\f\b,]++|//[^\n]*+|/\*.*?\*/)*+", re.DOTALL)
-_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_NUMBER = re.compile(r"(-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?)([LSBFD])?")
 _NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|.)", re.DOTALL)
 _UNESCAPES = {
@@ -196,6 +196,8 @@ _UNESCAPES = {
     "r": "\r",
     **{str(i): chr(i) for i in range(8)},
 }
+_JAVA_SETS = ("Set", "TreeSet")
+"""May stand before a list."""
 _LITERALS = {"true": True, "false": False, "null": None, "undefined": None, "NaN": None}
 
 ObjectKey = Callable[[dict[Any, Any]], Hashable]
@@ -239,16 +241,23 @@ class _Reader:
             return self.string(character)
         if match := _NUMBER.match(self.text, self.pos):
             return self.number(match)
-        if (match := _NAME.match(self.text, self.pos)) and match[0] in _LITERALS:
-            self.pos = match.end()
-            return _LITERALS[match[0]]
+        if match := _NAME.match(self.text, self.pos):
+            if match[0] in _LITERALS:
+                self.pos = match.end()
+                return _LITERALS[match[0]]
+            if match[0] in _JAVA_SETS:
+                start, self.pos = self.pos, match.end()
+                if self.skip() == "[":
+                    return self.array()
+                self.pos = start
         raise self.fail(
             f"no value begins with {character!r}" if character else "the text ends where a value belongs"
         )
 
     def number(self, match: re.Match[str]) -> int | float:
         try:
-            number = float(match[0]) if match[1] or match[2] else int(match[0])
+            whole = not (match[2] or match[3] or match[4] in ("F", "D"))
+            number = int(match[1]) if whole else float(match[1])
         except ValueError as e:  # more digits than Python converts
             raise self.fail(f"a number of {len(match[0])} characters") from e
         self.pos = match.end()
@@ -333,7 +342,8 @@ def loads(text: str | bytes, *, object_key: ObjectKey = object_key_pairs) -> Any
     """The value of a JSON document, as fastjson writes it or stricter.
 
     Unquoted whole numbers become int keys, objects where a key stands become `object_key(fields)`. Accepted
-    beyond JSON are single quotes, unquoted names as keys, comments, spare commas and fastjson's escapes.
+    beyond JSON are single quotes, unquoted names as keys, comments, spare commas, fastjson's escapes, Java's suffixes of
+    numbers (`5L`), and `Set` before a list.
     Raises FormatError with the position (in characters) and nothing else.
     """
     if isinstance(text, bytes):

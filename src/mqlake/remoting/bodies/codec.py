@@ -8,6 +8,17 @@ have their defaults. Maps may have numbers or objects (a dataclass with frozen=T
     {"brokerAddrs":{"0":"10.0.0.1:10911"}}                              the same in strict JSON
 
 Either is read. What is written is RocketMQ's, unless strict JSON is asked for.
+
+Clients in other languages rely on what fastjson 1.2.83, which reads bodies in RocketMQ, makes of values of another type.
+The same is made of them here:
+
+    enum      its name in any case, or its ordinal (C++: "consumeType":1); an unknown name is a missing field
+    number    also as a text, with commas between digits; true is 1, a fraction is cut off
+    true      also 1, "1", "true", "Y", "T"; any other number is false
+    text      also a number or true; an object or list as its own JSON
+    list      also one item without brackets
+    any       "" for what is no text, and "null" for a number or true, is a missing field
+    name      of a field also in another case, or with _ or - in it (group_name)
 """
 
 from __future__ import annotations
@@ -17,6 +28,7 @@ import contextlib
 import dataclasses
 import enum
 import functools
+import re
 import types
 import typing
 from collections.abc import Callable
@@ -62,7 +74,9 @@ class JsonBody:
         """The body of parsed JSON. FormatError names the field that does not fit."""
         kind: Any = cls
         try:
-            body: Self = _reader(kind)(value)
+            body: Self | None = _reader(kind)(value)
+            if body is None:
+                raise _expected("an object", value)
         except _WrongTypeError as error:
             raise FormatError(0, f"{cls.__name__}{error.path}: {error.reason}") from None
         return body
@@ -97,29 +111,56 @@ def _expected(what: str, value: Any) -> _WrongTypeError:
 # --- reading -----------------------------------------------------------------------------------------------
 
 
-def _read_int(value: Any) -> int:
+_NULLS = ("", "null", "NULL")
+"""Texts that are no number, true or false, and are read as a missing field."""
+_TRUE = frozenset({"true", "1", "y", "t"})
+_FALSE = frozenset({"false", "0", "f", "n"})
+_DIGITS_MAX = 30
+"""Of a number in a text, commas included; none of 64 bits is longer."""
+
+
+def _read_int(value: Any) -> int | None:
     number = value
-    try:
-        if (isinstance(value, str) and len(value) <= 20) or (isinstance(value, float) and value.is_integer()):
-            number = int(value)
-    except ValueError:
-        pass
+    if type(value) is not int:
+        if value in _NULLS:
+            return None
+        try:
+            if isinstance(value, str) and len(value) <= _DIGITS_MAX:
+                number = int(_TRAILING_ZEROS.sub("", value.replace(",", "")))
+            elif isinstance(value, float | bool):
+                number = int(value)
+        except (ValueError, OverflowError):
+            pass
     if type(number) is int and -(1 << 63) <= number < 1 << 63:  # a Java long
         return number
     raise _expected("a whole number of 64 bits", value)
 
 
-def _read_float(value: Any) -> float:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
+_TRAILING_ZEROS = re.compile(r"\.0*$")
+
+
+def _read_float(value: Any) -> float | None:
+    try:
+        if isinstance(value, int | float):
+            return float(value)
+        if isinstance(value, str):
+            return None if value in _NULLS else float(value.replace(",", ""))
+    except (ValueError, OverflowError):
+        pass
     raise _expected("a number", value)
 
 
-def _read_bool(value: Any) -> bool:
+def _read_bool(value: Any) -> bool | None:
     if value is True or value is False:
         return value
-    if value in ("true", "false"):
-        return bool(value == "true")
+    if isinstance(value, int | float):
+        return 1 <= value < 2
+    if isinstance(value, str):
+        if value in _NULLS:
+            return None
+        text = value.lower()
+        if text in _TRUE or text in _FALSE:
+            return text in _TRUE
     raise _expected("true or false", value)
 
 
@@ -130,6 +171,8 @@ def _read_str(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, int | float):
         return str(value)
+    if isinstance(value, dict | list):
+        return json_config.dumps(value, pretty=False)
     raise _expected("a text", value)
 
 
@@ -171,12 +214,14 @@ def _not_none(arguments: tuple[Any, ...]) -> Any:
 
 def _list_reader(item: Reader, kind: Any) -> Reader:
     def read(value: Any) -> Any:
-        if not isinstance(value, list):
-            raise _expected("a list", value)
+        if value == "":
+            return None
         items = []
-        for i, one in enumerate(value):
+        for i, one in enumerate(value if isinstance(value, list) else (value,)):
             try:
-                items.append(item(one))
+                read_one = item(one)
+                if read_one is not None:
+                    items.append(read_one)
             except _WrongTypeError as error:
                 error.path = f"[{i}]{error.path}"
                 raise
@@ -187,13 +232,19 @@ def _list_reader(item: Reader, kind: Any) -> Reader:
 
 def _dict_reader(key_reader: Reader, item: Reader) -> Reader:
     def read(value: Any) -> Any:
+        if value == "":
+            return None
         if not isinstance(value, dict):
             raise _expected("an object", value)
         fields = {}
         for key, one in value.items():
             try:
-                if one is not None:
-                    fields[key_reader(key)] = item(one)
+                read_one = None if one is None else item(one)
+                if read_one is not None:
+                    read_key = key_reader(key)
+                    if read_key is None:
+                        raise _expected("a key", key)
+                    fields[read_key] = read_one
             except _WrongTypeError as error:
                 error.path = f"[{str(key)[:60]}]{error.path}"
                 raise
@@ -220,36 +271,59 @@ def _key_reader(hint: Any) -> Reader:
 
 
 def _enum_reader(kind: type[enum.Enum]) -> Reader:
+    members = list(kind)
+    names = {name.lower(): member for name, member in kind.__members__.items()}
+
     def read(value: Any) -> Any:
-        if isinstance(value, str) and value in kind.__members__:
-            return kind[value]
-        raise _expected(f"one of {', '.join(kind.__members__)}", value)
+        if isinstance(value, str):
+            return names.get(value.lower())
+        if type(value) is int and 0 <= value < len(members):
+            return members[value]
+        raise _expected(f"one of {', '.join(kind.__members__)}, or 0 to {len(members) - 1},", value)
 
     return read
 
 
 def _object_reader(kind: Any) -> Reader:
     # The fields' readers are made at the first use: a type may hold its own kind.
-    readers: list[tuple[str, str, Reader]] = []
+    readers: dict[str, tuple[str, Reader]] = {}
+    similar: dict[str, str] = {}
 
     def read(value: Any) -> Any:
+        if value == "":
+            return None
         if not isinstance(value, dict):
             raise _expected("an object", value)
         if not readers:
-            readers.extend((attribute, name, _reader(hint)) for attribute, name, hint in _fields(kind))
+            similar.update((_similar(name), name) for _, name, _ in _fields(kind))
+            readers.update((name, (attribute, _reader(hint))) for attribute, name, hint in _fields(kind))
         fields = {}
-        for attribute, name, reader in readers:
-            one = value.get(name)
+        for key, one in value.items():
             if one is None:
                 continue
+            name = key
+            known = readers.get(key)
+            if known is None:
+                name = similar.get(_similar(key)) if isinstance(key, str) else None
+                if name is None or name in value:
+                    continue
+                known = readers[name]
+            attribute, reader = known
             try:
-                fields[attribute] = reader(one)
+                read_one = reader(one)
             except _WrongTypeError as error:
                 error.path = f".{name}{error.path}"
                 raise
+            if read_one is not None:
+                fields[attribute] = read_one
         return kind(**fields)
 
     return read
+
+
+def _similar(name: str) -> str:
+    """The same for names that differ in case, `_` and `-`."""
+    return name.replace("_", "").replace("-", "").lower()
 
 
 @functools.cache
