@@ -163,7 +163,9 @@ def test_every_enum_of_every_body_is_read_by_name_and_by_ordinal():
                 body = kind.from_json(json.dumps({wire_name(attribute): value}).encode())
                 assert body == kind()
             for value in (-1, len(choices), 0.5, True, []):
-                with pytest.raises(FormatError, match=f"{wire_name(attribute)}: one of {next(iter(choices)).name}"):
+                with pytest.raises(
+                    FormatError, match=f"{wire_name(attribute)}: one of {next(iter(choices)).name}"
+                ):
                     kind.from_json(json.dumps({wire_name(attribute): value}).encode())
     assert seen == set(ENUMS)
 

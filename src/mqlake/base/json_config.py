@@ -342,7 +342,7 @@ def loads(text: str | bytes, *, object_key: ObjectKey = object_key_pairs) -> Any
     """The value of a JSON document, as fastjson writes it or stricter.
 
     Unquoted whole numbers become int keys, objects where a key stands become `object_key(fields)`. Accepted
-    beyond JSON are single quotes, unquoted names as keys, comments, spare commas, fastjson's escapes, Java's suffixes of
+    beyond JSON are single quotes, unquoted names as keys, comments, spare commas, fastjson's escapes, suffixes of
     numbers (`5L`), and `Set` before a list.
     Raises FormatError with the position (in characters) and nothing else.
     """

@@ -9,8 +9,8 @@ have their defaults. Maps may have numbers or objects (a dataclass with frozen=T
 
 Either is read. What is written is RocketMQ's, unless strict JSON is asked for.
 
-Clients in other languages rely on what fastjson 1.2.83, which reads bodies in RocketMQ, makes of values of another type.
-The same is made of them here:
+Clients in other languages rely on how fastjson 1.2.83, RocketMQ's parser, converts values of another type. The same
+conversions are made here:
 
     enum      its name in any case, or its ordinal (C++: "consumeType":1); an unknown name is a missing field
     number    also as a text, with commas between digits; true is 1, a fraction is cut off
