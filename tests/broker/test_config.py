@@ -5,13 +5,13 @@ import dataclasses
 import pytest
 
 from mqlake.base.java_properties import parse_properties
+from mqlake.base.net import local_address
 from mqlake.broker.config import (
     KEYS_WITHOUT_EFFECT,
     SETTINGS,
     BrokerConfig,
     MetricsExporterType,
     known_keys,
-    local_address,
     read_settings,
 )
 from mqlake.errors import ConfigError

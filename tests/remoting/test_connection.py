@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from mqlake.base.net import format_address, parse_address
 from mqlake.errors import (
     ConfigError,
     FormatError,
@@ -24,7 +25,7 @@ from mqlake.remoting.client import RemotingClient
 from mqlake.remoting.codec import decode_frame, encode_frame, frame_end
 from mqlake.remoting.codes import ResponseCode, SerializeType
 from mqlake.remoting.command import RemotingCommand
-from mqlake.remoting.connection import Connection, Limits, format_address, parse_address
+from mqlake.remoting.connection import Connection, Limits
 from mqlake.remoting.server import RemotingServer
 from tests.waiting import PATIENCE_S, until_async
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+from mqlake.base.net import format_address
 from mqlake.broker.config import BrokerConfig
 from mqlake.broker.state.clients import ConsumerManager, ProducerManager, wall_clock_ms
 from mqlake.broker.state.consumer_filter import ConsumerFilterManager
@@ -21,7 +22,6 @@ from mqlake.broker.state.rebalance_lock import RebalanceLockManager
 from mqlake.broker.state.subscription_group import SubscriptionGroupManager
 from mqlake.broker.state.topic_config import TopicConfigManager
 from mqlake.message import Host
-from mqlake.remoting.connection import format_address
 from mqlake.store.broker_stats import BrokerStatsManager
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.message_store import DefaultMessageStore

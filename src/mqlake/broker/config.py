@@ -16,12 +16,13 @@ import socket
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from mqlake.base.net import local_address, parse_address
 from mqlake.base.settings import LONG_MAX, Setting, Settings, setting, settings_of
 from mqlake.errors import ConfigError, UnknownKeyError
 from mqlake.message import TRACE_TOPIC
 from mqlake.remoting.bodies.route import MASTER_ID
 from mqlake.remoting.bodies.topic import PERM_READ, PERM_WRITE
-from mqlake.remoting.connection import Limits, parse_address
+from mqlake.remoting.connection import Limits
 from mqlake.remoting.tls import TlsConfig
 from mqlake.store import config as store_settings
 from mqlake.store.config import MessageStoreConfig
@@ -34,16 +35,6 @@ class MetricsExporterType(enum.Enum):
     OTLP_GRPC = "OTLP_GRPC"
     PROM = "PROM"
     LOG = "LOG"
-
-
-def local_address() -> str:
-    """The IPv4 address that packets to elsewhere leave from; 127.0.0.1 on a machine without a network."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))  # nothing is sent: the kernel only chooses a route
-        except OSError:
-            return "127.0.0.1"
-        return str(probe.getsockname()[0])
 
 
 def _default_broker_name() -> str:

@@ -86,7 +86,8 @@ def serve(
 
     RocketMQ's clients talk to them as to their own. Ctrl-C or SIGTERM ends both cleanly.
     """
-    from mqlake.broker.config import local_address, read_settings
+    from mqlake.base.net import local_address
+    from mqlake.broker.config import read_settings
 
     advertised = local_address() if host in ("0.0.0.0", "::") else host
     common = {"brokerIP1": advertised, "brokerIP2": advertised}

@@ -8,8 +8,8 @@ import ssl
 import time
 from dataclasses import dataclass
 
+from mqlake.base.net import parse_address
 from mqlake.errors import RemotingConnectError
-from mqlake.remoting.connection import parse_address
 
 
 @dataclass(frozen=True, kw_only=True)

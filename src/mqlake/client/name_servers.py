@@ -10,13 +10,13 @@ import re
 from collections.abc import Mapping, Sequence
 
 from mqlake.base.java_properties import format_properties, parse_properties
+from mqlake.base.net import parse_address
 from mqlake.errors import ConfigError, RemotingConnectError, RemotingTimeoutError
 from mqlake.remoting.bodies.route import ClusterInfo, TopicRouteData
 from mqlake.remoting.bodies.topic import KVTable, TopicList
 from mqlake.remoting.client import TIMEOUT_S, RemotingClient
 from mqlake.remoting.codes import RequestCode
 from mqlake.remoting.command import Body, RemotingCommand
-from mqlake.remoting.connection import parse_address
 from mqlake.remoting.headers import namesrv as headers
 from mqlake.remoting.headers.codec import CommandHeader
 

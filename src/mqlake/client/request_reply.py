@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 
+from mqlake.base.net import parse_address
 from mqlake.errors import MessageError, NoReplyError
 from mqlake.formats.compression import decompress_body
 from mqlake.message import (
@@ -23,7 +24,6 @@ from mqlake.message import (
     MessageExt,
     string_to_properties,
 )
-from mqlake.remoting.connection import parse_address
 from mqlake.remoting.headers.produce import ReplyMessageRequestHeader
 
 REPLY_TOPIC_POSTFIX = "REPLY_TOPIC"

@@ -13,10 +13,11 @@ import asyncio
 import logging
 import ssl
 
+from mqlake.base.net import parse_address
 from mqlake.errors import RemotingConnectError, RemotingTimeoutError, ResponseError
 from mqlake.remoting.codes import ResponseCode
 from mqlake.remoting.command import RemotingCommand
-from mqlake.remoting.connection import Connection, Endpoint, Limits, parse_address
+from mqlake.remoting.connection import Connection, Endpoint, Limits
 from mqlake.remoting.service import Service
 
 logger = logging.getLogger(__name__)
@@ -68,7 +69,7 @@ class RemotingClient(Endpoint, Service):
         loop = asyncio.get_running_loop()
         if not self._checking:
             self._checking = True
-            self.start_idle_checks(loop)
+            self.idle_checks.start(loop)
         try:
             async with asyncio.timeout(self._connect_timeout_s):
                 _, connection = await loop.create_connection(
@@ -151,7 +152,7 @@ class RemotingClient(Endpoint, Service):
     async def close(self) -> None:
         """Closes every connection; requests that wait fail with RemotingConnectError."""
         self._stopped = True
-        self.stop_idle_checks()
+        self.idle_checks.stop()
         for task in list(self._connecting.values()):
             task.cancel()
         for connection in list(self.connections):

@@ -20,19 +20,19 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import cast
 
+from mqlake.base.net import format_address
 from mqlake.errors import (
     MqlakeError,
     ProtocolError,
     RemotingConnectError,
-    RemotingTimeoutError,
     RemotingTooMuchError,
     ResponseError,
 )
 from mqlake.remoting.codec import decode_frame, encode_into, frame_end, join_small
 from mqlake.remoting.codes import ResponseCode, Version
 from mqlake.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, Buffer, RemotingCommand
+from mqlake.remoting.peer import TURN_S, IdleChecks, PeerConnection
 from mqlake.remoting.receive_buffer import ReceiveBuffer
 from mqlake.remoting.tls import TLS_FIRST_BYTE, TlsMode, TlsPipe
 
@@ -42,8 +42,6 @@ SCRATCH_SIZE = 256 * 1024
 """Bytes that one read brings at most; the scratch is shared by the connections of an endpoint."""
 FLUSH_FROM = 1 << 20
 """Answers of this many bytes are written before more frames are handled."""
-TURN_S = 0.005
-"""So long the frames of one connection are handled before it is the others' turn."""
 WRITE_JOINED_MAX = 2 << 20
 """Up to so many bytes are copied into one buffer for a write, which costs less than to have the system gather them: it
 takes longer over memory that is not in the processor's cache than a copy does."""
@@ -126,99 +124,51 @@ class Endpoint:
         self.tls_mode = TlsMode.DISABLED
         self.tls_context: ssl.SSLContext | None = None
         self.scratch = memoryview(bytearray(SCRATCH_SIZE))
-        self._idle_timer: asyncio.TimerHandle | None = None
-
-    def start_idle_checks(self, loop: asyncio.AbstractEventLoop) -> None:
-        idle = self.limits.idle_s
-        if not idle:
-            return
-
-        def check() -> None:
-            now = loop.time()
-            for connection in list(self.connections):
-                if now - connection.active_at(now) > idle:
-                    logger.info("%s: idle for %g s, closed", connection.remote_address, idle)
-                    connection.abort()
-            self._idle_timer = loop.call_later(min(5.0, idle / 4), check)
-
-        self._idle_timer = loop.call_later(min(5.0, idle / 4), check)
-
-    def stop_idle_checks(self) -> None:
-        if self._idle_timer is not None:
-            self._idle_timer.cancel()
-            self._idle_timer = None
+        self.idle_checks = IdleChecks(self.connections, self.limits.idle_s)
 
 
-class Connection(asyncio.BufferedProtocol):
+class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
     """One connection; made by a server or a client, never by hand."""
 
     __slots__ = (
-        "_active_at",
         "_address_called",
         "_buffer",
-        "_closed",
         "_endpoint",
-        "_flush_scheduled",
-        "_in_batch",
         "_in_flight",
-        "_loop",
         "_out",
         "_out_size",
-        "_paused",
-        "_pending",
-        "_resting",
         "_room",
         "_tls",
-        "_transport",
         "_undecided",
-        "_unsent",
-        "attributes",
         "local_address",
         "reads",
-        "remote_address",
     )
 
     def __init__(
         self, endpoint: Endpoint, loop: asyncio.AbstractEventLoop, *, address_called: str = ""
     ) -> None:
         """`address_called`: host:port that a client has called; empty on a server."""
+        super().__init__(loop, is_client=bool(address_called))
         self._endpoint = endpoint
-        self._loop = loop
         self._address_called = address_called
         self._buffer = ReceiveBuffer(endpoint.scratch)
-        self._transport: asyncio.Transport | None = None
         self._tls: TlsPipe | None = None
         self._undecided = not address_called
         self._out: list[Buffer] = []
         self._out_size = 0
-        self._in_batch = False
-        self._flush_scheduled = False
-        self._paused = False
-        self._resting = False
-        self._closed = False
         self._room = 0  # of the buffer that is read into
-        self._pending: dict[int, asyncio.Future[RemotingCommand]] = {}
         self._in_flight: set[asyncio.Future[Answer]] = set()
-        self._active_at = loop.time()
-        self._unsent = 0
         self.remote_address = address_called
-        """host:port of the peer."""
         self.local_address = ""
         self.reads = 0
         """How often something came: the same number later on means that nothing did."""
-        self.attributes: dict[str, object] = {}
-        """For those who serve the connection, to remember what they know of the peer."""
 
     # --- what others may do
 
     @property
-    def closed(self) -> bool:
-        return self._closed
-
-    @property
     def is_writable(self) -> bool:
         """Whether the client reads: more than `write_high_water` does not wait to be sent."""
-        return not self._closed and not self._paused
+        return not self.closed and not self._paused
 
     def requests_under_way(self) -> list[asyncio.Future[Answer]]:
         """What the peer's requests wait for."""
@@ -230,26 +180,17 @@ class Connection(asyncio.BufferedProtocol):
         Raises RemotingTimeoutError, RemotingConnectError when the connection is or gets lost,
         RemotingTooMuchError.
         """
-        if self._closed:
+        if self.closed:
             raise RemotingConnectError(self.remote_address, "the connection is closed")
         if len(self._pending) >= self._endpoint.limits.pending_max:
             raise RemotingTooMuchError(
                 f"{self.remote_address}: {len(self._pending)} requests wait for an answer already"
             )
-        answer: asyncio.Future[RemotingCommand] = self._loop.create_future()
-        self._pending[command.opaque] = answer
-        try:
-            async with asyncio.timeout(timeout_s):
-                self.send(command)
-                return await answer
-        except TimeoutError:
-            raise RemotingTimeoutError(self.remote_address, timeout_s) from None
-        finally:
-            self._pending.pop(command.opaque, None)
+        return await self._ask(command.opaque, lambda: self.send(command), timeout_s)
 
     def invoke_oneway(self, command: RemotingCommand) -> None:
         """Sends a request that is not answered. RemotingConnectError when the connection is closed."""
-        if self._closed:
+        if self.closed:
             raise RemotingConnectError(self.remote_address, "the connection is closed")
         command.mark_oneway()
         self.send(command)
@@ -259,75 +200,44 @@ class Connection(asyncio.BufferedProtocol):
 
         Nothing happens on a closed connection. ProtocolError when the command is too large for a frame.
         """
-        if self._closed:
+        if self.closed:
             return
         self._out_size += encode_into(self._out, command)
         self._schedule_flush()
 
     def send_encoded(self, frames: bytes) -> None:
         """As `send`, of whole frames."""
-        if not self._closed and frames:
+        if not self.closed and frames:
             self._out.append(frames)
             self._out_size += len(frames)
             self._schedule_flush()
 
     def send_buffers(self, frame: Iterable[Buffer], size: int) -> None:
         """As `send`, of one frame of `size` bytes in several buffers, which must not change until they are sent."""
-        if not self._closed:
+        if not self.closed:
             self._out += frame
             self._out_size += size
             self._schedule_flush()
-
-    def _schedule_flush(self) -> None:
-        if not self._in_batch and not self._flush_scheduled:
-            self._flush_scheduled = True
-            self._loop.call_soon(self._flush)
 
     def stop_waits_for(self, later: asyncio.Future[Answer]) -> None:
         """Until it is done, a server that stops does not close the connection."""
         self._endpoint.under_way.add(later)
         later.add_done_callback(self._endpoint.under_way.discard)
 
-    def close(self) -> None:
-        """Closes when everything is sent."""
-        if self._transport is not None and not self._closed:
-            self._flush()
-            self._transport.close()
-
-    def abort(self) -> None:
-        """Closes at once."""
-        if self._transport is not None:
-            self._transport.abort()
-
-    def active_at(self, now: float) -> float:
-        """The loop's time when last a byte came or went."""
-        unsent = self._transport.get_write_buffer_size() if self._transport is not None else 0
-        if unsent < self._unsent:
-            self._active_at = now
-        self._unsent = unsent
-        return self._active_at
-
     # --- what the loop calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's is none by class
+        transport = self._opened(transport, self._endpoint.limits.write_high_water)
         self.remote_address = self._address_called or format_address(transport.get_extra_info("peername"))
         self.local_address = format_address(transport.get_extra_info("sockname"))
-        high = self._endpoint.limits.write_high_water
-        transport.set_write_buffer_limits(high, high // 4)
         self._endpoint.connections.add(self)
         for callback in self._endpoint.on_open:
             callback(self)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._closed = True
+        super().connection_lost(error)
         self._out.clear()
         self._endpoint.connections.discard(self)
-        reason = f"the connection was lost before the answer{f': {error}' if error else ''}"
-        for answer in self._pending.values():
-            if not answer.done():
-                answer.set_exception(RemotingConnectError(self.remote_address, reason))
-        self._pending.clear()
         for waiting in list(self._in_flight):
             if not isinstance(waiting, asyncio.Task):
                 waiting.cancel()
@@ -354,50 +264,12 @@ class Connection(asyncio.BufferedProtocol):
         if nbytes == self._room:  # more waits, and uvloop would go on with it
             self._rest()
 
-    def eof_received(self) -> bool:
-        return False  # half a connection is none
-
-    def pause_writing(self) -> None:
-        if self._address_called:  # a client reads on: its server may stop to read until it does
-            return
-        self._paused = True
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.pause_reading()
-
-    def resume_writing(self) -> None:
-        self._active_at = self._loop.time()
-        if not self._paused:
-            return
-        self._paused = False
-        # Not from here: the transport is in the middle of its own write.
-        self._loop.call_soon(self._resume)
-
     # --- from bytes to commands
 
-    def _rest(self) -> None:
-        """Goes on with the loop's next turn; the other connections are served before."""
-        if not self._resting and self._transport is not None and not self._transport.is_closing():
-            self._resting = True
-            self._transport.pause_reading()
-            self._loop.call_soon(self._rested)
-
-    def _rested(self) -> None:
-        self._resting = False
-        self._resume()
-
-    def _resume(self) -> None:
-        """Handles the frames that had to wait, then reads on."""
-        if self._closed or self._waits:
-            return
+    def _process_held(self) -> None:
         self._process(self._buffer.take_back())
         if self._tls is not None and not self._waits:
             self._decrypt()
-        if not self._waits and self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
-
-    @property
-    def _waits(self) -> bool:
-        return self._paused or self._resting
 
     def _decide(self, first_byte: int) -> bool:
         """Plain or TLS, by the first byte; whether the connection goes on."""
@@ -421,7 +293,7 @@ class Connection(asyncio.BufferedProtocol):
         pipe = self._tls
         assert pipe is not None and self._transport is not None
         try:
-            while not self._waits and not self._closed:
+            while not self._waits and not self.closed:
                 count = pipe.read_into(self._buffer.get_buffer())
                 if count == 0:
                     break
@@ -454,7 +326,7 @@ class Connection(asyncio.BufferedProtocol):
                     self._flush()
                 if time.monotonic() > turn_ends:
                     self._rest()
-                if self._waits or self._closed:
+                if self._waits or self.closed:
                     break
         except ProtocolError as error:
             logger.warning("%s: %s; closed", self.remote_address, error)
@@ -469,11 +341,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _on_command(self, command: RemotingCommand) -> None:
         if command.flag & RESPONSE_FLAG:
-            answer = self._pending.pop(command.opaque, None)
-            if answer is not None and not answer.done():  # else it came too late
-                if command.body is not None:
-                    command.body = command.body_bytes()
-                answer.set_result(command)
+            if command.opaque in self._pending and command.body is not None:
+                command.body = command.body_bytes()
+            self._answered(command.opaque, command)
             return
         found = self._endpoint.processors.find(command.code)
         if found is None:
@@ -587,19 +457,3 @@ def _failure(command: RemotingCommand, error: BaseException) -> RemotingCommand:
         return RemotingCommand.create_response(ResponseCode.SYSTEM_ERROR, str(error))
     logger.error("request %d failed", command.code, exc_info=error)
     return RemotingCommand.create_response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
-
-
-def format_address(address: object) -> str:
-    """A socket's address as host:port; IPv6 hosts in brackets."""
-    if not isinstance(address, tuple) or len(address) < 2:
-        return str(address or "")
-    host, port = address[0], address[1]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def parse_address(address: str) -> tuple[str, int]:
-    """`host:port` → (host, port). RemotingConnectError when it is none."""
-    host, colon, port = address.strip().rpartition(":")
-    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise RemotingConnectError(address, "not an address; host:port is needed")
-    return host.removeprefix("[").removesuffix("]"), int(port)

@@ -61,7 +61,7 @@ class RemotingServer(Endpoint):
         assert self._server is not None
         with self._telling_what_is_wrong():
             await self._server.start_serving()
-        self.start_idle_checks(asyncio.get_running_loop())
+        self.idle_checks.start(asyncio.get_running_loop())
 
     @contextlib.contextmanager
     def _telling_what_is_wrong(self) -> Iterator[None]:
@@ -78,7 +78,7 @@ class RemotingServer(Endpoint):
         Requests that still come are answered GO_AWAY to clients that know it, so they go elsewhere.
         """
         self.going_away = True
-        self.stop_idle_checks()
+        self.idle_checks.stop()
         if self._server is not None:
             self._server.close()
         if self.under_way:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 
+from mqlake.base.net import format_address
 from mqlake.broker.broker import Broker
 from mqlake.broker.requests.send_message import SendHeader, SendMessageChecks, born_host, region_fields
 from mqlake.broker.services.broker_to_client import Broker2Client
@@ -22,7 +23,7 @@ from mqlake.message import (
 )
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RemotingCommand
-from mqlake.remoting.connection import Connection, ProcessorTable, format_address
+from mqlake.remoting.connection import Connection, ProcessorTable
 from mqlake.remoting.headers.produce import (
     ReplyMessageRequestHeader,
     SendMessageRequestHeader,

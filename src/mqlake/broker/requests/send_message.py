@@ -15,6 +15,7 @@ import shutil
 import time
 from collections.abc import Awaitable
 
+from mqlake.base.net import parse_address
 from mqlake.broker.broker import Broker
 from mqlake.broker.config import BrokerConfig
 from mqlake.broker.flow_control import PC_SYNCHRONIZED, SendFlowControl
@@ -56,7 +57,7 @@ from mqlake.remoting.bodies.topic import (
 )
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RESPONSE_FLAG, RemotingCommand
-from mqlake.remoting.connection import Answer, Connection, ProcessorTable, parse_address
+from mqlake.remoting.connection import Answer, Connection, ProcessorTable
 from mqlake.remoting.headers.produce import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from mqlake.store.results import PutMessageFuture, PutMessageResult, PutMessageStatus
 

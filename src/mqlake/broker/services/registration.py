@@ -14,11 +14,11 @@ import dataclasses
 import logging
 from collections.abc import Iterable
 
+from mqlake.base.net import format_address
 from mqlake.broker.broker import Broker
 from mqlake.broker.services.outer_api import BrokerIdentity, BrokerOuterAPI
 from mqlake.broker.state.topic_config import PERM_READ_WRITE
 from mqlake.remoting.bodies.topic import TopicConfig
-from mqlake.remoting.connection import format_address
 from mqlake.remoting.tls import caller_context
 
 logger = logging.getLogger(__name__)

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 import click
 import orjson
 
+from mqlake.base.net import parse_address
 from mqlake.cli.options import json_option
 from mqlake.cli.output import print_fields, print_json
 from mqlake.errors import ConfigError, RemotingConnectError
-from mqlake.remoting.connection import parse_address
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 TIMEOUT_S = 10.0

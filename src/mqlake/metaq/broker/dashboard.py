@@ -26,6 +26,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from mqlake.base.net import parse_address
 from mqlake.errors import ConfigError, MqlakeError, RemotingError
 from mqlake.metaq.broker.command_processor import VERSION
 from mqlake.metaq.config.ini import parse_ini
@@ -35,7 +36,6 @@ from mqlake.metaq.message import Partition
 from mqlake.metaq.wire.connection import Connection
 from mqlake.metaq.zookeeper.paths import ConsumedOffset
 from mqlake.metaq.zookeeper.session import ZkSession
-from mqlake.remoting.connection import parse_address
 
 if TYPE_CHECKING:
     from mqlake.metaq.broker.broker import MetaMorphosisBroker

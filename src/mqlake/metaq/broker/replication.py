@@ -18,6 +18,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from mqlake.base.net import parse_address
 from mqlake.errors import ConfigError, MqlakeError, RemotingConnectError, RemotingError, UnknownKeyError
 from mqlake.metaq.broker.command_processor import BrokerCommandProcessor, RefusedError, right_checksum
 from mqlake.metaq.config.meta_config import MetaConfig
@@ -38,7 +39,6 @@ from mqlake.metaq.formats.record import MessageIterator, encode_header
 from mqlake.metaq.store.manager import MessageStoreManager
 from mqlake.metaq.store.message_store import Location, MessageStore
 from mqlake.metaq.wire.connection import BODY_MAX, Connection
-from mqlake.remoting.connection import parse_address
 
 logger = logging.getLogger(__name__)
 

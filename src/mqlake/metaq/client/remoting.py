@@ -11,10 +11,10 @@ import itertools
 import logging
 import random
 
+from mqlake.base.net import parse_address
 from mqlake.errors import RemotingConnectError, RemotingError
 from mqlake.metaq.formats.command import QuitCommand, Request, Response, VersionCommand
 from mqlake.metaq.wire.connection import Connection
-from mqlake.remoting.connection import parse_address
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class RemotingClient:
                 if not task.done() or task.cancelled() or task.exception() is not None:
                     continue
                 connection = task.result()
-                if not connection.closed and now - connection.active_at > IDLE_S:
+                if not connection.closed and now - connection.active_at(now) > IDLE_S:
                     await self._heartbeat(address, connection)
 
     async def _heartbeat(self, address: str, connection: Connection) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import re
 
+from mqlake.base.net import local_address
 from mqlake.metaq.client.browser import TopicBrowser
 from mqlake.metaq.client.consumer import ConsumerConfig, MessageConsumer
 from mqlake.metaq.client.offsets import LocalOffsetStorage, OffsetStorage
 from mqlake.metaq.client.producer import MessageProducer, PartitionSelector
 from mqlake.metaq.client.recover import RejectConsumptionHandler
 from mqlake.metaq.client.session import MetaSession
-from mqlake.metaq.wire.address import local_address
 
 
 class MetaMessageSessionFactory(MetaSession):

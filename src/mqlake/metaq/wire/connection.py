@@ -15,9 +15,9 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from typing import cast
 
-from mqlake.errors import ProtocolError, RemotingConnectError, RemotingTimeoutError
+from mqlake.base.net import format_address
+from mqlake.errors import ProtocolError, RemotingConnectError
 from mqlake.metaq.formats.command import (
     BooleanCommand,
     Command,
@@ -26,7 +26,7 @@ from mqlake.metaq.formats.command import (
     Response,
     decode_command,
 )
-from mqlake.remoting.connection import TURN_S, format_address
+from mqlake.remoting.peer import TURN_S, PeerConnection
 
 logger = logging.getLogger(__name__)
 
@@ -42,12 +42,8 @@ SENDFILE_FROM = 16 * 1024
 Handler = Callable[["Connection", Request], None]
 
 
-class Connection(asyncio.Protocol):
-    """Made by a server or a client. `on_request` gets what the peer asks; answers go to who asked here.
-
-    Without `on_request` it is a client's. That reads on whatever waits to be sent: its server may have stopped to
-    read until it does.
-    """
+class Connection(PeerConnection[Response], asyncio.Protocol):
+    """Made by a server, with an `on_request` that gets the peer's requests, or by a client, without."""
 
     def __init__(
         self,
@@ -57,27 +53,15 @@ class Connection(asyncio.Protocol):
         on_close: Callable[[Connection], None] | None = None,
         body_max: int = BODY_MAX,
     ) -> None:
+        super().__init__(asyncio.get_running_loop(), is_client=on_request is None)
         self._on_request = on_request
         self._on_open = on_open
         self._on_close = on_close
         self._body_max = body_max
-        self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport | None = None
         self._socket_fd = -1
         self._held: bytes | bytearray = b""
         self._needed = 0
         self._out: list[bytes] = []
-        self._in_batch = False
-        self._flush_scheduled = False
-        self._paused = False
-        self._resting = False
-        self._pending: dict[int, asyncio.Future[Response]] = {}
-        self.closed = False
-        self.remote_address = ""
-        self.active_at = self._loop.time()
-        """The loop's time of the last byte in either direction."""
-        self.attributes: dict[str, object] = {}
-        """For those who serve the connection, to remember what they know of the peer."""
 
     # --- what others may do
 
@@ -86,9 +70,7 @@ class Connection(asyncio.Protocol):
         if self.closed:
             return
         self._out.append(data)
-        if not self._in_batch and not self._flush_scheduled:
-            self._flush_scheduled = True
-            self._loop.call_soon(self._flush)
+        self._schedule_flush()
 
     def respond(self, code: int, message: str, opaque: int) -> None:
         self.send(BooleanCommand(code, message, opaque).encode())
@@ -133,51 +115,25 @@ class Connection(asyncio.Protocol):
         """
         if self.closed:
             raise RemotingConnectError(self.remote_address, "the connection is closed")
-        answer: asyncio.Future[Response] = self._loop.create_future()
-        self._pending[request.opaque] = answer
-        try:
-            async with asyncio.timeout(timeout_s):
-                self.send(request.encode())
-                return await answer
-        except TimeoutError:
-            raise RemotingTimeoutError(self.remote_address, timeout_s) from None
-        finally:
-            self._pending.pop(request.opaque, None)
-
-    def close(self) -> None:
-        """Closes when everything is sent."""
-        if self._transport is not None and not self.closed:
-            self._flush()
-            self._transport.close()
-
-    def abort(self) -> None:
-        """Closes at once."""
-        if self._transport is not None:
-            self._transport.abort()
+        return await self._ask(request.opaque, lambda: self.send(request.encode()), timeout_s)
 
     # --- what the loop calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's is none by class
+        transport = self._opened(transport, WRITE_HIGH_WATER)
         self.remote_address = format_address(transport.get_extra_info("peername"))
         self._socket_fd = transport.get_extra_info("socket").fileno()
-        transport.set_write_buffer_limits(WRITE_HIGH_WATER, WRITE_HIGH_WATER // 4)
         if self._on_open is not None:
             self._on_open(self)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self.closed = True
+        super().connection_lost(error)
         self._out.clear()
-        reason = f"the connection was lost before the answer{f': {error}' if error else ''}"
-        for answer in self._pending.values():
-            if not answer.done():
-                answer.set_exception(RemotingConnectError(self.remote_address, reason))
-        self._pending.clear()
         if self._on_close is not None:
             self._on_close(self)
 
     def data_received(self, data: bytes) -> None:
-        self.active_at = self._loop.time()
+        self._active_at = self._loop.time()
         held = self._held
         if held:
             if not isinstance(held, bytearray):
@@ -193,44 +149,9 @@ class Connection(asyncio.Protocol):
         if len(data) >= LARGE_READ:
             self._rest()
 
-    def eof_received(self) -> bool:
-        return False  # half a connection is none
-
-    def pause_writing(self) -> None:
-        if self._on_request is None:
-            return
-        self._paused = True
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.pause_reading()
-
-    def resume_writing(self) -> None:
-        self.active_at = self._loop.time()
-        if self._paused:
-            self._paused = False
-            self._loop.call_soon(self._resume)  # the transport is in the middle of its own write
-
-    @property
-    def _waits(self) -> bool:
-        return self._paused or self._resting
-
-    def _rest(self) -> None:
-        """Goes on with the loop's next turn; the other connections are served before."""
-        if not self._resting and self._transport is not None and not self._transport.is_closing():
-            self._resting = True
-            self._transport.pause_reading()
-            self._loop.call_soon(self._rested)
-
-    def _rested(self) -> None:
-        self._resting = False
-        self._resume()
-
-    def _resume(self) -> None:
-        if self.closed or self._waits:
-            return
+    def _process_held(self) -> None:
         if self._held and len(self._held) >= self._needed:
             self._process(self._held)
-        if not self._waits and self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
 
     def _process(self, data: bytes | bytearray) -> None:
         """Handles every whole command in `data`; the rest is kept."""
@@ -261,9 +182,7 @@ class Connection(asyncio.Protocol):
 
     def _on_command(self, command: Command) -> None:
         if isinstance(command, BooleanCommand | DataCommand):
-            answer = self._pending.pop(command.opaque, None)
-            if answer is not None and not answer.done():  # else it came too late
-                answer.set_result(command)
+            self._answered(command.opaque, command)
         elif self._on_request is None:
             logger.warning("%s asks a client for %s; ignored", self.remote_address, type(command).__name__)
         else:
@@ -277,7 +196,7 @@ class Connection(asyncio.Protocol):
             return
         self._out = []
         if not transport.is_closing():
-            self.active_at = self._loop.time()
+            self._active_at = self._loop.time()
             transport.write(out[0] if len(out) == 1 else b"".join(out))
             self._check_unsent(transport)
 

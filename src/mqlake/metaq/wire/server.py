@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from mqlake.errors import ConfigError
 from mqlake.metaq.wire.connection import BODY_MAX, Connection, Handler
+from mqlake.remoting.peer import IdleChecks
 
 logger = logging.getLogger(__name__)
 
@@ -32,10 +33,9 @@ class MetaServer:
         """Where it listens, from `start` on."""
         self._on_request = on_request
         self._on_close = on_close
-        self._idle_s = idle_s
         self._body_max = body_max
         self._server: asyncio.Server | None = None
-        self._idle_timer: asyncio.TimerHandle | None = None
+        self._idle_checks = IdleChecks(self.connections, idle_s)
 
     async def start(self, host: str, port: int) -> None:
         """Listens on `port` (0: any free one). ConfigError when that is not possible."""
@@ -56,28 +56,19 @@ class MetaServer:
         except OSError as error:
             raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
         self.port = self._server.sockets[0].getsockname()[1]
-        self._check_idle(loop)
+        self._idle_checks.start(loop)
 
     def _closed(self, connection: Connection) -> None:
         self.connections.discard(connection)
         if self._on_close is not None:
             self._on_close(connection)
 
-    def _check_idle(self, loop: asyncio.AbstractEventLoop) -> None:
-        now = loop.time()
-        for connection in list(self.connections):
-            if now - connection.active_at > self._idle_s:
-                logger.info("%s: idle for %g s, closed", connection.remote_address, self._idle_s)
-                connection.abort()
-        self._idle_timer = loop.call_later(min(5.0, self._idle_s / 4), self._check_idle, loop)
-
     async def stop(self, grace_s: float = 1.0) -> None:
         """Takes no more connections, closes those there are when all is sent, or after `grace_s`."""
         if self._server is not None:
             self._server.close()
             self._server = None
-        if self._idle_timer is not None:
-            self._idle_timer.cancel()
+        self._idle_checks.stop()
         for connection in list(self.connections):
             connection.close()
         deadline = asyncio.get_running_loop().time() + grace_s

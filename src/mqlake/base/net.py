@@ -1,0 +1,35 @@
+"""Addresses: host:port as text, and this machine's own address."""
+
+from __future__ import annotations
+
+import socket
+
+from mqlake.errors import RemotingConnectError
+
+
+def format_address(address: object) -> str:
+    """A socket's address as host:port; IPv6 hosts in brackets."""
+    if not isinstance(address, tuple) or len(address) < 2:
+        return str(address or "")
+    host, port = address[0], address[1]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """`host:port` → (host, port). RemotingConnectError if the address is invalid."""
+    host, colon, port = address.strip().rpartition(":")
+    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise RemotingConnectError(address, "not an address; host:port is needed")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def local_address() -> str:
+    """The address that this machine's default route starts from; the loopback address if there is no route."""
+    for family, far in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
+        try:
+            with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.connect((far, 9))  # sends no packet
+                return str(probe.getsockname()[0])
+        except OSError:
+            pass
+    return "127.0.0.1"
