@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import numpy as np
 import pytest
+from pyspark.sql import datasource as ds
 
 from mqlake.formats.batch import encode_messages
 from mqlake.formats.columns import scan_records
 from mqlake.formats.compression import compress_body
 from mqlake.formats.record import encode_record
-from mqlake.message import Message, MessageSysFlag, crc32, host_bytes
+from mqlake.message import Message, MessageExtBrokerInner, MessageSysFlag, crc32, host_bytes
 from mqlake.spark.arrow import unpack
 from mqlake.spark.arrow.schema import COLUMNS
 from mqlake.spark.log.commitlog import CommitLogReader
 from mqlake.spark.options import LogOptions
-from tests.spark.stores import row_of, seen
+from mqlake.store import open_store
+from tests.spark.stores import SETTINGS, row_of, seen, write_inner_batches
 
 INNER = MessageSysFlag.NEED_UNWRAP_FLAG | MessageSysFlag.INNER_BATCH_FLAG
 ZSTD = MessageSysFlag.COMPRESSED_FLAG | MessageSysFlag.COMPRESSION_ZSTD_TYPE
 
 
-def rows(root: Path, **options: str) -> list[dict[str, object]]:
+def rows(root: Path, *filters: ds.Filter, **options: str) -> list[dict[str, object]]:
     reader = CommitLogReader(LogOptions.parse({"path": str(root), **options}), list(COLUMNS))
+    reader.pushFilters(list(filters))
     batches = [batch for part in reader.partitions() for batch in reader.read(part)]
     found = [row for batch in batches for row in batch.to_pylist(maps_as_pydicts="strict")]
     return sorted(found, key=lambda row: (row["physicalOffset"], row["queueOffset"]))
@@ -114,3 +118,46 @@ def test_a_bomb_is_damage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unpack, "BODY_BYTES_MAX", 1000)
     ((_, why),) = unpacked(log_of((compress_body(bytes(10**6), ZSTD), ZSTD)))
     assert b"more than 1000 bytes" in why
+
+
+def incompressible(n: int) -> bytes:
+    return random.Random(n).randbytes(5000)
+
+
+@pytest.fixture
+def larger_as_stored(tmp_path: Path) -> Path:
+    """Messages that take fewer bytes unpacked than as stored: of inner batches, and with bodies that did not shrink."""
+    write_inner_batches(tmp_path / "batches")
+    with open_store(tmp_path / "grown", SETTINGS) as store:
+        for n in range(4):
+            message = MessageExtBrokerInner(
+                "Jpeg", compress_body(incompressible(n), ZSTD), keys=[f"jpeg-{n}"], tags="t"
+            )
+            message.sys_flag = ZSTD
+            message.uniq_key = f"7F00000100{n:022X}"
+            assert store.put_message(message).is_ok
+    return tmp_path
+
+
+@pytest.mark.parametrize("skipping", ["true", "false"])
+@pytest.mark.parametrize(
+    ("store", "given", "wanted"),
+    [
+        ("batches", ds.EqualTo(("keys",), "batch-3"), [bytes(30), bytes(20), bytes(10), b""]),
+        ("batches", ds.EqualTo(("tags",), "b"), [bytes(10 * n) for _ in range(12) for n in range(4)]),
+        ("grown", ds.EqualTo(("keys",), "jpeg-3"), [incompressible(3)]),
+        ("grown", ds.EqualTo(("tags",), "t"), [incompressible(n) for n in range(4)]),
+        (
+            "grown",
+            ds.In(("uniqKey",), [f"7F00000100{n:022X}" for n in (1, 3)]),
+            [incompressible(1), incompressible(3)],
+        ),
+    ],
+)
+def test_filters_of_messages_larger_as_stored(
+    larger_as_stored: Path, store: str, given: ds.Filter, wanted: list[bytes], skipping: str
+) -> None:
+    root = larger_as_stored / store
+    assert [row["body"] for row in rows(root, given, skipping=skipping)] == wanted
+    if isinstance(given, ds.EqualTo) and given.attribute == ("keys",):
+        assert [row["body"] for row in rows(root, keys=given.value, skipping=skipping)] == wanted

@@ -353,7 +353,8 @@ def dispatch_columns(buf: Bytes, scan: Scan, *, delay_levels: Mapping[int, int])
     """
     data = _input_bytes(buf)
     n = len(scan)
-    if n and scan.position[-1] + scan.size[-1] > len(data):
+    # As scanned: callers may have replaced `size` by that of the record in the log from which a message was unpacked.
+    if n and scan._wide[layout.POSITION, -1] + scan._narrow[layout.SIZE, -1] > len(data):
         raise ValueError("the scan is of another, longer buffer")
     schedule = SCHEDULE_TOPIC.encode()
     schedule_topic, delays = -1, _NO_DELAYS
