@@ -247,7 +247,7 @@ from mqlake.formats import columns
 from mqlake.formats.batch import encode_messages
 from mqlake.message import Message
 from tests.store.log_of import LogOf, Record
-columns._plain_records_left = 0
+columns._records.left = 0
 blob = np.frombuffer(encode_messages([Message("T", b"body")] * 3), np.uint8)
 def append():
     return columns.append_batch(

@@ -23,11 +23,9 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from mqlake.formats.columns import kernels as column_kernels
-from mqlake.formats.columns.kernels import compiled_with, copy, load16, load32, pointer, store32
+from mqlake.compiled.cache import compiled
+from mqlake.formats.columns.kernels import copy, load16, load32, pointer, store32
 from mqlake.remoting.codec import FRAME_SIZE_MAX
-
-compiled = compiled_with(column_kernels)
 
 UNUSUAL = -1
 NEED_MORE = 0

@@ -16,7 +16,7 @@ from mqlake.broker.controller import BrokerController
 from mqlake.broker.fast import fast_send
 from mqlake.broker.fast.fast_send import FastSend
 from mqlake.broker.requests import send_message
-from mqlake.formats import columns
+from mqlake.compiled import Worth
 from mqlake.remoting.codec import decode_frame, encode_frame, frame_end
 from mqlake.remoting.codes import LanguageCode, RequestCode, SerializeType
 from mqlake.remoting.command import ONEWAY_FLAG, RemotingCommand
@@ -580,7 +580,7 @@ def no_flush_after(controller: BrokerController, messages: int) -> Callable[[int
 
 
 def test_without_a_compiler_all_goes_the_other_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "twin", lambda: columns.plain)
+    monkeypatch.setattr(fast_send, "load", lambda name: None)
 
     async def scene(fast: BrokerController, plain: BrokerController) -> None:
         assert len(await both_say(fast, plain, send(opaque=1) + send(opaque=2))) == 2
@@ -589,18 +589,14 @@ def test_without_a_compiler_all_goes_the_other_way(tmp_path: Path, monkeypatch: 
     on_two_brokers(tmp_path, scene)
 
 
-def test_the_kernels_are_loaded_when_there_is_much_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fast_send, "SENDS_BEFORE_LOADING", 5)
-
+def test_the_kernels_are_loaded_when_there_is_much_to_do(tmp_path: Path) -> None:
     async def play() -> None:
         async with running(tmp_path) as controller, Wire(controller) as wire:
-            monkeypatch.setattr(fast_send, "LOADING_S", -1.0)  # nobody is that quick
+            fast_path(controller)._sends = Worth(5, within_s=-1.0)  # nobody is that quick
             for opaque in range(12):
                 await wire.say(send(opaque=opaque))
             assert not fast_path(controller)._is_loading
-            monkeypatch.setattr(fast_send, "LOADING_S", 60.0)
+            fast_path(controller)._sends = Worth(3, within_s=60.0)
             await wire.say(b"".join(send(opaque=opaque) for opaque in range(3)))
             async with asyncio.timeout(SCENE_S):
                 while fast_path(controller)._kernels is None:

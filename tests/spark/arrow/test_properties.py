@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mqlake.compiled import Worth
 from mqlake.message import bytes_to_properties
 from mqlake.spark.arrow import properties
 from mqlake.spark.arrow.properties import Properties
@@ -31,7 +32,7 @@ raw_properties = st.lists(
 
 @pytest.fixture(params=["compiled", "plain"], autouse=True)
 def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(properties, "COMPILED_FROM", {"compiled": 0, "plain": 1 << 62}[request.param])
+    monkeypatch.setattr(properties, "_records", Worth({"compiled": 0, "plain": 1 << 62}[request.param]))
 
 
 def read(records: list[bytes], gap: bytes = b"\x02?\x01") -> Properties:

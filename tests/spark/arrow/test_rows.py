@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from mqlake.cli.main import cli
+from mqlake.compiled import Worth
 from mqlake.formats.columns import scan_records
 from mqlake.formats.record import encode_record
 from mqlake.message import host_bytes
@@ -38,7 +39,7 @@ def all_rows(root: Path, names: tuple[str, ...] = tuple(COLUMNS)) -> list[dict[s
 
 @pytest.mark.parametrize("compiled_from", [0, 1 << 62])
 def test_every_kind_of_record(every_kind: Path, monkeypatch: pytest.MonkeyPatch, compiled_from: int) -> None:
-    monkeypatch.setattr(properties, "COMPILED_FROM", compiled_from)
+    monkeypatch.setattr(properties, "_records", Worth(compiled_from))
     messages = decoded(every_kind)
     kinds = {(message.magic, message.sys_flag & 0x30) for message in messages}
     assert len(kinds) >= 5  # both record versions and IPv6 on either side

@@ -76,7 +76,7 @@ from mqlake.broker.requests.send_message import (
     born_host,
     region_fields,
 )
-from mqlake.formats import columns
+from mqlake.compiled import Worth, load
 from mqlake.formats.record import encode_record
 from mqlake.message import (
     NOT_ALLOWED_SEND_TOPICS,
@@ -162,8 +162,7 @@ class FastSend:
     ) -> None:
         self._broker = broker
         self._processor = processor
-        self._seen = 0
-        self._seen_since = 0.0
+        self._sends = Worth(SENDS_BEFORE_LOADING, LOADING_S)
         self._is_loading = False
         self._kernels: ModuleType | None = None
         self._host = b""
@@ -433,22 +432,16 @@ class FastSend:
 
     def _look_whether_to_load(self) -> None:
         """Called for each send that goes the other way."""
-        self._seen += 1
-        if self._seen == 1:
-            self._seen_since = time.monotonic()
-        elif self._seen == SENDS_BEFORE_LOADING:
-            self._seen = 0
-            if not self._is_loading and time.monotonic() - self._seen_since <= LOADING_S:
-                self._is_loading = True
-                threading.Thread(target=self.load, name="FastSendLoading", daemon=True).start()
+        if self._sends.count(1) and not self._is_loading:
+            self._is_loading = True
+            threading.Thread(target=self.load, name="FastSendLoading", daemon=True).start()
 
     def load(self) -> None:
         """Loads (or, the very first time, compiles) the kernels; from then on usual sends are taken here. Nothing
-        happens where numba cannot or may not compile."""
-        if columns.twin() is columns.plain:
+        happens where they cannot be loaded."""
+        kernels = load("mqlake.broker.fast.fast_send_kernels")
+        if kernels is None:
             return
-        from mqlake.broker.fast import fast_send_kernels as kernels
-
         self._prepare(kernels)
         parts = self._parts
         # with nothing to do each function is only compiled

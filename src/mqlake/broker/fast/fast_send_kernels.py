@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from mqlake.broker.fast import fast_send_layout
 from mqlake.broker.fast.fast_send_layout import (
     ANSWER,
     ANSWERS,
@@ -73,10 +72,9 @@ from mqlake.broker.fast.fast_send_layout import (
     UNKNOWN_QUEUE,
     UNUSUAL,
 )
+from mqlake.compiled.cache import compiled
 from mqlake.formats.batch import ITEM_SIZE_MIN
-from mqlake.formats.columns import kernels as column_kernels
 from mqlake.formats.columns.kernels import (
-    compiled_with,
     copy,
     crc32,
     load16,
@@ -92,8 +90,6 @@ from mqlake.message import MessageSysFlag
 from mqlake.remoting import kernels as frames
 from mqlake.remoting.codes import RequestCode
 from mqlake.remoting.command import ONEWAY_FLAG
-
-compiled = compiled_with(fast_send_layout, column_kernels, frames)
 
 SEND_MESSAGE = int(RequestCode.SEND_MESSAGE)
 SEND_MESSAGE_V2 = int(RequestCode.SEND_MESSAGE_V2)

@@ -7,8 +7,8 @@
 Buffers are one-dimensional, contiguous numpy arrays of uint8 (`np.frombuffer(mmap, np.uint8)`); a position
 counts bytes from the start of such a buffer. The work is done by one of two modules with the same functions
 and the same results: `kernels`, compiled by numba at the first call and cached on disk, which lets go of the
-GIL, or `plain` when numba is missing or MQLAKE_NO_JIT=1 is in the environment. Importing this package imports
-neither numba nor the kernels.
+GIL, or `plain` where compiled code cannot be loaded or is not worth it yet (`mqlake.compiled`). Importing this package
+imports neither numba nor the kernels.
 
 No input makes these functions read or write outside their buffers, and none makes them raise, except for
 arguments that contradict each other (ValueError, TypeError).
@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-import mqlake
+from mqlake.compiled import Worth, load
 from mqlake.formats.batch import ITEM_SIZE_MIN, encode_messages
 from mqlake.formats.columns import layout, plain
 from mqlake.formats.columns.layout import BAD_BLOB, NO_ROOM, PROPERTIES_TOO_LARGE, RECORD_TOO_LARGE
@@ -69,17 +69,7 @@ Int64s = NDArray[np.int64]
 @functools.cache
 def twin() -> ModuleType:
     """The module that does the work: `kernels`, or `plain` where numba cannot or may not compile."""
-    if mqlake.NO_JIT:
-        return plain
-    try:
-        import numba
-    except ImportError:
-        return plain
-    if numba.config.DISABLE_JIT:
-        return plain
-    from mqlake.formats.columns import kernels
-
-    return kernels
+    return load("mqlake.formats.columns.kernels") or plain
 
 
 def load_compiler() -> None:
@@ -91,25 +81,22 @@ def load_compiler() -> None:
 
 
 PLAIN_RECORDS_MAX = 2000
-"""What a process has plain Python do before it loads the kernels, which takes a second and 80 MB."""
+"""Records that plain Python handles before a process loads the kernels."""
 
 HURRIED_RECORDS_MAX = 500
 """Records that plain Python does at once for a thread that must not stand still."""
 
-_plain_records_left = PLAIN_RECORDS_MAX
+_records = Worth(PLAIN_RECORDS_MAX)
 
 
 def _twin_for(records: int) -> ModuleType:
     """`plain` for the first few records of a process, `twin()` from then on."""
-    global _plain_records_left
-    if records >= _plain_records_left:
-        _plain_records_left = 0
-        if _is_hurried():
-            _load_aside()
-            return plain
-        return twin()
-    _plain_records_left -= records
-    return plain
+    if not _records.count(records):
+        return plain
+    if _is_hurried():
+        _load_aside()
+        return plain
+    return twin()
 
 
 _hurried: set[int] = set()
@@ -129,14 +116,14 @@ def _is_hurried() -> bool:
 
 @functools.cache
 def _load_aside() -> None:
-    def load() -> None:
+    def load_all() -> None:
         twin()
         _try_append()
         follow_units(np.empty(0, np.uint8), 0, 0, b"", 0, 0, 0)
         gather_runs(np.empty(0, np.uint8), np.empty((0, 2), np.int64), 0)
         _loaded.set()
 
-    threading.Thread(target=load, name="KernelsLoading", daemon=True).start()
+    threading.Thread(target=load_all, name="KernelsLoading", daemon=True).start()
 
 
 def as_input(array: NDArray[Any], dtype: type[np.generic]) -> NDArray[Any]:
@@ -282,8 +269,8 @@ def scan_records(
     if max_records < 1:
         raise ValueError(f"max_records is {max_records}; at least 1 is needed")
     capacity = min(max_records, (limit - start) // RECORD_SIZE_MIN + 1)
-    if _plain_records_left > 0:
-        capacity = min(capacity, _plain_records_left)
+    if _records.left > 0:
+        capacity = min(capacity, _records.left)
     elif _is_hurried():
         capacity = min(capacity, HURRIED_RECORDS_MAX)
     wide = np.empty((len(layout.WIDE), capacity), np.int64)

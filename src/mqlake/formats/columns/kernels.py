@@ -6,8 +6,7 @@ out of the buffer; positions are therefore used as unsigned indexes, which lets 
 into one load and one byte swap. `plain` has a twin of each function that the facade calls.
 
 Input arrays arrive read-only and output arrays writable (the facade sees to it), so each function is compiled
-for one signature. `cache=True` keeps the machine code in `__pycache__` beside this file or, when that
-directory cannot be written (an installed package), in numba's per-user cache; NUMBA_CACHE_DIR overrides both.
+for one signature. `mqlake.compiled.cache` keeps the machine code between processes.
 
 The checksum is called through the symbol `mqlake_crc32`. A symbol, unlike a ctypes pointer, leaves the
 callers cacheable, and what it names (ISA-L where its wheel is, else the tables below) may change without
@@ -20,10 +19,11 @@ import ctypes
 
 import numpy as np
 from llvmlite import binding
-from numba import carray, cfunc, config, njit, types
+from numba import carray, cfunc, config, types
 from numba.core import imputils
 from numba.extending import intrinsic
 
+from mqlake.compiled.cache import compiled
 from mqlake.formats.batch import ITEM_SIZE_MIN
 from mqlake.formats.columns import layout
 from mqlake.formats.consume_queue import CQ_STORE_UNIT_SIZE
@@ -59,7 +59,7 @@ def table_crc32():
     """Sixteen bytes a step through sixteen tables: what is used where ISA-L has no wheel."""
     tables = crc_tables()
 
-    @cfunc(types.uint32(types.uint32, types.CPointer(types.uint8), types.uint64), cache=True)
+    @cfunc(types.uint32(types.uint32, types.CPointer(types.uint8), types.uint64))
     def crc32(seed, pointer, length):
         data = carray(pointer, (length,))
         crc = np.uint32(~seed)
@@ -100,23 +100,6 @@ _crc32_owner = bind_crc32()
 # Addresses as numbers: a pointer into an array is a slice to numba, which it counts references of, for 20 ns a call.
 _crc32 = types.ExternalFunction("mqlake_crc32", types.uint32(types.uint32, types.uintp, types.uint64))
 _memcpy = types.ExternalFunction("memcpy", types.uintp(types.uintp, types.uintp, types.uint64))
-
-compiled = njit(cache=True, nogil=True)
-
-
-def compiled_with(*modules):
-    """As `compiled`, for functions of other modules that take in functions or constants of `modules`: what numba has
-    cached is good only as long as their sources are the same too, and numba looks at one source only."""
-    stamps = tuple(tuple(module.__loader__.path_stats(module.__file__).values()) for module in modules)
-
-    def decorate(function):
-        dispatcher = compiled(function)
-        cache_file = dispatcher._cache._cache_file
-        cache_file._source_stamp = (cache_file._source_stamp, stamps)
-        return dispatcher
-
-    return decorate
-
 
 U1, U2, U3, U4, U5, U6, U7 = (np.uint64(i) for i in range(1, 8))
 

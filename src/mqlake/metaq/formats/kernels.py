@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mqlake.formats.columns.kernels import compiled, crc32, load32, load64
+from mqlake.compiled.cache import compiled
+from mqlake.formats.columns.kernels import crc32, load32, load64
 from mqlake.metaq.formats.record import HEADER_SIZE
 
 LIMIT, MAX_RECORDS, TRUNCATED, INVALID = range(4)

@@ -14,13 +14,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mqlake.formats.columns import twin as columns_twin
+from mqlake.compiled import Worth, load
 from mqlake.metaq.formats.record import HEADER_SIZE, checksum
 from mqlake.metaq.message import HAS_ATTRIBUTE
 
 PLAIN_BYTES_MAX = 4 << 20
-"""Up to here plain Python is through before the compiled walk would be loaded."""
+"""Bytes that plain Python walks over before a process loads the compiled walk."""
 CHUNK_RECORDS = 1 << 16
+_bytes = Worth(PLAIN_BYTES_MAX)
 _WINDOW = 1 << 20
 _LIKELY_LENGTH_MAX = 4 << 20
 ATTRIBUTE_LENGTH_SIZE = 4
@@ -82,31 +83,12 @@ def scan_records(
     length = np.empty(capacity, np.int32)
     message_id = np.empty(capacity, np.int64)
     flag = np.empty(capacity, np.int32)
-    walk = _plain_scan if limit - start <= PLAIN_BYTES_MAX or not _has_kernels() else _kernel_scan
+    kernels = load("mqlake.metaq.formats.kernels") if _bytes.count(limit - start) else None
+    walk = _plain_scan if kernels is None else kernels.scan
     data = buf.view()
     data.flags.writeable = False
     n, end, stop = walk(data, start, limit, check_crc, position, length, message_id, flag)
-    return Scan(position[:n], length[:n], message_id[:n], flag[:n], end, ScanStop(stop))
-
-
-def _has_kernels() -> bool:
-    return columns_twin().__name__.endswith("kernels")
-
-
-def _kernel_scan(
-    buf: NDArray[np.uint8],
-    start: int,
-    limit: int,
-    check_crc: bool,
-    position: NDArray[np.int64],
-    length: NDArray[np.int32],
-    message_id: NDArray[np.int64],
-    flag: NDArray[np.int32],
-) -> tuple[int, int, int]:
-    from mqlake.metaq.formats import kernels
-
-    n, end, stop = kernels.scan(buf, start, limit, check_crc, position, length, message_id, flag)
-    return int(n), int(end), int(stop)
+    return Scan(position[:n], length[:n], message_id[:n], flag[:n], int(end), ScanStop(stop))
 
 
 def _plain_scan(

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mqlake.formats.columns import kernels as column_kernels
-from mqlake.formats.columns.kernels import compiled_with, load32, load64, pointer, store64
-
-compiled = compiled_with(column_kernels)
+from mqlake.compiled.cache import compiled
+from mqlake.formats.columns.kernels import load32, load64, pointer, store64
 
 NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR = 1, 2
 U1 = np.uint64(1)

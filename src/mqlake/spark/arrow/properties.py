@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from mqlake.formats.columns import as_input, gather, plain, twin
+from mqlake.compiled import Worth, load
+from mqlake.formats.columns import PLAIN_RECORDS_MAX, as_input, gather
 from mqlake.spark.arrow.arrays import bitmap, codes_of, number_array, string_array
 
 Bytes = npt.NDArray[np.uint8]
@@ -24,21 +25,12 @@ Ints = npt.NDArray[np.int64]
 NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR = 1, 2
 
 
-COMPILED_FROM = 2000
-"""Records that a process has made rows of; to load what is compiled for fewer would take longer than it saves."""
-
-_records_seen = 0
+_records = Worth(PLAIN_RECORDS_MAX)
 
 
 def compiled_for(records: int) -> ModuleType | None:
     """mqlake.spark.arrow.kernels once there are so many records that it pays, and if numba may compile; else None."""
-    global _records_seen
-    _records_seen += records
-    if _records_seen < COMPILED_FROM or twin() is plain:
-        return None
-    from mqlake.spark.arrow import kernels
-
-    return kernels
+    return load("mqlake.spark.arrow.kernels") if _records.count(records) else None
 
 
 def text_array(

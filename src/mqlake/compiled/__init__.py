@@ -1,0 +1,106 @@
+"""Compiled code: when a process loads it, and what happens where it cannot be loaded.
+
+    work ── Worth.count ──▶ enough? ── load("….kernels") ──▶ the module: compiled, or from the cache (`compiled.cache`)
+                                          └──▶ None: switched off, or numba is missing or broken; plain Python goes on
+
+A module of kernels is imported through `load` only, so that every user of compiled code falls back in the same way.
+Importing this package imports neither numba nor numpy.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import logging
+import math
+import threading
+import time
+from types import ModuleType
+
+import mqlake
+
+logger = logging.getLogger(__name__)
+
+_lock = threading.Lock()
+
+
+class Worth:
+    """Counts work until there was enough of it for compiled code to be worth loading: a second, and 80 MB.
+
+    `enough` is in the caller's own units. With `within_s`, only work done within that many seconds counts.
+    """
+
+    def __init__(self, enough: int, within_s: float = math.inf) -> None:
+        self.left = enough
+        """Work that plain Python may still do; 0 once loading is worth it."""
+        self._enough = enough
+        self._within_s = within_s
+        self._since = 0.0
+
+    def count(self, amount: int) -> bool:
+        """Adds `amount`; whether the kernels are worth loading, which they then stay."""
+        if self.left <= 0:
+            return True
+        if self._within_s != math.inf:
+            now = time.monotonic()
+            if self.left == self._enough or now - self._since > self._within_s:
+                self.left, self._since = self._enough, now
+        self.left = max(0, self.left - amount)
+        return not self.left
+
+
+@functools.cache
+def _load(name: str) -> ModuleType | None:
+    if not _works():
+        return None
+    try:
+        return importlib.import_module(name)
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("mqlake"):
+            raise  # the caller's name is wrong
+        _warn(error)
+        return None
+
+
+def load(name: str) -> ModuleType | None:
+    """The module of kernels of this name; None where plain Python has to do its work.
+
+    That is so with MQLAKE_NO_JIT=1 or NUMBA_DISABLE_JIT=1, and where numba is missing or does not work, of which one
+    warning is logged.
+    """
+    with _lock:
+        return _load(name)
+
+
+@functools.cache
+def _works() -> bool:
+    """Whether numba is there, may compile, and compiles."""
+    if mqlake.NO_JIT:
+        return False
+    try:
+        import numba
+
+        if numba.config.DISABLE_JIT:
+            return False
+        from mqlake.compiled import cache
+
+        cache.prove()
+    except (
+        Exception
+    ) as error:  # of the import alone: ImportError, OSError of a library, SystemError of another numpy
+        _warn(error)
+        return False
+    return True
+
+
+@functools.cache
+def _warn_once(text: str) -> None:
+    logger.warning("%s", text)
+
+
+def _warn(error: Exception) -> None:
+    reason = " ".join(str(error).split()) or type(error).__name__
+    _warn_once(
+        f"numba does not work here ({reason[:200]}), so plain Python does what compiled code would do many times "
+        "faster. Install numba as mqlake requires it, or set MQLAKE_NO_JIT=1 to say that this is intended."
+    )

@@ -1,0 +1,252 @@
+# mypy: disable-error-code="misc"
+"""`compiled`: functions compiled by numba at their first call, and their machine code kept between processes.
+
+    NUMBA_CACHE_DIR   __pycache__ beside the source   ~/.cache/numba   /tmp/mqlake-UID
+          └──────────────────┴────── looked at in this order ──┴──────────────┘
+                 read from each that is there, written to the first that can be written, else to none
+
+An entry is valid for one function, numba version and processor, and for what the machine code was made of (`stamp`):
+numba alone compares only the function's own source file, though it compiles in functions and constants of others.
+The cache never stops a program: an entry that cannot be read is replaced, and where nothing can be written each
+process compiles for itself, with one warning.
+
+numba has no public way to give a function a cache of one's own. `compiled` therefore sets the dispatcher's private
+`_cache`, and `_Locator` stands in the list `CacheImpl._locator_classes`; pyproject.toml bounds the versions, and
+tests/compiled/test_cache.py fails when one of the two is gone.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import logging
+import os
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator
+from types import CodeType, FunctionType, ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+from numba import config, njit
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, NullCache, _CacheLocator
+
+logger = logging.getLogger(__name__)
+
+OWNER_ONLY = 0o700
+
+
+def compiled(function: Any) -> Any:
+    """`function` as a numba function that lets go of the interpreter lock, with its machine code kept."""
+    dispatcher = njit(nogil=True)(function)
+    dispatcher._cache = KernelCache(function)
+    return dispatcher
+
+
+# --- where ---------------------------------------------------------------------------------------------------
+
+
+def directories(source: str) -> Iterator[str]:
+    """Where the machine code of functions of the file `source` may be, in the order of preference."""
+    package = _CacheLocator.get_suitable_cache_subpath(source)
+    if config.CACHE_DIR:
+        yield os.path.join(os.path.abspath(config.CACHE_DIR), package)
+    yield os.path.join(os.path.dirname(os.path.abspath(source)), "__pycache__")
+    user = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    if os.path.isabs(user):  # a user without a home directory has a `~` that stays one
+        yield os.path.join(user, "numba", package)
+    if temporary := _temporary_directory():
+        yield os.path.join(temporary, package)
+
+
+@functools.cache
+def _temporary_directory() -> str:
+    """A directory of this user alone: the entries are code, and anyone may create files in /tmp."""
+    try:
+        path = os.path.join(tempfile.gettempdir(), f"mqlake-{os.getuid()}")
+        try:
+            os.mkdir(path, OWNER_ONLY)
+        except FileExistsError:
+            pass
+        found = os.lstat(path)
+        is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+        return path if is_own and stat.S_IMODE(found.st_mode) == OWNER_ONLY else ""
+    except OSError:
+        return ""
+
+
+@functools.cache
+def _is_writable(directory: str) -> bool:
+    try:
+        os.makedirs(directory, exist_ok=True)
+        tempfile.TemporaryFile(dir=directory).close()
+    except OSError:
+        return False
+    return True
+
+
+# --- what an entry is good for -------------------------------------------------------------------------------
+
+
+def stamp(function: FunctionType) -> str:
+    """A digest of what the machine code of `function` was made of: its source file, and the values of the constants
+    and the sources of the functions that it names, and that these name."""
+    made_of: dict[str, str] = {}
+    _add_function(function, made_of)
+    return hashlib.sha256(repr(sorted(made_of.items())).encode()).hexdigest()
+
+
+def _add_function(function: FunctionType, made_of: dict[str, str]) -> None:
+    key = f"{function.__module__}.{function.__qualname__}"
+    if key not in made_of:
+        made_of[key] = _source_digest(function.__module__)
+        names = set(_names(function.__code__))
+        for name in names & function.__globals__.keys():
+            _add_value(f"{function.__module__}.{name}", function.__globals__[name], names, made_of)
+
+
+def _add_value(key: str, value: object, names: set[str], made_of: dict[str, str]) -> None:
+    if isinstance(value, ModuleType):
+        if value.__name__.startswith("mqlake."):
+            for name in names & vars(value).keys():
+                _add_value(f"{value.__name__}.{name}", vars(value)[name], set(), made_of)
+    elif isinstance(function := getattr(value, "py_func", None), FunctionType):
+        _add_function(function, made_of)
+    elif isinstance(value, np.ndarray):
+        made_of[key] = f"{value.dtype}{value.shape}{hashlib.sha256(value.tobytes()).hexdigest()}"
+    elif isinstance(value, int | float | str | bytes | tuple | np.generic):
+        made_of[key] = repr(value)
+    elif str(module := getattr(value, "__module__", "")).startswith(
+        "mqlake."
+    ):  # an intrinsic: its source counts
+        made_of[key] = _source_digest(str(module))
+    # what is left belongs to Python, numpy or numba
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+
+
+@functools.cache
+def _source_digest(module_name: str) -> str:
+    module: Any = sys.modules[module_name]
+    return hashlib.sha256(module.__loader__.get_data(module.__file__)).hexdigest()
+
+
+# --- the cache of one function -------------------------------------------------------------------------------
+
+
+class _Locator(_CacheLocator):
+    """What numba asks for the place and the freshness of entries."""
+
+    def __init__(self, function: FunctionType, directory: str) -> None:
+        self._function = function
+        self._directory = directory
+
+    def get_cache_path(self) -> str:
+        return self._directory
+
+    def get_source_stamp(self) -> str:
+        return stamp(self._function)
+
+    def get_disambiguator(self) -> str:
+        return str(self._function.__code__.co_firstlineno)
+
+
+def _cache_in(directory: str, function: FunctionType) -> FunctionCache:
+    class Here(_Locator):
+        @classmethod
+        def from_function(cls, py_func: FunctionType, _py_file: str) -> _Locator:
+            return cls(py_func, directory)
+
+    class Impl(CompileResultCacheImpl):
+        _locator_classes: ClassVar = [Here]
+
+    class Cache(FunctionCache):
+        _impl_class = Impl
+
+    return Cache(function)
+
+
+class KernelCache(NullCache):
+    """The cache of one function, over all `directories`. No error leaves it: the function is compiled then."""
+
+    def __init__(self, function: FunctionType) -> None:
+        self._function = function
+
+    @functools.cached_property
+    def _places(self) -> list[FunctionCache]:
+        # at the first call, when all that the function names is defined
+        return [
+            _cache_in(place, self._function) for place in directories(self._function.__code__.co_filename)
+        ]
+
+    @property
+    def cache_path(self) -> str | None:
+        """Where entries are written to; None where nothing can be written."""
+        return next((place.cache_path for place in self._places if _is_writable(place.cache_path)), None)
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        target_context.refresh()
+        try:
+            places = self._places
+        except Exception as error:  # no source to read, or another numba
+            _warn_once(f"{type(error).__name__}: {error}")
+            return None
+        for place in places:
+            try:
+                if os.path.isdir(place.cache_path) and (found := place.load_overload(sig, target_context)):
+                    return found
+            except Exception as error:  # half-written, or of whoever: pickle raises all there is
+                logger.info("%s: an entry that cannot be read is replaced: %s", place.cache_path, error)
+                try:
+                    place.flush()
+                except OSError:
+                    pass  # what can be written is found when the function has been compiled
+        return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        try:
+            for place in self._places:
+                if _is_writable(place.cache_path):
+                    try:
+                        place.save_overload(sig, data)
+                        return
+                    except OSError as error:
+                        logger.info("%s: %s", place.cache_path, error)
+        except Exception as error:
+            _warn_once(f"{type(error).__name__}: {error}")
+            return
+        _warn_once("no directory for it can be written")
+
+    def flush(self) -> None:
+        for place in self._places:
+            if os.path.isdir(place.cache_path) and _is_writable(place.cache_path):
+                place.flush()
+
+
+@functools.cache
+def _warn_once(reason: str) -> None:
+    logger.warning(
+        "compiled code cannot be kept (%s), so each process compiles for itself, which takes seconds: "
+        "set NUMBA_CACHE_DIR to a directory that this user can write",
+        reason,
+    )
+
+
+# --- whether it works ----------------------------------------------------------------------------------------
+
+
+@compiled
+def _add(a, b):  # type: ignore[no-untyped-def]
+    return a + b
+
+
+def prove() -> None:
+    """Compiles a function and calls it: raises whatever a numba raises that imports and does not work."""
+    if _add(1, 2) != 3:
+        raise RuntimeError("compiled code calculates wrongly")
