@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mqlake.formats import columns
+from mqlake.formats.columns import kernels, plain
 from mqlake.formats.consume_queue import UNIT
-from tests.formats.columns_cases import INPUT, record
+from tests.formats.columns_cases import INPUT, record, working_with
 
 BASE = 10_000
 
@@ -17,7 +21,8 @@ BASE = 10_000
 def a_log(count: int, **fields: object) -> tuple[bytes, list[tuple[int, int]]]:
     data, places = b"", []
     for n in range(count):
-        one = record(BASE + len(data), queue_id=3, queue_offset=70 + n, body=b"x" * n, **fields)
+        values = {"queue_id": 3, "queue_offset": 70 + n, "body": b"x" * n} | fields
+        one = record(BASE + len(data), **values)
         places.append((len(data), len(data) + len(one)))
         data += one
     return data, places
@@ -27,16 +32,32 @@ def units_of(places: list[tuple[int, int]]) -> bytes:
     return b"".join(UNIT.pack(BASE + start, end - start, 7) for start, end in places)
 
 
-def follow(data: bytes, units: bytes, queue_id: int = 3, queue_offset: int = 70, bytes_max: int = 1 << 40):
+def follow(data: bytes, units: bytes, **asked: Any):
     """(count, bytes, runs), None when a unit leads elsewhere."""
-    return follow_until(data, len(data), units, queue_id, queue_offset, bytes_max)
+    return follow_until(data, len(data), units, **asked)
 
 
 def follow_until(
-    data: bytes, end: int, units: bytes, queue_id: int = 3, queue_offset: int = 70, bytes_max: int = 1 << 40
+    data: bytes,
+    end: int,
+    units: bytes,
+    *,
+    topic: bytes = b"Topic",
+    queue_id: int = 3,
+    queue_offset: int = 70,
+    bytes_max: int = 1 << 40,
+    check_crc: bool = False,
 ):
-    found = columns.follow_units(INPUT.put(data), end, BASE, units, queue_id, queue_offset, bytes_max)
+    found = columns.follow_units(
+        INPUT.put(data), end, BASE, units, topic, queue_id, queue_offset, bytes_max, check_crc=check_crc
+    )
     return None if found is None else (found.records, found.size, found.runs.tolist())
+
+
+def flipped(data: bytes, position: int) -> bytes:
+    damaged = np.frombuffer(data, np.uint8).copy()
+    damaged[position] ^= 1
+    return damaged.tobytes()
 
 
 def one_run(places: list[tuple[int, int]]) -> tuple[int, int, list[list[int]]]:
@@ -78,8 +99,18 @@ class TestFollowUnits:
         assert follow(data, units_of(places), bytes_max=places[2][1] - 1) == one_run(places[:2])
         assert follow(data, units_of(places), bytes_max=0) == one_run(places[:1])
 
-    @pytest.mark.parametrize("queue", [{"queue_id": 2}, {"queue_offset": 71}])
-    def test_records_of_other_messages(self, twin: ModuleType, queue: dict[str, int]) -> None:
+    @pytest.mark.parametrize(
+        "queue",
+        [
+            {"queue_id": 2},
+            {"queue_offset": 71},
+            {"topic": b"Topid"},
+            {"topic": b"Topics"},
+            {"topic": b"Topi"},
+            {"topic": b""},
+        ],
+    )
+    def test_records_of_other_messages(self, twin: ModuleType, queue: dict[str, Any]) -> None:
         data, places = a_log(3)
         assert follow(data, units_of(places), **queue) is None
 
@@ -103,12 +134,33 @@ class TestFollowUnits:
         assert follow(data, units_of(places[:1]) + UNIT.pack(offset, size, 0)) is None
         assert follow(data, UNIT.pack(offset, size, 0)) is None
 
-    def test_every_byte_of_the_place_counts(self, twin: ModuleType) -> None:
-        data, places = a_log(1)
-        for position in (*range(4), *range(12, 16), *range(20, 36)):
-            damaged = np.frombuffer(data, np.uint8).copy()
-            damaged[position] ^= 1
-            assert follow(damaged.tobytes(), units_of(places)) is None
+    def test_every_byte_of_the_place_and_the_lengths_counts(self, twin: ModuleType) -> None:
+        data, places = a_log(1, body=b"body")
+        lengths_and_topic = (*range(84, 88), *range(92, 100))
+        for position in (*range(8), *range(12, 16), *range(20, 36), *lengths_and_topic):
+            assert follow(flipped(data, position), units_of(places)) is None, position
+
+    def test_bodies_are_checked_when_asked(self, twin: ModuleType) -> None:
+        data, places = a_log(3, body=b"body")
+        assert follow(data, units_of(places), check_crc=True) == one_run(places)
+        for position in (*range(8, 12), *range(88, 92)):
+            damaged = flipped(data, places[1][0] + position)
+            assert follow(damaged, units_of(places)) == one_run(places)
+            assert follow(damaged, units_of(places), check_crc=True) is None
+
+    @given(st.data())
+    def test_both_twins_say_the_same_of_any_bytes(self, data: st.DataObject) -> None:
+        log, places = a_log(3)
+        damaged = bytearray(log)
+        for _ in range(data.draw(st.integers(1, 4))):
+            damaged[data.draw(st.integers(0, len(log) - 1))] = data.draw(st.integers(0, 255))
+        said = []
+        for module in (kernels, plain):
+            with working_with(module):
+                said.append(
+                    [follow(bytes(damaged), units_of(places), check_crc=crc) for crc in (False, True)]
+                )
+        assert said[0] == said[1]
 
 
 class TestGatherRuns:

@@ -317,6 +317,46 @@ def decode_record(
     return message
 
 
+class RecordPlace(NamedTuple):
+    """What a consume queue unit says of its record. None: that is not known, as for a light message queue, whose units
+    point to records of other queues."""
+
+    size: int
+    physical_offset: int
+    queue_id: int | None
+    queue_offset: int
+    topic: bytes
+
+
+def why_not_at(buf: Buffer, pos: int, available: int, place: RecordPlace, *, check_crc: bool = False) -> str:
+    """Why the record of `place` is not at `pos`, of no more than `available` bytes; empty when it is, and whole.
+
+    Never raises. With `check_crc` its body has to have its CRC.
+    """
+    if not END_FILE_MIN_BLANK_LENGTH <= available <= len(buf) - pos or pos < 0:
+        return "the log has no such bytes"
+    try:
+        head, body_start, topic_start, topic_end, _, _ = _layout(buf, pos, available)
+    except FormatError as error:
+        return error.reason
+    if (head[0], head[6]) != place[:2]:
+        return (
+            f"a record of {head[0]} bytes that says physical offset {head[6]}, "
+            f"where one of {place.size} bytes at {place.physical_offset} was expected"
+        )
+    if place.queue_id is not None:
+        if (head[3], head[5]) != place[2:4]:
+            return (
+                f"the record says queue {head[3]}, queue offset {head[5]}, "
+                f"where {place.queue_id} and {place.queue_offset} were expected"
+            )
+        if buf[topic_start:topic_end] != place.topic:
+            return f"the record says topic {str(buf[topic_start:topic_end], 'utf-8', 'replace')!r}"
+    if check_crc and head[-1] and crc32(buf[body_start : body_start + head[-1]]) != head[2]:
+        return "body CRC"
+    return ""
+
+
 class RecordKind(enum.IntEnum):
     """What begins at a position of the commit log."""
 

@@ -359,6 +359,13 @@ class MessageStoreConfig(Settings):
         "cleanResourceInterval", 10_000, "Time between two cleaning rounds.", unit="ms", low=1
     )
 
+    pull_check_crc: bool = setting(
+        "pullCheckCrc",
+        False,
+        "Check the CRC of each body before a pull or a query gives it out; what does not match is passed over, "
+        "logged and counted.",
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
         self._set(
@@ -510,7 +517,7 @@ _CHANGEABLE = """
 fileReservedTime deleteWhen diskMaxUsedSpaceRatio diskSpaceCleanForciblyRatio diskSpaceWarningLevelRatio
 cleanFileForciblyEnable deleteFileBatchMax deleteCommitLogFilesInterval maxTransferBytesOnMessageInMemory
 maxTransferCountOnMessageInMemory maxTransferBytesOnMessageInDisk maxTransferCountOnMessageInDisk
-maxFilterMessageSize maxMsgsNumBatch osPageCacheBusyTimeOutMills syncFlushTimeout
+maxFilterMessageSize maxMsgsNumBatch osPageCacheBusyTimeOutMills syncFlushTimeout pullCheckCrc
 """
 CHANGEABLE: frozenset[str] = frozenset(_CHANGEABLE.split())
 """Keys that are looked at whenever they matter, so that change() holds at once."""

@@ -529,6 +529,7 @@ class DefaultMessageStore(StoreView):
         info["commitLogMaxOffset"] = str(self.max_phy_offset)
         info["dispatchBehindBytes"] = str(self.dispatch_behind_bytes)
         info["remainHowManyDataToFlush"] = str(max(0, self.log.max_wrote_position - self.log.flushed_where))
+        info["damagedPlaces"] = str(self.damage.count)
         pool = self.transient_store_pool
         info["remainTransientStoreBufferNumbs"] = str(pool.available_buffer_nums if pool else 0)
         return info

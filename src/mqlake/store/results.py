@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mqlake.errors import StoreCorruptError
 from mqlake.formats.record import decode_record
 from mqlake.message import Host, MessageExt, create_message_id, host_bytes
 
@@ -259,6 +260,7 @@ class GetMessageResult:
     __slots__ = (
         "buffer_total_size",
         "buffers",
+        "damaged",
         "last_place",
         "max_offset",
         "message_count",
@@ -285,6 +287,9 @@ class GetMessageResult:
         self.last_place = (0, 0)
         """(Physical offset, size) of the last record."""
         self.suggest_pulling_from_slave = False
+        self.damaged: list[tuple[int, StoreCorruptError]] = []
+        """Messages before `next_begin_offset` that are not given out because they are damaged: the queue offset, and
+        where the damage is."""
 
     def records(self) -> Iterator[memoryview]:
         """Each record; what follows one of a damaged size comes with it."""

@@ -11,12 +11,17 @@ DefaultMessageStore adds writing to it, ReadOnlyStore opens it beside a running 
 from __future__ import annotations
 
 import os
-from struct import Struct
 
-from mqlake.errors import FormatError, OffsetOutOfRangeError, StoreClosedError, StoreCorruptError
+from mqlake.errors import (
+    BadCrcError,
+    FormatError,
+    OffsetOutOfRangeError,
+    StoreClosedError,
+    StoreCorruptError,
+)
 from mqlake.formats.columns import follow_units, gather_runs
 from mqlake.formats.consume_queue import PRE_BLANK_SIZE, UNIT
-from mqlake.formats.record import RECORD_SIZE_MIN, decode_record
+from mqlake.formats.record import RECORD_SIZE_MIN, RecordPlace, decode_record, why_not_at
 from mqlake.message import (
     KEY_SEPARATOR,
     LMQ_PREFIX,
@@ -27,6 +32,7 @@ from mqlake.message import (
     decode_message_id,
 )
 from mqlake.store.config import BrokerRole, MessageStoreConfig
+from mqlake.store.damage import PULL, QUERY, DamageLog
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.filter import MessageFilter
 from mqlake.store.index.index_service import IndexService
@@ -39,9 +45,6 @@ CQ_UNIT_SIZE = 20
 RUNS_MAX = 8
 """Records that lie in more stretches than this, between those of other queues, are copied together by compiled code,
 which takes less time than to make a slice of each and have them joined for the socket."""
-
-# TOTALSIZE, QUEUEID, QUEUEOFFSET, PHYSICALOFFSET: what a record says of the unit that points to it
-_PLACE = Struct(">i8xi4xqq")
 
 
 class StoreView:
@@ -58,6 +61,8 @@ class StoreView:
         self.log = log
         self.consume_queues = consume_queues
         self.index = index
+        self.damage = DamageLog()
+        """What reads have come upon."""
         self._closed = False
         ratio = config.access_message_in_memory_max_ratio
         if config.broker_role is BrokerRole.SLAVE:
@@ -140,6 +145,7 @@ class StoreView:
         message_filter: MessageFilter | None = None,
         *,
         may_wait: bool = True,
+        check_crc: bool | None = None,
     ) -> GetMessageResult:
         """Up to `max_count` messages from a queue offset on, within RocketMQ's limits for one pull. An inner
         batch counts as all its messages; the first one comes whatever its size.
@@ -147,10 +153,15 @@ class StoreView:
         `may_wait` False raises BlockingIOError when the messages have to be read from the disk: see read_ahead().
 
         `group` is for statistics only. Never raises for offsets: the status says what is wrong with one and
-        `next_begin_offset` where to go on. StoreCorruptError when a unit of the queue leads to anything but its
-        own message.
+        `next_begin_offset` where to go on.
+
+        A unit that leads to anything but its own message, and that a whole one, is passed over: `result.damaged` says
+        of each which message is missing and where the damage is, and `damage` has been told. `check_crc` looks at the
+        bodies too; None does as `pullCheckCrc` says.
         """
         self._check_open()
+        if check_crc is None:
+            check_crc = self.config.pull_check_crc
         queue = self.consume_queues.get(topic, queue_id)
         if queue is None:
             return GetMessageResult(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, self._corrected(offset, 0), 0, 0)
@@ -164,7 +175,7 @@ class StoreView:
         elif offset > high:
             status, following = GetMessageStatus.OFFSET_OVERFLOW_BADLY, self._corrected(offset, high)
         else:
-            return self._get_found(queue, offset, max_count, message_filter, low, high, may_wait)
+            return self._get_found(queue, offset, max_count, message_filter, low, high, may_wait, check_crc)
         return GetMessageResult(status, following, low, high)
 
     def read_ahead(self, topic: str, queue_id: int, offset: int, max_count: int) -> None:
@@ -202,11 +213,12 @@ class StoreView:
         low: int,
         high: int,
         may_wait: bool,
+        check_crc: bool,
     ) -> GetMessageResult:
         config = self.config
         max_count = max(max_count, 1)  # as RocketMQ: whoever asks for none gets one
         result = GetMessageResult(GetMessageStatus.NO_MATCHED_MESSAGE, offset, low, high)
-        if message_filter is None and self._get_usual(queue, offset, max_count, result, may_wait):
+        if message_filter is None and self._get_usual(queue, offset, max_count, result, may_wait, check_crc):
             return result
         span = max(config.max_filter_message_size, max_count * CQ_UNIT_SIZE) // CQ_UNIT_SIZE
         units = queue.get_range(offset, min(span, max_count) if message_filter is None else span)
@@ -227,7 +239,8 @@ class StoreView:
         log_end = self.log.max_offset
         select = self.log.select
         # the units of a light message queue point to records of other queues
-        queue_id, has_own = queue.queue_id, not queue.topic.startswith(LMQ_PREFIX)
+        queue_id = None if queue.topic.startswith(LMQ_PREFIX) else queue.queue_id
+        topic = queue.topic.encode()
         buffers, messages, total = result.buffers, 0, 0
         result.queue_offsets = queue_offsets = []
         following = offset
@@ -254,19 +267,16 @@ class StoreView:
             if message_filter is not None and not message_filter.is_matched_by_consume_queue(code):
                 continue
             record = select(physical_offset, size)
-            if record is None:
-                if physical_offset >= self.log.min_offset and size != PRE_BLANK_SIZE:
-                    raise self._not_its_message(queue, begin, physical_offset)
+            if record is None and (physical_offset < self.log.min_offset or size == PRE_BLANK_SIZE):
                 if not buffers:
                     result.status = GetMessageStatus.MESSAGE_WAS_REMOVING
                 continue
-            if has_own and (
-                size < RECORD_SIZE_MIN
-                or _PLACE.unpack_from(record) != (size, queue_id, begin, physical_offset)
-            ):
-                if self._bridges_a_gap(queue, begin, physical_offset, record):
-                    continue
-                raise self._not_its_message(queue, begin, physical_offset)
+            place = RecordPlace(size, physical_offset, queue_id, begin, topic)
+            if reason := why_not_at(record or b"", 0, size, place, check_crc=check_crc):
+                if record is None or not self._bridges_a_gap(queue, begin, physical_offset, record):
+                    self._pass_over(result, queue, begin, physical_offset, reason)
+                continue
+            assert record is not None
             if message_filter is not None and not message_filter.is_matched_by_commit_log(record):
                 continue
             buffers.append(record)
@@ -283,7 +293,13 @@ class StoreView:
         return result
 
     def _get_usual(
-        self, queue: Queue, offset: int, max_count: int, result: GetMessageResult, may_wait: bool
+        self,
+        queue: Queue,
+        offset: int,
+        max_count: int,
+        result: GetMessageResult,
+        may_wait: bool,
+        check_crc: bool,
     ) -> bool:
         """Up to `max_count` messages when nothing about them is unusual: one each, all in one file and in memory, each
         where its unit says. False, and nothing done, when something is."""
@@ -303,9 +319,11 @@ class StoreView:
             mapped_file.read_position,
             mapped_file.file_from_offset,
             units,
+            queue.topic.encode(),
             queue.queue_id,
             offset,
             config.max_transfer_bytes_on_message_in_memory,
+            check_crc=check_crc,
         )
         if found is None or not found.records or not view:  # no view: the file was closed meanwhile
             return False
@@ -327,18 +345,34 @@ class StoreView:
         """Whether message `queue_offset` was lost and its unit leads to the one after it (see rebuild)."""
         if len(record) < RECORD_SIZE_MIN:
             return False
-        place = (len(record), queue.queue_id, physical_offset)
-        size, queue_id, own_offset, own_place = _PLACE.unpack_from(record)
+        own_offset = int.from_bytes(record[20:28], "big", signed=True)
+        place = RecordPlace(len(record), physical_offset, queue.queue_id, own_offset, queue.topic.encode())
         unit = queue.get(own_offset) if own_offset > queue_offset else None
-        return (size, queue_id, own_place) == place and unit is not None and unit.physical_offset == own_place
+        return (
+            unit is not None
+            and (unit.queue_offset, unit.physical_offset) == (own_offset, physical_offset)
+            and not why_not_at(record, 0, len(record), place)
+        )
 
-    def _not_its_message(self, queue: Queue, queue_offset: int, physical_offset: int) -> StoreCorruptError:
+    def _pass_over(
+        self, result: GetMessageResult, queue: Queue, queue_offset: int, physical_offset: int, reason: str
+    ) -> None:
+        """Message `queue_offset` cannot be given out: nobody is held up by it, and it is said which one is missing."""
+        error = self._damage_at(
+            physical_offset,
+            f"message {queue_offset} of {queue.topic}-{queue.queue_id} should be here: {reason}",
+        )
+        result.damaged.append((queue_offset, error))
+        self.damage.report(PULL, error, queue.topic, queue.queue_id, "consumers pass over it")
+
+    def _damage_at(self, physical_offset: int, reason: str) -> StoreCorruptError:
         mapped_file = self.log.find_mapped_file_by_offset(physical_offset, first_if_not_found=True)
-        assert mapped_file is not None
+        if mapped_file is None:  # no file at all
+            return StoreCorruptError(self.config.commit_log_dir, physical_offset, reason)
         return StoreCorruptError(
             mapped_file.path,
             physical_offset - mapped_file.file_from_offset,
-            f"message {queue_offset} of {queue.topic}-{queue.queue_id} should be here, but is not",
+            reason,
             hint="`mqlake store verify` tells whether the log or the queue is damaged",
         )
 
@@ -364,7 +398,13 @@ class StoreView:
                 f"no message at physical offset {physical_offset}: "
                 f"the log holds {self.min_phy_offset} to {self.max_phy_offset}"
             )
-        message = decode_record(record)
+        try:
+            message = decode_record(record)
+        except BadCrcError as error:
+            # a record does begin here: its lengths add up
+            damage = self._damage_at(physical_offset, f"a message is here, but not whole: {error.reason}")
+            self.damage.report(QUERY, damage, what="it was asked for by its place or id")
+            raise
         if message.physical_offset != physical_offset:
             raise FormatError(physical_offset, "no record begins here")
         return message
@@ -378,14 +418,25 @@ class StoreView:
     # ------------------------------------------------------------------ by key
 
     def query_message(
-        self, topic: str, key: str, max_count: int, begin: int = 0, end: int = 2**63 - 1
+        self,
+        topic: str,
+        key: str,
+        max_count: int,
+        begin: int = 0,
+        end: int = 2**63 - 1,
+        *,
+        check_crc: bool | None = None,
     ) -> QueryMessageResult:
         """The newest `max_count` messages with `key` (one of its KEYS, or its UNIQ_KEY) stored in the time
         range [begin, end] (ms), oldest first.
 
-        The index holds only hashes, so each candidate's own key is compared; wrong ones never come out.
+        The index holds only hashes, so each candidate's own key is compared; wrong ones never come out. A damaged
+        record is left out and `damage` told; with `check_crc` (None: as `pullCheckCrc` says) also one whose body does
+        not have its CRC.
         """
         self._check_open()
+        if check_crc is None:
+            check_crc = self.config.pull_check_crc
         if self.index is None or max_count <= 0:
             return QueryMessageResult([], 0, 0)
         wanted = min(max_count, self.config.max_msgs_num_batch)
@@ -393,9 +444,9 @@ class StoreView:
         while True:
             candidates = self.index.query_offset(topic, key, asked, begin, end)
             # a message comes twice when two of its keys have the same hash
-            found = [o for o in dict.fromkeys(candidates) if self._has_key(o, topic, key, begin, end)][
-                :wanted
-            ]
+            found = [
+                o for o in dict.fromkeys(candidates) if self._has_key(o, topic, key, begin, end, check_crc)
+            ][:wanted]
             if len(found) >= wanted or len(candidates) < asked:
                 break
             asked *= 4  # hash collisions or doubles took places: look further back
@@ -410,19 +461,30 @@ class StoreView:
         head = self.log.select(physical_offset, 4)
         return int.from_bytes(head, "big", signed=True) if head is not None else 0
 
-    def _has_key(self, physical_offset: int, topic: str, key: str, begin: int, end: int) -> bool:
+    def _has_key(
+        self, physical_offset: int, topic: str, key: str, begin: int, end: int, check_crc: bool
+    ) -> bool:
         size = self._size_at(physical_offset)
         record = self.log.select(physical_offset, size) if size > 0 else None
         if record is None:
+            if self.log.min_offset <= physical_offset < self.log.max_offset:
+                self._not_what_the_index_says(physical_offset, topic, f"a size of {size} bytes")
             return False
         try:
-            message = decode_record(record, check_crc=False, read_body=False)
-        except FormatError:
+            message = decode_record(record, check_crc=check_crc, read_body=check_crc)
+        except FormatError as error:
+            self._not_what_the_index_says(physical_offset, topic, error.reason)
             return False
-        if message.physical_offset != physical_offset or message.topic != topic:
+        if message.physical_offset != physical_offset:
+            reason = f"the record says physical offset {message.physical_offset}"
+            self._not_what_the_index_says(physical_offset, topic, reason)
             return False
-        if not begin <= message.store_timestamp <= end:
+        if message.topic != topic or not begin <= message.store_timestamp <= end:
             return False
         if message.properties.get(PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX) == key:
             return True
         return key in message.properties.get(PROPERTY_KEYS, "").split(KEY_SEPARATOR)
+
+    def _not_what_the_index_says(self, physical_offset: int, topic: str, reason: str) -> None:
+        error = self._damage_at(physical_offset, f"by the index a message of {topic} is here: {reason}")
+        self.damage.report(QUERY, error, what="queries by key do not find it")

@@ -13,6 +13,7 @@ from mqlake.broker.controller import BrokerController
 from mqlake.broker.fast import fast_pull
 from mqlake.broker.fast.fast_pull import FastPull, PullPlan
 from mqlake.broker.fast.fast_send import FastSend
+from mqlake.client.records import MessageClientExt, decode_messages
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
 from mqlake.remoting.bodies.client import SubscriptionData
 from mqlake.remoting.bodies.topic import PERM_READ, PERM_WRITE
@@ -23,6 +24,7 @@ from mqlake.store.files.mapped_file import MappedFile
 from tests.broker.fast.test_fast_send import Wire
 from tests.broker.live import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, Peer, on_a_broker, pull_header
 from tests.broker.requests.test_pull_message import heartbeat, sent
+from tests.store.small_store import flip, log_file
 from tests.waiting import until_async
 
 PULL, LITE_PULL = RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE
@@ -420,3 +422,24 @@ def test_those_who_come_and_go(tmp_path: Path) -> None:
         del reader
 
     play(tmp_path, scene)
+
+
+def test_damage_is_passed_over_here_too(tmp_path: Path) -> None:
+    """With the same bytes, and named once although both ways meet it."""
+
+    async def scene(ways: Ways, peer: Peer) -> None:
+        store = peer.controller.broker.store
+        flip(log_file(tmp_path / "store"), store.consume_queues.get("T", 0).get(2).physical_offset + 15)
+        [answer] = await ways.take(frame(0))
+        assert [message.queue_offset for message in decoded(answer)] == [0, 1, 3, 4]
+        [answer] = await ways.take(frame(2, max_msg_nums=1), 0)
+        assert code_of(answer) == ResponseCode.PULL_RETRY_IMMEDIATELY
+        [answer] = await ways.take(frame(3, max_msg_nums=1))
+        assert [message.queue_offset for message in decoded(answer)] == [3]
+        assert store.damage.count == 1
+
+    play(tmp_path, scene)
+
+
+def decoded(answer: bytes) -> list[MessageClientExt]:
+    return decode_messages(decode_frame(memoryview(answer), 0, len(answer)).body_bytes(), "broker-a")

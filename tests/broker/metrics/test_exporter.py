@@ -16,6 +16,7 @@ from mqlake.remoting.bodies.topic import TopicConfig
 from tests.broker.live import Peer, on_a_broker
 from tests.broker.live_broker import Client, live_broker, put, run
 from tests.broker.transaction.test_end_transaction import COMMIT, ROLLBACK, end, prepare
+from tests.store.small_store import flip, log_file
 from tests.waiting import until_async
 
 ON = {
@@ -204,5 +205,21 @@ def test_a_port_that_is_taken(tmp_path):
             with pytest.raises(ConfigError, match="metricsPromExporterPort"):
                 async with live_broker(tmp_path, **settings):
                     pass
+
+    run(scene())
+
+
+def test_damage_is_counted(tmp_path):
+    async def scene() -> None:
+        async with live_broker(tmp_path, **ON) as controller:
+            for _ in range(3):
+                put(controller)
+            assert "mqlake_damaged_places_total" not in await scrape(controller)
+            store = controller.broker.store
+            flip(log_file(tmp_path / "store"), store.consume_queues.get("T", 0).get(1).physical_offset + 15)
+            for _ in range(2):
+                assert store.get_message("G", "T", 0, 0, 32).message_count == 2
+            [(labels, count)] = (await scrape(controller))["mqlake_damaged_places_total"]
+            assert (labels["topic"], labels["found_by"], count) == ("T", "pull", 1)
 
     run(scene())

@@ -288,6 +288,14 @@ class Families:
         yield self._one(
             "rocketmq_storage_dispatch_behind_bytes", "Broker dispatch behind bytes", behind, storage
         )
+        yield self._counter(
+            "mqlake_damaged_places",
+            "Places of the store that were found damaged, and whose message consumers do not get",
+            (
+                ({"found_by": found_by, "topic": topic}, count)
+                for found_by, topic, count in store.damage.counts()
+            ),
+        )
         earliest = earliest_message_time(store)
         if earliest > 0:
             reserved = broker.clock_ms() - earliest

@@ -67,14 +67,15 @@ class TransactionalMessageBridge:
 
     def get_half_message(self, queue_id: int, offset: int) -> tuple[MessageExt | None, int]:
         """The half message at a queue offset, and the offset to go on with; None when none is there."""
-        found = self.store.get_message(CONSUMER_GROUP, TRANS_HALF_TOPIC, queue_id, offset, 1)
+        # what cannot be decoded would stop the checks of the whole queue
+        found = self.store.get_message(CONSUMER_GROUP, TRANS_HALF_TOPIC, queue_id, offset, 1, check_crc=True)
         return next(found.messages(), None), found.next_begin_offset
 
     def op_messages(self, queue_id: int, offset: int) -> Iterator[list[MessageExt]]:
         """The op messages of a queue from an offset on, some at a time."""
         while True:
             found = self.store.get_message(
-                CONSUMER_GROUP, TRANS_OP_HALF_TOPIC, queue_id, offset, OP_MSG_PULL_NUMS
+                CONSUMER_GROUP, TRANS_OP_HALF_TOPIC, queue_id, offset, OP_MSG_PULL_NUMS, check_crc=True
             )
             if found.message_count == 0 and found.next_begin_offset <= offset:
                 return
@@ -99,7 +100,9 @@ class TransactionalMessageBridge:
             MessageSysFlag.transaction_value(found.sys_flag) == MessageSysFlag.TRANSACTION_COMMIT_TYPE
             and (found.uniq_key, found.born_timestamp, found.body_crc)
             == (half.uniq_key, half.born_timestamp, half.body_crc)
-            for found in self.store.query_message(topic, half.uniq_key, _SAME_MESSAGE_MAX).messages()
+            for found in self.store.query_message(
+                topic, half.uniq_key, _SAME_MESSAGE_MAX, check_crc=True
+            ).messages()
         )
 
     # --- writing

@@ -119,7 +119,7 @@ def _load_aside() -> None:
     def load_all() -> None:
         twin()
         _try_append()
-        follow_units(np.empty(0, np.uint8), 0, 0, b"", 0, 0, 0)
+        follow_units(np.empty(0, np.uint8), 0, 0, b"", b"", 0, 0, 0)
         gather_runs(np.empty(0, np.uint8), np.empty((0, 2), np.int64), 0)
         _loaded.set()
 
@@ -430,21 +430,34 @@ def follow_units(
     end: int,
     base_offset: int,
     units: bytes,
+    topic: bytes,
     queue_id: int,
     queue_offset: int,
     bytes_max: int,
+    *,
+    check_crc: bool = False,
 ) -> Followed | None:
     """Where in buf[:end] the records of consume queue `units` are, of as many as take no more than `bytes_max`
     together, and of the first in any case.
 
-    None when a unit leads to anything but the message of its queue offset, the first unit's being `queue_offset`, or
-    out of buf[:end]. `base_offset` is the physical offset of buf[0].
+    None when a unit leads to anything but the whole message of its topic, queue and queue offset, the first unit's
+    being `queue_offset`, or out of buf[:end]; with `check_crc` also when a body does not have its CRC. `base_offset`
+    is the physical offset of buf[0].
     """
     data = _input_bytes(buf) if buf.flags.writeable else buf
     count = len(units) // CQ_STORE_UNIT_SIZE
     runs = np.empty((count, 2), np.int64)
     followed, size, run_count = _twin_for(count).follow_units(
-        data, end, base_offset, np.frombuffer(units, np.uint8), queue_id, queue_offset, bytes_max, runs
+        data,
+        end,
+        base_offset,
+        np.frombuffer(units, np.uint8),
+        np.frombuffer(topic, np.uint8),
+        queue_id,
+        queue_offset,
+        bytes_max,
+        check_crc,
+        runs,
     )
     return None if followed < 0 else Followed(followed, size, runs[:run_count])
 

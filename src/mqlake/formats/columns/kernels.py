@@ -721,10 +721,11 @@ def gather_runs(buf, runs, data):
 
 
 @compiled
-def follow_units(buf, end, base_offset, units, queue_id, queue_offset, bytes_max, runs):
+def follow_units(buf, end, base_offset, units, topic, queue_id, queue_offset, bytes_max, check_crc, runs):
     """(how many leading consume queue units have records of no more than `bytes_max` together, the first of them in any
     case; the bytes of those; the runs that they lie in). -1 units when one of them leads to anything but its own record
-    in buf[:end]."""
+    in buf[:end], and that a whole one."""
+    data = pointer(buf)
     total, count = np.int64(0), np.int64(0)
     run, run_end = np.int64(-1), np.int64(-1)
     nowhere = np.int64(-1), np.int64(0), np.int64(0)
@@ -735,16 +736,22 @@ def follow_units(buf, end, base_offset, units, queue_id, queue_offset, bytes_max
         size = np.int64(load32(units, n * CQ_STORE_UNIT_SIZE + 8))
         if n > 0 and total + size > bytes_max:
             break
+        if size < RECORD_SIZE_MIN or position < 0 or position > end - size:
+            return nowhere
+        kind, found_size, _, topic_start, topic_length, _ = check(
+            data, position, end, base_offset, check_crc, False
+        )
         if (
-            size < RECORD_SIZE_MIN
-            or position < 0
-            or position > end - size
-            or load32(buf, position) != size
-            or load32(buf, position + 12) != queue_id
-            or load64(buf, position + 20) != queue_offset + n
-            or load64(buf, position + 28) != base_offset + position
+            kind != layout.MESSAGE
+            or found_size != size
+            or load32(data, position + 12) != queue_id
+            or load64(data, position + 20) != queue_offset + n
+            or topic_length != len(topic)
         ):
             return nowhere
+        for i in range(topic_length):
+            if data[topic_start + i] != topic[i]:
+                return nowhere
         if position != run_end:
             run += 1
             runs[run, 0] = position

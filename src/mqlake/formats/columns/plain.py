@@ -35,7 +35,9 @@ from mqlake.formats.record import (
     RECORD_SIZE_MIN,
     SYS_FLAG_POSITION,
     RecordKind,
+    RecordPlace,
     check_record,
+    why_not_at,
 )
 from mqlake.message import (
     KEY_SEPARATOR,
@@ -59,7 +61,6 @@ _MAGIC_START = b"\xda\xa3\x20"
 _BLOCK = 1 << 20
 _NUMBER = re.compile("[+-]?[0-9]+")
 _I32 = struct.Struct(">i")
-_PLACE = struct.Struct(">i8xi4xqq")  # TOTALSIZE, QUEUEID, QUEUEOFFSET, PHYSICALOFFSET
 _ORDER = struct.Struct(">iqq")  # FLAG, QUEUEOFFSET, PHYSICALOFFSET
 _I32_MAX = 2**31 - 1
 _I64_MAX = 2**63 - 1
@@ -347,11 +348,14 @@ def follow_units(
     end: int,
     base_offset: int,
     units: Bytes,
+    topic: Bytes,
     queue_id: int,
     queue_offset: int,
     bytes_max: int,
+    check_crc: bool,
     runs: Ints,
 ) -> tuple[int, int, int]:
+    name = topic.tobytes()
     if end > len(buf):
         return -1, 0, 0
     total = count = run_count = 0
@@ -362,7 +366,8 @@ def follow_units(
             break
         if size < RECORD_SIZE_MIN or not 0 <= position <= end - size:
             return -1, 0, 0
-        if _PLACE.unpack_from(buf.data, position) != (size, queue_id, queue_offset + n, offset):
+        place = RecordPlace(size, offset, queue_id, queue_offset + n, name)
+        if why_not_at(buf.data, position, end - position, place, check_crc=check_crc):
             return -1, 0, 0
         if position != run_end:
             runs[run_count, 0] = position
