@@ -3,6 +3,7 @@
 # make test    all tests (Java peers and Spark included)
 # make check   formatter, linter, strict types, layers, generated docs
 # make bench   mqlake beside its peers, a ratio a line
+# make wheel   the wheel in dist, installed for a trial and measured
 # make lock    resolve the dependencies anew
 SHELL := /bin/bash
 PYTHON ?= python3
@@ -16,7 +17,7 @@ UV_VERSION := 0.13.8
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench lock clean
+.PHONY: help setup demo test check format bench wheel lock clean
 
 help:
 	@sed -n 's/^# make /make /p' Makefile
@@ -51,6 +52,7 @@ check: $(VENV)/.ready
 	$(BIN)/mypy
 	$(BIN)/python tools/check_layers.py
 	$(BIN)/python tools/config_table.py --check
+	$(BIN)/python tools/check_size.py
 
 format: $(VENV)/.ready
 	$(BIN)/ruff check --fix .
@@ -60,9 +62,12 @@ bench: $(VENV)/.ready
 	@$(BIN)/python tools/check_parts.py java maven
 	$(BIN)/python -m bench
 
+wheel: $(VENV)/.ready
+	$(BIN)/python tools/check_size.py --wheel dist
+
 lock: | $(filter .uv/bin/uv,$(UV))
 	$(UV) pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 \
 	  --all-extras --group dev pyproject.toml -o requirements.lock
 
 clean:
-	rm -rf .venv .uv .mypy_cache .ruff_cache .pytest_cache .hypothesis mqlake-demo
+	rm -rf .venv .uv .mypy_cache .ruff_cache .pytest_cache .hypothesis mqlake-demo dist
