@@ -7,6 +7,7 @@ import mqlake.lines.RequestLoop;
  *
  * <pre>
  * encode, decode, header, body, registration     see {@link Codec}
+ * settings                                       see {@link Settings}
  * admin.*                                        see {@link Admin}
  * namesrv.*, broker.*                            see {@link Servers}
  * </pre>
@@ -24,6 +25,9 @@ public final class Main {
             }
             if (what.startsWith("namesrv.") || what.startsWith("broker.")) {
                 return servers.serve(what, request);
+            }
+            if (what.equals("settings")) {
+                return Settings.serve(request);
             }
             return Codec.serve(what, request);
         });
