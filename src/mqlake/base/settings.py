@@ -10,10 +10,10 @@ from __future__ import annotations
 import dataclasses
 import enum
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self, TypeVar
 
-from mqlake.errors import ConfigError
+from mqlake.errors import ConfigError, UnknownKeyError
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
@@ -158,3 +158,63 @@ def attributes_of(kind: type[Settings]) -> dict[str, str]:
     """Key → name of its attribute."""
     fields = (field for field in dataclasses.fields(kind) if "setting" in field.metadata)
     return {field.metadata["setting"].key: field.name for field in fields}
+
+
+Value = bool | int | float | str | None
+"""Of a key that nothing acts on; None where Java has null."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class UnusedKey:
+    """A key of RocketMQ that mqlake does not act on. `refused`: ignoring any value but the default does harm."""
+
+    key: str
+    default: Value
+    why: str
+    refused: bool
+
+    def check(self, value: object) -> None:
+        """ConfigError, with what to do instead, when the value cannot be ignored."""
+        if self.refused and text_of(value).strip().lower() != self.default_text.lower():
+            allowed = f"only {self.default_text} is allowed" if self.default_text else "no value is allowed"
+            raise ConfigError(f"{self.key}={text_of(value)}: {allowed}; {self.why}")
+
+    @property
+    def default_text(self) -> str:
+        return "" if self.default is None else text_of(self.default)
+
+
+class KnownKeys:
+    """All keys that one properties file may have: those acted on, and those of RocketMQ that are not."""
+
+    def __init__(self, acted_on: Mapping[str, Setting], *unused: Mapping[str, UnusedKey]) -> None:
+        self.acted_on = dict(acted_on)
+        self.unused = {key: known for table in unused for key, known in table.items() if key not in acted_on}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*self.acted_on, *self.unused])
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.acted_on or key in self.unused
+
+    def require(self, keys: Iterable[str]) -> None:
+        """UnknownKeyError for the first that nobody knows, with the nearest known key."""
+        for key in keys:
+            if key not in self:
+                raise UnknownKeyError(key, self)
+
+    def remarks(self, mapping: Mapping[str, object]) -> list[str]:
+        """What the operator should know of the keys in a file: those without effect, and unknown ones.
+
+        ConfigError for a key that cannot be ignored.
+        """
+        idle = self.without_effect(mapping)
+        remarks = [f"without effect here: {', '.join(idle)}"] if idle else []
+        return remarks + [str(UnknownKeyError(key, self)) for key in mapping if key not in self]
+
+    def without_effect(self, mapping: Mapping[str, object]) -> list[str]:
+        """The keys of `mapping` that are accepted and not acted on. ConfigError for one that cannot be ignored."""
+        given = [self.unused[key] for key in mapping if key in self.unused]
+        for known in given:
+            known.check(mapping[known.key])
+        return sorted(known.key for known in given if not known.refused)
