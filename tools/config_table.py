@@ -7,23 +7,27 @@ import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 
-from mqlake.base.settings import INT_MAX, Setting
+from mqlake.base.rocketmq_keys import AUTH_KEYS, BROKER_KEYS, NAMESRV_KEYS, REMOTING_KEYS, STORE_KEYS
+from mqlake.base.settings import INT_MAX, Setting, UnusedKey
 from mqlake.broker import config as broker_config
-from mqlake.store.config import CQ_UNIT_SIZE, KEYS_WITHOUT_EFFECT, REFUSED_UNLESS, SETTINGS
+from mqlake.namesrv import config as namesrv_config
+from mqlake.store import config as store_config
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 
 HEAD = """\
 # Configuration
 
-<!-- Made by tools/config_table.py from src/mqlake/store/config.py and src/mqlake/broker/config.py; run that to
-renew it. -->
+<!-- Made by tools/config_table.py from broker/config.py, store/config.py, namesrv/config.py and base/rocketmq_keys.py
+under src/mqlake; run that to renew it. -->
 
 Everything is configured with RocketMQ's keys. They come from a Java properties file (`mqlake broker -c broker.conf`)
 or one by one from `--set key=value`; the last of a key counts. Sizes in bytes may be written `64k`, `16m`, `1g`. A
 broker.conf is one flat file for the broker and its store, so both tables belong to it.
 
-A key that nobody knows is named with the nearest known one: a broker warns of it and starts, the store commands end.
+Every key of RocketMQ 5.3.3 is known: those below act, others are accepted [without effect](#accepted-without-effect),
+and those that it would be dangerous to ignore are [refused](#refused). An unknown key in a file is a warning with the
+nearest known key; in `--set` it is an error.
 
 ## The broker
 
@@ -32,7 +36,9 @@ A key that nobody knows is named with the nearest known one: a broker warns of i
 TLS = """
 TLS has RocketMQ's keys too: `tls.server.mode` (`disabled`, `permissive`, `enforcing`), `tls.server.certPath`,
 `tls.server.keyPath`, `tls.server.keyPassword`, `tls.server.trustCertPath` and `tls.server.need.client.auth` (`none`,
-`optional`, `require`). Without a certificate there is no TLS.
+`optional`, `require`). Without a certificate there is no TLS. With `tls.enable=true` a broker calls its name servers
+with TLS; `tls.client.certPath`, `tls.client.keyPath`, `tls.client.trustCertPath` and `tls.client.authServer` belong to that.
+`tls.config.file` and `tls.client.keyPassword` are refused.
 
 ## The store
 
@@ -40,27 +46,28 @@ Keys marked *fixed* belong to the files on disk: a store is opened with the valu
 
 """
 
-REFUSED = """
-## Accepted with one value only
+NAMESRV = """
+## The name server
 
-| key | value | why |
+In a namesrv.conf, `mqlake namesrv -c namesrv.conf`, with the keys of TLS as above.
+
+"""
+
+REFUSED = """
+## Refused
+
+To ignore these keys would endanger data or access. So nothing starts with them, and they cannot be set at run time. The
+value that asks for nothing is accepted. `brokerRole=SYNC_MASTER` is refused for the same reason as `inSyncReplicas`.
+
+| key | accepted | why, and what to do |
 |---|---|---|
 """
 
 WITHOUT_EFFECT = """
 ## Accepted without effect
 
-RocketMQ 5.3.3 has these keys too. They are not acted on; they are accepted, and named at the start, so that a
-configuration made for the Java broker need not be changed.
-
-Of the broker:
-
-"""
-
-OF_THE_STORE = """
-
-Of the store:
-
+RocketMQ 5.3.3 has these keys too. They are accepted with any value and named at the start, so that a configuration made
+for the Java broker need not be edited. `getBrokerConfig` lists them with Java's defaults.
 """
 
 
@@ -75,7 +82,7 @@ def allowed(setting: Setting) -> str:
     """The range, where it says more than the type does."""
     if isinstance(setting.default, bool) or not isinstance(setting.default, int):
         return ""
-    if setting.high > INT_MAX - CQ_UNIT_SIZE:
+    if setting.high > INT_MAX - store_config.CQ_UNIT_SIZE:
         return f" At least {setting.low}." if setting.low > 1 else ""
     return f" {setting.low} to {setting.high}."
 
@@ -85,27 +92,53 @@ def table(settings: Iterable[Setting]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def idle(keys: Iterable[str]) -> str:
-    return textwrap.fill(", ".join(f"`{key}`" for key in sorted(keys)), 118)
+TABLES = {
+    "Of the broker": BROKER_KEYS,
+    "Of its access control": AUTH_KEYS,
+    "Of the store": STORE_KEYS,
+    "Of connections": REMOTING_KEYS,
+    "Of the name server": NAMESRV_KEYS,
+}
+
+
+def unused(refused: bool) -> dict[str, list[UnusedKey]]:
+    return {name: [key for key in keys.values() if key.refused is refused] for name, keys in TABLES.items()}
+
+
+def refused() -> str:
+    return "".join(
+        f"| `{known.key}` | {f'`{known.default_text}`' if known.default_text else 'none'} | {known.why}. |\n"
+        for keys in unused(refused=True).values()
+        for known in keys
+    )
+
+
+def without_effect() -> str:
+    lines = []
+    for name, keys in unused(refused=False).items():
+        lines.append(f"\n{name}:\n")
+        by_reason: dict[str, list[str]] = {}
+        for known in keys:
+            by_reason.setdefault(known.why, []).append(known.key)
+        for why, names in by_reason.items():
+            text = f"- {why} {', '.join(f'`{key}`' for key in names)}."
+            lines.append(textwrap.fill(text, 118, subsequent_indent="  ", break_long_words=False))
+    return "\n".join(lines) + "\n"
 
 
 def page() -> str:
-    refused = [
-        f"| `{key}` | {f'`{value}`' if value else 'none'} | {why} |"
-        for key, (value, why) in REFUSED_UNLESS.items()
-    ]
     return "".join(
         [
             HEAD,
             table(broker_config.SETTINGS.values()),
             TLS,
-            table(SETTINGS.values()),
+            table(store_config.SETTINGS.values()),
+            NAMESRV,
+            table(namesrv_config.SETTINGS.values()),
             REFUSED,
-            "\n".join(refused) + "\n",
+            refused(),
             WITHOUT_EFFECT,
-            idle(broker_config.KEYS_WITHOUT_EFFECT),
-            OF_THE_STORE,
-            idle(KEYS_WITHOUT_EFFECT) + "\n",
+            without_effect(),
         ]
     )
 
@@ -113,7 +146,7 @@ def page() -> str:
 def main() -> int:
     if "--check" in sys.argv[1:]:
         if PAGE.exists() and PAGE.read_text(encoding="utf-8") == page():
-            print(f"{PAGE.name}: up to date, {len(SETTINGS) + len(broker_config.SETTINGS)} settings")
+            print(f"{PAGE.name}: up to date")
             return 0
         print(f"{PAGE} is not what the code says; run: .venv/bin/python tools/config_table.py")
         return 1

@@ -7,17 +7,18 @@ import pytest
 from mqlake.base.java_properties import parse_properties
 from mqlake.base.net import local_address
 from mqlake.broker.config import (
-    KEYS_WITHOUT_EFFECT,
+    KEYS,
     SETTINGS,
     BrokerConfig,
     MetricsExporterType,
-    known_keys,
+    all_values,
     read_settings,
+    require_known,
 )
-from mqlake.errors import ConfigError
+from mqlake.errors import ConfigError, UnknownKeyError
 from mqlake.remoting.tls import TlsMode
 from mqlake.store import config as store_settings
-from mqlake.store.config import FlushDiskType
+from mqlake.store.config import FlushDiskType, MessageStoreConfig
 
 # as RocketMQ 5.3.3 ships conf/broker.conf, with what operators usually add
 BROKER_CONF = """\
@@ -31,7 +32,7 @@ flushDiskType = SYNC_FLUSH
 namesrvAddr=10.0.0.1:9876; 10.0.0.2:9876
 autoCreateTopicEnable=false
 sendMessageThreadPoolNums=64
-useTLS=true
+serverSelectorThreads=3
 tls.server.mode=disabled
 haListenPort=10912
 metricsExporterType=PROM
@@ -50,7 +51,7 @@ def test_a_broker_conf_of_the_java_broker():
     assert settings.store_config.flush_disk_type is FlushDiskType.SYNC_FLUSH
     assert settings.store_config.file_reserved_time == 48
     assert settings.remarks == [
-        "without effect here: haListenPort, sendMessageThreadPoolNums, useTLS",
+        "without effect here: haListenPort, sendMessageThreadPoolNums, serverSelectorThreads",
         "unknown configuration key 'brokrIP1'; did you mean 'brokerIP1'?",
     ]
 
@@ -75,10 +76,69 @@ def test_what_cannot_be_used_is_named(key, value, words):
     assert key in str(caught.value) and words in str(caught.value)
 
 
-def test_every_key_has_one_place():
-    keys = known_keys()
-    assert len(keys) == len(set(keys))
-    assert not KEYS_WITHOUT_EFFECT & set(SETTINGS)
+@pytest.mark.parametrize("value", ["true", " TRUE ", "yes"])
+@pytest.mark.parametrize("key", ["aclEnable", "authenticationEnabled", "authorizationEnabled"])
+def test_access_control_that_is_asked_for_is_not_ignored(key, value):
+    with pytest.raises(ConfigError, match=f"{key}=.*access control is not there"):
+        read_settings({key: value})
+    assert read_settings({key: "false"}).remarks == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("brokerRole", "SYNC_MASTER", "acknowledged without a replica"),
+        ("inSyncReplicas", "2", "acknowledged without a replica"),
+        ("minInSyncReplicas", "2", "acknowledged without a replica"),
+        ("allAckInSyncStateSet", "true", "acknowledged without a replica"),
+        ("enableControllerMode", "true", "two brokers could act as master"),
+        ("messageStorePlugIn", "org.example.Plugin", "cannot be loaded"),
+        ("configManagerVersion", "v2", "RocksDB"),
+        ("enableLmq", "true", "light queues"),
+        ("enableMultiDispatch", "true", "light queues"),
+        ("useTLS", "true", "tls.enable=true"),
+        ("tls.config.file", "/etc/rocketmq/tls.properties", "broker.conf"),
+        ("tls.enable", "yes", "true or false"),
+    ],
+)
+def test_what_would_lose_data_or_access_is_refused(key, value, words):
+    with pytest.raises(ConfigError) as caught:
+        read_settings({key: value})
+    assert key in str(caught.value) and words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("properties", "words"),
+    [
+        ({"brokerRole": "SLAVE", "brokerId": "1"}, "messages of the master are not fetched"),
+        ({"metricsExporterType": "OTLP_GRPC"}, "only PROM"),
+        ({"tls.server.certpath": "x"}, "did you mean 'tls.server.certPath'?"),
+        ({"tls.server.authClient": "true"}, "without effect here: tls.server.authClient"),
+    ],
+)
+def test_what_an_operator_may_not_expect_is_said(properties, words):
+    (remark,) = read_settings(properties).remarks
+    assert words in remark
+
+
+def test_unknown_keys_of_the_command_line():
+    require_known(["brokerName", "maxIndexNum", "sendMessageThreadPoolNums", "tls.enable", "aclEnable"])
+    for key, words in (("brokrName", "'brokerName'"), ("tls.enabled", "'tls.enable'")):
+        with pytest.raises(UnknownKeyError, match=words):
+            require_known([key])
+
+
+def test_all_values_are_listed():
+    values = all_values(BrokerConfig(broker_name="b"), MessageStoreConfig(store_path_root_dir="/s"))
+    assert (values["brokerName"], values["storePathRootDir"], values["autoCreateTopicEnable"]) == (
+        "b",
+        "/s",
+        "true",
+    )
+    assert (values["popPollingSize"], values["aclEnable"], values["inSyncReplicas"]) == ("1024", "false", "1")
+    assert "rocketmqHome" not in values, "null in Java"
+    assert not {"authenticationEnabled", "initAuthenticationUser"} & values.keys()
+    assert values.keys() <= set(KEYS)
 
 
 def test_settings_are_described():

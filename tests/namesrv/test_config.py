@@ -25,7 +25,7 @@ def test_a_namesrv_conf_of_the_java_server():
     )
     assert config.tls.mode is TlsMode.DISABLED
     assert remarks == [
-        "serverWorkerThreads has no effect here",
+        "without effect here: serverWorkerThreads",
         "unknown configuration key 'orderMesageEnable'; did you mean 'orderMessageEnable'?",
     ]
 
@@ -37,6 +37,17 @@ def test_values_that_cannot_be_used(setting):
         NamesrvConfig.from_mapping(setting)
 
 
+@pytest.mark.parametrize(
+    "key", ["aclEnable", "authenticationEnabled", "authorizationEnabled", "enableControllerInNamesrv"]
+)
+def test_what_it_would_be_dangerous_to_ignore_is_refused(key):
+    with pytest.raises(ConfigError, match=f"{key}=true: only false is allowed"):
+        NamesrvConfig.from_mapping({key: "true"})
+    with pytest.raises(ConfigError, match=f"{key}=true: only false is allowed"):
+        NamesrvConfig().updated({key: "true"})
+    assert NamesrvConfig.from_mapping({key: "false"}) == (NamesrvConfig(), [])
+
+
 def test_changes_from_outside():
     config = NamesrvConfig().updated({"orderMessageEnable": "true", "unknown": "x"})
     assert config.order_message_enable
@@ -46,4 +57,4 @@ def test_changes_from_outside():
 
 def test_what_is_shown_can_be_read():
     config, _ = NamesrvConfig.from_mapping({"listenPort": "1", "supportActingMaster": "true"})
-    assert NamesrvConfig.from_mapping(config.to_mapping()) == (config, [])
+    assert NamesrvConfig.from_mapping(config.to_properties()) == (config, [])

@@ -5,13 +5,11 @@ import pytest
 
 from mqlake.errors import ConfigError, UnknownKeyError
 from mqlake.store.config import (
-    KEYS_WITHOUT_EFFECT,
-    REFUSED_UNLESS,
+    KEYS,
     SETTINGS,
     BrokerRole,
     FlushDiskType,
     MessageStoreConfig,
-    keys_without_effect,
     parse_assignments,
     read_properties,
 )
@@ -29,12 +27,6 @@ def test_defaults_are_rocketmqs():
     assert config.flush_least_pages_when_warm_maped_file == 4096
     assert config.delete_when_hours == {4}
     assert not config.is_sync_flush
-
-
-def test_the_three_kinds_of_keys_do_not_overlap():
-    assert not set(SETTINGS) & set(REFUSED_UNLESS)
-    assert not set(SETTINGS) & KEYS_WITHOUT_EFFECT
-    assert not set(REFUSED_UNLESS) & KEYS_WITHOUT_EFFECT
 
 
 @pytest.mark.parametrize("key", SETTINGS)
@@ -114,6 +106,8 @@ def test_values_of_text_and_of_the_right_type():
         ("storeType", "defaultRocksDB", "only default is allowed"),
         ("enableDLegerCommitLog", True, "only false is allowed"),
         ("readOnlyCommitLogStorePaths", "/old", "no value is allowed"),
+        ("brokerRole", "SYNC_MASTER", "acknowledged without a replica"),
+        ("inSyncReplicas", 2, "only 1 is allowed"),
     ],
 )
 def test_an_unusable_value_says_what_is_allowed(key, value, says):
@@ -138,7 +132,7 @@ def test_an_unknown_key_names_the_nearest():
 def test_keys_without_effect_are_accepted_and_logged(caplog):
     mapping = {"timerWheelEnable": "true", "haListenPort": "10912", "storeType": "default"}
     assert MessageStoreConfig.from_mapping(mapping) == MessageStoreConfig()
-    assert keys_without_effect(mapping) == ["haListenPort", "timerWheelEnable"]
+    assert KEYS.without_effect(mapping) == ["haListenPort", "timerWheelEnable"]
     assert "haListenPort, timerWheelEnable" in caplog.text
 
 

@@ -36,7 +36,7 @@ _NO_REPLICAS = (
 )
 
 AUTH_KEYS: dict[str, UnusedKey] = _table(
-    _refused(_NO_ACCESS_CONTROL, aclEnable=False, authenticationEnabled=False, authorizationEnabled=False),
+    _refused(_NO_ACCESS_CONTROL, authenticationEnabled=False, authorizationEnabled=False),
     _harmless(
         "These mean something only where access control is enabled, which is refused.",
         configName=None,
@@ -65,9 +65,10 @@ AUTH_KEYS: dict[str, UnusedKey] = _table(
         statefulAuthorizationCacheExpiredSecond=60,
     ),
 )
-"""Of AuthConfig, and aclEnable, by which versions before 5 turned on access control."""
+"""Of AuthConfig."""
 
 BROKER_KEYS: dict[str, UnusedKey] = _table(
+    _refused(_NO_ACCESS_CONTROL, aclEnable=False),
     _refused(
         "controllers are not there yet: two brokers could act as master at once. Remove the key, or run "
         "RocketMQ's broker",
@@ -394,7 +395,7 @@ STORE_KEYS: dict[str, UnusedKey] = _table(
 """Of MessageStoreConfig."""
 
 REMOTING_KEYS: dict[str, UnusedKey] = _table(
-    _refused("name servers would be called without TLS. Set tls.enable=true instead", useTLS=False),
+    _refused("other servers would be called without TLS. Set tls.enable=true instead", useTLS=False),
     _harmless(
         "Netty's threads, buffers and limits; connections here belong to one event loop.",
         serverWorkerThreads=8,

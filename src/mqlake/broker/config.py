@@ -1,8 +1,8 @@
 """What an operator of a broker may set: RocketMQ's BrokerConfig and NettyServerConfig, typed and frozen.
 
-A broker.conf is one flat file for the broker and its store. `read_settings` makes both configurations of it: keys
-of RocketMQ that are not acted on are named in one remark, keys that nobody knows in one each, with the nearest known
-key. Defaults are those of RocketMQ 5.3.3.
+A broker.conf is one flat file for the broker and its store. `read_settings` makes both configurations of it and says
+which keys it does not act on: RocketMQ's in one remark, unknown ones in one each, with the nearest known key. It
+refuses those that it would be dangerous to ignore (base.rocketmq_keys). Defaults are those of RocketMQ 5.3.3.
 """
 
 # ruff: noqa: RUF009 - every field is declared by setting(), which is dataclasses.field() with its Setting
@@ -13,19 +13,21 @@ import dataclasses
 import enum
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from mqlake.base.net import local_address, parse_address
-from mqlake.base.settings import LONG_MAX, Setting, Settings, setting, settings_of
+from mqlake.base.rocketmq_keys import AUTH_KEYS, BROKER_KEYS, REMOTING_KEYS
+from mqlake.base.settings import LONG_MAX, KnownKeys, Setting, Settings, setting, settings_of, text_of
 from mqlake.errors import ConfigError, UnknownKeyError
 from mqlake.message import TRACE_TOPIC
 from mqlake.remoting.bodies.route import MASTER_ID
 from mqlake.remoting.bodies.topic import PERM_READ, PERM_WRITE
 from mqlake.remoting.connection import Limits
-from mqlake.remoting.tls import TlsConfig
+from mqlake.remoting.tls import KEYS as TLS_KEYS
+from mqlake.remoting.tls import TlsConfig, tls_remarks
 from mqlake.store import config as store_settings
-from mqlake.store.config import MessageStoreConfig
+from mqlake.store.config import BrokerRole, MessageStoreConfig
 
 PORT_MAX = 65535
 
@@ -341,56 +343,21 @@ class BrokerConfig(Settings):
 
 SETTINGS: dict[str, Setting] = settings_of(BrokerConfig)
 
-_WITHOUT_EFFECT = """
-accountStatsEnable accountStatsPrintZeroValues ackMessageThreadPoolNums ackThreadPoolQueueCapacity
-aclEnable adminBrokerThreadPoolNums adminBrokerThreadPoolQueueCapacity allowRecallWhenBrokerNotWriteable
-appendAckAsync appendCkAsync asyncSendEnable autoDeleteUnusedStats broadcastOffsetExpireMaxSecond
-broadcastOffsetExpireSecond brokerElectionPriority brokerHeartbeatInterval brokerNotActiveTimeoutMillis
-cgColdReadThreshold channelNotActiveInterval checkSyncStateSetPeriod cleanOfflineBrokerInterval
-clientAsyncSemaphoreValue clientCallbackExecutorThreads clientChannelMaxIdleTimeSeconds
-clientCloseSocketIfTimeout clientManageThreadPoolNums clientManagerThreadPoolQueueCapacity
-clientOnewaySemaphoreValue clientPooledByteBufAllocatorEnable clientSocketRcvBufSize
-clientSocketSndBufSize clientWorkerThreads coldCtrStrategyEnable commercialBaseCount commercialSizePerMsg
-compatibleWithOldNameSrv compressedRegister configManagerVersion connectTimeoutMillis
-consumerFallbehindThreshold consumerManageThreadPoolNums consumerManagerThreadPoolQueueCapacity
-controllerAddr controllerHeartBeatTimeoutMills defaultMessageRequestMode defaultPopShareQueueNum
-disableCallbackExecutor disableConsumeIfConsumerReadSlowly disableNettyWorkerGroup
-enableBroadcastOffsetStore enableCalcFilterBitMap enableControllerMode enableDetailStat
-enableFastChannelEventProcess enableLmqStats enableMixedMessageType enableNetWorkFlowControl
-enableNotifyAfterPopOrderLockRelease enableNotifyBeforePopCalculateLag enablePopBatchAck
-enablePopBufferMerge enablePopLog enablePopMessageThreshold enableReconnectForGoAway
-enableRegisterProducer enableRemoteEscape enableRetryTopicV2 enableShutdownGracefully
-enableSkipLongAwaitingAck enableSlaveActingMaster endTransactionPoolQueueCapacity
-endTransactionThreadPoolNums estimateAccumulation fetchControllerAddrByDnsLookup
-fetchNameSrvAddrByDnsLookup fetchNamesrvAddrByAddressServer fetchNamesrvAddrInterval
-flushConsumerOffsetHistoryInterval forwardTimeout globalColdReadThreshold heartbeatThreadPoolNums
-heartbeatThreadPoolQueueCapacity highSpeedMode initPopOffsetByCheckMsgInMem isScanAvailableNameSrv
-isolateLogEnable litePullMessageThreadPoolNums litePullThreadPoolQueueCapacity
-loadBalancePollNameServerInterval loadBalanceProcessorThreadPoolNums loadBalanceThreadPoolQueueCapacity
-lockInStrictMode maxPopPollingSize maxReconnectIntervalTimeSeconds maxStatsIdleTimeInMinutes
-messageStorePlugIn metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills
-metricLoggingExporterIntervalInMills metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta
-popCkMaxBufferSize popCkOffsetMaxQueueSize popCkStayBufferTime popCkStayBufferTimeOut
-popConsumerFSServiceInit popConsumerKVServiceEnable popConsumerKVServiceInit popConsumerKVServiceLog
-popFromRetryProbability popInflightMessageThreshold popLongPollingForceNotifyInterval popPollingMapSize
-popPollingSize popResponseReturnActualRetryTopic popReviveMaxAttemptTimes popReviveMaxReturnSizePerRead
-printChannelGroups printChannelGroupsMinNum processReplyMessageThreadPoolNums pullMessageThreadPoolNums
-pullThreadPoolQueueCapacity putMessageFutureThreadPoolNums putThreadPoolQueueCapacity
-queryMessageThreadPoolNums queryThreadPoolQueueCapacity realTimeNotifyConsumerChange recallMessageEnable
-recoverConcurrently recoverThreadPoolNums replyThreadPoolQueueCapacity retrieveMessageFromPopRetryTopicV1
-reviveAckWaitMs reviveInterval reviveMaxSlow reviveScanTime rocketmqHome sendHeartbeatTimeoutMillis
-sendMessageThreadPoolNums sendThreadPoolQueueCapacity serverAsyncSemaphoreValue
-serverCallbackExecutorThreads serverLoadBalancerEnable serverNettyWorkerGroupEnable
-serverOnewaySemaphoreValue serverPooledByteBufAllocatorEnable serverSelectorThreads serverSocketBacklog
-serverSocketRcvBufSize serverSocketSndBufSize serverWorkerThreads shutdownWaitTimeSeconds skipPreOnline
-skipWhenCKRePutReachMaxTimes socksProxyConfig syncBrokerMemberGroupPeriod syncBrokerMetadataPeriod
-syncControllerMetadataPeriod transferMsgByHeap updateNameServerAddrPeriod useEpollNativeSelector
-usePIDColdCtrStrategy useStaticSubscription useTLS
-waitTimeMillsInAckQueue waitTimeMillsInAdminBrokerQueue waitTimeMillsInHeartbeatQueue
-waitTimeMillsInLitePullQueue waitTimeMillsInPullQueue waitTimeMillsInTransactionQueue
-writeBufferHighWaterMark writeBufferLowWaterMark
-"""
-KEYS_WITHOUT_EFFECT: frozenset[str] = frozenset(_WITHOUT_EFFECT.split())
+KEYS = KnownKeys(
+    {**SETTINGS, **store_settings.SETTINGS}, AUTH_KEYS, BROKER_KEYS, store_settings.KEYS.unused, REMOTING_KEYS
+)
+"""All that a broker.conf may have, but for `tls.*`."""
+_LISTED = KnownKeys(KEYS.acted_on, BROKER_KEYS, store_settings.KEYS.unused, REMOTING_KEYS)
+
+
+def all_values(config: BrokerConfig, store_config: MessageStoreConfig) -> dict[str, str]:
+    """Every key of RocketMQ's BrokerConfig, MessageStoreConfig and Netty configurations, as its broker lists them.
+
+    Keys that are not acted on have Java's default; those whose default is null are left out, as Java does.
+    """
+    values = {key: known.default_text for key, known in _LISTED.unused.items() if known.default is not None}
+    acted_on = {**config.to_mapping(), **store_config.to_mapping()}
+    return values | {key: text_of(value) for key, value in acted_on.items()}
 
 
 class BrokerSettings(NamedTuple):
@@ -401,28 +368,35 @@ class BrokerSettings(NamedTuple):
 
 
 def read_settings(properties: Mapping[str, str]) -> BrokerSettings:
-    """Both configurations from one flat set of keys. ConfigError for a value that cannot be used."""
-    store_properties = {
-        key: value
-        for key, value in properties.items()
-        if key in store_settings.SETTINGS or key in store_settings.REFUSED_UNLESS
-    }
+    """Both configurations from one flat set of keys.
+
+    ConfigError for a value that cannot be used, and for a key that it would be dangerous to ignore.
+    """
+    tls = {key for key in properties if key.startswith("tls.")}
+    remarks = KEYS.remarks({key: value for key, value in properties.items() if key not in tls})
+    remarks += tls_remarks(tls)
     config = BrokerConfig()._replaced(properties)
-    if any(key.startswith("tls.") for key in properties):
+    if tls:
         config = dataclasses.replace(config, tls=TlsConfig.from_properties(properties))
-    idle, remarks = [], []
-    for key in properties:
-        if key in SETTINGS or key in store_properties or key.startswith("tls."):
-            continue
-        if key in KEYS_WITHOUT_EFFECT or key in store_settings.KEYS_WITHOUT_EFFECT:
-            idle.append(key)
-        else:
-            remarks.append(str(UnknownKeyError(key, known_keys())))
-    if idle:
-        remarks.insert(0, f"without effect here: {', '.join(sorted(idle))}")
-    return BrokerSettings(config, MessageStoreConfig.from_mapping(store_properties), remarks)
+    store_config = MessageStoreConfig()._replaced(properties)
+    if config.metrics_exporter_type not in (MetricsExporterType.DISABLE, MetricsExporterType.PROM):
+        remarks.append(
+            f"metricsExporterType={config.metrics_exporter_type.name}: only PROM serves metrics here"
+        )
+    if store_config.broker_role is BrokerRole.SLAVE:
+        remarks.append(
+            "brokerRole=SLAVE: messages of the master are not fetched; only what the store has can be read"
+        )
+    return BrokerSettings(config, store_config, remarks)
 
 
-def known_keys() -> list[str]:
-    """Every key of a broker.conf that is accepted."""
-    return [*SETTINGS, *store_settings.known_keys(), *sorted(KEYS_WITHOUT_EFFECT)]
+def is_known(key: str) -> bool:
+    """Whether a broker.conf can have the key."""
+    return key in KEYS or key in TLS_KEYS
+
+
+def require_known(keys: Iterable[str]) -> None:
+    """UnknownKeyError for the first key that a broker.conf cannot have."""
+    for key in keys:
+        if not is_known(key):
+            raise UnknownKeyError(key, [*KEYS, *TLS_KEYS])

@@ -12,7 +12,7 @@ from mqlake.cli.output import note, print_json, print_json_line
 from mqlake.cli.serve import settle, told_to_stop
 from mqlake.remoting.loop import run
 from mqlake.remoting.server import raise_open_files_limit
-from mqlake.store.config import BrokerRole, parse_assignments, read_properties
+from mqlake.store.config import parse_assignments, read_properties
 
 if TYPE_CHECKING:
     from mqlake.broker.config import BrokerConfig
@@ -47,12 +47,14 @@ def broker(
     It registers with the name servers of namesrvAddr (or of NAMESRV_ADDR in the environment), and ends with
     Ctrl-C or SIGTERM.
     """
-    from mqlake.broker.config import read_settings
+    from mqlake.broker.config import read_settings, require_known
 
     properties = {} if config_path is None else read_properties(config_path)
     if config_path is not None:
         properties["brokerConfigPath"] = config_path
-    properties.update(parse_assignments(settings))
+    assigned = parse_assignments(settings)
+    require_known(assigned)
+    properties.update(assigned)
     if namesrv_addr is not None:
         properties["namesrvAddr"] = namesrv_addr
     config, store_config, remarks = read_settings(properties)
@@ -91,10 +93,6 @@ async def _run(
             click.echo(f"broker {config.broker_name} listens on {config.bind_address}:{controller.port}")
             if known_to:
                 click.echo(f"it is known as {controller.broker_addr} to {', '.join(known_to)}")
-        if store_config.broker_role is BrokerRole.SLAVE:
-            note(
-                "brokerRole=SLAVE: messages of the master are not fetched; only what the store has can be read"
-            )
         if not known_to:
             note("no name server is told of this broker: give namesrvAddr, or -n")
         if controller.metrics is not None:

@@ -87,16 +87,18 @@ def serve(
     RocketMQ's clients talk to them as to their own. Ctrl-C or SIGTERM ends both cleanly.
     """
     from mqlake.base.net import local_address
-    from mqlake.broker.config import read_settings
+    from mqlake.broker.config import is_known, read_settings, require_known
 
     advertised = local_address() if host in ("0.0.0.0", "::") else host
     common = {"brokerIP1": advertised, "brokerIP2": advertised}
     if config_path is not None:
         common.update(read_properties(config_path))
     chosen = {"bindAddress": host, **parse_assignments(settings)}
+    require_known(chosen)
     config, _, remarks = read_settings({**common, **chosen})  # a bad value ends the command here
     for remark in remarks:
         note(f"{config_path or '--set'}: {remark}")
+    common = {key: value for key, value in common.items() if is_known(key)}  # it becomes --set of brokers
     if "storePathRootDir" not in chosen and os.path.isdir(os.path.join(directory, "commitlog")):
         raise ConfigError(
             f"{directory} is itself a store, not a directory of brokers: say --set storePathRootDir={directory}"

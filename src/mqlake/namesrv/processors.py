@@ -259,4 +259,4 @@ class NamesrvProcessors:
         return RemotingCommand.create_response()
 
     def _get_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        return RemotingCommand.create_response(body=format_properties(self.config.to_mapping()).encode())
+        return RemotingCommand.create_response(body=format_properties(self.config.to_properties()).encode())

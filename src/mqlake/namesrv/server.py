@@ -75,4 +75,4 @@ class NamesrvController:
 def _store_config(config: NamesrvConfig) -> None:
     directory = os.path.dirname(config.config_store_path)
     os.makedirs(directory or ".", exist_ok=True)
-    write_durably(config.config_store_path, format_properties(config.to_mapping()).encode())
+    write_durably(config.config_store_path, format_properties(config.to_properties()).encode())

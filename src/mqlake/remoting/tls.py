@@ -13,9 +13,9 @@ from __future__ import annotations
 import dataclasses
 import enum
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from mqlake.errors import ConfigError
+from mqlake.errors import ConfigError, UnknownKeyError
 
 TLS_FIRST_BYTE = 0x16
 
@@ -64,12 +64,49 @@ class TlsConfig:
             key_password=properties.get("tls.server.keyPassword", ""),
             trust_cert_path=properties.get("tls.server.trustCertPath", ""),
             client_auth=client_auth,
-            enable=properties.get("tls.enable", "").strip().lower() == "true",
-            auth_server=properties.get("tls.client.authServer", "").strip().lower() == "true",
+            enable=_flag(properties, "tls.enable"),
+            auth_server=_flag(properties, "tls.client.authServer"),
             client_cert_path=properties.get("tls.client.certPath", ""),
             client_key_path=properties.get("tls.client.keyPath", ""),
             client_trust_cert_path=properties.get("tls.client.trustCertPath", ""),
         )
+
+
+def _flag(properties: Mapping[str, str], key: str) -> bool:
+    text = properties.get(key, "").strip().lower()
+    if text not in ("true", "false", ""):
+        raise ConfigError(f"{key} is {text!r}: it can be true or false")
+    return text == "true"
+
+
+_ACTED_ON = """
+tls.enable tls.server.mode tls.server.certPath tls.server.keyPath tls.server.keyPassword tls.server.trustCertPath
+tls.server.need.client.auth tls.client.authServer tls.client.certPath tls.client.keyPath tls.client.trustCertPath
+"""
+_WITHOUT_EFFECT = frozenset({"tls.server.authClient", "tls.test.mode.enable"})
+"""A client's certificate is always verified when one is asked for, and none is made up for tests."""
+_REFUSED = {
+    "tls.config.file": "write its keys into the broker.conf or namesrv.conf",
+    "tls.client.keyPassword": "a client's key with a password is not supported; use one without",
+}
+KEYS = frozenset(_ACTED_ON.split()) | _WITHOUT_EFFECT | _REFUSED.keys()
+"""RocketMQ's, as in its TlsSystemConfig."""
+
+
+def tls_remarks(keys: Iterable[str]) -> list[str]:
+    """A sentence for each `tls.*` key that is unknown or without effect.
+
+    ConfigError for one that it would be dangerous to ignore.
+    """
+    remarks = []
+    for key in keys:
+        if key in _REFUSED:
+            raise ConfigError(f"{key}: {_REFUSED[key]}")
+        if key in _WITHOUT_EFFECT:
+            remarks.append(f"without effect here: {key}")
+        elif key not in KEYS:
+            remarks.append(str(UnknownKeyError(key, KEYS)))
+    return remarks
 
 
 _CLIENT_AUTH = {

@@ -1,12 +1,7 @@
 """What an operator may set: RocketMQ's MessageStoreConfig, typed and frozen.
 
-The fields are declared with base.settings. Defaults are those of RocketMQ 5.3.3.
-
-Three kinds of keys exist:
-
-    acted on       the fields of MessageStoreConfig
-    only as is     REFUSED_UNLESS: another value would mean another format on disk, so it is refused
-    no effect      KEYS_WITHOUT_EFFECT: RocketMQ has them; accepted (a broker.conf can be read) and logged
+The fields are declared with base.settings; defaults are those of RocketMQ 5.3.3. RocketMQ's keys that the store does
+not act on are in base.rocketmq_keys: most are accepted, some are refused.
 """
 
 # ruff: noqa: RUF009 - every field is declared by setting(), which is dataclasses.field() with its Setting
@@ -21,17 +16,18 @@ import re
 from collections.abc import Iterable, Mapping
 
 from mqlake.base.java_properties import parse_properties
+from mqlake.base.rocketmq_keys import STORE_KEYS
 from mqlake.base.settings import (
     INT_MAX,
     LONG_MAX,
+    KnownKeys,
     Setting,
     Settings,
     attributes_of,
     setting,
     settings_of,
-    text_of,
 )
-from mqlake.errors import ConfigError, UnknownKeyError
+from mqlake.errors import ConfigError
 
 logger = logging.getLogger(__name__)
 
@@ -101,13 +97,6 @@ class MessageStoreConfig(Settings):
         low=1024,
         fixed=True,
     )
-    bit_map_length_consume_queue_ext: int = setting(
-        "bitMapLengthConsumeQueueExt",
-        64,
-        "Length of the filter bit map in a consume queue extension unit.",
-        unit="bits",
-        high=32767 * 8,
-    )
     mapper_file_size_batch_consume_queue: int = setting(
         "mapperFileSizeBatchConsumeQueue",
         300_000 * BATCH_CQ_UNIT_SIZE,
@@ -123,7 +112,9 @@ class MessageStoreConfig(Settings):
         "SYNC_FLUSH acknowledges a message once it is on disk, ASYNC_FLUSH once it is in the file's mapping.",
     )
     broker_role: BrokerRole = setting(
-        "brokerRole", BrokerRole.ASYNC_MASTER, "SLAVE refuses puts; SYNC_MASTER waits for a replica."
+        "brokerRole",
+        BrokerRole.ASYNC_MASTER,
+        "SLAVE refuses puts. SYNC_MASTER is refused: there are no replicas to wait for.",
     )
     flush_interval_commit_log: int = setting(
         "flushIntervalCommitLog", 500, "Time between two flushes under ASYNC_FLUSH.", unit="ms", low=1
@@ -219,11 +210,6 @@ class MessageStoreConfig(Settings):
     )
     warm_maped_file_enable: bool = setting(
         "warmMapedFileEnable", False, "Touch every page of a new commit log file before it is used."
-    )
-    use_reentrant_lock_when_put_message: bool = setting(
-        "useReentrantLockWhenPutMessage",
-        True,
-        "Accepted; appends are ordered by one lock of the interpreter either way.",
     )
     os_page_cache_busy_time_out_mills: int = setting(
         "osPageCacheBusyTimeOutMills",
@@ -404,6 +390,11 @@ class MessageStoreConfig(Settings):
                 f"messageDelayLevel={self.message_delay_level!r}: "
                 "numbers with s, m, h or d are needed, like `1s 5s 2h`"
             )
+        if self.broker_role is BrokerRole.SYNC_MASTER:
+            raise ConfigError(
+                "brokerRole=SYNC_MASTER: replication is not there yet, so messages would be acknowledged without a "
+                "replica; set ASYNC_MASTER if one copy is enough, or run RocketMQ's broker"
+            )
         if not self.delete_when_hours:
             raise ConfigError("deleteWhen: at least one hour is needed, like 04 or 02;14")
 
@@ -488,12 +479,9 @@ class MessageStoreConfig(Settings):
         return self._checked(parse_assignments(assignments), strict=True)
 
     def _checked(self, mapping: Mapping[str, object], *, strict: bool) -> MessageStoreConfig:
-        for key, value in mapping.items():
-            if key in REFUSED_UNLESS:
-                _refuse(key, value)
-            elif strict and key not in SETTINGS and key not in KEYS_WITHOUT_EFFECT:
-                raise UnknownKeyError(key, known_keys())
-        if idle := keys_without_effect(mapping):
+        if strict:
+            KEYS.require(mapping)
+        if idle := KEYS.without_effect(mapping):
             logger.warning("settings without effect on this store: %s", ", ".join(idle))
         return self._replaced(mapping)
 
@@ -522,64 +510,8 @@ maxFilterMessageSize maxMsgsNumBatch osPageCacheBusyTimeOutMills syncFlushTimeou
 CHANGEABLE: frozenset[str] = frozenset(_CHANGEABLE.split())
 """Keys that are looked at whenever they matter, so that change() holds at once."""
 
-# Another value would put other files (or another meaning of the same files) on disk.
-REFUSED_UNLESS: dict[str, tuple[str, str]] = {
-    "storeType": ("default", "consume queues in RocksDB are not supported"),
-    "enableDLegerCommitLog": ("false", "DLedger's commit log is another format"),
-    "readOnlyCommitLogStorePaths": ("", "a commit log over several directories is not supported"),
-}
-
-_WITHOUT_EFFECT = """
-defaultQueryMaxNum putMessageTimeout slaveTimeout travelCqFileNumWhenGetMessage
-accessMessageInMemoryHotRatio allAckInSyncStateSet asyncLearner batchDispatchRequestThreadPoolNums
-bottomMostCompressionTypeForConsumeQueueStore cleanRocksDBDirtyCQIntervalMin cleanSwapedMapInterval
-coldDataFlowControlEnable coldDataScanEnable commitLogForceSwapMapInterval commitLogSwapMapInterval
-commitLogSwapMapReserveFileNum compactionCqMappedFileSize compactionMappedFileSize
-compactionScheduleInternal compactionThreadNum correctLogicMinOffsetForceInterval
-correctLogicMinOffsetSleepInterval dLegerGroup dLegerPeers dLegerSelfId dataReadAheadEnable
-debugLockEnable deleteConsumeQueueFilesInterval destroyMapedFileIntervalForcibly disappearTimeAfterStart
-diskFallRecorded dispatchCqCacheNum dispatchCqThreads dispatchFromSenderThread duplicationEnable
-enableAsyncReput enableAutoInSyncReplicas enableBatchPush enableBuildConsumeQueueConcurrently
-enableCleanExpiredOffset enableCompaction enableLmq enableMultiDispatch enableRocksDBLog
-enableScheduleAsyncDeliver enableScheduleMessageStats flushDelayOffsetInterval haFlowControlEnable
-haHousekeepingInterval haListenPort haMasterAddress haMaxGapNotInSync haMaxTimeSlaveNotCatchup
-haSendHeartbeatInterval haTransferBatchSize inSyncReplicas logicQueueForceSwapMapInterval
-logicQueueSwapMapInterval logicQueueSwapMapReserveFileNum logicalDiskSpaceCleanForciblyThreshold
-mappedFileSizeTimerLog mappedFileSwapEnable maxAsyncPutMessageRequests maxBatchDeleteFilesNum
-maxChecksumRange maxConsumeQueueScan maxHaTransferByteInSecond maxLmqConsumeQueueNum maxOffsetMapSize
-maxRecoveryCommitlogFiles maxSlaveResendLength maxTopicLength memTableFlushIntervalMs minInSyncReplicas
-preferredLeaderId pullBatchMaxMessageCount putConsumeQueueDataByFileChannel putMsgIndexHightWater
-realTimePersistRocksDBConfig recheckReputOffsetFromCq redeleteHangedFileInterval replicasPerDiskPartition
-rocksdbCQDoubleWriteEnable rocksdbCompressionType rocksdbFlushWalFrequency rocksdbWalFileRollingThreshold
-sampleCountThreshold sampleSteps scheduleAsyncDeliverMaxPendingLimit
-scheduleAsyncDeliverMaxResendNum2Blocked searchBcqByCacheEnable spinLockCollisionRetreatOptimalDegree
-statRocksDBCQIntervalSec storePathBrokerIdentity storePathDLedgerCommitLog storePathEpochFile
-syncFromLastFile syncMasterFlushOffsetWhenStartup timerCheckMetricsWhen timerColdDataCheckIntervalMs
-timerCongestNumEachSlot timerEnableCheckMetrics timerEnableDisruptor timerEnableRetryUntilSuccess
-timerFlushIntervalMs timerGetMessageThreadNum timerInterceptDelayLevel timerMaxDelaySec
-timerMetricSmallThreshold timerPrecisionMs timerProgressLogIntervalMs timerPutMessageThreadNum
-timerRollWindowSlot timerSkipUnknownError timerStopDequeue timerStopEnqueue timerWarmEnable
-timerWheelEnable topicQueueLockNum totalReplicas useABSLock
-"""
-KEYS_WITHOUT_EFFECT: frozenset[str] = frozenset(_WITHOUT_EFFECT.split())
-
-
-def _refuse(key: str, value: object) -> None:
-    only, reason = REFUSED_UNLESS[key]
-    if text_of(value).strip() != only:
-        raise ConfigError(
-            f"{key}={text_of(value)}: {reason}; {f'only {only}' if only else 'no value'} is allowed"
-        )
-
-
-def known_keys() -> list[str]:
-    """Every key that is accepted: acted on, accepted only as it is, and without effect."""
-    return [*SETTINGS, *REFUSED_UNLESS, *sorted(KEYS_WITHOUT_EFFECT)]
-
-
-def keys_without_effect(mapping: Iterable[str]) -> list[str]:
-    """The keys of `mapping` that RocketMQ knows and this store does not act on."""
-    return sorted(KEYS_WITHOUT_EFFECT.intersection(mapping))
+KEYS = KnownKeys(SETTINGS, STORE_KEYS)
+"""All that a configuration of a store may have."""
 
 
 def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:

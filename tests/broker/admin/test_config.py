@@ -36,6 +36,7 @@ def test_settings_are_told_and_changed(tmp_path):
         assert controller.broker.store.config.file_reserved_time == 5
         told = await api.get_broker_config(at)
         assert (told["fileReservedTime"], told["autoCreateTopicEnable"]) == ("5", "false")
+        assert (told["sendMessageThreadPoolNums"], told["haMaxGapNotInSync"]) == ("4", "268435456"), "Java's"
         answer = await peer.send("Unknown")
         assert answer.code == ResponseCode.TOPIC_NOT_EXIST
 
@@ -53,6 +54,9 @@ def test_settings_are_told_and_changed(tmp_path):
         ({"longPollingEnable": "maybe"}, 29, "true or false"),
         ({"mappedFileSizeCommitLog": "1024"}, 29, "cannot be changed"),
         ({"brokerName": "b"}, 29, "only read at the start"),
+        ({"authenticationEnabled": "true"}, 29, "access control is not there"),
+        ({"fileReservedTime": "1", "inSyncReplicas": "2"}, 29, "acknowledged without a replica"),
+        ({"brokerRole": "SYNC_MASTER"}, 29, "acknowledged without a replica"),
         ({"longPollingEnable": "false", "brokerName": "b"}, 29, "only read at the start"),
     ],
 )

@@ -18,7 +18,7 @@ from mqlake.broker import config as broker_settings
 from mqlake.broker.broker import Broker
 from mqlake.broker.metrics.broker_stats import BrokerStats
 from mqlake.broker.services.schedule_message import ScheduleMessageService
-from mqlake.errors import ConfigError, ResponseError, UnknownKeyError
+from mqlake.errors import ConfigError, ResponseError
 from mqlake.remoting.bodies.topic import DataVersion, KVTable
 from mqlake.remoting.codes import CURRENT_VERSION, RequestCode, ResponseCode, Version
 from mqlake.remoting.command import RemotingCommand
@@ -67,17 +67,14 @@ class ConfigAdmin:
     # --- settings
 
     def get_broker_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """26 GET_BROKER_CONFIG."""
+        """26 GET_BROKER_CONFIG: RocketMQ's keys, those that are not acted on with Java's default."""
         version = self._data_version.to_json().decode()
         return RemotingCommand.create_response(
             header=GetBrokerConfigResponseHeader(version=version),
-            body=format_properties(self._all_settings()).encode(),
+            body=format_properties(
+                broker_settings.all_values(self._broker.config, self._broker.store_config)
+            ).encode(),
         )
-
-    def _all_settings(self) -> dict[str, str]:
-        broker = self._broker
-        values = {**broker.config.to_mapping(), **broker.store_config.to_mapping()}
-        return {key: _text(value) for key, value in values.items()}
 
     async def update_broker_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """25 UPDATE_BROKER_CONFIG. The remark says what waits for the next start."""
@@ -118,19 +115,18 @@ class ConfigAdmin:
 
     def _check(self, properties: Mapping[str, str]) -> tuple[list[str], list[str]]:
         """The keys that wait for the next start, and those without effect. ResponseError for what is wrong."""
-        waiting, idle = [], []
-        for key, text in properties.items():
-            setting = broker_settings.SETTINGS.get(key) or store_settings.SETTINGS.get(key)
+        try:
+            broker_settings.require_known(properties)
+            broker_settings.read_settings(properties)
+        except ConfigError as error:
+            raise ResponseError(ResponseCode.INVALID_PARAMETER, str(error)) from error
+        waiting: list[str] = []
+        idle: list[str] = []
+        for key in properties:
+            setting = broker_settings.KEYS.acted_on.get(key)
             if setting is None:
-                if key not in broker_settings.KEYS_WITHOUT_EFFECT | store_settings.KEYS_WITHOUT_EFFECT:
-                    unknown = UnknownKeyError(key, broker_settings.known_keys())
-                    raise ResponseError(ResponseCode.INVALID_PARAMETER, str(unknown))
-                idle.append(key)
+                (waiting if key.startswith("tls.") else idle).append(key)
                 continue
-            try:
-                setting.parse(text)
-            except ConfigError as error:
-                raise ResponseError(ResponseCode.INVALID_PARAMETER, str(error)) from error
             if setting.fixed:
                 raise ResponseError(
                     ResponseCode.INVALID_PARAMETER,
@@ -138,6 +134,8 @@ class ConfigAdmin:
                 )
             if key not in LIVE and key not in store_settings.CHANGEABLE:
                 waiting.append(key)
+        if idle:
+            logger.info("settings without effect: %s", ", ".join(sorted(idle)))
         if waiting and not self._broker.config.broker_config_path:
             raise ResponseError(
                 ResponseCode.INVALID_PARAMETER,
@@ -256,10 +254,6 @@ def _capacity(path: str) -> str:
 
 def _ratio(used: float | None) -> str:
     return "-1.0" if used is None else f"{used:.2f}"
-
-
-def _text(value: bool | int | str) -> str:
-    return ("false", "true")[value] if isinstance(value, bool) else str(value)
 
 
 def _remark(waiting: list[str], idle: list[str]) -> str | None:

@@ -7,7 +7,7 @@ import mqlake.lines.RequestLoop;
  *
  * <pre>
  * encode, decode, header, body, registration     see {@link Codec}
- * settings                                       see {@link Settings}
+ * settings, tls                                  see {@link Settings}
  * admin.*                                        see {@link Admin}
  * namesrv.*, broker.*                            see {@link Servers}
  * </pre>
@@ -27,7 +27,10 @@ public final class Main {
                 return servers.serve(what, request);
             }
             if (what.equals("settings")) {
-                return Settings.serve(request);
+                return Settings.settings(request);
+            }
+            if (what.equals("tls")) {
+                return Settings.tls();
             }
             return Codec.serve(what, request);
         });

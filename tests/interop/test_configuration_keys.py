@@ -1,0 +1,92 @@
+"""The table of configuration keys against the classes of the Java broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from mqlake.base.rocketmq_keys import AUTH_KEYS, BROKER_KEYS, NAMESRV_KEYS, REMOTING_KEYS, STORE_KEYS
+from mqlake.base.settings import Setting, UnusedKey, text_of
+from mqlake.broker import config as broker_config
+from mqlake.broker.config import BrokerConfig, all_values
+from mqlake.namesrv import config as namesrv_config
+from mqlake.remoting import tls
+from mqlake.store import config as store_config
+from mqlake.store.config import MessageStoreConfig
+from tests.interop.java_wire import JavaWire
+
+pytestmark = pytest.mark.java
+
+PACKAGE = "org.apache.rocketmq."
+SERVER, CLIENT = "remoting.netty.NettyServerConfig", "remoting.netty.NettyClientConfig"
+NUMBERS_OF_THREADS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:ActiveProcessorCount=4")
+OF_THE_MACHINE = {"brokerName", "brokerIP1", "brokerIP2", "namesrvAddr", "storePathRootDir"}
+OF_THE_MACHINE |= {"kvConfigPath", "configStorePath"}
+SET_BY_JAVAS_STARTUP = {"listenPort"}
+OURS_ALONE = {"writeWithoutMmap"}
+
+
+@pytest.fixture(scope="module")
+def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaWire]:
+    with JavaWire(tmp_path_factory.mktemp("keys"), jvm=NUMBERS_OF_THREADS) as peer:
+        yield peer
+
+
+def keys_of(java: JavaWire, *kinds: str) -> dict[str, Any]:
+    """Key → default as text, None for null."""
+    found = {}
+    for kind in kinds:
+        for key in java.request("settings", **{"class": PACKAGE + kind})["keys"]:
+            found.setdefault(key["name"], key.get("value"))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("kinds", "acted_on", "unused"),
+    [
+        (["common.BrokerConfig"], broker_config.SETTINGS, BROKER_KEYS),
+        (["store.config.MessageStoreConfig"], store_config.SETTINGS, STORE_KEYS),
+        ([SERVER, CLIENT], broker_config.SETTINGS, REMOTING_KEYS),
+        ([SERVER], namesrv_config.SETTINGS, REMOTING_KEYS),
+        (["common.namesrv.NamesrvConfig"], namesrv_config.SETTINGS, NAMESRV_KEYS),
+        (["auth.config.AuthConfig"], {}, AUTH_KEYS),
+    ],
+)
+def test_every_key_of_java_is_sorted_and_has_its_default(
+    java: JavaWire, kinds: list[str], acted_on: Mapping[str, Setting], unused: Mapping[str, UnusedKey]
+) -> None:
+    keys = keys_of(java, *kinds)
+    assert keys.keys() <= acted_on.keys() | unused.keys()
+    for key, default in keys.items():
+        if key in acted_on:
+            if key not in OF_THE_MACHINE | SET_BY_JAVAS_STARTUP:
+                assert acted_on[key].default_text == (default or ""), key
+        else:
+            ours = unused[key].default
+            assert (None if ours is None else text_of(ours)) == default, key
+    if kinds != [SERVER]:
+        assert unused.keys() - keys.keys() == set(), "no key that Java does not have"
+
+
+def test_no_key_is_sorted_twice_or_made_up(java: JavaWire) -> None:
+    javas = keys_of(java, "common.BrokerConfig", "store.config.MessageStoreConfig", SERVER, CLIENT)
+    ours = {**broker_config.SETTINGS, **store_config.SETTINGS}
+    assert ours.keys() - javas.keys() == OURS_ALONE
+    for table in (BROKER_KEYS, STORE_KEYS, REMOTING_KEYS, AUTH_KEYS):
+        assert not table.keys() & ours.keys()
+
+
+def test_the_values_listed_are_those_that_java_lists(java: JavaWire) -> None:
+    """GET_BROKER_CONFIG of the Java broker prints all fields that are not null."""
+    javas = keys_of(java, "common.BrokerConfig", "store.config.MessageStoreConfig", SERVER, CLIENT)
+    listed = all_values(BrokerConfig(), MessageStoreConfig()).keys()
+    null_in_java = {key for key, default in javas.items() if default is None}
+    assert javas.keys() - null_in_java <= listed
+    assert listed - javas.keys() == OURS_ALONE
+
+
+def test_the_keys_of_tls(java: JavaWire) -> None:
+    names = set(java.request("tls")["keys"])
+    assert names == tls.KEYS
