@@ -37,8 +37,8 @@ TLS = """
 TLS has RocketMQ's keys too: `tls.server.mode` (`disabled`, `permissive`, `enforcing`), `tls.server.certPath`,
 `tls.server.keyPath`, `tls.server.keyPassword`, `tls.server.trustCertPath` and `tls.server.need.client.auth` (`none`,
 `optional`, `require`). Without a certificate there is no TLS. With `tls.enable=true` a broker calls its name servers
-with TLS; `tls.client.certPath`, `tls.client.keyPath`, `tls.client.trustCertPath` and `tls.client.authServer` belong to that.
-`tls.config.file` and `tls.client.keyPassword` are refused.
+with TLS; `tls.client.certPath`, `tls.client.keyPath`, `tls.client.trustCertPath` and `tls.client.authServer` belong to
+that. `tls.config.file` and `tls.client.keyPassword` are refused.
 
 ## The store
 

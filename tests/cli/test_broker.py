@@ -91,6 +91,24 @@ def test_what_cannot_be_used_is_one_line(conf):
     assert errors.startswith("error: namesrvAddr=nowhere") and errors.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (
+            ["--set", "authenticationEnabled=true"],
+            "authenticationEnabled=true: only false is allowed; access control",
+        ),
+        (["--set", "brokerRole=SYNC_MASTER"], "brokerRole=SYNC_MASTER: replication is not there"),
+        (["--set", "brokrName=b"], "unknown configuration key 'brokrName'; did you mean 'brokerName'?"),
+    ],
+)
+def test_what_it_would_be_dangerous_to_ignore_is_one_line(conf, arguments, words):
+    process = start("-c", conf, *arguments)
+    _, errors = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 2
+    assert f"error: {words}" in errors and errors.count("\n") == 1
+
+
 def test_programs_read_where_it_is_and_what_holds(conf):
     process = start("-c", conf, "--json", "--until-eof", "-n", "127.0.0.1:1")
     place = json.loads(process.stdout.readline())

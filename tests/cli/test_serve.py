@@ -221,6 +221,8 @@ def _runs(pid: int) -> bool:
     [
         (["--set", "listenPort=many"], "listenPort"),
         (["--set", "nothing"], "key=value"),
+        (["--set", "aclEnable=true"], "access control is not there"),
+        (["--set", "brokrName=x"], "did you mean 'brokerName'?"),
         (["--config", "/nowhere/broker.conf"], "/nowhere/broker.conf"),
         (["--host", "192.0.2.1"], "192.0.2.1"),
         (["--brokers=2", "--set=listenPort=1"], "cannot share"),
@@ -249,12 +251,12 @@ def test_a_store_that_is_in_use(tmp_path):
 
 def test_settings_of_a_file_and_of_the_command_line(tmp_path):
     conf = tmp_path / "broker.conf"
-    conf.write_text("autoCreateTopicEnable=false\nbrokerClusterName=C\nlistenPort=1\naclEnable=true\n")
+    conf.write_text("autoCreateTopicEnable=false\nbrokerClusterName=C\nlistenPort=1\nisolateLogEnable=true\n")
     with serving(tmp_path / "data", "--json", f"--config={conf}", "--set", "brokerClusterName=D") as process:
         where = ready(process)
         known = route(where["namesrv"], "SELF_TEST_TOPIC")
         assert known.broker_datas[0].cluster == "D"
-        assert stopped(process) == f"{conf}: without effect here: aclEnable\n"
+        assert stopped(process) == f"{conf}: without effect here: isolateLogEnable\n"
 
 
 @pytest.mark.parametrize("option", ["--namesrv-port", "--port"])
