@@ -13,7 +13,7 @@ from mqlake.errors import ProtocolError
 from mqlake.remoting import codec
 from mqlake.remoting.codec import decode_frame, encode_frame, encode_into, frame_end, join_small
 from mqlake.remoting.codes import LanguageCode, SerializeType
-from mqlake.remoting.command import RemotingCommand
+from mqlake.remoting.command import RESPONSE_FLAG, RemotingCommand
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -200,6 +200,19 @@ def test_a_frame_too_large_is_not_written():
         encode_frame(RemotingCommand(1, body=bytes(codec.FRAME_SIZE_MAX)))
     with pytest.raises(ProtocolError):
         encode_frame(RemotingCommand(1, remark="x" * codec.HEADER_SIZE_MAX))
+
+
+def test_the_header_of_an_answer_may_fill_its_frame():
+    answer = RemotingCommand(0, flag=RESPONSE_FLAG, ext_fields={"msgId": "x" * (4 << 20)})
+    for kind in SerializeType:
+        answer.serialize_type = kind
+        frame = encode_frame(answer)
+        with pytest.raises(ProtocolError, match="more than"):
+            decode(frame)
+        read = decode_frame(memoryview(frame), 0, len(frame), codec.FRAME_SIZE_MAX)
+        assert read.ext_fields == answer.ext_fields
+    with pytest.raises(ProtocolError):
+        encode_frame(RemotingCommand(1, flag=RESPONSE_FLAG, remark="x" * codec.FRAME_SIZE_MAX))
 
 
 def test_a_body_of_slices_is_sent_without_a_copy():

@@ -27,12 +27,13 @@ import orjson
 from mqlake.base import json_config
 from mqlake.errors import FormatError, ProtocolError
 from mqlake.remoting.codes import LanguageCode, SerializeType
-from mqlake.remoting.command import Buffer, RemotingCommand
+from mqlake.remoting.command import RESPONSE_FLAG, Buffer, RemotingCommand
 
 FRAME_SIZE_MAX = 16_777_216
 """Bytes of a whole frame, its length field included."""
 HEADER_SIZE_MAX = 1 << 20
-"""Bytes of a header. The longest a client has reason to send is a message's properties (32 KiB), escaped."""
+"""Bytes of a header that a server takes. The longest a client has reason to send is a message's properties (32 KiB),
+escaped. An answer's may fill its frame, as RocketMQ's do: a batch is answered with the id of each of its messages."""
 DIALECT_HEADER_SIZE_MAX = 64 * 1024
 """A header that only fastjson would take is read up to this size: reading it is slow, and others wait."""
 BODY_JOINED_MAX = 16 * 1024
@@ -68,7 +69,9 @@ def frame_end(data: Buffer, start: int, end: int) -> int:
     return start + size if 0 < size <= end - start else 0
 
 
-def decode_frame(data: memoryview, start: int, end: int) -> RemotingCommand:
+def decode_frame(
+    data: memoryview, start: int, end: int, header_size_max: int = HEADER_SIZE_MAX
+) -> RemotingCommand:
     """The command of the frame that fills `data[start:end]`; its body is a slice of `data`.
 
     Raises ProtocolError and nothing else.
@@ -78,8 +81,8 @@ def decode_frame(data: memoryview, start: int, end: int) -> RemotingCommand:
     body_start = start + 8 + header_size
     if body_start > end:
         raise ProtocolError(f"a header of {header_size} bytes in a frame of {end - start}")
-    if header_size > HEADER_SIZE_MAX:
-        raise ProtocolError(f"a header of {header_size} bytes: more than {HEADER_SIZE_MAX}")
+    if header_size > header_size_max:
+        raise ProtocolError(f"a header of {header_size} bytes: more than {header_size_max}")
     header = data[start + 8 : body_start]
     kind = header_word >> 24
     if kind == 0:
@@ -288,10 +291,11 @@ def encode_into(out: list[Buffer], command: RemotingCommand) -> int:
         sizes = list(map(len, body))
         body_size, longest, parts = sum(sizes), max(sizes, default=0), body
     size = 8 + len(header) + body_size
-    if size > FRAME_SIZE_MAX or len(header) > HEADER_SIZE_MAX:
+    header_size_max = FRAME_SIZE_MAX if command.flag & RESPONSE_FLAG else HEADER_SIZE_MAX
+    if size > FRAME_SIZE_MAX or len(header) > header_size_max:
         raise ProtocolError(
             f"a frame of {size} bytes with a header of {len(header)}: "
-            f"more than {FRAME_SIZE_MAX} and {HEADER_SIZE_MAX}"
+            f"more than {FRAME_SIZE_MAX} and {header_size_max}"
         )
     prefix = _PREFIX.pack(size - 4, kind << 24 | len(header))
     if longest <= BODY_JOINED_MAX:

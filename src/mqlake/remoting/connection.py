@@ -29,7 +29,14 @@ from mqlake.errors import (
     RemotingTooMuchError,
     ResponseError,
 )
-from mqlake.remoting.codec import decode_frame, encode_into, frame_end, join_small
+from mqlake.remoting.codec import (
+    FRAME_SIZE_MAX,
+    HEADER_SIZE_MAX,
+    decode_frame,
+    encode_into,
+    frame_end,
+    join_small,
+)
 from mqlake.remoting.codes import ResponseCode, Version
 from mqlake.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, Buffer, RemotingCommand
 from mqlake.remoting.peer import TURN_S, IdleChecks, PeerConnection
@@ -313,6 +320,7 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
         """Handles every whole frame in `data`; the rest is kept."""
         start, end = 0, len(data)
         fast_path = None if self._endpoint.going_away else self._endpoint.fast_path
+        header_size_max = FRAME_SIZE_MAX if self._address_called else HEADER_SIZE_MAX
         turn_ends = time.monotonic() + TURN_S
         self._in_batch = True
         try:
@@ -320,7 +328,7 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
                 if fast_path is not None and (following := fast_path(self, data, start)) > start:
                     start = following
                 else:
-                    self._on_command(decode_frame(data, start, stop))
+                    self._on_command(decode_frame(data, start, stop, header_size_max))
                     start = stop
                 if self._out_size >= FLUSH_FROM:
                     self._flush()

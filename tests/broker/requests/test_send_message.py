@@ -4,9 +4,11 @@ import asyncio
 
 import pytest
 
+from mqlake.broker.requests.send_message import ANSWER_REST_MAX
 from mqlake.formats.batch import encode_messages
 from mqlake.formats.record import decode_record
 from mqlake.message import Message, decode_message_id
+from mqlake.remoting.codec import FRAME_SIZE_MAX
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.headers.produce import SendMessageResponseHeader
 from tests.broker.live import Peer, on_a_broker, send_header
@@ -94,6 +96,36 @@ def test_a_batch_becomes_records_of_its_own(tmp_path):
         assert stored[0].tags == "A" and stored[0].properties["CLUSTER"] == "DefaultCluster"
 
     on_a_broker(tmp_path, scene)
+
+
+def test_a_batch_is_answered_with_all_its_ids_however_many(tmp_path):
+    count = 40_000  # 1.3 MB of ids
+
+    async def scene(peer: Peer) -> None:
+        body = encode_messages([Message("T", b"")]) * count
+        header = send_header("T", batch=True)
+        answer = await peer.ask(RequestCode.SEND_BATCH_MESSAGE, header, body)
+        assert answer.code == ResponseCode.SUCCESS
+        ids = answer.decode_header(SendMessageResponseHeader).msg_id.split(",")
+        assert len(set(ids)) == count
+        last = peer.controller.broker.store.look_message_by_id(ids[-1])
+        assert last.queue_offset == count - 1
+
+    on_a_broker(tmp_path, scene, mappedFileSizeCommitLog="16m", mappedFileSizeConsumeQueue="1m")
+
+
+def test_a_batch_whose_answer_no_frame_holds_is_refused_before_it_is_stored(tmp_path):
+    count = (FRAME_SIZE_MAX - ANSWER_REST_MAX) // 33 + 1
+
+    async def scene(peer: Peer) -> None:
+        body = encode_messages([Message("T", b"")]) * count
+        header = send_header("T", batch=True)
+        answer = await peer.ask(RequestCode.SEND_BATCH_MESSAGE, header, body)
+        assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+        assert f"has room for the ids of {count - 1}" in (answer.remark or "")
+        assert peer.controller.broker.store.max_phy_offset == 0
+
+    on_a_broker(tmp_path, scene, mappedFileSizeCommitLog="16m", maxMessageSize="15m")
 
 
 def test_an_inner_batch_is_one_record(tmp_path):

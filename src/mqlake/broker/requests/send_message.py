@@ -23,7 +23,7 @@ from mqlake.broker.requests.send_back import handle_retry_and_dlq
 from mqlake.broker.state.topic_config import CLEANUP_POLICY, PERM_READ_WRITE
 from mqlake.broker.transaction.service import TransactionalMessageService
 from mqlake.errors import FormatError, IllegalTopicError, ResponseError
-from mqlake.formats.batch import decode_messages
+from mqlake.formats.batch import ITEM_SIZE_MIN, decode_messages
 from mqlake.message import (
     NOT_ALLOWED_SEND_TOPICS,
     PROPERTY_CLUSTER,
@@ -44,6 +44,7 @@ from mqlake.message import (
     MessageExtBatch,
     MessageExtBrokerInner,
     MessageSysFlag,
+    create_message_id,
     create_uniq_id,
     string_to_properties,
     validate_topic,
@@ -55,6 +56,7 @@ from mqlake.remoting.bodies.topic import (
     TopicConfig,
     TopicFilterType,
 )
+from mqlake.remoting.codec import FRAME_SIZE_MAX
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RESPONSE_FLAG, RemotingCommand
 from mqlake.remoting.connection import Answer, Connection, ProcessorTable
@@ -66,6 +68,8 @@ logger = logging.getLogger(__name__)
 SendHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
 TIMER_PROPERTIES = (PROPERTY_TIMER_DELAY_SEC, PROPERTY_TIMER_DELAY_MS, PROPERTY_TIMER_DELIVER_MS)
 
+ANSWER_REST_MAX = 1 << 20
+"""Bytes of an answer beside the ids of a batch; the longest of them is a unique key (32 KiB), escaped."""
 _HOST = "host"  # what a connection's attributes keep the peer's (ip, port) under
 _TRUE = "true"
 
@@ -295,14 +299,26 @@ class SendMessageProcessor:
         store = self._broker.store
         uniq_key = batch.uniq_key
         if uniq_key is None or not self._broker.topic_config_manager.is_batch_topic(topic):
+            self._check_answer_fits(batch)
             return None, store.async_put_messages(batch)
-        try:
-            count = len(decode_messages(batch.body))
-        except FormatError as error:
-            raise ResponseError(ResponseCode.MESSAGE_ILLEGAL, f"the batch is damaged: {error}") from None
+        count = _count(batch)
         batch.sys_flag |= MessageSysFlag.NEED_UNWRAP_FLAG | MessageSysFlag.INNER_BATCH_FLAG
         batch.properties[PROPERTY_INNER_NUM] = str(count)
         return uniq_key, store.async_put_message(batch)
+
+    def _check_answer_fits(self, batch: MessageExtBatch) -> None:
+        """Refuses a batch whose answer, an id for each message, no frame could hold: once stored it cannot be taken
+        back, and its sender would send it again."""
+        id_size = 1 + len(create_message_id(batch.store_host, 0))
+        count_max = (FRAME_SIZE_MAX - ANSWER_REST_MAX) // id_size
+        if len(batch.body) // ITEM_SIZE_MIN <= count_max:
+            return
+        count = _count(batch)
+        if count > count_max:
+            raise ResponseError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"a batch of {count} messages: an answer has room for the ids of {count_max}",
+            )
 
     # --- after the store
 
@@ -377,6 +393,13 @@ class SendMessageProcessor:
                 ),
             )
         return ResponseCode.SYSTEM_ERROR, f"{status.name}: {reason}"
+
+
+def _count(batch: MessageExtBatch) -> int:
+    try:
+        return len(decode_messages(batch.body))
+    except FormatError as error:
+        raise ResponseError(ResponseCode.MESSAGE_ILLEGAL, f"the batch is damaged: {error}") from None
 
 
 STORED: dict[PutMessageStatus, ResponseCode] = {
