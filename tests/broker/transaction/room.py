@@ -48,6 +48,7 @@ class Room:
         )
         self.service = TransactionalMessageService(self.bridge, self.metrics, lambda: self.config)
         self.asked: list[MessageExt] = []
+        self.producers_there = True
 
     def shutdown(self, *, crash: bool = False) -> None:
         """`crash`: what is in memory only is lost, as are offsets since the last time they were written."""
@@ -97,8 +98,10 @@ class Room:
         assert await asyncio.to_thread(self.store.wait_until_dispatched, 60)
         self.asked.clear()
 
-        async def ask(half: MessageExt) -> None:
-            self.asked.append(half)
+        async def ask(half: MessageExt) -> bool:
+            if self.producers_there:
+                self.asked.append(half)
+            return self.producers_there
 
         await self.service.check(ask)
         assert await asyncio.to_thread(self.store.wait_until_dispatched, 60)

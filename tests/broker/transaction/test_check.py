@@ -129,13 +129,13 @@ def test_a_producer_that_does_not_read_is_waited_for_once(monkeypatch):
         loop = asyncio.get_running_loop()
         begun = loop.time()
         for _ in range(100):
-            await listener.send_check_message(half)
+            assert not await listener.send_check_message(half)
         assert 0.05 <= loop.time() - begun < 5 and slow.told == []  # to wait 100 times would take 5 s
         slow.is_writable = True
-        await listener.send_check_message(half)
+        assert await listener.send_check_message(half)
         slow.is_writable = False
         loop.call_later(0.01, setattr, slow, "is_writable", True)
-        await listener.send_check_message(half)
+        assert await listener.send_check_message(half)
         assert len(slow.told) == 2
 
     run(main())

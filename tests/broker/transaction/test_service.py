@@ -45,7 +45,7 @@ def test_where_no_transaction_ever_was_nothing_is_written_down(tmp_path):
     in_a_room(tmp_path, scene)
 
 
-def test_after_so_many_checks_a_message_is_an_operators(tmp_path):
+def test_after_so_many_checks_a_message_is_an_operators(tmp_path, caplog):
     async def scene(room):
         await room.prepare("1")
         asked = [await room.check(after_ms=30_000) for _ in range(5)]
@@ -57,15 +57,42 @@ def test_after_so_many_checks_a_message_is_an_operators(tmp_path):
         assert room.progress()[0] == 4 and room.messages("T", 3) == []
 
     in_a_room(tmp_path, scene, transactionCheckMax=3)
+    assert (
+        "was checked 3 times without an answer; a producer of its group PG was last asked at " in caplog.text
+    )
 
 
-def test_a_message_older_than_the_log_keeps_is_an_operators(tmp_path):
+def test_a_message_older_than_the_log_keeps_is_an_operators(tmp_path, caplog):
     async def scene(room):
         await room.prepare("1")
         assert await room.check(after_ms=72 * 3_600_000 + 1) == []
         assert len(room.messages(DISCARDED)) == 1
 
     in_a_room(tmp_path, scene)
+    assert "of T (K1) is older than fileReservedTime (72 h): it is moved to" in caplog.text
+
+
+def test_a_message_whose_producers_were_never_there_is_not_called_asked_for(tmp_path, caplog):
+    async def scene(room):
+        room.producers_there = False
+        for body in "12":
+            await room.prepare(body)
+        for _ in range(3):
+            await room.check(after_ms=30_000)
+        assert len(room.messages(DISCARDED)) == 2
+
+    in_a_room(tmp_path, scene, transactionCheckMax=2)
+    told = [record.getMessage() for record in caplog.records if record.levelname != "INFO"]
+    open_ones = "half queue 0: 2 messages are open and no producer of their group PG could be asked"
+    assert told == [
+        open_ones,
+        open_ones,
+        *(
+            f"half message {place} of T (K{body}) was checked 2 times without an answer; no producer of its group PG "
+            "could be asked since the broker started: it is moved to TRANS_CHECK_MAX_TIME_TOPIC"
+            for place, body in ((4, 1), (5, 2))
+        ),
+    ]
 
 
 def test_a_producer_that_wants_time_is_not_asked_before(tmp_path):

@@ -40,25 +40,26 @@ class TransactionalMessageCheckListener:
         self._broker_name = broker_name
         self._turns = itertools.count()
 
-    async def send_check_message(self, half: MessageExt) -> None:
-        """39 CHECK_TRANSACTION_STATE to one of the group's producers. When there is none, the next round asks."""
+    async def send_check_message(self, half: MessageExt) -> bool:
+        """39 CHECK_TRANSACTION_STATE to one of the group's producers; False when none can be asked in this round."""
         group = half.properties.get(PROPERTY_PRODUCER_GROUP, "")
         connection = self._available_channel(group)
         if connection is None:
-            logger.warning("half message %d: no producer of group %s is there", half.queue_offset, group)
-            return
+            return False
         if not await self._reads(connection):
-            logger.warning(
+            logger.debug(
                 "half message %d: %s of group %s does not read",
                 half.queue_offset,
                 connection.remote_address,
                 group,
             )
-            return
+            return False
         try:
             connection.invoke_oneway(self.check_request(half))
         except MqlakeError as error:
             logger.warning("half message %d: %s cannot be asked: %s", half.queue_offset, group, error)
+            return False
+        return True
 
     def check_request(self, half: MessageExt) -> RemotingCommand:
         """FormatError when the half message does not say where it belongs."""

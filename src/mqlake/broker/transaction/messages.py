@@ -70,7 +70,7 @@ def prepared_queue_offset(half: MessageExt) -> int:
 
 
 def check_times(half: MessageExt) -> int:
-    """How often its producers have been asked."""
+    """In how many rounds it was open, whether there was a producer to ask or not."""
     text = half.properties.get(PROPERTY_TRANSACTION_CHECK_TIMES, "")
     return int(text) if _is_number(text) else 0
 

@@ -16,6 +16,7 @@ import asyncio
 import enum
 import logging
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -25,6 +26,7 @@ from mqlake.broker.transaction.bridge import TransactionalMessageBridge
 from mqlake.broker.transaction.metrics import TransactionMetrics
 from mqlake.errors import FormatError
 from mqlake.message import (
+    PROPERTY_PRODUCER_GROUP,
     PROPERTY_REAL_TOPIC,
     TRANS_HALF_TOPIC,
     TRANS_OP_HALF_TOPIC,
@@ -46,8 +48,9 @@ ASK_BYTES_MAX = 4 << 20
 """Of half messages that are put back before their producers are asked: what a round needs of memory."""
 _MESSAGE_BYTES = 1024  # beside its body, about
 
-Ask = Callable[[MessageExt], Awaitable[None]]
-"""Asks some producer what is to become of a half message, which is where the message says now."""
+Ask = Callable[[MessageExt], Awaitable[bool]]
+"""Asks some producer what is to become of a half message, which is where the message says now; whether there was one
+to ask."""
 
 
 class TransactionState(enum.Enum):
@@ -65,6 +68,8 @@ class _Round:
     deadline: float
     put_back: int = 0
     asked: int = 0
+    not_asked: Counter[str] = field(default_factory=Counter)
+    """Producer group → messages that none of its producers could be asked about."""
     ask: list[MessageExt] = field(default_factory=list)
     """Put back, and not yet asked for."""
     ask_bytes: int = 0
@@ -90,6 +95,8 @@ class TransactionalMessageService:
         """Half queue → offsets that no op message names yet."""
         self._removed_size = 0
         self._op_timer: asyncio.TimerHandle | None = None
+        self._asked_ms: dict[str, int] = {}
+        """Producer group → when one of its producers was last asked."""
 
     # --- half messages
 
@@ -196,6 +203,13 @@ class TransactionalMessageService:
             bridge.update_consume_offset(TRANS_HALF_TOPIC, queue_id, new_offset)
         if new_op_offset != op_offset:
             bridge.update_consume_offset(TRANS_OP_HALF_TOPIC, queue_id, new_op_offset)
+        for group, count in this.not_asked.items():
+            logger.warning(
+                "half queue %d: %d messages are open and no producer of their group %s could be asked",
+                queue_id,
+                count,
+                group,
+            )
         logger.info(
             "half queue %d: from %d to %d, %d put back, %d asked for; op queue from %d to %d",
             queue_id,
@@ -209,8 +223,12 @@ class TransactionalMessageService:
 
     async def _ask_for(self, this: _Round, ask: Ask) -> None:
         for message in this.ask:
-            await ask(message)
-        this.asked += len(this.ask)
+            group = _group(message)
+            if await ask(message):
+                this.asked += 1
+                self._asked_ms[group] = self._clock_ms()
+            else:
+                this.not_asked[group] += 1
         this.ask.clear()
         this.ask_bytes = 0
 
@@ -247,8 +265,13 @@ class TransactionalMessageService:
         config = self._config()
         reserved_ms = self.bridge.store.config.file_reserved_time * 3_600_000
         age_ms = self._clock_ms() - half.born_timestamp
-        if messages.check_times(half) >= config.transaction_check_max or age_ms > reserved_ms:
-            return self._discard(half)
+        times = messages.check_times(half)
+        if times >= config.transaction_check_max:
+            return self._discard(
+                half, f"was checked {times} times without an answer; {self._last_asked(half)}"
+            )
+        if age_ms > reserved_ms:
+            return self._discard(half, f"is older than fileReservedTime ({reserved_ms // 3_600_000} h)")
         if half.store_timestamp >= this.start_ms:
             return False
         immunity_ms = messages.check_immunity_ms(half)
@@ -283,18 +306,30 @@ class TransactionalMessageService:
         this.put_back += 1
         return copy
 
-    def _discard(self, half: MessageExt) -> bool:
+    def _last_asked(self, half: MessageExt) -> str:
+        """A check counts whether there is a producer to ask or not, as in RocketMQ."""
+        group = _group(half)
+        last_ms = self._asked_ms.get(group)
+        if last_ms is None:
+            return f"no producer of its group {group} could be asked since the broker started"
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(last_ms / 1000))
+        return f"a producer of its group {group} was last asked at {at}"
+
+    def _discard(self, half: MessageExt, why: str) -> bool:
         topic = half.properties.get(PROPERTY_REAL_TOPIC, "")
         if not self.bridge.discard(half):
             logger.error("half message %d cannot be discarded, tried again", half.queue_offset)
             return False
         self.metrics.add_and_get(topic, -1)
         logger.error(
-            "half message %d of %s (%s): its producers were asked %d times and have not said what is to become of "
-            "it; it is moved to TRANS_CHECK_MAX_TIME_TOPIC",
+            "half message %d of %s (%s) %s: it is moved to TRANS_CHECK_MAX_TIME_TOPIC",
             half.queue_offset,
             topic,
             half.uniq_key,
-            messages.check_times(half),
+            why,
         )
         return True
+
+
+def _group(half: MessageExt) -> str:
+    return half.properties.get(PROPERTY_PRODUCER_GROUP, "")
