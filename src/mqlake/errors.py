@@ -95,12 +95,17 @@ class StoreLockedError(StoreError):
 
 
 class WrongFileSizeError(StoreError):
-    def __init__(self, path: str, size: int, expected: int, *, key: str) -> None:
+    """`fitting`: the settings that the file was made with, `key` with its length unless said otherwise."""
+
+    def __init__(self, path: str, size: int, expected: int, *, key: str, fitting: str = "") -> None:
         self.path, self.size, self.expected = path, size, expected
+        if not fitting and " and " not in key:
+            fitting = f"{key}={size}"
         super().__init__(
             f"{path}: {size} bytes, but {key} {'say' if ' and ' in key else 'says'} {expected}; "
             + ("the file was cut short, or " if size < expected else "")
             + f"the store was written with another {key}, with which it has to be opened"
+            + (f": {fitting}" if fitting else "")
         )
 
 

@@ -21,7 +21,7 @@ from mqlake.spark.log.commitlog import CommitLogReader
 from mqlake.spark.log.commitlog_stream import CommitLogStreamReader
 from mqlake.spark.log.storage import Storage
 from mqlake.spark.options import LogOptions
-from mqlake.store.read_only import detect_settings
+from mqlake.store.file_sizes import detect_settings
 from tests.spark.log.test_queue_and_index import ConsumeQueueDataSource, MqIndexDataSource, rows
 from tests.spark.stores import SETTINGS, copy_store, decoded, log_files
 

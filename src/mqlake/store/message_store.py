@@ -31,6 +31,7 @@ from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.clean import CleanCommitLogService, CleanConsumeQueueService, CleanService
 from mqlake.store.config import BrokerRole, MessageStoreConfig
 from mqlake.store.dispatch import Arrival, CommitLogDispatcher, MessageArrivingListener, ReputMessageService
+from mqlake.store.file_sizes import detect_settings
 from mqlake.store.files.allocate_mapped_file_service import AllocateMappedFileService
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.files.prefault import PrefaultService
@@ -591,11 +592,12 @@ def open_store(
 ) -> DefaultMessageStore:
     """Opens (or makes) the store in directory `path` and starts it; use it in a `with`.
 
-    `settings` are RocketMQ's keys, e.g. {"flushDiskType": "SYNC_FLUSH"}. Raises what load() raises, and
-    ConfigError / UnknownKeyError.
+    `settings` are RocketMQ's keys, e.g. {"flushDiskType": "SYNC_FLUSH"}; file sizes that they do not name are those
+    of the files that are there. Raises what load() raises, and ConfigError / UnknownKeyError.
     """
+    root = os.fspath(path)
     config = dataclasses.replace(
-        MessageStoreConfig.from_mapping(settings or {}), store_path_root_dir=os.fspath(path)
+        MessageStoreConfig.from_mapping({**detect_settings(root), **(settings or {})}), store_path_root_dir=root
     )
     store = DefaultMessageStore(config)
     try:

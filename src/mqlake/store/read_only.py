@@ -10,77 +10,19 @@ File sizes are taken from the files themselves, so a store made with other than 
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 
-from mqlake.errors import StoreCorruptError, WrongFileSizeError
-from mqlake.formats.batch_consume_queue import BCQ_STORE_UNIT_SIZE
+from mqlake.errors import WrongFileSizeError
 from mqlake.formats.columns import ScanStop, scan_records
-from mqlake.formats.consume_queue import CQ_STORE_UNIT_SIZE
-from mqlake.formats.index import HASH_SLOT_SIZE, INDEX_HEADER_SIZE, INDEX_SIZE
 from mqlake.store.config import MessageStoreConfig
+from mqlake.store.file_sizes import detect_settings
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.index.index_service import IndexService
 from mqlake.store.log.log_scan import LogChunk, end_of_whole, scan_log
 from mqlake.store.message_store import check_is_store
 from mqlake.store.queues.consume_queue_store import BATCH_CQ, SIMPLE_CQ, ConsumeQueueStore, QueueTypeOf
 from mqlake.store.store_view import StoreView
-
-# RocketMQ's defaults have four entries a slot; a file that fits the ratio needs no setting
-INDEX_ENTRIES_PER_SLOT = 4
-LOG_FILE_SIZE_MIN = 1024
-"""The least that mappedFileSizeCommitLog may say."""
-
-
-def detect_settings(root: str) -> dict[str, object]:
-    """The file sizes a store was written with, as settings: read from the lengths of its files.
-
-    StoreCorruptError when most files of the log are shorter than any may be.
-    """
-    found: dict[str, object] = {}
-    for key, directory, depth, unit_size in (
-        ("mappedFileSizeCommitLog", "commitlog", 0, 1),
-        ("mappedFileSizeConsumeQueue", "consumequeue", 2, CQ_STORE_UNIT_SIZE),
-        ("mappedFileSizeConsumeQueueExt", "consumequeue_ext", 2, 1),
-        ("mapperFileSizeBatchConsumeQueue", "batchconsumequeue", 2, BCQ_STORE_UNIT_SIZE),
-    ):
-        sizes = _file_sizes(os.path.join(root, directory), depth)
-        if depth == 0:  # the log's files are few, and one of them may have been cut short
-            size = max(Counter(sizes).items(), key=lambda item: item[::-1], default=(0, 0))[0]
-            if 0 < size < LOG_FILE_SIZE_MIN:
-                raise _cut_short(os.path.join(root, directory), size)
-        else:
-            size = next((size for size in sizes if size % unit_size == 0), 0)
-        if size:
-            found[key] = size
-    if os.path.isdir(os.path.join(root, "consumequeue_ext")):
-        found["enableConsumeQueueExt"] = True
-    index_size = next(_file_sizes(os.path.join(root, "index"), 0), 0) - INDEX_HEADER_SIZE
-    slots, rest = divmod(index_size, HASH_SLOT_SIZE + INDEX_ENTRIES_PER_SLOT * INDEX_SIZE)
-    if index_size > 0 and rest == 0:
-        found["maxHashSlotNum"] = slots
-        found["maxIndexNum"] = slots * INDEX_ENTRIES_PER_SLOT
-    return found
-
-
-def _cut_short(directory: str, size: int) -> StoreCorruptError:
-    """Of the first file that has this size."""
-    names = (name for name in sorted(os.listdir(directory)) if name.isdigit())
-    path = next(p for name in names if os.path.getsize(p := os.path.join(directory, name)) == size)
-    reason = f"the file was cut short here; one of the log has {LOG_FILE_SIZE_MIN} bytes at least"
-    return StoreCorruptError(path, size, reason)
-
-
-def _file_sizes(directory: str, depth: int) -> Iterator[int]:
-    if not os.path.isdir(directory):
-        return
-    with os.scandir(directory) as entries:
-        for entry in sorted(entries, key=lambda e: e.name):
-            if depth and entry.is_dir():
-                yield from _file_sizes(entry.path, depth - 1)
-            elif not depth and entry.is_file() and entry.name.isdigit() and entry.stat().st_size:
-                yield entry.stat().st_size
 
 
 def queue_type_by_files(config: MessageStoreConfig) -> QueueTypeOf:

@@ -21,7 +21,8 @@ from mqlake.message import Host, MessageExtBatch, MessageExtBrokerInner, create_
 from mqlake.store.config import MessageStoreConfig, parse_assignments
 from mqlake.store.message_store import DefaultMessageStore, check_is_store
 from mqlake.store.queues.consume_queue_store import BATCH_CQ
-from mqlake.store.read_only import detect_settings, queue_type_by_files
+from mqlake.store.file_sizes import detect_settings
+from mqlake.store.read_only import queue_type_by_files
 from mqlake.store.results import PutMessageFuture
 
 HOST: Host = ("127.0.0.1", 10911)

@@ -32,7 +32,7 @@ from mqlake.spark.log.storage import Storage
 from mqlake.spark.offsets import PositionKind
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.index.index_service import IndexService
-from mqlake.store.read_only import detect_settings
+from mqlake.store.file_sizes import detect_settings
 
 I64_MAX = (1 << 63) - 1
 BLOCK = 256 << 10

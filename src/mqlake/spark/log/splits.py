@@ -36,7 +36,7 @@ from mqlake.spark.log.storage import Storage
 from mqlake.store.files.mapped_file import MappedFile
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.log.log_scan import end_of_whole
-from mqlake.store.read_only import detect_settings
+from mqlake.store.file_sizes import detect_settings
 
 DEFAULT_SPLIT_SIZE = 64 << 20
 CHUNK_RECORDS = 8192

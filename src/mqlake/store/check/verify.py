@@ -32,7 +32,8 @@ from mqlake.store.index.index_service import IndexService
 from mqlake.store.log.log_walk import Hole, HoleKind, LogWalk, Progress, open_log
 from mqlake.store.message_store import check_is_store
 from mqlake.store.queues.consume_queue_store import ConsumeQueueStore
-from mqlake.store.read_only import detect_settings, queue_type_by_files
+from mqlake.store.file_sizes import detect_settings
+from mqlake.store.read_only import queue_type_by_files
 
 CLOCK_SLACK_MS = 24 * 3600 * 1000
 

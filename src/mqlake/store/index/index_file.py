@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from struct import Struct
 
+from mqlake.errors import WrongFileSizeError
 from mqlake.formats.columns import Int32s, Int64s, index_put_many, index_query
 from mqlake.formats.index import (
     ENTRY,
@@ -18,6 +19,7 @@ from mqlake.formats.index import (
     index_file_size,
 )
 from mqlake.store.files.mapped_file import MappedFile
+from mqlake.store.index.index_sizes import index_sizes
 
 SIZE_KEY = "maxHashSlotNum and maxIndexNum"
 _COUNT = Struct(">i")
@@ -38,7 +40,14 @@ class IndexFile:
         self.index_num = index_num
         self.dirty = False
         size = index_file_size(hash_slot_num, index_num)
-        self.mapped_file = MappedFile(path, size, read_only=read_only, size_key=SIZE_KEY)
+        try:
+            self.mapped_file = MappedFile(path, size, read_only=read_only, size_key=SIZE_KEY)
+        except WrongFileSizeError as error:
+            found = index_sizes(path)
+            if found is None:
+                raise
+            fitting = f"maxHashSlotNum={found[0]} and maxIndexNum={found[1]}"
+            raise WrongFileSizeError(path, error.size, size, key=SIZE_KEY, fitting=fitting) from None
 
     def __repr__(self) -> str:
         return f"IndexFile({self.path!r})"

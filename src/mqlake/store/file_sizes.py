@@ -1,0 +1,83 @@
+"""The sizes of a store's files, read from the files themselves, so that a store opens as it was made.
+
+    commitlog/<offset>                  mappedFileSizeCommitLog: the length that most of them have
+    consumequeue/<topic>/<queue>/...    mappedFileSizeConsumeQueue, and so on: the first whole number of units
+    index/<time>                        maxHashSlotNum and maxIndexNum: see index_sizes
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections import Counter
+from collections.abc import Iterator
+
+from mqlake.errors import StoreCorruptError
+from mqlake.formats.batch_consume_queue import BCQ_STORE_UNIT_SIZE
+from mqlake.formats.consume_queue import CQ_STORE_UNIT_SIZE
+from mqlake.store.index.index_sizes import any_sizes, index_sizes, usual_sizes
+
+LOG_FILE_SIZE_MIN = 1024
+"""The least that mappedFileSizeCommitLog may say."""
+
+
+def detect_settings(root: str) -> dict[str, object]:
+    """The file sizes a store was written with, as settings: read from the lengths of its files.
+
+    StoreCorruptError when most files of the log are shorter than any may be.
+    """
+    found: dict[str, object] = {}
+    for key, directory, depth, unit_size in (
+        ("mappedFileSizeCommitLog", "commitlog", 0, 1),
+        ("mappedFileSizeConsumeQueue", "consumequeue", 2, CQ_STORE_UNIT_SIZE),
+        ("mappedFileSizeConsumeQueueExt", "consumequeue_ext", 2, 1),
+        ("mapperFileSizeBatchConsumeQueue", "batchconsumequeue", 2, BCQ_STORE_UNIT_SIZE),
+    ):
+        sizes = _file_sizes(os.path.join(root, directory), depth)
+        if depth == 0:  # the log's files are few, and one of them may have been cut short
+            size = max(Counter(sizes).items(), key=lambda item: item[::-1], default=(0, 0))[0]
+            if 0 < size < LOG_FILE_SIZE_MIN:
+                raise _cut_short(os.path.join(root, directory), size)
+        else:
+            size = next((size for size in sizes if size % unit_size == 0), 0)
+        if size:
+            found[key] = size
+    if os.path.isdir(os.path.join(root, "consumequeue_ext")):
+        found["enableConsumeQueueExt"] = True
+    sizes_of_index = _index_sizes(os.path.join(root, "index"))
+    if sizes_of_index is not None:
+        found["maxHashSlotNum"], found["maxIndexNum"] = sizes_of_index
+    return found
+
+
+def _index_sizes(directory: str) -> tuple[int, int] | None:
+    """Slots and entries of the index files, as the newest that tells has them; by their length when none does."""
+    files = list(_files(directory, 0))
+    found = (index_sizes(entry.path) for entry in reversed(files))
+    lengths = [entry.stat().st_size for entry in files]
+    guesses = (guess(length) for guess in (usual_sizes, any_sizes) for length in lengths)
+    return next((pair for pair in itertools.chain(found, guesses) if pair is not None), None)
+
+
+def _cut_short(directory: str, size: int) -> StoreCorruptError:
+    """Of the first file that has this size."""
+    names = (name for name in sorted(os.listdir(directory)) if name.isdigit())
+    path = next(p for name in names if os.path.getsize(p := os.path.join(directory, name)) == size)
+    reason = f"the file was cut short here; one of the log has {LOG_FILE_SIZE_MIN} bytes at least"
+    return StoreCorruptError(path, size, reason)
+
+
+def _file_sizes(directory: str, depth: int) -> Iterator[int]:
+    return (entry.stat().st_size for entry in _files(directory, depth))
+
+
+def _files(directory: str, depth: int) -> Iterator[os.DirEntry[str]]:
+    """Files with something in them and a number for a name, in the order of their names."""
+    if not os.path.isdir(directory):
+        return
+    with os.scandir(directory) as entries:
+        for entry in sorted(entries, key=lambda e: e.name):
+            if depth and entry.is_dir():
+                yield from _files(entry.path, depth - 1)
+            elif not depth and entry.is_file() and entry.name.isdigit() and entry.stat().st_size:
+                yield entry
