@@ -121,12 +121,14 @@ class TestScanRecords:
     def test_property_crc(self, twin: ModuleType) -> None:
         good, without = record(prop_crc=True), record()
         assert len(scan(good, force_prop_crc=True)) == 1
-        assert scan(without, force_prop_crc=True).stop_reason == "there is no property CRC"
-        assert len(scan(without, force_prop_crc=True, check_crc=False)) == 1
+        assert len(scan(without, force_prop_crc=True)) == 1
         for position in (20, len(good) - 30, len(good) - 8):
             bad = bytearray(good)
             bad[position] ^= 1
             assert scan(bytes(bad), force_prop_crc=True).stop == ScanStop.INVALID
+            assert scan(bytes(bad)).stop == ScanStop.LIMIT, "a client may have sent it"
+            following = bytes(bad) + record(len(bad), prop_crc=True)
+            assert scan(following).stop_reason == "property CRC"
 
     def test_goes_on_where_it_stopped(self, twin: ModuleType) -> None:
         data = log_of([{"queue_offset": i, "topic": b"T%d" % (i % 3)} for i in range(25)])

@@ -228,19 +228,39 @@ class TestPropertyCrc:
             check = check_record(broken, 0, len(broken), 4096, force_prop_crc=True)
             assert check.kind is RecordKind.INVALID, pos
 
-    def test_a_record_without_it_is_invalid_when_forced(self):
+    def test_a_record_without_it_is_checked_by_its_body(self):
         for data in make(), make(properties=b""):
-            check = check_record(data, 0, len(data), 4096, force_prop_crc=True)
-            assert check == (RecordKind.INVALID, 0, "there is no property CRC")
+            assert check_record(data, 0, len(data), 4096, force_prop_crc=True).kind is RecordKind.MESSAGE
+            broken = bytearray(data)
+            broken[88] ^= 1
+            check = check_record(broken, 0, len(broken), 4096, force_prop_crc=True)
+            assert check == (RecordKind.INVALID, 0, "body CRC")
 
-    def test_not_looked_at_unless_forced(self):
+    def test_verified_unasked_where_the_next_record_has_a_right_one(self):
+        data, _ = self.tail()
+        following, _ = self.tail(physical_offset=4096 + len(data))
+        for pos in range(8, len(data)):
+            if pos in range(28, 36):
+                continue
+            broken = bytearray(data + following)
+            broken[pos] ^= 1
+            check = check_record(broken, 0, len(broken), 4096)
+            assert check.kind is RecordKind.INVALID, pos
+        assert check_record(data + following, 0, len(data + following), 4096).kind is RecordKind.MESSAGE
+
+    def test_one_that_a_client_has_sent_means_nothing(self):
+        """A store that writes none keeps what a client calls so: a record in another place had it, or nobody."""
+        sent = make(properties=b"a\x01b\x02__CRC32#\x010123456789\x02")
+        for following in make(physical_offset=4096 + len(sent)), sent, b"":
+            log = sent + following
+            assert check_record(log, 0, len(log), 4096).kind is RecordKind.MESSAGE
+        assert check_record(sent, 0, len(sent), 4096, force_prop_crc=True).kind is RecordKind.INVALID
+
+    def test_not_looked_at_without_checksums(self):
         data = bytearray(make(prop_crc=True))
         data[-2] ^= 1
-        assert check_record(data, 0, len(data), 4096).kind is RecordKind.MESSAGE
-        assert (
-            check_record(data, 0, len(data), 4096, check_crc=False, force_prop_crc=True).kind
-            is RecordKind.MESSAGE
-        )
+        check = check_record(data, 0, len(data), 4096, check_crc=False, force_prop_crc=True)
+        assert check.kind is RecordKind.MESSAGE
 
 
 class TestDecode:

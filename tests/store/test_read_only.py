@@ -11,8 +11,8 @@ from mqlake.errors import WrongFileSizeError
 from mqlake.formats.record import decode_record
 from mqlake.message import MessageExtBrokerInner
 from mqlake.store import read_only
-from mqlake.store.message_store import DefaultMessageStore, open_store
 from mqlake.store.file_sizes import detect_settings
+from mqlake.store.message_store import DefaultMessageStore, open_store
 from mqlake.store.read_only import ReadOnlyStore
 from mqlake.store.results import GetMessageStatus
 

@@ -371,6 +371,29 @@ class RecordKind(enum.IntEnum):
     """Bytes that no writer leaves behind, or not at this place."""
 
 
+def _is_prop_crc(view: memoryview, end: int) -> bool:
+    """Whether the 20 bytes before `end` are a property CRC, right or not; one byte of its name may be damaged."""
+    tail = view[end - CRC32_TAIL_LENGTH : end]
+    return sum(found != right for found, right in zip(tail, _CRC_NAME, strict=False)) <= 1
+
+
+def _prop_crc_matches(view: memoryview, pos: int, end: int) -> bool:
+    tail = end - CRC32_TAIL_LENGTH
+    return view[tail:end] == _crc_tail(view[pos:tail])
+
+
+def _has_prop_crc(view: memoryview, pos: int, limit: int) -> bool:
+    """Whether a record with the right property CRC lies at `pos`: then they are written here."""
+    if limit - pos < RECORD_SIZE_MIN:
+        return False
+    size, magic = _SIZE_AND_MAGIC.unpack_from(view, pos)
+    return (
+        magic in (MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2)
+        and RECORD_SIZE_MIN + CRC32_TAIL_LENGTH <= size <= limit - pos
+        and _prop_crc_matches(view, pos, pos + size)
+    )
+
+
 class RecordCheck(NamedTuple):
     kind: RecordKind
     size: int
@@ -398,7 +421,10 @@ def check_record(
     """What begins at `pos`, looking no further than `limit` (both positions in `buf`). Never raises.
 
     A MESSAGE has a known magic, lengths that add up to its size, PHYSICALOFFSET == `physical_offset`, and
-    with `check_crc` the right CRC: the body's, or with `force_prop_crc` the one that ends its properties.
+    with `check_crc` the right CRC: the one that ends its properties where there is one, else the body's.
+
+    A client may have sent a property of that name to a store that writes none. So a property CRC that is wrong
+    counts only where the next record has a right one, or with `force_prop_crc`.
     """
     available = min(limit, len(buf)) - pos
     if pos < 0 or available < END_FILE_MIN_BLANK_LENGTH:
@@ -424,12 +450,10 @@ def check_record(
         return _invalid(f"physical offset {head[6]} where {physical_offset} was expected")
     if check_crc:
         view = memoryview(buf)
-        if force_prop_crc:
-            tail_start = end - CRC32_TAIL_LENGTH
-            if tail_start < properties_start or view[tail_start : tail_start + len(_CRC_NAME)] != _CRC_NAME:
-                return _invalid("there is no property CRC")
-            if view[tail_start:end] != _crc_tail(view[pos:tail_start]):
+        has_tail = end - CRC32_TAIL_LENGTH >= properties_start and _is_prop_crc(view, end)
+        if not (has_tail and _prop_crc_matches(view, pos, end)):
+            if head[-1] and crc32(view[body_start : body_start + head[-1]]) != head[2]:
+                return _invalid("body CRC")
+            if has_tail and (force_prop_crc or _has_prop_crc(view, end, pos + available)):
                 return _invalid("property CRC")
-        elif head[-1] and crc32(view[body_start : body_start + head[-1]]) != head[2]:
-            return _invalid("body CRC")
     return RecordCheck(RecordKind.MESSAGE, size, "")

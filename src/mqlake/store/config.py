@@ -231,7 +231,7 @@ class MessageStoreConfig(Settings):
     force_verify_prop_crc: bool = setting(
         "forceVerifyPropCRC",
         False,
-        "Recovery checks that whole-record checksum where it would check the body.",
+        "A whole-record checksum that is wrong is damage in any case, not only where the next record has a right one.",
     )
     check_crc_on_recover: bool = setting(
         "checkCRCOnRecover", True, "Recovery checks the checksums of the records it walks over."
@@ -423,6 +423,11 @@ class MessageStoreConfig(Settings):
     @property
     def is_sync_flush(self) -> bool:
         return self.flush_disk_type is FlushDiskType.SYNC_FLUSH
+
+    @property
+    def writes_prop_crc(self) -> bool:
+        """Whether a property CRC is the store's own, and damage when it is wrong."""
+        return self.enabled_append_prop_crc or self.force_verify_prop_crc
 
     @property
     def commit_log_dir(self) -> str:

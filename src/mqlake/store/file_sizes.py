@@ -1,8 +1,8 @@
 """The sizes of a store's files, read from the files themselves, so that a store opens as it was made.
 
-    commitlog/<offset>                  mappedFileSizeCommitLog: the length that most of them have
-    consumequeue/<topic>/<queue>/...    mappedFileSizeConsumeQueue, and so on: the first whole number of units
-    index/<time>                        maxHashSlotNum and maxIndexNum: see index_sizes
+commitlog/<offset>                  mappedFileSizeCommitLog: the length that most of them have
+consumequeue/<topic>/<queue>/...    mappedFileSizeConsumeQueue, and so on: the first whole number of units
+index/<time>                        maxHashSlotNum and maxIndexNum: see index_sizes
 """
 
 from __future__ import annotations

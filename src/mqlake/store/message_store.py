@@ -597,7 +597,8 @@ def open_store(
     """
     root = os.fspath(path)
     config = dataclasses.replace(
-        MessageStoreConfig.from_mapping({**detect_settings(root), **(settings or {})}), store_path_root_dir=root
+        MessageStoreConfig.from_mapping({**detect_settings(root), **(settings or {})}),
+        store_path_root_dir=root,
     )
     store = DefaultMessageStore(config)
     try:

@@ -145,7 +145,7 @@ class ReadOnlyStore(StoreView):
             self.min_phy_offset if start is None else start,
             end,
             check_crc=check_crc,
-            force_prop_crc=check_crc and self.config.force_verify_prop_crc,
+            force_prop_crc=check_crc and self.config.writes_prop_crc,
         )
 
     def close(self) -> None:

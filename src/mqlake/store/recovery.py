@@ -202,7 +202,7 @@ class Recovery:
             self._queue,
             end,
             check_crc=self._config.check_crc_on_recover,
-            force_prop_crc=self._config.force_verify_prop_crc,
+            force_prop_crc=self._config.writes_prop_crc,
         )
         for chunk in one_ahead(chunks):
             torn = -1 if report.clean_exit else _first_torn(chunk, self._checkpoint.physic_msg_timestamp)

@@ -21,10 +21,18 @@ from mqlake.errors import (
 )
 from mqlake.formats.columns import follow_units, gather_runs
 from mqlake.formats.consume_queue import PRE_BLANK_SIZE, UNIT
-from mqlake.formats.record import RECORD_SIZE_MIN, RecordPlace, decode_record, why_not_at
+from mqlake.formats.record import (
+    RECORD_SIZE_MIN,
+    RecordKind,
+    RecordPlace,
+    check_record,
+    decode_record,
+    why_not_at,
+)
 from mqlake.message import (
     KEY_SEPARATOR,
     LMQ_PREFIX,
+    PROPERTY_CRC32,
     PROPERTY_KEYS,
     PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX,
     MessageExt,
@@ -400,6 +408,8 @@ class StoreView:
             )
         try:
             message = decode_record(record)
+            if PROPERTY_CRC32 in message.properties and message.physical_offset == physical_offset:
+                self._check_prop_crc(record, physical_offset)
         except BadCrcError as error:
             # a record does begin here: its lengths add up
             damage = self._damage_at(physical_offset, f"a message is here, but not whole: {error.reason}")
@@ -408,6 +418,20 @@ class StoreView:
         if message.physical_offset != physical_offset:
             raise FormatError(physical_offset, "no record begins here")
         return message
+
+    def _check_prop_crc(self, record: memoryview, physical_offset: int) -> None:
+        """Raises BadCrcError. Whether a property CRC is the store's own may show at the next record only."""
+        size = len(record) + max(0, self._size_at(physical_offset + len(record)))
+        both = self.log.select(physical_offset, size)
+        checked = check_record(
+            record if both is None else both,
+            0,
+            size,
+            physical_offset,
+            force_prop_crc=self.config.writes_prop_crc,
+        )
+        if checked.kind is not RecordKind.MESSAGE:
+            raise BadCrcError(physical_offset, checked.reason)
 
     def look_message_by_id(self, message_id: str) -> MessageExt:
         """The message with an offset message id. Raises MessageError for a malformed id, else as

@@ -381,3 +381,15 @@ def test_every_flipped_byte_of_a_record_is_found_or_harmless(tmp_path: Path) -> 
             assert at in unvouched or at > size - 80, (at, text)
         flip(path, position + at, bit=1)
     assert verify_store(root).ok
+
+
+def test_what_is_derived_may_be_behind_while_a_store_runs(store: Path) -> None:
+    """Nothing is to be done about it: the writer, or the next start, adds what is missing."""
+    index = index_file(store, -1)
+    index.write_bytes(bytes(index.stat().st_size))
+    pretend_crash(store)
+    report = verified(store)
+    assert report.ok
+    (behind,) = [finding for finding in report.findings if finding.kind == "index missing"]
+    assert behind.severity is Severity.NOTE
+    assert "yet" in behind.text and "rebuild" not in behind.text

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mqlake.errors import WrongFileSizeError
-from mqlake.store.index.index_file import IndexFile
-from mqlake.store.index.index_sizes import any_sizes, index_sizes
 from mqlake.store.check.info import store_info
-from mqlake.store.message_store import open_store
-from mqlake.store.file_sizes import detect_settings
-from mqlake.store.read_only import ReadOnlyStore
 from mqlake.store.check.search import Query, search
 from mqlake.store.check.verify import verify_store
+from mqlake.store.file_sizes import detect_settings
+from mqlake.store.index.index_file import IndexFile
+from mqlake.store.index.index_sizes import any_sizes, index_sizes
+from mqlake.store.message_store import open_store
+from mqlake.store.read_only import ReadOnlyStore
 from tests.golden import CASES, unpack
 from tests.store.small_store import COUNT, SETTINGS, change, fill, message
 
@@ -53,7 +53,12 @@ def test_of_java(tmp_path: Path, case: str) -> None:
     step=st.integers(1, 1 << 20),
 )
 def test_whatever_they_are(
-    tmp_path_factory: pytest.TempPathFactory, slots: int, entries: int, hashes: list[int], first: int, step: int
+    tmp_path_factory: pytest.TempPathFactory,
+    slots: int,
+    entries: int,
+    hashes: list[int],
+    first: int,
+    step: int,
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "20240229120000000"
     made(path, slots, entries, [(key, first + number * step) for number, key in enumerate(hashes)])

@@ -190,7 +190,7 @@ def dump(
         if time_from is not None:
             offset = file_at_time(log, time_from)
         with contextlib.closing(_KnownRecords(config)) as known:
-            walk = LogWalk(log, start=offset, force_prop_crc=config.force_verify_prop_crc, is_known=known.has)
+            walk = LogWalk(log, start=offset, force_prop_crc=config.writes_prop_crc, is_known=known.has)
             records = records_of_log(walk, topic=topic, begin=time_from or 0)
             _print_records(itertools.islice(records, count_max), raw=raw, as_json=as_json)
         _end_with_holes(walk.holes)

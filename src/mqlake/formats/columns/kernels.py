@@ -217,6 +217,18 @@ PROP_CRC_NAME = np.frombuffer(b"__CRC32#\x01", np.uint8)
 
 
 @compiled
+def is_prop_crc(data, tail):
+    """Whether the 20 bytes at `tail` are a property CRC, right or not; one byte of its name may be damaged."""
+    wrong = 0
+    for i in range(len(PROP_CRC_NAME)):
+        if data[np.uint64(tail + i)] != PROP_CRC_NAME[i]:
+            wrong += 1
+            if wrong > 1:
+                return False
+    return True
+
+
+@compiled
 def prop_crc_matches(data, position, tail):
     """Whether the 20 bytes at `tail` are the property CRC of the record bytes from `position` to there."""
     for i in range(len(PROP_CRC_NAME)):
@@ -228,6 +240,19 @@ def prop_crc_matches(data, position, tail):
             return False
         rest //= 10
     return data[tail + CRC32_TAIL_LENGTH - 1] == 2
+
+
+@compiled
+def has_prop_crc(data, position, limit):
+    """Whether a record with the right property CRC lies at `position`: then they are written here."""
+    if limit - position < RECORD_SIZE_MIN:
+        return False
+    size, magic = np.int64(load32(data, position)), load32(data, position + 4)
+    if (magic != MESSAGE_MAGIC_CODE and magic != MESSAGE_MAGIC_CODE_V2) or not (
+        RECORD_SIZE_MIN + CRC32_TAIL_LENGTH <= size <= limit - position
+    ):
+        return False
+    return prop_crc_matches(data, position, position + size - CRC32_TAIL_LENGTH)
 
 
 @compiled
@@ -292,13 +317,13 @@ def check(data, position, limit, base_offset, check_crc, force_prop_crc):
     if load64(data, position + 28) != base_offset + position:
         return invalid
     if check_crc:
-        if force_prop_crc:
-            if properties_length < CRC32_TAIL_LENGTH or not prop_crc_matches(
-                data, position, end - CRC32_TAIL_LENGTH
-            ):
+        tail = end - CRC32_TAIL_LENGTH
+        has_tail = properties_length >= CRC32_TAIL_LENGTH and is_prop_crc(data, tail)
+        if not (has_tail and prop_crc_matches(data, position, tail)):
+            if body_length > 0 and crc32(data, body_start, body_length) != load32(data, position + 8):
                 return invalid
-        elif body_length > 0 and crc32(data, body_start, body_length) != load32(data, position + 8):
-            return invalid
+            if has_tail and (force_prop_crc or has_prop_crc(data, end, limit)):
+                return invalid
     return np.int64(layout.MESSAGE), size, body_length, topic_start, topic_length, properties_length
 
 

@@ -148,7 +148,7 @@ def _parts(
     """For each chunk of records and each bucket what dispatch needs of them; damage ends a piece."""
     number, splits = piece
     config = store_config(root, settings)
-    verify = VERIFY_FULL if config.force_verify_prop_crc else VERIFY_CRC
+    verify = VERIFY_FULL if config.writes_prop_crc else VERIFY_CRC
     delay_levels = parse_delay_levels(config.message_delay_level)
     chunk = 0
     for split in splits:

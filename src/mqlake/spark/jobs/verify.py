@@ -258,7 +258,7 @@ class _Checker:
     def __init__(
         self, config: MessageStoreConfig, queues: ConsumeQueueStore, index: IndexService, findings: Findings
     ) -> None:
-        self._verify = VERIFY_FULL if config.force_verify_prop_crc else VERIFY_CRC
+        self._verify = VERIFY_FULL if config.writes_prop_crc else VERIFY_CRC
         self._delay_levels = parse_delay_levels(config.message_delay_level)
         self._queues = queues
         self._files = [file for file in index.files if _count(file)]

@@ -31,8 +31,8 @@ from mqlake.spark.log.splits import LogFile
 from mqlake.spark.log.storage import Storage
 from mqlake.spark.offsets import PositionKind
 from mqlake.store.config import MessageStoreConfig
-from mqlake.store.index.index_service import IndexService
 from mqlake.store.file_sizes import detect_settings
+from mqlake.store.index.index_service import IndexService
 
 I64_MAX = (1 << 63) - 1
 BLOCK = 256 << 10

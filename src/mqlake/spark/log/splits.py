@@ -29,14 +29,13 @@ import numpy as np
 from mqlake.errors import StoreCorruptError, WrongFileSizeError
 from mqlake.formats.columns import Scan, ScanStop, find_record, scan_records
 from mqlake.formats.names import file_name_to_offset
-from mqlake.formats.record import CRC32_TAIL_LENGTH, END_FILE_MIN_BLANK_LENGTH
-from mqlake.message import PROPERTY_CRC32
+from mqlake.formats.record import END_FILE_MIN_BLANK_LENGTH
 from mqlake.spark.arrow.properties import Bytes
 from mqlake.spark.log.storage import Storage
+from mqlake.store.file_sizes import detect_settings
 from mqlake.store.files.mapped_file import MappedFile
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.log.log_scan import end_of_whole
-from mqlake.store.file_sizes import detect_settings
 
 DEFAULT_SPLIT_SIZE = 64 << 20
 CHUNK_RECORDS = 8192
@@ -366,8 +365,14 @@ def walk(
         """At what the window shows, from `position` on."""
         buf, base = window.array, split.base_offset + window.origin
         limits = position - window.origin, min(end - window.origin, len(buf))
-        scan = scan_records(buf, *limits, base, max_records=records_max, check_crc=verify != VERIFY_NONE)
-        return _checked_in_full(buf, base, scan, records_max) if verify == VERIFY_FULL else scan
+        return scan_records(
+            buf,
+            *limits,
+            base,
+            max_records=records_max,
+            check_crc=verify != VERIFY_NONE,
+            force_prop_crc=verify == VERIFY_FULL,
+        )
 
     with contextlib.closing(window):
         position = 0 if split.start == 0 else first_record(split.start)
@@ -403,26 +408,3 @@ def _damage(scan: Scan, end: int, file_end: int) -> str | None:
     if scan.stop == ScanStop.BLANK and scan.end != file_end:
         return "the blank record before does not reach to the end of the file"
     return None
-
-
-def _checked_in_full(buf: Bytes, base: int, scan: Scan, chunk_records: int) -> Scan:
-    """The scan up to the first record whose own checksum, the last of its properties, does not match it."""
-    if len(scan) == 0:
-        return scan
-    tail = np.frombuffer(PROPERTY_CRC32.encode() + b"\x01", np.uint8)
-    ends = scan.position + scan.size
-    has_tail = scan.properties_length >= CRC32_TAIL_LENGTH
-    for at, byte in enumerate(tail):
-        has_tail &= buf[ends - CRC32_TAIL_LENGTH + at] == byte
-    borders = np.flatnonzero(np.diff(has_tail)) + 1
-    for first, last in zip([0, *borders], [*borders, len(scan)], strict=True):
-        position, end = int(scan.position[first]), int(ends[last - 1])
-        while has_tail[first] and position < end:
-            checked = scan_records(buf, position, end, base, max_records=chunk_records, force_prop_crc=True)
-            position = checked.end
-            if checked.stop in (ScanStop.INVALID, ScanStop.TRUNCATED):
-                good = scan_records(buf, int(scan.position[0]), position, base, max_records=chunk_records)
-                if good.end == position:
-                    good.stop, good.stop_reason = checked.stop, checked.stop_reason
-                return good
-    return scan

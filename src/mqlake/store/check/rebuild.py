@@ -155,7 +155,7 @@ def build_derived(
     index = IndexService(beside) if config.message_index_enable else None
     walk = LogWalk(
         log,
-        force_prop_crc=config.force_verify_prop_crc,
+        force_prop_crc=config.writes_prop_crc,
         is_known=functools.partial(is_known, old_queues),
         known_until=0 if may_end_early else known_until(old_queues, log),
         progress=progress,

@@ -26,13 +26,13 @@ from mqlake.store.check.verify_index import IndexVerifier
 from mqlake.store.check.verify_queues import LostMessage, QueueVerifier, WrongQueueOffset, is_known
 from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.config import MessageStoreConfig
+from mqlake.store.file_sizes import detect_settings
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.files.store_lock import AbortFile, lock_holder
 from mqlake.store.index.index_service import IndexService
 from mqlake.store.log.log_walk import Hole, HoleKind, LogWalk, Progress, open_log
 from mqlake.store.message_store import check_is_store
 from mqlake.store.queues.consume_queue_store import ConsumeQueueStore
-from mqlake.store.file_sizes import detect_settings
 from mqlake.store.read_only import queue_type_by_files
 
 CLOCK_SLACK_MS = 24 * 3600 * 1000
@@ -141,7 +141,7 @@ def _verify(
         index_verifier = IndexVerifier(index.files, findings, log_min=log.min_offset, settled=settled)
         walk = LogWalk(
             log,
-            force_prop_crc=config.force_verify_prop_crc,
+            force_prop_crc=config.writes_prop_crc,
             is_known=functools.partial(is_known, queues),
             known_until=known_until(queues, log) if settled else 0,
             progress=progress,

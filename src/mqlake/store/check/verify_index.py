@@ -280,13 +280,14 @@ class IndexVerifier:
         if self._missing:
             first, last = self._missing_range
             file = self._files[-1]
-            text = (
-                f"{self._missing} keys of records from offset {first} to {last} have no entry; "
-                "`mqlake store rebuild` makes the index anew"
-            )
             newest = int(file.block(0, 1)["phy_offset"][0]) if file.count else self._last
             made_anew = not self._settled and first >= newest
             severity = Severity.NOTE if made_anew else Severity.DAMAGE
+            text = f"{self._missing} keys of records from offset {first} to {last} have no entry" + (
+                " yet: the store makes them while it runs, or when it starts again"
+                if made_anew
+                else "; `mqlake store rebuild` makes the index again"
+            )
             position = file.position_of(file.count)
             finding = Finding(severity, "index missing", file.file.path, position, text)
             self._findings.add(finding, self._missing)

@@ -49,7 +49,7 @@ def _read(path: str, size: int) -> tuple[int, int] | None:
     if size <= INDEX_HEADER_SIZE or size % HASH_SLOT_SIZE:
         return None
     data = np.memmap(path, np.uint8, "r")
-    view = memoryview(data)
+    view = data.data
     header = b""
     # a running writer changes the header field by field
     while header != (header := bytes(view[:INDEX_HEADER_SIZE])):
