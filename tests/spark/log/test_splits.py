@@ -207,7 +207,8 @@ def test_the_damage_becomes_an_error_with_file_and_offset(damaged: Path) -> None
     assert str(damage.error()).startswith(f"{log_files(damaged)[1]}: corrupt at byte {position}: ")
 
 
-def test_verify_full_checks_the_checksum_of_the_whole_record(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("verify", "split_size"), [("crc", 1 << 20), ("full", 1 << 20), ("full", 5000)])
+def test_the_checksum_of_the_whole_record(tmp_path: Path, verify: str, split_size: int) -> None:
     from tests.golden import unpack
 
     root = unpack("propcrc", tmp_path).root
@@ -216,8 +217,8 @@ def test_verify_full_checks_the_checksum_of_the_whole_record(tmp_path: Path) -> 
     path = next(p for p in log_files(root) if 0 <= message.physical_offset - int(p.name) < 16 << 10)
     flip_bit(path, message.physical_offset - int(path.name) + 16)  # the flag: no other check sees it
     expected = [m.physical_offset for m in messages]
-    assert read(root, 5000, "crc") == (expected, [])
-    offsets, damages = read(root, 5000, "full")
+    assert read(root, split_size, "none") == (expected, [])
+    offsets, damages = read(root, split_size, verify)
     assert offsets == [offset for offset in expected if offset != message.physical_offset]
     assert [each.physical_offset for each in damages] == [message.physical_offset]
 
