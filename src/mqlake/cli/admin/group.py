@@ -17,7 +17,7 @@ from mqlake.cli.admin.shared import (
     targets,
     topic_option,
 )
-from mqlake.cli.options import time_ms
+from mqlake.cli.options import confirm, time_ms, yes_option
 from mqlake.cli.output import as_object, print_fields, print_json, print_table, time_text
 from mqlake.client.admin import Admin
 from mqlake.errors import MqlakeError, ResponseError
@@ -135,12 +135,15 @@ async def group_create(
 @group_argument
 @cluster_option
 @click.option("-r", "--clean-offset", is_flag=True, help="Its offsets, too.")
+@yes_option
 @admin_command
 async def group_delete(
-    admin: Admin, group: str, cluster: str | None, clean_offset: bool, as_json: bool
+    admin: Admin, group: str, cluster: str | None, clean_offset: bool, yes: bool, as_json: bool
 ) -> None:
     """Delete a group, with its retry and dead letter topics."""
     await admin.check_group(group)
+    offsets = " and its offsets" if clean_offset else ""
+    confirm(f"Delete group {group} with its retry and dead letter topics{offsets}", yes=yes, as_json=as_json)
     await admin.delete_subscription_group(group, cluster, clean_offset=clean_offset)
     if as_json:
         print_json({"group": group, "deleted": True})
@@ -440,6 +443,7 @@ def reset_time(text: str) -> int:
 @click.option("-q", "--queue", "queue_id", type=click.IntRange(0), help="One queue only; needs --offset.")
 @click.option("-o", "--offset", type=click.IntRange(0), help="Where to go on in --queue.")
 @click.option("-f", "--force", type=bool, default=True, help="Also forward, past messages.  [true]")
+@yes_option
 @admin_command
 async def group_reset_offset(
     admin: Admin,
@@ -450,6 +454,7 @@ async def group_reset_offset(
     queue_id: int | None,
     offset: int | None,
     force: bool,
+    yes: bool,
     as_json: bool,
 ) -> None:
     """Set a group back, or forward, to a time (or one queue to an offset). Connected consumers follow at once."""
@@ -460,10 +465,17 @@ async def group_reset_offset(
             raise click.UsageError("--offset needs --queue and --broker.")
         queue = MessageQueue(topic=topic, broker_name=broker, queue_id=queue_id)
         await admin.examine_topic_route_info(topic)
+        confirm(
+            f"Let group {group} go on at {offset} in {broker}/{queue_id} of {topic}", yes=yes, as_json=as_json
+        )
         _print_reset(await admin.reset_offset_by_queue(queue, group, offset), as_json)
         return
     await admin.check_group(group)
     assert timestamp is not None
+    place = (
+        "the end" if timestamp == END_OF_QUEUE else time_text(timestamp) if timestamp else "the first message"
+    )
+    confirm(f"Let group {group} go on at {place} of {topic}", yes=yes, as_json=as_json)
     _print_reset(await admin.reset_offset_by_timestamp(topic, group, timestamp, is_force=force), as_json)
 
 
@@ -471,10 +483,12 @@ async def group_reset_offset(
 @group_argument
 @click.option("-t", "--topic", required=True, metavar="TOPIC", help="Of this topic.")
 @click.option("-f", "--force", type=bool, default=True, hidden=True)
+@yes_option
 @admin_command
-async def group_skip(admin: Admin, group: str, topic: str, force: bool, as_json: bool) -> None:
+async def group_skip(admin: Admin, group: str, topic: str, force: bool, yes: bool, as_json: bool) -> None:
     """Let a group skip all that has piled up: it goes on at the end of every queue."""
     await admin.check_group(group)
+    confirm(f"Let group {group} skip all that waits in {topic}", yes=yes, as_json=as_json)
     _print_reset(await admin.reset_offset_by_timestamp(topic, group, END_OF_QUEUE, is_force=force), as_json)
 
 
@@ -499,12 +513,16 @@ def _print_reset(table: dict[MessageQueue, int], as_json: bool) -> None:
 @click.option(
     "-o", "--offline", type=bool, default=True, help="Also when SOURCE no longer subscribes.  [true]"
 )
+@yes_option
 @admin_command
 async def group_clone_offset(
-    admin: Admin, source: str, target: str, topic: str, offline: bool, as_json: bool
+    admin: Admin, source: str, target: str, topic: str, offline: bool, yes: bool, as_json: bool
 ) -> None:
     """Let one group begin where another one is."""
     await admin.check_group(source)
+    confirm(
+        f"Replace the offsets of group {target} in {topic} by those of {source}", yes=yes, as_json=as_json
+    )
     await admin.clone_group_offset(source, target, topic, is_offline=offline)
     if as_json:
         print_json({"source": source, "target": target, "topic": topic})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from mqlake.cli.admin.shared import admin_command
+from mqlake.cli.options import confirm, yes_option
 from mqlake.cli.output import print_fields, print_json
 from mqlake.client.admin import Admin
 
@@ -90,9 +91,11 @@ async def kv_put(admin: Admin, namespace: str, key: str, value: str, as_json: bo
 @kv.command("delete")
 @namespace_option
 @key_option
+@yes_option
 @admin_command
-async def kv_delete(admin: Admin, namespace: str, key: str, as_json: bool) -> None:
+async def kv_delete(admin: Admin, namespace: str, key: str, yes: bool, as_json: bool) -> None:
     """Delete a key, on all name servers."""
+    confirm(f"Delete key {key} of namespace {namespace} on all name servers", yes=yes, as_json=as_json)
     await admin.name_servers.delete_kv_config_value(namespace, key)
     _say({"namespace": namespace, "key": key, "deleted": True}, f"{namespace}: {key} is deleted", as_json)
 

@@ -15,6 +15,7 @@ from mqlake.cli.admin.shared import (
     topic_argument,
     topic_option,
 )
+from mqlake.cli.options import confirm, yes_option
 from mqlake.cli.output import as_object, note, print_json, print_table, time_text
 from mqlake.client.admin import Admin
 from mqlake.errors import ResponseError, UnknownKeyError
@@ -171,10 +172,13 @@ async def topic_perm(
 @topic.command("delete")
 @topic_argument
 @cluster_option
+@yes_option
 @admin_command
-async def topic_delete(admin: Admin, topic: str, cluster: str | None, as_json: bool) -> None:
+async def topic_delete(admin: Admin, topic: str, cluster: str | None, yes: bool, as_json: bool) -> None:
     """Delete a topic with all its messages and the offsets of its consumers."""
     await admin.examine_topic_route_info(topic)
+    place = f" on cluster {cluster}" if cluster else ""
+    confirm(f"Delete topic {topic} with all its messages{place}", yes=yes, as_json=as_json)
     await admin.delete_topic(topic, cluster)
     if as_json:
         print_json({"topic": topic, "deleted": True})

@@ -11,7 +11,7 @@ import click
 import orjson
 
 from mqlake.base.net import parse_address
-from mqlake.cli.options import json_option
+from mqlake.cli.options import confirm, json_option, yes_option
 from mqlake.cli.output import print_fields, print_json
 from mqlake.errors import ConfigError, RemotingConnectError
 
@@ -121,9 +121,13 @@ def list_transactions(admin: str, as_json: bool) -> None:
 @click.argument("how", type=click.Choice(["commit", "rollback", "complete"]))
 @click.argument("key")
 @broker_option
+@yes_option
 @json_option
-def end_transaction(how: str, key: str, admin: str, as_json: bool) -> None:
+def end_transaction(how: str, key: str, admin: str, yes: bool, as_json: bool) -> None:
     """Commit, roll back, or take off the list the prepared transaction KEY; its manager is told when it asks."""
+    confirm(
+        f"End transaction {key} on {admin} by {how}, whatever its manager decides", yes=yes, as_json=as_json
+    )
     _show(asked(admin, "POST", f"/transactions/{how}", key=key), as_json, "")
 
 

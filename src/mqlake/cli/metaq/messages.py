@@ -138,7 +138,7 @@ def produce(
 @click.option(
     "-g", "--group", help="Consume as this group; without it all messages are shown and none is consumed."
 )
-@click.option("-n", "--count", type=click.IntRange(1), help="End after so many messages.")
+@click.option("-c", "--count", type=click.IntRange(1), help="End after so many messages.")
 @click.option(
     "--wait",
     "wait_s",

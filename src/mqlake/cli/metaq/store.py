@@ -8,7 +8,7 @@ import sys
 import click
 
 from mqlake.base.findings import Severity
-from mqlake.cli.options import directory_argument, json_option
+from mqlake.cli.options import confirm, directory_argument, json_option, yes_option
 from mqlake.cli.output import (
     as_object,
     count_text,
@@ -20,9 +20,8 @@ from mqlake.cli.output import (
     progress,
     size_text,
 )
-from mqlake.errors import ConfigError
 from mqlake.metaq.store.inspect import open_data_directory, read_records, verify_data_directory
-from mqlake.metaq.store.repair import plan_repair, repair_data_directory
+from mqlake.metaq.store.repair import RepairPlan, plan_repair, repair_data_directory
 
 EXIT_DAMAGE = 1
 SHOWN_BYTES = 60
@@ -80,7 +79,7 @@ def info(directory: str, as_json: bool) -> None:
 @click.argument("topic")
 @click.argument("partition", type=int)
 @click.option("--offset", type=int, help="Where a message begins.  [the first]")
-@click.option("-n", "--count", type=click.IntRange(1), help="So many messages.  [all]")
+@click.option("-c", "--count", type=click.IntRange(1), help="So many messages.  [all]")
 @json_option
 def dump(
     directory: str, topic: str, partition: int, offset: int | None, count: int | None, as_json: bool
@@ -146,7 +145,7 @@ def verify(directory: str, as_json: bool) -> None:
 @store.command()
 @directory_argument
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
-@click.option("--yes", is_flag=True, help="Do it without asking.")
+@yes_option
 @json_option
 def repair(directory: str, dry_run: bool, yes: bool, as_json: bool) -> None:
     """Mend what keeps a directory from opening or its readers from going on.
@@ -156,24 +155,14 @@ def repair(directory: str, dry_run: bool, yes: bool, as_json: bool) -> None:
     """
     plan = plan_repair(directory)
     if not dry_run and plan.actions:
-        if not yes:
-            if as_json or not sys.stdin.isatty():
-                raise ConfigError(
-                    "say --yes to repair without being asked, or --dry-run to see what would be done"
-                )
-            for action in plan.actions:
-                click.echo(
-                    f"{action.kind}  {action.path}: byte {action.offset}, {action.size:,} bytes: {action.text}"
-                )
-            click.confirm("Do it?", abort=True)
+        if not yes and not as_json:
+            _print_actions(plan)
+        confirm(f"Repair {directory} (--dry-run only says how)", yes=yes, as_json=as_json)
         plan = repair_data_directory(directory)
     if as_json:
         print_json(plan)
         return
-    for action in plan.actions:
-        click.echo(
-            f"{action.kind}  {action.path}: byte {action.offset}, {action.size:,} bytes: {action.text}"
-        )
+    _print_actions(plan)
     if not plan.actions:
         click.echo("there is nothing to repair")
     elif plan.backup:
@@ -182,3 +171,10 @@ def repair(directory: str, dry_run: bool, yes: bool, as_json: bool) -> None:
         )
     else:
         click.echo(f"\n{count_text(len(plan.actions), 'repair')} to do; nothing was changed")
+
+
+def _print_actions(plan: RepairPlan) -> None:
+    for action in plan.actions:
+        click.echo(
+            f"{action.kind}  {action.path}: byte {action.offset}, {action.size:,} bytes: {action.text}"
+        )

@@ -19,7 +19,6 @@ import mqlake.errors
 import mqlake.spark
 from mqlake.cli.options import time_ms
 from mqlake.errors import ConfigError, SparkJobError
-from mqlake.spark.error_messages import reason
 from mqlake.spark.requirements import INSTALL_CONNECT, require_modules, require_pyspark
 from mqlake.store.config import parse_assignments
 
@@ -118,6 +117,8 @@ def job(where: Where, what: str) -> Iterator[SparkSession]:
 
     Raises MissingPartError, SparkJobError for what Spark says, with the line of mqlake's own error in it if any.
     """
+    if where.master.startswith(CONNECT_SCHEME):
+        require_modules("pyspark", "pyarrow", "grpc", "grpc_status", command=INSTALL_CONNECT)
     require_pyspark()
     running = _active()
     if running is not None:
@@ -179,7 +180,6 @@ def _session(where: Where) -> SparkSession:
         return mqlake.spark.session(
             "mqlake", master=where.master, config=where.config, short=where.master.startswith("local")
         )
-    require_modules("grpc", "grpc_status", command=INSTALL_CONNECT)
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.remote(where.master)
@@ -242,6 +242,8 @@ def translated() -> Iterator[None]:
 
 def spark_error(text: str) -> SparkJobError:
     """The line of a task's or a source's own error, if there is one in what Spark says; else its first line."""
+    from mqlake.spark.error_messages import reason
+
     own = re.findall(r"mqlake\.errors\.(\w+): ", text)
     if own:
         kind = getattr(mqlake.errors, own[-1], SparkJobError)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from mqlake.base.findings import Severity
-from mqlake.cli.options import directory_argument, json_option, set_option
+from mqlake.cli.options import confirm, directory_argument, json_option, set_option, yes_option
 from mqlake.cli.output import (
     Progress,
     as_object,
@@ -143,9 +143,10 @@ def _rebuilt(report: RebuildReport) -> str:
 @click.command()
 @directory_argument
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@yes_option
 @set_option
 @json_option
-def repair(directory: str, dry_run: bool, settings: dict[str, str], as_json: bool) -> None:
+def repair(directory: str, dry_run: bool, yes: bool, settings: dict[str, str], as_json: bool) -> None:
     """Save what a damaged store still holds.
 
     Damage between records is filled so that mqlake and RocketMQ read across it, a torn tail is cut off,
@@ -158,14 +159,17 @@ def repair(directory: str, dry_run: bool, settings: dict[str, str], as_json: boo
             bars.close()
             return bars.enter_context(progress(what))
 
-        if dry_run:
+        if dry_run or not yes:
             plan = plan_repair(directory, settings, stage=stage)
             bars.close()
-            if as_json:
+            if dry_run and as_json:
                 print_json({"dryRun": True, "plan": plan})
-            else:
+            elif dry_run or (plan.actions and not as_json):
                 _print_plan(plan, "would be done")
-            return
+            if dry_run:
+                return
+            if plan.actions:
+                confirm(f"Repair {directory} (--dry-run only says how)", yes=yes, as_json=as_json)
         report = repair_store(directory, settings, stage=stage)
     after = report.after
     if as_json:

@@ -1,0 +1,89 @@
+"""stdin, stdout and stderr that the caller closed, or that cannot be written.
+
+A descriptor from 0 to 2 that is closed would be taken by the next file or socket, and libuv aborts when it has to close
+one of those. So they are opened, in the direction in which their use fails: to read from a closed stdin or print to a
+closed stdout is an error, as it is for cat and ls. What would go to a closed stderr is gone.
+
+An error of stdout names it, as one of a file names the file. What Python has buffered of it is written before the
+process ends, where an error can still be reported and be the exit status.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+EXIT_ERROR = 1
+EXIT_BROKEN_PIPE = 128 + signal.SIGPIPE
+"""What a filter that ends by SIGPIPE shows."""
+
+STDOUT = "standard output"
+"""Its name in errors."""
+
+Status = str | int | None
+"""Of SystemExit."""
+
+
+class _StandardOutput(io.FileIO):
+    def write(self, data: ReadableBuffer, /) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            error.filename = STDOUT
+            raise
+
+
+def prepare() -> None:
+    """Before anything else is opened."""
+    for descriptor, flags in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, flags)  # takes the lowest free number, which is this one
+    if sys.stdin is None:
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stdout = io.TextIOWrapper(
+        io.BufferedWriter(_StandardOutput(1, "w", closefd=False)),
+        encoding=sys.stdout.encoding,
+        errors=sys.stdout.errors,
+        line_buffering=bool(sys.stdout.line_buffering),
+    )
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
+
+
+def write_out(status: Status) -> Status:
+    """Writes what was printed; the exit status after it. A status that is an error already stays."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        failed = output_failed(error)
+        return status or failed
+    return status
+
+
+def output_failed(error: OSError) -> int:
+    """Says why stdout cannot be written; the exit status for it."""
+    discard_output()
+    if isinstance(error, BrokenPipeError):
+        return EXIT_BROKEN_PIPE
+    try:
+        print(f"error: {STDOUT}: {error.strerror}", file=sys.stderr, flush=True)
+    except OSError:
+        pass  # nobody reads anything
+    return EXIT_ERROR
+
+
+def discard_output() -> None:
+    """Whoever read our output has enough of it: nothing more goes there, at exit neither."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
