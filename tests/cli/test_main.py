@@ -249,10 +249,9 @@ def core(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
     add("mqlake")
     assert "numpy" in seen and not seen & {"pyspark", "kazoo", "pyarrow"}
-    source = Path(__file__).parents[2] / "src"
-    code = (
-        f"import sys; sys.path += [{str(place)!r}, {str(source)!r}]; from mqlake.__main__ import main; main()"
-    )
+    root = Path(__file__).parents[2]
+    paths = [str(place), str(root / "src"), str(root / "examples")]
+    code = f"import sys; sys.path += {paths}; from mqlake.__main__ import main; main()"
     return [sys.executable, "-I", "-S", "-c", code]
 
 

@@ -204,7 +204,7 @@ class MqlakeOperator:
         mqlake(self.broker, "group", "create", group)
 
     def reset(self, group: str, topic: str, timestamp: int) -> dict[int, int]:
-        rows = mqlake(self.broker, "group", "reset-offset", group, "-t", topic, "-s", str(timestamp))
+        rows = mqlake(self.broker, "group", "reset-offset", group, "-t", topic, "-s", str(timestamp), "--yes")
         return {row["queueId"]: row["offset"] for row in rows}
 
     def progress(self, group: str, topic: str) -> dict[int, tuple[int, int]]:
@@ -212,10 +212,10 @@ class MqlakeOperator:
         return {row["queueId"]: (row["brokerOffset"], row["consumerOffset"]) for row in rows}
 
     def delete_group(self, group: str) -> None:
-        mqlake(self.broker, "group", "delete", group, "--clean-offset")
+        mqlake(self.broker, "group", "delete", group, "--clean-offset", "--yes")
 
     def delete_topic(self, topic: str) -> None:
-        mqlake(self.broker, "topic", "delete", topic)
+        mqlake(self.broker, "topic", "delete", topic, "--yes")
 
 
 def _text(body: str) -> str:
@@ -370,7 +370,7 @@ def asked(mqlake_broker: Broker, java_broker: Broker) -> tuple[Broker, Broker]:
             return sum(queue["maxOffset"] for queue in queues) == 3
 
         until(stored, "the messages are in their queue")
-        mqlake(broker, "group", "reset-offset", GROUP, "-t", TOPIC, "-s", "earliest")
+        mqlake(broker, "group", "reset-offset", GROUP, "-t", TOPIC, "-s", "earliest", "--yes")
     return mqlake_broker, java_broker
 
 
@@ -510,7 +510,7 @@ def test_a_consumer_is_asked_and_set_back(java_admin, java_clients, mqlake_broke
         assert result["consumeResult"] == "CR_SUCCESS"
         assert [each["body"] for each in consumer.take(3)[2:]] == [b"one"]
 
-        mqlake(broker, "group", "reset-offset", group, "-t", topic, "-s", "earliest")
+        mqlake(broker, "group", "reset-offset", group, "-t", topic, "-s", "earliest", "--yes")
         assert sorted(each["body"] for each in consumer.take(5)[3:]) == [b"one", b"two"]
 
 

@@ -61,7 +61,7 @@ def test_topics(broker):
     assert told(broker, "topic", "route", "T")["queueDatas"][0]["readQueueNums"] == 2
     assert len(told(broker, "topic", "status", "T")["queues"]) == 2
     assert re.search(r"broker-0\s+1\s+0\s+0\s+0\s+-", shown(broker, "topic", "status", "T"))
-    assert shown(broker, "topic", "delete", "U").strip() == "U: deleted"
+    assert shown(broker, "topic", "delete", "U", "--yes").strip() == "U: deleted"
 
 
 def test_messages(broker, tmp_path):
@@ -101,25 +101,29 @@ def test_groups(broker):
     for _ in range(200):
         if told(broker, "topic", "status", "C")["queues"][0]["maxOffset"]:
             break
-    assert told(broker, "group", "reset-offset", "GID_c", "-t", "C", "-s", "latest")[0]["offset"] == 1
-    assert told(broker, "group", "reset-offset", "GID_c", "-t", "C", "-s", "earliest")[0]["offset"] == 0
+    assert (
+        told(broker, "group", "reset-offset", "GID_c", "-t", "C", "-s", "latest", "--yes")[0]["offset"] == 1
+    )
+    assert (
+        told(broker, "group", "reset-offset", "GID_c", "-t", "C", "-s", "earliest", "--yes")[0]["offset"] == 0
+    )
     one = ("-q", "0", "-o", "1", "-b", "broker-0")
     assert "C      broker-0  0           1" in shown(
-        broker, "group", "reset-offset", "GID_c", "-t", "C", *one
+        broker, "group", "reset-offset", "GID_c", "-t", "C", *one, "--yes"
     )
-    assert told(broker, "skipAccumulatedMessage", "-g", "GID_c", "-t", "C")[0]["offset"] == 1
+    assert told(broker, "skipAccumulatedMessage", "-g", "GID_c", "-t", "C", "--yes")[0]["offset"] == 1
     assert told(broker, "consumerProgress", "-g", "GID_c")["behind"] == 0
     assert "0 behind" in shown(broker, "group", "progress", "GID_c", "--clients")
     assert "GID_c" in shown(broker, "group", "progress")
     assert {row["group"] for row in told(broker, "group", "progress")} >= {"GID_c"}
-    shown(broker, "group", "clone-offset", "-s", "GID_c", "-d", "GID_d", "-t", "C")
+    shown(broker, "group", "clone-offset", "-s", "GID_c", "-d", "GID_d", "-t", "C", "--yes")
     assert told(broker, "group", "connections", "GID_c")["connections"] == []
     for command in ("connections", "status"):
         assert shown(broker, "group", command, "GID_c").strip() == "no consumer of GID_c is connected"
     assert re.search(r"GID_c\s+C\s+0\s+1\s+1\s+0", shown(broker, "broker", "consume-stats"))
     assert {row["group"] for row in told(broker, "stats", "-t", "C")} >= {"GID_c", "GID_d"}
     assert "in 24 h" in shown(broker, "statsAll")
-    shown(broker, "group", "delete", "GID_c", "--clean-offset")
+    shown(broker, "group", "delete", "GID_c", "--clean-offset", "--yes")
     assert "GID_c" not in told(broker, "group", "list")
 
 
@@ -138,7 +142,7 @@ def test_brokers_and_name_servers(broker):
         shown(broker, "broker", "set", "-b", "broker-0", "-k", "brokerPermission", "-v", str(permission))
         assert told(broker, "topic", "route", "Permitted")["queueDatas"][0]["perm"] == permission
     for command in ("delete-expired-log", "clean-queues", "clean-topics"):
-        assert "broker-0" in shown(broker, "broker", command)
+        assert "broker-0" in shown(broker, "broker", command, "--yes")
     assert "are no longer sent to" in shown(broker, "broker", "wipe-write", "-b", "broker-0")
     assert told(broker, "broker", "add-write", "-b", "broker-0")["topics"][broker.namesrv] > 0
     assert told(broker, "producer", "list") == []
@@ -148,7 +152,7 @@ def test_brokers_and_name_servers(broker):
     shown(broker, "kv", "put", "-s", "n", "-k", "a", "-v", "b")
     assert told(broker, "kv", "list", "-s", "n") == {"a": "b"}
     assert shown(broker, "kv", "get", "-s", "n", "-k", "a").strip() == "b"
-    shown(broker, "kv", "delete", "-s", "n", "-k", "a")
+    shown(broker, "kv", "delete", "-s", "n", "-k", "a", "--yes")
 
 
 # --- what goes wrong
@@ -159,6 +163,8 @@ def test_brokers_and_name_servers(broker):
     [
         (["topic", "status", "Nowhere"], 2, "unknown topic 'Nowhere'"),
         (["topic", "delete", "Nowhere"], 2, "unknown topic 'Nowhere'"),
+        (["topic", "delete", "TBW102"], 2, "Delete topic TBW102 with all its messages? Say --yes to do it"),
+        (["kv", "delete", "-s", "n", "-k", "k", "--json"], 2, "Say --yes to do it without being asked"),
         (["topic", "list", "-c", "DefaultClust"], 2, "did you mean 'DefaultCluster'?"),
         (["topic", "create", "a/b"], 1, "contains '/'"),
         (["topic", "create", "T", "-a", "x"], 2, "+name=value or -name"),

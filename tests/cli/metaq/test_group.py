@@ -83,9 +83,9 @@ def test_a_broker_from_nothing_and_everything_done_with_it(tmp_path: Path) -> No
         ).stdout
         assert [json.loads(line)["offset"] for line in sent.splitlines()] == [-1, -1]
         assert sorted(mqlake("consume", "t", *zk).output.split()) == ["one", "three", "two"]
-        shown = mqlake("consume", "u", *zk, "-g", "g", "-n", "1", "--json").output
+        shown = mqlake("consume", "u", *zk, "-g", "g", "-c", "1", "--json").output
         assert json.loads(shown)["attribute"] == "a"
-        assert mqlake("consume", "u", *zk, "-g", "g", "-n", "1").output.split() == ["y"]
+        assert mqlake("consume", "u", *zk, "-g", "g", "-c", "1").output.split() == ["y"]
         assert mqlake("consume", "u", *zk, "-g", "g", "--wait", "0.3").output == ""
         direct = ["--server", served.address]
         assert "1 message sent" in mqlake("produce", "u", *direct, text="z\n").output
@@ -110,7 +110,8 @@ def test_a_broker_from_nothing_and_everything_done_with_it(tmp_path: Path) -> No
             "prepared": [],
         }
         assert (
-            "no prepared" in mqlake("transactions", "end", "commit", "XID:1:aa:bb:q", *admin, status=2).output
+            "no prepared"
+            in mqlake("transactions", "end", "commit", "XID:1:aa:bb:q", *admin, "--yes", status=2).output
         )
         assert "not reloaded" in mqlake("reload", *admin).output
         info = json.loads(mqlake("store", "info", data, "--json").output)
@@ -181,7 +182,7 @@ def test_info_dump_and_verify_of_a_good_directory(tmp_path: Path) -> None:
     root = str(filled(tmp_path))
     assert re.search(r"t-0 +4 +0 +500 +500 +0", mqlake("store", "info", root).output)
     lines = mqlake(
-        "store", "dump", root, "t", "0", "--offset", "150", "-n", "2", "--json"
+        "store", "dump", root, "t", "0", "--offset", "150", "-c", "2", "--json"
     ).output.splitlines()
     assert [(json.loads(line)["offset"], int(json.loads(line)["data"])) for line in lines] == [
         (150, 3),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 from pathlib import Path
 
 import pytest
@@ -85,20 +87,37 @@ def test_repair(damaged: tuple[Path, Path, int]) -> None:
     assert dry.exit_code == 0 and contents(store) == before
     assert "would be done" in dry.stdout and f"fill: {path}: byte {position}" in dry.stdout
     assert "Orders/1@7" in dry.stdout
-    result = mqlake("repair", store)
+    result = mqlake("repair", store, "--yes")
     assert result.exit_code == 0 and f"fill: {path}: byte {position}" in result.stdout
     assert "all is well now" in result.stdout and str(store / "repair-") in result.stdout
     assert mqlake("verify", store).exit_code == 0
-    assert mqlake("repair", store).stdout == "nothing to repair\n"
+    assert mqlake("repair", store, "--yes").stdout == "nothing to repair\n"
 
 
 def test_repair_as_json(damaged: tuple[Path, Path, int]) -> None:
     store, _, position = damaged
     dry = json.loads(mqlake("repair", store, "--dry-run", "--json").stdout)
     assert dry["dryRun"] and [a["kind"] for a in dry["plan"]["actions"]] == ["fill", "rebuild"]
-    found = json.loads(mqlake("repair", store, "--json").stdout)
+    found = json.loads(mqlake("repair", store, "--yes", "--json").stdout)
     assert found["after"]["ok"] and found["plan"]["actions"][0]["offset"] == position
     assert Path(found["copies"]).is_dir() and found["rebuild"]["records"] == COUNT
+
+
+@pytest.mark.parametrize("answer", ["n", "y"])
+def test_repair_asks_on_a_terminal(damaged: tuple[Path, Path, int], answer: str) -> None:
+    store, path, position = damaged
+    before = path.read_bytes()
+    assert "Say --yes" in mqlake("repair", store).stderr  # nobody can be asked
+    ours, theirs = pty.openpty()
+    with open(ours, "w") as terminal:
+        os.set_inheritable(theirs, True)
+        terminal.write(f"{answer}\n")
+        terminal.flush()
+        result = run("store", "repair", str(store), stdin=theirs)
+        os.close(theirs)
+    assert f"byte {position}" in result.stdout and "(--dry-run only says how)? [y/N]" in result.stderr
+    assert result.returncode == (0 if answer == "y" else 1)
+    assert (path.read_bytes() == before) == (answer == "n")
 
 
 @pytest.mark.parametrize(

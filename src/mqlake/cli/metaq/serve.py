@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from mqlake.cli.output import count_text, note
+from mqlake.cli.output import count_text, note, print_json_line
 from mqlake.errors import UnknownKeyError
 from mqlake.metaq.broker.admin_http import AdminHttp
 from mqlake.metaq.broker.broker import MetaMorphosisBroker
@@ -74,6 +74,7 @@ OWN_SESSION_MS = 6000
     "metaslave=FILE (an asynchronous slave); FILE is a .properties file. jettyBroker[=FILE]: messages over HTTP on "
     "port 8080, or `port` in the file.",
 )
+@click.option("--json", "as_json", is_flag=True, help="Say where it listens as one line of JSON.")
 def serve(
     store_path: str | None,
     port: int | None,
@@ -88,6 +89,7 @@ def serve(
     admin_port: int | None,
     fast_boot: bool,
     plugins: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Run a MetaQ broker.
 
@@ -126,9 +128,10 @@ def serve(
         config.zookeeper = dataclasses.replace(
             config.zookeeper, zk_connect=child.connect_string, zk_session_timeout_ms=OWN_SESSION_MS
         )
-        click.echo(f"ZooKeeper runs on {child.connect_string}; --zookeeper HOST:PORT uses another")
+        if not as_json:
+            click.echo(f"ZooKeeper runs on {child.connect_string}; --zookeeper HOST:PORT uses another")
     try:
-        run(_serve(config, host, admin_host, fast_boot, roles))
+        run(_serve(config, host, admin_host, fast_boot, roles, as_json))
     finally:
         if child is not None:
             child.stop()
@@ -164,7 +167,7 @@ def _roles(plugins: tuple[str, ...]) -> dict[str, Any]:
 
 
 async def _serve(
-    config: MetaConfig, host: str, admin_host: str, fast_boot: bool, roles: dict[str, Any]
+    config: MetaConfig, host: str, admin_host: str, fast_boot: bool, roles: dict[str, Any], as_json: bool
 ) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -179,14 +182,28 @@ async def _serve(
         await admin.start(admin_host, config.system.dashboard_http_port)
         if http_port is not None:
             await data_http.start(host, http_port)
-            click.echo(f"messages over HTTP on port {data_http.server.port}")
         loaded = broker.load_report
-        click.echo(f"{config.system.effective_data_path}: {count_text(loaded.stores, 'partition')}")
         for name, size in loaded.truncated.items():
             if name not in loaded.kept:  # the log has those
                 note(f"{name}: {count_text(size, 'byte')} of a message that was not whole cut off")
-        click.echo(f"operators ask on http://{admin_host}:{admin.port}")
-        click.echo(f"broker {config.system.broker_id} listens on {broker.broker_string}")
+        if as_json:
+            print_json_line(
+                {
+                    "broker": broker.broker_string,
+                    "brokerId": config.system.broker_id,
+                    "admin": f"{admin_host}:{admin.port}",
+                    "httpPort": None if http_port is None else data_http.server.port,
+                    "zookeeper": config.zookeeper.zk_connect,
+                    "dataPath": config.system.effective_data_path,
+                    "partitions": loaded.stores,
+                }
+            )
+        else:
+            if http_port is not None:
+                click.echo(f"messages over HTTP on port {data_http.server.port}")
+            click.echo(f"{config.system.effective_data_path}: {count_text(loaded.stores, 'partition')}")
+            click.echo(f"operators ask on http://{admin_host}:{admin.port}")
+            click.echo(f"broker {config.system.broker_id} listens on {broker.broker_string}")
         await stop.wait()
     finally:
         await data_http.stop()
