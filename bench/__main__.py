@@ -32,6 +32,7 @@ BENCHES: dict[str, Callable[[Context], Iterator[Line]]] = {
     "broker-sync": broker.sync,
     "broker-async": broker.asynchronous,
     "broker-batch": broker.batch,
+    "broker-transactions": broker.transactions,
     "broker-drain": broker.drain,
     "metaq-put": metaq.put,
     "metaq-get": metaq.get,

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from mqlake.remoting.bodies.topic import CreateTopicListRequestBody, TopicConfig
 from mqlake.remoting.client import RemotingClient
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RemotingCommand
@@ -69,6 +70,37 @@ def test_a_topic_alone_and_a_broker_that_may_only_be_read(tmp_path):
             await Peer(controller, client).send("T")
             route = names.routes.pickup_topic_route_data("T")
             assert route is not None and route.queue_datas[0].write_queue_nums == 4
+
+    run(scene())
+
+
+def test_a_list_of_topics_is_registered_and_written_once(tmp_path, monkeypatch):
+    asked: list[int] = []
+
+    async def scene() -> None:
+        async with (
+            name_server(tmp_path) as names,
+            running(tmp_path, namesrvAddr=f"127.0.0.1:{names.port}") as controller,
+            RemotingClient() as client,
+        ):
+            invoke = RemotingClient.invoke
+
+            async def counted(self, address, request, *rest):
+                asked.append(request.code)
+                return await invoke(self, address, request, *rest)
+
+            written: list[int] = []
+            manager = controller.broker.topic_config_manager
+            write = manager._write
+            monkeypatch.setattr(manager, "_write", lambda *content: (written.append(1), write(*content)))
+            monkeypatch.setattr(RemotingClient, "invoke", counted)
+            topics = [TopicConfig(topic_name=f"T{n}") for n in range(500)]
+            body = CreateTopicListRequestBody(topic_config_list=topics).to_json()
+            answer = await Peer(controller, client).ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=body)
+            assert answer.code == ResponseCode.SUCCESS
+            assert asked.count(RequestCode.REGISTER_BROKER) == len(written) == 1
+            assert RequestCode.REGISTER_TOPIC_IN_NAMESRV not in asked
+            assert names.routes.get_all_topic_list().topic_list >= {f"T{n}" for n in range(500)}
 
     run(scene())
 

@@ -116,6 +116,8 @@ ANSWER_MORE_MAX = 300
 """Bytes that what differs between answers has at most: 3 numbers of up to 20 digits, of each message 25 of an id, and a
 UNIQ_KEY with its name."""
 
+_TRANSACTION = PROPERTY_TRANSACTION_PREPARED.encode()
+
 # how the headers of sends begin, in all clients known
 _JSON_SENDS = frozenset((b'{"code":310,', b'{"code":320,', b'{"code":10,"'))
 _ROCKETMQ_SENDS = frozenset((b"\x01\x36", b"\x01\x40", b"\x00\x0a"))
@@ -185,6 +187,9 @@ class FastSend:
         if self._kernels is None:
             self._look_whether_to_load()
             return start
+        header_size = int.from_bytes(data[start + 5 : start + 8])
+        if _TRANSACTION in data[start + 8 : start + 8 + header_size].tobytes():
+            return start  # to ask the compiled code costs more than a message
         host = host_bytes(born_host(connection))
         if len(host) != 8 or self._processor.flow_control.refusal() is not None:
             return start

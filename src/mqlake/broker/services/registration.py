@@ -162,9 +162,8 @@ class Registration:
                 if not topics:
                     return
                 config = self._broker.config
-                if config.enable_single_topic_register:
-                    for topic in topics:
-                        await self._outer_api.register_single_topic_all(config.broker_name, topic)
+                if config.enable_single_topic_register and len(topics) == 1:
+                    await self._outer_api.register_single_topic_all(config.broker_name, topics[0])
                 elif not await self._register(topics):
                     self._register_now.set()
 

@@ -55,7 +55,9 @@ class TransactionMetrics(ConfigManager):
 
     def add_and_get(self, topic: str, value: int) -> int:
         """Counts half messages that came (or, negative, ended); how many are open then."""
-        metric = self.transaction_counts.setdefault(topic, Metric())
+        metric = self.transaction_counts.get(topic)
+        if metric is None:
+            metric = self.transaction_counts[topic] = Metric()
         metric.count += value
         metric.time_stamp = self._clock_ms()
         self.data_version.next_version()
@@ -65,7 +67,9 @@ class TransactionMetrics(ConfigManager):
     def finished(self, topic: str, born_timestamp: int, *, committed: bool) -> None:
         """A half message has ended."""
         self.add_and_get(topic, -1)
-        finished = self.finished_by_topic.setdefault(topic, Finished())
+        finished = self.finished_by_topic.get(topic)
+        if finished is None:
+            finished = self.finished_by_topic[topic] = Finished()
         if committed:
             age_s = max(self._clock_ms() - born_timestamp, 0) // 1000
             finished.committed += 1

@@ -63,10 +63,9 @@ class JsonBody:
     def to_json(self, *, strict: bool = False) -> bytes:
         """The body's bytes. `strict`: every key in quotes, ASCII only."""
         value = self.to_value()
-        kind: Any = type(self)
-        if not _has_wide_keys(kind):
-            with contextlib.suppress(orjson.JSONEncodeError):  # half a character in some name
-                return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+        # not for keys that are no texts, nor for half a character in some name
+        with contextlib.suppress(orjson.JSONEncodeError):
+            return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
         return json_config.dumps(value, pretty=False, browser_compatible=strict).encode()
 
     @classmethod
@@ -389,16 +388,3 @@ def _object_writer(kind: Any) -> Writer:
         return fields
 
     return write
-
-
-@functools.cache
-def _has_wide_keys(hint: Any) -> bool:
-    """Whether some map in the type has keys that are not texts."""
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is dict and arguments[0] is not str:
-        return True
-    if arguments:
-        return any(_has_wide_keys(argument) for argument in arguments)
-    if _is_dataclass(hint):
-        return any(_has_wide_keys(field_hint) for _, _, field_hint in _fields(hint))
-    return False

@@ -75,8 +75,12 @@ SLOW_PUT_MS = 500
 _TRANSACTION_MASK = 0xC
 _V6_FLAGS = MessageSysFlag.BORNHOST_V6_FLAG | MessageSysFlag.STOREHOSTADDRESS_V6_FLAG
 
+# what is committed has an offset in its queue as any other message; the other bit is that of what has none
 _UNUSUAL_FLAGS = (
-    _TRANSACTION_MASK | _V6_FLAGS | MessageSysFlag.INNER_BATCH_FLAG | MessageSysFlag.NEED_UNWRAP_FLAG
+    MessageSysFlag.TRANSACTION_PREPARED_TYPE
+    | _V6_FLAGS
+    | MessageSysFlag.INNER_BATCH_FLAG
+    | MessageSysFlag.NEED_UNWRAP_FLAG
 )
 _UNUSUAL_PROPERTIES = frozenset((PROPERTY_DELAY_TIME_LEVEL, PROPERTY_INNER_NUM, PROPERTY_CRC32))
 

@@ -12,14 +12,18 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.atomic.AtomicInteger;
+import mqlake.lines.Patience;
 import mqlake.lines.RequestLoop;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.consumer.PullStatus;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.SendStatus;
+import org.apache.rocketmq.client.producer.TransactionListener;
+import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
@@ -30,7 +34,8 @@ import org.apache.rocketmq.common.message.MessageQueue;
  *
  * <pre>
  * bench.open    name, namesrv
- * bench.send    name, topic, size, count; how: sync (threads), async (inFlight), batch (threads, batch)
+ * bench.send    name, topic, size, count; how: sync (threads), async (inFlight), batch (threads, batch),
+ *               transaction (threads): each is committed at once
  * bench.drain   name, topic             every queue from its beginning to its end, a thread each, 32 messages a pull
  * bench.close   name
  * </pre>
@@ -40,6 +45,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
 final class Bench implements RequestLoop.Service {
     private static final class Client {
         DefaultMQProducer producer;
+        TransactionMQProducer transactions;
         DefaultMQPullConsumer consumer;
     }
 
@@ -86,12 +92,13 @@ final class Bench implements RequestLoop.Service {
         Client client = clients.get(name);
         switch (what) {
             case "send":
-                return round(sends(client.producer, request));
+                return round(sends(client, request));
             case "drain":
                 return round(drains(client.consumer, request.getString("topic")));
             case "close":
                 clients.remove(name);
                 client.producer.shutdown();
+                client.transactions.shutdown();
                 client.consumer.shutdown();
                 return new JSONObject();
             default:
@@ -102,11 +109,33 @@ final class Bench implements RequestLoop.Service {
     private static Client open(String name, JSONObject request) throws Exception {
         Client client = new Client();
         client.producer = Producers.start(name, request);
+        client.transactions = transactions(name, request);
         client.consumer = new DefaultMQPullConsumer("GID_" + name);
         client.consumer.setNamesrvAddr(request.getString("namesrv"));
         client.consumer.setInstanceName(name + "-consumer");
         client.consumer.start();
         return client;
+    }
+
+    private static TransactionMQProducer transactions(String name, JSONObject request) throws Exception {
+        TransactionMQProducer producer = new TransactionMQProducer("GID_" + name + "_transactions");
+        producer.setNamesrvAddr(request.getString("namesrv"));
+        producer.setInstanceName(name + "-transactions");
+        producer.setSendMsgTimeout(Patience.MILLIS);
+        Patience.give(producer);
+        producer.setTransactionListener(new TransactionListener() {
+            @Override
+            public LocalTransactionState executeLocalTransaction(Message message, Object arg) {
+                return LocalTransactionState.COMMIT_MESSAGE;
+            }
+
+            @Override
+            public LocalTransactionState checkLocalTransaction(MessageExt message) {
+                return LocalTransactionState.COMMIT_MESSAGE;
+            }
+        });
+        producer.start();
+        return producer;
     }
 
     private static JSONObject round(List<Callable<Done>> tasks) throws Exception {
@@ -128,7 +157,8 @@ final class Bench implements RequestLoop.Service {
         }
     }
 
-    private static List<Callable<Done>> sends(DefaultMQProducer producer, JSONObject request) {
+    private static List<Callable<Done>> sends(Client client, JSONObject request) {
+        DefaultMQProducer producer = client.producer;
         String how = request.getString("how");
         String topic = request.getString("topic");
         int threads = request.getIntValue("threads", 1);
@@ -141,6 +171,7 @@ final class Bench implements RequestLoop.Service {
                 case "sync" -> () -> sync(producer, topic, body, count);
                 case "async" -> () -> async(producer, topic, body, count, request.getIntValue("inFlight"));
                 case "batch" -> () -> batch(producer, topic, body, count, request.getIntValue("batch"));
+                case "transaction" -> () -> transaction(client.transactions, topic, body, count);
                 default -> throw new IllegalArgumentException(how);
             });
         }
@@ -156,6 +187,20 @@ final class Bench implements RequestLoop.Service {
         for (int i = 0; i < count; i++) {
             long began = System.nanoTime();
             SendResult result = producer.send(message(topic, body));
+            done.request(began);
+            done.failed += result.getSendStatus() == SendStatus.SEND_OK ? 0 : 1;
+        }
+        done.count = count;
+        done.bytes = (long) count * body.length;
+        return done;
+    }
+
+    private static Done transaction(TransactionMQProducer producer, String topic, byte[] body, int count)
+        throws Exception {
+        Done done = new Done();
+        for (int i = 0; i < count; i++) {
+            long began = System.nanoTime();
+            SendResult result = producer.sendMessageInTransaction(message(topic, body), null);
             done.request(began);
             done.failed += result.getSendStatus() == SendStatus.SEND_OK ? 0 : 1;
         }
