@@ -10,6 +10,7 @@ from mqlake.broker.state.topic_config import TopicConfigManager, alter_attribute
 from mqlake.errors import ConfigError, FormatError
 from mqlake.remoting.bodies.topic import TopicConfig
 from mqlake.remoting.loop import run
+from tests.waiting import until_async
 
 
 def make(tmp_path, on_change=lambda topics: None, **settings) -> TopicConfigManager:
@@ -179,8 +180,7 @@ def test_a_new_topic_is_settled_when_it_is_on_disk_and_known(tmp_path):
         await settled
         assert '"U"' in (tmp_path / "topics.json").read_text()
         manager.create_topic_in_send_message_method("T", "TBW102", "h:1", 4, 0)
-        assert told == ["U", "T"]
-        await asyncio.sleep(0.01)
+        await until_async(lambda: told == ["U", "T"])
         assert "T" in manager.unsettled
         settled = manager.unsettled["T"]
         known.set_result(None)

@@ -3,6 +3,9 @@
 A heartbeat names the client's groups. A consumer group's first one makes the group and its %RETRY% topic; it is
 answered when the name servers know that topic, so the consumer finds it at once.
 
+A heartbeat may name 10,000 groups, with 20,000 subscriptions in all, in 4 MiB. A long one is read on a thread and taken
+group by group, in turns with everyone else's requests.
+
 A client that supports heartbeats of the second version sends its subscriptions once and then only their
 fingerprint (`withoutSub`). IS_SUB_CHANGE=true asks it for all again: members of the group disagree, or this
 broker has not heard the subscriptions.
@@ -11,7 +14,8 @@ broker has not heard the subscriptions.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
+from dataclasses import dataclass, field
 
 from mqlake.broker.broker import Broker
 from mqlake.broker.filter import compile_expression, is_tag_type
@@ -30,9 +34,24 @@ from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.connection import Connection, ProcessorTable
 from mqlake.remoting.headers.consume import UnregisterClientRequestHeader
+from mqlake.remoting.turns import at_once, in_turns
 
 IS_SUPPORT_HEART_BEAT_V2 = "IS_SUPPORT_HEART_BEAT_V2"
 IS_SUB_CHANGE = "IS_SUB_CHANGE"
+BODY_AT_ONCE = 32 * 1024
+"""A heartbeat of so many bytes, about 100 groups, is taken in one turn."""
+BODY_MAX = 4 * 1024 * 1024
+GROUPS_MAX = 10_000
+SUBSCRIPTIONS_MAX = 20_000
+
+
+@dataclass(slots=True)
+class _Taken:
+    """What has come of a heartbeat so far."""
+
+    disagree: bool = False
+    """Whether the client is asked for all its subscriptions."""
+    retry_topics: list[str] = field(default_factory=list)
 
 
 class ClientManageProcessor:
@@ -48,13 +67,31 @@ class ClientManageProcessor:
         self, connection: Connection, request: RemotingCommand
     ) -> RemotingCommand | Awaitable[RemotingCommand]:
         """34 HEART_BEAT."""
-        heartbeat = HeartbeatData.from_json(request.body_bytes())
-        if not heartbeat.client_id:
-            raise ResponseError(ResponseCode.INVALID_PARAMETER, "the heartbeat has no clientID")
+        body = request.body_bytes()
+        if len(body) > BODY_AT_ONCE:
+            return self._heart_beat_in_turns(connection, request, body)
+        heartbeat, taken = _checked(HeartbeatData.from_json(body)), _Taken()
+        at_once(self._take(connection, request, heartbeat, taken))
+        return self._answer(heartbeat, taken)
+
+    async def _heart_beat_in_turns(
+        self, connection: Connection, request: RemotingCommand, body: bytes
+    ) -> RemotingCommand:
+        if len(body) > BODY_MAX:
+            raise _too_long(f"has {len(body)} bytes", f"{BODY_MAX} bytes")
+        heartbeat, taken = _checked(await asyncio.to_thread(HeartbeatData.from_json, body)), _Taken()
+        await in_turns(self._take(connection, request, heartbeat, taken))
+        answer = self._answer(heartbeat, taken)
+        return answer if isinstance(answer, RemotingCommand) else await answer
+
+    def _take(
+        self, connection: Connection, request: RemotingCommand, heartbeat: HeartbeatData, taken: _Taken
+    ) -> Iterator[None]:
+        """Takes one group a step, until the connection is closed."""
         info = ClientChannelInfo(connection, heartbeat.client_id, request.language, request.version)
-        disagree = False
-        retry_topics = []
         for consumer in heartbeat.consumer_data_set:
+            if connection.closed:
+                return
             if (
                 consumer.consume_type is ConsumeType.CONSUME_ACTIVELY
                 and self._broker.config.reject_pull_consumer_enable
@@ -62,17 +99,26 @@ class ClientManageProcessor:
                 continue
             retry_topic = self._create_retry_topic(consumer)
             if retry_topic is not None:
-                retry_topics.append(retry_topic)
-                disagree |= self._register(info, consumer, heartbeat)
+                taken.retry_topics.append(retry_topic)
+                taken.disagree |= self._register(info, consumer, heartbeat)
+            yield
         for producer in heartbeat.producer_data_set:
+            if connection.closed:
+                return
             self._broker.producer_manager.register_producer(producer.group_name, info)
+            yield
+
+    def _answer(
+        self, heartbeat: HeartbeatData, taken: _Taken
+    ) -> RemotingCommand | Awaitable[RemotingCommand]:
+        """Waits for the retry topics that are not settled."""
         response = RemotingCommand.create_response()
         response.ext_fields = {
             IS_SUPPORT_HEART_BEAT_V2: "true",
-            IS_SUB_CHANGE: "true" if disagree or not heartbeat.heartbeat_fingerprint else "false",
+            IS_SUB_CHANGE: "true" if taken.disagree or not heartbeat.heartbeat_fingerprint else "false",
         }
         unsettled = self._broker.topic_config_manager.unsettled
-        waited_for = {unsettled[topic] for topic in retry_topics if topic in unsettled}
+        waited_for = {unsettled[topic] for topic in taken.retry_topics if topic in unsettled}
         return _after(waited_for, response) if waited_for else response
 
     def _create_retry_topic(self, consumer: ConsumerData) -> str | None:
@@ -143,6 +189,26 @@ class ClientManageProcessor:
         except FilterExpressionError as error:
             raise ResponseError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
         return RemotingCommand.create_response()
+
+
+def _checked(heartbeat: HeartbeatData) -> HeartbeatData:
+    """ResponseError INVALID_PARAMETER."""
+    if not heartbeat.client_id:
+        raise ResponseError(ResponseCode.INVALID_PARAMETER, "the heartbeat has no clientID")
+    groups = len(heartbeat.consumer_data_set) + len(heartbeat.producer_data_set)
+    if groups > GROUPS_MAX:
+        raise _too_long(f"names {groups} groups", f"{GROUPS_MAX} groups")
+    subscriptions = sum(len(consumer.subscription_data_set) for consumer in heartbeat.consumer_data_set)
+    if subscriptions > SUBSCRIPTIONS_MAX:
+        raise _too_long(f"names {subscriptions} subscriptions", f"{SUBSCRIPTIONS_MAX} subscriptions")
+    return heartbeat
+
+
+def _too_long(what: str, most: str) -> ResponseError:
+    return ResponseError(
+        ResponseCode.INVALID_PARAMETER,
+        f"the heartbeat {what}, {most} are allowed: spread the groups over several client instances",
+    )
 
 
 async def _after(waited_for: set[asyncio.Future[None]], response: RemotingCommand) -> RemotingCommand:

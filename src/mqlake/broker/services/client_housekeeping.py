@@ -4,11 +4,15 @@ they left behind."""
 from __future__ import annotations
 
 import asyncio
+import itertools
 
 from mqlake.broker.broker import Broker
 from mqlake.remoting.connection import Connection
+from mqlake.remoting.turns import at_once, in_turns
 
 SCAN_INTERVAL_S = 10.0
+GROUPS_AT_ONCE = 100
+"""A client of more groups is forgotten in turns with the requests of others."""
 
 
 class ClientHousekeepingService:
@@ -17,6 +21,7 @@ class ClientHousekeepingService:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._timer: asyncio.TimerHandle | None = None
+        self._leaving: set[asyncio.Future[None]] = set()
 
     def start(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(SCAN_INTERVAL_S, self._scan)
@@ -27,8 +32,14 @@ class ClientHousekeepingService:
             self._timer = None
 
     def on_close(self, connection: Connection) -> None:
-        self._broker.producer_manager.do_channel_close_event(connection)
-        self._broker.consumer_manager.do_channel_close_event(connection)
+        producers, consumers = self._broker.producer_manager, self._broker.consumer_manager
+        steps = itertools.chain(producers.leave(connection), consumers.leave(connection))
+        if producers.group_count(connection) + consumers.group_count(connection) <= GROUPS_AT_ONCE:
+            at_once(steps)
+        else:
+            leaving = asyncio.ensure_future(in_turns(steps))
+            self._leaving.add(leaving)
+            leaving.add_done_callback(self._leaving.discard)
 
     def _scan(self) -> None:
         self._broker.producer_manager.scan_not_active_channel()

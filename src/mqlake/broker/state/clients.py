@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -19,6 +19,7 @@ from mqlake.remoting.bodies.admin import ProducerInfo, ProducerTableInfo
 from mqlake.remoting.bodies.client import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
 from mqlake.remoting.codes import LanguageCode
 from mqlake.remoting.connection import Connection
+from mqlake.remoting.turns import at_once
 
 logger = logging.getLogger(__name__)
 
@@ -126,22 +127,28 @@ class ConsumerGroupInfo:
     def update_subscription(self, subscriptions: Iterable[SubscriptionData]) -> bool:
         """Takes what a heartbeat subscribes to; whether topics came or went. A new expression for a topic
         counts when it is younger than the known one."""
-        changed = False
-        topics = set()
+        topics, came = set(), []
         for subscription in subscriptions:
             topic = subscription.topic
             topics.add(topic)
             known = self.subscription_table.get(topic)
             if known is None:
-                changed = True
-                logger.info("%s subscribes to %s (%s)", self.group_name, topic, subscription.sub_string)
+                came.append(f"{topic} ({subscription.sub_string})")
             if known is None or subscription.sub_version > known.sub_version:
                 self.subscription_table[topic] = subscription
-        for topic in self.subscription_table.keys() - topics:
-            changed = True
-            logger.warning("%s does not subscribe to %s any more", self.group_name, topic)
+        went = self.subscription_table.keys() - topics
+        for topic in went:
             del self.subscription_table[topic]
-        return changed
+        if came:
+            logger.info("%s subscribes to %s", self.group_name, _some_of(came))
+        if went:
+            logger.warning("%s no longer subscribes to %s", self.group_name, _some_of(sorted(went)))
+        return bool(came or went)
+
+
+def _some_of(names: list[str]) -> str:
+    """For the log: a heartbeat may bring thousands."""
+    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
 
 
 class ConsumerManager:
@@ -164,6 +171,9 @@ class ConsumerManager:
         self._subscription_expired_timeout_ms = subscription_expired_timeout_ms
         self._clock_ms = clock_ms
         self._monotonic_clock_ms = monotonic_clock_ms
+
+    def group_count(self, connection: Connection) -> int:
+        return len(self._groups_of.get(connection, ()))
 
     def append_consumer_ids_change_listener(self, listener: ConsumerIdsChangeListener) -> None:
         """Tells it of all that comes and goes from now on."""
@@ -263,12 +273,17 @@ class ConsumerManager:
 
     def do_channel_close_event(self, connection: Connection) -> bool:
         """Forgets the clients of a closed connection; whether there were any."""
-        groups = self._groups_of.pop(connection, set())
-        for group in groups:
+        known = connection in self._groups_of
+        at_once(self.leave(connection))
+        return known
+
+    def leave(self, connection: Connection) -> Iterator[None]:
+        """As do_channel_close_event, one group a step."""
+        for group in self._groups_of.pop(connection, set()):
             group_info = self.consumer_table.get(group)
             if group_info is not None and self._remove(group_info, connection):
                 self._notify(group_info)
-        return bool(groups)
+            yield
 
     def scan_not_active_channel(self) -> None:
         """Closes the connections of consumers that have been silent for too long."""
@@ -346,6 +361,9 @@ class ProducerManager:
         self._clock_ms = clock_ms
         self._monotonic_clock_ms = monotonic_clock_ms
 
+    def group_count(self, connection: Connection) -> int:
+        return len(self._groups_of.get(connection, ()))
+
     def group_online(self, group: str) -> bool:
         return group in self.group_channel_table
 
@@ -396,12 +414,17 @@ class ProducerManager:
 
     def do_channel_close_event(self, connection: Connection) -> bool:
         """Forgets the clients of a closed connection; whether there were any."""
-        groups = self._groups_of.pop(connection, set())
-        for group in groups:
+        known = connection in self._groups_of
+        at_once(self.leave(connection))
+        return known
+
+    def leave(self, connection: Connection) -> Iterator[None]:
+        """As do_channel_close_event, one group a step."""
+        for group in self._groups_of.pop(connection, set()):
             info = self._remove(group, connection)
             if info is not None:
                 self._forget_client(info)
-        return bool(groups)
+            yield
 
     def scan_not_active_channel(self) -> None:
         """Closes the connections of producers that have been silent for too long."""

@@ -108,6 +108,8 @@ class ConsumerFilterManager(ConfigManager):
         self._clean_time_span_ms = clean_time_span_ms
         self._clock_ms = clock_ms
         self._by_topic: dict[str, dict[str, ConsumerFilterData]] = {}
+        self._topics_of: dict[str, set[str]] = {}
+        """Group → topics it has a filter of."""
         self._bloom_filter = BloomFilter(error_rate_percent, expected_groups)
 
     def get(self, topic: str, group: str) -> ConsumerFilterData | None:
@@ -139,15 +141,13 @@ class ConsumerFilterManager(ConfigManager):
         for data in subscriptions:
             self.register(data.topic, group, data.sub_string, data.expression_type, data.sub_version)
         topics = {data.topic for data in subscriptions}
-        for topic, groups in self._by_topic.items():
-            if topic not in topics and group in groups:
-                self._die(groups[group])
+        for topic in self._topics_of.get(group, set()) - topics:
+            self._die(self._by_topic[topic][group])
 
     def unregister_group(self, group: str) -> None:
         """The group's last member has gone."""
-        for groups in self._by_topic.values():
-            if group in groups:
-                self._die(groups[group])
+        for topic in self._topics_of.get(group, ()):
+            self._die(self._by_topic[topic][group])
 
     def register(
         self, topic: str, group: str, expression: str | None, expression_type: str | None, client_version: int
@@ -172,13 +172,26 @@ class ConsumerFilterManager(ConfigManager):
                 return changed
         data = self.build(topic, group, expression, expression_type, client_version)
         if data.compiled_expression is None:
-            if groups.pop(group, None) is not None:
-                self.dirty = True
+            if known is not None:
+                self._forget(topic, group)
             return False
-        self._by_topic.setdefault(topic, {})[group] = data
+        self._put(topic, group, data)
         self.dirty = True
         logger.info("%s filters %s by %r", group, topic, expression)
         return True
+
+    def _put(self, topic: str, group: str, data: ConsumerFilterData) -> None:
+        self._by_topic.setdefault(topic, {})[group] = data
+        self._topics_of.setdefault(group, set()).add(topic)
+
+    def _forget(self, topic: str, group: str) -> None:
+        del self._by_topic[topic][group]
+        if not self._by_topic[topic]:
+            del self._by_topic[topic]
+        self._topics_of[group].discard(topic)
+        if not self._topics_of[group]:
+            del self._topics_of[group]
+        self.dirty = True
 
     def _die(self, data: ConsumerFilterData) -> None:
         if not data.is_dead:
@@ -192,10 +205,7 @@ class ConsumerFilterManager(ConfigManager):
             for group, data in list(groups.items()):
                 if data.is_dead and data.body.dead_time <= oldest:
                     logger.info("%s: its filter of %s is forgotten", group, topic)
-                    del groups[group]
-                    self.dirty = True
-            if not groups:
-                del self._by_topic[topic]
+                    self._forget(topic, group)
 
     # --- the file
 
@@ -222,4 +232,4 @@ class ConsumerFilterManager(ConfigManager):
                 data = ConsumerFilterData(body)
                 body.bloom_filter_data = self._bloom_data(topic, group)
                 data.die(dead_since)  # until a heartbeat says otherwise
-                self._by_topic.setdefault(topic, {})[group] = data
+                self._put(topic, group, data)
