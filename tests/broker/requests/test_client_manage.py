@@ -1,8 +1,19 @@
 from __future__ import annotations
 
+import asyncio
 import json
 
-from mqlake.remoting.bodies.client import CheckClientRequestBody, SubscriptionData
+import pytest
+
+from mqlake.remoting.bodies.client import (
+    CheckClientRequestBody,
+    ConsumerData,
+    ConsumeType,
+    HeartbeatData,
+    MessageModel,
+    ProducerData,
+    SubscriptionData,
+)
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.headers.consume import UnregisterClientRequestHeader
 from tests.broker.live_broker import Client, live_broker, run
@@ -170,5 +181,84 @@ def test_checking_where_filters_are_off(tmp_path):
             assert "does not support consumer to filter message by SQL92" in answer.remark
             assert "enablePropertyFilter=true" in answer.remark
             assert (await checked(client, "TAG", "a")).code == ResponseCode.SUCCESS
+
+    run(main())
+
+
+def many_groups(count: int, subscriptions: int = 1) -> bytes:
+    return HeartbeatData(
+        client_id="many",
+        consumer_data_set=[
+            ConsumerData(
+                group_name=f"many-{i}",
+                consume_type=ConsumeType.CONSUME_PASSIVELY,
+                message_model=MessageModel.CLUSTERING,
+                subscription_data_set=[
+                    SubscriptionData(topic=f"T{j}", sub_string="*") for j in range(subscriptions)
+                ],
+            )
+            for i in range(count)
+        ],
+        producer_data_set=[ProducerData(group_name=f"many-{i}") for i in range(count)],
+    ).to_json()
+
+
+def test_others_are_served_while_a_long_heartbeat_is_taken(tmp_path):
+    async def main():
+        async with (
+            live_broker(tmp_path) as controller,
+            Client(controller) as many,
+            Client(controller) as other,
+        ):
+            await other.heartbeat("G")
+            broker = controller.broker
+            taken = asyncio.create_task(many.ask(RequestCode.HEART_BEAT, None, many_groups(3000)))
+            await until_async(lambda: "many-0" in broker.consumer_manager.consumer_table)
+            assert (await other.heartbeat("G")).code == ResponseCode.SUCCESS
+            assert not taken.done() and "many-2999" not in broker.consumer_manager.consumer_table
+            assert (await taken).code == ResponseCode.SUCCESS
+            assert not broker.topic_config_manager.unsettled
+            assert '"%RETRY%many-2999"' in (tmp_path / "store" / "config" / "topics.json").read_text()
+            assert len(broker.consumer_manager.consumer_table) == 3001
+            assert len(broker.producer_manager.group_channel_table) == 3000
+
+    run(main())
+
+
+def test_a_client_that_closes_during_a_long_heartbeat_leaves_nothing(tmp_path):
+    async def main():
+        async with live_broker(tmp_path) as controller, Client(controller) as other:
+            consumers, producers = controller.broker.consumer_manager, controller.broker.producer_manager
+            await other.heartbeat("G")
+            async with Client(controller) as many:
+                taken = asyncio.create_task(many.ask(RequestCode.HEART_BEAT, None, many_groups(3000)))
+                await until_async(lambda: "many-0" in consumers.consumer_table)
+                assert "many-2999" not in consumers.consumer_table
+            await asyncio.wait([taken])
+            assert taken.exception() is not None
+            await until_async(lambda: not controller.server.under_way, "the heartbeat has ended")
+            await until_async(lambda: list(consumers.consumer_table) == ["G"])
+            assert not producers.group_channel_table
+            assert (await other.heartbeat("G")).code == ResponseCode.SUCCESS
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (many_groups(5001), "names 10002 groups, 10000 groups are allowed"),
+        (many_groups(101, 199), "names 20099 subscriptions, 20000 subscriptions are allowed"),
+        (b"[" + b" " * 4 * 1024 * 1024 + b"]", "has 4194306 bytes, 4194304 bytes are allowed"),
+    ],
+)
+def test_a_heartbeat_has_limits(tmp_path, body, words):
+    async def main():
+        async with live_broker(tmp_path) as controller, Client(controller) as client:
+            refused = await client.ask(RequestCode.HEART_BEAT, None, body)
+            assert refused.code == ResponseCode.INVALID_PARAMETER
+            assert words in refused.remark and "several client instances" in refused.remark
+            assert not controller.broker.consumer_manager.consumer_table
+            assert (await client.heartbeat()).code == ResponseCode.SUCCESS
 
     run(main())

@@ -38,3 +38,20 @@ def test_expired_locks_and_dead_filters_go(tmp_path, monkeypatch):
             await until_async(lambda: controller.broker.consumer_filter_manager.get("T", "G") is None)
 
     run(main())
+
+
+def test_a_client_of_many_groups_is_forgotten_in_turns(tmp_path, monkeypatch):
+    monkeypatch.setattr(client_housekeeping, "GROUPS_AT_ONCE", 2)
+
+    async def main():
+        async with live_broker(tmp_path) as controller, Client(controller, "stays") as stays:
+            consumers = controller.broker.consumer_manager
+            async with Client(controller, "goes") as goes:
+                for group in ("G", "H", "I"):
+                    await goes.heartbeat(group, producer=f"{group}-P")
+                await stays.heartbeat("H")
+            await until_async(lambda: list(consumers.consumer_table) == ["H"])
+            assert consumers.consumer_table["H"].all_client_ids() == ["stays"]
+            await until_async(lambda: not controller.broker.producer_manager.group_channel_table)
+
+    run(main())

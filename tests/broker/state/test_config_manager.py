@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -56,8 +57,8 @@ def test_an_older_copy_never_overwrites_a_newer_one(tmp_path):
     gate = threading.Event()
 
     class Slow(Numbers):
-        def _write(self, copy: int, content: dict[str, Any]) -> None:
-            if content["numbers"] == [1]:
+        def _write(self, copy: int, content: Callable[[], dict[str, Any]]) -> None:
+            if content()["numbers"] == [1]:
                 gate.wait(60)
             super()._write(copy, content)
 

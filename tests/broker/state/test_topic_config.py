@@ -192,6 +192,26 @@ def test_a_new_topic_is_settled_when_it_is_on_disk_and_known(tmp_path):
     run(scene())
 
 
+def test_topics_that_come_together_are_written_and_told_once(tmp_path):
+    async def scene() -> None:
+        told = []
+
+        def on_change(topics):
+            told.append([topic.topic_name for topic in topics])
+
+        manager = make(tmp_path, on_change)
+        names = [f"T{number}" for number in range(2000)]
+        for name in names:
+            manager.create_topic_in_send_message_method(name, "TBW102", "h:1", 4, 0)
+        assert len(set(manager.unsettled.values())) == 1
+        await manager.unsettled["T0"]
+        assert told == [names] and not manager.unsettled
+        assert manager._copies == 1, "one write of the whole table"
+        assert '"T1999"' in (tmp_path / "topics.json").read_text()
+
+    run(scene())
+
+
 def test_a_disk_that_refuses_is_tried_again(tmp_path, caplog):
     async def scene() -> None:
         manager = make(tmp_path)

@@ -38,6 +38,8 @@ from mqlake.remoting.headers.namesrv import (
 logger = logging.getLogger(__name__)
 
 TIMEOUT_S = 3.0
+TOPICS_AT_ONCE = 200
+"""A body of more topics is made on a thread, as it takes longer than one turn of the event loop."""
 
 T = TypeVar("T")
 
@@ -84,7 +86,9 @@ class BrokerOuterAPI:
     ) -> list[RegisterBrokerResult | None]:
         """Registers the broker with the topics of the wrapper. For each name server what it answered, None when
         it did not."""
-        body = RegisterBrokerBody(topic_config_serialize_wrapper=wrapper).to_json()
+        encode = RegisterBrokerBody(topic_config_serialize_wrapper=wrapper).to_json
+        many = len(wrapper.topic_config_table) > TOPICS_AT_ONCE
+        body = await asyncio.to_thread(encode) if many else encode()
         header = RegisterBrokerRequestHeader(
             cluster_name=identity.cluster_name,
             broker_name=identity.broker_name,

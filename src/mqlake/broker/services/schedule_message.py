@@ -264,6 +264,6 @@ class ScheduleMessageService(ConfigManager):
         if loaded.data_version is not None:
             self.data_version = loaded.data_version
 
-    def _write(self, copy: int, content: dict[str, Any]) -> None:
+    def _write(self, copy: int, content: Callable[[], dict[str, Any]]) -> None:
         self._store.flush()
         super()._write(copy, content)

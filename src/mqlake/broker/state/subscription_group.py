@@ -8,7 +8,9 @@ A group that nobody has configured is made with the defaults when it is first as
 
 from __future__ import annotations
 
+import dataclasses
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from mqlake.broker.state.config_manager import ConfigManager
@@ -184,14 +186,26 @@ class SubscriptionGroupManager(ConfigManager):
         self._content.subscription_group_table = table
 
     def encode(self) -> dict[str, Any]:
-        content = self._content.to_value()
-        for config in content["subscriptionGroupTable"].values():
-            if (subscriptions := config.get("subscriptionDataSet")) is not None:
-                config["subscriptionDataSet"] = tuple(subscriptions)  # a Set there
-        return content
+        return self.snapshot()()
+
+    def snapshot(self) -> Callable[[], dict[str, Any]]:
+        wrapper = SubscriptionGroupWrapper(
+            subscription_group_table=dict(self.subscription_group_table),
+            forbidden_table={group: dict(topics) for group, topics in self.forbidden_table.items()},
+            data_version=dataclasses.replace(self.data_version),
+        )
+        return lambda: _content_of(wrapper)
 
     def decode(self, value: Any) -> None:
         loaded = SubscriptionGroupWrapper.from_value(value)
         self.subscription_group_table.update(loaded.subscription_group_table)
         self.forbidden_table.update(loaded.forbidden_table or {})
         self._content.data_version = self.data_version = loaded.data_version
+
+
+def _content_of(wrapper: SubscriptionGroupWrapper) -> dict[str, Any]:
+    content = wrapper.to_value()
+    for config in content["subscriptionGroupTable"].values():
+        if (subscriptions := config.get("subscriptionDataSet")) is not None:
+            config["subscriptionDataSet"] = tuple(subscriptions)  # a Set there
+    return content

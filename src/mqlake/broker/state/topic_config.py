@@ -41,6 +41,7 @@ from mqlake.remoting.codes import ResponseCode
 
 logger = logging.getLogger(__name__)
 
+WRITE_PAUSE_MAX_S = 0.5
 PERM_READ_WRITE = PERM_READ | PERM_WRITE
 SCHEDULE_TOPIC_QUEUE_NUM = 18
 QUEUE_TYPE = "queue.type"
@@ -65,6 +66,8 @@ class TopicConfigManager(ConfigManager):
         self.topic_config_table: dict[str, TopicConfig] = {}
         self.data_version = DataVersion()
         self._writing = asyncio.Lock()
+        self._write_after = 0.0
+        """Each write is of the whole table: while topics keep coming, at most half of the time goes into writing."""
         self.system_topics: set[str] = set()
         """The built-in topics of this broker, by name."""
         self.unsettled: dict[str, asyncio.Future[None]] = {}
@@ -237,9 +240,14 @@ class TopicConfigManager(ConfigManager):
             self.persist()
 
     async def _persist_logged(self) -> None:
+        clock = asyncio.get_running_loop().time
         try:
             async with self._writing:  # whoever is not the first waits for the write that has its change
+                if self.dirty and (pause_s := self._write_after - clock()) > 0:
+                    await asyncio.sleep(pause_s)
+                began = clock()
                 await self.persist_in_background()
+                self._write_after = clock() + min(clock() - began, WRITE_PAUSE_MAX_S)
         except OSError as error:  # tried again with the next change, and at the end
             logger.error("%s cannot be written: %s", self.path, error)
 
@@ -253,9 +261,14 @@ class TopicConfigManager(ConfigManager):
         )
 
     def encode(self) -> dict[str, Any]:
-        return TopicConfigSerializeWrapper(
-            topic_config_table=self.topic_config_table, data_version=self.data_version
-        ).to_value()
+        return self.snapshot()()
+
+    def snapshot(self) -> Callable[[], dict[str, Any]]:
+        wrapper = TopicConfigSerializeWrapper(
+            topic_config_table=dict(self.topic_config_table),
+            data_version=dataclasses.replace(self.data_version),
+        )
+        return wrapper.to_value
 
     def decode(self, value: Any) -> None:
         loaded = TopicConfigSerializeWrapper.from_value(value)
