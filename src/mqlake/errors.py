@@ -21,7 +21,8 @@
     │   ├── TruncatedRecordError    the bytes end inside the record
     │   ├── BadMagicError           neither a record nor a blank begins here
     │   ├── BadCrcError             the checksum does not match
-    │   └── BadLengthError          the lengths inside contradict each other
+    │   ├── BadLengthError          the lengths inside contradict each other
+    │   └── UndecodableMessageError a consumer cannot have a message's body; names its queue, offset, id and broker
     ├── RemotingError               a request did not get its answer
     │   ├── ProtocolError           the peer sent bytes that are no frame; its connection is closed
     │   ├── HeaderError             a field of a command's header is missing or of the wrong type
@@ -49,6 +50,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 
 class MqlakeError(Exception):
@@ -175,6 +177,27 @@ class BadCrcError(FormatError):
 
 class BadLengthError(FormatError):
     pass
+
+
+class UndecodableMessageError(FormatError):
+    """`message` (a MessageClientExt) has its body as it is stored; `reason` says why it is no more than that."""
+
+    def __init__(self, message: Any, reason: str) -> None:
+        self.message = message
+        self.topic: str = message.topic
+        self.broker_name: str = message.broker_name
+        self.queue_id: int = message.queue_id
+        self.queue_offset: int = message.queue_offset
+        self.next_offset: int = message.next_offset
+        """Where the queue goes on behind it."""
+        # what was no record has no id
+        self.msg_id: str = (message.uniq_key or message.msg_id) if message.store_size > 0 else ""
+        self.offset, self.reason = 0, reason
+        MqlakeError.__init__(
+            self,
+            f"message {self.msg_id or '(no id)'} of topic {self.topic}, broker {self.broker_name}, "
+            f"queue {self.queue_id}, queue offset {self.queue_offset} cannot be decoded: {reason}",
+        )
 
 
 class RemotingError(MqlakeError):

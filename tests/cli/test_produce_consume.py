@@ -19,6 +19,8 @@ from mqlake.cli.consume import Start, formatter, parse_start
 from mqlake.cli.main import cli
 from mqlake.client.records import MessageClientExt
 from mqlake.errors import ConfigError
+from mqlake.remoting.loop import run
+from tests.client.test_undecodable import poisoned
 from tests.interop.brokers import MqlakeBroker
 from tests.waiting import PATIENCE_S
 
@@ -233,3 +235,25 @@ def test_starts() -> None:
         Start("time", 1700000000000),
         Start("time", 1000),
     ]
+
+
+def test_what_cannot_be_decoded_is_named_and_hides_nothing_else(broker, topic) -> None:
+    run(poisoned(broker, topic))
+    out, err = mqlake(broker, "consume", topic, "-e", "--group", f"G{topic}", status=1)
+    assert out == b"0\n1\n"
+    assert f"message ID2 of topic {topic}, broker broker-a, queue 0, queue offset 2 cannot be decoded" in err
+    assert "--on-undecodable skip goes on" in err and "Traceback" not in err
+    # the group goes on at the message, not before and not behind it
+    assert (
+        mqlake(broker, "consume", topic, "-e", "-g", f"G{topic}", "--on-undecodable", "raw", "-f", "%o|")[0][
+            :1
+        ]
+        == b"2"
+    )
+    out, err = mqlake(broker, "consume", topic, "-e", "--on-undecodable", "skip")
+    assert out.startswith(b"0\n1\n3\n4\n") and out.endswith(b"7\n8\n")
+    assert "skipped: message ID2 of" in err and "2 skipped" in err
+    out, _ = mqlake(broker, "consume", topic, "-e", "--on-undecodable", "raw", "--json")
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert [line["queueOffset"] for line in lines if "undecodable" in line] == [2, 5]
+    assert base64.b64decode(lines[2]["body"]) == b"not compressed"

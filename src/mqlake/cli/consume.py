@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import click
 import orjson
@@ -22,7 +23,8 @@ from mqlake.client.consumer_config import ConsumerConfig
 from mqlake.client.pull_consumer import PullConsumer
 from mqlake.client.records import MessageClientExt
 from mqlake.client.subscription import MessageSelector
-from mqlake.errors import ConfigError, MqlakeError, TopicNotFoundError
+from mqlake.client.undecodable import CHOICES
+from mqlake.errors import ConfigError, MqlakeError, TopicNotFoundError, UndecodableMessageError
 from mqlake.message import validate_topic
 from mqlake.remoting.bodies.client import ConsumeFromWhere
 from mqlake.remoting.bodies.topic import MessageQueue
@@ -83,7 +85,10 @@ def formatter(text: str) -> Formatter:
 
 
 def json_line(message: MessageClientExt) -> bytes:
-    return orjson.dumps(record_object(message) | {"brokerName": message.broker_name}) + b"\n"
+    more = {"brokerName": message.broker_name}
+    if message.undecodable:
+        more["undecodable"] = message.undecodable
+    return orjson.dumps(record_object(message) | more) + b"\n"
 
 
 # --- where to begin
@@ -152,6 +157,14 @@ def parse_start(_ctx: click.Context, _param: click.Parameter, text: str) -> Star
 )
 @click.option("-c", "--count", type=click.IntRange(min=1), help="End after so many messages.")
 @click.option("-e", "--exit-at-end", is_flag=True, help="End where the topic ended when this began.")
+@click.option(
+    "--on-undecodable",
+    type=click.Choice(CHOICES),
+    default="raise",
+    show_default=True,
+    help="When a body cannot be unpacked: raise ends with an error that names the message, skip says so and goes on, "
+    "raw prints it as it is stored.",
+)
 @cluster_options
 @json_option
 def consume(
@@ -164,6 +177,7 @@ def consume(
     wanted: Sequence[str],
     count: int | None,
     exit_at_end: bool,
+    on_undecodable: Literal["raise", "skip", "raw"],
     namesrv: str,
     tls: bool,
     tls_ca: str,
@@ -199,6 +213,7 @@ def consume(
         count,
         exit_at_end,
         group is not None,
+        on_undecodable,
     )
     where = client_config(namesrv, tls, tls_ca, access_key, secret_key)
     with reachable(), progress("consuming", in_bytes=False, among_results=True) as report:
@@ -206,7 +221,7 @@ def consume(
             run(job.run(group or TOOLS_GROUP, where, report))
         except TopicNotFoundError as error:
             raise MqlakeError(f"{error}; `mqlake admin topic list` names those there are") from error
-    note(count_text(job.taken, "message"))
+    note(count_text(job.taken, "message") + (f", {job.skipped} skipped" if job.skipped else ""))
 
 
 @dataclass
@@ -219,7 +234,9 @@ class _Job:
     count: int | None
     exit_at_end: bool
     commits: bool
+    on_undecodable: Literal["raise", "skip", "raw"] = "raise"
     taken: int = 0
+    skipped: int = 0
     ends: dict[MessageQueue, int] = field(default_factory=dict)
     """Where the queues ended in the beginning."""
 
@@ -233,6 +250,7 @@ class _Job:
             consume_from_where=from_where.get(self.start.kind, ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET),
             consume_timestamp=self.start.value,
             auto_commit=False,
+            on_undecodable=self._skip if self.on_undecodable == "skip" else self.on_undecodable,
         )
         async with PullConsumer(group, where, config) as consumer:
             queues = await self._queues(consumer)
@@ -243,9 +261,19 @@ class _Job:
             else:
                 offsets = {queue: await self.start.offset(consumer, queue) for queue in queues}
                 await consumer.assign(queues, self.selector, offsets=offsets)
-            await self._consume(consumer, stop, report)
-            if self.commits:
-                await consumer.commit()
+            try:
+                await self._consume(consumer, stop, report)
+            except UndecodableMessageError as error:
+                raise MqlakeError(
+                    f"{error}; --on-undecodable skip goes on behind it, raw prints its body as it is stored"
+                ) from error
+            finally:
+                if self.commits:
+                    await consumer.commit()
+
+    def _skip(self, message: MessageClientExt) -> None:
+        self.skipped += 1
+        note(f"skipped: {message.undecodable_error()}")
 
     async def _queues(self, consumer: PullConsumer) -> list[MessageQueue]:
         queues = await consumer.fetch_message_queues(self.topic)

@@ -6,11 +6,12 @@ Which brokers to ask is `Admin`'s matter.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 
 from mqlake.base.java_properties import format_properties, parse_properties
-from mqlake.errors import ResponseError
+from mqlake.errors import BadCrcError, FormatError, ResponseError
 from mqlake.formats.compression import decompress_body
 from mqlake.formats.record import decode_record
 from mqlake.message import Message, MessageExt, MessageSysFlag, create_uniq_id, properties_to_string
@@ -57,6 +58,8 @@ TIME_MAX = 2**63 - 1
 PULL_SUBSCRIPTION_FLAG = 4
 TOOLS_GROUP = "TOOLS_CONSUMER"
 """RocketMQ's group for tools that read; it may read every topic and leaves no offsets."""
+
+logger = logging.getLogger(__name__)
 
 
 class BrokerAPI:
@@ -401,13 +404,26 @@ def _check(answer: RemotingCommand) -> None:
 
 
 def _messages(data: bytes) -> list[MessageExt]:
-    """The records that lie back to back in `data`, bodies unpacked. FormatError for damage."""
+    """The records that lie back to back in `data`, bodies unpacked. FormatError for what is no record.
+
+    A body that cannot be unpacked is left as it is stored, and its message says that it is compressed: an operator who
+    looks for a message wants to see it.
+    """
     messages, position = [], 0
     while position < len(data):
-        message = decode_record(data, position)
+        try:
+            message = decode_record(data, position)
+        except BadCrcError as error:
+            message = decode_record(data, position, check_crc=False)
+            logger.warning("message %s is damaged: %s", message.msg_id, error.reason)
         position += message.store_size
-        message.body = decompress_body(message.body, message.sys_flag)
-        message.sys_flag &= ~MessageSysFlag.COMPRESSED_FLAG
+        try:
+            message.body = decompress_body(message.body, message.sys_flag)
+            message.sys_flag &= ~MessageSysFlag.COMPRESSED_FLAG
+        except FormatError as error:
+            logger.warning(
+                "the body of message %s is shown as it is stored: %s", message.msg_id, error.reason
+            )
         messages.append(message)
     return messages
 

@@ -18,7 +18,8 @@ from mqlake.client.consume_service import ConsumeMessageService
 from mqlake.client.listener import ConsumeContext, ConsumeResult
 from mqlake.client.process_queue import ProcessQueue
 from mqlake.client.records import MessageClientExt
-from mqlake.errors import MqlakeError
+from mqlake.client.undecodable import message_of
+from mqlake.errors import MqlakeError, UndecodableMessageError
 from mqlake.remoting.bodies.client import MessageModel
 
 logger = logging.getLogger(__name__)
@@ -49,11 +50,19 @@ class ConsumeMessageConcurrentlyService(ConsumeMessageService):
         self._tasks = [in_background(self._work()) for _ in range(self.config.consume_thread_max)]
         self._tasks.append(in_background(self._give_back_what_takes_too_long()))
 
-    def submit(self, process_queue: ProcessQueue, messages: list[MessageClientExt]) -> None:
-        process_queue.take_messages(len(messages))
+    def submit(self, process_queue: ProcessQueue, count: int) -> None:
         size = self.config.consume_message_batch_max_size
-        for start in range(0, len(messages), size):
-            self._requests.put_nowait(ConsumeRequest(process_queue, messages[start : start + size]))
+        while messages := process_queue.take_messages(min(size, count)):
+            count -= len(messages)
+            undecodable = process_queue.undecodable.get(messages[0].queue_offset)
+            if undecodable is None:
+                self._requests.put_nowait(ConsumeRequest(process_queue, messages))
+            else:
+                self.client.in_background(self._bury(process_queue, undecodable))
+
+    async def _bury(self, process_queue: ProcessQueue, undecodable: UndecodableMessageError) -> None:
+        await self.bury(process_queue, undecodable)
+        self._remove(process_queue, [message_of(undecodable)])
 
     async def stop(self, timeout_s: float) -> None:
         self._stopped = True

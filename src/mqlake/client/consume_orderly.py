@@ -92,6 +92,11 @@ class ConsumeMessageOrderlyService(ConsumeMessageService):
 
     async def _consume(self, process_queue: ProcessQueue, messages: list[MessageClientExt]) -> None:
         """Until the messages are done, or the queue is no longer this consumer's."""
+        undecodable = process_queue.undecodable.get(messages[0].queue_offset)
+        if undecodable is not None:
+            await self.bury(process_queue, undecodable)
+            self._done(process_queue, messages)
+            return
         while not process_queue.dropped:
             if not await self._holds(process_queue):
                 continue
@@ -100,14 +105,17 @@ class ConsumeMessageOrderlyService(ConsumeMessageService):
                 (result,) = await self.runner.run([(messages, context)])
             # also when the queue was dropped meanwhile: its lock is given back only after this
             if result is ConsumeResult.SUCCESS or await self._are_dead_letters(messages):
-                offset = process_queue.remove_messages(messages)
-                if not process_queue.void:
-                    self.offset_store.update_offset(process_queue.queue, offset, increase_only=True)
+                self._done(process_queue, messages)
                 return
             suspend_s = context.suspend_current_queue_time_s
             if suspend_s is None:
                 suspend_s = self.config.suspend_current_queue_time_s
             await asyncio.sleep(min(max(suspend_s, SUSPEND_MIN_S), SUSPEND_MAX_S))
+
+    def _done(self, process_queue: ProcessQueue, messages: list[MessageClientExt]) -> None:
+        offset = process_queue.remove_messages(messages)
+        if not process_queue.void:
+            self.offset_store.update_offset(process_queue.queue, offset, increase_only=True)
 
     async def _are_dead_letters(self, messages: list[MessageClientExt]) -> bool:
         """Counts one more try; true when all had too many and the broker took them."""

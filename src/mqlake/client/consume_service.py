@@ -6,6 +6,8 @@ PushConsumer ── assigned, submit, released ──▶ a service ──▶ lis
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from dataclasses import dataclass
 
 from mqlake.client.consumer_config import ConsumerConfig
@@ -13,8 +15,15 @@ from mqlake.client.listener import ListenerRunner
 from mqlake.client.mq_client import MQClientInstance
 from mqlake.client.offset_store import OffsetStore
 from mqlake.client.process_queue import ProcessQueue
-from mqlake.client.records import MessageClientExt
 from mqlake.client.send_back import SendBack
+from mqlake.client.undecodable import message_of
+from mqlake.errors import MqlakeError, ResponseError, UndecodableMessageError
+from mqlake.remoting.bodies.client import MessageModel
+
+logger = logging.getLogger(__name__)
+
+REFUSALS_MAX = 5
+"""Times that a broker is asked to keep a message that it refuses."""
 
 
 @dataclass(eq=False)
@@ -32,8 +41,33 @@ class ConsumeMessageService:
     def assigned(self, process_queue: ProcessQueue) -> None:
         """The queue is this consumer's from now on, until it is dropped."""
 
-    def submit(self, process_queue: ProcessQueue, messages: list[MessageClientExt]) -> None:
-        """What a pull has brought; it is in the process queue."""
+    def submit(self, process_queue: ProcessQueue, count: int) -> None:
+        """A pull has brought so many messages; they wait in the process queue."""
+
+    async def bury(self, process_queue: ProcessQueue, error: UndecodableMessageError) -> None:
+        """Makes a message that no listener can get a dead letter of the group. Returns when the queue may go on.
+
+        A broker that is not there is waited for. One that refuses it, as when the record itself is damaged, is asked
+        REFUSALS_MAX times; then the log is all that is left of it, as with broadcasting, which has no dead letters.
+        """
+        logger.error("group %s: %s", self.group, error)
+        refusals = 0
+        while not process_queue.dropped:
+            if self.config.message_model is MessageModel.BROADCASTING or not error.msg_id:
+                logger.error("group %s: passed over: %s", self.group, error)
+                return
+            try:
+                await self.send_back.send_dead_letter(message_of(error))
+                return
+            except ResponseError as refusal:
+                refusals += 1
+                logger.warning("group %s: no dead letter yet: %s", self.group, refusal)
+                if refusals == REFUSALS_MAX:
+                    logger.error("group %s: passed over, the broker does not keep it: %s", self.group, error)
+                    return
+            except MqlakeError as problem:
+                logger.warning("group %s: no dead letter yet: %s", self.group, problem)
+            await asyncio.sleep(self.config.pull_time_delay_when_exception_s)
 
     async def released(self, process_queue: ProcessQueue) -> None:
         """The queue was dropped; returns when another consumer may have it."""

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from mqlake.client.allocate import AllocateMessageQueueStrategy, averagely
 from mqlake.client.offset_store import LOCAL_OFFSET_STORE_DIR
+from mqlake.client.records import MAX_BODY_SIZE
+from mqlake.client.undecodable import CHOICES, OnUndecodable
 from mqlake.errors import ConfigError
 from mqlake.remoting.bodies.client import ConsumeFromWhere, MessageModel
 
@@ -36,6 +38,12 @@ class ConsumerConfig:
     pull_time_delay_when_exception_s: float = 1.0
     """Before a pull that failed is tried again."""
 
+    on_undecodable: OnUndecodable = "raise"
+    """What becomes of a message whose body cannot be had as its producer had it: "raise", "skip", "raw", or a function
+    that is given the message. See `mqlake.client.undecodable`."""
+    max_body_size: int = MAX_BODY_SIZE
+    """Bytes that a compressed body may unpack to; a larger one cannot be decoded."""
+
     # push consumers only
     consume_thread_max: int = 20
     """Calls of the listener that may be under way."""
@@ -55,6 +63,15 @@ class ConsumerConfig:
     """Whether positions are persisted by themselves, every 5 s and at the end."""
 
     def __post_init__(self) -> None:
-        for name in ("pull_batch_size", "consume_thread_max", "consume_message_batch_max_size"):
+        if self.on_undecodable not in CHOICES and not callable(self.on_undecodable):
+            raise ConfigError(
+                f"on_undecodable is {self.on_undecodable!r}: one of {', '.join(CHOICES)} or a function is needed"
+            )
+        for name in (
+            "pull_batch_size",
+            "consume_thread_max",
+            "consume_message_batch_max_size",
+            "max_body_size",
+        ):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}: at least 1 is needed")

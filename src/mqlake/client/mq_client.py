@@ -26,7 +26,7 @@ from mqlake.client.acl import SignedRemotingClient
 from mqlake.client.client_api import MQClientAPI
 from mqlake.client.config import ClientConfig, build_client_id
 from mqlake.client.name_servers import NameServers, parse_addresses
-from mqlake.client.records import MessageClientExt, decode_messages
+from mqlake.client.records import MessageClientExt, decode_message
 from mqlake.errors import (
     BrokerNotFoundError,
     ClientClosedError,
@@ -459,7 +459,7 @@ class MQClientInstance(Service):
 
     async def _consume_directly(self, _: Connection, command: RemotingCommand) -> RemotingCommand:
         header = command.decode_header(ConsumeMessageDirectlyResultRequestHeader)
-        (message,) = decode_messages(command.body_bytes(), header.broker_name or "")
+        message = decode_message(command.body_bytes(), header.broker_name or "")
         result = await self._consumer(header.consumer_group).consume_message_directly(message)
         if result is None:
             raise ResponseError(
@@ -477,7 +477,7 @@ class MQClientInstance(Service):
 
     async def _check_transaction_state(self, connection: Connection, command: RemotingCommand) -> None:
         header = command.decode_header(CheckTransactionStateRequestHeader)
-        (message,) = decode_messages(command.body_bytes(), header.bname or "")
+        message = decode_message(command.body_bytes(), header.bname or "")
         group = message.properties.get(PROPERTY_PRODUCER_GROUP, "")
         producer = self.producer_table.get(group)
         if producer is None:

@@ -15,6 +15,8 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from mqlake.client.records import MessageClientExt
+from mqlake.client.undecodable import Given, message_of
+from mqlake.errors import UndecodableMessageError
 from mqlake.remoting.bodies.client import ProcessQueueInfo
 from mqlake.remoting.bodies.topic import MessageQueue
 
@@ -45,6 +47,8 @@ class ProcessQueue:
         self._next = 0
         """One more than the last offset that ever came."""
         self._waiting: deque[MessageClientExt] = deque()
+        self.undecodable: dict[int, UndecodableMessageError] = {}
+        """By queue offset, those among `_messages` that no listener is to see."""
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -58,24 +62,37 @@ class ProcessQueue:
 
     # --- messages
 
-    def put_messages(self, messages: Sequence[MessageClientExt]) -> None:
+    def put_messages(self, given: Sequence[Given]) -> None:
         """Messages in the order of their offsets, behind all that came before."""
-        for message in messages:
+        for each in given:
+            message = message_of(each)
+            if isinstance(each, UndecodableMessageError):
+                self.undecodable[message.queue_offset] = each
             self._messages[message.queue_offset] = message
             self._offsets.append(message.queue_offset)
             self._waiting.append(message)
             self.size += len(message.body)
-        self._next = messages[-1].queue_offset + 1
+        self._next = message_of(given[-1]).next_offset
         self.arrived.set()
 
     def take_messages(self, count: int) -> list[MessageClientExt]:
-        """The next messages to consume, none when there are none."""
+        """The next messages to consume, none when there are none. One that cannot be decoded comes alone."""
         waiting = self._waiting
-        taken = [waiting.popleft() for _ in range(min(count, len(waiting)))]
+        if not self.undecodable:
+            taken = [waiting.popleft() for _ in range(min(count, len(waiting)))]
+        else:
+            taken = []
+            while waiting and len(taken) < count and not (taken and self._is_undecodable(waiting[0])):
+                taken.append(waiting.popleft())
+                if self._is_undecodable(taken[-1]):
+                    break
         if not waiting:
             self.arrived.clear()
         self.last_consume_at = time.time()
         return taken
+
+    def _is_undecodable(self, message: MessageClientExt) -> bool:
+        return message.queue_offset in self.undecodable
 
     def contains(self, message: MessageClientExt) -> bool:
         return message.queue_offset in self._messages
@@ -85,6 +102,7 @@ class ProcessQueue:
         for message in messages:
             if self._messages.pop(message.queue_offset, None) is not None:
                 self.size -= len(message.body)
+                self.undecodable.pop(message.queue_offset, None)
         self.room.set()
         offsets = self._offsets
         while offsets and offsets[0] not in self._messages:

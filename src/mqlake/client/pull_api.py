@@ -72,10 +72,16 @@ class PullAPIWrapper:
         return self._client.find_broker_address_in_subscribe(queue.broker_name, broker_id)
 
 
-def matching_messages(result: PullResult, subscription: SubscriptionData) -> list[MessageClientExt]:
-    """The messages decoded, and once more by their tags: the broker compares only hashes. FormatError."""
-    messages = result.messages()
+def matching_messages(
+    result: PullResult, subscription: SubscriptionData, max_body_size: int
+) -> list[MessageClientExt]:
+    """The messages decoded, and once more by their tags: the broker compares only hashes.
+
+    Those that cannot be decoded are among them, and say so.
+    """
+    messages = result.decode(max_body_size=max_body_size)
     tags = subscription.tags_set
     if tags:
-        return [message for message in messages if message.tags in tags]
+        # what is no record at all has no tags to go by
+        return [message for message in messages if message.tags in tags or not message.store_size]
     return messages

@@ -30,6 +30,7 @@ from mqlake.client.records import MessageClientExt
 from mqlake.client.results import PullResult, PullStatus
 from mqlake.client.routes import readable_queues
 from mqlake.client.subscription import SUB_ALL, MessageSelector, build_subscription_data
+from mqlake.client.undecodable import Given, message_of, settle
 from mqlake.errors import (
     ClientError,
     ConfigError,
@@ -37,6 +38,7 @@ from mqlake.errors import (
     RemotingError,
     ResponseError,
     TopicNotFoundError,
+    UndecodableMessageError,
 )
 from mqlake.message import validate_topic
 from mqlake.remoting.bodies.client import (
@@ -71,7 +73,7 @@ class _AssignedQueue:
 
     def __init__(self, queue: MessageQueue) -> None:
         self.queue = queue
-        self.cached: deque[MessageClientExt] = deque()
+        self.cached: deque[Given] = deque()
         self.size = 0
         self.position = 0
         """Of the next message that poll() gives."""
@@ -107,7 +109,8 @@ class PullConsumer(ClientBase):
         self._ready: deque[_AssignedQueue] = deque()
         """Queues with cached messages, those polled last at the end."""
         self._arrived = asyncio.Event()
-        self._refusal: ResponseError | None = None
+        self._refusal: ResponseError | UndecodableMessageError | None = None
+        """What the next poll() raises."""
         self.balanced = False
         """Whether the assignment is all that the group leaves to this consumer."""
         self._pulls = PullAPIWrapper(self.client, self.group)
@@ -223,10 +226,15 @@ class PullConsumer(ClientBase):
 
     def _unassign(self, queue: MessageQueue) -> None:
         assigned = self._assigned.pop(queue)
-        assigned.cached.clear()
+        self._forget_cached(assigned)
         self._update_ready(assigned)
         if assigned.pulling is not None:
             assigned.pulling.cancel()
+
+    def _forget_cached(self, assigned: _AssignedQueue) -> None:
+        if any(each is self._refusal for each in assigned.cached):
+            self._refusal = None
+        assigned.cached.clear()
 
     # --- messages
 
@@ -234,6 +242,9 @@ class PullConsumer(ClientBase):
         """What is there, from one queue after the other; waits up to `timeout_s` for the first message.
 
         Within a queue in its order. Empty when nothing came. ResponseError when a broker refuses (pulling goes on).
+        UndecodableMessageError when a queue has come to a message that cannot be decoded, with
+        `on_undecodable="raise"`: what precedes it has been given, other queues go on, and this one does after
+        `seek(queue, error.next_offset)`. Until then it is raised again every `pull_time_delay_when_exception_s`.
         """
         self._check_running()
         if not self._ready and self._refusal is None:
@@ -249,16 +260,30 @@ class PullConsumer(ClientBase):
         messages: list[MessageClientExt] = []
         while self._ready and len(messages) < max_messages:
             assigned = self._ready.popleft()
+            undecodable: UndecodableMessageError | None = None
             while assigned.cached and len(messages) < max_messages:
-                message = assigned.cached.popleft()
+                message = assigned.cached[0]
+                if isinstance(message, UndecodableMessageError):
+                    undecodable = message  # stays where it is: seek() goes past it
+                    break
+                assigned.cached.popleft()
                 assigned.size -= len(message.body)
                 messages.append(message)
-                assigned.position = message.queue_offset + 1
-            if assigned.cached:
+                assigned.position = message.next_offset
+            if undecodable is not None:
+                # others have their turns, and whoever polls on and on is not kept from it by errors alone
+                delay_s = self.config.pull_time_delay_when_exception_s
+                asyncio.get_running_loop().call_later(delay_s, self._update_ready, assigned)
+            elif assigned.cached:
                 self._ready.append(assigned)
             elif assigned.position < assigned.pull_offset:
                 assigned.position = assigned.pull_offset  # the filter left the rest out
             assigned.changed.set()
+            if undecodable is not None:
+                if not messages:
+                    raise undecodable
+                self._refusal = undecodable
+                break
         return messages
 
     async def pull(
@@ -298,7 +323,7 @@ class PullConsumer(ClientBase):
                     suspend_s=config.broker_suspend_max_time_s,
                     lite=True,
                 )
-                messages = matching_messages(result, subscription)
+                messages = matching_messages(result, subscription, config.max_body_size)
             except MqlakeError as error:
                 if isinstance(error, ResponseError) and error.code in _REFUSALS:
                     self._refusal = error
@@ -313,11 +338,12 @@ class PullConsumer(ClientBase):
                 logger.info("group %s: %s goes on at %d", self.group, queue, result.next_begin_offset)
             assigned.pull_offset = result.next_begin_offset
             assigned.max_offset = result.max_offset
-            if messages:
-                assigned.cached.extend(messages)
-                assigned.size += sum(len(message.body) for message in messages)
-                for message in messages:
-                    message.topic = without_namespace(self.namespace, message.topic)
+            for message in messages:
+                message.topic = without_namespace(self.namespace, message.topic)
+            given = settle(messages, config.on_undecodable, self.group)
+            if given:
+                assigned.cached.extend(given)
+                assigned.size += sum(len(message_of(each).body) for each in given)
                 self._update_ready(assigned)
             elif not assigned.cached:
                 assigned.position = assigned.pull_offset
@@ -326,7 +352,7 @@ class PullConsumer(ClientBase):
         """Reads the queue from `offset` on, whatever was read before."""
         if assigned.pulling is not None:
             assigned.pulling.cancel()
-        assigned.cached.clear()
+        self._forget_cached(assigned)
         assigned.size = 0
         assigned.position = assigned.pull_offset = offset
         self._update_ready(assigned)

@@ -36,6 +36,7 @@ from mqlake.client.records import MessageClientExt
 from mqlake.client.results import PullResult, PullStatus
 from mqlake.client.send_back import SendBack
 from mqlake.client.subscription import SUB_ALL, MessageSelector, build_subscription_data
+from mqlake.client.undecodable import settle
 from mqlake.errors import MqlakeError, RemotingError, ResponseError, TopicNotFoundError
 from mqlake.message import (
     PROPERTY_RETRY_TOPIC,
@@ -362,7 +363,7 @@ class PushConsumer(ClientBase):
                     suspend_s=config.broker_suspend_max_time_s,
                     commit_offset=commit or None,
                 )
-                messages = matching_messages(result, subscription)
+                messages = matching_messages(result, subscription, config.max_body_size)
             except MqlakeError as error:
                 greeted = await self._pull_failed(queue, error)
                 if failed_before or not greeted:
@@ -374,11 +375,12 @@ class PushConsumer(ClientBase):
                 await self._correct_offset(process_queue, result)
                 return
             offset = result.next_begin_offset
-            if messages:
-                for message in messages:
-                    self._restore_topic(message)
-                process_queue.put_messages(messages)
-                self._service.submit(process_queue, messages)
+            for message in messages:
+                self._restore_topic(message)
+            given = settle(messages, config.on_undecodable, self.group)
+            if given:
+                process_queue.put_messages(given)
+                self._service.submit(process_queue, len(given))
             elif not len(process_queue):
                 # what the filter left out is done
                 self.offset_store.update_offset(queue, offset, increase_only=True)

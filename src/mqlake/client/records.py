@@ -1,52 +1,140 @@
-"""What a pull brings, decoded: messages that know their broker, bodies as their producer had them."""
+"""What a pull brings, decoded: messages that know their broker, bodies as their producer had them.
+
+    records ─▶ message                           its body unpacked, an inner batch as the messages it holds
+            ├▶ message with `undecodable` set    its body as it is stored, since it cannot be had otherwise: no such
+            │                                    compression, larger than allowed, a CRC that is not its own
+            └▶ bytes that are no record          likewise, up to where the next record begins; they are the body
+
+So one message that cannot be decoded never hides those around it. What becomes of it is for `undecodable` to say.
+"""
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, Self, cast
 
+from mqlake.errors import BadCrcError, FormatError, UndecodableMessageError
 from mqlake.formats.batch import unwrap_inner_batch
 from mqlake.formats.compression import decompress_body
-from mqlake.formats.record import decode_record
-from mqlake.message import MessageExt, MessageSysFlag
+from mqlake.formats.record import MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2, RECORD_SIZE_MIN, decode_record
+from mqlake.message import PROPERTY_INNER_NUM, MessageExt, MessageSysFlag
 from mqlake.remoting.bodies.topic import MessageQueue
+
+MAX_BODY_SIZE = 64 << 20
+"""Bytes that a body may unpack to unless a consumer says otherwise: a few bytes must not claim all memory."""
 
 _COMPRESSED = MessageSysFlag.COMPRESSED_FLAG
 _NEED_UNWRAP = MessageSysFlag.NEED_UNWRAP_FLAG
+_MAGICS = tuple(
+    magic.to_bytes(4, "big", signed=True) for magic in (MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2)
+)
+_INNER_NUM_MAX = 1 << 24
 
 
 class MessageClientExt(MessageExt):
     """A message as a consumer gets it."""
 
-    __slots__ = ("broker_name",)
+    __slots__ = ("broker_name", "undecodable")
 
     broker_name: str
+    undecodable: str
+    """Why the body is not its producer's but as it is stored; empty for nearly all."""
+
+    def __new__(cls, *_arguments: Any, **_fields: Any) -> Self:
+        made = super().__new__(cls)
+        made.undecodable = ""
+        return made
 
     @property
     def message_queue(self) -> MessageQueue:
         """Where it was pulled from; for a message that came back, of the retry topic only broker and number."""
         return MessageQueue(topic=self.topic, broker_name=self.broker_name, queue_id=self.queue_id)
 
+    @property
+    def next_offset(self) -> int:
+        """The queue offset behind it; an inner batch that cannot be unwrapped has as many as it holds messages."""
+        if self.undecodable and self.sys_flag & _NEED_UNWRAP:
+            count = self.properties.get(PROPERTY_INNER_NUM, "")
+            if count.isascii() and count.isdigit() and 0 < int(count) <= _INNER_NUM_MAX:
+                return self.queue_offset + int(count)
+        return self.queue_offset + 1
+
+    def undecodable_error(self) -> UndecodableMessageError:
+        """What `undecodable` says, as an error that names the message."""
+        return UndecodableMessageError(self, self.undecodable)
+
 
 def decode_messages(
-    records: bytes | memoryview, broker_name: str, *, read_body: bool = True
+    records: bytes | memoryview,
+    broker_name: str,
+    *,
+    read_body: bool = True,
+    max_body_size: int = MAX_BODY_SIZE,
+    queue: MessageQueue | None = None,
+    following: int | None = None,
 ) -> list[MessageClientExt]:
-    """The messages of records that lie one behind the other; inner batches are unwrapped. FormatError."""
+    """The messages of records that lie one behind the other; inner batches are unwrapped.
+
+    Never raises for what the bytes are: see `MessageClientExt.undecodable`. `queue` is where they come from and
+    `following` the offset behind the last one, both for bytes that do not say it themselves.
+    """
     messages: list[MessageClientExt] = []
+    unreadable: list[int] = []
     position, end = 0, len(records)
     while position < end:
-        message = cast(
-            MessageClientExt,
-            decode_record(records, position, read_body=read_body, message_class=MessageClientExt),
-        )
+        try:
+            message = _decoded(records, position, read_body)
+        except FormatError as error:
+            begin, position = position, _next_record(records, position)
+            message = _unreadable(bytes(records[begin:position]), error.reason, queue)
+            unreadable.append(len(messages))
+            message.broker_name = broker_name
+            messages.append(message)
+            continue
         message.broker_name = broker_name
         position += message.store_size
-        if read_body and message.sys_flag & _COMPRESSED:
-            message.body = decompress_body(message.body, message.sys_flag)
-        if message.sys_flag & _NEED_UNWRAP and read_body:
-            messages += (_of_broker(inner, broker_name) for inner in unwrap_inner_batch(message))
-        else:
-            messages.append(message)
+        if read_body and message.sys_flag & (_COMPRESSED | _NEED_UNWRAP) and not message.undecodable:
+            try:
+                messages += _unpacked(message, broker_name, max_body_size)
+                continue
+            except FormatError as error:
+                message.undecodable = error.reason
+        messages.append(message)
+    for number in unreadable:
+        _place(messages, number, following)
     return messages
+
+
+def decode_message(record: bytes | memoryview, broker_name: str) -> MessageClientExt:
+    """The one message of a record. UndecodableMessageError; FormatError when there is not one."""
+    found = decode_messages(record, broker_name)
+    if len(found) != 1:
+        raise FormatError(0, f"{len(found)} messages where one was expected")
+    if found[0].undecodable:
+        raise found[0].undecodable_error()
+    return found[0]
+
+
+def _decoded(records: bytes | memoryview, position: int, read_body: bool) -> MessageClientExt:
+    try:
+        message = decode_record(records, position, read_body=read_body, message_class=MessageClientExt)
+    except BadCrcError as error:
+        message = decode_record(records, position, check_crc=False, message_class=MessageClientExt)
+        cast(MessageClientExt, message).undecodable = error.reason
+    return cast(MessageClientExt, message)
+
+
+def _unpacked(message: MessageClientExt, broker_name: str, max_body_size: int) -> list[MessageClientExt]:
+    """FormatError, and the message is as before."""
+    stored = message.body
+    if message.sys_flag & _COMPRESSED:
+        message.body = decompress_body(stored, message.sys_flag, max_body_size)
+    if not message.sys_flag & _NEED_UNWRAP:
+        return [message]
+    try:
+        return [_of_broker(inner, broker_name) for inner in unwrap_inner_batch(message)]
+    except FormatError:
+        message.body = stored
+        raise
 
 
 def _of_broker(message: MessageExt, broker_name: str) -> MessageClientExt:
@@ -55,3 +143,40 @@ def _of_broker(message: MessageExt, broker_name: str) -> MessageClientExt:
         setattr(given, slot, getattr(message, slot))
     given.broker_name = broker_name
     return given
+
+
+# --- bytes that are no record
+
+
+def _next_record(records: bytes | memoryview, position: int) -> int:
+    """Where the next record begins behind `position`, the end when none does."""
+    data = bytes(records[position:])
+    at = RECORD_SIZE_MIN  # nothing shorter was a record
+    while True:
+        found = [place for place in (data.find(magic, at + 4) for magic in _MAGICS) if place >= 0]
+        if not found:
+            return len(records)
+        at = min(found) - 4
+        try:
+            decode_record(data, at, check_crc=False, read_body=False)
+        except FormatError:
+            at += 1
+        else:
+            return position + at
+
+
+def _unreadable(data: bytes, reason: str, queue: MessageQueue | None) -> MessageClientExt:
+    topic = queue.topic if queue is not None else ""
+    message = MessageClientExt(topic, data, queue_id=queue.queue_id if queue is not None else -1)
+    message.queue_offset = int.from_bytes(data[20:28], "big", signed=True) if len(data) >= 28 else -1
+    message.undecodable = f"{len(data)} bytes are no record: {reason}"
+    return message
+
+
+def _place(messages: list[MessageClientExt], number: int, following: int | None) -> None:
+    """Sees to it that an unreadable message has an offset between those of its neighbours, its own if that is."""
+    message = messages[number]
+    low = messages[number - 1].next_offset if number else 0
+    high = messages[number + 1].queue_offset if number + 1 < len(messages) else following
+    if not low <= message.queue_offset or (high is not None and message.queue_offset >= high):
+        message.queue_offset = low if number or high is None else max(high - 1, 0)

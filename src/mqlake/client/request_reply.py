@@ -12,7 +12,7 @@ import asyncio
 import uuid
 
 from mqlake.base.net import parse_address
-from mqlake.errors import MessageError, NoReplyError
+from mqlake.errors import FormatError, MessageError, NoReplyError
 from mqlake.formats.compression import decompress_body
 from mqlake.message import (
     PROPERTY_CLUSTER,
@@ -80,10 +80,15 @@ class Requests:
         waiting = self._waiting.get(properties.get(PROPERTY_CORRELATION_ID, ""))
         if waiting is None or waiting.done():
             return False
+        try:
+            plain = decompress_body(body, header.sys_flag)
+        except FormatError as error:
+            waiting.set_exception(error)
+            return True
         waiting.set_result(
             MessageExt(
                 header.topic,
-                decompress_body(body, header.sys_flag),
+                plain,
                 flag=header.flag,
                 properties=properties,
                 queue_id=header.queue_id,

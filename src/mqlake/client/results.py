@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from mqlake.client.records import MessageClientExt, decode_messages
+from mqlake.client.records import MAX_BODY_SIZE, MessageClientExt, decode_messages
 from mqlake.remoting.bodies.topic import MessageQueue
 from mqlake.remoting.codes import ResponseCode
 
@@ -55,8 +55,24 @@ class PullResult:
     """Commit log records one behind the other, as the broker stores them."""
 
     def messages(self, *, read_body: bool = True) -> list[MessageClientExt]:
-        """The records decoded, bodies unpacked. FormatError for damage."""
-        found = decode_messages(self.records, self.message_queue.broker_name, read_body=read_body)
+        """The records decoded, bodies unpacked. UndecodableMessageError for the first that cannot be."""
+        found = self.decode(read_body=read_body)
+        for message in found:
+            if message.undecodable:
+                raise message.undecodable_error()
+        return found
+
+    def decode(self, *, read_body: bool = True, max_body_size: int = MAX_BODY_SIZE) -> list[MessageClientExt]:
+        """As messages(), but for those that cannot be decoded, which are there with their bodies as they are stored
+        and say so in `undecodable`. A body may unpack to `max_body_size` bytes."""
+        found = decode_messages(
+            self.records,
+            self.message_queue.broker_name,
+            read_body=read_body,
+            max_body_size=max_body_size,
+            queue=self.message_queue,
+            following=self.next_begin_offset - self.offset_delta,
+        )
         if self.offset_delta:
             for message in found:
                 message.queue_offset += self.offset_delta

@@ -23,6 +23,8 @@ from mqlake.message import (
 logger = logging.getLogger(__name__)
 
 MAX_RECONSUME_TIMES = 16
+NEVER_AGAIN = -1
+"""The delay level of a dead letter."""
 CLIENT_INNER_PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
 
 
@@ -41,22 +43,30 @@ class SendBack:
         SendError when neither this nor a plain send to the retry topic works.
         """
         try:
-            address = self._client.find_broker_address_in_publish(message.broker_name)
-            topic, message.topic = message.topic, with_namespace(self._namespace, message.topic)
-            try:
-                await self._client.api.consumer_send_message_back(
-                    address,
-                    message.broker_name,
-                    message,
-                    self._group,
-                    delay_level,
-                    self._max_reconsume_times,
-                )
-            finally:
-                message.topic = topic
+            await self._give_back(message, delay_level)
         except MqlakeError as error:
             logger.info("group %s: a message is sent to the retry topic: %s", self._group, error)
             await self.send_message_back_as_normal_message(message)
+
+    async def send_dead_letter(self, message: MessageClientExt) -> None:
+        """The broker keeps the message among the group's dead letters, as it has it. RemotingError,
+        BrokerNotFoundError."""
+        await self._give_back(message, NEVER_AGAIN)
+
+    async def _give_back(self, message: MessageClientExt, delay_level: int) -> None:
+        address = self._client.find_broker_address_in_publish(message.broker_name)
+        topic, message.topic = message.topic, with_namespace(self._namespace, message.topic)
+        try:
+            await self._client.api.consumer_send_message_back(
+                address,
+                message.broker_name,
+                message,
+                self._group,
+                delay_level,
+                self._max_reconsume_times,
+            )
+        finally:
+            message.topic = topic
 
     async def send_message_back_as_normal_message(self, message: MessageClientExt) -> None:
         """SendError when no broker takes it."""
