@@ -44,8 +44,11 @@ Change = tuple[str, str, Inode | None, Any]
 
 
 class Disk:
-    def __init__(self, root: Path | str) -> None:
+    def __init__(self, root: Path | str, *, contents_are_safe: bool = True) -> None:
+        """`contents_are_safe` False: what the files hold at first is in the page cache alone, as a process leaves it
+        that is killed; their names and sizes are on the disk."""
         self.root = os.path.realpath(root)
+        self._contents_are_safe = contents_are_safe
         self._lock = threading.RLock()
         self._files: dict[Inode, _File] = {}
         self._changes: list[Change] = []
@@ -80,13 +83,13 @@ class Disk:
             os.close(file.fd)
 
     def _take_stock(self) -> None:
-        """What is there now counts as safe."""
+        """What is there now counts as safe, unless contents are not."""
         for directory, _, names in os.walk(self.root):
             self._base[directory] = (None, 0)
             for name in names:
                 path = os.path.join(directory, name)
                 fd = os.open(path, os.O_RDWR)
-                inode = self._known(fd, safe=True)
+                inode = self._known(fd, safe=self._contents_are_safe)
                 self._base[path] = (inode, os.fstat(fd).st_size)
                 os.close(fd)
 

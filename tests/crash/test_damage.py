@@ -235,7 +235,7 @@ def test_every_byte_of_the_commit_log_flipped(patient: Patient) -> None:
         behind = dice.sample(range(end, len(content)), min(20, len(content) - end))
         found = outcomes(patient, path, flips(content, [*range(end), *behind], dice))
         if patient.strict:
-            assert found["harmless"] <= 1 + len(behind)  # a blank's size may be flipped to a smaller one
+            assert found["harmless"] <= 8 + len(behind)  # a damaged blank is made again
 
 
 @pytest.mark.parametrize("kind", [QUEUE, INDEX])

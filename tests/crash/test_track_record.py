@@ -23,14 +23,16 @@ from typing import Any, ClassVar
 import pytest
 
 from mqlake.base.config_file import ConfigFile
-from mqlake.errors import StoreLockedError
+from mqlake.errors import StoreCorruptError, StoreLockedError
 from mqlake.formats.batch import encode_messages
 from mqlake.formats.record import encode_record
 from mqlake.message import Message, MessageExtBatch, MessageExtBrokerInner, crc32, host_bytes
+from mqlake.store.check.repair import repair_store
 from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.config import MessageStoreConfig
+from mqlake.store.log.log_end import SECTOR
 from mqlake.store.message_store import DefaultMessageStore, open_store
-from mqlake.store.recovery import SECTOR, RecoveryReport
+from mqlake.store.recovery import RecoveryReport
 from mqlake.store.results import PutMessageStatus
 from tests.crash.power import Disk
 from tests.crash.test_failing_calls import QUEUES, SYNC, Victim, assert_fenced
@@ -79,8 +81,11 @@ def recovered(root: Path, config: dict[str, Any]) -> tuple[RecoveryReport, list[
     reports: list[RecoveryReport] = []
     with open_store(root, config, on_recovered=reports.append) as store:
         found: list[bytes] = []
-        while len(found) < store.max_offset_in_queue("T", 0):
-            found += [m.body for m in store.get_message("g", "T", 0, len(found), 32).messages()]
+        at = store.min_offset_in_queue("T", 0)
+        while at < store.max_offset_in_queue("T", 0):
+            result = store.get_message("g", "T", 0, at, 32)
+            found += [message.body for message in result.messages()]
+            at = result.next_begin_offset
         return reports[0], found
 
 
@@ -240,6 +245,64 @@ class TestStaleRecords:
         report, found = recovered(tmp_path / "copy", SMALL_FILES)
         assert found == bodies
         assert "physical offset" in report.torn_reason
+
+
+def killed_java_store(java_store: JavaStore, root: Path) -> tuple[list[dict[str, Any]], list[bytes]]:
+    """Twelve messages of a RocketMQ that was killed under ASYNC_FLUSH: the results of its puts, and the bodies."""
+    bodies = [b"body %d " % number * 40 for number in range(12)]
+    return java_store.write(root, SMALL_FILES, [put("T", body) for body in bodies], halt=True), bodies
+
+
+class TestDamageInTheMiddle:
+    """Whole messages after it prove that it is none of a torn tail."""
+
+    def test_java_gives_up_what_follows_and_mqlake_does_not(
+        self, java_store: JavaStore, tmp_path: Path
+    ) -> None:
+        root = tmp_path / "store"
+        results, bodies = killed_java_store(java_store, root)
+        overwrite(root, results[5]["wroteOffset"] + 100, b"\xff")
+        shutil.copytree(root, tmp_path / "copy")
+
+        contents = java_store.read(root, SMALL_FILES)
+        assert [record["body"] for record in contents.records] == bodies[:5]
+
+        with pytest.raises(StoreCorruptError, match="body CRC; whole messages follow") as error:
+            open_store(tmp_path / "copy", SMALL_FILES)
+        assert error.value.offset == results[5]["wroteOffset"]
+        repair_store(tmp_path / "copy", SMALL_FILES)
+        assert recovered(tmp_path / "copy", SMALL_FILES)[1] == bodies[:5] + bodies[6:]
+
+
+class TestHoleInTheMiddle:
+    """What a power cut leaves under ASYNC_FLUSH."""
+
+    def test_java_gives_up_what_follows_and_mqlake_keeps_it_for_java_too(
+        self, java_store: JavaStore, tmp_path: Path
+    ) -> None:
+        root = tmp_path / "store"
+        results, bodies = killed_java_store(java_store, root)
+        hole = results[5]["wroteOffset"]
+        overwrite(root, hole, bytes(results[7]["wroteOffset"] - hole))
+        shutil.copytree(root, tmp_path / "copy")
+
+        contents = java_store.read(root, SMALL_FILES)
+        assert [record["body"] for record in contents.records] == bodies[:5]
+
+        report, found = recovered(tmp_path / "copy", SMALL_FILES)
+        assert found == bodies[:5] + bodies[7:]
+        assert report.fences == [(hole, results[7]["wroteOffset"] - hole, "zeros where a record should be")]
+        for crashed in (False, True):
+            if crashed:
+                (tmp_path / "copy" / "abort").write_text("1")
+            contents = java_store.read(tmp_path / "copy", SMALL_FILES)
+            # it gives the message after a hole once for each that is missing
+            messages = {m["queueOffset"]: m for m in contents.queues["T", 0].messages}
+            assert [message["body"] for message in messages.values()] == found
+            places = [(r["wroteOffset"], r["logicsOffset"]) for r in results[:5] + results[7:]]
+            assert [(m["physicalOffset"], m["queueOffset"]) for m in messages.values()] == places
+            saved = [record["body"] for record in contents.records if record["sysFlag"] != 0xC]
+            assert saved == found
 
 
 class TestChecksumOfZero:

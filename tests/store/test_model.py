@@ -19,7 +19,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from mqlake.errors import FormatError
 from mqlake.formats.batch import encode_messages
+from mqlake.formats.record import decode_record
 from mqlake.message import (
     SCHEDULE_TOPIC,
     Message,
@@ -29,6 +31,7 @@ from mqlake.message import (
     MessageSysFlag,
     delay_level_to_queue_id,
 )
+from mqlake.store.log.filler import are_fillers
 from mqlake.store.message_store import DefaultMessageStore, open_store
 from mqlake.store.read_only import ReadOnlyStore
 from mqlake.store.recovery import RecoveryReport
@@ -175,8 +178,8 @@ class StoreMachine(RuleBasedStateMachine):
             self.safe = len(self.messages)
 
     def count_offset(self, stored: Stored) -> None:
-        before = [m for m in self.messages[:-1] if m.in_queue and self.same_queue(m, stored)]
-        assert stored.queue_offset == (len(before) if stored.in_queue else 0)
+        before = [m.queue_offset for m in self.messages[:-1] if m.in_queue and self.same_queue(m, stored)]
+        assert stored.queue_offset == (max(before, default=-1) + 1 if stored.in_queue else 0)
 
     @staticmethod
     def same_queue(one: Stored, other: Stored) -> bool:
@@ -275,26 +278,50 @@ class StoreMachine(RuleBasedStateMachine):
         if "transientStorePoolEnable" in self.settings:
             stored = self.safe  # what waited in a write buffer went with the process
         copy_as_killed(self.root, following)
-        self.move_to(following, at_least=stored)
+        before = self.messages
+        self.move_to(following)
+        assert self.messages == before[: len(self.messages)], "a process that dies leaves no holes"
+
+        assert len(self.messages) >= stored
 
     @rule()
     def power_cut(self) -> None:
+        """Every message that is whole on the disk is kept, also those after holes."""
         following = self.directory / str(next(self.lives))
         self.disk.cut(following, self.dice)
-        self.move_to(following, at_least=self.safe)
+        whole = [message for message in self.messages if self.is_whole(following, message)]
+        assert whole[: self.safe] == self.messages[: self.safe]
+        self.move_to(following)
+        kept = {message.physical_offset for message in self.messages}
+        assert kept.issuperset(message.physical_offset for message in whole)
 
-    def move_to(self, following: Path, *, at_least: int) -> None:
+    @staticmethod
+    def is_whole(root: Path, message: Stored) -> bool:
+        """By its bytes in the file, without the store."""
+        offset = message.physical_offset
+        path = root / "commitlog" / f"{offset - offset % FILE_SIZE:020d}"
+        try:
+            message.assert_is(decode_record(path.read_bytes(), offset % FILE_SIZE))
+        except (FileNotFoundError, FormatError, AssertionError):
+            return False
+        return True
+
+    def move_to(self, following: Path) -> None:
         self.close()
         shutil.rmtree(self.root)
         report = self.open(following)
         assert not report.clean_exit
-        kept = sum(message.physical_offset < report.end_offset for message in self.messages)
-        assert kept >= at_least, report.describe()
-        self.messages = self.messages[:kept]
-        if kept:
+        holes = [(start, start + size) for start, size, _ in report.fences]
+        self.messages = [
+            message
+            for message in self.messages
+            if message.physical_offset < report.end_offset
+            and not any(start <= message.physical_offset < end for start, end in holes)
+        ]
+        if self.messages:
             last = self.store.look_message_by_offset(self.messages[-1].physical_offset)
             assert last.physical_offset + last.store_size == report.end_offset
-        self.safe = kept
+        self.safe = len(self.messages)
 
     # ------------------------------------------------------------------ reads
 
@@ -314,16 +341,21 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(topic=topics, queue_id=queue_ids, at=st.floats(0, 1), count=st.integers(1, 40))
     def get(self, topic: str, queue_id: int, at: float, count: int) -> None:
-        store, expected = self.settled(), self.queue(topic, queue_id)
-        assert store.max_offset_in_queue(topic, queue_id) == len(expected)
-        offset = round(at * (len(expected) + 2))
+        store, queue = self.settled(), self.queue(topic, queue_id)
+        end = queue[-1].queue_offset + 1 if queue else 0
+        assert store.max_offset_in_queue(topic, queue_id) == end
+        offset = round(at * (end + 2))
+        expected = [message for message in queue if message.queue_offset >= offset]
         result = store.get_message("group", topic, queue_id, offset, count)
-        if offset < len(expected):
-            assert result.status is GetMessageStatus.FOUND
+        if expected and offset >= queue[0].queue_offset:
             found = list(result.messages())
-            assert 1 <= len(found) <= count
-            assert result.next_begin_offset == offset + len(found)
-            for message, stored in zip(found, expected[offset:], strict=False):
+            assert len(found) <= count
+            assert found or result.status is GetMessageStatus.MESSAGE_WAS_REMOVING, result.status
+            assert result.next_begin_offset > (found[-1].queue_offset if found else offset)
+            assert (
+                len(expected) == len(found) or result.next_begin_offset <= expected[len(found)].queue_offset
+            )
+            for message, stored in zip(found, expected, strict=False):
                 stored.assert_is(message)
         else:
             assert result.buffers == []
@@ -364,7 +396,11 @@ class StoreMachine(RuleBasedStateMachine):
             message.assert_is(store.look_message_by_offset(message.physical_offset))
         with ReadOnlyStore(self.root, {"maxHashSlotNum": 5, "maxIndexNum": 20}) as view:
             assert view.max_phy_offset == store.max_phy_offset
-            offsets = [int(o) for chunk in view.scan() for o in chunk.scan.physical_offset]
+            offsets = [
+                int(offset)
+                for chunk in view.scan()
+                for offset in chunk.scan.physical_offset[~are_fillers(chunk.scan)]
+            ]
             assert offsets == [message.physical_offset for message in self.messages]
 
 

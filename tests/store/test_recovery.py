@@ -1,17 +1,26 @@
 from __future__ import annotations
 
+import random
 import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from mqlake.errors import ForeignFormatError, StoreCorruptError, StoreLockedError
+from mqlake.formats.batch import encode_messages
 from mqlake.formats.record import decode_record
-from mqlake.message import MessageExtBrokerInner
+from mqlake.message import Message, MessageExtBatch, MessageExtBrokerInner, MessageSysFlag
+from mqlake.store.check.repair import repair_store
+from mqlake.store.check.verify import verify_store
 from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.config import MessageStoreConfig
+from mqlake.store.dropped import kept_copies, whole_records
+from mqlake.store.files.store_lock import AbortFile, LastWriter, StoreLock
+from mqlake.store.log.log_end import SECTOR
 from mqlake.store.message_store import DefaultMessageStore, open_store
-from mqlake.store.recovery import DROPPED_DIR, SECTOR, RecoveryReport
+from mqlake.store.recovery import RecoveryReport
+from tests.crash.power import Disk
 from tests.golden import unpack
 from tests.store.small_store import contents, flip, log_file, pretend_crash
 from tests.waiting import PATIENCE_S
@@ -66,10 +75,12 @@ def recovered(root: Path, **settings: object) -> tuple[RecoveryReport, list[byte
 
 def bodies_of(store: DefaultMessageStore, topic: str = "T") -> list[bytes]:
     found: list[bytes] = []
-    while len(found) < store.max_offset_in_queue(topic, 0):
-        result = store.get_message("g", topic, 0, len(found), 32)
-        assert result.buffers, result.status
+    at = store.min_offset_in_queue(topic, 0)
+    while at < store.max_offset_in_queue(topic, 0):
+        result = store.get_message("g", topic, 0, at, 32)
+        assert result.next_begin_offset > at, result.status
         found += [message.body for message in result.messages()]
+        at = result.next_begin_offset
     return found
 
 
@@ -171,19 +182,6 @@ class TestTornTail:
         assert bodies == BODIES[:-1]
         assert report.torn_reason == "bytes of a record that was never finished"
 
-    def test_keeps_whole_records_aside(self, tmp_path: Path) -> None:
-        *offsets, end = filled(tmp_path, BODIES)
-        overwrite(tmp_path, offsets[-4] + 100, b"\xff")
-        forget_flushes(tmp_path)
-        pretend_crash(tmp_path)
-        report, bodies = recovered(tmp_path)
-        assert bodies == BODIES[:-4]
-        assert report.dropped_records == 3
-        assert "3 unflushed records behind it are kept in" in report.describe()
-        copy = (tmp_path / DROPPED_DIR / f"{offsets[-4]:020d}").read_bytes()
-        assert len(copy) == end - offsets[-4]
-        assert decode_record(copy, offsets[-3] - offsets[-4]).body == BODIES[-3]
-
     @pytest.mark.parametrize("lost", ["topic", "properties", "a middle part of the properties"])
     def test_that_lacks_a_sector_no_checksum_covers(self, tmp_path: Path, lost: str) -> None:
         """Written to the page cache as a whole, on disk in part: sizes, magic and body CRC are right."""
@@ -271,11 +269,215 @@ class TestDamage:
             assert "mqlake store repair" in str(error.value)
         assert contents(tmp_path / "commitlog") == before
 
+    def test_after_a_clean_exit_is_known_by_what_follows_it(self, tmp_path: Path) -> None:
+        """Half messages are in no queue: the queues alone would let them go."""
+        store = DefaultMessageStore(config_of(tmp_path), clock_ms=Clock())
+        store.load()
+        store.start()
+        msg = MessageExtBrokerInner("T", b"half", sys_flag=MessageSysFlag.TRANSACTION_PREPARED_TYPE)
+        first = store.put_message(msg).append_result.wrote_offset
+        store.put_message(msg)
+        store.shutdown()
+        forget_flushes(tmp_path)
+        flip(log_file(tmp_path), first + 89)
+        with pytest.raises(StoreCorruptError, match="the last exit was clean, and whole messages follow"):
+            open_store(tmp_path, SMALL)
+
+    @pytest.mark.parametrize("flushed", [True, False])
+    def test_that_no_power_cut_leaves_is_an_error(self, tmp_path: Path, flushed: bool) -> None:
+        """A flipped bit: every sector of the record is there."""
+        *offsets, _ = filled(tmp_path, BODIES)
+        overwrite(tmp_path, offsets[20] + 100, b"\xff")
+        if not flushed:
+            forget_flushes(tmp_path)
+        pretend_crash(tmp_path)
+        before = contents(tmp_path / "commitlog")
+        evidence = "flushed messages follow" if flushed else "no sector between is missing"
+        with pytest.raises(StoreCorruptError, match=f"body CRC; .*{evidence}") as error:
+            open_store(tmp_path, SMALL)
+        assert error.value.path == str(log_file(tmp_path, offsets[20] // FILE_SIZE))
+        assert error.value.offset == offsets[20] % FILE_SIZE
+        assert contents(tmp_path / "commitlog") == before
+
+    def test_that_the_queues_of_sync_flush_contradict_is_an_error(self, tmp_path: Path) -> None:
+        """They have a message after the hole, so all before it had been flushed."""
+        *offsets, _ = filled(tmp_path, BODIES)
+        overwrite(tmp_path, offsets[12], bytes(offsets[13] - offsets[12]))
+        forget_flushes(tmp_path)
+        AbortFile(str(tmp_path / "abort")).create(LastWriter("another boot", "1:1", "SYNC_FLUSH"))
+        with pytest.raises(StoreCorruptError, match="the consume queues have messages from offset") as error:
+            open_store(tmp_path, SMALL)
+        assert error.value.offset == offsets[12] % FILE_SIZE
+
+
+@pytest.fixture
+def same_boot(tmp_path: Path) -> Callable[[], None]:
+    """Makes the store look as a process leaves it that died while the machine went on."""
+
+    def pretend() -> None:
+        with StoreLock(str(tmp_path / "lock")) as lock:
+            AbortFile(str(tmp_path / "abort")).create(LastWriter.now(lock, "ASYNC_FLUSH"))
+        forget_flushes(tmp_path)
+
+    return pretend
+
+
+class TestMachineStayedUp:
+    """A process that dies alone tears nothing, whatever had been flushed."""
+
+    @pytest.mark.parametrize("number", [0, 12, 28, 29], ids=["first", "middle", "last but one", "last"])
+    @pytest.mark.parametrize("damage", ["a bit", "zeros"])
+    def test_a_record_that_is_no_longer_whole_is_damage(
+        self, tmp_path: Path, same_boot: Callable[[], None], number: int, damage: str
+    ) -> None:
+        *offsets, end = filled(tmp_path, BODIES)
+        at = offsets[number]
+        if damage == "a bit":
+            flip(log_file(tmp_path, at // FILE_SIZE), at % FILE_SIZE + 100)
+        else:
+            overwrite(tmp_path, at + 4, bytes((*offsets, end)[number + 1] - at - 4))
+        same_boot()
+        before = contents(tmp_path / "commitlog")
+        with pytest.raises((StoreCorruptError, ForeignFormatError)) as error:
+            open_store(tmp_path, SMALL)
+        if isinstance(error.value, StoreCorruptError):
+            assert error.value.path == str(log_file(tmp_path, at // FILE_SIZE))
+            assert error.value.offset == at % FILE_SIZE
+            assert "the machine has been up since" in str(error.value)
+            assert "mqlake store repair" in str(error.value)
+        assert contents(tmp_path / "commitlog") == before
+        repair_store(tmp_path, SMALL)
+        _, bodies = recovered(tmp_path)
+        assert bodies == BODIES[:number] + BODIES[number + 1 :]
+
+    def test_a_copy_of_the_store_may_be_torn(self, tmp_path: Path, same_boot: Callable[[], None]) -> None:
+        """Of a snapshot, say, which is like a power cut: the lock file is another one."""
+        *offsets, _ = filled(tmp_path, BODIES)
+        overwrite(tmp_path, offsets[12], bytes(offsets[13] - offsets[12]))
+        same_boot()
+        with pytest.raises(StoreCorruptError):
+            open_store(tmp_path, SMALL)
+        copy = tmp_path.with_name("copy")
+        shutil.copytree(tmp_path, copy)
+        report, bodies = recovered(copy)
+        assert bodies == BODIES[:12] + BODIES[13:]
+        assert len(report.fences) == 1
+
+    def test_an_append_that_was_interrupted_is_none(
+        self, tmp_path: Path, same_boot: Callable[[], None]
+    ) -> None:
+        """Many messages put at once: the first one's size comes last of all."""
+        root = tmp_path
+        first = append_batch(root, 5)
+        overwrite(root, first, bytes(4))
+        shutil.rmtree(root / "consumequeue")
+        same_boot()
+        report, bodies = recovered(root)
+        assert bodies == [b"before"]
+        assert (report.end_offset, report.dropped_records, report.lost_something) == (first, 4, True)
+        [copy] = kept_copies(str(root))
+        assert copy.physical_offset == first
+        assert sum(len(scan) for scan in whole_records(Path(copy.path).read_bytes(), first)) == 4
+
+    def test_a_record_that_a_queue_knows_gets_its_size_again(
+        self, tmp_path: Path, same_boot: Callable[[], None]
+    ) -> None:
+        first = append_batch(tmp_path, 5)
+        overwrite(tmp_path, first, bytes(4))
+        same_boot()
+        before = contents(tmp_path / "consumequeue")
+        report, bodies = recovered(tmp_path)
+        assert bodies == [b"before", *(b"%d" % number for number in range(5))]
+        assert (report.torn_bytes, report.dropped_records, report.fences) == (0, 0, [])
+        assert contents(tmp_path / "consumequeue") == before
+
+
+def append_batch(root: Path, count: int) -> int:
+    """A message "before" and a batch; the batch's physical offset."""
+    with open_store(root, SMALL) as store:
+        store.put_message(MessageExtBrokerInner("T", b"before"))
+        blob = encode_messages([Message("T", b"%d" % number) for number in range(count)])
+        result = store.put_messages(MessageExtBatch("T", blob)).append_result
+        assert result is not None
+        return result.wrote_offset
+
+
+class TestHoles:
+    """What a power cut leaves in what had not been flushed: whole records after a hole are kept, in their places."""
+
+    @pytest.mark.parametrize(
+        "lost",
+        [[12], [0, 1], [3, 12, 13, 27], [11, 12, 13, 14, 15], range(10, 25), [7], [8]],
+        ids=lambda lost: "-".join(map(str, lost)),
+    )
+    def test_are_fenced_off(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture, lost: Sequence[int]
+    ) -> None:
+        *offsets, end = filled(tmp_path, BODIES)
+        places = dict(enumerate([*offsets, end]))
+        for number in lost:
+            size = places[number + 1] - places[number]
+            overwrite(tmp_path, offsets[number], bytes(min(size, FILE_SIZE - offsets[number] % FILE_SIZE)))
+        forget_flushes(tmp_path)
+        pretend_crash(tmp_path)
+        report, bodies = recovered(tmp_path)
+        assert bodies == [body for number, body in enumerate(BODIES) if number not in lost]
+        assert report.end_offset == end
+        assert report.salvaged_records == len(BODIES) - lost[0] - len(lost)
+        assert [start for start, _, _ in report.fences] == [
+            offsets[number] for number in lost if number - 1 not in lost or offsets[number] % FILE_SIZE == 0
+        ]
+        [warning] = [r for r in caplog.records if "fenced off" in r.getMessage()]
+        assert warning.levelname == "WARNING"
+        assert f"bytes at {offsets[lost[0]]}" in warning.getMessage()
+        again, bodies_again = recovered(tmp_path)
+        assert bodies_again == bodies
+        assert (again.clean_exit, again.torn_bytes, again.fences) == (True, 0, [])
+        assert verify_store(tmp_path, SMALL).damage_count == 0
+
+    def test_what_was_in_them_is_kept(self, tmp_path: Path) -> None:
+        *offsets, _ = filled(tmp_path, BODIES)
+        half = offsets[12] + 100
+        overwrite(tmp_path, half, bytes(offsets[13] - half))
+        before = log_file(tmp_path, offsets[12] // FILE_SIZE).read_bytes()
+        forget_flushes(tmp_path)
+        pretend_crash(tmp_path)
+        report, bodies = recovered(tmp_path)
+        assert bodies == BODIES[:12] + BODIES[13:]
+        [copy] = kept_copies(str(tmp_path))
+        assert [copy.path] == report.dropped_copies
+        assert copy.physical_offset == offsets[12]
+        position = offsets[12] % FILE_SIZE
+        assert Path(copy.path).read_bytes() == before[position : half % FILE_SIZE]
+
+    def test_before_a_torn_tail(self, tmp_path: Path) -> None:
+        *offsets, _ = filled(tmp_path, BODIES)
+        overwrite(tmp_path, offsets[12], bytes(offsets[13] - offsets[12]))
+        overwrite(tmp_path, offsets[-1] + 100, b"\xff")
+        forget_flushes(tmp_path)
+        pretend_crash(tmp_path)
+        report, bodies = recovered(tmp_path)
+        assert bodies == BODIES[:12] + BODIES[13:-1]
+        assert report.end_offset == offsets[-1]
+        assert report.torn_bytes > 0
+
+    def test_with_damage_after_them_change_nothing(self, tmp_path: Path) -> None:
+        *offsets, _ = filled(tmp_path, BODIES)
+        overwrite(tmp_path, offsets[12], bytes(offsets[13] - offsets[12]))
+        overwrite(tmp_path, offsets[20] + 100, b"\xff")
+        forget_flushes(tmp_path)
+        pretend_crash(tmp_path)
+        before = contents(tmp_path / "commitlog")
+        with pytest.raises(StoreCorruptError) as error:
+            open_store(tmp_path, SMALL)
+        assert error.value.offset == offsets[20] % FILE_SIZE
+        assert contents(tmp_path / "commitlog") == before
+
     def test_messages_of_the_millisecond_flushed_last_are_not_known_to_be_flushed(
         self, tmp_path: Path
     ) -> None:
         *offsets, _ = filled(tmp_path, BODIES)
-        overwrite(tmp_path, offsets[-2] + 100, b"\xff")
+        overwrite(tmp_path, offsets[-2], bytes(offsets[-1] - offsets[-2]))
         pretend_crash(tmp_path)
         checkpoint = StoreCheckpoint(str(tmp_path / "checkpoint"))
         store_time = decode_record(
@@ -283,9 +485,96 @@ class TestDamage:
         ).store_timestamp
         assert checkpoint.physic_msg_timestamp == store_time
         report, bodies = recovered(tmp_path)
-        assert bodies == BODIES[:-2]
-        assert report.dropped_records == 1
+        assert bodies == BODIES[:-2] + BODIES[-1:]
+        assert report.salvaged_records == 1
 
+
+class TestPowerCutAfterRecovery:
+    """What a recovery has shown is there after a power cut at any later moment, also when the process that died had
+    left all of it in the page cache."""
+
+    @pytest.mark.parametrize("how", ["whole", "torn", "holes", "without queues"])
+    def test_nothing_of_it_is_lost(self, tmp_path: Path, how: str) -> None:
+        root = tmp_path / "store"
+        *offsets, _ = filled(root, BODIES)
+        if how == "torn":
+            overwrite(root, offsets[-2] + 100, bytes(200))
+        elif how == "holes":
+            overwrite(root, offsets[12], bytes(offsets[13] - offsets[12]))
+        elif how == "without queues":
+            shutil.rmtree(root / "consumequeue")
+        if how != "without queues":
+            forget_flushes(root)
+        pretend_crash(root)
+        dice = random.Random(how)
+        with Disk(root, contents_are_safe=False) as disk:
+            store = DefaultMessageStore(config_of(root))
+            report = store.load()
+            shown = bodies_of(store)
+            targets = [tmp_path / f"cut-{number}" for number in range(12)]
+            for target in targets:
+                disk.cut(target, dice)
+            store.shutdown()
+        assert shown
+        for target in targets:
+            after, bodies = recovered(target)
+            assert bodies == shown
+            assert after.end_offset == report.end_offset
+
+    @pytest.mark.parametrize("how", ["torn", "holes"])
+    def test_nothing_of_it_comes_back_under_later_messages(self, tmp_path: Path, how: str) -> None:
+        """Neither the garbage of a torn tail nor a hole, in a file before those that are flushed next."""
+        root = tmp_path / "store"
+        *offsets, end = filled(root, BODIES)
+        if how == "torn":
+            garbage = offsets[-5] + 4
+            overwrite(root, garbage, b"\xee" * (FILE_SIZE - garbage % FILE_SIZE))
+            kept, end = BODIES[:-5], offsets[-5]
+        else:
+            overwrite(root, offsets[12], bytes(offsets[13] - offsets[12]))
+            kept = BODIES[:12] + BODIES[13:]
+        forget_flushes(root)
+        pretend_crash(root)
+        dice = random.Random(how)
+        lazy = {"flushIntervalCommitLog": 60_000, "flushCommitLogThoroughInterval": 60_000}
+        targets = [tmp_path / f"cut-{number}" for number in range(12)]
+        with Disk(root) as disk, open_store(root, {**SMALL, **lazy}) as store:
+            if how == "holes":
+                store.put_message(MessageExtBrokerInner("T", b"flushed"))
+                store.flush()
+                store._checkpoint.flush()
+            for _ in range(12):
+                store.put_message(MessageExtBrokerInner("T", b"\xff" * 150))
+            for target in targets:
+                disk.cut(target, dice)
+        for target in targets:
+            report, bodies = recovered(target)
+            assert bodies[: len(kept)] == kept
+            assert set(bodies[len(kept) :]) <= {b"flushed", b"\xff" * 150}
+            assert report.end_offset >= end
+
+    def test_queues_that_the_checkpoint_calls_flushed_are(self, tmp_path: Path) -> None:
+        """Units that a recovery made again are older than what the checkpoint says was flushed: no later recovery
+        looks for them in the log."""
+        root = tmp_path / "store"
+        filled(root, BODIES)
+        units = sorted((root / "consumequeue" / "T" / "0").iterdir())[0]
+        whole = units.read_bytes()
+        units.write_bytes(bytes(len(whole)))
+        pretend_crash(root)
+        with Disk(root) as disk:
+            store = DefaultMessageStore(config_of(root))
+            store.load()
+            targets = [tmp_path / f"cut-{number}" for number in range(8)]
+            dice = random.Random(1)
+            for target in targets:
+                disk.cut(target, dice)
+            store.shutdown()
+        for target in targets:
+            assert (target / units.relative_to(root)).read_bytes() == whole
+
+
+class TestDamageAtTheStart:
     def test_at_the_very_start_may_be_another_format(self, tmp_path: Path) -> None:
         filled(tmp_path, BODIES)
         overwrite(tmp_path, 4, b"\x12\x34\x56\x78")

@@ -15,7 +15,6 @@ from collections.abc import Callable
 
 from mqlake.base.net import format_address
 from mqlake.broker.config import BrokerConfig
-from mqlake.broker.mqtrace.hooks import Hooks
 from mqlake.broker.state.clients import ConsumerManager, ProducerManager, wall_clock_ms
 from mqlake.broker.state.consumer_filter import ConsumerFilterManager
 from mqlake.broker.state.consumer_offset import ConsumerOffsetManager
@@ -64,7 +63,6 @@ class Broker:
             error_rate_percent=config.max_error_rate_of_bloom_filter,
         )
         self.rebalance_lock_manager = RebalanceLockManager()
-        self.hooks = Hooks()
         self.producer_manager = ProducerManager(config.channel_expired_timeout, clock_ms)
         self.consumer_manager = ConsumerManager(
             config.channel_expired_timeout, config.subscription_expired_timeout, clock_ms

@@ -29,18 +29,18 @@ from mqlake.message import MessageExtBatch, MessageExtBrokerInner
 from mqlake.store.broker_stats import BrokerStatsManager
 from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.clean import CleanCommitLogService, CleanConsumeQueueService, CleanService
-from mqlake.store.config import BrokerRole, MessageStoreConfig
+from mqlake.store.config import BrokerRole, FlushDiskType, MessageStoreConfig
 from mqlake.store.dispatch import Arrival, CommitLogDispatcher, MessageArrivingListener, ReputMessageService
 from mqlake.store.file_sizes import detect_settings
 from mqlake.store.files.allocate_mapped_file_service import AllocateMappedFileService
-from mqlake.store.files.mapped_file_plugin import mapped_file_class, try_mapped_file
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.files.prefault import PrefaultService
-from mqlake.store.files.store_lock import AbortFile, StoreLock
+from mqlake.store.files.store_lock import AbortFile, LastWriter, StoreLock
 from mqlake.store.files.transient_store_pool import TransientStorePool
 from mqlake.store.index.index_service import IndexService
 from mqlake.store.log.commit_log import AppendedMany, CommitLog, QueueId, WriteMany, now_ms
 from mqlake.store.log.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService
+from mqlake.store.log.log_end import LastExit
 from mqlake.store.queues.consume_queue_store import ConsumeQueueStore
 from mqlake.store.recovery import Progress, Recovery, RecoveryReport
 from mqlake.store.results import (
@@ -86,7 +86,6 @@ class DefaultMessageStore(StoreView):
     """One store directory, open for writing by this process alone.
 
     `is_batch_topic(topic)` tells the topics with the attribute queue.type=BatchCQ; `clock_ms` gives store times.
-    ConfigError when mappedFilePlugIn names no class.
     """
 
     def __init__(
@@ -105,17 +104,13 @@ class DefaultMessageStore(StoreView):
             if config.transient_store_pool_enable
             else None
         )
-        self._mapped_file_type = mapped_file_class(config.mapped_file_plug_in)
-        self._allocate_service = AllocateMappedFileService(
-            config, self.transient_store_pool, self._mapped_file_type
-        )
+        self._allocate_service = AllocateMappedFileService(config, self.transient_store_pool)
         queue = MappedFileQueue(
             config.commit_log_dir,
             config.mapped_file_size_commit_log,
             without_mmap=config.write_without_mmap,
             allocate=self._allocate_service.put_request_and_return_mapped_file,
             return_buffer=self.transient_store_pool.give_back if self.transient_store_pool else None,
-            mapped_file_type=self._mapped_file_type,
         )
         consume_queues = ConsumeQueueStore(
             config, queue_type_of=lambda topic: "BatchCQ" if is_batch_topic(topic) else "SimpleCQ"
@@ -181,7 +176,7 @@ class DefaultMessageStore(StoreView):
         """Takes the lock, maps the files, recovers.
 
         Raises NotAStoreError, ForeignFormatError, StoreLockedError, WrongFileSizeError, StoreCorruptError,
-        ConfigError (of mappedFilePlugIn), OSError; the lock is free again then, and the commit log is as it was.
+        OSError; the lock is free again then, and the commit log is as it was.
         """
         assert self._state == "new", "load() is called once"
         config = self.config
@@ -190,13 +185,12 @@ class DefaultMessageStore(StoreView):
         self._lock_file.acquire()
         try:
             make_dirs(config.commit_log_dir)
-            try_mapped_file(self._mapped_file_type, config.store_path_root_dir)
-            clean_exit = not self._abort_file.exists()
+            last_exit = self._last_exit()
             self._checkpoint = checkpoint = StoreCheckpoint(config.checkpoint_path)
             self.log.load()
             self.consume_queues.load()
             if self.index is not None:
-                self.index.load(clean_exit, checkpoint)
+                self.index.load(last_exit.clean, checkpoint)
             self._allocate_service.start()
             report = Recovery(
                 config,
@@ -205,7 +199,7 @@ class DefaultMessageStore(StoreView):
                 self.index,
                 checkpoint,
                 self.commit_log.delay_levels,
-                clean_exit=clean_exit,
+                last_exit,
                 progress=progress,
             ).run()
         except BaseException:
@@ -214,10 +208,22 @@ class DefaultMessageStore(StoreView):
         self._state = "loaded"
         return report
 
+    def _last_exit(self) -> LastExit:
+        if not self._abort_file.exists():
+            return LastExit(clean=True)
+        writer = self._abort_file.last_writer()
+        return LastExit(
+            clean=False,
+            machine_stayed_up=writer.machine_stayed_up(self._lock_file),
+            queued_only_flushed=writer.flush_disk_type == FlushDiskType.SYNC_FLUSH.value,
+        )
+
     def start(self) -> None:
         """Runs the services. From here on a process that dies leaves the abort file behind. OSError."""
         assert self._state == "loaded", "load() comes first"
-        self._abort_file.create()
+        # what readUnCommitted gives the queues need not have been flushed
+        flush = "" if self.config.read_un_committed else self.config.flush_disk_type.value
+        self._abort_file.create(LastWriter.now(self._lock_file, flush))
         self._prefault_service.start()
         self._reput_service.start(self.log.max_offset)
         if self._sync_flush:

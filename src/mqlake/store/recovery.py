@@ -1,44 +1,44 @@
 """Recovery: finds where the commit log ends, and brings everything derived from it up to that end.
 
-    ... valid records ...[valid]│ P                              three answers for what lies at P:
-                                │ zeros                          clean end
-                                │ torn record, maybe leftovers   torn tail: dropped, nobody was told it is safe
-                                │ damage, then records that      corruption: StoreCorruptError, nothing changed;
-                                │ the checkpoint says were       `mqlake store repair` is for that
-                                │ flushed
+    ... valid records ...[valid]│ P                what lies at P (LogEnd decides, by evidence):
+                                │ zeros            clean end
+                                │ torn tail, stale cut off: nobody was promised what is not whole
+                                │ a hole, records  where a power cut may have left it: fenced off, the records stay
+                                │ damage, records  StoreCorruptError, nothing changed; `mqlake store repair` is for that
 
 After a clean exit the scan starts at the file up to which the consume queues reach; after a crash at the newest
 file whose first message is older than the checkpoint. Every record's sizes, magic, CRC and physical offset are
 checked, and the records go through the same dispatch as ever; queues and index drop what they have already.
 
-More careful than RocketMQ 5.3.3 in five ways: the physical offset must be the record's own place, so leftovers of
-an earlier life are not taken for messages; damage in the middle of flushed data is an error and not the new end;
-what a torn tail is cut off is zeroed, so it cannot come back, and kept aside when it holds whole records; index
-entries that a crash took are dispatched again; and what was recovered is synced before it is shown.
+More careful than RocketMQ 5.3.3 in six ways: the physical offset must be the record's own place, so leftovers of
+an earlier life are not taken for messages; damage is an error and not the new end; whole records after a hole stay;
+a torn tail is zeroed, so it cannot come back, and kept in `dropped/` when it holds whole records; index
+entries that a crash took are dispatched again; and what the killed process left in the page cache is synced first.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
+import functools
 import logging
-import os
 import time
 from collections.abc import Callable
 
-import numpy as np
-
-from mqlake.base.durable import fsync_dir
 from mqlake.errors import ForeignFormatError, StoreCorruptError
-from mqlake.formats.columns import Scan, ScanStop, find_record, scan_records
-from mqlake.formats.names import offset_to_file_name
+from mqlake.formats.columns import Scan, ScanStop, scan_records
+from mqlake.store.check.verify_queues import is_known
 from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.dispatch import CommitLogDispatcher, dispatch_chunk
-from mqlake.store.files.mapped_file import MappedFile, U8Array
+from mqlake.store.dropped import keep, whole_records
+from mqlake.store.files.mapped_file import MappedFile
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.index.index_service import IndexService
-from mqlake.store.log.log_scan import LogChunk, end_of_whole, one_ahead, scan_log
+from mqlake.store.log.filler import fence_off
+from mqlake.store.log.log_end import HINT, TORN, Fence, LastExit, LogEnd, LogEndFinder
+from mqlake.store.log.log_scan import LogChunk, one_ahead, scan_log
+from mqlake.store.queues.bridge_gaps import bridge_gaps
+from mqlake.store.queues.consume_queue import ConsumeQueue
 from mqlake.store.queues.consume_queue_store import ConsumeQueueStore
 
 log = logging.getLogger(__name__)
@@ -49,11 +49,10 @@ Progress = Callable[[int, int], None]
 Leftover = tuple[MappedFile, int, int]
 """Bytes behind the end of the log that are not zeros: file, position of the end in it, one past the last of them."""
 
-SECTOR = 512
-"""Bytes: what a disk writes as a whole."""
-
-DROPPED_DIR = "dropped"
-"""Under the store's root: records that a torn tail was cut off with, one file `<physical offset>` each."""
+FENCES_DESCRIBED = 10
+ZEROS_MAX = 1 << 16
+"""Bytes that the properties of a record, and their length, take at most."""
+NEVER_FINISHED = "bytes of a record that was never finished"
 
 
 @dataclasses.dataclass(slots=True)
@@ -70,7 +69,21 @@ class RecoveryReport:
     queues_reached: int = 0
     dropped_records: int = 0
     dropped_copies: list[str] = dataclasses.field(default_factory=list)
+    fences: list[tuple[int, int, str]] = dataclasses.field(default_factory=list)
+    """Holes that a power cut left, which were fenced off: physical offset, size and reason of each."""
+    salvaged_records: int = 0
+    """Whole records after the first of these holes."""
     seconds: float = 0.0
+
+    @property
+    def lost_something(self) -> bool:
+        """Bytes of the log are gone that may have been messages."""
+        return bool(
+            self.fences
+            or self.dropped_records
+            or self.queues_reached > self.end_offset
+            or (self.torn_bytes and self.torn_reason != NEVER_FINISHED)
+        )
 
     def describe(self) -> str:
         text = (
@@ -79,13 +92,24 @@ class RecoveryReport:
         )
         if self.torn_bytes:
             text += f"; a torn tail of {self.torn_bytes} bytes was cut off ({self.torn_reason})"
+        if self.fences:
+            places = ", ".join(
+                f"{size} bytes at {start} ({why})" for start, size, why in self.fences[:FENCES_DESCRIBED]
+            )
+            more = len(self.fences) - FENCES_DESCRIBED
+            text += (
+                f"; {len(self.fences)} holes in what had not been flushed were fenced off: {places}"
+                f"{f' and {more} more' if more > 0 else ''}; the {self.salvaged_records} whole records after the first "
+                "were kept"
+            )
         if self.queues_reached > self.end_offset:
             text += (
                 f"; the consume queues knew of messages up to offset {self.queues_reached}, which are gone"
             )
         if self.dropped_records:
             text += (
-                f"; {self.dropped_records} unflushed records behind it are kept in {self.dropped_copies[0]}"
+                f"; {self.dropped_records} whole records in it, of an append that never finished or older than the "
+                f"log's last, are kept in {self.dropped_copies[-1]}; `mqlake store dropped` lists them"
             )
         if self.records_indexed_again_from is not None:
             text += f"; the index was rebuilt from offset {self.records_indexed_again_from}"
@@ -103,8 +127,8 @@ class Recovery:
         index: IndexService | None,
         checkpoint: StoreCheckpoint,
         delay_levels: dict[int, int],
+        last_exit: LastExit,
         *,
-        clean_exit: bool,
         progress: Progress | None = None,
     ) -> None:
         self._config = config
@@ -114,7 +138,17 @@ class Recovery:
         self._checkpoint = checkpoint
         self._delay_levels = delay_levels
         self._progress = progress
-        self._report = RecoveryReport(clean_exit)
+        self._report = RecoveryReport(last_exit.clean)
+        self._exit = last_exit
+        self._finder = LogEndFinder(
+            queue,
+            last_exit,
+            flushed_until=checkpoint.physic_msg_timestamp,
+            is_known=functools.partial(is_known, consume_queues),
+            check_crc=config.check_crc_on_recover,
+            force_prop_crc=config.force_verify_prop_crc,
+            progress=progress,
+        )
 
     def run(self) -> RecoveryReport:
         """Raises StoreCorruptError, ForeignFormatError (both before anything of the log is changed), OSError."""
@@ -127,10 +161,16 @@ class Recovery:
         if self._queue.mapped_files:
             start = self._start_file(dispatched_to)
             self._check_format(self._queue.mapped_files[0])
+            if not report.clean_exit:
+                # the page cache outlived the process but not yet a power cut; queues must not know what may still go
+                for mapped_file in self._queue.files_from(start.file_from_offset):
+                    mapped_file.sync()
             self._rebuild_index_before(start.file_from_offset)
-            end, last_timestamp = self._scan(start, dispatched_to)
-            self._cut_at(end, last_timestamp, dispatched_to)
-            self._fill_gaps()
+            end, last_timestamp, torn_size = self._scan(start)
+            found = self._look_after(end, last_timestamp, torn_size, dispatched_to)
+            self._fill_gaps(end)
+            self._salvage(end, found)
+            self._cut_at(found.end, found.last_timestamp, dispatched_to)
         else:
             self._consume_queues.destroy()
             self._queue.set_end(0)
@@ -140,7 +180,7 @@ class Recovery:
         self._consume_queues.recover_queue_offsets(self._queue.min_offset)
         report.end_offset = self._queue.max_offset
         report.seconds = time.monotonic() - began
-        log.info("recovery: %s", report.describe())
+        log.log(logging.WARNING if report.lost_something else logging.INFO, "recovery: %s", report.describe())
         return report
 
     # ------------------------------------------------------------------ where to start
@@ -188,15 +228,17 @@ class Recovery:
 
     # ------------------------------------------------------------------ the scan
 
-    def _scan(self, start: MappedFile, dispatched_to: int) -> tuple[int, int]:
-        """Dispatches every record from `start` on; returns the end of the valid ones and the last store time."""
+    @property
+    def _dispatchers(self) -> list[CommitLogDispatcher]:
+        return [self._consume_queues] if self._index is None else [self._consume_queues, self._index]
+
+    def _scan(self, start: MappedFile) -> tuple[int, int, int]:
+        """Dispatches every record from `start` on; returns the end of the valid ones, the last one's store time, and
+        the size of the torn record at the end (0: it is no such)."""
         report = self._report
         report.scanned_from = end = start.file_from_offset
         total = self._queue.mapped_files[-1].file_from_offset + self._queue.file_size - end
-        dispatchers: list[CommitLogDispatcher] = [self._consume_queues]
-        if self._index is not None:
-            dispatchers.append(self._index)
-        last_timestamp = 0
+        last_timestamp = torn_size = 0
         chunk: LogChunk | None = None
         chunks = scan_log(
             self._queue,
@@ -205,25 +247,25 @@ class Recovery:
             force_prop_crc=self._config.writes_prop_crc,
         )
         for chunk in one_ahead(chunks):
-            torn = -1 if report.clean_exit else _first_torn(chunk, self._checkpoint.physic_msg_timestamp)
-            if torn >= 0:
-                report.torn_reason = "a part of the record never reached the disk"
-                end = chunk.mapped_file.file_from_offset + torn
+            torn = self._finder.torn_records(chunk)
+            if torn:
+                report.torn_reason, torn_size = TORN, int(chunk.scan.size[torn[0]])
+                end = chunk.mapped_file.file_from_offset + int(chunk.scan.position[torn[0]])
                 chunk = next(scan_log(self._queue, chunk.start, end, check_crc=False), None)
             if chunk is None:
                 break
             report.records_scanned += chunk.count
             if chunk.count:
                 last_timestamp = int(chunk.scan.store_timestamp[-1])
-                self._dispatch(chunk, dispatchers)
+                self._dispatch(chunk, self._dispatchers)
             end = chunk.end
             if self._progress is not None:
                 self._progress(end - report.scanned_from, total)
-            if torn >= 0:
+            if torn:
                 break
-        if chunk is not None and chunk.scan.stop in (ScanStop.INVALID, ScanStop.TRUNCATED):
+        if not torn_size and chunk is not None and chunk.scan.stop in (ScanStop.INVALID, ScanStop.TRUNCATED):
             report.torn_reason = chunk.scan.stop_reason or "the record is cut short"
-        return end, last_timestamp
+        return end, last_timestamp, torn_size
 
     def _dispatch(self, chunk: LogChunk, dispatchers: list[CommitLogDispatcher]) -> None:
         if chunk.count:
@@ -232,34 +274,97 @@ class Recovery:
             base = chunk.mapped_file.file_from_offset
             chunk.mapped_file.evict(chunk.start - base, chunk.end - base)
 
-    def _fill_gaps(self) -> None:
-        """Queues that lack units in the middle (a file of theirs was lost) get them from the log."""
+    def _fill_gaps(self, end: int) -> None:
+        """Queues that lack units in the middle (a file of theirs was lost) get them from the log up to `end`."""
         if self._consume_queues.cut_gaps():
             log.warning("units of consume queues are missing: the whole log is dispatched again")
-            for chunk in scan_log(
-                self._queue, self._queue.min_offset, self._queue.max_offset, check_crc=False
-            ):
+            for chunk in scan_log(self._queue, self._queue.min_offset, end, check_crc=False):
                 self._dispatch(chunk, [self._consume_queues])
 
     # ------------------------------------------------------------------ the end
 
-    def _cut_at(self, end: int, last_timestamp: int, dispatched_to: int) -> None:
+    def _look_after(self, end: int, last_timestamp: int, torn_size: int, dispatched_to: int) -> LogEnd:
+        """What follows the valid records. StoreCorruptError when it is damage: cutting there would lose messages."""
         report = self._report
-        leftovers = []
+        if report.clean_exit and dispatched_to > end:
+            mapped_file = self._queue.find_mapped_file_by_offset(end, first_if_not_found=True)
+            assert mapped_file is not None
+            damage = report.torn_reason or "zeros where a record should be"
+            raise StoreCorruptError(
+                mapped_file.path,
+                end - mapped_file.file_from_offset,
+                f"{damage}; the consume queues reach to offset {dispatched_to}",
+                hint=HINT,
+            )
+        if not self._leftovers(end):
+            return LogEnd(end, last_timestamp)
+        reason = report.torn_reason or "zeros where a record should be"
+        return self._finder.find(end, last_timestamp, reason, torn_size)
+
+    def _leftovers(self, end: int) -> list[tuple[MappedFile, int, int]]:
+        """Bytes after `end` that are not zeros: file, position from which on, one past the last of them."""
+        found = []
         for mapped_file in self._queue.files_from(end):
             position = max(0, end - mapped_file.file_from_offset)
             last = mapped_file.last_data(position)
             if last > position:
-                leftovers.append((mapped_file, position, last))
-        self._refuse_corruption(end, last_timestamp, dispatched_to, leftovers)
-        for mapped_file, position, last in leftovers:
+                found.append((mapped_file, position, last))
+        return found
+
+    def _salvage(self, start: int, found: LogEnd) -> None:
+        """Fences off the holes and brings queues and index what follows the first of them, at `start`."""
+        if not found.fences:
+            return
+        report = self._report
+        for fence in found.fences:
+            self._fence_off(fence)
+        for mapped_file in self._queue.files_from(start):
+            mapped_file.sync()
+        report.salvaged_records = found.records
+        report.torn_reason = ""
+        # units may point into the holes
+        self._consume_queues.truncate_dirty(start)
+        if self._index is not None and self._index.last_update_phyoffset > start:
+            self._index_again(found.end)
+        for chunk in scan_log(self._queue, start, found.end, check_crc=False):
+            report.records_scanned += chunk.count
+            self._dispatch(chunk, self._dispatchers)
+        for queue in self._consume_queues:
+            if isinstance(queue, ConsumeQueue) and queue.first_gap:  # after a unit: the log has a hole there
+                bridge_gaps(queue)
+        self._fill_gaps(found.end)
+
+    def _fence_off(self, fence: Fence) -> None:
+        report, mapped_file = self._report, fence.mapped_file
+        if fence.missing_size:
+            mapped_file.write_at(fence.position, fence.missing_size.to_bytes(4, "big"))
+            log.warning("recovery: the record at offset %d lacked its size alone, and got it", fence.start)
+            return
+        last = mapped_file.last_data(fence.position, fence.end)
+        if last > fence.position:
+            why = f"a hole after a power cut, fenced off: {fence.reason}"
+            path, _ = keep(
+                self._config.store_path_root_dir, mapped_file.view[fence.position : last], fence.start, why
+            )
+            report.dropped_copies.append(path)
+        at = fence.position
+        for piece in fence_off(
+            at, fence.end, mapped_file.file_from_offset, mapped_file.file_size, fence.store_timestamp
+        ):
+            mapped_file.write_at(at, piece)
+            at += len(piece)
+        report.fences.append((fence.start, fence.size, fence.reason))
+
+    def _cut_at(self, end: int, last_timestamp: int, dispatched_to: int) -> None:
+        report = self._report
+        for mapped_file, position, last in self._leftovers(end):
             report.torn_bytes += last - position
-            report.torn_reason = report.torn_reason or "bytes of a record that was never finished"
+            report.torn_reason = report.torn_reason or NEVER_FINISHED
             self._keep_records(mapped_file, position, last)
             mapped_file.erase(position)
         self._queue.set_end(end)
         if self._index is not None and self._index.last_update_phyoffset >= max(1, end):
-            self._index_again()
+            self._index_again(end)
         self._queue.store_timestamp = last_timestamp
         if dispatched_to > end:
             self._consume_queues.truncate_dirty(end)
@@ -267,118 +372,29 @@ class Recovery:
         if active is not None:
             active.store_timestamp = last_timestamp
             active.allocate()
-        if not report.clean_exit:
-            # the page cache outlived the process but not yet a power cut; from here on these bytes count
-            for mapped_file in self._queue.files_from(report.scanned_from):
-                mapped_file.sync()
 
-    def _index_again(self) -> None:
-        """The index knows records that the log has lost; entries cannot be taken out of it, so it is made anew."""
+    def _index_again(self, end: int) -> None:
+        """The index knows records that the log has lost; entries cannot be taken out of it, so it is made again."""
         assert self._index is not None
         log.warning("the index reaches behind the end of the log: it is made again from the whole log")
         self._index.destroy(self._checkpoint)
         self._report.records_indexed_again_from = self._queue.min_offset
-        for chunk in scan_log(self._queue, self._queue.min_offset, check_crc=False):
+        for chunk in scan_log(self._queue, self._queue.min_offset, end, check_crc=False):
             self._dispatch(chunk, [self._index])
-
-    def _refuse_corruption(
-        self, end: int, last_timestamp: int, dispatched_to: int, leftovers: list[Leftover]
-    ) -> None:
-        """Raises StoreCorruptError when what follows `end` had been flushed: cutting there would lose messages."""
-        damage = self._report.torn_reason or "zeros where a record should be"
-        if self._report.clean_exit and dispatched_to > end:
-            self._corrupt(end, f"{damage}; the consume queues reach to offset {dispatched_to}")
-        flushed_until = self._checkpoint.physic_msg_timestamp
-        for mapped_file, position, _ in leftovers:
-            found = self._next_record(mapped_file, position)
-            if found is None:
-                continue
-            timestamp = int(found.store_timestamp[0])
-            # Leftovers of an earlier life are older than what was written after them. Of messages stored in the
-            # very millisecond that was flushed last, some may have come after the flush.
-            if last_timestamp <= timestamp < flushed_until:
-                at = mapped_file.file_from_offset + int(found.position[0])
-                self._corrupt(end, f"{damage}; flushed messages follow at offset {at}")
-            return
-
-    def _corrupt(self, offset: int, reason: str) -> None:
-        mapped_file = self._queue.find_mapped_file_by_offset(offset, first_if_not_found=True)
-        assert mapped_file is not None
-        raise StoreCorruptError(
-            mapped_file.path,
-            offset - mapped_file.file_from_offset,
-            reason,
-            hint="`mqlake store verify` shows how far the damage goes, `mqlake store repair` saves the rest",
-        )
-
-    @staticmethod
-    def _next_record(mapped_file: MappedFile, position: int) -> Scan | None:
-        for begin, stop in mapped_file.data_extents(position):
-            at = find_record(
-                mapped_file.array,
-                max(begin, position),
-                min(stop, mapped_file.file_size),
-                mapped_file.file_from_offset,
-            )
-            if at >= 0:
-                return _one_record(mapped_file, at)
-        return None
 
     def _keep_records(self, mapped_file: MappedFile, position: int, last: int) -> None:
         """Copies what is cut off when whole records are in it, whatever they are worth."""
-        found = self._next_record(mapped_file, position)
-        if found is None:
+        start = mapped_file.file_from_offset + position
+        # a record may end with zeros
+        ends = [scan.end for scan in whole_records(mapped_file.view[position : last + ZEROS_MAX], start)]
+        if not ends:
             return
-        directory = os.path.join(self._config.store_path_root_dir, DROPPED_DIR)
-        os.makedirs(directory, exist_ok=True)
-        path = os.path.join(directory, offset_to_file_name(mapped_file.file_from_offset + position))
-        with open(path, "wb") as copy:
-            copy.write(mapped_file.view[position:last])
-            copy.flush()
-            os.fsync(copy.fileno())
-        fsync_dir(directory)
+        data = mapped_file.view[position : max(last, position + ends[-1])]
+        path, records = keep(
+            self._config.store_path_root_dir, data, start, f"cut off: {self._report.torn_reason}"
+        )
         self._report.dropped_copies.append(path)
-        at = int(found.position[0])
-        while at >= 0:
-            scan = scan_records(mapped_file.array, at, last, mapped_file.file_from_offset)
-            self._report.dropped_records += len(scan.position)
-            if scan.end >= last or scan.stop == ScanStop.LIMIT:
-                break
-            at = find_record(mapped_file.array, max(scan.end, at + 1), last, mapped_file.file_from_offset)
-
-
-def _first_torn(chunk: LogChunk, flushed_until: int) -> int:
-    """Position of the first record that lacks a sector of its topic or properties, or is the last one and lacks
-    its end; -1 when there is none.
-
-    A power cut takes whole sectors of what was not flushed, and where nothing had been before, zeros are left.
-    The body has a CRC and the fields of fixed place contradict a body of no length, but topic and properties have
-    no guard of their own. The end is what a RocketMQ had not written yet that was killed within an append.
-    """
-    scan, array = chunk.scan, chunk.mapped_file.array
-    found = []
-    whole = end_of_whole(chunk.mapped_file, scan)
-    if whole < scan.end and scan.store_timestamp[-1] >= flushed_until:
-        found.append(whole)
-    for starts, lengths in (
-        (scan.topic_start, scan.topic_length),
-        (scan.properties_start, scan.properties_length),
-    ):
-        records = np.flatnonzero((lengths > 0) & (scan.store_timestamp >= flushed_until))
-        start, end = starts[records], starts[records] + lengths[records]
-        doubtful = (array[start] == 0) | (array[end - 1] == 0) | (end - start > SECTOR)
-        for record, a, b in zip(
-            *(column[doubtful].tolist() for column in (records, start, end)), strict=True
-        ):
-            if _lacks_sector(array, a, b):
-                found.append(int(scan.position[record]))
-                break
-    return min(found, default=-1)
-
-
-def _lacks_sector(array: U8Array, start: int, end: int) -> bool:
-    borders = [start, *range(start - start % SECTOR + SECTOR, end, SECTOR), end]
-    return any(not array[a:b].any() for a, b in itertools.pairwise(borders))
+        self._report.dropped_records += records
 
 
 def _one_record(mapped_file: MappedFile, position: int) -> Scan:

@@ -6,7 +6,7 @@ import textwrap
 import pytest
 
 from mqlake.errors import StoreLockedError
-from mqlake.store.files.store_lock import AbortFile, StoreLock, lock_holder
+from mqlake.store.files.store_lock import AbortFile, LastWriter, StoreLock, lock_holder
 
 HOLDER = textwrap.dedent(
     """
@@ -107,3 +107,28 @@ def test_abort_file(tmp_path):
 def test_an_abort_file_with_other_text_has_no_pid(tmp_path):
     (tmp_path / "abort").write_text("who knows")
     assert AbortFile(str(tmp_path / "abort")).pid() is None
+
+
+def test_the_abort_file_says_whether_the_machine_has_been_up_since(tmp_path):
+    abort = AbortFile(str(tmp_path / "abort"))
+    with StoreLock(str(tmp_path / "lock")) as lock:
+        abort.create(LastWriter.now(lock, "SYNC_FLUSH"))
+        writer = abort.last_writer()
+        assert (abort.pid(), writer.flush_disk_type) == (os.getpid(), "SYNC_FLUSH")
+        assert writer.machine_stayed_up(lock)
+        assert not LastWriter("another", writer.lock_file).machine_stayed_up(lock)
+    with StoreLock(str(tmp_path / "lock of a copy")) as other:
+        assert not writer.machine_stayed_up(other)
+
+
+def test_of_an_abort_file_of_rocketmq_nothing_is_concluded(tmp_path):
+    (tmp_path / "abort").write_text("4711")
+    with StoreLock(str(tmp_path / "lock")) as lock:
+        assert AbortFile(str(tmp_path / "abort")).last_writer() == LastWriter()
+        assert not AbortFile(str(tmp_path / "abort")).last_writer().machine_stayed_up(lock)
+
+
+def test_without_a_boot_id_nothing_is_concluded(tmp_path, monkeypatch):
+    monkeypatch.setattr("mqlake.store.files.store_lock.BOOT_ID_PATH", str(tmp_path / "none"))
+    with StoreLock(str(tmp_path / "lock")) as lock:
+        assert not LastWriter.now(lock, "").machine_stayed_up(lock)

@@ -18,24 +18,21 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 
-import numpy as np
-
 from mqlake.base import json_config
 from mqlake.base.durable import fsync_dir
 from mqlake.base.findings import Findings
 from mqlake.errors import FormatError, StoreCorruptError
 from mqlake.formats.columns import Scan, dispatch_columns
-from mqlake.formats.consume_queue import PRE_BLANK_SIZE
 from mqlake.message import parse_delay_levels
 from mqlake.store.check.verify import known_until, load_queues, store_config
 from mqlake.store.check.verify_queues import INNER_BATCH, is_known
-from mqlake.store.check.witnesses import Witnesses
 from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.files.store_lock import AbortFile, StoreLock
 from mqlake.store.index.index_service import IndexService
 from mqlake.store.log.log_walk import HoleKind, LogWalk, Progress, open_log, refuse_foreign
 from mqlake.store.message_store import check_is_store
+from mqlake.store.queues.bridge_gaps import bridge_gaps
 from mqlake.store.queues.consume_queue import ConsumeQueue
 from mqlake.store.queues.consume_queue_store import BATCH_CQ, SIMPLE_CQ, ConsumeQueueStore
 
@@ -60,10 +57,6 @@ class RebuildReport:
     queues: int = 0
     index_files: int = 0
     index_entries: int = 0
-    contradictions: int = 0
-    """Records that the queues before knew better: each is now where the record says."""
-    contradicted: tuple[str, int, str] | None = None
-    """File, position and text of the first of them."""
     seconds: float = 0.0
 
 
@@ -71,31 +64,26 @@ def rebuild_store(
     path: str | os.PathLike[str],
     settings: Mapping[str, object] | None = None,
     *,
-    trust_log: bool = False,
     progress: Progress | None = None,
     build: Build | None = None,
 ) -> RebuildReport:
     """Rebuilds the derived files of the store in directory `path`, which nobody may be writing. `build` makes them
     (build_derived() unless another is given); locking, and the swap of the directories, are the same for all.
 
-    Raises StoreLockedError, StoreCorruptError (the log does not walk, or the queues that are there know better than it
-    where a message belongs, unless `trust_log`: repair it first), NotAStoreError, ForeignFormatError,
-    WrongFileSizeError, ConfigError, UnknownKeyError, OSError; nothing has changed then.
+    Raises StoreLockedError, StoreCorruptError (the log does not walk: repair it first), NotAStoreError,
+    ForeignFormatError, WrongFileSizeError, ConfigError, UnknownKeyError, OSError; nothing has changed then.
     """
     root = os.fspath(path)
     check_is_store(root, must_exist=True)
     with StoreLock(os.path.join(root, "lock"), abort_path=os.path.join(root, "abort")):
         _undo_interrupted(root)  # first of all: the sizes of files are read from them
-        return rebuild_locked(
-            store_config(root, settings), trust_log=trust_log, progress=progress, build=build
-        )
+        return rebuild_locked(store_config(root, settings), progress=progress, build=build)
 
 
 def rebuild_locked(
     config: MessageStoreConfig,
     *,
     repaired_to: str | None = None,
-    trust_log: bool = False,
     progress: Progress | None = None,
     build: Build | None = None,
 ) -> RebuildReport:
@@ -112,8 +100,6 @@ def rebuild_locked(
         build = build or build_derived
         while (report := build(config, new, batch_topics, may_end_early, progress)) is None:
             pass  # a topic turned out to have inner batches: once more, knowing it
-        if report.contradicted is not None and not (trust_log or repaired_to):
-            raise _knows_better(report)
         old = repaired_to or os.path.join(temporary, "old")
         _swap(config, new, old)
     except BaseException:
@@ -122,18 +108,6 @@ def rebuild_locked(
     shutil.rmtree(temporary)
     report.seconds = time.monotonic() - began
     return report
-
-
-def _knows_better(report: RebuildReport) -> StoreCorruptError:
-    assert report.contradicted is not None
-    path, position, text = report.contradicted
-    more = f", and {report.contradictions - 1} more" if report.contradictions > 1 else ""
-    return StoreCorruptError(
-        path,
-        position,
-        f"{text}{more}. The consume queues know better, and were not overwritten",
-        hint="`mqlake store repair` puts the records right, `--trust-log` takes them as they are",
-    )
 
 
 def _batch_topics(config: MessageStoreConfig) -> set[str]:
@@ -184,7 +158,6 @@ def build_derived(
         known_until=0 if may_end_early else known_until(old_queues, log),
         progress=progress,
     )
-    witnesses = Witnesses(old_queues)
     report = RebuildReport(config.store_path_root_dir, log.min_offset)
     delay_levels = parse_delay_levels(config.message_delay_level)
     try:
@@ -196,13 +169,6 @@ def build_derived(
                 if any(queues.queues(topic) for topic in found):
                     return None
             columns = dispatch_columns(chunk.mapped_file.array, chunk.scan, delay_levels=delay_levels)
-            for wrong in witnesses.all_misplaced(chunk.mapped_file.array, chunk.scan, columns):
-                report.contradictions += 1
-                report.contradicted = report.contradicted or (
-                    chunk.mapped_file.path,
-                    int(chunk.scan.position[wrong.row]),
-                    f"its {wrong.field} is wrong: {', '.join(wrong.witnesses)}",
-                )
             queues.dispatch(chunk.scan, columns)
             if index is not None:
                 index.dispatch(chunk.scan, columns)
@@ -238,32 +204,6 @@ def topics_of_batches(scan: Scan) -> set[str]:
     """Topics that have inner batches in the scan."""
     ids = set(scan.topic_id[(scan.sys_flag & INNER_BATCH) != 0].tolist())
     return {scan.topics[number].decode("utf-8", "replace") for number in ids}
-
-
-def bridge_gaps(queue: ConsumeQueue) -> None:
-    """Lets the units of messages that are lost point to the message after them.
-
-    A pre-blank there would be what dispatch leaves, but RocketMQ searches units by physical offset, which has
-    to ascend, and skips good messages after a unit whose record it cannot find. So a consumer that reads across
-    gets the next message more than once.
-    """
-    assert queue.first_gap is not None
-    size, files = queue.unit_size, queue.files
-    start = max(queue.first_gap, queue.min_offset_in_queue)
-    following = np.empty(0, queue.dtype)
-    for file in reversed(files.files):
-        first = max(start * size, file.file_from_offset)
-        units = np.frombuffer(files.read(first, files.file_size), queue.dtype).copy()
-        if not len(units):
-            continue
-        blank = units["size"] == PRE_BLANK_SIZE
-        source = np.where(blank, len(units), np.arange(len(units)))
-        source = np.minimum.accumulate(source[::-1])[::-1]
-        bridged = blank & ((source < len(units)) | (len(following) > 0))
-        if bridged.any():
-            units[bridged] = np.concatenate((units, following))[source[bridged]]
-            files.pool.pwrite(file, units.view(np.uint8).data, first - file.file_from_offset)
-        following = units[:1]
 
 
 def _refuse_holes(walk: LogWalk) -> None:

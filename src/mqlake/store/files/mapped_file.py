@@ -17,6 +17,7 @@ on the map: it zeroes its target before it writes, and readers were seen to catc
 from __future__ import annotations
 
 import ctypes
+import ctypes.util
 import mmap
 import os
 from typing import ClassVar
@@ -27,7 +28,6 @@ import numpy.typing as npt
 from mqlake.base.durable import fsync_dir
 from mqlake.errors import StoreClosedError, WrongFileSizeError
 from mqlake.formats.names import file_name_to_offset
-from mqlake.store.files.memory import libc, lock_memory, unlock_memory
 
 OS_PAGE_SIZE = 4096
 ZERO_SIZE = b"\0\0\0\0"
@@ -230,9 +230,10 @@ class MappedFile:
         """fdatasync, whatever the positions say. OSError."""
         os.fdatasync(self._descriptor())
 
-    def last_data(self, start: int) -> int:
-        """One past the last byte behind `start` that is not zero; `start` when all are."""
-        for begin, end in reversed(self.data_extents(start)):
+    def last_data(self, start: int, limit: int | None = None) -> int:
+        """One past the last byte of [start, limit) that is not zero (None: of the file); `start` when all are."""
+        for begin, data_end in reversed(self.data_extents(start)):
+            end = data_end if limit is None else min(data_end, limit)
             for at in range(end, begin, -(1 << 20)):
                 block = self.array[max(begin, at - (1 << 20)) : at]
                 if block.any():
@@ -303,18 +304,19 @@ class MappedFile:
         if first >= min(end, len(array)):
             return True
         address, size = array.ctypes.data + first, min(end, len(array)) - first
-        advised: int = libc().madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), MADV_POPULATE_WRITE)
+        advised: int = _libc().madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), MADV_POPULATE_WRITE)
         return advised == 0
 
     def lock_in_memory(self) -> bool:
         """mlock and madvise(WILLNEED); False when the system's limits forbid the lock."""
         assert self._map is not None
-        locked = lock_memory(self.array.ctypes.data, self.file_size)
+        address, size = ctypes.c_void_p(self.array.ctypes.data), ctypes.c_size_t(self.file_size)
+        locked: bool = _libc().mlock(address, size) == 0
         self._map.madvise(mmap.MADV_WILLNEED)
         return locked
 
     def unlock_in_memory(self) -> None:
-        unlock_memory(self.array.ctypes.data, self.file_size)
+        _libc().munlock(ctypes.c_void_p(self.array.ctypes.data), ctypes.c_size_t(self.file_size))
 
     def evict(self, start: int, end: int) -> None:
         """Takes the pages of [start, end) out of this process's memory; the page cache keeps them.
@@ -374,3 +376,13 @@ def _pwrite_all(fd: int, data: bytes | memoryview, position: int) -> None:
     done = os.pwrite(fd, data, position)
     while done < len(data):
         done += os.pwrite(fd, data[done:], position + done)
+
+
+_LIBC: ctypes.CDLL | None = None
+
+
+def _libc() -> ctypes.CDLL:
+    global _LIBC
+    if _LIBC is None:
+        _LIBC = ctypes.CDLL(ctypes.util.find_library("c"), use_errno=True)
+    return _LIBC

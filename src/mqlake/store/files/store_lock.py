@@ -2,8 +2,13 @@
 
     lock    byte 0 is under an exclusive POSIX lock (what Java's FileChannel.tryLock takes) while a writer
             runs; the kernel drops the lock with the process. The text `lock` is for people.
-    abort   made when the store starts, holding the process id; deleted at a clean shutdown. Its presence at
-            the next start means: recover as after a crash.
+    abort   made when the store starts, deleted at a clean shutdown. Its presence at the next start means:
+            recover as after a crash. RocketMQ writes its process id and reads nothing; here more lines follow:
+
+            4711
+            bootId=0f1a...          whether the machine has been up since (see LastWriter)
+            lockFile=64769:131077
+            flushDiskType=SYNC_FLUSH
 
 A POSIX lock has two traps: it does not keep out the own process, and closing *any* descriptor of the file
 drops it. So the locks this process holds are kept in a table, asked before the file is opened.
@@ -11,6 +16,7 @@ drops it. So the locks this process holds are kept in a table, asked before the 
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import os
 import struct
@@ -21,6 +27,7 @@ from mqlake.base.durable import fsync_dir, write_durably
 from mqlake.errors import StoreLockedError
 
 LOCK_TEXT = b"lock"
+BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 
 # struct flock of Linux on 64-bit machines: type, whence, start, length, pid.
 _FLOCK = struct.Struct("hhqqi4x")
@@ -41,6 +48,11 @@ class StoreLock:
     @property
     def is_held(self) -> bool:
         return self._fd >= 0
+
+    @property
+    def file_id(self) -> str:
+        """Device and inode of the lock file while it is held. A copy or a snapshot of the store has others."""
+        return "{}:{}".format(*self._identity) if self.is_held else ""
 
     def acquire(self) -> None:
         """Takes the lock. Raises StoreLockedError naming the holder when it can be told, OSError."""
@@ -126,6 +138,42 @@ def _holder_of(fd: int) -> int | None:
     return None if kind == fcntl.F_UNLCK else max(pid, 0)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class LastWriter:
+    """What a writer says of itself in the abort file, for the recovery after its death.
+
+    While the boot id is the same, the page cache holds all that the writer wrote: a process that dies without the
+    machine tears no pages. The same lock file shows that this is the directory it wrote to, and no copy or snapshot.
+    Empty strings: not known, as after a RocketMQ.
+    """
+
+    boot_id: str = ""
+    lock_file: str = ""
+    flush_disk_type: str = ""
+    """SYNC_FLUSH: consume queues were given flushed messages only."""
+
+    @classmethod
+    def now(cls, lock: StoreLock, flush_disk_type: str) -> LastWriter:
+        """This process, which holds `lock`."""
+        return cls(boot_id(), lock.file_id, flush_disk_type)
+
+    def machine_stayed_up(self, lock: StoreLock) -> bool:
+        """Whether the machine has been up since the writer began, as seen by the holder of `lock`."""
+        return bool(self.boot_id) and (self.boot_id, self.lock_file) == (boot_id(), lock.file_id)
+
+
+_WRITER_KEYS = {"bootId": "boot_id", "lockFile": "lock_file", "flushDiskType": "flush_disk_type"}
+
+
+def boot_id() -> str:
+    """Linux's id of the time since the machine was started; empty when the system has none."""
+    try:
+        with open(BOOT_ID_PATH, encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
 class AbortFile:
     """The abort file at `path`."""
 
@@ -138,16 +186,33 @@ class AbortFile:
 
     def pid(self) -> int | None:
         """Process id in the file; None when there is no file or no number in it."""
+        first = next(iter(self._lines()), b"")
+        return int(first) if first.isdigit() else None
+
+    def last_writer(self) -> LastWriter:
+        """What the writer left in the file; empty fields for what it did not say."""
+        found = {}
+        for line in self._lines()[1:]:
+            key, _, value = line.decode("ascii", "replace").partition("=")
+            if key in _WRITER_KEYS:
+                found[_WRITER_KEYS[key]] = value
+        return LastWriter(**found)
+
+    def _lines(self) -> list[bytes]:
         try:
             with open(self.path, "rb") as file:
-                text = file.read(32).strip()
+                return file.read(4096).split()
         except OSError:
-            return None
-        return int(text) if text.isdigit() else None
+            return []
 
-    def create(self) -> None:
-        """Makes the file, durably, with this process's id. Raises OSError."""
-        write_durably(self.path, str(os.getpid()).encode())
+    def create(self, writer: LastWriter | None = None) -> None:
+        """Makes the file, durably, with this process's id and what `writer` says. Raises OSError."""
+        lines = [str(os.getpid())]
+        if writer is not None:
+            lines += [
+                f"{key}={value}" for key, name in _WRITER_KEYS.items() if (value := getattr(writer, name))
+            ]
+        write_durably(self.path, "\n".join(lines).encode())
 
     def delete(self) -> None:
         """Removes the file, durably; call it when all else is on disk. Raises OSError."""

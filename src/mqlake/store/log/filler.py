@@ -10,11 +10,19 @@ means that the rest of the file is unused. Where it fits there is a property CRC
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 
 from mqlake.formats.columns import Scan
-from mqlake.formats.record import CRC32_TAIL_LENGTH, RECORD_SIZE_MIN, encode_record
+from mqlake.formats.record import (
+    CRC32_TAIL_LENGTH,
+    END_FILE_MIN_BLANK_LENGTH,
+    RECORD_SIZE_MIN,
+    encode_blank,
+    encode_record,
+)
 from mqlake.message import MessageSysFlag, crc32, host_bytes
 
 FILLER_TOPIC = b"rmq_sys_filler"
@@ -23,6 +31,8 @@ SHORT_FILLER_TOPIC = b"_"
 FILLER_SIZE_MIN = RECORD_SIZE_MIN + len(SHORT_FILLER_TOPIC)
 # with its whole name and the property CRC
 FILLER_SIZE = RECORD_SIZE_MIN + len(FILLER_TOPIC) + CRC32_TAIL_LENGTH
+# bytes that one filler takes at most in a long hole
+PIECE = 1 << 20
 
 _NO_HOST = host_bytes(("0.0.0.0", 0))
 _ROLLBACK = MessageSysFlag.TRANSACTION_ROLLBACK_TYPE
@@ -53,6 +63,30 @@ def encode_filler(size: int, physical_offset: int, store_timestamp: int) -> byte
         b"",
         prop_crc=prop_crc,
     )
+
+
+def fence_off(
+    start: int, end: int, base_offset: int, file_size: int, store_timestamp: int
+) -> Iterator[bytes]:
+    """What makes bytes [start, end) of a log file, whose first byte is at physical offset `base_offset`, a part of the
+    log that has no messages: fillers, and where `end` is the file's end a blank. `store_timestamp` (ms) is a
+    neighbour's. The bytes come in pieces, to be written one after the other from `start` on.
+
+    Where records follow, at least FILLER_SIZE_MIN bytes are needed.
+    """
+    if end == file_size:
+        # a filler shows that something is gone; where only the blank fits, the blank
+        if end - start >= FILLER_SIZE + END_FILE_MIN_BLANK_LENGTH:
+            yield encode_filler(FILLER_SIZE, base_offset + start, store_timestamp)
+            start += FILLER_SIZE
+        yield encode_blank(end - start)
+        return
+    while start < end:
+        size = end - start
+        if size > PIECE + FILLER_SIZE_MIN:
+            size = PIECE
+        yield encode_filler(size, base_offset + start, store_timestamp)
+        start += size
 
 
 def are_fillers(scan: Scan) -> npt.NDArray[np.bool_]:
