@@ -53,3 +53,12 @@ def free_ports(count: int) -> int:
 
 def free_port() -> int:
     return free_ports(1)
+
+
+def listens_on_all(port: int) -> bool:
+    """Whether a server takes connections on another address of this machine than 127.0.0.1."""
+    try:
+        socket.create_connection(("127.0.0.2", port), timeout=10).close()
+    except ConnectionRefusedError:
+        return False
+    return True

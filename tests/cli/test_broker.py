@@ -12,6 +12,7 @@ from mqlake.remoting.codes import RequestCode
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.loop import run
 from tests.broker.live import send_header
+from tests.ports import free_port, listens_on_all
 from tests.waiting import PATIENCE_S
 
 CONF = """\
@@ -22,6 +23,9 @@ mappedFileSizeCommitLog=1048576
 sendMessageThreadPoolNums=4
 brokrName=oops
 """
+
+
+EXPOSED = "it listens on every address of this machine, for anyone who reaches it; --host 127.0.0.1 keeps others out"
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:
@@ -61,11 +65,37 @@ def test_a_broker_conf_is_taken_as_it_is(conf, ends_with):
             process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=PATIENCE_S)  # which closes its stdin
         assert process.returncode == 0, errors
-        assert errors.splitlines() == [
+        said = [
             f"{conf}: without effect here: sendMessageThreadPoolNums",
             f"{conf}: unknown configuration key 'brokrName'; did you mean 'brokerName'?",
             "no name server is told of this broker: give namesrvAddr, or -n",
         ]
+        if ends_with == "SIGTERM":
+            said.append(EXPOSED)
+        assert errors.splitlines() == said
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+
+
+@pytest.mark.parametrize("host", [None, "127.0.0.1"])
+def test_where_it_listens_is_what_it_says(conf, host):
+    metrics_port = free_port()
+    metrics = ["--set", "metricsExporterType=PROM", "--set", f"metricsPromExporterPort={metrics_port}"]
+    process = start("-c", conf, "--json", *metrics, *(["--host", host] if host else []))
+    try:
+        place = json.loads(process.stdout.readline())
+        address, _, port = place["listens"].rpartition(":")
+        assert address == (host or "0.0.0.0")
+        assert listens_on_all(int(port)) is (host is None)
+        assert listens_on_all(metrics_port) is (host is None)
+        process.terminate()
+        _, errors = process.communicate(timeout=PATIENCE_S)
+        assert (EXPOSED in errors) is (host is None)
+        (said,) = [line for line in errors.splitlines() if line.startswith("metrics: ")]
+        assert f"http://127.0.0.1:{metrics_port}/metrics" in said
+        assert ("on every address of this machine" in said) is (host is None)
     finally:
         if process.poll() is None:
             process.kill()

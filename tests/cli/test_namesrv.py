@@ -11,6 +11,7 @@ from mqlake.remoting.client import RemotingClient
 from mqlake.remoting.codes import RequestCode
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.loop import run
+from tests.ports import listens_on_all
 from tests.waiting import PATIENCE_S
 
 
@@ -58,12 +59,16 @@ def test_what_cannot_be_used_is_one_line(tmp_path):
     assert (process.returncode, errors) == (2, "error: listenPort=many: a whole number is needed\n")
 
 
-def test_programs_read_where_it_listens(tmp_path):
-    process = start(tmp_path, "--port", "0", "--json")
+@pytest.mark.parametrize("host", [None, "127.0.0.1"])
+def test_programs_read_where_it_listens(tmp_path, host):
+    process = start(tmp_path, "--port", "0", "--json", *(["--host", host] if host else []))
     try:
         assert process.stdout is not None
-        host, _, port = json.loads(process.stdout.readline())["namesrv"].partition(":")
-        assert host == "127.0.0.1" and int(port) > 0
+        place = json.loads(process.stdout.readline())
+        port = int(place["namesrv"].removeprefix("127.0.0.1:"))
+        assert place["listens"] == f"{host or '0.0.0.0'}:{port}"
+        assert listens_on_all(port) is (host is None)
     finally:
         process.terminate()
-        process.communicate(timeout=PATIENCE_S)
+        _, errors = process.communicate(timeout=PATIENCE_S)
+    assert ("on every address of this machine" in errors) is (host is None)

@@ -20,6 +20,7 @@ from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.headers.namesrv import GetRouteInfoRequestHeader
 from mqlake.remoting.loop import run
 from tests.broker.live import pull_header, send_header
+from tests.ports import free_port, listens_on_all
 from tests.waiting import PATIENCE_S, until
 
 MQLAKE = [sys.executable, "-m", "mqlake"]
@@ -247,6 +248,17 @@ def test_a_store_that_is_in_use(tmp_path):
             _, errors = second.communicate(timeout=PATIENCE_S)
             assert second.returncode == 1 and errors.startswith("error: ")
         stopped(first)
+
+
+@pytest.mark.parametrize("host", [None, "0.0.0.0"])
+def test_it_is_for_this_machine_unless_told_otherwise(tmp_path, host):
+    metrics_port = free_port()
+    metrics = ["--set=metricsExporterType=PROM", f"--set=metricsPromExporterPort={metrics_port}"]
+    with serving(tmp_path / "data", "--json", *metrics, *(["--host", host] if host else [])) as process:
+        where = ready(process)
+        ports = [int(address.rpartition(":")[2]) for address in (where["namesrv"], *where["brokers"])]
+        assert [listens_on_all(port) for port in (*ports, metrics_port)] == [host is not None] * 3
+        assert ("it listens on every address" in stopped(process)) is (host is not None)
 
 
 def test_settings_of_a_file_and_of_the_command_line(tmp_path):

@@ -23,6 +23,11 @@ def parse_address(address: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
+def is_every_address(host: str) -> bool:
+    """Whether a server that is bound to `host` listens on every address of this machine."""
+    return host in ("", "0.0.0.0", "::")
+
+
 def local_address() -> str:
     """The address that this machine's default route starts from; the loopback address if there is no route."""
     for family, far in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):

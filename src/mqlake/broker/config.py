@@ -81,7 +81,9 @@ class BrokerConfig(Settings):
     listen_port: int = setting(
         "listenPort", 10911, "Port to listen on; 0: any free one. The VIP port is two below.", high=PORT_MAX
     )
-    bind_address: str = setting("bindAddress", "0.0.0.0", "Address to listen on.")
+    bind_address: str = setting(
+        "bindAddress", "0.0.0.0", "Address to listen on; 0.0.0.0: every one of this machine."
+    )
     server_channel_max_idle_time_seconds: int = setting(
         "serverChannelMaxIdleTimeSeconds", 120, "A connection without a byte for so long is closed.", unit="s"
     )
@@ -303,7 +305,7 @@ class BrokerConfig(Settings):
         "metricsPromExporterPort", 5557, "Port of the metrics; 0: any free one.", high=PORT_MAX
     )
     metrics_prom_exporter_host: str = setting(
-        "metricsPromExporterHost", "", "Address of the metrics; empty means all."
+        "metricsPromExporterHost", "", "Address to serve metrics on; empty: that of bindAddress."
     )
     metrics_label: str = setting("metricsLabel", "", "Labels of every metric, as `name:value,name:value`.")
     metrics_otel_cardinality_limit: int = setting(

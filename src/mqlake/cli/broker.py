@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mqlake.base.net import format_address, is_every_address
 from mqlake.cli.logs import log_options
-from mqlake.cli.output import note, print_json, print_json_line
+from mqlake.cli.output import note, note_where_it_listens, print_json, print_json_line
 from mqlake.cli.serve import settle, told_to_stop
 from mqlake.remoting.loop import run
 from mqlake.remoting.server import raise_open_files_limit
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("-c", "--config", "config_path", type=click.Path(), help="A broker.conf, as RocketMQ has it.")
+@click.option(
+    "--host",
+    help="Address to listen on and to tell clients.  [0.0.0.0: every one; clients are told brokerIP1]",
+)
 @click.option("-n", "--namesrv", "namesrv_addr", help="Name servers: host:port with ; between.")
 @click.option(
     "--set", "settings", metavar="KEY=VALUE", multiple=True, help="A key of broker.conf; any number of times."
@@ -36,6 +41,7 @@ if TYPE_CHECKING:
 @log_options
 def broker(
     config_path: str | None,
+    host: str | None,
     namesrv_addr: str | None,
     settings: tuple[str, ...],
     print_config: bool,
@@ -54,6 +60,10 @@ def broker(
         properties["brokerConfigPath"] = config_path
     assigned = parse_assignments(settings)
     require_known(assigned)
+    if host is not None:
+        properties["bindAddress"] = host
+        if not is_every_address(host):
+            properties = {"brokerIP1": host, "brokerIP2": host, **properties}
     properties.update(assigned)
     if namesrv_addr is not None:
         properties["namesrvAddr"] = namesrv_addr
@@ -86,17 +96,25 @@ async def _run(
     settle()
     try:
         known_to = config.namesrv_addresses
+        listens = format_address((config.bind_address, controller.port))
         if as_json:
-            place = {"broker": config.broker_name, "address": controller.broker_addr, "namesrv": known_to}
+            place = {
+                "broker": config.broker_name,
+                "address": controller.broker_addr,
+                "listens": listens,
+                "namesrv": known_to,
+            }
             print_json_line(place)
         else:
-            click.echo(f"broker {config.broker_name} listens on {config.bind_address}:{controller.port}")
+            click.echo(f"broker {config.broker_name} listens on {listens}")
             if known_to:
                 click.echo(f"it is known as {controller.broker_addr} to {', '.join(known_to)}")
         if not known_to:
             note("no name server is told of this broker: give namesrvAddr, or -n")
         if controller.metrics is not None:
-            note(f"metrics: {controller.metrics.url}")
+            note(f"metrics: {controller.metrics.where}")
+        if not until_eof:  # a broker of `mqlake serve`, which says so itself
+            note_where_it_listens(config.bind_address)
         await stop.wait()
     finally:
         await controller.stop()

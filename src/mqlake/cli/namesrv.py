@@ -7,8 +7,9 @@ import signal
 
 import click
 
+from mqlake.base.net import format_address, is_every_address
 from mqlake.cli.logs import log_options
-from mqlake.cli.output import note, print_json_line
+from mqlake.cli.output import note, note_where_it_listens, print_json_line
 from mqlake.namesrv.config import NamesrvConfig
 from mqlake.namesrv.server import NamesrvController
 from mqlake.remoting.loop import run
@@ -20,11 +21,14 @@ from mqlake.store.config import read_properties
 @click.option(
     "-p", "--port", type=click.IntRange(0, 65535), help="Port to listen on; 0: any free one.  [9876]"
 )
+@click.option("--host", help="Address to listen on.  [0.0.0.0: every one of this machine]")
 @click.option("-c", "--config", "config_path", type=click.Path(), help="A namesrv.conf, as RocketMQ has it.")
 @click.option("--kv-path", type=click.Path(), help="Where the key-value configuration is kept.")
 @click.option("--json", "as_json", is_flag=True, help="Say where it listens as one line of JSON.")
 @log_options
-def namesrv(port: int | None, config_path: str | None, kv_path: str | None, as_json: bool) -> None:
+def namesrv(
+    port: int | None, host: str | None, config_path: str | None, kv_path: str | None, as_json: bool
+) -> None:
     """Run a name server: brokers register with it, clients ask it where topics are.
 
     It ends with Ctrl-C or SIGTERM.
@@ -32,6 +36,8 @@ def namesrv(port: int | None, config_path: str | None, kv_path: str | None, as_j
     properties = {} if config_path is None else read_properties(config_path)
     if port is not None:
         properties["listenPort"] = str(port)
+    if host is not None:
+        properties["bindAddress"] = host
     if kv_path is not None:
         properties["kvConfigPath"] = kv_path
     config, remarks = NamesrvConfig.from_mapping(properties)
@@ -49,12 +55,15 @@ async def _serve(config: NamesrvConfig, as_json: bool) -> None:
     controller = NamesrvController(config)
     await controller.start()
     try:
-        host = "127.0.0.1" if config.bind_address == "0.0.0.0" else config.bind_address
+        listens = format_address((config.bind_address, controller.port))
+        host = "127.0.0.1" if is_every_address(config.bind_address) else config.bind_address
+        address = format_address((host, controller.port))
         if as_json:
-            print_json_line({"namesrv": f"{host}:{controller.port}"})
+            print_json_line({"namesrv": address, "listens": listens})
         else:
-            click.echo(f"name server listens on {config.bind_address}:{controller.port}")
-            click.echo(f"give brokers and clients  namesrvAddr={host}:{controller.port}")
+            click.echo(f"name server listens on {listens}")
+            click.echo(f"give brokers and clients  namesrvAddr={address}")
+        note_where_it_listens(config.bind_address)
         await stop.wait()
     finally:
         await controller.stop()

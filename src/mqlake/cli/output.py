@@ -16,6 +16,8 @@ from typing import Any
 
 import click
 
+from mqlake.base.net import is_every_address
+
 Progress = Callable[[int, int], None]
 """Told (done, in all)."""
 
@@ -61,6 +63,14 @@ def note(text: str) -> None:
     """Prints to stderr; that nobody can read it there is no reason to fail."""
     with contextlib.suppress(OSError):
         click.echo(text, err=True)
+
+
+def note_where_it_listens(host: str) -> None:
+    """Says so when a server is open to other machines; there is no access control yet."""
+    if is_every_address(host):
+        note(
+            "it listens on every address of this machine, for anyone who reaches it; --host 127.0.0.1 keeps others out"
+        )
 
 
 def size_text(size: float) -> str:

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mqlake.base.net import format_address, is_every_address
 from mqlake.cli.logs import log_options
-from mqlake.cli.output import note, print_json_line
+from mqlake.cli.output import note, note_where_it_listens, print_json_line
 from mqlake.errors import ConfigError, MqlakeError
 from mqlake.remoting.loop import run
 from mqlake.remoting.server import raise_open_files_limit
@@ -89,7 +90,7 @@ def serve(
     from mqlake.base.net import local_address
     from mqlake.broker.config import is_known, read_settings, require_known
 
-    advertised = local_address() if host in ("0.0.0.0", "::") else host
+    advertised = local_address() if is_every_address(host) else host
     common = {"brokerIP1": advertised, "brokerIP2": advertised}
     if config_path is not None:
         common.update(read_properties(config_path))
@@ -161,8 +162,8 @@ async def _serve(
         with _port_to_choose("--namesrv-port"):
             await namesrv.start()
         running.push_async_callback(namesrv.stop)
-        shown = "127.0.0.1" if host in ("0.0.0.0", "::") else host
-        namesrv_addr = f"{shown}:{namesrv.port}"
+        shown = "127.0.0.1" if is_every_address(host) else host
+        namesrv_addr = format_address((shown, namesrv.port))
         for properties in of_brokers:
             others = properties.get("namesrvAddr", "").split(";")
             properties["namesrvAddr"] = ";".join(dict.fromkeys([namesrv_addr, *filter(None, others)]))
@@ -176,6 +177,7 @@ async def _serve(
         settle()
         if not stop.is_set():
             _say_where(namesrv_addr, addresses, directory, as_json)
+            note_where_it_listens(host)
         await stop.wait()
 
 
@@ -189,7 +191,7 @@ async def _start_here(properties: Mapping[str, str], running: contextlib.AsyncEx
         await controller.start()
     running.push_async_callback(controller.stop)
     if controller.metrics is not None:
-        note(f"metrics      {controller.metrics.url}")
+        note(f"metrics      {controller.metrics.where}")
     return controller.broker_addr
 
 

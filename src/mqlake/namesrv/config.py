@@ -27,7 +27,9 @@ class NamesrvConfig(Settings):
     """The settings of one name server. Raises ConfigError at construction when a value cannot be used."""
 
     listen_port: int = setting("listenPort", 9876, "Port to listen on; 0: any free one.", high=PORT_MAX)
-    bind_address: str = setting("bindAddress", "0.0.0.0", "Address to listen on; 0.0.0.0 means all.")
+    bind_address: str = setting(
+        "bindAddress", "0.0.0.0", "Address to listen on; 0.0.0.0: every one of this machine."
+    )
     kv_config_path: str = setting(
         "kvConfigPath",
         "$HOME/namesrv/kvConfig.json",

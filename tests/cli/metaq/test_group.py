@@ -20,7 +20,7 @@ from mqlake.cli.main import cli
 from mqlake.metaq.formats.record import HEADER_SIZE
 from mqlake.metaq.store.message_store import MessageStore
 from tests.metaq.records import record
-from tests.ports import free_port
+from tests.ports import free_port, listens_on_all
 from tests.waiting import PATIENCE_S
 
 MQLAKE = [sys.executable, "-c", "from mqlake.cli.main import main; main()", "metaq"]
@@ -31,7 +31,7 @@ class Served:
 
     def __init__(self, *arguments: str) -> None:
         self.process = subprocess.Popen(
-            [*MQLAKE, "serve", "--port", "0", "--admin-port", "0", "--host-name", "127.0.0.1", *arguments],
+            [*MQLAKE, "serve", "--port", "0", "--admin-port", "0", *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -89,6 +89,7 @@ def test_a_broker_from_nothing_and_everything_done_with_it(tmp_path: Path) -> No
         assert mqlake("consume", "u", *zk, "-g", "g", "--wait", "0.3").output == ""
         direct = ["--server", served.address]
         assert "1 message sent" in mqlake("produce", "u", *direct, text="z\n").output
+        assert not listens_on_all(int(served.address.rpartition(":")[2])), "it is for this machine"
         stats = json.loads(mqlake("stats", *zk, "--json").output)
         assert stats[f"meta://{served.address}"]["total_messages"] == "6"
         offsets = json.loads(mqlake("stats", "offsets", *direct, "--json").output)[f"meta://{served.address}"]
@@ -128,6 +129,14 @@ def test_a_broker_from_nothing_and_everything_done_with_it(tmp_path: Path) -> No
             "three",
             "two",
         ]
+
+
+def test_a_broker_for_other_machines_says_so(tmp_path: Path) -> None:
+    with serving(
+        "--store", str(tmp_path), "--zookeeper-port", str(free_port()), "--host-name", "127.0.0.1"
+    ) as served:
+        assert listens_on_all(int(served.address.rpartition(":")[2]))
+        assert "it listens on every address of this machine" in served.stop()[1]
 
 
 def test_the_child_goes_with_a_killed_broker(tmp_path: Path) -> None:

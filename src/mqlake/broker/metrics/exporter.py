@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 from wsgiref.simple_server import WSGIServer
 
+from mqlake.base.net import format_address, is_every_address
 from mqlake.broker.metrics.families import Families, Family, Sources
 from mqlake.broker.metrics.rpc_latency import RpcLatencies
 from mqlake.errors import ConfigError
@@ -48,7 +49,7 @@ class MetricsExporter:
         registry = CollectorRegistry(auto_describe=False)
         ProcessCollector(registry=registry)
         registry.register(self)
-        host, port = config.metrics_prom_exporter_host or "0.0.0.0", config.metrics_prom_exporter_port
+        host, port = self._host, config.metrics_prom_exporter_port
         try:
             self._server = start_http_server(port, host, registry)
         except OSError as error:
@@ -57,13 +58,20 @@ class MetricsExporter:
                 "set metricsPromExporterPort (0: any free one) or metricsExporterType=DISABLE"
             ) from error
         self.port = self._server[0].server_port
-        logger.info("metrics: %s", self.url)
+        logger.info("metrics: %s", self.where)
 
     @property
-    def url(self) -> str:
-        """Where they are, from start() on."""
+    def _host(self) -> str:
         config = self._sources.broker.config
-        return f"http://{config.metrics_prom_exporter_host or config.broker_ip1}:{self.port}/metrics"
+        return config.metrics_prom_exporter_host or config.bind_address
+
+    @property
+    def where(self) -> str:
+        """Their URL, and whether every address of this machine has them; from start() on."""
+        if not is_every_address(self._host):
+            return f"http://{format_address((self._host, self.port))}/metrics"
+        url = f"http://{format_address((self._sources.broker.config.broker_ip1, self.port))}/metrics"
+        return f"{url} (on every address of this machine; metricsPromExporterHost sets another)"
 
     async def stop(self) -> None:
         """Idempotent."""

@@ -10,7 +10,8 @@ from typing import Any
 
 import click
 
-from mqlake.cli.output import count_text, note, print_json_line
+from mqlake.base.net import format_address, is_every_address
+from mqlake.cli.output import count_text, note, note_where_it_listens, print_json_line
 from mqlake.errors import UnknownKeyError
 from mqlake.metaq.broker.admin_http import AdminHttp
 from mqlake.metaq.broker.broker import MetaMorphosisBroker
@@ -34,8 +35,14 @@ OWN_SESSION_MS = 6000
 @click.option(
     "-p", "--port", type=click.IntRange(0, 65535), help="Port to listen on; 0: any free one.  [8123]"
 )
-@click.option("--host", default="", help="Address to listen on; all of them when it is not given.")
-@click.option("--host-name", help="Under which others reach the broker.  [the machine's address]")
+@click.option(
+    "--host",
+    help="Address to listen on; 0.0.0.0: every one of this machine.  [127.0.0.1, or 0.0.0.0 with a host name]",
+)
+@click.option(
+    "--host-name",
+    help="Name under which clients reach the broker.  [that of --host, or the machine's address]",
+)
 @click.option("--broker-id", type=click.IntRange(0, 1023), help="The broker's number.  [0]")
 @click.option(
     "-t",
@@ -78,7 +85,7 @@ OWN_SESSION_MS = 6000
 def serve(
     store_path: str | None,
     port: int | None,
-    host: str,
+    host: str | None,
     host_name: str | None,
     broker_id: int | None,
     topics: tuple[str, ...],
@@ -92,6 +99,8 @@ def serve(
     as_json: bool,
 ) -> None:
     """Run a MetaQ broker.
+
+    It is for clients on this machine, unless --host or a host name says otherwise.
 
     Without --zookeeper (and without a zk.zkConnect in --config) a real ZooKeeper is started as a child, on the
     loopback; it ends with the broker, its data stays in the data directory. The broker ends with Ctrl-C or SIGTERM;
@@ -109,6 +118,10 @@ def serve(
         config.system, **{name: value for name, value in given.items() if value is not None}
     )
     check_system(config.system)
+    if host is None:
+        host = "0.0.0.0" if config.system.host_name else "127.0.0.1"
+    if not config.system.host_name and not is_every_address(host):
+        config.system = dataclasses.replace(config.system, host_name=host)
     if store_path is not None:
         config.system = dataclasses.replace(config.system, data_log_path="")
         config.topic_config_map = {
@@ -182,6 +195,7 @@ async def _serve(
         await admin.start(admin_host, config.system.dashboard_http_port)
         if http_port is not None:
             await data_http.start(host, http_port)
+        note_where_it_listens(host)
         loaded = broker.load_report
         for name, size in loaded.truncated.items():
             if name not in loaded.kept:  # the log has those
@@ -190,6 +204,7 @@ async def _serve(
             print_json_line(
                 {
                     "broker": broker.broker_string,
+                    "listens": format_address((host, broker.server.port)),
                     "brokerId": config.system.broker_id,
                     "admin": f"{admin_host}:{admin.port}",
                     "httpPort": None if http_port is None else data_http.server.port,
@@ -200,10 +215,12 @@ async def _serve(
             )
         else:
             if http_port is not None:
-                click.echo(f"messages over HTTP on port {data_http.server.port}")
+                click.echo(f"messages over HTTP on {format_address((host, data_http.server.port))}")
             click.echo(f"{config.system.effective_data_path}: {count_text(loaded.stores, 'partition')}")
             click.echo(f"operators ask on http://{admin_host}:{admin.port}")
-            click.echo(f"broker {config.system.broker_id} listens on {broker.broker_string}")
+            listens = format_address((host, broker.server.port))
+            click.echo(f"clients find the broker as {broker.broker_string}")
+            click.echo(f"broker {config.system.broker_id} listens on {listens}")
         await stop.wait()
     finally:
         await data_http.stop()
