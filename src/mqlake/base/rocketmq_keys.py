@@ -343,7 +343,6 @@ STORE_KEYS: dict[str, UnusedKey] = _table(
         "Reads of cold data are not limited.",
         coldDataFlowControlEnable=False,
         coldDataScanEnable=False,
-        dataReadAheadEnable=True,
         sampleSteps=32,
         accessMessageInMemoryHotRatio=26,
     ),

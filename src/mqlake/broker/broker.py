@@ -18,6 +18,7 @@ from mqlake.broker.config import BrokerConfig
 from mqlake.broker.state.clients import ConsumerManager, ProducerManager, wall_clock_ms
 from mqlake.broker.state.consumer_filter import ConsumerFilterManager
 from mqlake.broker.state.consumer_offset import ConsumerOffsetManager
+from mqlake.broker.state.message_request_mode import MessageRequestModeManager
 from mqlake.broker.state.rebalance_lock import RebalanceLockManager
 from mqlake.broker.state.subscription_group import SubscriptionGroupManager
 from mqlake.broker.state.topic_config import TopicConfigManager
@@ -61,6 +62,9 @@ class Broker:
             clock_ms,
             expected_groups=config.expect_consumer_num_use_filter,
             error_rate_percent=config.max_error_rate_of_bloom_filter,
+        )
+        self.message_request_mode_manager = MessageRequestModeManager(
+            os.path.join(directory, "messageRequestMode.json")
         )
         self.rebalance_lock_manager = RebalanceLockManager()
         self.producer_manager = ProducerManager(config.channel_expired_timeout, clock_ms)

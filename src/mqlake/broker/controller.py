@@ -130,6 +130,7 @@ class BrokerController:
             broker.subscription_group_manager,
             broker.consumer_offset_manager,
             broker.consumer_filter_manager,
+            broker.message_request_mode_manager,
             self.schedule_message_service,
             self.transaction_metrics,
         ]

@@ -190,6 +190,11 @@ class MessageStoreConfig(Settings):
         "wakeFlushWhenPutMessage", False, "A put wakes the flush (ASYNC_FLUSH without the pool)."
     )
 
+    data_read_ahead_enable: bool = setting(
+        "dataReadAheadEnable",
+        True,
+        "The kernel reads ahead in the commit log; false suits many readers of old messages far apart.",
+    )
     transient_store_pool_enable: bool = setting(
         "transientStorePoolEnable",
         False,

@@ -224,6 +224,8 @@ class DefaultMessageStore(StoreView):
         # what readUnCommitted gives the queues need not have been flushed
         flush = "" if self.config.read_un_committed else self.config.flush_disk_type.value
         self._abort_file.create(LastWriter.now(self._lock_file, flush))
+        if not self.config.data_read_ahead_enable:
+            self.set_data_read_ahead(False)  # recovery has read the log from end to end
         self._prefault_service.start()
         self._reput_service.start(self.log.max_offset)
         if self._sync_flush:
@@ -527,6 +529,10 @@ class DefaultMessageStore(StoreView):
         self.broker_stats_manager.put(arrival.topic, arrival.queue_id, arrival.count, arrival.size, 0)
 
     # ------------------------------------------------------------------ care
+
+    def set_data_read_ahead(self, enabled: bool) -> None:
+        """Whether the kernel reads ahead in the log's files, until the store is opened again (dataReadAheadEnable)."""
+        self.commit_log.queue.set_data_read_ahead(enabled)
 
     def execute_delete_files_manually(self) -> None:
         """Lets the next cleaning rounds delete expired files at any hour."""

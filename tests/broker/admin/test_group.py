@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from mqlake.client.broker_api import BrokerAPI
 from mqlake.remoting.bodies.admin import GroupForbidden, SubscriptionGroupConfig, SubscriptionGroupList
+from mqlake.remoting.bodies.client import MessageRequestMode, SetMessageRequestModeRequestBody
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.headers.admin import (
     GetSubscriptionGroupConfigRequestHeader,
@@ -63,3 +64,34 @@ def test_reading_is_forbidden_and_allowed_again(tmp_path):
         ]
 
     on_a_broker(tmp_path, scene)
+
+
+def test_a_group_pulls_and_cannot_pop(tmp_path):
+    async def scene(peer: Peer) -> None:
+        async def mode(**fields: object) -> ResponseCode | int:
+            body = SetMessageRequestModeRequestBody(**{"topic": "T", "consumer_group": "G", **fields})  # type: ignore[arg-type]
+            answer = await peer.ask(RequestCode.SET_MESSAGE_REQUEST_MODE, body=body.to_json())
+            return answer.code
+
+        async def modes() -> bytes:
+            return (await peer.ask(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)).body_bytes()
+
+        assert await mode() == ResponseCode.TOPIC_NOT_EXIST
+        await peer.send("T")
+        assert await modes() == b'{"messageRequestModeMap":{}}'
+        assert await mode(mode=MessageRequestMode.POP) == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        assert await mode(topic="%RETRY%G") == ResponseCode.NO_PERMISSION
+        assert await mode(consumer_group="no/group") == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+        assert await mode() == ResponseCode.SUCCESS
+        assert await modes() == (
+            b'{"messageRequestModeMap":{"T":{"G":'
+            b'{"consumerGroup":"G","mode":"PULL","popShareQueueNum":0,"topic":"T"}}}}'
+        )
+
+    on_a_broker(tmp_path, scene)
+
+    async def again(peer: Peer) -> None:
+        modes = peer.controller.broker.message_request_mode_manager.modes.message_request_mode_map
+        assert modes["T"]["G"].mode is MessageRequestMode.PULL
+
+    on_a_broker(tmp_path, again)

@@ -6,8 +6,11 @@ from mqlake.client.broker_api import BrokerAPI
 from mqlake.errors import ResponseError
 from mqlake.remoting.bodies.admin import CheckRocksdbCqWriteResult, HARuntimeInfo
 from mqlake.remoting.bodies.topic import TopicConfig
-from mqlake.remoting.codes import RequestCode
+from mqlake.remoting.codes import RequestCode, ResponseCode
+from mqlake.remoting.command import RemotingCommand
+from mqlake.store.files.mapped_file import MappedFile
 from tests.broker.live import Peer, on_a_broker
+from tests.waiting import PATIENCE_S
 
 
 def test_units_of_a_queue(tmp_path):
@@ -76,5 +79,65 @@ def test_a_master_without_slaves(tmp_path):
         answer = await peer.ask(RequestCode.GET_BROKER_HA_STATUS)
         info = HARuntimeInfo.from_json(answer.body_bytes())
         assert (info.master, info.in_sync_slave_nums, info.ha_connection_info) == (True, 0, [])
+
+    on_a_broker(tmp_path, scene)
+
+
+def test_the_word_to_slaves_is_taken_and_forgotten(tmp_path):
+    async def scene(peer: Peer) -> None:
+        assert (await peer.ask(RequestCode.RESET_MASTER_FLUSH_OFFSET)).code == ResponseCode.SUCCESS
+
+    on_a_broker(tmp_path, scene)
+
+
+def test_the_log_is_read_ahead_or_not(tmp_path, monkeypatch):
+    asked: list[tuple[int, bool]] = []
+    monkeypatch.setattr(
+        MappedFile, "set_read_ahead", lambda self, enabled: asked.append((self.file_from_offset, enabled))
+    )
+
+    async def scene(peer: Peer) -> None:
+        async def mode(value: str) -> RemotingCommand:
+            request = RemotingCommand.create_request(RequestCode.SET_COMMITLOG_READ_MODE)
+            request.ext_fields["READ_AHEAD_MODE"] = value
+            return await peer.client.invoke(peer.address, request, PATIENCE_S)
+
+        await peer.send("T", b"x")
+        wrong = await mode("7")
+        assert (wrong.code, asked) == (ResponseCode.INVALID_PARAMETER, [])
+        off = await mode("1")
+        assert (off.code, off.remark) == (0, "set commitlog readahead mode success, mode: 1")
+        assert asked and {each for _, each in asked} == {False}
+        asked.clear()
+        size = peer.controller.broker.store_config.mapped_file_size_commit_log
+        for _ in range(3):
+            await peer.send("T", bytes(size // 2))
+        assert (size, False) in asked  # a file that came later
+        asked.clear()
+        assert (await mode("0")).code == 0
+        assert asked[0] == (0, True) and {each for _, each in asked} == {True}
+
+    on_a_broker(tmp_path, scene)
+
+
+def test_a_log_that_is_not_read_ahead_from_the_start(tmp_path, monkeypatch):
+    asked: list[bool] = []
+    monkeypatch.setattr(MappedFile, "set_read_ahead", lambda self, enabled: asked.append(enabled))
+
+    async def scene(peer: Peer) -> None:
+        assert (await peer.send("T")).code == 0
+        assert asked and not any(asked)
+
+    on_a_broker(tmp_path, scene, dataReadAheadEnable="false")
+
+
+def test_there_are_no_pop_records_to_export_or_they_are_rocketmqs(tmp_path):
+    async def scene(peer: Peer) -> None:
+        assert (await peer.ask(RequestCode.POP_ROLLBACK)).code == ResponseCode.SUCCESS
+        left = tmp_path / "store" / "kvStore"
+        left.mkdir()
+        refused = await peer.ask(RequestCode.POP_ROLLBACK)
+        assert refused.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        assert str(left) in (refused.remark or "")
 
     on_a_broker(tmp_path, scene)

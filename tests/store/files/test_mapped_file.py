@@ -177,3 +177,19 @@ class TestMemory:
         mapped_file.erase(10)
         assert mapped_file.last_data(0) == 1
         assert np.count_nonzero(mapped_file.array) == 1
+
+
+def advised_random(path: str) -> bool:
+    """Whether the kernel was told that the file's mapping is read here and there (VmFlags `rr`)."""
+    mappings = Path("/proc/self/smaps").read_text().split(path)[1]
+    return "rr" in mappings.partition("VmFlags:")[2].partition("\n")[0].split()
+
+
+def test_read_ahead_is_switched_off_and_on(mapped_file: MappedFile) -> None:
+    assert not advised_random(mapped_file.path)
+    mapped_file.set_read_ahead(False)
+    assert advised_random(mapped_file.path)
+    mapped_file.set_read_ahead(True)
+    assert not advised_random(mapped_file.path)
+    mapped_file.close()
+    mapped_file.set_read_ahead(False)  # nothing to read any more

@@ -1,4 +1,4 @@
-"""Consumer groups as operators see them: make, change, delete, list, and what they may read."""
+"""Consumer groups as operators see them: make, change, delete, list, what they may read, and how."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from mqlake.broker.broker import Broker
 from mqlake.broker.metrics.execution_times import ExecutionTimes
 from mqlake.broker.state.subscription_group import FORBIDDEN_READ_BIT
 from mqlake.errors import ConfigError, ResponseError
+from mqlake.message import RETRY_GROUP_TOPIC_PREFIX
 from mqlake.remoting.bodies.admin import GroupForbidden, SubscriptionGroupConfig, SubscriptionGroupList
+from mqlake.remoting.bodies.client import MessageRequestMode, SetMessageRequestModeRequestBody
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.connection import Connection, ProcessorTable
@@ -37,6 +39,8 @@ class GroupAdmin:
         table.register(code.GET_SUBSCRIPTIONGROUP_CONFIG, self.get_subscription_group)
         table.register(code.DELETE_SUBSCRIPTIONGROUP, self.delete_subscription_group)
         table.register(code.UPDATE_AND_GET_GROUP_FORBIDDEN, self.update_and_get_group_forbidden)
+        table.register(code.SET_MESSAGE_REQUEST_MODE, self.set_message_request_mode)
+        table.register(code.GET_ALL_MESSAGE_REQUEST_MODE, self.get_all_message_request_mode)
 
     def update_and_create_subscription_group(
         self, connection: Connection, request: RemotingCommand
@@ -100,3 +104,32 @@ class GroupAdmin:
         readable = not manager.get_forbidden(group, topic, FORBIDDEN_READ_BIT)
         body = GroupForbidden(group=group, topic=topic, readable=readable)
         return RemotingCommand.create_response(remark="", body=body.to_json())
+
+    # --- pull or pop
+
+    def set_message_request_mode(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """401 SET_MESSAGE_REQUEST_MODE. Pull is what all groups do; pop is refused."""
+        mode = SetMessageRequestModeRequestBody.from_json(request.body_bytes())
+        broker, topic, group = self._broker, mode.topic, mode.consumer_group
+        if topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
+            raise ResponseError(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
+        broker.topic_config_manager.existing_topic(topic)
+        if broker.subscription_group_manager.find_subscription_group_config(group) is None:
+            raise ResponseError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group does not exist"
+            )
+        if mode.mode is not MessageRequestMode.PULL:
+            raise ResponseError(
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                f"{group} cannot consume {topic} in mode {mode.mode.name}: this broker has no pop consumers",
+            )
+        logger.info("%s: %s consumes %s in mode PULL", connection.remote_address, group, topic)
+        broker.message_request_mode_manager.set_message_request_mode(mode)
+        return RemotingCommand.create_response()
+
+    def get_all_message_request_mode(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand:
+        """402 GET_ALL_MESSAGE_REQUEST_MODE: what has been set."""
+        modes = self._broker.message_request_mode_manager.modes
+        return RemotingCommand.create_response(body=modes.to_json())

@@ -32,18 +32,13 @@ NOT_THERE: dict[int, str] = {
     60: "timer messages of any delay",
     61: "timer messages of any delay",
     323: "the checking of transactions again",
-    401: "the choice between pull and pop",
-    402: "the choice between pull and pop",
-    513: "static topics",
+    513: "static topics: their queues are mapped over several brokers, and each would have to read from the others",
     905: "a slave that acts as master",
     906: "a slave that acts as master",
-    908: "a slave that acts as master",
     1007: "controller mode",
     1008: "controller mode",
-    2001: "cold data control",
-    2004: "the choice of read-ahead",
+    2001: "thresholds for cold data: reading it holds up nobody here",
     **dict.fromkeys(range(3001, 3011), "users and access rules"),
-    200056: "pop in a store of its own",
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 
 from mqlake.broker.broker import Broker
 from mqlake.errors import ResponseError
@@ -25,6 +26,10 @@ from mqlake.store.config import BrokerRole
 
 logger = logging.getLogger(__name__)
 
+POP_STORE = "kvStore"
+"""Where RocketMQ keeps pop records with popConsumerKVServiceEnable."""
+_READ_AHEAD = {"0": True, "1": False}
+"""MADV_NORMAL and MADV_RANDOM."""
 UNITS_MAX = 1 << 16
 """Units that one answer lists: more would not fit into a frame."""
 
@@ -42,6 +47,9 @@ class StoreAdmin:
         table.register(code.CLEAN_UNUSED_TOPIC, self.clean_unused_topic)
         table.register(code.GET_BROKER_HA_STATUS, self.get_broker_ha_status)
         table.register(code.CHECK_ROCKSDB_CQ_WRITE_PROGRESS, self.check_rocksdb_cq_write_progress)
+        table.register(code.RESET_MASTER_FLUSH_OFFSET, self.reset_master_flush_offset)
+        table.register(code.SET_COMMITLOG_READ_MODE, self.set_commit_log_read_ahead_mode)
+        table.register(code.POP_ROLLBACK, self.export_pop_records)
 
     def query_consume_queue(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """321 QUERY_CONSUME_QUEUE."""
@@ -140,6 +148,43 @@ class StoreAdmin:
             master_commit_log_max_offset=broker.store.max_phy_offset,
         )
         return RemotingCommand.create_response(body=info.to_json())
+
+    def reset_master_flush_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """908 RESET_MASTER_FLUSH_OFFSET: a word to slaves, which a master takes and forgets, as RocketMQ's does."""
+        if self._broker.store_config.broker_role is BrokerRole.SLAVE:
+            raise ResponseError(
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                "this broker does not replicate: it has no such offset",
+            )
+        return RemotingCommand.create_response()
+
+    # --- the log's files
+
+    async def set_commit_log_read_ahead_mode(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand:
+        """2004 SET_COMMITLOG_READ_MODE: whether the kernel reads ahead in the log, until the next start."""
+        mode = request.ext_fields.get("READ_AHEAD_MODE", "")
+        if mode not in _READ_AHEAD:
+            raise ResponseError(
+                ResponseCode.INVALID_PARAMETER,
+                f"READ_AHEAD_MODE is {mode[:80]!r}: it can be 0 (read ahead) or 1 (do not)",
+            )
+        logger.info("%s: the log is read ahead: %s", connection.remote_address, _READ_AHEAD[mode])
+        await asyncio.to_thread(self._broker.store.set_data_read_ahead, _READ_AHEAD[mode])
+        return RemotingCommand.create_response(remark=f"set commitlog readahead mode success, mode: {mode}")
+
+    def export_pop_records(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """200056 POP_ROLLBACK: what RocketMQ's pop consumers have left in its own store of them goes to topics.
+
+        There is nothing to do where there is no such store, which is RocketMQ's default; mqlake does not read one."""
+        path = os.path.join(self._broker.store_config.store_path_root_dir, POP_STORE)
+        if os.path.isdir(path):
+            raise ResponseError(
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                f"{path} holds pop records in RocksDB, which only RocketMQ's broker can export",
+            )
+        return RemotingCommand.create_response()
 
 
 def _stats_item(snapshot: StatsSnapshot) -> BrokerStatsItem:

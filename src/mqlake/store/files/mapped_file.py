@@ -262,6 +262,13 @@ class MappedFile:
         """Has the bytes read from the disk, without the interpreter lock. OSError."""
         os.pread(self._descriptor(), size, position)
 
+    def set_read_ahead(self, enabled: bool) -> None:
+        """Whether the kernel reads more than is asked for, through the map or the descriptor."""
+        if self._map is None:
+            return
+        self._map.madvise(mmap.MADV_NORMAL if enabled else mmap.MADV_RANDOM)
+        os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_NORMAL if enabled else os.POSIX_FADV_RANDOM)
+
     def data_extents(self, start: int) -> list[tuple[int, int]]:
         """The parts [begin, end) behind `start` that are not holes (unwritten space reads as zeros)."""
         found, at = [], start

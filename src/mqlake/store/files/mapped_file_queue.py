@@ -50,6 +50,7 @@ class MappedFileQueue:
         self._allocate = allocate
         self._return_buffer = return_buffer
         self._size_key = size_key
+        self._data_read_ahead = True
         self._flush_lock = threading.Lock()
         self._commit_lock = threading.Lock()
         self.create_error: OSError | None = None
@@ -126,6 +127,12 @@ class MappedFileQueue:
             size_key=self._size_key,
         )
 
+    def set_data_read_ahead(self, enabled: bool) -> None:
+        """Whether the kernel reads ahead in the files there are and those to come."""
+        self._data_read_ahead = enabled
+        for mapped_file in list(self.mapped_files):
+            mapped_file.set_read_ahead(enabled)
+
     def path_of(self, offset: int) -> str:
         return os.path.join(self.directory, offset_to_file_name(offset))
 
@@ -165,6 +172,8 @@ class MappedFileQueue:
             log.error("cannot create %s: %s", path, error)
             return None
         if mapped_file is not None:
+            if not self._data_read_ahead:
+                mapped_file.set_read_ahead(False)
             if not self.mapped_files:
                 self.flushed_where = self.committed_where = max(self.flushed_where, offset)
             self.mapped_files.append(mapped_file)

@@ -1,0 +1,42 @@
+"""MessageRequestModeManager: how the members of a group get the messages of a topic, kept in messageRequestMode.json.
+
+{"messageRequestModeMap":{"T":{"G":{"consumerGroup":"G","mode":"PULL","popShareQueueNum":0,"topic":"T"}}}}
+
+Only what an operator has set is there. Without pop consumers PULL is all that can be set here; what RocketMQ's broker
+has left in the file is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from mqlake.broker.state.config_manager import ConfigManager
+from mqlake.remoting.bodies.client import SetMessageRequestModeRequestBody
+from mqlake.remoting.bodies.codec import JsonBody
+
+
+@dataclass(slots=True, kw_only=True)
+class MessageRequestModes(JsonBody):
+    """Topic → group → its mode."""
+
+    message_request_mode_map: dict[str, dict[str, SetMessageRequestModeRequestBody]] = field(
+        default_factory=dict
+    )
+
+
+class MessageRequestModeManager(ConfigManager):
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.modes = MessageRequestModes()
+
+    def set_message_request_mode(self, mode: SetMessageRequestModeRequestBody) -> None:
+        """On the disk when it returns. OSError."""
+        self.modes.message_request_mode_map.setdefault(mode.topic, {})[mode.consumer_group] = mode
+        self.persist()
+
+    def encode(self) -> dict[str, Any]:
+        return self.modes.to_value()
+
+    def decode(self, value: Any) -> None:
+        self.modes = MessageRequestModes.from_value(value)
