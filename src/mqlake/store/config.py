@@ -350,6 +350,15 @@ class MessageStoreConfig(Settings):
         "cleanResourceInterval", 10_000, "Time between two cleaning rounds.", unit="ms", low=1
     )
 
+    scrub_bytes_per_second: int = setting(
+        "scrubBytesPerSecond",
+        4 * 1024**2,
+        "How fast the scrub reads the log to find damage before a consumer does; 0 turns it off.",
+        unit="bytes",
+    )
+    scrub_interval: int = setting(
+        "scrubInterval", 168, "Time from the end of one round of the scrub to the next.", unit="h"
+    )
     pull_check_crc: bool = setting(
         "pullCheckCrc",
         False,
@@ -516,6 +525,7 @@ fileReservedTime deleteWhen diskMaxUsedSpaceRatio diskSpaceCleanForciblyRatio di
 cleanFileForciblyEnable deleteFileBatchMax deleteCommitLogFilesInterval maxTransferBytesOnMessageInMemory
 maxTransferCountOnMessageInMemory maxTransferBytesOnMessageInDisk maxTransferCountOnMessageInDisk
 maxFilterMessageSize maxMsgsNumBatch osPageCacheBusyTimeOutMills syncFlushTimeout pullCheckCrc
+scrubBytesPerSecond scrubInterval
 """
 CHANGEABLE: frozenset[str] = frozenset(_CHANGEABLE.split())
 """Keys that are looked at whenever they matter, so that change() holds at once."""

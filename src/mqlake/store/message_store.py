@@ -51,6 +51,7 @@ from mqlake.store.results import (
     PutMessageStatus,
 )
 from mqlake.store.running_flags import RunningFlags
+from mqlake.store.scrub import ScrubService
 from mqlake.store.stats import StoreStatsService
 from mqlake.store.store_view import StoreView
 
@@ -80,6 +81,10 @@ def check_is_store(root: str, *, must_exist: bool) -> None:
             f"{root}: not a RocketMQ store (no commitlog directory in it)"
             + ("" if must_exist else "; name an empty or new directory to make one")
         )
+
+
+DISPATCH_BEHIND_BUSY = 1 << 20
+"""Bytes that are not dispatched yet; with more the store is busy."""
 
 
 class DefaultMessageStore(StoreView):
@@ -168,6 +173,14 @@ class DefaultMessageStore(StoreView):
             self._clean_commit_log_service,
             CleanConsumeQueueService(lambda: queue.min_offset, *cleaned),
         )
+        self.scrub_service = ScrubService(
+            config,
+            queue,
+            consume_queues,
+            self.damage,
+            lambda: min(queue.flushed_where, self._reput_service.reput_from_offset),
+            self._has_better_to_do,
+        )
         self._housekeeping = _Housekeeping(self)
 
     # ------------------------------------------------------------------ life
@@ -235,6 +248,7 @@ class DefaultMessageStore(StoreView):
             if self.transient_store_pool is not None:
                 self._commit_service.start()
         self._clean_service.start()
+        self.scrub_service.start()
         self._housekeeping.start()
         self._state = "running"
 
@@ -243,6 +257,7 @@ class DefaultMessageStore(StoreView):
         if self._state == "running":
             self._state = "stopping"
             self._housekeeping.shutdown()
+            self.scrub_service.shutdown()
             self._clean_service.shutdown()
             flushed = self._flush_rest()
             dispatched = self._reput_service.shutdown(timeout_s=60.0)
@@ -542,6 +557,14 @@ class DefaultMessageStore(StoreView):
         """One round of cleaning, now."""
         self._clean_service.run_once()
 
+    def _has_better_to_do(self) -> bool:
+        """Whether work that nobody waits for should pause."""
+        return (
+            self.dispatch_behind_bytes > DISPATCH_BEHIND_BUSY
+            or self.is_os_page_cache_busy
+            or os.getloadavg()[0] > (os.cpu_count() or 1)
+        )
+
     def runtime_info(self) -> Mapping[str, str]:
         """RocketMQ's runtime keys and their values, as its tools read them."""
         info = dict(self.store_stats_service.runtime_info())
@@ -549,6 +572,7 @@ class DefaultMessageStore(StoreView):
         info["commitLogMaxOffset"] = str(self.max_phy_offset)
         info["dispatchBehindBytes"] = str(self.dispatch_behind_bytes)
         info["remainHowManyDataToFlush"] = str(max(0, self.log.max_wrote_position - self.log.flushed_where))
+        info |= self.scrub_service.runtime_info()
         info["damagedPlaces"] = str(self.damage.count)
         pool = self.transient_store_pool
         info["remainTransientStoreBufferNumbs"] = str(pool.available_buffer_nums if pool else 0)
