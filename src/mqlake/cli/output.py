@@ -25,7 +25,8 @@ UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def as_object(value: Any) -> Any:
-    """What JSON can say: a dataclass is an object with its fields' names in camelCase, an enum its value."""
+    """What JSON can say: a dataclass is an object with its fields' names in camelCase, an enum its value, bytes are hex
+    digits."""
     if dataclasses.is_dataclass(value):
         return {
             _camel_case(field.name): as_object(getattr(value, field.name))
@@ -37,6 +38,8 @@ def as_object(value: Any) -> Any:
         return {str(key): as_object(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [as_object(each) for each in value]
+    if isinstance(value, bytes):
+        return value.hex()
     return value
 
 

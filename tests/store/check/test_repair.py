@@ -171,7 +171,7 @@ def test_a_wrong_queue_offset(store: Path) -> None:
     before = contents(store)
     flip(path, position + 23)
     report = repaired(store)
-    assert [a.kind for a in report.plan.actions] == [ActionKind.SET_QUEUE_OFFSET]
+    assert [a.kind for a in report.plan.actions] == [ActionKind.SET_FIELD]
     after = contents(store)
     assert {name: after[name] for name in before} == before
 

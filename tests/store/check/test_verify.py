@@ -284,9 +284,9 @@ def test_a_wrong_queue_offset_is_recognised(store: Path) -> None:
     path, position, _ = record_at(store, 30)
     flip(path, position + 20, bit=7)
     report = verified(store)
-    assert damage(report) == [("queue offset", path.name, position)]
-    (wrong,) = report.wrong_queue_offsets
-    assert wrong.right == 7 and wrong.found < 0
+    assert damage(report) == [("record", path.name, position)]
+    (wrong,) = report.wrong_fields
+    assert (wrong.field, wrong.right) == ("QUEUEOFFSET", struct.pack(">q", 7)) and wrong.found[0] == 0x80
 
 
 def test_a_consume_queue_file_of_another_length(store: Path) -> None:

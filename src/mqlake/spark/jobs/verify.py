@@ -55,7 +55,8 @@ from mqlake.store.check.verify import (
     verify_store,
 )
 from mqlake.store.check.verify_index import IndexVerifier
-from mqlake.store.check.verify_queues import read_units, tags_codes, unit_limits
+from mqlake.store.check.verify_queues import tags_codes, unit_limits
+from mqlake.store.check.witnesses import read_units
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.files.store_lock import AbortFile, lock_holder
 from mqlake.store.index.index_file import IndexFile

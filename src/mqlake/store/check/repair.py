@@ -6,7 +6,7 @@
     damage up to the end of a file, others follow     a filler and a blank: the rest of the file is unused
     a torn tail, stale bytes, damage at the end       zeros: the log ends before it
     a file is missing between two others              a file with a filler and a blank
-    a queue offset (no CRC covers it) that cannot be  set to what consume queue and neighbours say
+    a field that no CRC covers and others contradict  set to what they agree upon (see witnesses.py)
     a file is too short                               made as long as the others; then as above
 
     consume queues, index                             made anew from what the log holds then (see rebuild.py)
@@ -49,7 +49,6 @@ from mqlake.store.log.log_walk import Hole, HoleKind, Progress, open_log, refuse
 
 COPIES_PREFIX = "repair-"
 COPY_CHUNK = 1 << 20
-QUEUE_OFFSET_POSITION = 20
 MAGICS = tuple(magic.to_bytes(4, "big", signed=True) for magic in (MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2))
 DERIVED_KINDS = frozenset(
     {
@@ -74,7 +73,7 @@ class ActionKind(enum.Enum):
     FILL = "fill"
     BLANK = "blank"
     CUT = "cut"
-    SET_QUEUE_OFFSET = "set queue offset"
+    SET_FIELD = "set field"
     MAKE_FILE = "make file"
     EXTEND_FILE = "extend file"
     CHECKPOINT = "checkpoint"
@@ -91,7 +90,9 @@ class Action:
     size: int
     text: str
     value: int = 0
-    """What is written, where that is a number: a store time (ms) or a queue offset."""
+    """The store time (ms) that is written, of a filler or into the checkpoint."""
+    data: bytes = b""
+    """What is written into a field."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -194,10 +195,12 @@ def _plan(config: MessageStoreConfig, settings: Mapping[str, object] | None, sta
         if hole.end > covered_to:
             action, covered_to = _hole_action(config, hole, report, plan)
             plan.actions.append(action)
-    for wrong in report.wrong_queue_offsets:
-        text = f"the record's queue offset is {wrong.found}; its queue says it must be {wrong.right}"
-        position = wrong.position + QUEUE_OFFSET_POSITION
-        plan.actions.append(Action(ActionKind.SET_QUEUE_OFFSET, wrong.path, position, 8, text, wrong.right))
+    for wrong in report.wrong_fields:
+        position = wrong.position + wrong.offset
+        size = len(wrong.right)
+        plan.actions.append(
+            Action(ActionKind.SET_FIELD, wrong.path, position, size, wrong.text, data=wrong.right)
+        )
     damaged = {finding.kind for finding in report.of(Severity.DAMAGE)}
     if "checkpoint" in damaged:
         text = f"set its times to {report.last_store_timestamp} at most, when the last message was stored"
@@ -362,8 +365,8 @@ def _change(file_size: int, action: Action) -> None:
             filler = encode_filler(action.size, base + action.offset, action.value)
             for at in range(0, len(filler), COPY_CHUNK):
                 os.pwrite(fd, filler[at : at + COPY_CHUNK], action.offset + at)
-        elif action.kind is ActionKind.SET_QUEUE_OFFSET:
-            os.pwrite(fd, action.value.to_bytes(8, "big", signed=True), action.offset)
+        elif action.kind is ActionKind.SET_FIELD:
+            os.pwrite(fd, action.data, action.offset)
         elif action.kind is ActionKind.CHECKPOINT:
             _set_checkpoint(fd, action)
         os.fsync(fd)

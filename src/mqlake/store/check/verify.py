@@ -23,7 +23,8 @@ from mqlake.formats.checkpoint import CHECKPOINT_FILE_SIZE
 from mqlake.formats.columns import dispatch_columns
 from mqlake.message import parse_delay_levels
 from mqlake.store.check.verify_index import IndexVerifier
-from mqlake.store.check.verify_queues import LostMessage, QueueVerifier, WrongQueueOffset, is_known
+from mqlake.store.check.verify_queues import LostMessage, QueueVerifier, is_known
+from mqlake.store.check.witnesses import WrongField
 from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.file_sizes import detect_settings
@@ -62,7 +63,7 @@ class VerifyReport:
     """Messages that the consume queues know of and the log has lost."""
     lost: list[LostMessage] = dataclasses.field(default_factory=list)
     """The first thousand of them."""
-    wrong_queue_offsets: list[WrongQueueOffset] = dataclasses.field(default_factory=list)
+    wrong_fields: list[WrongField] = dataclasses.field(default_factory=list)
     """Those of which the right value is known."""
     findings: list[Finding] = dataclasses.field(default_factory=list)
     damage_count: int = 0
@@ -137,6 +138,7 @@ def _verify(
             log_min=log.min_offset,
             settled=settled,
             root=config.store_path_root_dir,
+            index=index,
         )
         index_verifier = IndexVerifier(index.files, findings, log_min=log.min_offset, settled=settled)
         walk = LogWalk(
@@ -162,7 +164,7 @@ def _verify(
         report.queues = sum(1 for _ in queues)
         report.units = queue_verifier.units_checked
         report.lost, report.lost_count = queue_verifier.lost, queue_verifier.lost_count
-        report.wrong_queue_offsets = queue_verifier.wrong_offsets
+        report.wrong_fields = queue_verifier.wrong_fields
         report.index_files = len(index.files)
         report.index_entries = index_verifier.entries_checked
         report.keys_before_index = index_verifier.keys_before

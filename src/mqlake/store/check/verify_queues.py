@@ -21,7 +21,19 @@ from mqlake.base.findings import Finding, Findings, Severity
 from mqlake.formats.columns import DispatchColumns, Scan
 from mqlake.formats.consume_queue import PRE_BLANK_SIZE
 from mqlake.formats.consume_queue_ext import MAX_ADDRESS, MIN_EXT_UNIT_SIZE
-from mqlake.message import LMQ_PREFIX
+from mqlake.formats.record import SYS_FLAG_POSITION
+from mqlake.message import LMQ_PREFIX, SCHEDULE_TOPIC
+from mqlake.store.check.witnesses import (
+    PROPERTIES,
+    QUEUE_ID,
+    QUEUE_OFFSET,
+    SYS_FLAG,
+    Misplaced,
+    Witnesses,
+    WrongField,
+    read_units,
+)
+from mqlake.store.index.index_service import IndexService
 from mqlake.store.log.filler import are_fillers
 from mqlake.store.log.log_scan import LogChunk
 from mqlake.store.log.log_walk import Hole
@@ -36,7 +48,13 @@ UNITS_A_READ = 65536
 EXT_BYTES_A_READ = 1 << 20
 LOST_KEPT = 1000
 
+WRONG_FIELD = "record"
+"""The kind of a finding about a field of a record that repair can put right."""
+QUEUE_ID_POSITION = 12
+QUEUE_OFFSET_POSITION = 20
+
 Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int32]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -63,16 +81,6 @@ def _queue_of(queues: ConsumeQueueStore, topic: bytes, queue_id: int) -> Queue |
     return queues.get(topic.decode("utf-8", "replace"), queue_id)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class WrongQueueOffset:
-    """A record whose QUEUEOFFSET (which no CRC covers) is `found` where its queue says it must be `right`."""
-
-    path: str
-    position: int
-    found: int
-    right: int
-
-
 class _State:
     """What was seen of one queue so far. Offsets are of messages; `cursor` counts units (batch queues)."""
 
@@ -95,12 +103,19 @@ class QueueVerifier:
     """`settled`: the store ended cleanly and nobody writes; otherwise queues may be behind or ahead of the log."""
 
     def __init__(
-        self, queues: ConsumeQueueStore, findings: Findings, *, log_min: int, settled: bool, root: str
+        self,
+        queues: ConsumeQueueStore,
+        findings: Findings,
+        *,
+        log_min: int,
+        settled: bool,
+        root: str,
+        index: IndexService | None = None,
     ) -> None:
         self.units_checked = 0
         self.lost: list[LostMessage] = []
         self.lost_count = 0
-        self.wrong_offsets: list[WrongQueueOffset] = []
+        self.wrong_fields: list[WrongField] = []
         self.queues = queues
         self._findings = findings
         self._log_min = log_min
@@ -108,6 +123,7 @@ class QueueVerifier:
         self._root = root
         self._states: dict[tuple[bytes, int], _State] = {}
         self._fillers = False
+        self._witnesses = Witnesses(queues, index)
         self._hole_starts = self._hole_ends = np.empty(0, np.int64)
         self._log_end = 0
 
@@ -118,25 +134,87 @@ class QueueVerifier:
         scan = chunk.scan
         if not self._fillers:
             self._fillers = bool(are_fillers(scan).any())
-        visible = np.flatnonzero((scan.sys_flag & TRANSACTION_UNDECIDED) == 0)
+        undecided = (scan.sys_flag & TRANSACTION_UNDECIDED) != 0
+        if undecided.any():
+            wrongly = list(self._witnesses.visible(scan, columns, np.flatnonzero(undecided)))
+            for found in wrongly:
+                self._wrong_place(chunk, found)
+                undecided[found.row] = False
+        visible = np.flatnonzero(~undecided)
         if not len(visible):
             return
-        key = (scan.topic_id.astype(np.int64) << 32 | scan.queue_id.astype(np.uint32))[visible]
-        order = np.argsort(key, kind="stable")
-        key, rows = key[order], visible[order]
-        starts = np.flatnonzero(np.concatenate(([True], key[1:] != key[:-1])))
         damaged = self._fillers or bool(holes)
-        for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(rows)], strict=True):
-            self._check_queue(chunk, columns, rows[start:end], damaged)
+        topics = list(scan.topics)
+        topic_id, queue_id, offsets = scan.topic_id, scan.queue_id, scan.queue_offset
+        troubled: list[I64Array] = []
+        for rows in _by_queue(visible, topic_id, queue_id):
+            if not self._check_usual(chunk, columns, rows):
+                troubled.append(rows)
+        if not troubled:
+            return
+        # what belongs to another queue than it says is compared there
+        moved = [found for rows in troubled for found in self._misplaced(chunk, columns, rows)]
+        if moved:
+            topic_id, queue_id, offsets = topic_id.copy(), queue_id.copy(), offsets.copy()
+        for found in moved:
+            if found.topic not in topics:
+                topics.append(found.topic)
+            topic_id[found.row] = topics.index(found.topic)
+            queue_id[found.row], offsets[found.row] = found.queue_id, found.queue_offset
+        for rows in _by_queue(np.sort(np.concatenate(troubled)), topic_id, queue_id):
+            place = topics[topic_id[rows[0]]], int(queue_id[rows[0]])
+            self._check_queue(chunk, columns, place, rows, offsets[rows], damaged)
 
-    def _check_queue(self, chunk: LogChunk, columns: DispatchColumns, rows: I64Array, damaged: bool) -> None:
+    def _misplaced(self, chunk: LogChunk, columns: DispatchColumns, rows: I64Array) -> list[Misplaced]:
+        found = list(self._witnesses.misplaced(chunk.mapped_file.array, chunk.scan, columns, rows))
+        for each in found:
+            self._wrong_place(chunk, each)
+        return found
+
+    def _state_of(self, topic: bytes, queue_id: int, first: int) -> _State:
+        state = self._states.get((topic, queue_id))
+        if state is None:
+            state = self._states[topic, queue_id] = _State(_queue_of(self.queues, topic, queue_id), first)
+        return state
+
+    def _check_usual(self, chunk: LogChunk, columns: DispatchColumns, rows: I64Array) -> bool:
+        """The rows of one queue when they go on where it was and all lead to the units that they should; False, and
+        nothing noted, when not."""
         scan = chunk.scan
         topic, queue_id = scan.topics[scan.topic_id[rows[0]]], int(scan.queue_id[rows[0]])
         offsets = scan.queue_offset[rows]
-        state = self._states.get((topic, queue_id))
-        if state is None:
-            state = _State(_queue_of(self.queues, topic, queue_id), int(offsets[0]))
-            self._states[topic, queue_id] = state
+        known = (topic, queue_id) in self._states
+        state = self._state_of(topic, queue_id, int(offsets[0]))
+        queue = state.queue
+        usual = (
+            isinstance(queue, ConsumeQueue)
+            and offsets[0] == state.next
+            and offsets[0] >= 0
+            and bool((np.diff(offsets) == 1).all())
+            and (known or offsets[0] == queue.min_offset_in_queue)
+        )
+        if usual:
+            assert isinstance(queue, ConsumeQueue)
+            units = read_units(queue, int(offsets[0]), len(rows))
+            if len(units) == len(rows) and not _differ(queue, units, scan, columns, rows).any():
+                self.units_checked += len(units)
+                state.next = int(offsets[-1]) + 1
+                return True
+        if not known:
+            del self._states[topic, queue_id]
+        return False
+
+    def _check_queue(
+        self,
+        chunk: LogChunk,
+        columns: DispatchColumns,
+        place: tuple[bytes, int],
+        rows: I64Array,
+        offsets: I64Array,
+        damaged: bool,
+    ) -> None:
+        scan = chunk.scan
+        state = self._state_of(*place, int(offsets[0]))
         counts: I64Array = np.ones(len(rows), np.int64)
         if isinstance(state.queue, BatchConsumeQueue) or (
             state.queue is None and (scan.sys_flag[rows] & INNER_BATCH).any()
@@ -150,10 +228,10 @@ class QueueVerifier:
             jumps = np.flatnonzero(offsets != expected)
         begin = 0
         for jump in jumps.tolist():
-            self._compare(state, scan, columns, rows[begin:jump], offsets[begin:jump])
+            self._compare(state, chunk, columns, rows[begin:jump], offsets[begin:jump])
             begin = jump
             self._jump(state, chunk, int(rows[jump]), int(offsets[jump]), int(expected[jump]), damaged)
-        self._compare(state, scan, columns, rows[begin:], offsets[begin:])
+        self._compare(state, chunk, columns, rows[begin:], offsets[begin:])
         if len(offsets):
             state.next = int(offsets[-1] + counts[-1])
 
@@ -194,13 +272,49 @@ class QueueVerifier:
 
     def _wrong_offset(self, state: _State, chunk: LogChunk, row: int, found: int, right: int | None) -> None:
         scan = chunk.scan
-        path, position = chunk.mapped_file.path, int(scan.position[row])
-        text = f"{_name(scan, row)} has {found} where " + (
-            "there is no place for a record" if right is None else f"it must be {right}"
-        )
-        state.problems.append((Finding(Severity.DAMAGE, "queue offset", path, position, text), 1))
         if right is not None:
-            self.wrong_offsets.append(WrongQueueOffset(path, position, found, right))
+            field = QUEUE_OFFSET, QUEUE_OFFSET_POSITION, _i64(found), _i64(right)
+            self._wrong_field(chunk, row, *field, ("the messages before and after it leave this place",))
+            return
+        path, position = chunk.mapped_file.path, int(scan.position[row])
+        text = f"{_name(scan, row)} has {found} where there is no place for a record"
+        state.problems.append((Finding(Severity.DAMAGE, "queue offset", path, position, text), 1))
+
+    def _wrong_place(self, chunk: LogChunk, found: Misplaced) -> None:
+        scan, row = chunk.scan, found.row
+        if found.field == QUEUE_ID:
+            says = int(scan.queue_id[row]).to_bytes(4, "big", signed=True)
+            wrong = QUEUE_ID_POSITION, says, found.queue_id.to_bytes(4, "big", signed=True)
+        elif found.field == QUEUE_OFFSET:
+            wrong = QUEUE_OFFSET_POSITION, _i64(int(scan.queue_offset[row])), _i64(found.queue_offset)
+        elif found.field == SYS_FLAG:
+            flag = int(scan.sys_flag[row])
+            right = flag & ~TRANSACTION_UNDECIDED
+            wrong = (
+                SYS_FLAG_POSITION,
+                flag.to_bytes(4, "big", signed=True),
+                right.to_bytes(4, "big", signed=True),
+            )
+        else:
+            at = int(scan.topic_start[row] - scan.position[row])
+            wrong = at, scan.topics[scan.topic_id[row]], found.topic
+        self._wrong_field(chunk, row, found.field, *wrong, found.witnesses)
+
+    def _wrong_field(
+        self,
+        chunk: LogChunk,
+        row: int,
+        field: str,
+        offset: int,
+        found: bytes,
+        right: bytes,
+        witnesses: tuple[str, ...],
+    ) -> None:
+        path, position = chunk.mapped_file.path, int(chunk.scan.position[row])
+        wrong = WrongField(path, position, field, offset, found, right, witnesses)
+        self.wrong_fields.append(wrong)
+        text = f"{_name(chunk.scan, row)}: {wrong.text}"
+        self._findings.add(Finding(Severity.DAMAGE, WRONG_FIELD, path, position, text))
 
     def _jump(
         self, state: _State, chunk: LogChunk, row: int, offset: int, expected: int, damaged: bool
@@ -223,10 +337,10 @@ class QueueVerifier:
     # ------------------------------------------------------------------ units of records
 
     def _compare(
-        self, state: _State, scan: Scan, columns: DispatchColumns, rows: I64Array, offsets: I64Array
+        self, state: _State, chunk: LogChunk, columns: DispatchColumns, rows: I64Array, offsets: I64Array
     ) -> None:
         """Records of consecutive queue offsets with their units."""
-        queue = state.queue
+        queue, scan = state.queue, chunk.scan
         if not len(rows) or offsets[0] < 0:
             return
         if queue is None:
@@ -243,11 +357,13 @@ class QueueVerifier:
                 state.missing_from = first + len(units)
             state.missing += len(rows) - len(units)
             rows = rows[: len(units)]
-        wrong = (
-            (units["offset"] != scan.physical_offset[rows])
-            | (units["size"] != scan.size[rows])
-            | (tags_codes(queue, units) != columns.tags_code[rows])
-        )
+        wrong = _differ(queue, units, scan, columns, rows)
+        for at in np.flatnonzero(wrong).tolist():
+            unit, row = units[at], int(rows[at])
+            if (unit["offset"], unit["size"]) != (scan.physical_offset[row], scan.size[row]):
+                continue
+            said = int(tags_codes(queue, units[at : at + 1])[0])
+            wrong[at] = not self._mend_contents(queue, chunk, columns, row, first + at, said)
         for start, end in _runs(wrong):
             unit, row = units[start], int(rows[start])
             text = (
@@ -257,6 +373,22 @@ class QueueVerifier:
                 f"tags code {columns.tags_code[row]}"
             ) + (f" (and {end - start - 1} more)" if end - start > 1 else "")
             self._problem(state, "queue unit", first + start, text, end - start)
+
+    def _mend_contents(
+        self, queue: ConsumeQueue, chunk: LogChunk, columns: DispatchColumns, row: int, unit: int, said: int
+    ) -> bool:
+        """Whether it is the record's properties that are wrong, and not the unit's tags code."""
+        scan = chunk.scan
+        start, length = int(scan.properties_start[row]), int(scan.properties_length[row])
+        properties = chunk.mapped_file.array[start : start + length].tobytes()
+        mended = self._witnesses.mended_properties(properties, queue, unit, said)
+        if mended is None or queue.topic == SCHEDULE_TOPIC:
+            return False
+        at, right = mended
+        offset = start - int(scan.position[row]) + at
+        seen = f"unit {unit} of {queue.topic}/{queue.queue_id} has the hash of the tags that this makes"
+        self._wrong_field(chunk, row, PROPERTIES, offset, properties[at : at + 1], right, (seen,))
+        return True
 
     def _compare_batches(
         self,
@@ -395,6 +527,27 @@ class QueueVerifier:
             )
 
 
+def _by_queue(rows: I64Array, topic_id: Ints, queue_id: Ints) -> Iterator[I64Array]:
+    """The rows of each queue, in the order of the log."""
+    key = topic_id[rows].astype(np.int64) << 32 | queue_id[rows].astype(np.uint32)
+    order = np.argsort(key, kind="stable")
+    yield from np.split(rows[order], np.flatnonzero(np.diff(key[order])) + 1)
+
+
+def _differ(queue: ConsumeQueue, units: Units, scan: Scan, columns: DispatchColumns, rows: I64Array) -> Bools:
+    """Which units are not those of the records."""
+    result: Bools = (
+        (units["offset"] != scan.physical_offset[rows])
+        | (units["size"] != scan.size[rows])
+        | (tags_codes(queue, units) != columns.tags_code[rows])
+    )
+    return result
+
+
+def _i64(value: int) -> bytes:
+    return value.to_bytes(8, "big", signed=True)
+
+
 def _name(scan: Scan, row: int) -> str:
     return f"{scan.topics[scan.topic_id[row]].decode('utf-8', 'replace')}/{scan.queue_id[row]}"
 
@@ -405,20 +558,6 @@ def _name(scan: Scan, row: int) -> str:
 def unit_limits(queue: Queue) -> tuple[int, int]:
     """Numbers of the first unit on disk and of the one behind the last."""
     return queue.files.min_offset // queue.unit_size, queue.files.max_offset // queue.unit_size
-
-
-def read_units(queue: Queue, first: int, count: int) -> Units:
-    """Up to `count` units from number `first` on, over the borders of files; none that is not there."""
-    parts, size = [], queue.unit_size
-    at, end = first * size, (first + count) * size
-    while at < end:
-        data = queue.files.read(at, end - at)
-        if not data:
-            break
-        parts.append(data)
-        at += len(data)
-    data = parts[0] if len(parts) == 1 else b"".join(parts)
-    return np.frombuffer(data, queue.dtype, len(data) // size)
 
 
 def _blocks(queue: Queue, start: int, end: int) -> Iterator[tuple[int, Units]]:

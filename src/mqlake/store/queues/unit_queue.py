@@ -196,7 +196,7 @@ class UnitQueue(ABC):
             offset = self.files.next_file_start(offset)
         return offset // self.unit_size
 
-    def _first_from(self, physical_offset: int) -> int:
+    def first_from(self, physical_offset: int) -> int:
         """Number of the first unit whose record begins at or behind `physical_offset`, the end if none does."""
         first, end = self.files.min_offset // self.unit_size, self.files.max_offset // self.unit_size
         return first + bisect.bisect_left(range(first, end), physical_offset, key=self._physical_at)
@@ -212,7 +212,7 @@ class UnitQueue(ABC):
         if self.max_physic_offset <= commit_log_min:
             number = self.files.max_offset // self.unit_size
         else:
-            number = self._skip_blanks(self._first_from(commit_log_min))
+            number = self._skip_blanks(self.first_from(commit_log_min))
         self._begin_at(number)
 
     def _begin_at(self, number: int) -> None:
@@ -223,7 +223,7 @@ class UnitQueue(ABC):
         """Drops every unit whose record ends behind `physical_offset`, where the commit log now ends."""
         if self.max_physic_offset <= physical_offset:
             return
-        number = self._first_from(physical_offset)
+        number = self.first_from(physical_offset)
         first = self.files.min_offset // self.unit_size
         if number > first:
             before = self._unit(number - 1)
