@@ -13,7 +13,7 @@ from mqlake.spark.jobs.rebuild import rebuild
 from mqlake.store.check.rebuild import DERIVED, rebuild_store
 from mqlake.store.check.verify import verify_store
 from tests.golden import unpack
-from tests.spark.stores import copy_store, log_files, overwrite
+from tests.spark.stores import copy_store, decoded, log_files, overwrite
 
 SETTINGS: dict[str, object] = {"maxHashSlotNum": 100, "maxIndexNum": 400, "mappedFileSizeConsumeQueue": 2000}
 
@@ -62,3 +62,17 @@ def test_a_damaged_log_is_refused(spark: SparkSession, every_kind: Path, tmp_pat
     with pytest.raises(StoreCorruptError, match="of the log are lost"):
         rebuild(spark, str(root), SETTINGS)
     assert derived(root) == before
+
+
+@pytest.mark.spark
+def test_queues_that_know_better_are_not_overwritten(
+    spark: SparkSession, every_kind: Path, tmp_path: Path
+) -> None:
+    root = copy_store(every_kind, tmp_path / "store")
+    message = decoded(root)[60]
+    overwrite(log_files(root)[0], message.physical_offset + 12, (message.queue_id ^ 1).to_bytes(4, "big"))
+    before = derived(root)
+    with pytest.raises(StoreCorruptError, match="QUEUEID is wrong"):
+        rebuild(spark, str(root), SETTINGS)
+    assert derived(root) == before
+    assert rebuild(spark, str(root), SETTINGS, trust_log=True).contradictions == 1

@@ -71,6 +71,11 @@ def another_queue_offset(root: Path) -> None:
     overwrite(log_files(root)[0], message.physical_offset + 20, (77).to_bytes(8, "big"))
 
 
+def another_queue(root: Path) -> None:
+    message = decoded(root)[60]
+    overwrite(log_files(root)[0], message.physical_offset + 12, (message.queue_id ^ 1).to_bytes(4, "big"))
+
+
 def a_unit(root: Path) -> None:
     overwrite(next((root / "consumequeue" / "Topic-1" / "1").iterdir()), 40, b"\x01")
 
@@ -107,6 +112,7 @@ DAMAGES = [
     zeros_in_the_log,
     torn_tail,
     another_queue_offset,
+    another_queue,
     a_unit,
     a_queue_gone,
     a_unit_too_many,

@@ -82,19 +82,21 @@ def verify(
 
 @click.command()
 @directory_argument
+@click.option("--trust-log", is_flag=True, help="Take the log's word also where the queues know better.")
 @set_option
 @json_option
 @spark_options
-def rebuild(directory: str, settings: dict[str, str], as_json: bool, where: Where) -> None:
+def rebuild(directory: str, trust_log: bool, settings: dict[str, str], as_json: bool, where: Where) -> None:
     """Make consume queues and index anew from the log, in parallel.
 
     The same bytes as `mqlake store rebuild` makes, put in place when complete. No writer may run; a damaged log
-    is refused: repair it first.
+    is refused: repair it first. So is one whose records contradict consume queues that know better, unless with
+    --trust-log.
     """
     with job(where, "rebuilding") as spark:
         from mqlake.spark.jobs.rebuild import rebuild as rebuild_job
 
-        report = rebuild_job(spark, directory, settings)
+        report = rebuild_job(spark, directory, settings, trust_log=trust_log)
     if as_json:
         print_json(report)
     else:

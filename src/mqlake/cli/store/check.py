@@ -112,16 +112,18 @@ def _print_lost(messages: list[LostMessage], count: int) -> None:
 
 @click.command()
 @directory_argument
+@click.option("--trust-log", is_flag=True, help="Take the log's word also where the queues know better.")
 @set_option
 @json_option
-def rebuild(directory: str, settings: dict[str, str], as_json: bool) -> None:
+def rebuild(directory: str, trust_log: bool, settings: dict[str, str], as_json: bool) -> None:
     """Make consume queues and index anew from the log.
 
     They are built beside those that are there and put in their place when complete. No writer may run. A
-    damaged log is refused: repair it first.
+    damaged log is refused: repair it first. So is one whose records contradict consume queues that know better,
+    unless with --trust-log.
     """
     with progress("rebuilding") as report_progress:
-        report = rebuild_store(directory, settings, progress=report_progress)
+        report = rebuild_store(directory, settings, trust_log=trust_log, progress=report_progress)
     if as_json:
         print_json(report)
     else:

@@ -7,12 +7,13 @@
     driver   the lock, the swap of the directories: store.rebuild
 
 Each queue, and the index, gets the same calls in the same order as from one process, so the bytes are the same. A
-log that is not sound from its beginning to its end is left to that one process, which knows what may be a torn tail
-and what is damage.
+log that is not sound from its beginning to its end, or that the queues contradict, is left to that one process, which
+knows what may be a torn tail and what is damage.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import io
@@ -27,6 +28,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from mqlake.base.findings import Findings
 from mqlake.formats.columns import DispatchColumns, Scan, dispatch_columns
 from mqlake.message import parse_delay_levels
 from mqlake.spark.arrow.memory import give_up_pages
@@ -42,7 +44,8 @@ from mqlake.store.check.rebuild import (
     rebuild_store,
     topics_of_batches,
 )
-from mqlake.store.check.verify import store_config
+from mqlake.store.check.verify import load_queues, store_config
+from mqlake.store.check.witnesses import Witnesses
 from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.index.index_service import IndexService
@@ -67,12 +70,19 @@ _BUILT = {
 }
 
 
-def rebuild(spark: SparkSession, path: str, settings: Mapping[str, object] | None = None) -> RebuildReport:
+def rebuild(
+    spark: SparkSession,
+    path: str,
+    settings: Mapping[str, object] | None = None,
+    *,
+    trust_log: bool = False,
+) -> RebuildReport:
     """Rebuilds the store in directory `path`, which driver and executors have to see and nobody may be writing.
 
     Raises what store.rebuild.rebuild_store() raises; nothing has changed then.
     """
-    return rebuild_store(path, settings, build=functools.partial(_build, spark, dict(settings or {})))
+    build = functools.partial(_build, spark, dict(settings or {}))
+    return rebuild_store(path, settings, trust_log=trust_log, build=build)
 
 
 def _build(
@@ -151,23 +161,33 @@ def _parts(
     verify = VERIFY_FULL if config.writes_prop_crc else VERIFY_CRC
     delay_levels = parse_delay_levels(config.message_delay_level)
     chunk = 0
-    for split in splits:
-        window = open_window(split)
-        for found in walk(split, window, verify=verify):
-            common = {"piece": number, "number": chunk}
-            chunk += 1
-            if isinstance(found, Damage):
-                yield rows_batch([{**common, "bucket": 0, "damage": str(found.error())}], _PARTS)
-                return
-            columns = dispatch_columns(window.array, found, delay_levels=delay_levels)
-            bucket = _buckets(found, buckets)
-            rows = [
-                {**common, "bucket": each, "part": _packed(found, columns, np.flatnonzero(bucket == each))}
-                for each in np.unique(bucket).tolist()
-            ]
-            if config.message_index_enable:
-                rows.append({**common, "bucket": INDEX_BUCKET, "part": _packed_keys(found, columns)})
-            yield rows_batch(rows, _PARTS)
+    queues = load_queues(config, Findings())
+    with contextlib.closing(queues):
+        witnesses = Witnesses(queues)
+        for split in splits:
+            window = open_window(split)
+            for found in walk(split, window, verify=verify):
+                common = {"piece": number, "number": chunk}
+                chunk += 1
+                if isinstance(found, Damage):
+                    yield rows_batch([{**common, "bucket": 0, "damage": str(found.error())}], _PARTS)
+                    return
+                columns = dispatch_columns(window.array, found, delay_levels=delay_levels)
+                if any(witnesses.all_misplaced(window.array, found, columns)):
+                    yield rows_batch([{**common, "bucket": 0, "damage": "queues that know better"}], _PARTS)
+                    return
+                bucket = _buckets(found, buckets)
+                rows = [
+                    {
+                        **common,
+                        "bucket": each,
+                        "part": _packed(found, columns, np.flatnonzero(bucket == each)),
+                    }
+                    for each in np.unique(bucket).tolist()
+                ]
+                if config.message_index_enable:
+                    rows.append({**common, "bucket": INDEX_BUCKET, "part": _packed_keys(found, columns)})
+                yield rows_batch(rows, _PARTS)
 
 
 def _buckets(scan: Scan, buckets: int) -> Ints:

@@ -26,6 +26,7 @@ from mqlake.formats.columns import Scan, dispatch_columns
 from mqlake.message import parse_delay_levels
 from mqlake.store.check.verify import known_until, load_queues, store_config
 from mqlake.store.check.verify_queues import INNER_BATCH, is_known
+from mqlake.store.check.witnesses import Witnesses
 from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.files.store_lock import AbortFile, StoreLock
@@ -57,6 +58,10 @@ class RebuildReport:
     queues: int = 0
     index_files: int = 0
     index_entries: int = 0
+    contradictions: int = 0
+    """Records that the queues before knew better: each is now where the record says."""
+    contradicted: tuple[str, int, str] | None = None
+    """File, position and text of the first of them."""
     seconds: float = 0.0
 
 
@@ -64,26 +69,31 @@ def rebuild_store(
     path: str | os.PathLike[str],
     settings: Mapping[str, object] | None = None,
     *,
+    trust_log: bool = False,
     progress: Progress | None = None,
     build: Build | None = None,
 ) -> RebuildReport:
     """Rebuilds the derived files of the store in directory `path`, which nobody may be writing. `build` makes them
     (build_derived() unless another is given); locking, and the swap of the directories, are the same for all.
 
-    Raises StoreLockedError, StoreCorruptError (the log does not walk: repair it first), NotAStoreError,
-    ForeignFormatError, WrongFileSizeError, ConfigError, UnknownKeyError, OSError; nothing has changed then.
+    Raises StoreLockedError, StoreCorruptError (the log does not walk, or the queues that are there know better than it
+    where a message belongs, unless `trust_log`: repair it first), NotAStoreError, ForeignFormatError,
+    WrongFileSizeError, ConfigError, UnknownKeyError, OSError; nothing has changed then.
     """
     root = os.fspath(path)
     check_is_store(root, must_exist=True)
     with StoreLock(os.path.join(root, "lock"), abort_path=os.path.join(root, "abort")):
         _undo_interrupted(root)  # first of all: the sizes of files are read from them
-        return rebuild_locked(store_config(root, settings), progress=progress, build=build)
+        return rebuild_locked(
+            store_config(root, settings), trust_log=trust_log, progress=progress, build=build
+        )
 
 
 def rebuild_locked(
     config: MessageStoreConfig,
     *,
     repaired_to: str | None = None,
+    trust_log: bool = False,
     progress: Progress | None = None,
     build: Build | None = None,
 ) -> RebuildReport:
@@ -100,6 +110,8 @@ def rebuild_locked(
         build = build or build_derived
         while (report := build(config, new, batch_topics, may_end_early, progress)) is None:
             pass  # a topic turned out to have inner batches: once more, knowing it
+        if report.contradicted is not None and not (trust_log or repaired_to):
+            raise _knows_better(report)
         old = repaired_to or os.path.join(temporary, "old")
         _swap(config, new, old)
     except BaseException:
@@ -108,6 +120,18 @@ def rebuild_locked(
     shutil.rmtree(temporary)
     report.seconds = time.monotonic() - began
     return report
+
+
+def _knows_better(report: RebuildReport) -> StoreCorruptError:
+    assert report.contradicted is not None
+    path, position, text = report.contradicted
+    more = f", and {report.contradictions - 1} more" if report.contradictions > 1 else ""
+    return StoreCorruptError(
+        path,
+        position,
+        f"{text}{more}. The consume queues know better, and were not overwritten",
+        hint="`mqlake store repair` puts the records right, `--trust-log` takes them as they are",
+    )
 
 
 def _batch_topics(config: MessageStoreConfig) -> set[str]:
@@ -158,6 +182,7 @@ def build_derived(
         known_until=0 if may_end_early else known_until(old_queues, log),
         progress=progress,
     )
+    witnesses = Witnesses(old_queues)
     report = RebuildReport(config.store_path_root_dir, log.min_offset)
     delay_levels = parse_delay_levels(config.message_delay_level)
     try:
@@ -169,6 +194,13 @@ def build_derived(
                 if any(queues.queues(topic) for topic in found):
                     return None
             columns = dispatch_columns(chunk.mapped_file.array, chunk.scan, delay_levels=delay_levels)
+            for wrong in witnesses.all_misplaced(chunk.mapped_file.array, chunk.scan, columns):
+                report.contradictions += 1
+                report.contradicted = report.contradicted or (
+                    chunk.mapped_file.path,
+                    int(chunk.scan.position[wrong.row]),
+                    f"its {wrong.field} is wrong: {', '.join(wrong.witnesses)}",
+                )
             queues.dispatch(chunk.scan, columns)
             if index is not None:
                 index.dispatch(chunk.scan, columns)

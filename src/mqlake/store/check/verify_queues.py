@@ -31,6 +31,7 @@ from mqlake.store.check.witnesses import (
     Misplaced,
     Witnesses,
     WrongField,
+    by_queue,
     read_units,
 )
 from mqlake.store.index.index_service import IndexService
@@ -54,7 +55,6 @@ QUEUE_ID_POSITION = 12
 QUEUE_OFFSET_POSITION = 20
 
 Bools = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int32]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class QueueVerifier:
         topics = list(scan.topics)
         topic_id, queue_id, offsets = scan.topic_id, scan.queue_id, scan.queue_offset
         troubled: list[I64Array] = []
-        for rows in _by_queue(visible, topic_id, queue_id):
+        for rows in by_queue(visible, topic_id, queue_id):
             if not self._check_usual(chunk, columns, rows):
                 troubled.append(rows)
         if not troubled:
@@ -161,7 +161,7 @@ class QueueVerifier:
                 topics.append(found.topic)
             topic_id[found.row] = topics.index(found.topic)
             queue_id[found.row], offsets[found.row] = found.queue_id, found.queue_offset
-        for rows in _by_queue(np.sort(np.concatenate(troubled)), topic_id, queue_id):
+        for rows in by_queue(np.sort(np.concatenate(troubled)), topic_id, queue_id):
             place = topics[topic_id[rows[0]]], int(queue_id[rows[0]])
             self._check_queue(chunk, columns, place, rows, offsets[rows], damaged)
 
@@ -525,13 +525,6 @@ class QueueVerifier:
             self.lost.append(
                 LostMessage(queue.topic, queue.queue_id, queue_offset, int(unit["offset"]), int(unit["size"]))
             )
-
-
-def _by_queue(rows: I64Array, topic_id: Ints, queue_id: Ints) -> Iterator[I64Array]:
-    """The rows of each queue, in the order of the log."""
-    key = topic_id[rows].astype(np.int64) << 32 | queue_id[rows].astype(np.uint32)
-    order = np.argsort(key, kind="stable")
-    yield from np.split(rows[order], np.flatnonzero(np.diff(key[order])) + 1)
 
 
 def _differ(queue: ConsumeQueue, units: Units, scan: Scan, columns: DispatchColumns, rows: I64Array) -> Bools:

@@ -30,11 +30,12 @@ from mqlake.message import (
 )
 from mqlake.store.index.index_service import IndexService
 from mqlake.store.queues.batch_consume_queue import BatchConsumeQueue
-from mqlake.store.queues.consume_queue_store import ConsumeQueueStore, Queue
+from mqlake.store.queues.consume_queue_store import TRANSACTION_UNDECIDED, ConsumeQueueStore, Queue
 from mqlake.store.queues.unit_queue import I64Array, Units
 
 Bools = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int32]
 
 QUEUE_ID, QUEUE_OFFSET, SYS_FLAG, TOPIC = "QUEUEID", "QUEUEOFFSET", "SYSFLAG", "TOPIC"
 PROPERTIES, STORE_TIMESTAMP = "properties", "STORETIMESTAMP"
@@ -128,6 +129,13 @@ class Witnesses:
             else:
                 self._in_vain[topic, queue_id] = 0
                 yield found
+
+    def all_misplaced(self, buf: Bytes, scan: Scan, columns: DispatchColumns) -> Iterator[Misplaced]:
+        """Of all rows of a scan, also those that say no queue leads to them."""
+        undecided = (scan.sys_flag & TRANSACTION_UNDECIDED) != 0
+        yield from self.visible(scan, columns, np.flatnonzero(undecided))
+        for rows in by_queue(np.flatnonzero(~undecided), scan.topic_id, scan.queue_id):
+            yield from self.misplaced(buf, scan, columns, rows)
 
     def _place_of(
         self, buf: Bytes, scan: Scan, columns: DispatchColumns, row: int, own: Queue | None
@@ -225,6 +233,15 @@ class Witnesses:
         if (record_known and not unit_known) or (unit_known == record_known and one_bit_of_unit):
             return None
         return _flipped(properties, lambda changed: _tags_code_of(changed) == said)
+
+
+def by_queue(rows: I64Array, topic_id: Ints, queue_id: Ints) -> Iterator[I64Array]:
+    """The rows of each queue, in the order of the log."""
+    if not len(rows):
+        return
+    key = topic_id[rows].astype(np.int64) << 32 | queue_id[rows].astype(np.uint32)
+    order = np.argsort(key, kind="stable")
+    yield from np.split(rows[order], np.flatnonzero(np.diff(key[order])) + 1)
 
 
 def leads_to(queue: Queue | None, scan: Scan, rows: I64Array) -> Bools:
