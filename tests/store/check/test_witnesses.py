@@ -89,8 +89,9 @@ def store(sound: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def golden(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return unpack("clean", tmp_path_factory.mktemp("golden")).root
+def goldens(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Stores that Java wrote."""
+    return {case: unpack(case, tmp_path_factory.mktemp(case)).root for case in ("clean", "innerbatch")}
 
 
 # offset in the record, bits of it that are flipped one at a time
@@ -154,6 +155,16 @@ def test_a_tag_that_no_other_message_has(store: Path) -> None:
     assert reachable(store) == place
 
 
+def test_a_store_time_out_of_the_order_of_the_log(store: Path) -> None:
+    before = contents(store / "commitlog")
+    path, position, _ = records(store)[17]
+    flip(path, position + 56 + 2, 3)
+    (wrong,) = verify_store(store).wrong_fields
+    assert wrong.field == "STORETIMESTAMP"
+    repair_store(store)
+    assert contents(store / "commitlog") == before
+
+
 def test_a_unit_that_the_record_knows_better(store: Path) -> None:
     """Neither its place, nor its size, nor its tags code make the record wrong."""
     place, log = reachable(store), contents(store / "commitlog")
@@ -176,17 +187,21 @@ def test_rebuild_does_not_overwrite_what_knows_better(store: Path) -> None:
 
 
 def files_of(root: Path) -> Iterator[Path]:
-    for kind in ("commitlog", "consumequeue", "index"):
+    for kind in ("commitlog", "consumequeue", "batchconsumequeue", "index"):
         yield from sorted(path for path in (root / kind).rglob("*") if path.is_file())
 
 
-@pytest.mark.parametrize("written_by", ["mqlake", "java"])
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.parametrize("written_by", ["mqlake", "clean", "innerbatch"])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_one_flipped_bit_anywhere(
-    sound: Path, golden: Path, tmp_path_factory: pytest.TempPathFactory, written_by: str, data: st.DataObject
+    sound: Path,
+    goldens: dict[str, Path],
+    tmp_path_factory: pytest.TempPathFactory,
+    written_by: str,
+    data: st.DataObject,
 ) -> None:
-    original = sound if written_by == "mqlake" else golden
+    original = goldens.get(written_by, sound)
     root = tmp_path_factory.mktemp("flip") / "store"
     shutil.copytree(original, root)
     try:

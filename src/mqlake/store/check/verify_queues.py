@@ -27,12 +27,14 @@ from mqlake.store.check.witnesses import (
     PROPERTIES,
     QUEUE_ID,
     QUEUE_OFFSET,
+    STORE_TIMESTAMP,
     SYS_FLAG,
     Misplaced,
     Witnesses,
     WrongField,
     by_queue,
     read_units,
+    wrong_times,
 )
 from mqlake.store.index.index_service import IndexService
 from mqlake.store.log.filler import are_fillers
@@ -134,6 +136,11 @@ class QueueVerifier:
         scan = chunk.scan
         if not self._fillers:
             self._fillers = bool(are_fillers(scan).any())
+        for row, right in wrong_times(scan.store_timestamp):
+            at = int(scan.store_host_start[row] - scan.position[row]) - 8
+            said = _i64(int(scan.store_timestamp[row]))
+            seen = ("it is between the times of the records before and after",)
+            self._wrong_field(chunk, row, STORE_TIMESTAMP, at, said, _i64(right), seen)
         undecided = (scan.sys_flag & TRANSACTION_UNDECIDED) != 0
         if undecided.any():
             wrongly = list(self._witnesses.visible(scan, columns, np.flatnonzero(undecided)))
@@ -347,7 +354,7 @@ class QueueVerifier:
             state.missing += len(rows)
             return
         if isinstance(queue, BatchConsumeQueue):
-            self._compare_batches(state, queue, scan, columns, rows)
+            self._compare_batches(state, queue, chunk, columns, rows)
             return
         first = int(offsets[0])
         units = read_units(queue, first, len(rows))
@@ -378,26 +385,37 @@ class QueueVerifier:
         self, queue: ConsumeQueue, chunk: LogChunk, columns: DispatchColumns, row: int, unit: int, said: int
     ) -> bool:
         """Whether it is the record's properties that are wrong, and not the unit's tags code."""
-        scan = chunk.scan
-        start, length = int(scan.properties_start[row]), int(scan.properties_length[row])
-        properties = chunk.mapped_file.array[start : start + length].tobytes()
-        mended = self._witnesses.mended_properties(properties, queue, unit, said)
-        if mended is None or queue.topic == SCHEDULE_TOPIC:
+        if queue.topic == SCHEDULE_TOPIC:
             return False
+        properties = _properties(chunk, row)
+        mended = self._witnesses.mended_properties(properties, queue, unit, said)
+        if mended is not None:
+            self._wrong_property(chunk, row, properties, mended, queue, unit)
+        return mended is not None
+
+    def _wrong_property(
+        self,
+        chunk: LogChunk,
+        row: int,
+        properties: bytes,
+        mended: tuple[int, bytes],
+        queue: Queue,
+        unit: int,
+    ) -> None:
         at, right = mended
-        offset = start - int(scan.position[row]) + at
-        seen = f"unit {unit} of {queue.topic}/{queue.queue_id} has the hash of the tags that this makes"
+        offset = int(chunk.scan.properties_start[row] - chunk.scan.position[row]) + at
+        seen = f"unit {unit} of {queue.topic}/{queue.queue_id} says what this makes of it"
         self._wrong_field(chunk, row, PROPERTIES, offset, properties[at : at + 1], right, (seen,))
-        return True
 
     def _compare_batches(
         self,
         state: _State,
         queue: BatchConsumeQueue,
-        scan: Scan,
+        chunk: LogChunk,
         columns: DispatchColumns,
         rows: I64Array,
     ) -> None:
+        scan = chunk.scan
         if state.cursor < 0:
             state.cursor = queue.min_logic_offset // queue.unit_size
         units = read_units(queue, state.cursor, len(rows))
@@ -415,6 +433,14 @@ class QueueVerifier:
             | (units["msg_base_offset"] != columns.inner_base[rows])
             | (units["batch_size"] != columns.inner_num[rows])
         )
+        for at in np.flatnonzero(wrong).tolist():
+            unit, row = units[at], int(rows[at])
+            if (unit["offset"], unit["size"]) == (scan.physical_offset[row], scan.size[row]):
+                properties = _properties(chunk, row)
+                mended = self._witnesses.mended_batch(properties, queue, state.cursor + at)
+                if mended is not None:
+                    self._wrong_property(chunk, row, properties, mended, queue, state.cursor + at)
+                    wrong[at] = False
         for start, end in _runs(wrong):
             text = (
                 f"unit {state.cursor + start} of {queue.topic}/{queue.queue_id} does not match the record at "
@@ -525,6 +551,11 @@ class QueueVerifier:
             self.lost.append(
                 LostMessage(queue.topic, queue.queue_id, queue_offset, int(unit["offset"]), int(unit["size"]))
             )
+
+
+def _properties(chunk: LogChunk, row: int) -> bytes:
+    start, length = int(chunk.scan.properties_start[row]), int(chunk.scan.properties_length[row])
+    return chunk.mapped_file.array[start : start + length].tobytes()
 
 
 def _differ(queue: ConsumeQueue, units: Units, scan: Scan, columns: DispatchColumns, rows: I64Array) -> Bools:

@@ -22,6 +22,8 @@ import numpy.typing as npt
 from mqlake.formats.columns import DispatchColumns, Scan
 from mqlake.message import (
     KEY_SEPARATOR,
+    PROPERTY_INNER_BASE,
+    PROPERTY_INNER_NUM,
     PROPERTY_KEYS,
     PROPERTY_TAGS,
     PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX,
@@ -155,6 +157,8 @@ class Witnesses:
                 return Misplaced(row, other, queue_id, offset, TOPIC, seen)
         if own is not None:
             right = offset_of(own, int(scan.physical_offset[row]))
+            if isinstance(own, BatchConsumeQueue) and right != int(columns.inner_base[row]):
+                right = None  # an inner batch says its offset twice
             seen = () if right is None else self._witnesses(own, right, scan, columns, row)
             if right is not None and seen:
                 return Misplaced(row, topic, queue_id, right, QUEUE_OFFSET, seen)
@@ -233,6 +237,41 @@ class Witnesses:
         if (record_known and not unit_known) or (unit_known == record_known and one_bit_of_unit):
             return None
         return _flipped(properties, lambda changed: _tags_code_of(changed) == said)
+
+    def mended_batch(
+        self, properties: bytes, queue: BatchConsumeQueue, number: int
+    ) -> tuple[int, bytes] | None:
+        """As mended_properties(), of an inner batch whose unit has this number: which offset it has and how many
+        messages. The unit is right when the units before and after it join on to it."""
+        if self._mended >= MENDED_MAX:
+            return None
+        self._mended += 1
+        first = max(queue.files.min_offset // queue.unit_size, number - 1)
+        units = read_units(queue, first, number - first + 2)
+        ends = units["msg_base_offset"] + units["batch_size"]
+        if (units["msg_base_offset"][1:] != ends[:-1]).any() or len(units) < 2:
+            return None
+        unit = units[number - first]
+        right = int(unit["tags_code"]), str(unit["msg_base_offset"]), str(unit["batch_size"])
+
+        def is_right(changed: bytes) -> bool:
+            found = bytes_to_properties(changed)
+            base, num = found.get(PROPERTY_INNER_BASE), found.get(PROPERTY_INNER_NUM)
+            return (tags_code(found.get(PROPERTY_TAGS)), base, num) == right
+
+        return _flipped(properties, is_right)
+
+
+def wrong_times(times: I64Array) -> Iterator[tuple[int, int]]:
+    """(number, right) of store times (ms) that one flipped bit has put out of the order of the log: those before and
+    after are in order, and one time between them differs from it by a bit."""
+    before, here, after = times[:-2], times[1:-1], times[2:]
+    alone = (before <= after) & ((here < before) | (here > after))
+    for at in np.flatnonzero(alone)[:MENDED_MAX].tolist():
+        low, high = int(before[at]), int(after[at])
+        found = [time for bit in range(63) if low <= (time := int(here[at]) ^ 1 << bit) <= high]
+        if len(found) == 1:
+            yield at + 1, found[0]
 
 
 def by_queue(rows: I64Array, topic_id: Ints, queue_id: Ints) -> Iterator[I64Array]:
