@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from mqlake.broker.state.consumer_offset import ConsumerOffsetManager
 from mqlake.client.broker_api import BrokerAPI
 from mqlake.errors import ResponseError
 from mqlake.message import create_message_id
-from mqlake.remoting.bodies.admin import QuerySubscriptionResponseBody
+from mqlake.remoting.bodies.admin import ConsumeStats, QuerySubscriptionResponseBody
 from mqlake.remoting.bodies.client import CMResult, ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from mqlake.remoting.bodies.topic import MessageQueue, TopicConfig
 from mqlake.remoting.codes import RequestCode, ResponseCode
@@ -15,6 +18,7 @@ from mqlake.remoting.headers.admin import (
     QuerySubscriptionByConsumerRequestHeader,
 )
 from tests.broker.live_broker import Client, live_broker, put, run
+from tests.waiting import until_async
 
 QUEUE = MessageQueue(topic="T", broker_name="broker-a", queue_id=0)
 
@@ -138,5 +142,45 @@ def test_a_consumer_that_is_too_old(tmp_path):
             await client.heartbeat("G", ("T",))
             with pytest.raises(ResponseError, match="too low"):
                 await BrokerAPI(client).get_consumer_running_info(controller.broker_addr, "G", "c")
+
+    run(scene())
+
+
+def test_others_are_served_while_the_progress_of_many_topics_is_looked_up(tmp_path):
+    async def scene() -> None:
+        async with (
+            live_broker(tmp_path) as controller,
+            Client(controller) as asking,
+            Client(controller) as other,
+        ):
+            await other.heartbeat("H")
+            broker = controller.broker
+            for number in range(3000):
+                topic = TopicConfig(topic_name=f"T{number}", read_queue_nums=4, write_queue_nums=4)
+                broker.topic_config_manager.topic_config_table[topic.topic_name] = topic
+                broker.consumer_offset_manager.commit_offset("h", "G", topic.topic_name, 0, 1)
+            header = GetConsumeStatsRequestHeader(consumer_group="G")
+            asked = asyncio.create_task(asking.ask(RequestCode.GET_CONSUME_STATS, header))
+            await until_async(lambda: controller.server.under_way, "the request has begun")
+            assert (await other.heartbeat("H")).code == ResponseCode.SUCCESS
+            assert not asked.done()
+            answer = await asked
+            assert len(ConsumeStats.from_json(answer.body_bytes()).offset_table) == 12_000
+
+    run(scene())
+
+
+def test_offsets_are_read_once_for_all_groups(tmp_path, monkeypatch):
+    reads = []
+    keys = ConsumerOffsetManager._keys
+    monkeypatch.setattr(ConsumerOffsetManager, "_keys", lambda self: reads.append(1) or keys(self))
+
+    async def scene() -> None:
+        async with live_broker(tmp_path) as controller, Client(controller) as client:
+            for number in range(20):
+                controller.broker.subscription_group_manager.find_subscription_group_config(f"G{number}")
+            reads.clear()
+            everything = await BrokerAPI(client).fetch_consume_stats_in_broker(controller.broker_addr)
+            assert len(everything.consume_stats_list) >= 20 and len(reads) == 1
 
     run(scene())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from mqlake.broker.broker import Broker
 from mqlake.broker.services.broker_to_client import Broker2Client
@@ -27,10 +27,13 @@ from mqlake.remoting.headers.consume import (
     ConsumeMessageDirectlyResultRequestHeader,
     GetConsumerRunningInfoRequestHeader,
 )
+from mqlake.remoting.turns import in_turns
 
 logger = logging.getLogger(__name__)
 
 TOPIC_NAME_SEPARATOR = ";"
+QUEUES_AT_ONCE = 500
+"""The body of more queues is made on a thread, as it takes longer than one turn of the event loop."""
 
 
 class ConsumeAdmin:
@@ -55,16 +58,23 @@ class ConsumeAdmin:
 
     # --- progress
 
-    def get_consume_stats(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    async def get_consume_stats(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """208 GET_CONSUME_STATS."""
         header = request.decode_header(headers.GetConsumeStatsRequestHeader)
         group = header.consumer_group
         stats = bodies.ConsumeStats()
-        for topic in self._topics_of(group, header.topic, header.topic_list):
-            config = self._broker.topic_config_manager.select_topic_config(topic)
-            if config is not None:
-                self._add_stats(stats, group, config, config.read_queue_nums)
-        return RemotingCommand.create_response(body=stats.to_json())
+
+        def each_topic() -> Iterator[None]:
+            for topic in self._topics_of(group, header.topic, header.topic_list):
+                config = self._broker.topic_config_manager.select_topic_config(topic)
+                if config is not None:
+                    self._add_stats(stats, group, config, config.read_queue_nums)
+                yield
+
+        await in_turns(each_topic())
+        many = len(stats.offset_table) > QUEUES_AT_ONCE
+        body = await asyncio.to_thread(stats.to_json) if many else stats.to_json()
+        return RemotingCommand.create_response(body=body)
 
     def _topics_of(self, group: str, topic: str | None, topic_list: str | None) -> list[str]:
         """Topics that are named in a list as they are; else the one, or all, that the group has to do with."""
@@ -104,9 +114,10 @@ class ConsumeAdmin:
         broker = self._broker
         consumers = broker.consumer_manager
         answer = bodies.ConsumeStatsList(broker_addr=broker.broker_addr)
+        topics_of = broker.consumer_offset_manager.group_topic_map()  # once: it reads all offsets
         for group in list(broker.subscription_group_manager.subscription_group_table):
             found = []
-            for topic in sorted(broker.consumer_offset_manager.which_topic_by_consumer(group)):
+            for topic in sorted(topics_of.get(group, ())):
                 config = broker.topic_config_manager.select_topic_config(topic)
                 if config is None or (is_order and not config.order) or consumers.is_left_out(group, topic):
                     continue
