@@ -13,12 +13,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from mqlake.cli.main import cli
+from mqlake.client import Message
+from mqlake.client.blocking import Producer
 from mqlake.remoting.bodies.codec import load_json
 from tests.interop.brokers import Broker, JavaBroker, MqlakeBroker
 from tests.interop.java_client import JavaProducer, message
@@ -540,3 +543,17 @@ def test_the_command_in_a_process_of_its_own(mqlake_broker):
         [*command, "cluster", "list", "-n", "127.0.0.1:1"], capture_output=True, text=True, timeout=PATIENCE_S
     )
     assert away.returncode == 1 and "no name server" in away.stderr and "Traceback" not in away.stderr
+
+
+def test_the_admin_tool_shows_the_trace_that_the_broker_writes(java_admin: JavaAdmin, tmp_path: Path) -> None:
+    with MqlakeBroker(tmp_path / "traced", SETTINGS | {"brokerMessageTraceEnable": "true"}) as broker:
+        with Producer("traced-producer", broker.namesrv) as producer:
+            message_id = producer.send(Message("Traced", b"12345", keys="k", tags="t")).msg_id
+        answer = {}
+
+        def is_stored() -> bool:
+            (answer["text"],) = java_admin.tools(broker, [["queryMsgTraceById", "-i", message_id]])
+            return "Pub" in answer["text"]
+
+        until(is_stored, "the trace is stored")
+        assert re.search(r"Pub +traced-producer +127\.0\.0\.1 .*ms +success", answer["text"])

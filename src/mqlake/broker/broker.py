@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 from mqlake.base.net import format_address
 from mqlake.broker.config import BrokerConfig
+from mqlake.broker.mqtrace.hooks import Hooks
 from mqlake.broker.state.clients import ConsumerManager, ProducerManager, wall_clock_ms
 from mqlake.broker.state.consumer_filter import ConsumerFilterManager
 from mqlake.broker.state.consumer_offset import ConsumerOffsetManager
@@ -67,6 +68,7 @@ class Broker:
             os.path.join(directory, "messageRequestMode.json")
         )
         self.rebalance_lock_manager = RebalanceLockManager()
+        self.hooks = Hooks()
         self.producer_manager = ProducerManager(config.channel_expired_timeout, clock_ms)
         self.consumer_manager = ConsumerManager(
             config.channel_expired_timeout, config.subscription_expired_timeout, clock_ms

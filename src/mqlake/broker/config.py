@@ -151,6 +151,12 @@ class BrokerConfig(Settings):
         "traceTopicEnable", False, "Make the topic for message traces at start."
     )
     msg_trace_topic_name: str = setting("msgTraceTopicName", TRACE_TOPIC, "The topic for message traces.")
+    broker_message_trace_enable: bool = setting(
+        "brokerMessageTraceEnable",
+        False,
+        "Trace every send and delivery in msgTraceTopicName, whatever clients do; sends and pulls take the slow path. "
+        "(Not of RocketMQ.)",
+    )
     revive_queue_num: int = setting("reviveQueueNum", 8, "Queues of the topic for pop's checkpoints.", low=1)
 
     region_id: str = setting("regionId", "DefaultRegion", "Region that message traces name.")

@@ -26,6 +26,7 @@ from mqlake.broker.fast.fast_pull import FastPull
 from mqlake.broker.fast.fast_send import FastSend
 from mqlake.broker.metrics.exporter import MetricsExporter
 from mqlake.broker.metrics.families import Sources
+from mqlake.broker.mqtrace.message_trace import MessageTrace
 from mqlake.broker.requests.client_manage import ClientManageProcessor
 from mqlake.broker.requests.consumer_manage import ConsumerManageProcessor
 from mqlake.broker.requests.pull_message import PullMessageProcessor
@@ -65,7 +66,7 @@ class BrokerController:
         *,
         clock_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
-        """ConfigError when the TLS files cannot be used."""
+        """ConfigError when the TLS files, or a plug-in, cannot be used."""
         self.broker = broker = Broker(config, store_config, clock_ms)
         self.server = RemotingServer(config.limits, config.tls)
         self.fast_server = RemotingServer(config.limits, config.tls)
@@ -105,6 +106,13 @@ class BrokerController:
             TransactionalMessageCheckListener(broker.producer_manager, config.broker_name),
             lambda: broker.config,
         )
+
+        self.message_trace: MessageTrace | None = None
+        if config.broker_message_trace_enable:
+            self.message_trace = MessageTrace(broker)
+            broker.hooks.register_send_message_hook(self.message_trace)
+            broker.hooks.register_consume_message_hook(self.message_trace)
+        broker.hooks.register_plugins(broker)
 
         self.pull_message_processor = PullMessageProcessor(broker)
         self.pull_request_hold_service = self.pull_message_processor.pull_request_hold_service
@@ -249,6 +257,8 @@ class BrokerController:
         await self.schedule_message_service.shutdown()
         await self.transactional_message_check_service.shutdown()
         self.transactional_message_service.close()
+        if self.message_trace is not None:
+            self.message_trace.flush()
         await self._persist_config()
         await asyncio.to_thread(self.broker.store.shutdown)
 

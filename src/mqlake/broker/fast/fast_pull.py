@@ -139,6 +139,8 @@ class FastPull:
             kind = SerializeType.ROCKETMQ
         else:
             return start
+        if self._broker.hooks.consume:  # hooks see each pull
+            return start
         header_size = word & 0xFFFFFF
         if word >> 24 != kind or header_size + 4 != size or header_size > HEADER_SIZE_MAX:
             return start

@@ -18,6 +18,7 @@ from collections.abc import Awaitable
 from mqlake.broker.broker import Broker
 from mqlake.broker.filter import TAG, is_tag_type
 from mqlake.broker.filter.message_filter import ExpressionForRetryMessageFilter, ExpressionMessageFilter
+from mqlake.broker.mqtrace.contexts import pull_context
 from mqlake.broker.services.pull_request_hold import PullRequest, PullRequestHoldService
 from mqlake.broker.state.clients import wall_clock_ms
 from mqlake.broker.state.subscription_group import BUILT_IN_GROUPS
@@ -176,6 +177,10 @@ class PullMessageProcessor:
         if first and header.sys_flag & COMMIT_OFFSET_FLAG:
             offsets.commit_offset(connection.remote_address, group, topic, queue_id, header.commit_offset)
         elapsed_ms = (time.monotonic_ns() - began) // 1_000_000
+        is_held = first and response.code == ResponseCode.PULL_NOT_FOUND and header.sys_flag & SUSPEND_FLAG
+        if broker.hooks.consume and not is_held:
+            context = pull_context(broker, connection, header, result, response)
+            broker.hooks.execute_consume_message_hook_before(context)
         if response.code == ResponseCode.SUCCESS:
             response.body = result.buffers
             store.store_stats_service.get_found(result.message_count, elapsed_ms)

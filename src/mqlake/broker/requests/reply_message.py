@@ -11,9 +11,11 @@ import logging
 
 from mqlake.base.net import format_address
 from mqlake.broker.broker import Broker
+from mqlake.broker.mqtrace.contexts import note_result, send_context
+from mqlake.broker.mqtrace.hooks import SendMessageContext
 from mqlake.broker.requests.send_message import SendHeader, SendMessageChecks, born_host, region_fields
 from mqlake.broker.services.broker_to_client import Broker2Client
-from mqlake.errors import RemotingError
+from mqlake.errors import RemotingError, ResponseError
 from mqlake.message import (
     PROPERTY_MESSAGE_REPLY_TO_CLIENT,
     PROPERTY_PUSH_REPLY_TIME,
@@ -55,6 +57,26 @@ class ReplyMessageProcessor:
     async def _process(
         self, connection: Connection, request: RemotingCommand, header: SendHeader
     ) -> RemotingCommand:
+        hooks = self._broker.hooks
+        if not hooks.send:
+            return await self._take(connection, request, header, None)
+        context = send_context(self._broker, connection, request, header)
+        try:
+            hooks.execute_send_message_hook_before(context)
+            return await self._take(connection, request, header, context)
+        except ResponseError as error:
+            context.code, context.error_msg = error.code, error.remark
+            raise
+        finally:
+            hooks.execute_send_message_hook_after(context)
+
+    async def _take(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        header: SendHeader,
+        context: SendMessageContext | None,
+    ) -> RemotingCommand:
         broker = self._broker
         config = broker.config
         topic_config = self._checks.topic_config(connection, header)
@@ -79,12 +101,16 @@ class ReplyMessageProcessor:
                 )
             )
             stored = result.append_result
+            if context is not None:
+                note_result(context, result, queue_id)
             if stored is None:
                 logger.warning("a reply was not stored: %s %s", result.status.name, result.reason)
             else:
                 answer.msg_id = stored.msg_id or "0"
                 answer.queue_offset = stored.logics_offset
         code = ResponseCode.SUCCESS if failure is None else ResponseCode.SYSTEM_ERROR
+        if context is not None:
+            context.code, context.error_msg = code, failure or ""
         response = RemotingCommand.create_response(code, failure, header=answer)
         response.ext_fields |= region_fields(config)
         return response

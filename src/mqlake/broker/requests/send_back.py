@@ -15,6 +15,7 @@ from __future__ import annotations
 import random
 
 from mqlake.broker.broker import Broker
+from mqlake.broker.mqtrace.contexts import send_back_context
 from mqlake.broker.state.topic_config import PERM_READ_WRITE
 from mqlake.errors import FormatError, OffsetOutOfRangeError, ResponseError
 from mqlake.message import (
@@ -88,6 +89,12 @@ class ConsumerSendMsgBackProcessor:
         result = await broker.store.async_put_message(
             _stored_anew(message, topic, queue_id, broker.store_host)
         )
+        if broker.hooks.consume:
+            broker.hooks.execute_consume_message_hook_after(
+                send_back_context(
+                    broker, connection, header.group, origin_topic, message, result, is_dlq=is_dlq
+                )
+            )
         if result.status is not PutMessageStatus.PUT_OK:
             raise ResponseError(
                 ResponseCode.SYSTEM_ERROR,

@@ -13,12 +13,14 @@ import logging
 import random
 import shutil
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 
 from mqlake.base.net import parse_address
 from mqlake.broker.broker import Broker
 from mqlake.broker.config import BrokerConfig
 from mqlake.broker.flow_control import PC_SYNCHRONIZED, SendFlowControl
+from mqlake.broker.mqtrace.contexts import note_result, send_context
+from mqlake.broker.mqtrace.hooks import SendMessageContext
 from mqlake.broker.requests.send_back import handle_retry_and_dlq
 from mqlake.broker.state.topic_config import CLEANUP_POLICY, PERM_READ_WRITE
 from mqlake.broker.transaction.service import TransactionalMessageService
@@ -192,6 +194,35 @@ class SendMessageProcessor:
         refusal = self.flow_control.refusal()
         if refusal is not None:
             return refusal
+        if self._broker.hooks.send:
+            return self._process_with_hooks(connection, request, header)
+        return self._take(connection, request, header, None)
+
+    def _process_with_hooks(
+        self, connection: Connection, request: RemotingCommand, header: SendHeader
+    ) -> Answer | Awaitable[Answer]:
+        hooks = self._broker.hooks
+        context = send_context(self._broker, connection, request, header)
+        try:
+            hooks.execute_send_message_hook_before(context)
+            answer = self._take(connection, request, header, context)
+        except ResponseError as error:
+            context.code, context.error_msg = error.code, error.remark
+            hooks.execute_send_message_hook_after(context)
+            raise
+        if isinstance(answer, asyncio.Future):
+            answer.add_done_callback(lambda _: hooks.execute_send_message_hook_after(context))
+        else:
+            hooks.execute_send_message_hook_after(context)
+        return answer
+
+    def _take(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        header: SendHeader,
+        context: SendMessageContext | None,
+    ) -> Answer | Awaitable[Answer]:
         broker = self._broker
         config = broker.config
         topic_config = self._checks.topic_config(connection, header)
@@ -236,10 +267,19 @@ class SendMessageProcessor:
                 else broker.store.async_put_message(message)
             )
         uniq_key = properties.get(PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX)
+
+        def answer() -> RemotingCommand:
+            result = future.result()
+            command = self.answer(result, queue_id, uniq_key, batch_uniq_id)
+            if context is not None:
+                context.code, context.error_msg = command.code, command.remark or ""
+                note_result(context, result, queue_id)
+            return command
+
         unsettled = broker.topic_config_manager.unsettled
         if future.done() and not (unsettled and header.topic in unsettled):
-            return self.answer(future.result(), queue_id, uniq_key, batch_uniq_id)
-        return self._answer_later(future, header.topic, queue_id, uniq_key, batch_uniq_id)
+            return answer()
+        return self._answer_later(future, header.topic, answer)
 
     # --- before the store
 
@@ -326,9 +366,7 @@ class SendMessageProcessor:
         self,
         put: PutMessageFuture,
         topic: str,
-        queue_id: int,
-        uniq_key: str | None,
-        batch_uniq_id: str | None,
+        answer: Callable[[], RemotingCommand],
     ) -> asyncio.Future[Answer]:
         """The answer when the message is on the disk, and its topic too when this send made it."""
         loop = asyncio.get_running_loop()
@@ -336,7 +374,7 @@ class SendMessageProcessor:
 
         def settled(_: object = None) -> None:
             if not later.done():
-                later.set_result(self.answer(put.result(), queue_id, uniq_key, batch_uniq_id))
+                later.set_result(answer())
 
         def stored() -> None:
             unsettled = self._broker.topic_config_manager.unsettled.get(topic)

@@ -292,7 +292,7 @@ class TopicConfigManager(ConfigManager):
         self._built_in(name, 1, broker_perm)
         self._built_in(OFFSET_MOVED_EVENT, 1)
         self._built_in(SCHEDULE_TOPIC, SCHEDULE_TOPIC_QUEUE_NUM)
-        if config.trace_topic_enable:
+        if config.trace_topic_enable or config.broker_message_trace_enable:
             self._built_in(config.msg_trace_topic_name, 1)
         self._built_in(f"{cluster}_REPLY_TOPIC", 1)
         self._built_in(f"rmq_sys_REVIVE_LOG_{cluster}", config.revive_queue_num)
