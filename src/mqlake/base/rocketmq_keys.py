@@ -347,10 +347,15 @@ STORE_KEYS: dict[str, UnusedKey] = _table(
         accessMessageInMemoryHotRatio=26,
     ),
     _harmless(
+        "Puts take one lock, and wait for it asleep: a thread that spins would keep the interpreter from the holder.",
+        useReentrantLockWhenPutMessage=True,
+        useABSLock=False,
+        spinLockCollisionRetreatOptimalDegree=1000,
+    ),
+    _harmless(
         "Details of how the Java store works.",
         bitMapLengthConsumeQueueExt=64,
         maxRecoveryCommitlogFiles=30,
-        useReentrantLockWhenPutMessage=True,
         deleteConsumeQueueFilesInterval=100,
         destroyMapedFileIntervalForcibly=120000,
         redeleteHangedFileInterval=120000,
@@ -387,8 +392,6 @@ STORE_KEYS: dict[str, UnusedKey] = _table(
         batchDispatchRequestThreadPoolNums=16,
         topicQueueLockNum=32,
         putConsumeQueueDataByFileChannel=True,
-        spinLockCollisionRetreatOptimalDegree=1000,
-        useABSLock=False,
     ),
 )
 """Of MessageStoreConfig."""

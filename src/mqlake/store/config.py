@@ -75,6 +75,12 @@ class MessageStoreConfig(Settings):
         low=1024,
         fixed=True,
     )
+    mapped_file_plug_in: str = setting(
+        "mappedFilePlugIn",
+        "",
+        "Entry point of the class that commit log files are made with, of an installed package; empty: mqlake's own; "
+        "not a key of RocketMQ.",
+    )
     mapped_file_size_consume_queue: int = setting(
         "mappedFileSizeConsumeQueue",
         300_000 * CQ_UNIT_SIZE,

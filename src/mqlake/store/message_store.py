@@ -33,6 +33,7 @@ from mqlake.store.config import BrokerRole, FlushDiskType, MessageStoreConfig
 from mqlake.store.dispatch import Arrival, CommitLogDispatcher, MessageArrivingListener, ReputMessageService
 from mqlake.store.file_sizes import detect_settings
 from mqlake.store.files.allocate_mapped_file_service import AllocateMappedFileService
+from mqlake.store.files.mapped_file_plugin import mapped_file_class, try_mapped_file
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.files.prefault import PrefaultService
 from mqlake.store.files.store_lock import AbortFile, LastWriter, StoreLock
@@ -91,6 +92,7 @@ class DefaultMessageStore(StoreView):
     """One store directory, open for writing by this process alone.
 
     `is_batch_topic(topic)` tells the topics with the attribute queue.type=BatchCQ; `clock_ms` gives store times.
+    ConfigError when mappedFilePlugIn names no class.
     """
 
     def __init__(
@@ -109,13 +111,17 @@ class DefaultMessageStore(StoreView):
             if config.transient_store_pool_enable
             else None
         )
-        self._allocate_service = AllocateMappedFileService(config, self.transient_store_pool)
+        self._mapped_file_type = mapped_file_class(config.mapped_file_plug_in)
+        self._allocate_service = AllocateMappedFileService(
+            config, self.transient_store_pool, self._mapped_file_type
+        )
         queue = MappedFileQueue(
             config.commit_log_dir,
             config.mapped_file_size_commit_log,
             without_mmap=config.write_without_mmap,
             allocate=self._allocate_service.put_request_and_return_mapped_file,
             return_buffer=self.transient_store_pool.give_back if self.transient_store_pool else None,
+            mapped_file_type=self._mapped_file_type,
         )
         consume_queues = ConsumeQueueStore(
             config, queue_type_of=lambda topic: "BatchCQ" if is_batch_topic(topic) else "SimpleCQ"
@@ -189,7 +195,7 @@ class DefaultMessageStore(StoreView):
         """Takes the lock, maps the files, recovers.
 
         Raises NotAStoreError, ForeignFormatError, StoreLockedError, WrongFileSizeError, StoreCorruptError,
-        OSError; the lock is free again then, and the commit log is as it was.
+        ConfigError (of mappedFilePlugIn), OSError; the lock is free again then, and the commit log is as it was.
         """
         assert self._state == "new", "load() is called once"
         config = self.config
@@ -198,6 +204,7 @@ class DefaultMessageStore(StoreView):
         self._lock_file.acquire()
         try:
             make_dirs(config.commit_log_dir)
+            try_mapped_file(self._mapped_file_type, config.store_path_root_dir)
             last_exit = self._last_exit()
             self._checkpoint = checkpoint = StoreCheckpoint(config.checkpoint_path)
             self.log.load()

@@ -18,6 +18,7 @@ import threading
 from mqlake.formats.names import file_name_to_offset
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.files.mapped_file import MappedFile
+from mqlake.store.files.memory import how_to_lock
 from mqlake.store.files.transient_store_pool import TransientStorePool
 
 log = logging.getLogger(__name__)
@@ -42,8 +43,14 @@ class AllocateRequest:
 class AllocateMappedFileService:
     """Makes files of `config.mapped_file_size_commit_log` bytes on a thread of its own."""
 
-    def __init__(self, config: MessageStoreConfig, pool: TransientStorePool | None) -> None:
+    def __init__(
+        self,
+        config: MessageStoreConfig,
+        pool: TransientStorePool | None,
+        mapped_file_type: type[MappedFile] = MappedFile,
+    ) -> None:
         self._config = config
+        self._mapped_file_type = mapped_file_type
         self._pool = pool
         self._requests: dict[str, AllocateRequest] = {}
         self._queue: list[AllocateRequest] = []
@@ -120,7 +127,7 @@ class AllocateMappedFileService:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         buffer = self._pool.borrow() if self._pool is not None else None
         try:
-            mapped_file = MappedFile(
+            mapped_file = self._mapped_file_type(
                 path,
                 config.mapped_file_size_commit_log,
                 write_buffer=buffer,
@@ -135,7 +142,11 @@ class AllocateMappedFileService:
                 sync_flush=config.is_sync_flush, flush_pages=config.flush_least_pages_when_warm_maped_file
             )
             if not mapped_file.lock_in_memory():
-                log.warning("cannot lock %s in memory (ulimit -l); it stays swappable", path)
+                log.warning(
+                    "warmMapedFileEnable: %s cannot be locked in memory and may be swapped out: %s",
+                    path,
+                    how_to_lock(config.mapped_file_size_commit_log),
+                )
         return mapped_file
 
     def shutdown(self) -> None:

@@ -17,7 +17,6 @@ on the map: it zeroes its target before it writes, and readers were seen to catc
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
 import mmap
 import os
 from typing import ClassVar
@@ -28,6 +27,7 @@ import numpy.typing as npt
 from mqlake.base.durable import fsync_dir
 from mqlake.errors import StoreClosedError, WrongFileSizeError
 from mqlake.formats.names import file_name_to_offset
+from mqlake.store.files.memory import libc, lock_memory, unlock_memory
 
 OS_PAGE_SIZE = 4096
 ZERO_SIZE = b"\0\0\0\0"
@@ -311,19 +311,18 @@ class MappedFile:
         if first >= min(end, len(array)):
             return True
         address, size = array.ctypes.data + first, min(end, len(array)) - first
-        advised: int = _libc().madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), MADV_POPULATE_WRITE)
+        advised: int = libc().madvise(ctypes.c_void_p(address), ctypes.c_size_t(size), MADV_POPULATE_WRITE)
         return advised == 0
 
     def lock_in_memory(self) -> bool:
         """mlock and madvise(WILLNEED); False when the system's limits forbid the lock."""
         assert self._map is not None
-        address, size = ctypes.c_void_p(self.array.ctypes.data), ctypes.c_size_t(self.file_size)
-        locked: bool = _libc().mlock(address, size) == 0
+        locked = lock_memory(self.array.ctypes.data, self.file_size)
         self._map.madvise(mmap.MADV_WILLNEED)
         return locked
 
     def unlock_in_memory(self) -> None:
-        _libc().munlock(ctypes.c_void_p(self.array.ctypes.data), ctypes.c_size_t(self.file_size))
+        unlock_memory(self.array.ctypes.data, self.file_size)
 
     def evict(self, start: int, end: int) -> None:
         """Takes the pages of [start, end) out of this process's memory; the page cache keeps them.
@@ -383,13 +382,3 @@ def _pwrite_all(fd: int, data: bytes | memoryview, position: int) -> None:
     done = os.pwrite(fd, data, position)
     while done < len(data):
         done += os.pwrite(fd, data[done:], position + done)
-
-
-_LIBC: ctypes.CDLL | None = None
-
-
-def _libc() -> ctypes.CDLL:
-    global _LIBC
-    if _LIBC is None:
-        _LIBC = ctypes.CDLL(ctypes.util.find_library("c"), use_errno=True)
-    return _LIBC

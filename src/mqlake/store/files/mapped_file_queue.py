@@ -37,7 +37,9 @@ class MappedFileQueue:
         allocate: Allocator | None = None,
         return_buffer: Callable[[memoryview], None] | None = None,
         size_key: str = "mappedFileSizeCommitLog",
+        mapped_file_type: type[MappedFile] = MappedFile,
     ) -> None:
+        self._mapped_file_type = mapped_file_type
         self.directory = directory
         self.file_size = file_size
         self.read_only = read_only
@@ -119,7 +121,7 @@ class MappedFileQueue:
             )
 
     def _map(self, path: str) -> MappedFile:
-        return MappedFile(
+        return self._mapped_file_type(
             path,
             self.file_size,
             read_only=self.read_only,

@@ -3,12 +3,22 @@
 With `transientStorePoolEnable` an append touches no page cache at all: CommitRealTimeService (or, under
 SYNC_FLUSH, the group commit itself) moves the bytes to the file. What was not committed is lost when the
 process dies, which is the mode's bargain under ASYNC_FLUSH.
+
+The buffers are locked in memory, as RocketMQ's are, but each page only when it is first written: a pool of gigabytes
+costs nothing at the start, and a broker with little to do stays small.
 """
 
 from __future__ import annotations
 
+import logging
 import mmap
 from collections import deque
+
+import numpy as np
+
+from mqlake.store.files.memory import how_to_lock, lock_memory
+
+log = logging.getLogger(__name__)
 
 
 class TransientStorePool:
@@ -18,6 +28,16 @@ class TransientStorePool:
         self.pool_size = pool_size
         self.file_size = file_size
         self._free: deque[memoryview] = deque(memoryview(mmap.mmap(-1, file_size)) for _ in range(pool_size))
+        self.locked = sum(_lock(buffer) for buffer in self._free)
+        """Buffers that cannot be swapped out."""
+        if self.locked < pool_size:
+            log.warning(
+                "transientStorePoolEnable: %d of %d buffers cannot be locked in memory and may be swapped out, which "
+                "makes puts wait for the disk: %s",
+                pool_size - self.locked,
+                pool_size,
+                how_to_lock(pool_size * file_size),
+            )
 
     @property
     def available_buffer_nums(self) -> int:
@@ -32,3 +52,7 @@ class TransientStorePool:
 
     def give_back(self, buffer: memoryview) -> None:
         self._free.append(buffer)
+
+
+def _lock(buffer: memoryview) -> bool:
+    return lock_memory(np.frombuffer(buffer, np.uint8).ctypes.data, len(buffer), on_fault=True)
