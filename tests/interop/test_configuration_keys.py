@@ -25,7 +25,7 @@ NUMBERS_OF_THREADS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:Active
 OF_THE_MACHINE = {"brokerName", "brokerIP1", "brokerIP2", "namesrvAddr", "storePathRootDir"}
 OF_THE_MACHINE |= {"kvConfigPath", "configStorePath"}
 SET_BY_JAVAS_STARTUP = {"listenPort"}
-OURS_ALONE = {"brokerMessageTraceEnable", "mappedFilePlugIn", "writeWithoutMmap"}
+OURS_ALONE = {"brokerMessageTraceEnable", "mappedFilePlugIn", "pullCheckCrc", "writeWithoutMmap"}
 
 
 @pytest.fixture(scope="module")

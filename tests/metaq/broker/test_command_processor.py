@@ -234,3 +234,33 @@ def test_restart_over_the_same_directory(tmp_path: Path) -> None:
                 await peer.close()
 
     run(conversation())
+
+
+def test_the_transfer_log_names_who_got_which_bytes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    large = b"x" * 100_000
+
+    async def conversation() -> None:
+        async with running(tmp_path) as broker:
+            peer = await Peer.connect(broker.server.port)
+            for number, body in enumerate((b"abc", large)):
+                code, _ = await peer.said(b"put test 0 %d 0 -1 %d\r\n%b" % (len(body), number, body))
+                assert code == 200
+            await peer.ask(b"get test g 0 0 23 10\r\n")
+            assert caplog.records == []
+            with caplog.at_level("DEBUG", "mqlake.metaq.TransferLog"):
+                await peer.ask(b"get test g 0 0 23 11\r\n")
+                await peer.ask(b"get test other 0 23 200000 12\r\n")
+                await peer.ask(b"get test g 0 999999 23 13\r\n")  # nothing there
+            client = peer.writer.get_extra_info("sockname")
+            small, huge = caplog.records
+            assert small.getMessage() == (
+                "topic:test group:g partition:0 offset:0 sizeInBytes:23 zeroCopyBytes:0 "
+                f"client:127.0.0.1:{client[1]}"
+            )
+            assert vars(huge).items() >= {
+                "topic": "test", "group": "other", "partition": 0, "offset": 23, "sizeInBytes": len(large) + 20,
+            }.items()  # fmt: skip
+            assert 0 < vars(huge)["zeroCopyBytes"] <= len(large) + 20
+            await peer.close()
+
+    run(conversation())

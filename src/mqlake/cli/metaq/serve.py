@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from mqlake.base.net import format_address, is_every_address
+from mqlake.cli.logs import log_options
 from mqlake.cli.output import count_text, note, note_where_it_listens, print_json_line
 from mqlake.errors import UnknownKeyError
 from mqlake.metaq.broker.admin_http import AdminHttp
@@ -82,6 +83,7 @@ OWN_SESSION_MS = 6000
     "port 8080, or `port` in the file.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Say where it listens as one line of JSON.")
+@log_options
 def serve(
     store_path: str | None,
     port: int | None,

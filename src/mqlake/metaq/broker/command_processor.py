@@ -32,6 +32,8 @@ from mqlake.metaq.store.message_store import Location, MessageStore
 from mqlake.metaq.wire.connection import BODY_MAX, Connection
 
 logger = logging.getLogger(__name__)
+transfer_log = logging.getLogger("mqlake.metaq.TransferLog")
+"""At debug a line for each answer to a get: who got which bytes, and how many went without a copy (sendfile)."""
 
 VERSION = "1.4.6.2"
 CONSUME_FROM_MAX = (1 << 63) - 1
@@ -144,7 +146,8 @@ class BrokerCommandProcessor:
                 return
             accepts = self.filters.find(topic, command.group)
             if accepts is None:
-                found.write(opaque, connection)
+                sent = found.write(opaque, connection)
+                _log_transfer(connection, command, found.size, sent)
                 return
             start, data = self.filters.accepted(accepts, command.group, topic, found.read(found.size))
             if start or not data:
@@ -226,6 +229,22 @@ def right_checksum(command: PutCommand | SyncCommand) -> int:
     if command.checksum not in (NO_CHECKSUM, crc):
         raise RefusedError("Checksum failure,message may be corrupted when transfering on networking.")
     return crc
+
+
+def _log_transfer(connection: Connection, command: GetCommand, size: int, sent: int) -> None:
+    if transfer_log.isEnabledFor(logging.DEBUG):
+        # the names are those of the original's log of that name
+        fields = {
+            "topic": command.topic,
+            "group": command.group,
+            "partition": command.partition,
+            "offset": command.offset,
+            "sizeInBytes": size,
+            "zeroCopyBytes": sent,
+            "client": connection.remote_address,
+        }
+        text = " ".join(f"{name}:{value}" for name, value in fields.items())
+        transfer_log.debug("%s", text, extra=fields)
 
 
 def _no_partition(topic: str, partition: int) -> str:

@@ -31,15 +31,15 @@ SEARCHED_BYTES = 1 << 20
 class Receiver(Protocol):
     """Where a message set is written to: a connection."""
 
-    def transfer(self, head: bytes, fd: int, offset: int, count: int) -> None:
-        """Sends `head`, then `count` bytes of the file `fd` from `offset` on."""
+    def transfer(self, head: bytes, fd: int, offset: int, count: int) -> int:
+        """Sends `head`, then `count` bytes of the file `fd` from `offset` on; how many of them were not copied."""
 
 
 class MessageSet(Protocol):
     """What the original calls a message set."""
 
     def slice(self, offset: int, limit: int) -> MessageSet: ...
-    def write(self, opaque: int, receiver: Receiver) -> None: ...
+    def write(self, opaque: int, receiver: Receiver) -> int: ...
     def append(self, data: Buffer) -> int: ...
     def flush(self) -> None: ...
     def read(self, size: int, offset: int = 0) -> bytes: ...
@@ -169,9 +169,9 @@ class FileMessageSet:
         size = min(size, self.high_water_mark - offset)
         return os.pread(self._file.fd, size, self._start + offset) if size > 0 else b""
 
-    def write(self, opaque: int, receiver: Receiver) -> None:
-        """Sends the set as the answer `value`, its bytes straight from the file."""
-        receiver.transfer(encode_value_head(self.size, opaque), self._file.fd, self._start, self.size)
+    def write(self, opaque: int, receiver: Receiver) -> int:
+        """Sends the set as the answer `value`, its bytes straight from the file; how many went without a copy."""
+        return receiver.transfer(encode_value_head(self.size, opaque), self._file.fd, self._start, self.size)
 
     def recover(self, before_cut: BeforeCut = _nothing) -> int:
         """Cuts the file off behind its last whole record and counts the messages; how many bytes went.

@@ -75,13 +75,14 @@ class Connection(PeerConnection[Response], asyncio.Protocol):
     def respond(self, code: int, message: str, opaque: int) -> None:
         self.send(BooleanCommand(code, message, opaque).encode())
 
-    def transfer(self, head: bytes, fd: int, offset: int, count: int) -> None:
-        """Sends `head` and `count` bytes of the file `fd` from `offset` on, past this process when it can."""
+    def transfer(self, head: bytes, fd: int, offset: int, count: int) -> int:
+        """Sends `head` and `count` bytes of the file `fd` from `offset` on, past this process when it can; how many of
+        them went to the socket without a copy."""
         if self.closed:
-            return
+            return 0
         if count < SENDFILE_FROM:
             self.send(head + os.pread(fd, count, offset))
-            return
+            return 0
         self._out.append(head)
         self._flush()
         transport = self._transport
@@ -92,6 +93,7 @@ class Connection(PeerConnection[Response], asyncio.Protocol):
         if sent < count and not transport.is_closing():
             transport.write(os.pread(fd, count - sent, offset + sent))
         self._check_unsent(transport)
+        return sent
 
     def _send_file(self, fd: int, offset: int, count: int) -> int:
         sent = 0
