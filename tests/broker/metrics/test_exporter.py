@@ -13,6 +13,7 @@ from mqlake.client.broker_api import BrokerAPI
 from mqlake.errors import ConfigError
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
 from mqlake.remoting.bodies.topic import TopicConfig
+from mqlake.store.dropped import keep
 from tests.broker.live import Peer, on_a_broker
 from tests.broker.live_broker import Client, live_broker, put, run
 from tests.broker.transaction.test_end_transaction import COMMIT, ROLLBACK, end, prepare
@@ -205,6 +206,23 @@ def test_a_port_that_is_taken(tmp_path):
             with pytest.raises(ConfigError, match="metricsPromExporterPort"):
                 async with live_broker(tmp_path, **settings):
                     pass
+
+    run(scene())
+
+
+def test_what_left_the_log_is_counted(tmp_path):
+    async def scene() -> None:
+        async with live_broker(tmp_path, **ON) as controller:
+            root = tmp_path / "store"
+
+            async def kept() -> dict[str, float]:
+                samples = (await scrape(controller))["mqlake_store_kept_copies"]
+                return {labels["kind"]: count for labels, count in samples}
+
+            assert await kept() == {"dropped": 0, "repair": 0}
+            keep(str(root), memoryview(b"bytes"), 4096, "why")
+            (root / "repair-20260101T000000").mkdir()
+            assert await kept() == {"dropped": 1, "repair": 1}
 
     run(scene())
 

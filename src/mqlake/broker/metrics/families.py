@@ -43,6 +43,7 @@ from mqlake.message import (
 from mqlake.remoting.codes import RequestCode, ResponseCode, Version
 from mqlake.remoting.server import RemotingServer
 from mqlake.store.broker_stats import DLQ_PUT_NUMS, GROUP_GET_NUMS, GROUP_GET_SIZE
+from mqlake.store.dropped import count_kept
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -149,6 +150,12 @@ class Families:
         yield self._one("mqlake_connections", "Connections of clients", connections)
         held = self._sources.pull_request_hold_service.held_count
         yield self._one("mqlake_pull_requests_held", "Pulls that wait for messages", held)
+        dropped, repairs = count_kept(broker.store_config.store_path_root_dir)
+        yield self._gauge(
+            "mqlake_store_kept_copies",
+            "Copies of bytes that left the commit log: by recovery (dropped), and by repairs",
+            [({"kind": "dropped"}, dropped), ({"kind": "repair"}, repairs)],
+        )
 
     def _connections(self) -> Iterator[Family]:
         broker = self._broker

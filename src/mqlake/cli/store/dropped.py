@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from mqlake.cli.options import directory_argument, json_option, set_option
+from mqlake.cli.options import confirm, directory_argument, json_option, set_option, yes_option
 from mqlake.cli.output import (
     as_object,
     count_text,
@@ -29,7 +29,7 @@ from mqlake.store.put_back import PutBack, Way, look_at_copies, put_back
 @click.option("--again", is_flag=True, help="With --put-back: also what was put back before.")
 @click.option("--delete", is_flag=True, help="Delete the copies; with --put-back, after it.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
-@click.option("--yes", is_flag=True, help="Delete copies that were never put back without asking.")
+@yes_option
 @set_option
 @json_option
 def dropped(
@@ -61,8 +61,10 @@ def dropped(
             copies, "would be put back" if restore else "", delete=delete, dry_run=dry_run, as_json=as_json
         )
         return
-    if delete and not yes:
-        _ask(copies, restore)
+    if delete:
+        lost = sum(looked.messages for looked in copies if not (restore or looked.copy.put_back))
+        never = f", with {count_text(lost, 'message')} that were never put back" if lost else ""
+        confirm(f"Delete {_copies(copies)}{never}", yes=yes, as_json=as_json)
     done = copies
     if restore:
         with progress("putting back", in_bytes=False) as report_progress:
@@ -73,14 +75,8 @@ def dropped(
     _report(done, "put back" if restore else "", delete=delete, dry_run=False, as_json=as_json)
 
 
-def _ask(copies: list[PutBack], restore: bool) -> None:
-    lost = sum(looked.messages for looked in copies if not looked.copy.put_back)
-    if lost and not restore:
-        click.confirm(
-            f"{count_text(lost, 'message')} in these copies were never put back; delete them all the same?",
-            abort=True,
-            err=True,
-        )
+def _copies(copies: list[PutBack]) -> str:
+    return f"{len(copies)} {'copy' if len(copies) == 1 else 'copies'}"
 
 
 def _report(copies: list[PutBack], done: str, *, delete: bool, dry_run: bool, as_json: bool) -> None:
@@ -114,7 +110,7 @@ def _report(copies: list[PutBack], done: str, *, delete: bool, dry_run: bool, as
     if done:
         click.echo(f"\n{count_text(messages, 'message')} {done}")
     if delete:
-        click.echo(f"{count_text(len(copies), 'file')} {'would be ' if dry_run else ''}deleted")
+        click.echo(f"{_copies(copies)} {'would be ' if dry_run else ''}deleted")
     elif not done and any(c.messages and not c.copy.put_back for c in copies):
         note("`--put-back` puts the messages back, `--put-back --dry-run` says how")
 

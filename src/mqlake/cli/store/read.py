@@ -84,6 +84,7 @@ def _print_info(found: StoreInfo) -> None:
             ),
             ("messages", f"{found.messages:,} in {len(found.queues):,} queues of {found.topics:,} topics"),
             ("size", f"{size_text(found.size)}, {size_text(found.disk_size)} on disk"),
+            *([("kept", found.kept_copies)] if found.kept_copies else []),
         ]
     )
     if found.checkpoint is not None:

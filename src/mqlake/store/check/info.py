@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from mqlake.formats.columns import ScanStop
 from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.config import MessageStoreConfig
+from mqlake.store.dropped import describe_kept
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.files.store_lock import lock_holder
 from mqlake.store.index.index_service import IndexService
@@ -87,6 +88,8 @@ class StoreInfo:
     queues: list[QueueInfo]
     index_files: list[IndexFileInfo]
     checkpoint: CheckpointInfo | None
+    kept_copies: str = ""
+    """A sentence about copies of bytes that left the log and were not put back; empty when there are none."""
 
 
 def store_info(path: str | os.PathLike[str], settings: Mapping[str, object] | None = None) -> StoreInfo:
@@ -114,6 +117,7 @@ def store_info(path: str | os.PathLike[str], settings: Mapping[str, object] | No
             queues=queues,
             index_files=_index_files(store.index),
             checkpoint=_checkpoint(config),
+            kept_copies=describe_kept(config.store_path_root_dir),
         )
 
 

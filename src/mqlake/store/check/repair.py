@@ -43,11 +43,11 @@ from mqlake.store.check.verify import VerifyReport, store_config, verify_store
 from mqlake.store.check.verify_queues import LostMessage
 from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.config import MessageStoreConfig
+from mqlake.store.dropped import REPAIR_LIST, REPAIR_PREFIX
 from mqlake.store.files.store_lock import StoreLock, lock_holder
 from mqlake.store.log.filler import FILLER_SIZE, FILLER_SIZE_MIN, encode_filler
 from mqlake.store.log.log_walk import Hole, HoleKind, Progress, open_log, refuse_foreign
 
-COPIES_PREFIX = "repair-"
 COPY_CHUNK = 1 << 20
 MAGICS = tuple(magic.to_bytes(4, "big", signed=True) for magic in (MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2))
 DERIVED_KINDS = frozenset(
@@ -297,7 +297,7 @@ class _Copies:
 
     def __init__(self, root: str) -> None:
         self.root = root
-        name = COPIES_PREFIX + time.strftime("%Y%m%dT%H%M%S")
+        name = REPAIR_PREFIX + time.strftime("%Y%m%dT%H%M%S")
         self.directory = os.path.join(root, name)
         number = 1
         while os.path.exists(self.directory):
@@ -320,7 +320,7 @@ class _Copies:
             if os.path.isfile(action.path) and action.kind is not ActionKind.EXTEND_FILE:
                 entry["copy"] = self._copy(action)
             self._kept.append(entry)
-        with open(os.path.join(self.directory, "repair.json"), "w", encoding="utf-8") as file:
+        with open(os.path.join(self.directory, REPAIR_LIST), "w", encoding="utf-8") as file:
             json.dump(self._kept, file, indent=2)
             file.flush()
             os.fsync(file.fileno())

@@ -27,6 +27,7 @@ from mqlake.store.check.verify_queues import LostMessage, QueueVerifier, is_know
 from mqlake.store.check.witnesses import WrongField
 from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.config import MessageStoreConfig
+from mqlake.store.dropped import describe_kept
 from mqlake.store.file_sizes import detect_settings
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.files.store_lock import AbortFile, lock_holder
@@ -114,6 +115,9 @@ def verify_store(
         _verify(config, log, report, findings, progress)
     finally:
         log.close()
+    kept = describe_kept(config.store_path_root_dir)
+    if kept:
+        findings.note("kept copies", config.store_path_root_dir, 0, kept)
     report.findings = findings.kept
     report.damage_count = findings.damage_count
     report.seconds = time.monotonic() - began

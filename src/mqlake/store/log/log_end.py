@@ -39,8 +39,8 @@ from mqlake.store.log.log_walk import Hole, IsKnown, LogWalk, Progress
 SECTOR = 512
 """Bytes: what a disk writes as a whole."""
 
-ZEROS_MIN = 8
-"""Bytes: fewer zeros at the end of a sector are data."""
+ZEROS_MIN = 3
+"""Bytes: fewer zeros may be the end of a whole record."""
 
 HINT = "`mqlake store verify` shows how far the damage goes, `mqlake store repair` saves the rest"
 
@@ -222,7 +222,7 @@ class LogEndFinder:
                 fence,
                 f"whole messages follow at offset {follows}, and the machine has been up since they were written",
             )
-        elif not may_be_torn(file.array, gap.position, gap.end):
+        elif gap.reason != TORN and not may_be_torn(file.array, gap.position, gap.end):
             self._corrupt(
                 fence,
                 f"whole messages follow at offset {follows}, and no sector between is missing, as after a power cut",
@@ -291,13 +291,14 @@ TORN = "a part of the record never reached the disk"
 
 
 def may_be_torn(array: U8Array, start: int, end: int) -> bool:
-    """Whether a power cut can have left these bytes, which began as a record: a piece of a sector that never came or
-    came half-written ends with zeros, a record without its size begins with them. (A record may end with two.)"""
-    if not array[start : start + 4].any():
-        return True
-    borders = [start, *range(start - start % SECTOR + SECTOR, end, SECTOR), end]
-    return any(
-        not array[max(a, b - ZEROS_MIN) : b].any() for a, b in itertools.pairwise(borders) if b - a > 2
+    """Whether a power cut can have left these bytes, which began as a record. A sector that never came, or was written
+    while the record was being copied, ends with zeros; a record without its size begins with them."""
+    ends = np.arange(start - start % SECTOR + SECTOR, end, SECTOR)
+    return bool(
+        not array[start : start + 4].any()
+        or (array[ends - 1] == 0).any()
+        # without properties a whole record ends with two
+        or not array[end - ZEROS_MIN : end].any()
     )
 
 
