@@ -3,9 +3,19 @@ import dataclasses
 import enum
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from mqlake.base.settings import LONG_MAX, Settings, attributes_of, setting, settings_of
-from mqlake.errors import ConfigError
+from mqlake.base.settings import (
+    LONG_MAX,
+    KnownKeys,
+    Settings,
+    UnusedKey,
+    attributes_of,
+    setting,
+    settings_of,
+)
+from mqlake.errors import ConfigError, UnknownKeyError
 
 
 class Colour(enum.Enum):
@@ -65,3 +75,43 @@ def test_a_value_that_cannot_be_used_says_what_can(attribute, value, says):
     with pytest.raises(ConfigError) as raised:
         Kettle(**{attribute: value})
     assert says in str(raised.value)
+
+
+UNUSED = {
+    key: UnusedKey(key=key, default=default, why="it is only a kettle", refused=refused)
+    for key, default, refused in (("whistle", False, True), ("stove", None, True), ("brand", "none", False))
+}
+KEYS = KnownKeys(settings_of(Kettle), UNUSED)
+
+
+def test_a_key_that_must_not_be_ignored_may_have_its_default():
+    for key, value in (("whistle", "False"), ("whistle", False), ("stove", " ")):
+        UNUSED[key].check(value)
+    for key, value, words in (
+        ("whistle", "true", "whistle=true: only false is allowed; it is only a kettle"),
+        ("whistle", "", "only false is allowed"),
+        ("stove", "gas", "stove=gas: no value is allowed; it is only a kettle"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            UNUSED[key].check(value)
+    UNUSED["brand"].check("any")
+
+
+@given(
+    st.dictionaries(st.sampled_from([*settings_of(Kettle), *UNUSED, "kettleVolum", "x"]), st.just("false"))
+)
+def test_every_key_of_a_file_is_acted_on_or_reported_or_refused(mapping):
+    unknown = [key for key in mapping if key in ("kettleVolum", "x")]
+    if "stove" in mapping:
+        with pytest.raises(ConfigError, match="stove"):
+            KEYS.remarks(mapping)
+        return
+    remarks = KEYS.remarks(mapping)
+    assert ("without effect here: brand" in remarks) is ("brand" in mapping)
+    assert len(remarks) == ("brand" in mapping) + len(unknown)
+    assert all(f"unknown configuration key '{key}'" in "".join(remarks) for key in unknown)
+    if unknown:
+        with pytest.raises(UnknownKeyError):
+            KEYS.require(mapping)
+    else:
+        KEYS.require(mapping)

@@ -263,12 +263,18 @@ def test_it_is_for_this_machine_unless_told_otherwise(tmp_path, host):
 
 def test_settings_of_a_file_and_of_the_command_line(tmp_path):
     conf = tmp_path / "broker.conf"
-    conf.write_text("autoCreateTopicEnable=false\nbrokerClusterName=C\nlistenPort=1\nisolateLogEnable=true\n")
+    conf.write_text(
+        "autoCreateTopicEnable=false\nbrokerClusterName=C\nlistenPort=1\nisolateLogEnable=true\nbindAddress=0.0.0.0\n"
+    )
     with serving(tmp_path / "data", "--json", f"--config={conf}", "--set", "brokerClusterName=D") as process:
         where = ready(process)
         known = route(where["namesrv"], "SELF_TEST_TOPIC")
         assert known.broker_datas[0].cluster == "D"
-        assert stopped(process) == f"{conf}: without effect here: isolateLogEnable\n"
+        assert not listens_on_all(int(where["brokers"][0].rpartition(":")[2]))
+        assert stopped(process) == (
+            f"{conf}: without effect here: isolateLogEnable\n"
+            f"{conf}: bindAddress=0.0.0.0 is not used here; --host is 127.0.0.1\n"
+        )
 
 
 @pytest.mark.parametrize("option", ["--namesrv-port", "--port"])

@@ -99,6 +99,8 @@ def serve(
     config, _, remarks = read_settings({**common, **chosen})  # a bad value ends the command here
     for remark in remarks:
         note(f"{config_path or '--set'}: {remark}")
+    if common.get("bindAddress", host) != host:
+        note(f"{config_path}: bindAddress={common['bindAddress']} is not used here; --host is {host}")
     common = {key: value for key, value in common.items() if is_known(key)}  # it becomes --set of brokers
     if "storePathRootDir" not in chosen and os.path.isdir(os.path.join(directory, "commitlog")):
         raise ConfigError(
@@ -120,6 +122,7 @@ def serve(
     if brokers > 1:
         _set_apart(of_brokers, {**common, **chosen}, chosen, config.metrics_prom_exporter_port)
     raise_open_files_limit()
+    note_where_it_listens(config.bind_address)
     run(_serve(directory, host, namesrv_port, of_brokers, config.tls, as_json))
 
 
@@ -177,7 +180,6 @@ async def _serve(
         settle()
         if not stop.is_set():
             _say_where(namesrv_addr, addresses, directory, as_json)
-            note_where_it_listens(host)
         await stop.wait()
 
 

@@ -171,10 +171,10 @@ class TopicAdmin:
 
     # --- tell
 
-    def get_all_topic_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """21 GET_ALL_TOPIC_CONFIG: what a slave copies."""
+    async def get_all_topic_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """21 GET_ALL_TOPIC_CONFIG: what a slave copies. Encoded on a thread, as there may be thousands."""
         wrapper = self._broker.topic_config_manager.build_serialize_wrapper()
-        return RemotingCommand.create_response(body=wrapper.to_json())
+        return RemotingCommand.create_response(body=await asyncio.to_thread(wrapper.to_json))
 
     def get_topic_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """351 GET_TOPIC_CONFIG."""
