@@ -30,7 +30,7 @@ from mqlake.remoting.codes import RequestCode
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.loop import run
 from tests.broker.live import send_header
-from tests.interop.brokers import MqlakeBroker
+from tests.interop.brokers import Broker, MqlakeBroker
 from tests.waiting import PATIENCE_S, until_async
 
 NOT_COMPRESSED, UNKNOWN_TYPE = (b"not compressed", 0x1), (b"unknown", 0x501)
@@ -40,7 +40,7 @@ COUNT = 9
 GOOD = [number for number in range(COUNT) if number not in BAD_AT]
 
 
-async def poisoned(broker: MqlakeBroker, topic: str, queues: int = 1) -> None:
+async def poisoned(broker: Broker, topic: str, queues: int = 1) -> None:
     """Messages 0 to 8 in queue 0; three of them say that they are compressed and are not as they say."""
     async with Admin(broker.namesrv) as admin, Producer("PG", broker.namesrv) as producer:
         await admin.create_topic(topic, queues=queues)

@@ -104,6 +104,21 @@ def decode_messages(
     return messages
 
 
+def whole_records(records: bytes) -> bytes:
+    """Those of the records that are whole, bodies with their CRCs, one behind the other."""
+    found, position = [], 0
+    while position < len(records):
+        begin = position
+        try:
+            position += decode_record(records, begin).store_size
+            found.append(records[begin:position])
+        except BadCrcError:
+            position += decode_record(records, begin, read_body=False).store_size
+        except FormatError:
+            position = _next_record(records, begin)
+    return b"".join(found)
+
+
 def decode_message(record: bytes | memoryview, broker_name: str) -> MessageClientExt:
     """The one message of a record. UndecodableMessageError; FormatError when there is not one."""
     found = decode_messages(record, broker_name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import random
 import re
@@ -29,15 +30,18 @@ from mqlake.errors import (
     OffsetOutOfRangeError,
     SendError,
     TopicNotFoundError,
+    UndecodableMessageError,
 )
 from mqlake.formats.record import encode_record
-from mqlake.message import Message, MessageSysFlag, host_bytes
+from mqlake.message import Message, MessageSysFlag, crc32, host_bytes
 from mqlake.remoting.bodies.topic import MessageQueue
 from mqlake.spark.arrow.schema import COLUMNS
 from mqlake.spark.rocketmq import sink as rocketmq_sink
 from mqlake.spark.rocketmq.cluster import Cluster, Live, Queue, missing, scans_of
-from mqlake.spark.rocketmq.ranges import QueueRange, divided
+from mqlake.spark.rocketmq.options import ReadOptions
+from mqlake.spark.rocketmq.ranges import QueueRange, _scanned, divided
 from mqlake.spark.rocketmq.source import RocketMQDataSource
+from tests.client.test_undecodable import poisoned
 from tests.interop.brokers import Broker, JavaBroker, MqlakeBroker
 from tests.spark.log.test_commitlog_stream import spark_log
 from tests.waiting import until
@@ -569,3 +573,46 @@ def test_a_busy_broker_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SendError, match="busy"):
         asyncio.run(rocketmq_sink.patiently(send))
     assert answers == [None]
+
+
+def test_what_cannot_be_decoded_is_named_or_left_out(
+    broker: Broker, spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = f"Poisoned-{uuid.uuid4().hex[:8]}"
+    asyncio.run(poisoned(broker, topic))
+    given = options(broker, topic)
+    reader = source(given)
+    with pytest.raises(UndecodableMessageError) as error:
+        rows(reader, reader.partitions())
+    says = str(error.value)
+    assert "message ID2 of topic" in says and "queue offset 2 cannot be decoded" in says
+    assert "mode=dropMalformed leaves it out" in says
+    reader = source({**given, "mode": "dropMalformed"})
+    found = rows(reader, reader.partitions())
+    assert sorted(row["queueOffset"] for row in found) == [0, 1, 3, 4, 6, 7, 8]
+    assert [f"message ID{number} of" in caplog.text for number in (2, 5, 6)] == [True, True, False]
+    reader = source({**given, "unpack": "false"})
+    assert len(rows(reader, reader.partitions())) == 9
+    with pytest.raises(PySparkException, match="queue offset 2 cannot be decoded"):
+        spark.read.format("rocketmq").options(**given).load().collect()
+    with pytest.raises(ConfigError, match="option 'mode'"):
+        source({**given, "mode": "permissive"})
+
+
+def test_records_that_a_broker_gives_out_damaged_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    def record_at(offset: int) -> bytes:
+        host = host_bytes(("127.0.0.1", 1))
+        return encode_record(b"body", crc32(b"body"), 0, 0, offset, 0, 0, 1, host, 2, host, 0, 0, b"T", b"")
+
+    given = ReadOptions.parse({"namesrvAddr": "n:1", "subscribe": "T", "mode": "dropMalformed"})
+    queue = Queue("T", "b", 0)
+    for position in (3, 7, 86, 89):
+        damaged = bytearray(record_at(11))
+        damaged[position] ^= 0x10
+        records = record_at(10) + bytes(damaged) + record_at(12)
+        scans, dropped = _scanned(given, queue, records, 100)
+        assert [offset for _, scan in scans for offset in scan.queue_offset.tolist()] == [10, 12]
+        assert dropped == {111}
+        with pytest.raises(UndecodableMessageError, match="queue offset 111 cannot"):
+            _scanned(dataclasses.replace(given, drop_malformed=False), queue, records, 100)
+    assert caplog.text.count("left out: message") == 4

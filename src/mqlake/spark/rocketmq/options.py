@@ -26,7 +26,9 @@ READ_OPTIONS = (
     "minPartitions",
     "failOnDataLoss",
     "groupIdForCommit",
+    "mode",
 )
+MODES = ("failFast", "dropMalformed")
 WRITE_OPTIONS = (*PLACE, "topic", "delivery", "checkpointLocation")
 DEFAULT_GROUP = "mqlake-spark"
 
@@ -46,6 +48,8 @@ class ReadOptions:
     min_partitions: int | None = None
     fail_on_data_loss: bool = True
     group_id_for_commit: str | None = None
+    drop_malformed: bool = False
+    """Whether a message that cannot be decoded is left out; else it is an error that names it."""
 
     def asks_for(self, topic: str) -> bool:
         return topic in self.topics if self.pattern is None else bool(re.fullmatch(self.pattern, topic))
@@ -83,6 +87,7 @@ class ReadOptions:
             min_partitions=count(given, "minPartitions"),
             fail_on_data_loss=flag(given, "failOnDataLoss", default=True),
             group_id_for_commit=given.get("groupIdForCommit"),
+            drop_malformed=one_of(given, "mode", MODES, MODES[0]) == MODES[1],
         )
 
 

@@ -12,15 +12,19 @@ import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from mqlake.errors import ConfigError, FormatError, OffsetOutOfRangeError, StoreCorruptError
-from mqlake.message import MessageSysFlag
+from mqlake.client.records import decode_messages, whole_records
+from mqlake.errors import ConfigError, FormatError, OffsetOutOfRangeError, UndecodableMessageError
+from mqlake.formats.columns import Bytes, Scan
+from mqlake.message import PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX, MessageSysFlag, bytes_to_properties
+from mqlake.remoting.bodies.topic import MessageQueue
 from mqlake.spark.arrow.filters import RowFilter
 from mqlake.spark.arrow.memory import keep_freed_memory
 from mqlake.spark.arrow.rows import RowBuilder
-from mqlake.spark.arrow.unpack import PACKED
+from mqlake.spark.arrow.unpack import BODY_BYTES_MAX, PACKED
 from mqlake.spark.log.log_partition import choose
 from mqlake.spark.log.splits import Damage
 from mqlake.spark.offsets import EARLIEST, LATEST, Position, PositionKind
@@ -131,7 +135,7 @@ def divided(ranges: list[QueueRange], min_partitions: int | None) -> list[QueueR
 
 
 def read_range(partition: QueueRange, options: ReadOptions, columns: list[str]) -> Iterator[pa.RecordBatch]:
-    """The rows of one task. Raises OffsetOutOfRangeError, StoreCorruptError, and what the client raises."""
+    """The rows of one task. Raises OffsetOutOfRangeError, UndecodableMessageError, and what the client raises."""
     queue, end = partition.queue, partition.end
     builder = RowBuilder(columns, None, queue.broker)
     packed = PACKED if "body" in columns else MessageSysFlag.NEED_UNWRAP_FLAG
@@ -140,27 +144,77 @@ def read_range(partition: QueueRange, options: ReadOptions, columns: list[str]) 
     expected = partition.start
     with Live(options.cluster) as live:
         for records, delta in live.pull(queue, partition.start, end):
-            try:
-                for buf, scan in scans_of(records):
-                    if delta:
-                        scan.queue_offset = scan.queue_offset + delta
-                    gaps, expected = missing(buf, scan, expected)
-                    for first, last in gaps:
+            scans, dropped = _scanned(options, queue, records, delta)
+            for buf, scan in scans:
+                if delta:
+                    scan.queue_offset = scan.queue_offset + delta
+                gaps, expected = missing(buf, scan, expected)
+                for first, last in gaps:
+                    if not dropped.issuperset(range(first, min(last, end))):
                         _gone(options, queue, first, min(last, end))
-                    for found in choose(buf, scan, wanted, packed, str(queue)):
-                        if isinstance(found, Damage):
-                            raise found.error()
+                for found in choose(buf, scan, wanted, packed, str(queue)):
+                    if not isinstance(found, Damage):
                         yield from builder.batches(*found)
-            except FormatError as error:
-                raise StoreCorruptError(
-                    str(queue), error.offset, f"in what was pulled: {error.reason}"
-                ) from error
+                    elif not options.drop_malformed:
+                        errors = _undecodable(queue, records, delta)
+                        raise next(
+                            (e for e in errors if partition.start <= e.queue_offset < end), found.error()
+                        )
+                    else:
+                        _say_dropped(queue, buf, scan, found)
     if expected < end:
         _gone(options, queue, expected, end)
 
 
+def _scanned(
+    options: ReadOptions, queue: Queue, records: bytes, delta: int
+) -> tuple[list[tuple[Bytes, Scan]], set[int]]:
+    """The columns of pulled records, and the queue offsets of damaged ones that are left out. UndecodableMessageError
+    for those when nothing is to be left out."""
+    try:
+        return list(scans_of(records)), set()
+    except FormatError:
+        damaged = _undecodable(queue, records, delta)
+        if not options.drop_malformed:
+            raise damaged[0] from None
+    for error in damaged:
+        log.warning("left out: %s", error)
+    dropped = {offset for error in damaged for offset in range(error.queue_offset, error.next_offset)}
+    return list(scans_of(whole_records(records))), dropped
+
+
+def _undecodable(queue: Queue, records: bytes, delta: int) -> list[UndecodableMessageError]:
+    place = MessageQueue(topic=queue.topic, broker_name=queue.broker, queue_id=queue.queue_id)
+    errors = []
+    for message in decode_messages(records, queue.broker, max_body_size=BODY_BYTES_MAX, queue=place):
+        if message.undecodable:
+            message.queue_offset += delta
+            message.undecodable += (
+                " (mode=dropMalformed leaves it out, unpack=false reads it as it is stored)"
+            )
+            errors.append(message.undecodable_error())
+    return errors
+
+
+def _say_dropped(queue: Queue, buf: Bytes, scan: Scan, damage: Damage) -> None:
+    row = int(np.flatnonzero(scan.physical_offset == damage.physical_offset)[0])
+    start = int(scan.properties_start[row])
+    properties = bytes_to_properties(buf[start : start + int(scan.properties_length[row])].tobytes())
+    log.warning(
+        "left out: message %s of %s, queue offset %d cannot be decoded: %s",
+        properties.get(PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX, "(no id)"),
+        queue,
+        int(scan.queue_offset[row]),
+        damage.reason,
+    )
+
+
 def _gone(options: ReadOptions, queue: Queue, first: int, last: int) -> None:
-    data_loss(options, f"{queue}: offsets {first} to {last} were deleted before they were read")
+    data_loss(
+        options,
+        f"{queue}: offsets {first} to {last} were deleted before they were read, or the broker found them damaged "
+        "(its log names them)",
+    )
 
 
 def _of_range(options: ReadOptions, queue: Queue, start: int, end: int) -> LogOptions:
