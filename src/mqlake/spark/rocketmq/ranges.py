@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from mqlake.client import MessageQueue
 from mqlake.client.records import decode_messages, whole_records
 from mqlake.errors import ConfigError, FormatError, OffsetOutOfRangeError, UndecodableMessageError
 from mqlake.formats.columns import Bytes, Scan
 from mqlake.message import PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX, MessageSysFlag, bytes_to_properties
-from mqlake.remoting.bodies.topic import MessageQueue
 from mqlake.spark.arrow.filters import RowFilter
 from mqlake.spark.arrow.memory import keep_freed_memory
 from mqlake.spark.arrow.rows import RowBuilder
