@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -327,3 +329,22 @@ def test_a_broker_does_not_start_with_a_plugin_that_fails(
     ):
         make_controller(tmp_path)
     assert not (tmp_path / "store").exists()
+
+
+def test_the_guides_hook(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    guide = Path(__file__).parents[3] / "docs" / "broker.md"
+    (code,) = re.findall(r"^```python\n(.*?)^```$", guide.read_text(), re.DOTALL | re.MULTILINE)
+    names: dict[str, Any] = {}
+    exec(compile(code, str(guide), "exec"), names)
+
+    async def scene(peer: Peer) -> None:
+        broker = peer.controller.broker
+        broker.hooks.register_send_message_hook(names["make_hook"](broker))
+        assert (await peer.send("Payroll")).remark == "only hr sends to Payroll"
+        assert (await peer.send("Payroll", producer_group="hr", properties=PROPERTIES)).code == 0
+
+    on_a_broker(tmp_path, scene)
+    refused, sent = capsys.readouterr().out.splitlines()
+    assert refused.endswith("False")
+    assert sent.startswith("Payroll AC11 ")
+    assert sent.endswith(" True")
