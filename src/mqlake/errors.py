@@ -279,6 +279,11 @@ class SendError(ClientError):
         reasons = "; ".join(f"{broker}: {reason}" for broker, reason in self.tried)
         super().__init__(f"topic {topic}: not stored, tried {times}: {reasons}")
 
+    def add_wait(self, waited_s: float, in_flight: int) -> None:
+        """Says how long the send had waited for its turn, and how many others of its producer were in flight then."""
+        text = f"{waited_s:.2g} s in the producer's queue before, {in_flight} other sends in flight"
+        self.args = (f"{self.args[0]} ({text})",)
+
 
 class NoReplyError(ClientError):
     def __init__(self, topic: str, timeout_s: float) -> None:

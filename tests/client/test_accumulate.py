@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 
 import pytest
 
-from mqlake.client.accumulate import ITEM_OVERHEAD, ProduceAccumulator, split_result
+from mqlake.client.accumulate import IN_FLIGHT_MAX, ITEM_OVERHEAD, ProduceAccumulator, split_result
 from mqlake.client.results import SendResult, SendStatus
 from mqlake.errors import SendError
 from mqlake.message import Message
@@ -32,6 +32,48 @@ class Store:
         return SendResult(SendStatus.SEND_OK, ids, ids, QUEUE, first)
 
 
+def test_no_answer_is_its_batchs() -> None:
+    async def main() -> None:
+        def silent(messages: Sequence[Message], _: MessageQueue | None) -> Awaitable[SendResult]:
+            batches.append(len(messages))
+            raise SendError("T", None, [("b", "no answer within 3 s")])
+
+        batches: list[int] = []
+        together = ProduceAccumulator(silent, 2 * (ITEM_OVERHEAD + 9))
+        sends = [together.send(Message("T", b"x"), None) for _ in range(4)]
+        results = await asyncio.gather(*sends, return_exceptions=True)
+        assert all(isinstance(result, SendError) for result in results) and batches == [2, 2]
+
+    asyncio.run(main())
+
+
+def test_a_chosen_queue_keeps_its_order() -> None:
+    async def main() -> None:
+        in_flight: list[asyncio.Future[None]] = []
+
+        async def slow(messages: Sequence[Message], queue: MessageQueue | None) -> SendResult:
+            in_flight.append(asyncio.get_running_loop().create_future())
+            await in_flight[-1]
+            ids = ",".join("id" for _ in messages)
+            return SendResult(SendStatus.SEND_OK, ids, ids, queue or QUEUE, 0)
+
+        together = ProduceAccumulator(slow, 2 * (ITEM_OVERHEAD + 9))
+        for queue, at_once in ((None, IN_FLIGHT_MAX), (QUEUE, 1)):
+            in_flight.clear()
+            sends = [asyncio.ensure_future(together.send(Message("T", b"x"), queue)) for _ in range(30)]
+            for _ in range(9):
+                await asyncio.sleep(0)
+            assert len(in_flight) == at_once
+            while not all(send.done() for send in sends):
+                for each in in_flight:
+                    if not each.done():
+                        each.set_result(None)
+                await asyncio.sleep(0)
+            await asyncio.gather(*sends)
+
+    asyncio.run(main())
+
+
 def test_batches_grow_with_the_load() -> None:
     async def main() -> None:
         store = Store()
@@ -47,12 +89,12 @@ def test_batches_grow_with_the_load() -> None:
     asyncio.run(main())
 
 
-def test_a_failure_is_its_batchs() -> None:
+def test_a_refusal_is_its_messages() -> None:
     async def main() -> None:
         together = ProduceAccumulator(Store().send, 2 * (ITEM_OVERHEAD + 9))
         sends = [together.send(Message("T", body), None) for body in (b"1", b"bad", b"2", b"3")]
         results = await asyncio.gather(*sends, return_exceptions=True)
-        assert [isinstance(result, SendError) for result in results] == [True, True, False, False]
+        assert [isinstance(result, SendError) for result in results] == [False, True, False, False]
         gone = asyncio.ensure_future(together.send(Message("T", b"4"), None))
         await asyncio.sleep(0)
         gone.cancel()

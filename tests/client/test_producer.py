@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -18,8 +20,10 @@ from mqlake.client import (
     ProducerConfig,
     PullConsumer,
     PushConsumer,
+    SendResult,
     SendStatus,
     create_reply_message,
+    select_by_hash,
 )
 from mqlake.errors import (
     ClientClosedError,
@@ -175,6 +179,57 @@ def test_stored_but_not_as_safe_as_wanted(status: SendStatus) -> None:
             producer,
         ):
             assert (await producer.send(Message("T", b"x"))).send_status is status and len(servers.sends) == 3
+
+    run(main())
+
+
+def test_the_time_of_a_send_begins_with_its_turn() -> None:
+    async def main() -> None:
+        silent = {0, 2}
+        settings = {"send_msg_timeout_s": 1.0, "back_pressure_for_async_send_num": 1, "auto_batch": False}
+        async with cluster(lambda _, n: None if n in silent else 0, **settings) as (_, producer):
+            queue = (await producer.fetch_publish_message_queues("T"))[0]
+            sends = (producer.send(Message("T", b"x"), queue=queue) for _ in range(4))
+            first, second, third, fourth = await asyncio.gather(*sends, return_exceptions=True)
+            assert str(first).endswith("no answer within 1 s")
+            assert isinstance(second, SendResult) and isinstance(fourth, SendResult)
+            said = r"topic T: not stored, tried once: a: 127.0.0.1:\d+: no answer within 1 s "
+            where = r"\([\d.]+ s in the producer's queue before, 0 other sends in flight\)"
+            assert re.fullmatch(said + where, str(third))
+
+    run(main())
+
+
+def test_sends_at_the_same_time_travel_in_batches_where_that_makes_no_difference() -> None:
+    async def main() -> None:
+        async with cluster(lambda *_: 0, max_message_size=9000) as (servers, producer):
+            alone = [Message("T", b"x") for _ in range(5)]
+            alone[0].delay_time_level = 1
+            alone[1].properties["TIMER_DELAY_SEC"] = "9"
+            alone[2].properties["TRAN_MSG"] = "true"
+            alone[3].properties["INNER_MULTI_DISPATCH"] = "a"
+            alone[4].body = b"x" * 5000
+            await asyncio.gather(*(producer.send(message) for message in alone))
+            await asyncio.gather(*(producer.send(Message("T", b"x"), timeout_s=9) for _ in range(5)))
+            by_key = select_by_hash("k")
+            await asyncio.gather(*(producer.send(Message("T", b"x"), selector=by_key) for _ in range(5)))
+            assert [header.batch for _, header in servers.sends] == [False] * 15
+            await producer.send(Message("T", b"x"))
+            assert not servers.sends[-1][1].batch
+            await asyncio.gather(*(producer.send(Message("T", b"x" * 100)) for _ in range(50)))
+            assert servers.sends[-1][1].batch and len(servers.sends) < 30
+
+    run(main())
+
+
+def test_one_message_that_cannot_be_sent_fails_alone() -> None:
+    async def main() -> None:
+        async with cluster(lambda *_: 0) as (_, producer):
+            messages = [Message("T", b"x") for _ in range(20)]
+            messages[7].properties["p"] = "a\x01b"
+            results = await asyncio.gather(*map(producer.send, messages), return_exceptions=True)
+            assert [i for i, each in enumerate(results) if isinstance(each, MessageError)] == [7]
+            assert sum(isinstance(each, SendResult) for each in results) == 19
 
     run(main())
 

@@ -1,7 +1,12 @@
 """ProduceAccumulator: single sends that come at the same time travel as batches.
 
-The first message leaves at once; what comes while it is under way leaves together when its answer is there. So
-nothing waits when there is little to do, and batches grow with the load. Messages of a topic keep their order.
+What comes in one turn of the event loop leaves with its end. What comes while something is in flight waits for the
+answer, or until it fills a batch. So nothing waits when there is little to do, and batches grow with the load.
+
+    lane     topic, chosen queue, WAIT; up to LANES_MAX batches of it are in flight,
+             one when the queue is the caller's choice: what was sent before is then stored before
+    result   each message has its own: its id, its place, its offset
+    refusal  of a batch for what is in it: each of its messages is sent alone, and only the one it is about fails
 """
 
 from __future__ import annotations
@@ -12,69 +17,117 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
 from mqlake.client.results import SendResult
-from mqlake.errors import MqlakeError
+from mqlake.errors import MessageError, MqlakeError, SendError
 from mqlake.message import Message
 from mqlake.remoting.bodies.topic import MessageQueue
+from mqlake.remoting.codes import ResponseCode
 
 ITEM_OVERHEAD = 400
 """Bytes counted for a message's properties and lengths."""
+IN_FLIGHT_MAX = 8
+"""Batches of a lane whose queues the producer chooses: enough that the way to a distant broker is never idle."""
 
 SendBatch = Callable[[Sequence[Message], MessageQueue | None], Awaitable[SendResult]]
 _Key = tuple[str, MessageQueue | None, bool]
 _Item = tuple[Message, "asyncio.Future[SendResult]"]
-_Waiting = deque[_Item]
+
+
+class _Lane:
+    def __init__(self, key: _Key) -> None:
+        self.key = key
+        self.queue = key[1]
+        self.waiting: deque[_Item] = deque()
+        self.size = 0
+        """Bytes of what waits, as they are counted here."""
+        self.in_flight = 0
+        self.in_flight_max = IN_FLIGHT_MAX if self.queue is None else 1
 
 
 class ProduceAccumulator:
     def __init__(self, send_batch: SendBatch, max_bytes: int) -> None:
         self._send_batch = send_batch
         self._max_bytes = max_bytes
-        self._lanes: dict[_Key, _Waiting] = {}
-        """Topic, chosen queue and WAIT → what waits; a lane exists as long as something is under way in it."""
-        self._draining: set[asyncio.Task[None]] = set()
+        self._lanes: dict[_Key, _Lane] = {}
+        """Those that have something waiting or in flight."""
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def send(self, message: Message, queue: MessageQueue | None) -> SendResult:
         """As Producer.send of a message that was checked."""
         key = (message.topic, queue, message.wait_store_msg_ok)
-        result: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
         lane = self._lanes.get(key)
         if lane is None:
-            lane = self._lanes[key] = deque()
-            task = asyncio.ensure_future(self._drain(key, lane))
-            self._draining.add(task)
-            task.add_done_callback(self._draining.discard)
-        lane.append((message, result))
+            lane = self._lanes[key] = _Lane(key)
+        result: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+        lane.waiting.append((message, result))
+        lane.size += len(message.body) + ITEM_OVERHEAD
+        self._begin(lane)
         return await result
 
-    async def _drain(self, key: _Key, lane: _Waiting) -> None:
-        queue = key[1]
-        try:
-            while lane:
-                taken = self._take(lane)
-                try:
-                    whole = await self._send_batch([message for message, _ in taken], queue)
-                except MqlakeError as error:
-                    for _, result in taken:
-                        if not result.done():
-                            result.set_exception(error)
-                    continue
-                for (_, result), part in zip(taken, split_result(whole, len(taken)), strict=True):
-                    if not result.done():
-                        result.set_result(part)
-        finally:
-            del self._lanes[key]
-            for _, result in lane:
-                result.cancel()
+    def _begin(self, lane: _Lane) -> None:
+        """A batch more, unless the answer to one that is in flight is worth waiting for."""
+        if not lane.waiting or lane.in_flight >= lane.in_flight_max:
+            return
+        if lane.in_flight and lane.size < lane.in_flight * self._max_bytes:
+            return
+        lane.in_flight += 1
+        task = asyncio.ensure_future(self._send_some(lane))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
-    def _take(self, lane: _Waiting) -> list[_Item]:
+    async def _send_some(self, lane: _Lane) -> None:
+        taken: list[_Item] = []
+        try:
+            while taken := self._take(lane):
+                await self._deliver(taken, lane.queue)
+        finally:
+            lane.in_flight -= 1
+            for _, result in taken:  # of a client that was closed
+                result.cancel()
+            if not lane.in_flight:
+                del self._lanes[lane.key]
+                for _, result in lane.waiting:
+                    result.cancel()
+
+    async def _deliver(self, items: list[_Item], queue: MessageQueue | None) -> None:
+        try:
+            whole = await self._send_batch([message for message, _ in items], queue)
+        except MqlakeError as error:
+            if len(items) > 1 and _is_about_one(error):
+                for item in items:
+                    await self._deliver([item], queue)
+                return
+            for _, result in items:
+                if not result.done():
+                    result.set_exception(error)
+            return
+        for (_, result), part in zip(items, split_result(whole, len(items)), strict=True):
+            if not result.done():
+                result.set_result(part)
+
+    def _take(self, lane: _Lane) -> list[_Item]:
         taken: list[_Item] = []
         size = 0
-        while lane:
-            size += len(lane[0][0].body) + ITEM_OVERHEAD
-            if taken and size > self._max_bytes:
+        waiting = lane.waiting
+        while waiting:
+            more = len(waiting[0][0].body) + ITEM_OVERHEAD
+            if taken and size + more > self._max_bytes:
                 break
-            taken.append(lane.popleft())
+            size += more
+            item = waiting.popleft()
+            if not item[1].done():  # nobody waits for one that is
+                taken.append(item)
+            else:
+                size -= more
+                lane.size -= more
+        lane.size -= size
         return taken
+
+
+def _is_about_one(error: MqlakeError) -> bool:
+    """Whether the batch was refused for something in it, and nothing of it is stored."""
+    return isinstance(error, MessageError) or (
+        isinstance(error, SendError) and error.code == ResponseCode.MESSAGE_ILLEGAL
+    )
 
 
 def split_result(whole: SendResult, count: int) -> list[SendResult]:
@@ -82,6 +135,8 @@ def split_result(whole: SendResult, count: int) -> list[SendResult]:
     if count == 1:
         return [whole]
     ids = whole.msg_id.split(",")
+    if len(ids) != count:  # a program gave an id with a comma
+        ids = [whole.msg_id] * count
     places = whole.offset_msg_id.split(",")
     if len(places) != count:  # stored as one record
         places = [whole.offset_msg_id] * count

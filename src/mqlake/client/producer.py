@@ -3,8 +3,10 @@
     async with Producer("group", "127.0.0.1:9876") as producer:
         result = await producer.send(Message("T", b"body", tags="a", keys="k"))
 
-Any number of sends may be under way at the same time; they share a connection for each broker, nobody waits for
-another, and they may be stored in any order: what must come after something is sent when that is acknowledged.
+Any number of sends may be made at the same time. They share a connection for each broker; some are in flight and the
+others wait for their turn (`turns`), and those that come while others are in flight travel in batches where that makes
+no difference (`accumulate`). They may be stored in any order: what must come after something is sent when that is
+acknowledged. The time of a send begins when it is its turn, however many there are.
 
 A send that fails is tried on another broker, three times in all; since a broker may have stored a message although
 its answer got lost, a message may then be stored twice, under the same UNIQ_KEY. A queue that the caller chooses is
@@ -27,6 +29,7 @@ from mqlake.client.records import MessageClientExt
 from mqlake.client.request_reply import Requests, is_reply
 from mqlake.client.results import SendResult, SendStatus
 from mqlake.client.routes import TopicPublishInfo, writable_queues
+from mqlake.client.turns import Turns
 from mqlake.errors import (
     BrokerNotFoundError,
     ConfigError,
@@ -45,9 +48,14 @@ from mqlake.message import (
     AUTO_CREATE_TOPIC_KEY_TOPIC,
     NOT_ALLOWED_SEND_TOPICS,
     PROPERTY_DELAY_TIME_LEVEL,
+    PROPERTY_INNER_MULTI_DISPATCH,
     PROPERTY_INSTANCE_ID,
     PROPERTY_MAX_RECONSUME_TIMES,
     PROPERTY_RECONSUME_TIME,
+    PROPERTY_TIMER_DELAY_MS,
+    PROPERTY_TIMER_DELAY_SEC,
+    PROPERTY_TIMER_DELIVER_MS,
+    PROPERTY_TRANSACTION_PREPARED,
     PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX,
     RETRY_GROUP_TOPIC_PREFIX,
     Message,
@@ -90,6 +98,18 @@ RETRY_RESPONSE_CODES = frozenset(
 COMPRESS_IN_THREAD_FROM = 256 * 1024
 """Bytes; a longer body is compressed beside the event loop."""
 PROPERTIES_LENGTH_MAX = 0x7FFF
+WAITED_WORTH_SAYING_S = 0.1
+NEVER_IN_BATCHES = frozenset(
+    {
+        PROPERTY_DELAY_TIME_LEVEL,
+        PROPERTY_INNER_MULTI_DISPATCH,
+        PROPERTY_TIMER_DELAY_MS,
+        PROPERTY_TIMER_DELAY_SEC,
+        PROPERTY_TIMER_DELIVER_MS,
+        PROPERTY_TRANSACTION_PREPARED,
+    }
+)
+"""Properties of messages that brokers take one by one."""
 _SEND_STATUS = {status.value: status for status in SendStatus}
 
 
@@ -98,7 +118,7 @@ class ProducerConfig:
     """Names and values are those of RocketMQ's DefaultMQProducer."""
 
     send_msg_timeout_s: float = 3.0
-    """For a send with all its tries."""
+    """For a send with all its tries, from its turn on."""
     retry_times_when_send_failed: int = 2
     retry_another_broker_when_not_store_ok: bool = False
     """Whether another broker is tried also when the message is stored but not SEND_OK."""
@@ -111,12 +131,14 @@ class ProducerConfig:
     compress_level: int = DEFAULT_LEVEL
     max_message_size: int = 4 << 20
     """Bytes of a body, of a whole batch; brokers have such a limit as well."""
-    auto_batch: bool = False
-    """Whether single sends that come at the same time travel as batches (see `accumulate`)."""
+    auto_batch: bool = True
+    """Whether single sends that come at the same time travel as batches (see `accumulate`). (RocketMQ's has it off.)"""
     batch_max_bytes: int = 32 * 1024
     """Of such a batch."""
-    back_pressure_for_async_send_num: int = 1024
-    """Sends that may be under way; more wait for their turn, which does not count as their time."""
+    back_pressure_for_async_send_num: int = 256
+    """Sends that may be in flight; more wait for their turn. (RocketMQ's default is 1024.)"""
+    back_pressure_for_async_send_size: int = 32 << 20
+    """Bytes of their bodies, likewise. (RocketMQ's default is 100 MiB.)"""
     create_topic_key: str = AUTO_CREATE_TOPIC_KEY_TOPIC
     """The topic that a new one is made like, where brokers make topics by themselves."""
     default_topic_queue_nums: int = 4
@@ -158,8 +180,11 @@ class Producer(ClientBase):
         """Topic → its route and what was made of it."""
         self._faults = MQFaultStrategy() if self.config.send_latency_fault_enable else None
         self._requests = Requests()
-        self._finding = asyncio.Lock()
-        self._turns = asyncio.Semaphore(self.config.back_pressure_for_async_send_num)
+        self._finding: dict[str, asyncio.Task[TopicRouteData]] = {}
+        """Topic → the question for its route, which those who need it share."""
+        self._turns = Turns(
+            self.config.back_pressure_for_async_send_num, self.config.back_pressure_for_async_send_size
+        )
         self._accumulator = (
             ProduceAccumulator(self._send_accumulated, self.config.batch_max_bytes)
             if self.config.auto_batch
@@ -188,7 +213,8 @@ class Producer(ClientBase):
     ) -> SendResult:
         """Sends one message; it gets a UNIQ_KEY when it has none.
 
-        It goes to `queue`, or to the one that `selector` chooses, or to the next in turn. Raises MessageError
+        It goes to `queue`, or to the one that `selector` chooses, or to the next in turn. `timeout_s` (of
+        `send_msg_timeout_s` without it) begins when it is its turn. Raises MessageError
         subclasses for a message that cannot be sent, SendError when it was not stored, TopicNotFoundError and
         NoNameServerError when there is nowhere to send it.
         """
@@ -271,7 +297,7 @@ class Producer(ClientBase):
     def _fits_batch(self, message: Message) -> bool:
         return (
             len(message.body) < min(self.config.compress_msg_body_over_howmuch, self.config.batch_max_bytes)
-            and PROPERTY_DELAY_TIME_LEVEL not in message.properties
+            and NEVER_IN_BATCHES.isdisjoint(message.properties)
             and not message.topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
             and not is_reply(message)
         )
@@ -364,8 +390,7 @@ class Producer(ClientBase):
         if published is not None and published[0] is route:
             return published[1]
         if route is None:
-            async with self._finding:  # one asks for all
-                route = self.client.topic_route_table.get(topic) or await self._find_route(topic)
+            route = await self._found_route(topic)
         queues = writable_queues(route, topic)
         if not queues:
             self.client.refresh_soon(topic)
@@ -378,6 +403,18 @@ class Producer(ClientBase):
         if first:
             self.client.in_background(self.client.send_heartbeat_to_all_brokers())
         return info
+
+    async def _found_route(self, topic: str) -> TopicRouteData:
+        finding = self._finding.get(topic)
+        if finding is None:
+            finding = self._finding[topic] = asyncio.ensure_future(self._find_route(topic))
+            finding.add_done_callback(lambda task: self._route_found(topic, task))
+        return await asyncio.shield(finding)
+
+    def _route_found(self, topic: str, task: asyncio.Task[TopicRouteData]) -> None:
+        del self._finding[topic]
+        if not task.cancelled():
+            task.exception()  # raised to those who wait, if any still do
 
     async def _find_route(self, topic: str) -> TopicRouteData:
         try:
@@ -430,8 +467,20 @@ class Producer(ClientBase):
         selector: MessageQueueSelector | None,
         timeout_s: float | None,
     ) -> SendResult:
-        async with self._turns:
+        loop = asyncio.get_running_loop()
+        called = loop.time()
+        await self.fetch_publish_info(outgoing.topic)
+        size = len(outgoing.body)
+        await self._turns.take(size)
+        waited_s, others = loop.time() - called, self._turns.in_flight - 1
+        try:
             return await self._send_with_retries(outgoing, queue, selector, timeout_s)
+        except SendError as error:
+            if waited_s >= WAITED_WORTH_SAYING_S or others:
+                error.add_wait(waited_s, others)
+            raise
+        finally:
+            self._turns.give_back(size)
 
     async def _send_with_retries(
         self,

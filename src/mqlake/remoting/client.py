@@ -70,16 +70,21 @@ class RemotingClient(Endpoint, Service):
         if not self._checking:
             self._checking = True
             self.idle_checks.start(loop)
+        connection = Connection(self, loop, address_called=address)
         try:
             async with asyncio.timeout(self._connect_timeout_s):
-                _, connection = await loop.create_connection(
-                    lambda: Connection(self, loop, address_called=address),
+                await loop.create_connection(
+                    lambda: connection,
                     host,
                     port,
                     ssl=self._ssl,
                     server_hostname=host if self._ssl is not None else None,
                 )
+        except asyncio.CancelledError:
+            self._abandon(connection)
+            raise
         except TimeoutError:
+            self._abandon(connection)
             raise RemotingConnectError(
                 address, f"no connection within {self._connect_timeout_s:g} s"
             ) from None
@@ -90,6 +95,11 @@ class RemotingClient(Endpoint, Service):
             raise RemotingConnectError(address, "the client is closed")
         self._by_address[address] = connection
         return connection
+
+    def _abandon(self, connection: Connection) -> None:
+        """uvloop closes a connection that was made while its maker was cancelled without a word to it."""
+        if not connection.closed:
+            connection.connection_lost(None)
 
     async def invoke(
         self, address: str, command: RemotingCommand, timeout_s: float = TIMEOUT_S
