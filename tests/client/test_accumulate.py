@@ -21,7 +21,7 @@ class Store:
         self.batches: list[list[bytes]] = []
         self.stored = 0
 
-    async def send(self, messages: Sequence[Message], _: MessageQueue | None) -> SendResult:
+    async def send(self, messages: Sequence[Message], *_: object) -> SendResult:
         await asyncio.sleep(0)
         bodies = [message.body for message in messages]
         if b"bad" in bodies:
@@ -34,13 +34,13 @@ class Store:
 
 def test_no_answer_is_its_batchs() -> None:
     async def main() -> None:
-        def silent(messages: Sequence[Message], _: MessageQueue | None) -> Awaitable[SendResult]:
+        def silent(messages: Sequence[Message], *_: object) -> Awaitable[SendResult]:
             batches.append(len(messages))
             raise SendError("T", None, [("b", "no answer within 3 s")])
 
         batches: list[int] = []
         together = ProduceAccumulator(silent, 2 * (ITEM_OVERHEAD + 9))
-        sends = [together.send(Message("T", b"x"), None) for _ in range(4)]
+        sends = [together.send(Message("T", b"x"), QUEUE, fixed=False) for _ in range(4)]
         results = await asyncio.gather(*sends, return_exceptions=True)
         assert all(isinstance(result, SendError) for result in results) and batches == [2, 2]
 
@@ -51,16 +51,19 @@ def test_a_chosen_queue_keeps_its_order() -> None:
     async def main() -> None:
         in_flight: list[asyncio.Future[None]] = []
 
-        async def slow(messages: Sequence[Message], queue: MessageQueue | None) -> SendResult:
+        async def slow(messages: Sequence[Message], queue: MessageQueue, _: bool) -> SendResult:
             in_flight.append(asyncio.get_running_loop().create_future())
             await in_flight[-1]
             ids = ",".join("id" for _ in messages)
-            return SendResult(SendStatus.SEND_OK, ids, ids, queue or QUEUE, 0)
+            return SendResult(SendStatus.SEND_OK, ids, ids, queue, 0)
 
         together = ProduceAccumulator(slow, 2 * (ITEM_OVERHEAD + 9))
-        for queue, at_once in ((None, IN_FLIGHT_MAX), (QUEUE, 1)):
+        for fixed, at_once in ((False, IN_FLIGHT_MAX), (True, 1)):
             in_flight.clear()
-            sends = [asyncio.ensure_future(together.send(Message("T", b"x"), queue)) for _ in range(30)]
+            sends = [
+                asyncio.ensure_future(together.send(Message("T", b"x"), QUEUE, fixed=fixed))
+                for _ in range(30)
+            ]
             for _ in range(9):
                 await asyncio.sleep(0)
             assert len(in_flight) == at_once
@@ -79,12 +82,12 @@ def test_batches_grow_with_the_load() -> None:
         store = Store()
         together = ProduceAccumulator(store.send, 10 * (ITEM_OVERHEAD + 2))
         results = await asyncio.gather(
-            *(together.send(Message("T", b"%02d" % i, keys=f"k{i}"), None) for i in range(25))
+            *(together.send(Message("T", b"%02d" % i, keys=f"k{i}"), QUEUE, fixed=False) for i in range(25))
         )
         assert [result.msg_id for result in results] == [f"k{i}" for i in range(25)]
         assert [result.queue_offset for result in results] == list(range(25))
         assert list(map(len, store.batches)) == [10, 10, 5]
-        assert (await together.send(Message("T", b"x", keys="k"), None)).queue_offset == 25
+        assert (await together.send(Message("T", b"x", keys="k"), QUEUE, fixed=False)).queue_offset == 25
 
     asyncio.run(main())
 
@@ -92,13 +95,13 @@ def test_batches_grow_with_the_load() -> None:
 def test_a_refusal_is_its_messages() -> None:
     async def main() -> None:
         together = ProduceAccumulator(Store().send, 2 * (ITEM_OVERHEAD + 9))
-        sends = [together.send(Message("T", body), None) for body in (b"1", b"bad", b"2", b"3")]
+        sends = [together.send(Message("T", body), QUEUE, fixed=False) for body in (b"1", b"bad", b"2", b"3")]
         results = await asyncio.gather(*sends, return_exceptions=True)
         assert [isinstance(result, SendError) for result in results] == [False, True, False, False]
-        gone = asyncio.ensure_future(together.send(Message("T", b"4"), None))
+        gone = asyncio.ensure_future(together.send(Message("T", b"4"), QUEUE, fixed=False))
         await asyncio.sleep(0)
         gone.cancel()
-        assert (await together.send(Message("T", b"5"), None)).queue_offset >= 2
+        assert (await together.send(Message("T", b"5"), QUEUE, fixed=False)).queue_offset >= 2
 
     asyncio.run(main())
 

@@ -3,8 +3,9 @@
 What comes in one turn of the event loop leaves with its end. What comes while something is in flight waits for the
 answer, or until it fills a batch. So nothing waits when there is little to do, and batches grow with the load.
 
-    lane     topic, chosen queue, WAIT; up to LANES_MAX batches of it are in flight,
-             one when the queue is the caller's choice: what was sent before is then stored before
+    lane     topic, queue, WAIT. The queue is the next in turn, so that messages are spread over the queues as evenly
+             as without batches, and then up to IN_FLIGHT_MAX of the lane's batches are in flight; or it is the
+             caller's choice, and one is: what was sent before is stored before
     result   each message has its own: its id, its place, its offset
     refusal  of a batch for what is in it: each of its messages is sent alone, and only the one it is about fails
 """
@@ -25,22 +26,23 @@ from mqlake.remoting.codes import ResponseCode
 ITEM_OVERHEAD = 400
 """Bytes counted for a message's properties and lengths."""
 IN_FLIGHT_MAX = 8
-"""Batches of a lane whose queues the producer chooses: enough that the way to a distant broker is never idle."""
+"""Batches of a lane whose queue the producer has chosen: enough that the way to a distant broker is never idle."""
 
-SendBatch = Callable[[Sequence[Message], MessageQueue | None], Awaitable[SendResult]]
-_Key = tuple[str, MessageQueue | None, bool]
+SendBatch = Callable[[Sequence[Message], MessageQueue, bool], Awaitable[SendResult]]
+"""(messages, their queue, whether it is the caller's choice): a queue that is not may be another in the end."""
+_Key = tuple[MessageQueue, bool, bool]
 _Item = tuple[Message, "asyncio.Future[SendResult]"]
 
 
 class _Lane:
     def __init__(self, key: _Key) -> None:
         self.key = key
-        self.queue = key[1]
+        self.queue, self.fixed, _ = key
         self.waiting: deque[_Item] = deque()
         self.size = 0
         """Bytes of what waits, as they are counted here."""
         self.in_flight = 0
-        self.in_flight_max = IN_FLIGHT_MAX if self.queue is None else 1
+        self.in_flight_max = 1 if self.fixed else IN_FLIGHT_MAX
 
 
 class ProduceAccumulator:
@@ -51,9 +53,9 @@ class ProduceAccumulator:
         """Those that have something waiting or in flight."""
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def send(self, message: Message, queue: MessageQueue | None) -> SendResult:
-        """As Producer.send of a message that was checked."""
-        key = (message.topic, queue, message.wait_store_msg_ok)
+    async def send(self, message: Message, queue: MessageQueue, *, fixed: bool) -> SendResult:
+        """As Producer.send of a message that was checked. `fixed`: the queue is the caller's choice."""
+        key = (queue, fixed, message.wait_store_msg_ok)
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = _Lane(key)
@@ -78,7 +80,7 @@ class ProduceAccumulator:
         taken: list[_Item] = []
         try:
             while taken := self._take(lane):
-                await self._deliver(taken, lane.queue)
+                await self._deliver(taken, lane)
         finally:
             lane.in_flight -= 1
             for _, result in taken:  # of a client that was closed
@@ -88,13 +90,13 @@ class ProduceAccumulator:
                 for _, result in lane.waiting:
                     result.cancel()
 
-    async def _deliver(self, items: list[_Item], queue: MessageQueue | None) -> None:
+    async def _deliver(self, items: list[_Item], lane: _Lane) -> None:
         try:
-            whole = await self._send_batch([message for message, _ in items], queue)
+            whole = await self._send_batch([message for message, _ in items], lane.queue, lane.fixed)
         except MqlakeError as error:
             if len(items) > 1 and _is_about_one(error):
                 for item in items:
-                    await self._deliver([item], queue)
+                    await self._deliver([item], lane)
                 return
             for _, result in items:
                 if not result.done():

@@ -226,7 +226,11 @@ class Producer(ClientBase):
             and timeout_s is None
             and self._fits_batch(message)
         ):
-            return await self._accumulator.send(message, queue)
+            if queue is not None:
+                return await self._accumulator.send(message, queue, fixed=True)
+            info = await self.fetch_publish_info(self._full_topic(message))
+            first = self._select(info, None, message, frozenset())
+            return await self._accumulator.send(message, first, fixed=False)
         return await self._send_one(message, 0, queue, selector, timeout_s)
 
     async def send_oneway(
@@ -277,6 +281,11 @@ class Producer(ClientBase):
                 raise MessageError("messages with a delay cannot be sent in a batch")
         if first.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
             raise MessageError("messages for a retry topic cannot be sent in a batch")
+        return await self._send(self._batch(messages), queue, selector, timeout_s)
+
+    def _batch(self, messages: Sequence[Message]) -> _Outgoing:
+        """Messages that were checked, as one."""
+        first = messages[0]
         for message in messages:
             _check_separators(properties_to_string(message.properties), message)
         blob = encode_messages(messages)
@@ -284,15 +293,21 @@ class Producer(ClientBase):
         whole = Message(first.topic, blob)
         if not first.wait_store_msg_ok:
             whole.wait_store_msg_ok = False
-        topic = self._full_topic(first)
-        return await self._send(_Outgoing(topic, whole, blob, 0, batch=messages), queue, selector, timeout_s)
+        return _Outgoing(self._full_topic(first), whole, blob, 0, batch=messages)
 
-    async def _send_accumulated(self, messages: Sequence[Message], queue: MessageQueue | None) -> SendResult:
+    async def _send_accumulated(
+        self, messages: Sequence[Message], queue: MessageQueue, fixed: bool
+    ) -> SendResult:
         if len(messages) > 1:
-            return await self.send_batch(messages, queue=queue)
-        (message,) = messages
-        outgoing = _Outgoing(self._full_topic(message), message, message.body, 0, batch=None)
-        return await self._send(outgoing, queue, None, None)
+            outgoing = self._batch(messages)
+        else:
+            (message,) = messages
+            outgoing = _Outgoing(self._full_topic(message), message, message.body, 0, batch=None)
+        return await (
+            self._send(outgoing, queue, None, None)
+            if fixed
+            else self._send(outgoing, None, None, None, first=queue)
+        )
 
     def _fits_batch(self, message: Message) -> bool:
         return (
@@ -466,7 +481,10 @@ class Producer(ClientBase):
         queue: MessageQueue | None,
         selector: MessageQueueSelector | None,
         timeout_s: float | None,
+        *,
+        first: MessageQueue | None = None,
     ) -> SendResult:
+        """`first`: the queue for the first try, where all may be tried."""
         loop = asyncio.get_running_loop()
         called = loop.time()
         await self.fetch_publish_info(outgoing.topic)
@@ -474,7 +492,7 @@ class Producer(ClientBase):
         await self._turns.take(size)
         waited_s, others = loop.time() - called, self._turns.in_flight - 1
         try:
-            return await self._send_with_retries(outgoing, queue, selector, timeout_s)
+            return await self._send_with_retries(outgoing, queue, selector, timeout_s, first)
         except SendError as error:
             if waited_s >= WAITED_WORTH_SAYING_S or others:
                 error.add_wait(waited_s, others)
@@ -488,6 +506,7 @@ class Producer(ClientBase):
         queue: MessageQueue | None,
         selector: MessageQueueSelector | None,
         timeout_s: float | None,
+        first: MessageQueue | None,
     ) -> SendResult:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (self.config.send_msg_timeout_s if timeout_s is None else timeout_s)
@@ -499,7 +518,8 @@ class Producer(ClientBase):
         stored: SendResult | None = None
         for _ in range(tries):
             info = await self.fetch_publish_info(outgoing.topic)
-            chosen = queue or self._select(info, selector, outgoing.message, last_broker)
+            chosen = queue or first or self._select(info, selector, outgoing.message, last_broker)
+            first = None
             last_broker = frozenset((chosen.broker_name,))
             remaining = deadline - loop.time()
             if remaining <= 0:
