@@ -151,17 +151,22 @@ def test_the_log_is_flushed_before_the_cursors_are_written(tmp_path):
         assert room.store.flushed_where == room.store.max_phy_offset
 
 
-def test_a_store_that_takes_nothing_is_tried_again(tmp_path):
+def test_a_store_that_takes_nothing_is_tried_again(tmp_path, caplog):
     clock = Clock()
     with Room(tmp_path, clock) as room:
         room.put("0", 1)
         clock.now += 1_000
         room.store.running_flags.make_disk_full()
-        assert room.service.deliver_due(1) == 0.1
+        for _ in range(20):
+            assert room.service.deliver_due(1) == 0.1
         assert room.service.offset_table.get(1, 0) == 0
         room.store.running_flags.make_disk_ok()
         room.deliver(1)
         assert room.bodies() == ["0"]
+    said = [record.getMessage() for record in caplog.records if record.name.endswith("schedule_message")]
+    begin, end = said
+    assert begin.startswith("delay level 1: SERVICE_NOT_AVAILABLE")
+    assert end == "due messages are delivered again (after 20 failures)"
 
 
 def test_sync_flush_delivers_as_well(tmp_path):

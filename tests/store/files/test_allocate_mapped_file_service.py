@@ -94,6 +94,25 @@ def test_an_error_is_raised_and_the_next_request_tries_again(
     assert ask(service, tmp_path, 0) is not None
 
 
+def test_a_full_disk_is_logged_when_it_begins_and_when_it_ends(
+    services: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    service = make(services)
+    with monkeypatch.context() as patch:
+        patch.setattr("os.posix_fallocate", full)
+        for _ in range(50):
+            with pytest.raises(OSError, match="No space left"):
+                ask(service, tmp_path, 0)
+    assert ask(service, tmp_path, 0) is not None
+    service.shutdown()
+    begin, end = [record.getMessage() for record in caplog.records]
+    assert "cannot create" in begin and "No space left on device" in begin
+    assert "commit log files are created again" in end
+
+
 def test_a_file_that_takes_too_long_comes_later(
     services: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

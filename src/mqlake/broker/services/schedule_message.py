@@ -26,6 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from mqlake.base.lasting_trouble import LastingTrouble
 from mqlake.broker.state.config_manager import ConfigManager
 from mqlake.errors import FormatError, OffsetOutOfRangeError
 from mqlake.formats.consume_queue import PRE_BLANK_SIZE
@@ -85,6 +86,8 @@ class ScheduleMessageService(ConfigManager):
         self._clock_ms = clock_ms or store.clock_ms
         self._update_version_step = update_version_step
         self._delivered = 0
+        # each level tries again ten times a second
+        self._trouble = LastingTrouble(logger, logging.WARNING)
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -182,10 +185,12 @@ class ScheduleMessageService(ConfigManager):
             return True
         future = self._store.async_put_message(message)
         if not future.done():  # it is in the log; nobody waits for its flush, the cursors do
+            self._trouble.worked("due messages are delivered again")
             self._count(level, size)
             return True
         result = future.result()
         if result.append_result is not None and result.append_result.is_ok:
+            self._trouble.worked("due messages are delivered again")
             self._count(level, size)
             return True
         if result.status in _NEVER_STORED:
@@ -196,7 +201,7 @@ class ScheduleMessageService(ConfigManager):
                 result.reason,
             )
             return True
-        logger.warning("delay level %d: %s (%s), tried again", level, result.status.name, result.reason)
+        self._trouble.failed(f"delay level {level}: {result.status.name} ({result.reason}), tried again")
         return False
 
     def _message_time_up(self, physical_offset: int, size: int) -> MessageTimeUp:

@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from mqlake.base.lasting_trouble import LastingTrouble
 from mqlake.broker.config import BrokerConfig
 from mqlake.broker.transaction import messages
 from mqlake.broker.transaction.bridge import TransactionalMessageBridge
@@ -94,6 +95,7 @@ class TransactionalMessageService:
         self._removed: dict[int, list[int]] = {}
         """Half queue → offsets that no op message names yet."""
         self._removed_size = 0
+        self._op_trouble = LastingTrouble(logger, logging.WARNING)
         self._op_timer: asyncio.TimerHandle | None = None
         self._asked_ms: dict[str, int] = {}
         """Producer group → when one of its producers was last asked."""
@@ -154,8 +156,12 @@ class TransactionalMessageService:
                     self._removed.setdefault(queue_id, []).extend(batch)
                     self._removed_size += len(body)
         if self._removed:
-            logger.warning("the op queue takes nothing, tried again: %d bytes wait", self._removed_size)
+            self._op_trouble.failed(
+                f"the op queue takes nothing, tried again: {self._removed_size} bytes wait"
+            )
             self._send_op_message_in(RETRY_S)
+        elif removed:
+            self._op_trouble.worked("the op queue takes messages again")
         return not self._removed
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ import logging
 import os
 import threading
 
+from mqlake.base.lasting_trouble import LastingTrouble
 from mqlake.formats.names import file_name_to_offset
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.files.mapped_file import MappedFile
@@ -57,6 +58,9 @@ class AllocateMappedFileService:
         self._changed = threading.Condition()
         self._stopped = False
         self._thread: threading.Thread | None = None
+        # each put tries again, so on a full disk there may be thousands of failures a second
+        self._trouble = LastingTrouble(log)
+        self._pool_trouble = LastingTrouble(log, logging.WARNING)
 
     def start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="AllocateMappedFileService", daemon=True)
@@ -75,13 +79,19 @@ class AllocateMappedFileService:
             room = self._room_in_pool()
             request = self._ask(next_path, room)
             if request is None:
-                log.warning("the transient store pool is short, so %s was not created", next_path)
+                self._pool_trouble.failed(
+                    f"the transient store pool is short, so {next_path} was not created"
+                )
                 return None
             if self._ask(next_next_path, room - 1) is None:
-                log.warning("the transient store pool is short, so %s is not created ahead", next_next_path)
+                self._pool_trouble.failed(
+                    f"the transient store pool is short, so {next_next_path} is not created ahead"
+                )
+            else:
+                self._pool_trouble.worked("the transient store pool has buffers again")
             self._changed.notify_all()
         if not request.made.wait(WAIT_TIMEOUT_S):
-            log.warning("creating %s takes longer than %.0f s", next_path, WAIT_TIMEOUT_S)
+            self._trouble.failed(f"creating {next_path} takes longer than {WAIT_TIMEOUT_S:.0f} s")
             return None
         with self._changed:
             self._requests.pop(next_path, None)
@@ -114,9 +124,10 @@ class AllocateMappedFileService:
                 request = heapq.heappop(self._queue)
             try:
                 request.mapped_file = self._make(request.path)
+                self._trouble.worked("commit log files are created again")
             except OSError as error:
                 request.error = error
-                log.error("cannot create %s: %s", request.path, error)
+                self._trouble.failed(f"cannot create {request.path}: {error.strerror or error}")
                 with self._changed:
                     # a file made ahead that failed is asked for again when it is needed
                     self._requests.pop(request.path, None)

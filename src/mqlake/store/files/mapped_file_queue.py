@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+from mqlake.base.lasting_trouble import LastingTrouble
 from mqlake.errors import StoreCorruptError, WrongFileSizeError
 from mqlake.formats.names import file_name_to_offset, offset_to_file_name
 from mqlake.store.files.mapped_file import MappedFile
@@ -58,6 +59,7 @@ class MappedFileQueue:
         self.create_error: OSError | None = None
         self._unfinished = ""
         self._closed = False
+        self._trouble = LastingTrouble(log)
         # the first flush or commit that failed. The kernel tells of lost pages once, so a later fdatasync that
         # succeeds proves nothing, whoever calls it: every flush after this one fails too
         self.write_error: OSError | None = None
@@ -164,15 +166,17 @@ class MappedFileQueue:
         self.create_error = None
         path = self.path_of(offset)
         try:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
             if self._allocate is not None:
                 mapped_file = self._allocate(path, self.path_of(offset + self.file_size))
             else:
+                os.makedirs(os.path.dirname(path), exist_ok=True)
                 mapped_file = self._map(path)
         except OSError as error:
             self.create_error = error
-            log.error("cannot create %s: %s", path, error)
+            if self._allocate is None:  # else the service that allocates has said it
+                self._trouble.failed(f"cannot create {path}: {error.strerror or error}")
             return None
+        self._trouble.worked("files are created again")
         if mapped_file is not None:
             if not self._data_read_ahead:
                 mapped_file.set_read_ahead(False)
