@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from mqlake.spark.log.queue_files import queue_files
 from mqlake.spark.log.storage import Storage
 from mqlake.store.read_only import ReadOnlyStore
 from tests.golden import Golden, unpack
-from tests.spark.stores import decoded
+from tests.spark.stores import copy_store, decoded, overwrite
 
 Rows = list[dict[str, object]]
 
@@ -68,13 +69,34 @@ def test_units_of_java(golden: Golden, split_size: str) -> None:
     )
 
 
-def test_where_queues_end(golden: Golden, every_kind: Path) -> None:
+def test_runs_of_units(golden: Golden, every_kind: Path) -> None:
     for root in (golden.root, every_kind):
         files = queue_files(Storage(str(root)))
         assert files
         for file in files:
-            units, _ = file.units()
-            assert file.end() == (int(units["offset"][-1]) + int(units["size"][-1]) if len(units) else 0)
+            units, queue_offsets = file.units()
+            run = file.run()
+            assert run is not None
+            assert (run.units == units).all() and (run.number == queue_offsets).all()
+
+
+@pytest.mark.parametrize("damage", ["hole", "unit twice", "cut"])
+def test_a_run_ends_before_damage(every_kind: Path, tmp_path: Path, damage: str) -> None:
+    root = copy_store(every_kind, tmp_path / "store")
+    path = next((root / "consumequeue" / "Topic-1" / "0").iterdir())
+    units = path.read_bytes()
+    if damage == "hole":
+        overwrite(path, 40, bytes(20))
+    elif damage == "unit twice":
+        overwrite(path, 40, units[20:40])
+    else:
+        os.truncate(path, 47)
+    file = next(each for each in queue_files(Storage(str(root)), ["Topic-1"]) if each.path == str(path))
+    run = file.run()
+    if damage == "unit twice":
+        assert run is None
+    else:
+        assert run is None or (run.units.tobytes(), list(run.number)) == (units[:40], [0, 1])
 
 
 def test_entries_of_java(golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,11 +35,11 @@ _I32_MAX = 0x7FFFFFFF
 
 
 def unpack(
-    buf: Bytes, scan: Scan, rows: npt.NDArray[np.int64], file: str, origin: int
+    buf: Bytes, scan: Scan, rows: npt.NDArray[np.int64], file: str, base_offset: int
 ) -> Iterator[tuple[Bytes, Scan] | Damage]:
     """The messages of the records numbered `rows`, each with a scan over the buffer that it is in.
 
-    `origin` is the position in `file` of buf[0]. A body that cannot be unpacked is Damage.
+    `base_offset` is the physical offset at which `file` begins. A body that cannot be unpacked is Damage.
     """
     piece: list[Bytes] = []
     of_record: list[npt.NDArray[np.int64]] = []
@@ -48,10 +48,9 @@ def unpack(
         try:
             records, n = _plain_records(buf, scan, row, size)
         except (FormatError, MessageError) as error:
-            position = int(scan.position[row]) + origin
-            yield Damage(
-                file, position, position + int(scan.size[row]), int(scan.physical_offset[row]), str(error)
-            )
+            physical_offset = int(scan.physical_offset[row])
+            position = physical_offset - base_offset
+            yield Damage(file, position, position + int(scan.size[row]), physical_offset, str(error))
             continue
         piece.append(records)
         of_record.append(np.full(n, row))

@@ -30,8 +30,9 @@ from mqlake.spark.arrow.schema import check_user_schema, spark_schema
 from mqlake.spark.error_messages import tells_reasons
 from mqlake.spark.log.log_ends import known_end, remember
 from mqlake.spark.log.log_partition import LogPartition, check_in_log, grouped, lost_parts, read_partition
+from mqlake.spark.log.places import Pick, picks
 from mqlake.spark.log.queue_files import queue_bounds, queue_files
-from mqlake.spark.log.skipping import ranges_to_read
+from mqlake.spark.log.skipping import what_to_read
 from mqlake.spark.log.splits import Split, cut, log_files
 from mqlake.spark.log.storage import Storage
 from mqlake.spark.log.topics import check_topics
@@ -40,6 +41,9 @@ from mqlake.spark.options import LogOptions, Mode
 from mqlake.spark.requirements import require_stream_readers
 
 log = logging.getLogger(__name__)
+
+PICKS_A_TASK = 100_000
+"""Single records that one task reads."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,7 @@ class CommitLogReader(DataSourceReader):
         Raises what check_topics() and log_files() raise; OffsetOutOfRangeError for an offset that is not in the log.
         """
         check_topics(self._options)
-        splits: list[Split] = []
+        splits: list[Split | Pick] = []
         lost: list[LogPartition] = []
         size = 0
         positions = (self._options.start, self._options.end)
@@ -110,11 +114,14 @@ class CommitLogReader(DataSourceReader):
                 check_in_log(storage, files, position)
             remember(storage, files)
             lost += lost_parts(storage, files)
-            ranges = ranges_to_read(storage, files, RowFilter(self._options, self._conditions))
-            splits += cut(storage, files, self._options.split_size, ranges)
+            wanted = RowFilter(self._options, self._conditions)
+            reading = what_to_read(storage, files, wanted, self._options.split_size)
+            parts: list[Split | Pick] = [*cut(storage, files, self._options.split_size, reading.ranges)]
+            parts += picks(storage, files, reading.places, PICKS_A_TASK)
+            splits += sorted(parts, key=lambda part: part.base_offset + part.start)
             size += sum(file.limit for file in files)
         partitions = [*lost, *grouped(splits, self._options.split_size)]
-        return ReadPlan(partitions, sum(split.end - split.start for split in splits), size)
+        return ReadPlan(partitions, sum(split.bytes for split in splits), size)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, LogPartition):  # else Spark's stand-in when there are no partitions

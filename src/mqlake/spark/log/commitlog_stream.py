@@ -12,6 +12,7 @@ far, and other bytes before an offset than there were, are data loss: the checkp
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
@@ -29,9 +30,9 @@ from mqlake.spark.error_messages import tells_reasons
 from mqlake.spark.log.log_ends import known_end, remember
 from mqlake.spark.log.log_offsets import Json, LogOffsets, Mark
 from mqlake.spark.log.log_partition import LogPartition, check_in_log, grouped, lost_parts, read_partition
-from mqlake.spark.log.skipping import CLOCK_BACK_MS, first_timestamp
 from mqlake.spark.log.splits import VERIFY_NONE, Damage, LogFile, cut, log_files, open_window, walk
 from mqlake.spark.log.storage import Storage
+from mqlake.spark.log.store_times import Heads, ranges_by_time
 from mqlake.spark.log.topics import check_topics
 from mqlake.spark.offsets import PositionKind
 from mqlake.spark.options import LogOptions, Mode
@@ -82,10 +83,8 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             return position.value
         first = _begin(files)
         if position.kind is PositionKind.TIMESTAMP:
-            for file in files:
-                begins = first_timestamp(storage, file)
-                if begins is not None and begins < position.value - CLOCK_BACK_MS:
-                    first = file.base_offset
+            possible = ranges_by_time(Heads(storage, files), position.value, math.inf) if files else []
+            first = possible[0][0] if possible else _end(files)
         return first
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802

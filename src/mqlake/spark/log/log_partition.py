@@ -23,6 +23,7 @@ from mqlake.spark.arrow.memory import keep_freed_memory
 from mqlake.spark.arrow.properties import Bytes
 from mqlake.spark.arrow.rows import RowBuilder
 from mqlake.spark.arrow.unpack import PACKED, unpack
+from mqlake.spark.log.places import Pick, read_picked
 from mqlake.spark.log.splits import CHUNK_RECORDS, Damage, LogFile, Split, missing, open_window, walk
 from mqlake.spark.log.storage import Storage
 from mqlake.spark.offsets import Position, PositionKind
@@ -40,7 +41,7 @@ Chosen = tuple[Bytes, Scan, npt.NDArray[np.int64] | None]
 class LogPartition(InputPartition):
     """What one task reads; `lost` says what is not there to be read, and from which physical offset on."""
 
-    splits: tuple[Split, ...]
+    splits: tuple[Split | Pick, ...]
     lost: tuple[Storage, int, str] | None = None
 
 
@@ -67,13 +68,13 @@ def lost_parts(
     ]
 
 
-def grouped(splits: Sequence[Split], split_size: int) -> list[LogPartition]:
+def grouped(splits: Sequence[Split | Pick], split_size: int) -> list[LogPartition]:
     """Small splits that follow each other become one task's work."""
     found: list[LogPartition] = []
-    group: list[Split] = []
+    group: list[Split | Pick] = []
     size = 0
     for split in splits:
-        length = split.end - split.start
+        length = split.bytes
         if group and (size + length > split_size or len(group) == SPLITS_A_PARTITION_MAX):
             found.append(LogPartition(tuple(group)))
             group, size = [], 0
@@ -100,7 +101,7 @@ def read_partition(
 
 
 def chosen(
-    split: Split, wanted: RowFilter, *, with_bodies: bool, chunk_records: int = CHUNK_RECORDS
+    split: Split | Pick, wanted: RowFilter, *, with_bodies: bool, chunk_records: int = CHUNK_RECORDS
 ) -> Iterator[Chosen | Damage]:
     """The split's records that are wanted, unpacked when that is; damage in mode permissive only.
 
@@ -108,11 +109,24 @@ def chosen(
     """
     options = wanted.options
     keep_freed_memory()
+    packed = PACKED if with_bodies else MessageSysFlag.NEED_UNWRAP_FLAG
     try:
-        window = open_window(split)
+        for walked in _walked(split, options.verify, chunk_records):
+            parts = (
+                iter([walked])
+                if isinstance(walked, Damage)
+                else choose(*walked, wanted, packed, _path(split), split.base_offset)
+            )
+            for found in parts:
+                if not isinstance(found, Damage):
+                    yield found
+                elif options.mode is Mode.FAIL_FAST:
+                    raise found.error()
+                elif options.mode is Mode.PERMISSIVE:
+                    yield found
     except FileNotFoundError as error:
         text = (
-            f"{split.file}: gone while it was read; physical offsets {split.base_offset + split.start} "
+            f"{_path(split)}: gone while it was read; physical offsets {split.base_offset + split.start} "
             f"to {split.base_offset + split.end} are lost"
         )
         if options.fail_on_data_loss:
@@ -120,26 +134,24 @@ def chosen(
         log.warning("%s", text)
         if options.mode is Mode.PERMISSIVE:
             offset = split.base_offset + split.start
-            yield Damage(split.file, split.start, split.end, offset, "gone while it was read")
+            yield Damage(_path(split), split.start, split.end, offset, "gone while it was read")
+
+
+def _path(split: Split | Pick) -> str:
+    return split.file if isinstance(split, Split) else split.file.file
+
+
+def _walked(split: Split | Pick, verify: str, chunk_records: int) -> Iterator[tuple[Bytes, Scan] | Damage]:
+    if isinstance(split, Pick):
+        yield from read_picked(split, verify=verify, chunk_records=chunk_records)
         return
-    packed = PACKED if with_bodies else MessageSysFlag.NEED_UNWRAP_FLAG
-    for walked in walk(split, window, verify=options.verify, chunk_records=chunk_records):
-        parts = (
-            iter([walked])
-            if isinstance(walked, Damage)
-            else choose(window.array, walked, wanted, packed, split.file, window.origin)
-        )
-        for found in parts:
-            if not isinstance(found, Damage):
-                yield found
-            elif options.mode is Mode.FAIL_FAST:
-                raise found.error()
-            elif options.mode is Mode.PERMISSIVE:
-                yield found
+    window = open_window(split)
+    for found in walk(split, window, verify=verify, chunk_records=chunk_records):
+        yield found if isinstance(found, Damage) else (window.array, found)
 
 
 def choose(
-    buf: Bytes, scan: Scan, wanted: RowFilter, packed: int, file: str = "", origin: int = 0
+    buf: Bytes, scan: Scan, wanted: RowFilter, packed: int, file: str = "", base_offset: int = 0
 ) -> Iterator[Chosen | Damage]:
     """The wanted records of one scan; those with a flag of `packed` come unpacked, behind the others."""
     rows = wanted.rows(buf, scan)
@@ -155,7 +167,7 @@ def choose(
     holders = np.arange(len(scan)) if holders is None else holders
     holders = holders[scan.sys_flag[holders] & MessageSysFlag.NEED_UNWRAP_FLAG != 0]
     compressed = rows[scan.sys_flag[rows] & packed == MessageSysFlag.COMPRESSED_FLAG]
-    for found in unpack(buf, scan, np.union1d(holders, compressed), file, origin):
+    for found in unpack(buf, scan, np.union1d(holders, compressed), file, base_offset):
         if isinstance(found, Damage):
             yield found
             continue

@@ -34,12 +34,23 @@ Units = npt.NDArray[Any]
 
 SIMPLE, BATCH = "SimpleCQ", "BatchCQ"
 DIRECTORIES = {SIMPLE: "consumequeue", BATCH: "batchconsumequeue"}
+_DTYPES = {SIMPLE: CQ_DTYPE, BATCH: BCQ_DTYPE}
 
 INDEX_ENTRIES_PER_SLOT = 4
 """RocketMQ's ratio, from which the number of slots follows; a store with another one has to say maxHashSlotNum."""
 ENTRIES_TRIED = 64
 INDEX_COUNT_POSITION = 36
 """Of the number of entries in an index file's header."""
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """Units of a file that follow each other; physical offset, size and queue offset of each."""
+
+    units: Units
+    offset: npt.NDArray[np.int64]
+    size: npt.NDArray[np.int64]
+    number: npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -65,18 +76,33 @@ class QueueFile:
             return units, rows + self.offset // array.itemsize
         return units, units["msg_base_offset"].astype(np.int64)
 
-    def end(self) -> int:
-        """Physical offset behind the record of the last unit, 0 without one. A few looks find it, whatever the size of
-        the file, since what has no unit yet is zero. StoreCorruptError as units()."""
-        array = self._array()
+    def rows(self) -> tuple[Units, int, int]:
+        """All units that there is room for, and from and up to which of them are used. A few looks find the end, since
+        what has no unit yet is zero: what lies after a hole may be left out."""
+        dtype = _DTYPES[self.kind]
+        array = self.storage.map(self.path, self.size - self.size % dtype.itemsize).view(dtype)
         count = bisect.bisect_left(range(len(array)), True, key=lambda row: array["size"][row] <= 0)
-        last = array[count - 1] if count else None
-        if last is None or last["offset"] < 0 or last["size"] == PRE_BLANK_SIZE:
-            return 0
-        return int(last["offset"]) + int(last["size"])
+        first = bisect.bisect_left(range(count), True, key=lambda row: array["size"][row] != PRE_BLANK_SIZE)
+        return array, first, count
+
+    def run(self) -> Run | None:
+        """The units that are used, if their queue offsets and their records follow each other; else None. A file that
+        was cut short has the units before the cut."""
+        array, first, count = self.rows()
+        units = array[first:count]
+        offset, size = units["offset"].astype(np.int64), units["size"].astype(np.int64)
+        if self.kind == SIMPLE:
+            number = np.arange(first, count) + self.offset // array.itemsize
+        else:
+            number = units["msg_base_offset"].astype(np.int64)
+            if (np.diff(number) != units["batch_size"][:-1]).any():
+                return None
+        if count > first and (offset[0] < 0 or size.min() <= 0 or (np.diff(offset) < size[:-1]).any()):
+            return None
+        return Run(units, offset, size, number)
 
     def _array(self) -> Units:
-        dtype = CQ_DTYPE if self.kind == SIMPLE else BCQ_DTYPE
+        dtype = _DTYPES[self.kind]
         rest = self.size % dtype.itemsize
         if rest:
             raise StoreCorruptError(
@@ -101,12 +127,11 @@ def queue_bounds(files: Iterable[QueueFile]) -> dict[tuple[str, str], tuple[int,
 
 def queue_files(storage: Storage, topics: Iterable[str] | None = None) -> list[QueueFile]:
     """The files of these topics' queues (None: all), by topic, queue and offset."""
-    wanted = None if topics is None else set(topics)
+    wanted = None if topics is None else sorted(set(topics))
     found = []
     for kind, directory in DIRECTORIES.items():
-        for topic in storage.directories(directory):
-            if wanted is None or topic in wanted:
-                found += list(_of_topic(storage, kind, directory, topic))
+        for topic in storage.directories(directory) if wanted is None else wanted:
+            found += list(_of_topic(storage, kind, directory, topic))
     return found
 
 
@@ -148,9 +173,9 @@ class IndexTable:
     def _entries_begin(self) -> int:
         return INDEX_HEADER_SIZE + self.slots * HASH_SLOT_SIZE
 
-    def check_slots(self) -> None:
+    def check_slots(self, tried: int | None = None) -> None:
         """StoreCorruptError unless the slots of the first entries lead to them, which a wrong number would not."""
-        last = min(self.header().index_count, ENTRIES_TRIED + 1)
+        last = min(self.header().index_count, (tried or ENTRIES_TRIED) + 1)
         for number, key_hash in enumerate(self.entries(1, last)["key_hash"].tolist(), 1):
             at = INDEX_HEADER_SIZE + key_hash % max(1, self.slots) * HASH_SLOT_SIZE
             if (

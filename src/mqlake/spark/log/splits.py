@@ -84,6 +84,10 @@ class Split:
     def store(self) -> str:
         return self.storage.root
 
+    @property
+    def bytes(self) -> int:
+        return self.end - self.start
+
 
 @dataclass(frozen=True)
 class Damage:
@@ -315,6 +319,17 @@ class Window:
             self._file.close()
 
 
+def map_file(file: io.FileIO, size_max: int, *, random: bool = False) -> Bytes:
+    """The file's first bytes, mapped; `random`: without reading ahead around each page that is touched."""
+    size = min(size_max, os.fstat(file.fileno()).st_size)
+    if size == 0:
+        return np.zeros(0, np.uint8)
+    mapping = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
+    if random and hasattr(mmap, "MADV_RANDOM"):
+        mapping.madvise(mmap.MADV_RANDOM)
+    return np.frombuffer(mapping, np.uint8)
+
+
 def open_window(split: Split) -> Window:
     """What the split's walk looks at, which closes it; a mapped file stays mapped until the last array that looks into
     it is gone.
@@ -326,10 +341,9 @@ def open_window(split: Split) -> Window:
         file = io.FileIO(split.file)
         with contextlib.ExitStack() as undo:
             undo.callback(file.close)
-            size = min(split.file_size, os.fstat(file.fileno()).st_size)
-            mapping = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else b""
+            whole = map_file(file, split.file_size)
             undo.pop_all()
-        return Window(np.frombuffer(mapping, np.uint8), 0, file)
+        return Window(whole, 0, file)
     margin = REMOTE_MARGIN
     while True:
         until = min(split.limit, split.end + margin)

@@ -52,6 +52,12 @@ class Storage:
         return sorted((name, size) for name, size, is_file in self._entries(directory) if is_file)
 
     def directories(self, directory: str) -> list[str]:
+        if self.is_local:
+            try:
+                with os.scandir(self.path(directory)) as entries:
+                    return sorted(entry.name for entry in entries if entry.is_dir())
+            except (FileNotFoundError, NotADirectoryError):
+                return []
         return sorted(name for name, _, is_file in self._entries(directory) if not is_file)
 
     def _entries(self, directory: str) -> list[tuple[str, int, bool]]:
