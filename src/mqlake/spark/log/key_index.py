@@ -19,12 +19,12 @@ import numpy.typing as npt
 from mqlake.errors import StoreCorruptError
 from mqlake.formats.checkpoint import CHECKPOINT_SIZE, Checkpoint
 from mqlake.formats.index import INDEX_SIZE, IndexHeader, build_key, index_key_hash
-from mqlake.spark.log.queue_files import INDEX_ENTRIES_PER_SLOT, IndexTable, index_files
+from mqlake.spark.log.queue_files import IndexTable, index_files
 from mqlake.spark.log.storage import Storage
 from mqlake.store.config import MessageStoreConfig
+from mqlake.store.file_sizes import detect_settings
 from mqlake.store.files.store_lock import lock_holder
 from mqlake.store.index.index_service import IndexService
-from mqlake.store.file_sizes import detect_settings
 
 Ints = npt.NDArray[np.int64]
 StoreTimeAt = Callable[[int], int | None]
@@ -101,7 +101,7 @@ def _trusted(storage: Storage, tables: list[IndexTable]) -> list[IndexTable]:
     ends = [
         number
         for number, (table, header) in enumerate(headers, 1)
-        if header.end_timestamp == flushed and header.index_count >= table.slots * INDEX_ENTRIES_PER_SLOT
+        if header.end_timestamp == flushed and header.index_count >= table.entries_max
     ]
     return tables[: ends[0]] if ends and flushed else []
 

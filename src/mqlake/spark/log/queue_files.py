@@ -29,6 +29,7 @@ from mqlake.formats.index import (
 )
 from mqlake.formats.names import file_name_to_offset
 from mqlake.spark.log.storage import Storage
+from mqlake.store.index.index_sizes import index_sizes
 
 Units = npt.NDArray[Any]
 
@@ -159,7 +160,7 @@ class IndexTable:
         if self.size < INDEX_HEADER_SIZE:
             raise StoreCorruptError(self.path, self.size, f"an index header has {INDEX_HEADER_SIZE} bytes")
         header = IndexHeader.decode(self.storage.read(self.path, 0, INDEX_HEADER_SIZE).tobytes())
-        room = (self.size - self._entries_begin) // INDEX_SIZE
+        room = self.entries_max
         if not 0 <= header.index_count <= room:
             raise StoreCorruptError(
                 self.path,
@@ -168,6 +169,10 @@ class IndexTable:
                 hint=f"if the store's maxHashSlotNum is not {self.slots}, say it as an option",
             )
         return header
+
+    @property
+    def entries_max(self) -> int:
+        return (self.size - self._entries_begin) // INDEX_SIZE
 
     @property
     def _entries_begin(self) -> int:
@@ -200,10 +205,16 @@ class IndexTable:
 
 
 def index_files(storage: Storage, slots: int | None = None) -> list[IndexTable]:
-    """Oldest first; `slots` None: as many as follow from the size of each."""
+    """Oldest first; `slots` None: as many as follow from each local file, or from the size of a remote one."""
     unit = HASH_SLOT_SIZE + INDEX_ENTRIES_PER_SLOT * INDEX_SIZE
-    return [
-        IndexTable(storage, storage.path("index", name), size, slots or (size - INDEX_HEADER_SIZE) // unit)
-        for name, size in storage.files("index")
-        if name.isdecimal() and size
-    ]
+    found = []
+    for name, size in storage.files("index"):
+        if name.isdecimal() and size:
+            path = storage.path("index", name)
+            sizes = index_sizes(path) if storage.is_local and slots is None else None
+            found.append(
+                IndexTable(
+                    storage, path, size, slots or (sizes[0] if sizes else (size - INDEX_HEADER_SIZE) // unit)
+                )
+            )
+    return found
