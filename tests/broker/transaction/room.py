@@ -59,7 +59,15 @@ class Room:
         self.store.shutdown()
 
     async def prepare(self, body: str, topic: str = "T", queue_id: int = 3, **properties: str) -> MessageExt:
-        """The half message, where it is."""
+        """The half message as the log has it."""
+        place = await self.put_half(body, topic, queue_id, **properties)
+        self.bridge.look_half_message(place)  # what is remembered is given away once
+        half = self.bridge.look_half_message(place)
+        assert half is not None
+        return half
+
+    async def put_half(self, body: str, topic: str = "T", queue_id: int = 3, **properties: str) -> int:
+        """Where the half message is."""
         message = MessageExtBrokerInner(
             topic,
             body.encode(),
@@ -78,9 +86,7 @@ class Room:
             reconsume_times=1,
         )
         assert (await self.service.async_prepare_message(message)).is_ok
-        half = self.bridge.look_half_message(message.physical_offset)
-        assert half is not None
-        return half
+        return message.physical_offset
 
     def commit(self, half: MessageExt) -> None:
         assert self.bridge.put(messages.final(half))

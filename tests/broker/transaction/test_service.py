@@ -88,15 +88,13 @@ def test_a_message_whose_producers_were_never_there_is_not_called_asked_for(tmp_
         if record.name == "mqlake.broker.transaction.service" and record.levelname != "INFO"
     ]
     open_ones = "half queue 0: 2 messages are open and no producer of their group PG could be asked"
-    assert told == [
-        open_ones,
-        open_ones,
-        *(
-            f"half message {place} of T (K{body}) was checked 2 times without an answer; no producer of its group PG "
-            "could be asked since the broker started: it is moved to TRANS_CHECK_MAX_TIME_TOPIC"
-            for place, body in ((4, 1), (5, 2))
-        ),
+    given_up = [
+        f"half message {place} of T (K{body}) was checked 2 times without an answer; no producer of its group PG "
+        "could be asked since the broker started: it is moved to TRANS_CHECK_MAX_TIME_TOPIC"
+        for place, body in ((4, 1), (5, 2))
     ]
+    # the copy that a round puts back may be seen in the same round, as in RocketMQ
+    assert sorted(told) == sorted([open_ones, open_ones, *given_up])
 
 
 def test_a_producer_that_wants_time_is_not_asked_before(tmp_path):

@@ -27,6 +27,10 @@ from mqlake.store.results import PutMessageFuture
 
 CONSUMER_GROUP = "CID_RMQ_SYS_TRANS"
 OP_MSG_PULL_NUMS = 32
+RECENT_MAX = 4096
+"""Half messages that are remembered as they were stored: most end at once, and to read them again takes longer."""
+RECENT_BYTES_MAX = 4 << 20
+"""Of their bodies."""
 _SAME_MESSAGE_MAX = 8
 
 
@@ -46,6 +50,9 @@ class TransactionalMessageBridge:
         self._consumer_offset_manager = consumer_offset_manager
         self._topic_config_manager = topic_config_manager
         self._store_host = store_host
+        self._recent: dict[int, MessageExtBrokerInner] = {}
+        """Physical offset → half message, the oldest first."""
+        self._recent_bytes = 0
 
     # --- progress
 
@@ -84,6 +91,10 @@ class TransactionalMessageBridge:
 
     def look_half_message(self, commit_log_offset: int) -> MessageExt | None:
         """The half message at a physical offset."""
+        recent = self._recent.pop(commit_log_offset, None)
+        if recent is not None:  # its end comes once; should it come again, the log has the message
+            self._recent_bytes -= len(recent.body)
+            return recent
         try:
             message = self.store.look_message_by_offset(commit_log_offset)
         except (OffsetOutOfRangeError, FormatError):
@@ -109,7 +120,19 @@ class TransactionalMessageBridge:
 
     def async_put_half_message(self, message: MessageExtBrokerInner) -> PutMessageFuture:
         messages.to_half(message)
-        return self.store.async_put_message(message)
+        message.body = bytes(message.body)  # a slice of what was received is another's soon
+        future = self.store.async_put_message(message)
+        if not future.done() or future.result().is_ok:
+            self._remember(message)
+        return future
+
+    def _remember(self, message: MessageExtBrokerInner) -> None:
+        recent = self._recent
+        recent[message.physical_offset] = message
+        self._recent_bytes += len(message.body)
+        while len(recent) > RECENT_MAX or self._recent_bytes > RECENT_BYTES_MAX:
+            oldest = recent.pop(next(iter(recent)))
+            self._recent_bytes -= len(oldest.body)
 
     def async_put_message(self, message: MessageExtBrokerInner) -> PutMessageFuture:
         return self.store.async_put_message(message)

@@ -59,8 +59,10 @@ class TransactionMetrics(ConfigManager):
         if metric is None:
             metric = self.transaction_counts[topic] = Metric()
         metric.count += value
-        metric.time_stamp = self._clock_ms()
-        self.data_version.next_version()
+        metric.time_stamp = now_ms = self._clock_ms()
+        version = self.data_version
+        version.timestamp = now_ms
+        version.counter += 1
         self.dirty = True
         return metric.count
 
