@@ -65,8 +65,8 @@ def real_place(half: MessageExt) -> tuple[str, int]:
 
 def prepared_queue_offset(half: MessageExt) -> int:
     """The half message's first place in the half queue: its own, or that of which it is a copy."""
-    text = half.properties.get(PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET, "")
-    return int(text) if _is_number(text) else half.queue_offset
+    text = half.properties.get(PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET)
+    return int(text) if text and _is_number(text) else half.queue_offset
 
 
 def check_times(half: MessageExt) -> int:
@@ -77,8 +77,8 @@ def check_times(half: MessageExt) -> int:
 
 def check_immunity_ms(half: MessageExt) -> int | None:
     """How long after its birth the producer wants not to be asked, None when it does not say."""
-    text = half.properties.get(PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS, "")
-    return int(text) * 1000 if _is_number(text) else None
+    text = half.properties.get(PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS)
+    return int(text) * 1000 if text and _is_number(text) else None
 
 
 def put_back(half: MessageExt, *, asked: bool) -> MessageExtBrokerInner:
