@@ -231,7 +231,7 @@ class StoreMachine(RuleBasedStateMachine):
         result = self.store.put_messages(batch)
         assert result.status is PutMessageStatus.PUT_OK, result
         appended = result.append_result
-        offsets = [int(offset) for offset in appended._record_offsets]
+        offsets = [int(offset) for offset in appended.record_offsets]
         for number, ((body, keys), offset) in enumerate(zip(items, offsets, strict=True)):
             queue_offset = appended.logics_offset + number
             self.messages.append(

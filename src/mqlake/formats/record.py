@@ -156,15 +156,13 @@ def encode_record(
     Raises IllegalTopicError and PropertiesTooLargeError when a length does not fit its field, MessageError
     when a number does not.
     """
-    tail_length = 0
+    topic_field = _topic_field(topic, version)
+    properties_length = len(properties)
     if prop_crc:
-        tail_length = CRC32_TAIL_LENGTH
         if properties and properties[-1] != 2:
             properties += b"\x02"
-    topic_field = _topic_field(topic, version)
-    properties_length = len(properties) + tail_length
+        properties_length = len(properties) + CRC32_TAIL_LENGTH
     body_length = len(body)
-    magic = MESSAGE_MAGIC_CODE if version == 1 else MESSAGE_MAGIC_CODE_V2
     if len(born_host) == 8 and len(store_host) == 8:
         sys_flag &= ~_HOST_FLAGS
         pack = _pack_head_v4
@@ -179,7 +177,7 @@ def encode_record(
             (
                 pack(
                     head_length + body_length + len(topic_field) + 2 + properties_length,
-                    magic,
+                    MESSAGE_MAGIC_CODE if version == 1 else MESSAGE_MAGIC_CODE_V2,
                     body_crc,
                     queue_id,
                     flag,
@@ -203,7 +201,7 @@ def encode_record(
     except struct.error as e:
         if properties_length > PROPERTIES_LENGTH_MAX:
             raise PropertiesTooLargeError(
-                f"the properties have {properties_length} bytes; a record holds {PROPERTIES_LENGTH_MAX}"
+                f"the properties have {properties_length} bytes, {PROPERTIES_LENGTH_MAX} are allowed"
             ) from e
         raise MessageError(f"a number does not fit its field of the record: {e}") from e
     if prop_crc:

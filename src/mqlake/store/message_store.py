@@ -22,6 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
+from typing import TypeVar
 
 from mqlake.base.durable import make_dirs
 from mqlake.errors import ForeignFormatError, NotAStoreError
@@ -59,6 +60,7 @@ from mqlake.store.store_view import StoreView
 log = logging.getLogger(__name__)
 
 SLOW_PUT_MS = 500
+Inner = TypeVar("Inner", bound=MessageExtBrokerInner)
 STORE_ENTRIES = ("commitlog", "consumequeue", "index", "checkpoint", "config", "abort", "lock")
 # a clock set back makes the time under the lock look huge: not a busy page cache
 PAGE_CACHE_BUSY_MAX_MS = 10_000_000
@@ -357,25 +359,25 @@ class DefaultMessageStore(StoreView):
 
         Never raises for what a message or the disk does: the result's status says it, its `reason` in words.
         """
-        result = self._put(msg, batch=False)
+        result = self._put(msg, self.commit_log.put_message)
         if self._sync_flush and result.status is PutMessageStatus.PUT_OK and self._needs_flush(msg):
             return self._submit_flush_request(result).result()
         return result
 
     def async_put_message(self, msg: MessageExtBrokerInner) -> PutMessageFuture:
         """put_message() without blocking: the future is awaitable and has result()."""
-        return self._future_of(msg, self._put(msg, batch=False))
+        return self._future_of(msg, self._put(msg, self.commit_log.put_message))
 
     def put_messages(self, batch: MessageExtBatch) -> PutMessageResult:
         """Stores the messages of an encoded batch (formats.batch.encode_messages) as one: all or none."""
-        result = self._put(batch, batch=True)
+        result = self._put(batch, self.commit_log.put_messages)
         if self._sync_flush and result.status is PutMessageStatus.PUT_OK and self._needs_flush(batch):
             return self._submit_flush_request(result).result()
         return result
 
     def async_put_messages(self, batch: MessageExtBatch) -> PutMessageFuture:
         """put_messages() without blocking: the future is awaitable and has result()."""
-        return self._future_of(batch, self._put(batch, batch=True))
+        return self._future_of(batch, self._put(batch, self.commit_log.put_messages))
 
     def async_put_many(
         self, queues: Sequence[QueueId], write: WriteMany
@@ -417,18 +419,14 @@ class DefaultMessageStore(StoreView):
             return self._submit_flush_request(result)
         return PutMessageFuture(result)
 
-    def _put(self, msg: MessageExtBrokerInner, *, batch: bool) -> PutMessageResult:
+    def _put(self, msg: Inner, append: Callable[[Inner], PutMessageResult]) -> PutMessageResult:
         refused = self._check_status()
         if refused is not None:
             self.store_stats_service.put_failed()
             return refused
         begin = time.monotonic_ns()
         try:
-            if batch:
-                assert isinstance(msg, MessageExtBatch)
-                result = self.commit_log.put_messages(msg)
-            else:
-                result = self.commit_log.put_message(msg)
+            result = append(msg)
         except OSError as error:
             self._fence(f"writing the commit log failed: {error}")
             result = PutMessageResult(PutMessageStatus.UNKNOWN_ERROR, None, str(error))
@@ -554,7 +552,7 @@ class DefaultMessageStore(StoreView):
 
     def set_data_read_ahead(self, enabled: bool) -> None:
         """Whether the kernel reads ahead in the log's files, until the store is opened again (dataReadAheadEnable)."""
-        self.commit_log.queue.set_data_read_ahead(enabled)
+        self.commit_log.files.set_data_read_ahead(enabled)
 
     def execute_delete_files_manually(self) -> None:
         """Lets the next cleaning rounds delete expired files at any hour."""

@@ -60,19 +60,18 @@ class BoundaryType(enum.Enum):
 
 
 class AppendMessageResult:
-    """Where a record (or a batch of them) went.
+    """Where a record (or the records of a batch) went.
 
     wrote_offset: physical offset of the first byte; wrote_bytes: bytes of all records; logics_offset: queue
-    offset of the first; page_cache_rt_ms: time spent writing, under the lock; msg_num: records written.
+    offset of the first message; record_offsets: physical offsets of a batch's records; msg_num: messages written.
     """
 
     __slots__ = (
-        "_record_offsets",
-        "_store_host",
         "logics_offset",
         "msg_num",
-        "page_cache_rt_ms",
+        "record_offsets",
         "status",
+        "store_host",
         "store_timestamp",
         "wrote_bytes",
         "wrote_offset",
@@ -86,18 +85,16 @@ class AppendMessageResult:
         store_host: Host | None = None,
         store_timestamp: int = 0,
         logics_offset: int = 0,
-        page_cache_rt_ms: int = 0,
         record_offsets: Sequence[int] | npt.NDArray[np.int64] | None = None,
         msg_num: int = 1,
     ) -> None:
         self.status = status
         self.wrote_offset = wrote_offset
         self.wrote_bytes = wrote_bytes
-        self._store_host = store_host
+        self.store_host = store_host
         self.store_timestamp = store_timestamp
         self.logics_offset = logics_offset
-        self.page_cache_rt_ms = page_cache_rt_ms
-        self._record_offsets = record_offsets
+        self.record_offsets = record_offsets
         self.msg_num = msg_num
 
     @property
@@ -107,20 +104,19 @@ class AppendMessageResult:
     @property
     def msg_id(self) -> str | None:
         """The offset message id; of a classic batch, the ids of its records joined by commas."""
-        if self._store_host is None:
+        if self.store_host is None:
             return None
-        if self._record_offsets is None:
-            return create_message_id(self._store_host, self.wrote_offset)
-        host = host_bytes(self._store_host).hex().upper()
-        offsets = np.asarray(self._record_offsets, ">i8").tobytes().hex().upper()
+        if self.record_offsets is None:
+            return create_message_id(self.store_host, self.wrote_offset)
+        host = host_bytes(self.store_host).hex().upper()
+        offsets = np.asarray(self.record_offsets, ">i8").tobytes().hex().upper()
         return ",".join([host + offsets[at : at + 16] for at in range(0, len(offsets), 16)])
 
     def __repr__(self) -> str:
         return (
             f"AppendMessageResult({self.status.name}, wrote_offset={self.wrote_offset}, "
             f"wrote_bytes={self.wrote_bytes}, logics_offset={self.logics_offset}, "
-            f"store_timestamp={self.store_timestamp}, page_cache_rt_ms={self.page_cache_rt_ms}, "
-            f"msg_num={self.msg_num})"
+            f"store_timestamp={self.store_timestamp}, msg_num={self.msg_num})"
         )
 
 

@@ -424,7 +424,7 @@ class FastSend:
         topic_config = topics.select_topic_config(topic)
         return (
             topic_config is not None
-            and broker.store.commit_log.is_usual_topic(topic)
+            and broker.store.commit_log.is_known_topic(topic)
             and topic not in NOT_ALLOWED_SEND_TOPICS
             and topic not in topics.unsettled
             and not topic.startswith(RETRY_GROUP_TOPIC_PREFIX)

@@ -51,6 +51,7 @@ class MappedFile:
         "_committed_timestamp",
         "_fd",
         "_map",
+        "_target",
         "array",
         "committed_position",
         "file_from_offset",
@@ -100,6 +101,8 @@ class MappedFile:
             os.close(self._fd)
             raise
         self.view = memoryview(self._map)
+        # what records are written to, unless they are written through the descriptor
+        self._target = None if without_mmap and write_buffer is None else write_buffer or self.view
         self.array: U8Array = np.frombuffer(self._map, dtype=np.uint8)
         # the same for those who only read: making such a view takes as long as finding a page of messages
         self.readable_array: U8Array = self.array.view()
@@ -138,29 +141,35 @@ class MappedFile:
 
     # ------------------------------------------------------------------ writing
 
-    def append_record(self, record: bytes, store_timestamp: int) -> int:
-        """Writes a whole record at the write position, its size last; returns that position.
+    def append_record(self, record: bytes | bytearray, store_timestamp: int) -> int:
+        """Writes whole records at the write position, the size of the first last; returns that position.
 
-        The caller has made sure that it fits. OSError only without mmap (a device error).
+        Four zero bytes follow them: a size of zero tells readers that nothing is there yet, whatever an earlier life of
+        the file left. The caller has made sure that they fit. OSError only without mmap (a device error).
         """
         start = self.wrote_position
         end = start + len(record)
-        assert end <= self.file_size, self
-        tail = record[4:] + ZERO_SIZE if end + 4 <= self.file_size else record[4:]
-        self.write_at(start + 4, tail)
+        rest = record[4:] + ZERO_SIZE if end + 4 <= self.file_size else record[4:]
+        self.write_at(start + 4, rest)
         self.publish(start, record[:4], end, store_timestamp)
         return start
 
-    def write_at(self, position: int, data: bytes | memoryview) -> None:
-        """Bytes that no reader looks at yet (behind an unpublished size)."""
+    def append_blank(self, blank: bytes) -> None:
+        """Ends the file with `blank` (formats.record.encode_blank), which stands for all the bytes that are left."""
+        start = self.wrote_position
         if self.write_buffer is not None:
-            self.write_buffer[position : position + len(data)] = data
-        elif self.without_mmap:
-            _pwrite_all(self._fd, data, position)
-        else:
-            self.view[position : position + len(data)] = data
+            self.write_buffer[start:] = bytes(self.file_size - start)
+        self.write_at(start + 4, blank[4:])
+        self.publish(start, blank[:4], self.file_size, self.store_timestamp)
 
-    def publish(self, start: int, size_bytes: bytes, end: int, store_timestamp: int) -> None:
+    def write_at(self, position: int, data: bytes | bytearray | memoryview) -> None:
+        """Bytes that no reader looks at yet (behind an unpublished size)."""
+        if self._target is not None:
+            self._target[position : position + len(data)] = data
+        else:
+            _pwrite_all(self._fd, data, position)
+
+    def publish(self, start: int, size_bytes: bytes | bytearray, end: int, store_timestamp: int) -> None:
         """The first four bytes of what was written at `start`: from here on readers see it up to `end`."""
         self.write_at(start, size_bytes)
         self.wrote_position = end
@@ -174,6 +183,11 @@ class MappedFile:
         if self.write_buffer is not None:
             return np.frombuffer(self.write_buffer, dtype=np.uint8)
         return None if self.without_mmap else self.array
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether records are written straight into the mapping: not through a write buffer, nor the descriptor."""
+        return self.write_buffer is None and not self.without_mmap
 
     def is_able_to_commit(self, least_pages: int) -> bool:
         if self.is_full:
@@ -338,7 +352,7 @@ class MappedFile:
         if self._map is None:
             return
         self._map = None
-        self.view = memoryview(b"")
+        self.view = self._target = memoryview(b"")
         self.array = self.readable_array = np.empty(0, dtype=np.uint8)
         os.close(self._fd)
         MappedFile.TOTAL_MAPPED_VIRTUAL_MEMORY -= self.file_size
@@ -378,7 +392,7 @@ def _open(path: str, file_size: int, *, read_only: bool, size_key: str) -> int:
     return fd
 
 
-def _pwrite_all(fd: int, data: bytes | memoryview, position: int) -> None:
+def _pwrite_all(fd: int, data: bytes | bytearray | memoryview, position: int) -> None:
     done = os.pwrite(fd, data, position)
     while done < len(data):
         done += os.pwrite(fd, data[done:], position + done)

@@ -40,7 +40,8 @@ class _Service:
         self._thread.start()
 
     def wakeup(self) -> None:
-        self._wake.set()
+        if not self._wake.is_set():  # set() takes a lock, and every put comes here
+            self._wake.set()
 
     def shutdown(self) -> None:
         """Stops after the round under way; what is left to flush is the caller's to flush."""
