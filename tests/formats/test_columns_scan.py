@@ -34,15 +34,7 @@ def as_lists(found: columns.Scan) -> dict[str, Any]:
 
 
 def reference_check(data: bytes, position: int, base_offset: int, **options: bool) -> RecordCheck:
-    """What begins there; as in Java the CRC of a body that is empty is not looked at."""
-
-    def check(**how: bool) -> RecordCheck:
-        return check_record(data, position, len(data), base_offset + position, **how)
-
-    lengths_only = check(check_crc=False)
-    if lengths_only.kind == RecordKind.MESSAGE and not options.get("force_prop_crc"):
-        return check(**options) if decode_record(data, position, check_crc=False).body else lengths_only
-    return check(**options)
+    return check_record(data, position, len(data), base_offset + position, **options)
 
 
 class TestScanRecords:
