@@ -441,6 +441,35 @@ def test_a_consumer_whose_offset_leads_into_a_message_finds_its_way(live: Live, 
     live(test)
 
 
+@pytest.mark.parametrize("hit", [(1,), (1, 2), (3,), (0, 3)])
+def test_a_damaged_payload_is_passed_over_alone(
+    live: Live, caplog: pytest.LogCaptureFixture, hit: tuple[int, ...]
+) -> None:
+    async def test(cluster: Cluster) -> None:
+        await cluster.broker()
+        session = await cluster.session()
+        producer = session.create_producer()
+        await producer.publish("u")
+        bodies = [b"body %d" % number for number in range(4)]
+        for body in bodies:
+            await producer.send_message(Message("u", body))
+        path = cluster.path / "0" / "u-0" / f"{0:020d}.meta"
+        with path.open("r+b") as file:
+            for number in hit:
+                file.seek(number * 26 + 20)
+                file.write(b"B")
+        async with collecting(session, topic="u", max_delay_fetch_s=0.02) as (_, found):
+            await until_async(lambda: "passes over" in caplog.text)
+            await producer.send_message(Message("u", b"later"))
+            await until_async(lambda: bool(found) and found[-1].data == b"later")
+            expected = [body for number, body in enumerate(bodies) if number not in hit]
+            assert [message.data for message in found] == [*expected, b"later"]
+
+    live(test)
+    for number in hit[:1]:
+        assert f"u 0-0: passes over the damaged bytes {number * 26} to " in caplog.text
+
+
 def test_a_message_that_is_long_in_coming_is_offered_like_any_other(live: Live) -> None:
     """A broker may give the part of a record that is there already."""
 

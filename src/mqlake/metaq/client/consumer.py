@@ -21,6 +21,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from mqlake.errors import (
+    BadCrcError,
     ConfigError,
     FormatError,
     MqlakeError,
@@ -32,7 +33,7 @@ from mqlake.metaq.client.fetch import OffsetMovedError, PartitionClosedError, fe
 from mqlake.metaq.client.offsets import OffsetStorage, ZkOffsetStorage
 from mqlake.metaq.client.recover import RecoverManager, RejectConsumptionHandler, drop_policy
 from mqlake.metaq.client.session import MetaSession
-from mqlake.metaq.formats.record import MessageIterator
+from mqlake.metaq.formats.record import HEADER_SIZE, MessageIterator, decode_header
 from mqlake.metaq.message import Message, Partition, check_topic
 from mqlake.metaq.zookeeper.paths import ConsumedOffset
 from mqlake.metaq.zookeeper.session import ZkSession
@@ -348,6 +349,7 @@ class MessageConsumer:
         while not owned.stopping:
             if owned.delay_s:
                 await asyncio.sleep(owned.delay_s)
+            data: bytes | None = None
             try:
                 data = await fetch(
                     self._session.remoting,
@@ -367,7 +369,8 @@ class MessageConsumer:
                 owned.delay_s = 0.0
             except FormatError as error:
                 logger.error("%s %s: offset %d: %s", owned.topic, owned.partition, owned.offset, error)
-                await self._find_the_way(owned)
+                if not await self._pass_over(owned, data or b"", error):
+                    await self._find_the_way(owned)
             except PartitionClosedError:
                 self._pause(owned)
             except (MqlakeError, OSError) as error:
@@ -377,6 +380,44 @@ class MessageConsumer:
     def _pause(self, owned: _Owned) -> None:
         step = self.config.max_delay_fetch_s / DELAY_PARTS
         owned.delay_s = min(owned.delay_s + step, self.config.max_delay_fetch_s)
+
+    async def _pass_over(self, owned: _Owned, data: bytes, error: FormatError) -> bool:
+        """Goes on behind a message whose payload is damaged, which its broker gives out again and again.
+
+        That it is one, and not a place inside of another message, is proved by what follows: a whole message, or the
+        end of a segment.
+        """
+        if not isinstance(error, BadCrcError):
+            return False
+        at = error.offset
+        while True:
+            header = decode_header(data, at)
+            end = at + HEADER_SIZE + header.length
+            try:
+                following = next(MessageIterator(owned.topic, data[end:]), None)
+            except BadCrcError:
+                at = end  # the next one is damaged as well, or this is no message either
+                continue
+            except FormatError:
+                return False
+            break
+        behind = owned.offset + end - error.offset
+        try:
+            if following is None and await self._nearest_offset(owned, behind) != behind:
+                return False
+        except MqlakeError as problem:
+            logger.warning("%s %s: %s", owned.topic, owned.partition, problem)
+            return False
+        logger.error(
+            "%s %s: passes over the damaged bytes %d to %d",
+            owned.topic,
+            owned.partition,
+            owned.offset,
+            behind,
+        )
+        owned.advance(behind)
+        owned.delay_s = 0.0
+        return True
 
     async def _find_the_way(self, owned: _Owned) -> None:
         """Asks the broker where to go on; the messages there may come a second time."""
