@@ -26,6 +26,7 @@ OF_THE_MACHINE = {"brokerName", "brokerIP1", "brokerIP2", "namesrvAddr", "storeP
 OF_THE_MACHINE |= {"kvConfigPath", "configStorePath"}
 SET_BY_JAVAS_STARTUP = {"listenPort"}
 OURS_ALONE = {"brokerMessageTraceEnable", "mappedFilePlugIn", "pullCheckCrc", "writeWithoutMmap"}
+OURS_ALONE |= {"scrubBytesPerSecond", "scrubInterval"}
 
 
 @pytest.fixture(scope="module")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mqlake.client.allocate import AllocateMessageQueueStrategy, averagely
+from mqlake.client.hooks import ConsumeMessageHook
 from mqlake.client.offset_store import LOCAL_OFFSET_STORE_DIR
 from mqlake.client.records import MAX_BODY_SIZE
 from mqlake.client.undecodable import CHOICES, OnUndecodable
@@ -57,6 +59,9 @@ class ConsumerConfig:
     """A message whose listener takes longer is given back (not when orderly)."""
     await_termination_s: float = 10.0
     """How long closing waits for listeners that are under way."""
+
+    consume_message_hooks: Sequence[ConsumeMessageHook] = ()
+    """See `mqlake.client.hooks`."""
 
     # pull consumers only
     auto_commit: bool = True

@@ -12,11 +12,12 @@ import asyncio
 import enum
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import cast
 
+from mqlake.client.hooks import ConsumeMessageContext, ConsumeMessageHook, call_hooks
 from mqlake.client.records import MessageClientExt
 from mqlake.remoting.bodies.topic import MessageQueue
 
@@ -55,8 +56,11 @@ Call = tuple[list[MessageClientExt], ConsumeContext]
 class ListenerRunner:
     """Calls a listener; exceptions of it are logged and count as LATER."""
 
-    def __init__(self, listener: Listener, group: str, threads: int) -> None:
+    def __init__(
+        self, listener: Listener, group: str, threads: int, hooks: Sequence[ConsumeMessageHook] = ()
+    ) -> None:
         self._listener = listener
+        self._hooks = hooks
         self._group = group
         call = getattr(listener, "__call__", None)  # noqa: B004 - an object with an async __call__
         self.is_async = inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(call)
@@ -70,12 +74,31 @@ class ListenerRunner:
             return await asyncio.get_running_loop().run_in_executor(self._pool, self._run_all, calls)
         results = []
         for messages, context in calls:
+            hooked = self._before(messages, context)
             try:
                 answer = await cast("Awaitable[ConsumeResult | None]", self._listener(messages, context))
                 results.append(answer or ConsumeResult.SUCCESS)
             except Exception as error:
-                results.append(self._failed(messages, error))
+                results.append(self._failed(messages, error, hooked))
+            self._after(hooked, results[-1])
         return results
+
+    def _before(
+        self, messages: list[MessageClientExt], context: ConsumeContext
+    ) -> ConsumeMessageContext | None:
+        if not self._hooks:
+            return None
+        hooked = ConsumeMessageContext(
+            consumer_group=self._group, message_queue=context.message_queue, messages=messages
+        )
+        call_hooks([hook.consume_message_before for hook in self._hooks], hooked)
+        return hooked
+
+    def _after(self, hooked: ConsumeMessageContext | None, result: ConsumeResult) -> None:
+        if hooked is not None:
+            hooked.success = result is ConsumeResult.SUCCESS
+            hooked.status = hooked.status or result.value
+            call_hooks([hook.consume_message_after for hook in self._hooks], hooked)
 
     async def run_raising(
         self, messages: list[MessageClientExt], context: ConsumeContext
@@ -90,14 +113,20 @@ class ListenerRunner:
     def _run_all(self, calls: list[Call]) -> list[ConsumeResult]:
         results = []
         for messages, context in calls:
+            hooked = self._before(messages, context)
             try:
                 answer = cast("ConsumeResult | None", self._listener(messages, context))
                 results.append(answer or ConsumeResult.SUCCESS)
             except Exception as error:
-                results.append(self._failed(messages, error))
+                results.append(self._failed(messages, error, hooked))
+            self._after(hooked, results[-1])
         return results
 
-    def _failed(self, messages: list[MessageClientExt], error: Exception) -> ConsumeResult:
+    def _failed(
+        self, messages: list[MessageClientExt], error: Exception, hooked: ConsumeMessageContext | None
+    ) -> ConsumeResult:
+        if hooked is not None:
+            hooked.status = type(error).__name__
         first = messages[0]
         logger.warning(
             "group %s: the listener failed at %s/%d@%d: %s: %s",

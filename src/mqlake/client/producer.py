@@ -16,14 +16,16 @@ tried once: only the caller knows what may come before what.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from mqlake.client.accumulate import ProduceAccumulator
 from mqlake.client.client_base import ClientBase, Where
 from mqlake.client.fault_strategy import MQFaultStrategy
+from mqlake.client.hooks import SendMessageContext, SendMessageHook, call_hooks
 from mqlake.client.namespace import with_namespace
 from mqlake.client.records import MessageClientExt
 from mqlake.client.request_reply import Requests, is_reply
@@ -143,6 +145,8 @@ class ProducerConfig:
     """The topic that a new one is made like, where brokers make topics by themselves."""
     default_topic_queue_nums: int = 4
     """Queues of a topic that is made so."""
+    send_message_hooks: Sequence[SendMessageHook] = ()
+    """See `mqlake.client.hooks`."""
 
     def __post_init__(self) -> None:
         if self.compress_type not in COMPRESSION_NAMES:
@@ -250,7 +254,8 @@ class Producer(ClientBase):
         chosen = queue or self._select(info, selector, message, frozenset())
         address = self.client.find_broker_address_in_publish(chosen.broker_name)
         try:
-            await self.client.remoting.invoke_oneway(address, self._request(outgoing, chosen))
+            with self._hooked(outgoing, chosen, address):
+                await self.client.remoting.invoke_oneway(address, self._request(outgoing, chosen))
         except RemotingError as error:
             self.client.refresh_soon(topic)
             raise SendError(message.topic, None, [(chosen.broker_name, str(error))]) from error
@@ -553,6 +558,35 @@ class Producer(ClientBase):
 
     async def _send_kernel(self, outgoing: _Outgoing, queue: MessageQueue, timeout_s: float) -> SendResult:
         address = self.client.find_broker_address_in_publish(queue.broker_name)
+        if not self.config.send_message_hooks:
+            return await self._exchange(outgoing, queue, address, timeout_s)
+        with self._hooked(outgoing, queue, address) as context:
+            context.send_result = await self._exchange(outgoing, queue, address, timeout_s)
+            return context.send_result
+
+    @contextlib.contextmanager
+    def _hooked(self, outgoing: _Outgoing, queue: MessageQueue, address: str) -> Iterator[SendMessageContext]:
+        """Calls the hooks before and after what is done inside."""
+        hooks = self.config.send_message_hooks
+        context = SendMessageContext(
+            producer_group=self.group,
+            message=outgoing.message,
+            batch=outgoing.batch,
+            message_queue=queue,
+            broker_addr=address,
+        )
+        call_hooks([hook.send_message_before for hook in hooks], context)
+        try:
+            yield context
+        except Exception as error:
+            context.exception = error
+            raise
+        finally:
+            call_hooks([hook.send_message_after for hook in hooks], context)
+
+    async def _exchange(
+        self, outgoing: _Outgoing, queue: MessageQueue, address: str, timeout_s: float
+    ) -> SendResult:
         answer = await self.client.remoting.invoke(address, self._request(outgoing, queue), timeout_s)
         status = _SEND_STATUS.get(answer.code)
         if status is None:

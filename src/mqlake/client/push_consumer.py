@@ -86,7 +86,9 @@ class PushConsumer(ClientBase):
             else RemoteBrokerOffsetStore(self.client, self.group)
         )
         self._subscriptions: dict[str, SubscriptionData] = {}
-        self._runner = ListenerRunner(listener, self.group, self.config.consume_thread_max)
+        self._runner = ListenerRunner(
+            listener, self.group, self.config.consume_thread_max, self.config.consume_message_hooks
+        )
         self._send_back = SendBack(self.client, self.group, self.config)
         self._locks = QueueLocks(self.client, self.group) if orderly and not broadcasting else None
         parts = (self.client, self.group, self.config, self._runner, self.offset_store, self._send_back)
