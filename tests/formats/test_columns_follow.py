@@ -48,8 +48,9 @@ def follow_until(
     bytes_max: int = 1 << 40,
     check_crc: bool = False,
 ):
+    offsets = np.arange(queue_offset, queue_offset + len(units) // 20)
     found = columns.follow_units(
-        INPUT.put(data), end, BASE, units, topic, queue_id, queue_offset, bytes_max, check_crc=check_crc
+        INPUT.put(data), end, BASE, units, topic, queue_id, offsets, bytes_max, check_crc=check_crc
     )
     return None if found is None else (found.records, found.size, found.runs.tolist())
 

@@ -214,3 +214,33 @@ class TestDamage:
                 assert found == sorted(found)
                 got = store.get_message("g", "Topic", 0, hit, 1, check_crc=True)
                 assert (hit in found) != bool(got.damaged)
+
+
+@given(st.data())
+def test_a_filter_by_tags_gives_what_a_plain_loop_gives(data: st.DataObject) -> None:
+    """By compiled code or one by one: the same messages, each once, in their order."""
+    with tempfile.TemporaryDirectory() as directory:
+        settings = {"mappedFileSizeCommitLog": 16384, "maxIndexNum": 100, "mappedFileSizeConsumeQueue": 400}
+        config = dataclasses.replace(MessageStoreConfig.from_mapping(settings), store_path_root_dir=directory)
+        with DefaultMessageStore(config) as store:
+            store.load()
+            store.start()
+            tags = data.draw(st.lists(st.sampled_from(["a", "b", "c", ""]), min_size=1, max_size=60))
+            sizes = data.draw(st.lists(st.sampled_from([1, 300]), min_size=len(tags), max_size=len(tags)))
+            for tag, size in zip(tags, sizes, strict=True):
+                assert store.put_message(MessageExtBrokerInner("T", b"x" * size, tag)).is_ok
+            assert store.wait_until_dispatched(60)
+            store.config.change(
+                {"maxTransferBytesOnMessageInMemory": data.draw(st.sampled_from(["1", "900", "64k"]))}
+            )
+            wanted = data.draw(st.sampled_from(["a", "a || b", "nothing"]))
+            found, offset = [], 0
+            while offset < len(tags):
+                count = data.draw(st.integers(1, 40))
+                got = store.get_message("g", "T", 0, offset, count, TagFilter(wanted))
+                assert got.message_count <= count and got.next_begin_offset > offset
+                here = [message.queue_offset for message in got.messages()]
+                assert here == list(got.queue_offsets)
+                found += here
+                offset = got.next_begin_offset
+            assert found == [number for number, tag in enumerate(tags) if tag and tag in wanted.split(" || ")]

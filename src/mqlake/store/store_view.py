@@ -12,6 +12,9 @@ from __future__ import annotations
 
 import os
 
+import numpy as np
+import numpy.typing as npt
+
 from mqlake.errors import (
     BadCrcError,
     FormatError,
@@ -42,11 +45,12 @@ from mqlake.message import (
 from mqlake.store.config import BrokerRole, MessageStoreConfig
 from mqlake.store.damage import PULL, QUERY, DamageLog
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
-from mqlake.store.filter import MessageFilter
+from mqlake.store.filter import MessageFilter, TagFilter
 from mqlake.store.index.index_service import IndexService
 from mqlake.store.queues.batch_consume_queue import BatchConsumeQueue
 from mqlake.store.queues.consume_queue import ConsumeQueue
 from mqlake.store.queues.consume_queue_store import ConsumeQueueStore, Queue
+from mqlake.store.queues.unit_queue import Units
 from mqlake.store.results import BoundaryType, GetMessageResult, GetMessageStatus, QueryMessageResult
 
 CQ_UNIT_SIZE = 20
@@ -226,9 +230,9 @@ class StoreView:
         config = self.config
         max_count = max(max_count, 1)  # as RocketMQ: whoever asks for none gets one
         result = GetMessageResult(GetMessageStatus.NO_MATCHED_MESSAGE, offset, low, high)
-        if message_filter is None and self._get_usual(queue, offset, max_count, result, may_wait, check_crc):
-            return result
         span = max(config.max_filter_message_size, max_count * CQ_UNIT_SIZE) // CQ_UNIT_SIZE
+        if self._get_usual(queue, offset, max_count, message_filter, span, result, may_wait, check_crc):
+            return result
         units = queue.get_range(offset, min(span, max_count) if message_filter is None else span)
         if len(units) == 0:
             result.status = GetMessageStatus.OFFSET_FOUND_NULL
@@ -305,16 +309,30 @@ class StoreView:
         queue: Queue,
         offset: int,
         max_count: int,
+        message_filter: MessageFilter | None,
+        span: int,
         result: GetMessageResult,
         may_wait: bool,
         check_crc: bool,
     ) -> bool:
-        """Up to `max_count` messages when nothing about them is unusual: one each, all in one file and in memory, each
-        where its unit says. False, and nothing done, when something is."""
+        """Up to `max_count` messages, or those among `span` that a filter by tags lets through, when nothing about them
+        is unusual: one each, all in one file and in memory, each where its unit says. False, and nothing done, when
+        something is."""
         if not isinstance(queue, ConsumeQueue) or queue.topic.startswith(LMQ_PREFIX):
             return False
         config = self.config
-        units = queue.get_range_bytes(offset, min(max_count, config.max_transfer_count_on_message_in_memory))
+        count_max = min(max_count, config.max_transfer_count_on_message_in_memory)
+        if message_filter is None:
+            units = queue.get_range_bytes(offset, count_max)
+            queue_offsets = np.arange(offset, offset + len(units) // CQ_UNIT_SIZE)
+            behind = offset + len(units) // CQ_UNIT_SIZE
+        elif type(message_filter) is TagFilter:
+            chosen = _chosen(queue.get_range(offset, span), offset, message_filter, count_max)
+            if chosen is None:
+                return False
+            units, queue_offsets, behind = chosen
+        else:
+            return False
         physical_offset = int.from_bytes(units[:8], "big")
         mapped_file = self.log.find_mapped_file_by_offset(physical_offset)
         if mapped_file is None or self.log.max_offset - physical_offset > self._in_memory_bytes:
@@ -329,7 +347,7 @@ class StoreView:
             units,
             queue.topic.encode(),
             queue.queue_id,
-            offset,
+            queue_offsets,
             config.max_transfer_bytes_on_message_in_memory,
             check_crc=check_crc,
         )
@@ -342,8 +360,8 @@ class StoreView:
             result.buffers = [gather_runs(array, runs, size).data]
         result.status = GetMessageStatus.FOUND
         result.message_count = count
-        result.next_begin_offset = following = offset + count
-        result.queue_offsets = range(offset, following)
+        result.next_begin_offset = behind if count == len(queue_offsets) else int(queue_offsets[count])
+        result.queue_offsets = queue_offsets[:count].tolist()
         result.buffer_total_size = size
         result.last_place = UNIT.unpack_from(units, (count - 1) * CQ_UNIT_SIZE)[:2]
         return True
@@ -512,3 +530,20 @@ class StoreView:
     def _not_what_the_index_says(self, physical_offset: int, topic: str, reason: str) -> None:
         error = self._damage_at(physical_offset, f"by the index a message of {topic} is here: {reason}")
         self.damage.report(QUERY, error, what="queries by key do not find it")
+
+
+def _chosen(
+    units: Units, offset: int, message_filter: TagFilter, count_max: int
+) -> tuple[bytes, npt.NDArray[np.int64], int] | None:
+    """Of units from `offset` on at most `count_max` that the filter lets through, their queue offsets, and the offset
+    behind all that was looked at. None when there is none."""
+    codes = units["tags_code"]
+    matches = np.zeros(len(units), np.bool_)
+    for code in message_filter.codes:
+        matches |= codes == code
+    rows = np.flatnonzero(matches)
+    if not len(rows):
+        return None
+    behind = offset + (int(rows[count_max - 1]) + 1 if len(rows) >= count_max else len(units))
+    rows = rows[:count_max]
+    return units[rows].tobytes(), rows + offset, behind

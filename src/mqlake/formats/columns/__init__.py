@@ -119,7 +119,7 @@ def _load_aside() -> None:
     def load_all() -> None:
         twin()
         _try_append()
-        follow_units(np.empty(0, np.uint8), 0, 0, b"", b"", 0, 0, 0)
+        follow_units(np.empty(0, np.uint8), 0, 0, b"", b"", 0, np.empty(0, np.int64), 0)
         gather_runs(np.empty(0, np.uint8), np.empty((0, 2), np.int64), 0)
         _loaded.set()
 
@@ -432,7 +432,7 @@ def follow_units(
     units: bytes,
     topic: bytes,
     queue_id: int,
-    queue_offset: int,
+    queue_offsets: Int64s,
     bytes_max: int,
     *,
     check_crc: bool = False,
@@ -440,8 +440,8 @@ def follow_units(
     """Where in buf[:end] the records of consume queue `units` are, of as many as take no more than `bytes_max`
     together, and of the first in any case.
 
-    None when a unit leads to anything but the whole message of its topic, queue and queue offset, the first unit's
-    being `queue_offset`, or out of buf[:end]; with `check_crc` also when a body does not have its CRC. `base_offset`
+    None when a unit leads to anything but the whole message of this topic and queue and of its own among
+    `queue_offsets`, or out of buf[:end]; with `check_crc` also when a body does not have its CRC. `base_offset`
     is the physical offset of buf[0].
     """
     data = _input_bytes(buf) if buf.flags.writeable else buf
@@ -454,7 +454,7 @@ def follow_units(
         np.frombuffer(units, np.uint8),
         np.frombuffer(topic, np.uint8),
         queue_id,
-        queue_offset,
+        queue_offsets,
         bytes_max,
         check_crc,
         runs,

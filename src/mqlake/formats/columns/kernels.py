@@ -746,7 +746,7 @@ def gather_runs(buf, runs, data):
 
 
 @compiled
-def follow_units(buf, end, base_offset, units, topic, queue_id, queue_offset, bytes_max, check_crc, runs):
+def follow_units(buf, end, base_offset, units, topic, queue_id, queue_offsets, bytes_max, check_crc, runs):
     """(how many leading consume queue units have records of no more than `bytes_max` together, the first of them in any
     case; the bytes of those; the runs that they lie in). -1 units when one of them leads to anything but its own record
     in buf[:end], and that a whole one."""
@@ -770,7 +770,7 @@ def follow_units(buf, end, base_offset, units, topic, queue_id, queue_offset, by
             kind != layout.MESSAGE
             or found_size != size
             or load32(data, position + 12) != queue_id
-            or load64(data, position + 20) != queue_offset + n
+            or load64(data, position + 20) != queue_offsets[n]
             or topic_length != len(topic)
         ):
             return nowhere
