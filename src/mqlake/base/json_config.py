@@ -105,8 +105,9 @@ class _Writer:
             return
         self.put("{")
         self.indent += 1
+        new_line = "\n" + "\t" * self.indent if self.pretty else ""
         first = True
-        for key in sorted(fields, key=_sort_key):
+        for key in _sorted_keys(fields):
             value = fields[key]
             if value is None:
                 continue
@@ -114,14 +115,16 @@ class _Writer:
                 self.put(",")
             first = False
             if isinstance(key, str):
-                self.new_line()
-                self.string(key)
+                self.put(f'{new_line}"{self.escaped.sub(_escape, key)}"')
             elif self.browser_compatible:
                 self.string(dumps(_key_value(key), pretty=False))
             else:
                 self.value(_key_value(key))
             self.put(":")
-            self.value(value)
+            if type(value) is int:  # most values, and most files are made of small objects
+                self.put(str(value))
+            else:
+                self.value(value)
         self.indent -= 1
         self.new_line()
         self.put("}")
@@ -150,6 +153,13 @@ class _Writer:
                 self.put(",")
             self.value(item)
         self.put("]")
+
+
+def _sorted_keys(fields: dict[Any, Any]) -> list[Any]:
+    try:
+        return sorted(fields)
+    except TypeError:  # of more than one kind
+        return sorted(fields, key=_sort_key)
 
 
 def _sort_key(key: Any) -> tuple[str, Any]:
