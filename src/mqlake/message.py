@@ -324,6 +324,8 @@ class Message:
         self.topic = topic
         self.body = body
         self.flag = flag
+        if tags is not None and type(tags) is not str:
+            raise _wrong_type("tags", "str", tags)
         if properties is None:
             properties = {}
         elif tags or keys:
@@ -333,6 +335,7 @@ class Message:
         if keys:
             properties[PROPERTY_KEYS] = keys if isinstance(keys, str) else KEY_SEPARATOR.join(keys)
         self.properties = properties
+        check_types(self)
 
     @property
     def tags(self) -> str | None:
@@ -395,6 +398,28 @@ class Message:
         return (
             f"{type(self).__name__}(topic={self.topic!r}, body=<{len(self.body)} bytes>, {self.properties!r})"
         )
+
+
+def check_types(message: Message) -> None:
+    """TypeError, which names the part, for a message that was made or changed with a value of the wrong type."""
+    if not isinstance(message.topic, str):
+        raise _wrong_type("topic", "str", message.topic)
+    if not isinstance(message.body, bytes | bytearray | memoryview):
+        raise _wrong_type("body", "bytes", message.body)
+    if not isinstance(message.flag, int):
+        raise _wrong_type("flag", "int", message.flag)
+    if not isinstance(message.properties, dict):
+        raise _wrong_type("properties", "dict", message.properties)
+    for name, value in message.properties.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise TypeError(f"Message: property {name!r} has to be str with a str, not {value!r}")
+
+
+def _wrong_type(name: str, needed: str, value: object) -> TypeError:
+    text = f"Message: {name} has to be {needed}, not {type(value).__name__}"
+    return TypeError(
+        f"{text}: encode() makes bytes of it" if needed == "bytes" and isinstance(value, str) else text
+    )
 
 
 class MessageExt(Message):

@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from mqlake.base.arguments import checked
 from mqlake.client.acl import SignedRemotingClient
 from mqlake.client.broker_api import TIME_MAX, BrokerAPI
 from mqlake.client.config import ClientConfig
@@ -63,6 +64,7 @@ class Broker:
     address: str
 
 
+@checked
 class Admin(Service):
     """Use it in an `async with`, or `close()` it."""
 

@@ -8,10 +8,12 @@ import ssl
 import time
 from dataclasses import dataclass
 
+from mqlake.base.arguments import checked
 from mqlake.base.net import parse_address
 from mqlake.errors import RemotingConnectError
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class ClientConfig:
     """Names are those of RocketMQ's ClientConfig, times are in seconds."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mqlake.base.arguments import checked
 from mqlake.client.allocate import AllocateMessageQueueStrategy, averagely
 from mqlake.client.hooks import ConsumeMessageHook
 from mqlake.client.offset_store import LOCAL_OFFSET_STORE_DIR
@@ -14,6 +15,7 @@ from mqlake.errors import ConfigError
 from mqlake.remoting.bodies.client import ConsumeFromWhere, MessageModel
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class ConsumerConfig:
     """Names and values are those of RocketMQ's DefaultMQPushConsumer and DefaultLitePullConsumer."""

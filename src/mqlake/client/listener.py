@@ -53,6 +53,15 @@ Listener = Callable[
 Call = tuple[list[MessageClientExt], ConsumeContext]
 
 
+def _result(answer: object) -> ConsumeResult:
+    """TypeError for what is no answer: what was meant by it is not known, so the messages are to come again."""
+    if answer is None:
+        return ConsumeResult.SUCCESS
+    if not isinstance(answer, ConsumeResult):
+        raise TypeError(f"a listener has to return ConsumeResult or None, not {type(answer).__name__}")
+    return answer
+
+
 class ListenerRunner:
     """Calls a listener; exceptions of it are logged and count as LATER."""
 
@@ -77,7 +86,7 @@ class ListenerRunner:
             hooked = self._before(messages, context)
             try:
                 answer = await cast("Awaitable[ConsumeResult | None]", self._listener(messages, context))
-                results.append(answer or ConsumeResult.SUCCESS)
+                results.append(_result(answer))
             except Exception as error:
                 results.append(self._failed(messages, error, hooked))
             self._after(hooked, results[-1])
@@ -116,7 +125,7 @@ class ListenerRunner:
             hooked = self._before(messages, context)
             try:
                 answer = cast("ConsumeResult | None", self._listener(messages, context))
-                results.append(answer or ConsumeResult.SUCCESS)
+                results.append(_result(answer))
             except Exception as error:
                 results.append(self._failed(messages, error, hooked))
             self._after(hooked, results[-1])

@@ -22,6 +22,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
+from mqlake.base.arguments import checked
 from mqlake.client.acl import SignedRemotingClient
 from mqlake.client.client_api import MQClientAPI
 from mqlake.client.config import ClientConfig, build_client_id
@@ -108,6 +109,7 @@ class MQProducerInner(Protocol):
         ...
 
 
+@checked
 class MQClientInstance(Service):
     """One client of a cluster, to be shared by producers and consumers: give it to them as `where`."""
 

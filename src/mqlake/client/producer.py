@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from mqlake.base.arguments import checked, checked_function
 from mqlake.client.accumulate import ProduceAccumulator
 from mqlake.client.client_base import ClientBase, Where
 from mqlake.client.fault_strategy import MQFaultStrategy
@@ -63,6 +64,7 @@ from mqlake.message import (
     Message,
     MessageExt,
     MessageSysFlag,
+    check_types,
     create_uniq_id,
     java_hash,
     properties_to_string,
@@ -115,6 +117,7 @@ NEVER_IN_BATCHES = frozenset(
 _SEND_STATUS = {status.value: status for status in SendStatus}
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class ProducerConfig:
     """Names and values are those of RocketMQ's DefaultMQProducer."""
@@ -155,6 +158,7 @@ class ProducerConfig:
             )
 
 
+@checked_function
 def select_by_hash(key: str) -> MessageQueueSelector:
     """Messages with equal keys go to the same queue, as with RocketMQ's SelectMessageQueueByHash."""
     hashed = java_hash(key)
@@ -173,6 +177,7 @@ def is_busy(error: SendError) -> bool:
     return error.code == ResponseCode.SYSTEM_BUSY
 
 
+@checked
 class Producer(ClientBase):
     """Sends messages. `where`: a name server's host:port (several with `;` between), a ClientConfig, or a client that
     is shared with others. Use it in an `async with`."""
@@ -368,6 +373,7 @@ class Producer(ClientBase):
     # --- the message
 
     def _check(self, message: Message) -> None:
+        check_types(message)
         validate_topic(message.topic)
         if message.topic in NOT_ALLOWED_SEND_TOPICS:
             raise IllegalTopicError(f"topic {message.topic} is the broker's own; nobody may send to it")

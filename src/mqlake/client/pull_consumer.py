@@ -20,6 +20,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 
+from mqlake.base.arguments import checked
 from mqlake.client.client_base import ClientBase, Where
 from mqlake.client.consumer_config import ConsumerConfig
 from mqlake.client.namespace import with_namespace, without_namespace
@@ -87,6 +88,7 @@ class _AssignedQueue:
         self.pulling: asyncio.Task[None] | None = None
 
 
+@checked
 class PullConsumer(ClientBase):
     """Gives messages when it is asked for them, of queues of one's choice or of its group's share. See Producer for
     `where`."""

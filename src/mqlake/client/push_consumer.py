@@ -20,6 +20,7 @@ import contextlib
 import logging
 import time
 
+from mqlake.base.arguments import checked
 from mqlake.client.client_base import ClientBase, Where
 from mqlake.client.consume_concurrently import ConsumeMessageConcurrentlyService
 from mqlake.client.consume_orderly import ConsumeMessageOrderlyService
@@ -60,6 +61,7 @@ logger = logging.getLogger(__name__)
 _NOT_KNOWN_TO_BROKER = {ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST}
 
 
+@checked
 class PushConsumer(ClientBase):
     """Calls a listener with the messages of its group's share of queues, from the `async with` on. See Producer for
     `where`."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 
+from mqlake.base.arguments import checked_function
 from mqlake.base.net import parse_address
 from mqlake.errors import FormatError, MessageError, NoReplyError
 from mqlake.formats.compression import decompress_body
@@ -30,6 +31,7 @@ REPLY_TOPIC_POSTFIX = "REPLY_TOPIC"
 REPLY_MESSAGE_FLAG = "reply"
 
 
+@checked_function
 def create_reply_message(request: Message, body: bytes) -> Message:
     """What a consumer sends, with any producer, to answer `request`. MessageError when it is no request."""
     properties = request.properties

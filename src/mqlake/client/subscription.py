@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from mqlake.base.arguments import checked
 from mqlake.errors import ConfigError
 from mqlake.message import java_hash
 from mqlake.remoting.bodies.client import SubscriptionData
@@ -12,6 +13,7 @@ from mqlake.remoting.bodies.client import SubscriptionData
 SUB_ALL = "*"
 
 
+@checked
 @dataclass(frozen=True)
 class MessageSelector:
     expression: str

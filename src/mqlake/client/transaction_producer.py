@@ -25,8 +25,9 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, fields
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar
 
+from mqlake.base.arguments import checked
 from mqlake.client.client_base import Where
 from mqlake.client.namespace import with_namespace
 from mqlake.client.producer import MessageQueueSelector, Producer, ProducerConfig
@@ -81,6 +82,7 @@ class TransactionSendResult(SendResult):
     local_transaction_state: LocalTransactionState = LocalTransactionState.UNKNOW
 
 
+@checked
 class TransactionMQProducer(Producer):
     """A producer whose messages consumers get when its listener has said that the transaction is committed."""
 
@@ -229,7 +231,15 @@ class TransactionMQProducer(Producer):
             logger.warning("transaction %s: the answer did not arrive: %s", header.transaction_id, error)
 
 
-async def _called(function: Callable[..., T | Awaitable[T]], *args: Any) -> T:
+async def _called(
+    function: Callable[..., LocalTransactionState | Awaitable[LocalTransactionState]], *args: Any
+) -> LocalTransactionState:
     if inspect.iscoroutinefunction(function):
-        return cast("T", await function(*args))
-    return cast("T", await asyncio.to_thread(function, *args))
+        state = await function(*args)
+    else:
+        state = await asyncio.to_thread(function, *args)
+    if not isinstance(state, LocalTransactionState):
+        raise TypeError(
+            f"{function.__name__} has to return LocalTransactionState, not {type(state).__name__}"
+        )
+    return state

@@ -68,3 +68,20 @@ class Message:
 
     def set_read_only(self) -> None:
         self.read_only = True
+
+
+def check_types(message: Message) -> None:
+    """TypeError, which names the part, for a message that was made or changed with a value of the wrong type."""
+    for name, kinds, needed in _TYPES:
+        value = getattr(message, name)
+        if not isinstance(value, kinds):
+            hint = ": encode() makes bytes of it" if name == "data" and isinstance(value, str) else ""
+            raise TypeError(f"Message: {name} has to be {needed}, not {type(value).__name__}{hint}")
+
+
+_TYPES: tuple[tuple[str, tuple[type, ...], str], ...] = (
+    ("topic", (str,), "str"),
+    ("data", (bytes, bytearray, memoryview), "bytes"),
+    ("attribute", (str, type(None)), "str or None"),
+    ("flag", (int,), "int"),
+)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+from mqlake.base.arguments import checked
 from mqlake.errors import FormatError
 from mqlake.metaq.client.fetch import OffsetMovedError, PartitionClosedError, fetch, nearest_offset
 from mqlake.metaq.client.session import MetaSession
@@ -15,6 +16,7 @@ MAX_SIZE = 1 << 20
 MAX_SIZE_LIMIT = 64 << 20
 
 
+@checked
 class TopicBrowser:
     """`async for message in browser`: partition after partition, up to what is there when it gets there.
 

@@ -20,6 +20,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from mqlake.base.arguments import checked
 from mqlake.errors import (
     BadCrcError,
     ConfigError,
@@ -50,6 +51,7 @@ _GROUP_FORBIDDEN = set("~!#$%^&*()+=`'\",;/?[]<>.: \t\r\n")
 MessageListener = Callable[[Message], Awaitable[None] | None]
 
 
+@checked
 @dataclass(frozen=True, kw_only=True)
 class ConsumerConfig:
     """How one consumer behaves. Times are seconds, sizes bytes."""
@@ -119,6 +121,7 @@ class _Processed:
             self.ids.popitem(last=False)
 
 
+@checked
 class MessageConsumer:
     """Made by a session: `subscribe` to topics, then `complete_subscribe`; `shutdown` at the end."""
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
+from mqlake.base.arguments import checked
 from mqlake.errors import (
     ConfigError,
     RemotingConnectError,
@@ -43,7 +44,7 @@ from mqlake.metaq.formats.transaction_id import (
     XATransactionId,
     parse_transaction_id,
 )
-from mqlake.metaq.message import Message, Partition, check_topic
+from mqlake.metaq.message import Message, Partition, check_topic, check_types
 
 logger = logging.getLogger(__name__)
 
@@ -85,6 +86,7 @@ class SendResult:
     """The broker's; `403` when the partition is closed."""
 
 
+@checked
 class MessageProducer:
     """Made by a session. `publish` first, or `default_topic`, which all unpublished topics then use."""
 
@@ -140,7 +142,8 @@ class MessageProducer:
         return list(self._topics[topic][0])
 
     def _select(self, message: Message) -> tuple[str, Partition]:
-        """(address, partition)."""
+        """(address, partition). TypeError for a message with a value of the wrong type."""
+        check_types(message)
         partitions = self.partitions(message.topic)
         if self._session.server_url:
             return self._session.server_url, Partition(0, ANY_PARTITION)
@@ -223,6 +226,7 @@ class MessageProducer:
         await asyncio.gather(*self._refreshes, return_exceptions=True)
 
 
+@checked
 class ProducerTransaction:
     """Messages for one broker, all or none of them. `async with` commits, or rolls back after an exception."""
 
@@ -292,6 +296,7 @@ class ProducerTransaction:
             await (self.commit() if error is None else self.rollback())
 
 
+@checked
 class ProducerXATransaction(ProducerTransaction):
     """`prepare`, then `commit` or `rollback`; or `commit` at once, in one phase."""
 

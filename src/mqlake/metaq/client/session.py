@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+from mqlake.base.arguments import checked
 from mqlake.errors import ConfigError, ResponseError
 from mqlake.metaq.client.remoting import RemotingClient
 from mqlake.metaq.config.meta_config import ZKConfig
@@ -31,6 +32,7 @@ class Child(Protocol):
     async def shutdown(self) -> None: ...
 
 
+@checked
 class MetaSession(Service):
     """`async with`, or `start` and `close`; on one event loop."""
 

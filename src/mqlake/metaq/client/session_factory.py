@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 
+from mqlake.base.arguments import checked
 from mqlake.base.net import local_address
 from mqlake.metaq.client.browser import TopicBrowser
 from mqlake.metaq.client.consumer import ConsumerConfig, MessageConsumer
@@ -14,6 +15,7 @@ from mqlake.metaq.client.recover import RejectConsumptionHandler
 from mqlake.metaq.client.session import MetaSession
 
 
+@checked
 class MetaMessageSessionFactory(MetaSession):
     """A session that makes what works in it, and ends it with itself."""
 
