@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mqlake.errors import StoreCorruptError
+from mqlake.formats.batch import encode_messages
+from mqlake.message import Message, MessageExtBatch, MessageExtBrokerInner
+from mqlake.store.files.store_lock import AbortFile, LastWriter, StoreLock
+from mqlake.store.log.log_end import SECTOR, may_be_torn
+from mqlake.store.message_store import open_store
+from mqlake.store.recovery import RecoveryReport
+from tests.store.small_store import log_file, pretend_crash
+from tests.store.test_recovery import BODIES, FILE_SIZE, SMALL, bodies_of, filled, forget_flushes, recovered
+
+RECORD = np.arange(1, 3 * SECTOR, dtype=np.uint64).astype(np.uint8) | 1
+
+
+@pytest.mark.parametrize(
+    ("start", "end"), [(0, SECTOR), (0, 100), (100, 2 * SECTOR), (2 * SECTOR - 7, 2 * SECTOR + 60)]
+)
+def test_a_power_cut_takes_the_ends_of_sectors(start: int, end: int) -> None:
+    array = RECORD.copy()
+    assert not may_be_torn(array, start, end)
+    array[end - 2 : end] = 0  # no properties
+    assert not may_be_torn(array, start, end)
+    array[end - 3 : end] = 0
+    assert may_be_torn(array, start, end)
+
+
+def test_a_sector_in_the_middle_or_a_size_may_be_missing() -> None:
+    for torn in (slice(SECTOR, 2 * SECTOR), slice(2 * SECTOR - 1, 2 * SECTOR), slice(40, 44)):
+        array = RECORD.copy()
+        array[torn] = 0
+        assert may_be_torn(array, 40, 3 * SECTOR - 5)
+
+
+def same_boot(root: Path) -> None:
+    with StoreLock(str(root / "lock")) as lock:
+        AbortFile(str(root / "abort")).create(LastWriter.now(lock, "ASYNC_FLUSH"))
+    forget_flushes(root)
+
+
+@pytest.mark.parametrize("end", ["same boot", "power cut"])
+def test_an_append_that_is_interrupted_anywhere_never_keeps_a_store_from_opening(
+    tmp_path: Path, end: str
+) -> None:
+    """Of a batch of six the process had written any number of bytes; the first size comes last."""
+    with open_store(tmp_path, SMALL) as store:
+        store.put_message(MessageExtBrokerInner("T", b"before"))
+        blob = encode_messages([Message("T", b"%d" % n * 30, keys="k") for n in range(6)])
+        start = store.max_phy_offset
+        assert store.put_messages(MessageExtBatch("T", blob)).is_ok
+        stop = store.max_phy_offset
+    path = log_file(tmp_path)
+    whole = path.read_bytes()
+    for written in [*range(start + 4, stop, 11), stop]:
+        path.write_bytes(whole[:start] + bytes(4) + whole[start + 4 : written] + bytes(FILE_SIZE - written))
+        for queue in (tmp_path / "consumequeue" / "T" / "0").iterdir():
+            units = queue.read_bytes()
+            queue.write_bytes(units[:20] + bytes(len(units) - 20))
+        pretend_crash(tmp_path) if end == "power cut" else same_boot(tmp_path)
+        report, bodies = recovered(tmp_path, messageIndexEnable=False)
+        assert bodies[0] == b"before"
+        if end == "same boot":
+            assert (bodies, report.end_offset) == ([b"before"], start), "all or none"
+        else:
+            assert bodies[1:] == [b"%d" % n * 30 for n in range(len(bodies) - 1)]
+            assert written < stop or len(bodies) == 7, "all is whole but for the first size"
+
+
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[int], dict[Path, bytes]]:
+    root = tmp_path_factory.mktemp("healthy") / "store"
+    offsets = filled(root, BODIES)
+    forget_flushes(root)
+    pretend_crash(root)
+    return root, offsets, {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def restore(root: Path, files: dict[Path, bytes]) -> None:
+    for path in list(root.rglob("*")):
+        if path.is_file() and path not in files:
+            path.unlink()
+    for path, content in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_whole_records_after_holes_are_kept_or_the_store_does_not_open(
+    healthy: tuple[Path, list[int], dict[Path, bytes]], data: st.DataObject
+) -> None:
+    """Random sectors are missing, as after a power cut, or random bytes are wrong. The oracle: which records still have
+    all the bytes they were given."""
+    root, offsets, files = healthy
+    restore(root, files)
+    kind: Callable[..., None] = data.draw(st.sampled_from([take_sectors, garble]))
+    kind(root, random.Random(data.draw(st.integers(0, 1 << 30))))
+    logs = sorted((root / "commitlog").iterdir())
+    now = {path: path.read_bytes() for path in logs}
+    whole = [
+        number
+        for number, (at, size) in enumerate(sizes(offsets, files, logs))
+        if now[logs[at // FILE_SIZE]][at % FILE_SIZE :][:size]
+        == files[logs[at // FILE_SIZE]][at % FILE_SIZE :][:size]
+    ]
+    reports: list[RecoveryReport] = []
+    try:
+        with open_store(root, SMALL, on_recovered=reports.append) as store:
+            bodies = bodies_of(store)
+    except StoreCorruptError as error:
+        assert kind is garble
+        assert "mqlake store repair" in str(error)
+        assert {path: path.read_bytes() for path in logs} == now
+        return
+    wanted = [BODIES[number] for number in whole]
+    assert [body for body in bodies if body in wanted] == wanted
+    assert set(bodies) <= set(BODIES), "nothing that was never put"
+    assert len(bodies) == len(BODIES) or reports[0].lost_something or reports[0].torn_bytes, (
+        "a loss without a word"
+    )
+
+
+def sizes(offsets: list[int], files: dict[Path, bytes], logs: list[Path]) -> list[tuple[int, int]]:
+    return [
+        (at, int.from_bytes(files[logs[at // FILE_SIZE]][at % FILE_SIZE :][:4], "big")) for at in offsets[:-1]
+    ]
+
+
+def take_sectors(root: Path, dice: random.Random) -> None:
+    for path in sorted((root / "commitlog").iterdir()):
+        content = bytearray(path.read_bytes())
+        for at in range(0, FILE_SIZE, SECTOR):
+            if (at or path.name != f"{0:020d}") and dice.random() < 0.15:
+                content[at : at + SECTOR] = bytes(SECTOR)
+        path.write_bytes(content)
+
+
+def garble(root: Path, dice: random.Random) -> None:
+    path = dice.choice(sorted((root / "commitlog").iterdir()))
+    content = bytearray(path.read_bytes())
+    at = dice.randrange(100, FILE_SIZE - 700)
+    content[at : at + dice.randrange(1, 40)] = dice.randbytes(dice.randrange(1, 40))
+    path.write_bytes(content.ljust(FILE_SIZE, b"\0")[:FILE_SIZE])
