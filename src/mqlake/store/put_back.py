@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import mmap
 import os
 import time
 from collections import Counter
@@ -145,8 +146,7 @@ def _open(config: MessageStoreConfig) -> DefaultMessageStore:
 
 
 def _look(store: ReadOnlyStore, copy: KeptCopy, end: int) -> PutBack:
-    with open(copy.path, "rb") as file:
-        data = file.read()
+    data = _bytes_of(copy)
     missing: list[RecordPlace] = []
     in_log = 0
     queues: Counter[str] = Counter()
@@ -168,6 +168,12 @@ def _look(store: ReadOnlyStore, copy: KeptCopy, end: int) -> PutBack:
     if missing and copy.physical_offset == end and not in_log and _fits(store.config, copy, missing):
         way = Way.IN_PLACE
     return PutBack(copy, way, len(missing), in_log, dict(sorted(queues.items())), missing)
+
+
+def _bytes_of(copy: KeptCopy) -> memoryview:
+    """Mapped, as a copy may be as long as a file of the log."""
+    with open(copy.path, "rb") as file:
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if copy.size else b"")
 
 
 def _pieces(records: list[RecordPlace]) -> Iterator[tuple[int, int]]:
@@ -215,8 +221,7 @@ def _write_in_place(config: MessageStoreConfig, looked: PutBack) -> None:
     start = looked.copy.physical_offset
     base = start - start % file_size
     path = os.path.join(config.commit_log_dir, offset_to_file_name(base))
-    with open(looked.copy.path, "rb") as file:
-        data = file.read()
+    data = _bytes_of(looked.copy)
     first = looked.records[0][0]
     timestamp = decode_record(data, first, read_body=False).store_timestamp
     fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -241,8 +246,7 @@ def _write_in_place(config: MessageStoreConfig, looked: PutBack) -> None:
 def _put_as_new(store: DefaultMessageStore, chosen: list[PutBack], progress: Progress | None) -> None:
     total, done = sum(looked.messages for looked in chosen), 0
     for looked in chosen:
-        with open(looked.copy.path, "rb") as file:
-            data = file.read()
+        data = _bytes_of(looked.copy)
         for position, size in looked.records:
             message = decode_record(data[position : position + size], message_class=MessageTimeUp)
             assert isinstance(message, MessageTimeUp)
