@@ -6,7 +6,7 @@ import ast
 from itertools import pairwise
 
 import pytest
-from tools.check_layers import circle, main, needs
+from tools.check_layers import SOURCE, circle, main, needs, offence_within
 
 ONE_WAY = {
     "m": "",
@@ -42,3 +42,18 @@ def test_circles(back: str) -> None:
 def test_there_is_none_here(capsys: pytest.CaptureFixture[str]) -> None:
     assert main() == 0
     assert "one way" in capsys.readouterr().out
+
+
+def test_rooms_in_a_room() -> None:
+    verify = SOURCE / "store" / "check" / "verify.py"
+    assert offence_within(verify, "mqlake.store.message_store") == (
+        "store.check may not import mqlake.store.message_store"
+    )
+    for allowed in (
+        "mqlake.store.read_only",
+        "mqlake.store.check.info",
+        "mqlake.formats.record",
+        "mqlake.store",
+    ):
+        assert offence_within(verify, allowed) == ""
+    assert offence_within(SOURCE / "store" / "recovery.py", "mqlake.store.check.verify") == ""

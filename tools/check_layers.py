@@ -5,6 +5,8 @@ room either, imports one that needs it. An import for types alone, or inside of 
     namesrv and client do without the store. metaq may import errors, base, message, formats and remoting; only spark
     and cli import metaq. compiled, which needs none of them, may be imported by all that have kernels.
 
+Rooms in a room have an order, too: WITHIN. A check or a reader of a store never imports its writer.
+
 Codecs do no I/O: `message` and `formats` may not import os, io, mmap, socket, asyncio, pathlib or shutil.
 Exit status 1 with a line per offence.
 """
@@ -46,6 +48,51 @@ ALLOWED: dict[str, set[str]] = {
     },
     "__main__": {"cli"},
 }
+WITHIN: dict[str, set[str]] = {
+    "store.files": {"config"},
+    "store.log": {"config", "results", "files"},
+    "store.queues": {"config", "results", "files"},
+    "store.index": {"config", "checkpoint", "files"},
+    "store.check": {
+        "config",
+        "results",
+        "checkpoint",
+        "dropped",
+        "file_sizes",
+        "read_only",
+        "store_view",
+        "files",
+        "log",
+        "queues",
+        "index",
+    },
+    "broker.state": {"config", "filter"},
+    "broker.mqtrace": {"broker"},
+    "broker.services": {"broker", "config", "state"},
+    "broker.requests": {
+        "broker",
+        "config",
+        "flow_control",
+        "state",
+        "filter",
+        "mqtrace",
+        "services",
+        "transaction",
+    },
+    "broker.fast": {"broker", "config", "state", "metrics", "requests"},
+    "broker.admin": {"broker", "config", "state", "metrics", "services"},
+    "spark.arrow": {"options", "offsets", "log"},
+    "spark.log": {"options", "offsets", "error_messages", "requirements", "arrow"},
+    "spark.rocketmq": {"options", "offsets", "error_messages", "requirements", "arrow", "log"},
+    "spark.metaq": {"options", "offsets", "error_messages", "requirements", "arrow", "log"},
+    "metaq.formats": {"message"},
+    "metaq.wire": {"formats"},
+    "metaq.store": {"message", "formats", "config"},
+    "metaq.client": {"message", "formats", "config", "wire", "zookeeper"},
+    "remoting.headers": set(),
+    "remoting.bodies": {"codes", "headers"},
+}
+"""For a room in a room, what it may import of the rest of its room; a folder that is not here may import all of it."""
 NO_IO_ROOMS = {"errors", "message", "formats"}
 IO_MODULES = {"os", "io", "mmap", "socket", "asyncio", "pathlib", "shutil", "tempfile", "subprocess"}
 
@@ -53,6 +100,16 @@ IO_MODULES = {"os", "io", "mmap", "socket", "asyncio", "pathlib", "shutil", "tem
 def room_of(path: Path) -> str:
     relative = path.relative_to(SOURCE)
     return relative.parts[0].removesuffix(".py")
+
+
+def offence_within(path: Path, module: str) -> str:
+    """Why a module may not import another of its own room; empty if it may."""
+    own = path.relative_to(SOURCE).with_suffix("").parts
+    sub_room = ".".join(own[:2])
+    target = module.split(".")[1:]
+    if len(own) < 3 or sub_room not in WITHIN or target[0] != own[0] or target[1:2] in ([], [own[1]]):
+        return ""
+    return "" if target[1] in WITHIN[sub_room] else f"{sub_room} may not import mqlake.{'.'.join(target[:2])}"
 
 
 def imported_modules(tree: ast.AST) -> list[tuple[int, str]]:
@@ -111,6 +168,8 @@ def offences(path: Path, tree: ast.AST) -> list[str]:
             bad.append(f"{path}:{line}: write imports in full, from mqlake...")
         elif parts[0] == "mqlake" and len(parts) > 1 and not {parts[1], ".".join(parts[1:3])} & allowed:
             bad.append(f"{path}:{line}: {room} may not import mqlake.{parts[1]}")
+        elif parts[0] == "mqlake" and (reason := offence_within(path, module)):
+            bad.append(f"{path}:{line}: {reason}")
         elif room in NO_IO_ROOMS and parts[0] in IO_MODULES:
             bad.append(f"{path}:{line}: {room} does no I/O, so it may not import {parts[0]}")
     return bad

@@ -25,7 +25,6 @@ from types import TracebackType
 from typing import TypeVar
 
 from mqlake.base.durable import make_dirs
-from mqlake.errors import ForeignFormatError, NotAStoreError
 from mqlake.message import MessageExtBatch, MessageExtBrokerInner
 from mqlake.store.broker_stats import BrokerStatsManager
 from mqlake.store.checkpoint import StoreCheckpoint
@@ -37,6 +36,7 @@ from mqlake.store.files.allocate_mapped_file_service import AllocateMappedFileSe
 from mqlake.store.files.mapped_file_plugin import mapped_file_class, try_mapped_file
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.files.prefault import PrefaultService
+from mqlake.store.files.store_directory import check_is_store
 from mqlake.store.files.store_lock import AbortFile, LastWriter, StoreLock
 from mqlake.store.files.transient_store_pool import TransientStorePool
 from mqlake.store.index.index_service import IndexService
@@ -61,31 +61,8 @@ log = logging.getLogger(__name__)
 
 SLOW_PUT_MS = 500
 Inner = TypeVar("Inner", bound=MessageExtBrokerInner)
-STORE_ENTRIES = ("commitlog", "consumequeue", "index", "checkpoint", "config", "abort", "lock")
 # a clock set back makes the time under the lock look huge: not a busy page cache
 PAGE_CACHE_BUSY_MAX_MS = 10_000_000
-
-
-def check_is_store(root: str, *, must_exist: bool) -> None:
-    """Raises NotAStoreError for a directory that holds something else (or is missing, when it must exist),
-    ForeignFormatError for a store of a kind that is not handled."""
-    if not os.path.exists(root):
-        if must_exist:
-            raise NotAStoreError(f"{root}: there is no such directory")
-        return
-    if not os.path.isdir(root):
-        raise NotAStoreError(f"{root}: a store is a directory")
-    names = set(os.listdir(root))
-    if any(name.startswith("dledger-") for name in names):
-        raise ForeignFormatError(f"{root}: a DLedger store; only the classic commit log is handled")
-    known = names.intersection(STORE_ENTRIES)
-    if (names and not known) or (must_exist and "commitlog" not in names):
-        raise NotAStoreError(
-            f"{root}: not a RocketMQ store (no commitlog directory in it)"
-            + ("" if must_exist else "; name an empty or new directory to make one")
-        )
-
-
 DISPATCH_BEHIND_BUSY = 1 << 20
 """Bytes that are not dispatched yet; with more the store is busy."""
 

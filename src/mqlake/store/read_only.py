@@ -18,9 +18,9 @@ from mqlake.formats.columns import ScanStop, scan_records
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.file_sizes import detect_settings
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
+from mqlake.store.files.store_directory import check_is_store
 from mqlake.store.index.index_service import IndexService
 from mqlake.store.log.log_scan import LogChunk, end_of_whole, scan_log
-from mqlake.store.message_store import check_is_store
 from mqlake.store.queues.consume_queue_store import BATCH_CQ, SIMPLE_CQ, ConsumeQueueStore, QueueTypeOf
 from mqlake.store.store_view import StoreView
 

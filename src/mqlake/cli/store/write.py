@@ -20,7 +20,8 @@ from mqlake.formats.batch import encode_messages
 from mqlake.message import Host, MessageExtBatch, MessageExtBrokerInner, create_uniq_id, validate_topic
 from mqlake.store.config import MessageStoreConfig, parse_assignments
 from mqlake.store.file_sizes import detect_settings
-from mqlake.store.message_store import DefaultMessageStore, check_is_store
+from mqlake.store.files.store_directory import check_is_store
+from mqlake.store.message_store import DefaultMessageStore
 from mqlake.store.queues.consume_queue_store import BATCH_CQ
 from mqlake.store.read_only import queue_type_by_files
 from mqlake.store.results import PutMessageFuture

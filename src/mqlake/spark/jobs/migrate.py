@@ -59,7 +59,8 @@ from mqlake.spark.log.storage import Storage
 from mqlake.spark.metaq.segments import Damage, Records, check_gaps, splits, walk
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.file_sizes import detect_settings
-from mqlake.store.message_store import DefaultMessageStore, check_is_store
+from mqlake.store.files.store_directory import check_is_store
+from mqlake.store.message_store import DefaultMessageStore
 from mqlake.store.read_only import ReadOnlyStore
 from mqlake.store.results import PutMessageStatus
 

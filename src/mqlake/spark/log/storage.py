@@ -18,7 +18,7 @@ import numpy as np
 
 from mqlake.errors import ConfigError, NotAStoreError
 from mqlake.spark.arrow.properties import Bytes
-from mqlake.store.message_store import check_is_store
+from mqlake.store.files.store_directory import check_is_store
 
 
 @dataclass(frozen=True)

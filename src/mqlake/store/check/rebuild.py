@@ -29,10 +29,10 @@ from mqlake.store.check.verify_queues import INNER_BATCH, is_known
 from mqlake.store.check.witnesses import Witnesses
 from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.config import MessageStoreConfig
+from mqlake.store.files.store_directory import check_is_store
 from mqlake.store.files.store_lock import AbortFile, StoreLock
 from mqlake.store.index.index_service import IndexService
 from mqlake.store.log.log_walk import HoleKind, LogWalk, Progress, open_log, refuse_foreign
-from mqlake.store.message_store import check_is_store
 from mqlake.store.queues.bridge_gaps import bridge_gaps
 from mqlake.store.queues.consume_queue import ConsumeQueue
 from mqlake.store.queues.consume_queue_store import BATCH_CQ, SIMPLE_CQ, ConsumeQueueStore

@@ -30,10 +30,10 @@ from mqlake.store.config import MessageStoreConfig
 from mqlake.store.dropped import describe_kept
 from mqlake.store.file_sizes import detect_settings
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
+from mqlake.store.files.store_directory import check_is_store
 from mqlake.store.files.store_lock import AbortFile, lock_holder
 from mqlake.store.index.index_service import IndexService
 from mqlake.store.log.log_walk import Hole, HoleKind, LogWalk, Progress, open_log
-from mqlake.store.message_store import check_is_store
 from mqlake.store.queues.consume_queue_store import ConsumeQueueStore
 from mqlake.store.read_only import queue_type_by_files
 
