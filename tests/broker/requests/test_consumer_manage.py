@@ -161,5 +161,9 @@ def test_locks(tmp_path):
             assert not controller.broker.rebalance_lock_manager.is_lock_all_expired("G")
             answer = await c.ask(RequestCode.LOCK_BATCH_MQ, None, b'{"mqSet":[5]}')
             assert answer.code == ResponseCode.SYSTEM_ERROR and "mqSet[0]" in answer.remark
+            for code in (RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ):
+                answer = await c.ask(code, None, b" " * 1024 * 1024 + b"{}")
+                assert answer.code == ResponseCode.INVALID_PARAMETER
+                assert "1048578 bytes, 1048576 are allowed" in answer.remark
 
     run(main())

@@ -124,6 +124,10 @@ def test_bad_groups_are_refused_and_nothing_of_a_list_is_taken(path):
         manager.update_subscription_group_config_list(
             [SubscriptionGroupConfig(group_name="G"), SubscriptionGroupConfig(group_name="a b")]
         )
+    with pytest.raises(ConfigError, match="retryQueueNums of G is 65537: at most 65536"):
+        manager.update_subscription_group_config(
+            SubscriptionGroupConfig(group_name="G", retry_queue_nums=65537)
+        )
     with pytest.raises(ConfigError, match="attributes"):
         manager.update_subscription_group_config(
             SubscriptionGroupConfig(group_name="G", attributes={"+x": "1"})

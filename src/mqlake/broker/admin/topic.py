@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
 
 from mqlake.broker.broker import Broker
 from mqlake.broker.metrics.execution_times import ExecutionTimes
@@ -14,6 +15,7 @@ from mqlake.errors import ConfigError, IllegalTopicError, ResponseError
 from mqlake.message import SYSTEM_TOPICS, is_system_topic, validate_topic
 from mqlake.remoting.bodies.admin import TopicOffset, TopicStatsTable
 from mqlake.remoting.bodies.topic import (
+    QUEUES_MAX,
     CreateTopicListRequestBody,
     MessageQueue,
     TopicConfig,
@@ -29,11 +31,12 @@ from mqlake.remoting.headers.admin import (
     GetTopicConfigRequestHeader,
     GetTopicStatsInfoRequestHeader,
 )
+from mqlake.remoting.turns import in_turns
 
 logger = logging.getLogger(__name__)
 
-QUEUES_MAX = 1 << 16
-"""Queues of a topic; RocketMQ has no bound, and a few requests go through all of them."""
+QUEUES_AT_ONCE = 500
+"""The body of more queues is made on a thread, as it takes longer than one turn of the event loop."""
 PERM_MAX = 7
 DISPATCH_WAIT_S = 1.0
 """What was put to a deleted topic just before is waited for so long, so that it does not make the queues anew."""
@@ -184,22 +187,30 @@ class TopicAdmin:
             raise ResponseError(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}")
         return RemotingCommand.create_response(body=config.to_json())
 
-    def get_topic_stats_info(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+    async def get_topic_stats_info(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """202 GET_TOPIC_STATS_INFO."""
         broker = self._broker
         topic = request.decode_header(GetTopicStatsInfoRequestHeader).topic
         config = broker.topic_config_manager.existing_topic(topic)
         store = broker.store
         stats = TopicStatsTable(topic_put_tps=broker.broker_stats_manager.tps_topic_put_nums(topic))
-        for queue_id in range(max(config.write_queue_nums, config.read_queue_nums)):
-            high = store.max_offset_in_queue(topic, queue_id)
-            queue = MessageQueue(topic=topic, broker_name=broker.config.broker_name, queue_id=queue_id)
-            stats.offset_table[queue] = TopicOffset(
-                min_offset=max(store.min_offset_in_queue(topic, queue_id), 0),
-                max_offset=high,
-                last_update_timestamp=store.message_store_timestamp(topic, queue_id, high - 1) if high else 0,
-            )
-        return RemotingCommand.create_response(body=stats.to_json())
+
+        def each_queue() -> Iterator[None]:
+            for queue_id in range(max(config.write_queue_nums, config.read_queue_nums)):
+                high = store.max_offset_in_queue(topic, queue_id)
+                last = store.message_store_timestamp(topic, queue_id, high - 1) if high else 0
+                queue = MessageQueue(topic=topic, broker_name=broker.config.broker_name, queue_id=queue_id)
+                stats.offset_table[queue] = TopicOffset(
+                    min_offset=max(store.min_offset_in_queue(topic, queue_id), 0),
+                    max_offset=high,
+                    last_update_timestamp=last,
+                )
+                yield
+
+        await in_turns(each_queue())
+        many = len(stats.offset_table) > QUEUES_AT_ONCE
+        body = await asyncio.to_thread(stats.to_json) if many else stats.to_json()
+        return RemotingCommand.create_response(body=body)
 
     def get_system_topic_list_from_broker(
         self, connection: Connection, request: RemotingCommand

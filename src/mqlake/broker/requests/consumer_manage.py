@@ -23,6 +23,9 @@ from mqlake.remoting.headers.consume import (
 
 logger = logging.getLogger(__name__)
 
+LOCK_BODY_MAX = 1024 * 1024
+"""About 10,000 queues, which take some 50 ms."""
+
 
 class ConsumerManageProcessor:
     def __init__(self, broker: Broker) -> None:
@@ -112,7 +115,7 @@ class ConsumerManageProcessor:
 
     def lock_batch_mq(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """41 LOCK_BATCH_MQ: answers which of the queues the client holds now."""
-        body = LockBatchRequestBody.from_json(request.body_bytes())
+        body = _lock_batch(request)
         locked = self._broker.rebalance_lock_manager.try_lock_batch(
             body.consumer_group, body.mq_set, body.client_id
         )
@@ -120,6 +123,17 @@ class ConsumerManageProcessor:
 
     def unlock_batch_mq(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """42 UNLOCK_BATCH_MQ."""
-        body = LockBatchRequestBody.from_json(request.body_bytes())
+        body = _lock_batch(request)
         self._broker.rebalance_lock_manager.unlock_batch(body.consumer_group, body.mq_set, body.client_id)
         return RemotingCommand.create_response()
+
+
+def _lock_batch(request: RemotingCommand) -> LockBatchRequestBody:
+    """ResponseError INVALID_PARAMETER when it is longer than what can be locked in one go."""
+    body = request.body_bytes()
+    if len(body) > LOCK_BODY_MAX:
+        raise ResponseError(
+            ResponseCode.INVALID_PARAMETER,
+            f"the request has {len(body)} bytes, {LOCK_BODY_MAX} are allowed: lock the queues in several requests",
+        )
+    return LockBatchRequestBody.from_json(body)

@@ -17,6 +17,7 @@ from mqlake.broker.state.config_manager import ConfigManager
 from mqlake.errors import ConfigError, IllegalTopicError, ResponseError
 from mqlake.message import validate_topic
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig, SubscriptionGroupWrapper
+from mqlake.remoting.bodies.topic import QUEUES_MAX
 from mqlake.remoting.codes import ResponseCode
 
 logger = logging.getLogger(__name__)
@@ -113,6 +114,10 @@ class SubscriptionGroupManager(ConfigManager):
                 raise ConfigError(
                     f"the group name {config.group_name[:300]!r} is not allowed: "
                     f"1 to {GROUP_LENGTH_MAX} letters, digits and % | _ -"
+                )
+            if config.retry_queue_nums > QUEUES_MAX:  # the retry topic would have so many
+                raise ConfigError(
+                    f"retryQueueNums of {config.group_name} is {config.retry_queue_nums}: at most {QUEUES_MAX}"
                 )
             if config.attributes:
                 raise ConfigError(

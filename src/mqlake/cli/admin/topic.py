@@ -20,12 +20,11 @@ from mqlake.cli.output import as_object, note, print_json, print_table, time_tex
 from mqlake.client.admin import Admin
 from mqlake.errors import ResponseError, UnknownKeyError
 from mqlake.message import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX, is_system_topic
-from mqlake.remoting.bodies.topic import TopicConfig
+from mqlake.remoting.bodies.topic import QUEUES_MAX, TopicConfig
 from mqlake.remoting.codes import ResponseCode
 
 PERMISSIONS = {"r": 4, "w": 2, "rw": 6, "2": 2, "4": 4, "6": 6}
 PERM_HELP = "What may be done with its queues: r (4) consume, w (2) send."
-QUEUES_MAX = 1 << 16
 REPLY_TOPIC_POSTFIX = "_REPLY_TOPIC"
 
 

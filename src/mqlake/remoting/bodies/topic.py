@@ -12,6 +12,8 @@ PERM_INHERIT = 1
 PERM_WRITE = 2
 PERM_READ = 4
 
+QUEUES_MAX = 1 << 16
+"""Of one topic; RocketMQ has no limit, but some requests go through all queues."""
 TOPIC_SYS_FLAG_UNIT = 1
 TOPIC_SYS_FLAG_UNIT_SUB = 2
 
