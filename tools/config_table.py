@@ -21,9 +21,10 @@ HEAD = """\
 <!-- Made by tools/config_table.py from broker/config.py, store/config.py, namesrv/config.py and base/rocketmq_keys.py
 under src/mqlake; run that to renew it. -->
 
-Everything is configured with RocketMQ's keys. They come from a Java properties file (`mqlake broker -c broker.conf`)
-or one by one from `--set key=value`; the last of a key counts. Sizes in bytes may be written `64k`, `16m`, `1g`. A
-broker.conf is one flat file for the broker and its store, so both tables belong to it.
+Everything is configured with RocketMQ's keys, and a few of mqlake's own, which are marked. They come from a Java
+properties file (`mqlake broker -c broker.conf`) or one by one from `--set key=value`; the last of a key counts. Sizes
+in bytes may be written `64k`, `16m`, `1g`. A broker.conf is one flat file for the broker and its store, so both tables
+belong to it.
 
 Every key of RocketMQ 5.3.3 is known: those below act, others are accepted [without effect](#accepted-without-effect),
 and those that it would be dangerous to ignore are [refused](#refused). An unknown key in a file is a warning with the
@@ -73,6 +74,7 @@ for the Java broker need not be edited. `getBrokerConfig` lists them with Java's
 
 def row(setting: Setting) -> str:
     meaning = setting.doc + allowed(setting) + (" *Fixed.*" if setting.fixed else "")
+    meaning += " *Not RocketMQ's.*" if setting.own else ""
     default = f"`{setting.default_text}`" if setting.default_text else ""
     kind = setting.type_name.replace(" | ", ", ")
     return f"| `{setting.key}` | {kind} | {default} | {setting.unit} | {meaning} |"

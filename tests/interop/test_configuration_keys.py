@@ -25,8 +25,6 @@ NUMBERS_OF_THREADS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:Active
 OF_THE_MACHINE = {"brokerName", "brokerIP1", "brokerIP2", "namesrvAddr", "storePathRootDir"}
 OF_THE_MACHINE |= {"kvConfigPath", "configStorePath"}
 SET_BY_JAVAS_STARTUP = {"listenPort"}
-OURS_ALONE = {"brokerMessageTraceEnable", "mappedFilePlugIn", "pullCheckCrc", "writeWithoutMmap"}
-OURS_ALONE |= {"scrubBytesPerSecond", "scrubInterval"}
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +72,7 @@ def test_every_key_of_java_is_sorted_and_has_its_default(
 def test_no_key_is_sorted_twice_or_made_up(java: JavaWire) -> None:
     javas = keys_of(java, "common.BrokerConfig", "store.config.MessageStoreConfig", SERVER, CLIENT)
     ours = {**broker_config.SETTINGS, **store_config.SETTINGS}
-    assert ours.keys() - javas.keys() == OURS_ALONE
+    assert ours.keys() - javas.keys() == {key for key, known in ours.items() if known.own}
     for table in (BROKER_KEYS, STORE_KEYS, REMOTING_KEYS, AUTH_KEYS):
         assert not table.keys() & ours.keys()
 
@@ -85,7 +83,7 @@ def test_the_values_listed_are_those_that_java_lists(java: JavaWire) -> None:
     listed = all_values(BrokerConfig(), MessageStoreConfig()).keys()
     null_in_java = {key for key, default in javas.items() if default is None}
     assert javas.keys() - null_in_java <= listed
-    assert listed - javas.keys() == OURS_ALONE
+    assert listed - javas.keys() == {key for key, known in broker_config.KEYS.acted_on.items() if known.own}
 
 
 def test_the_keys_of_tls(java: JavaWire) -> None:

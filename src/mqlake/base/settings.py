@@ -26,7 +26,8 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What is known of one key. `low` and `high` are inclusive; `fixed`: never to be changed on live data."""
+    """What is known of one key. `low` and `high` are inclusive; `fixed`: never to be changed on live data; `own`: not a
+    key of RocketMQ."""
 
     key: str
     doc: str
@@ -35,6 +36,7 @@ class Setting:
     low: int
     high: int
     fixed: bool
+    own: bool
 
     @property
     def type_name(self) -> str:
@@ -114,10 +116,11 @@ def setting(
     low: int = 0,
     high: int = INT_MAX,
     fixed: bool = False,
+    own: bool = False,
     factory: Any = None,
 ) -> T:
     """The field of a Settings class for `key`; with a `factory` that makes the default, `default` only describes it."""
-    known = Setting(key=key, doc=doc, default=default, unit=unit, low=low, high=high, fixed=fixed)
+    known = Setting(key=key, doc=doc, default=default, unit=unit, low=low, high=high, fixed=fixed, own=own)
     metadata = {"setting": known}
     if factory is not None:
         return dataclasses.field(default_factory=factory, metadata=metadata)  # type: ignore[no-any-return]

@@ -154,8 +154,8 @@ class BrokerConfig(Settings):
     broker_message_trace_enable: bool = setting(
         "brokerMessageTraceEnable",
         False,
-        "Trace every send and delivery in msgTraceTopicName, whatever clients do; sends and pulls take the slow path; "
-        "not a key of RocketMQ.",
+        "Trace every send and delivery in msgTraceTopicName, whatever clients do; sends and pulls take the slow path.",
+        own=True,
     )
     revive_queue_num: int = setting("reviveQueueNum", 8, "Queues of the topic for pop's checkpoints.", low=1)
 

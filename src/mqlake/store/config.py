@@ -78,8 +78,8 @@ class MessageStoreConfig(Settings):
     mapped_file_plug_in: str = setting(
         "mappedFilePlugIn",
         "",
-        "Entry point of the class that commit log files are made with, of an installed package; empty: mqlake's own; "
-        "not a key of RocketMQ.",
+        "Entry point of the class that commit log files are made with, of an installed package; empty: mqlake's own.",
+        own=True,
     )
     mapped_file_size_consume_queue: int = setting(
         "mappedFileSizeConsumeQueue",
@@ -217,7 +217,10 @@ class MessageStoreConfig(Settings):
         "fastFailIfNoBufferInStorePool", False, "Refuse a new file at once when the pool has no buffer left."
     )
     write_without_mmap: bool = setting(
-        "writeWithoutMmap", False, "Write commit log files through their descriptor, without mapping them."
+        "writeWithoutMmap",
+        False,
+        "Write commit log files through their descriptor, without mapping them.",
+        own=True,
     )
     warm_maped_file_enable: bool = setting(
         "warmMapedFileEnable", False, "Touch every page of a new commit log file before it is used."
@@ -361,15 +364,17 @@ class MessageStoreConfig(Settings):
         4 * 1024**2,
         "How fast the scrub reads the log to find damage before a consumer does; 0 turns it off.",
         unit="bytes",
+        own=True,
     )
     scrub_interval: int = setting(
-        "scrubInterval", 168, "Time from the end of one round of the scrub to the next.", unit="h"
+        "scrubInterval", 168, "Time from the end of one round of the scrub to the next.", unit="h", own=True
     )
     pull_check_crc: bool = setting(
         "pullCheckCrc",
         False,
         "Check the CRC of each body before a pull or a query gives it out; what does not match is passed over, "
         "logged and counted.",
+        own=True,
     )
 
     def __post_init__(self) -> None:
