@@ -184,14 +184,14 @@ class FastSend:
             and data[start + 8 : start + 10].tobytes() not in _ROCKETMQ_SENDS
         ):
             return start if self.otherwise is None else self.otherwise(connection, data, start)
+        header_size = int.from_bytes(data[start + 5 : start + 8])
+        if _TRANSACTION in data[start + 8 : start + 8 + header_size].tobytes():
+            return start  # to ask the compiled code costs more than a message, and to load it only for that far more
         if self._kernels is None:
             self._look_whether_to_load()
             return start
         if self._broker.hooks.send:  # hooks see each send
             return start
-        header_size = int.from_bytes(data[start + 5 : start + 8])
-        if _TRANSACTION in data[start + 8 : start + 8 + header_size].tobytes():
-            return start  # to ask the compiled code costs more than a message
         host = host_bytes(born_host(connection))
         if len(host) != 8 or self._processor.flow_control.refusal() is not None:
             return start
