@@ -24,6 +24,7 @@ from mqlake.client import (
     undecodable,
 )
 from mqlake.client.blocking import PullConsumer as BlockingPullConsumer
+from mqlake.client.consume_service import REFUSALS_MAX
 from mqlake.client.undecodable import OnUndecodable, message_of, settle
 from mqlake.errors import ConfigError, UndecodableMessageError
 from mqlake.remoting.codes import RequestCode
@@ -31,6 +32,7 @@ from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.loop import run
 from tests.broker.live import send_header
 from tests.interop.brokers import Broker, MqlakeBroker
+from tests.store.small_store import change, log_file
 from tests.waiting import PATIENCE_S, until_async
 
 NOT_COMPRESSED, UNKNOWN_TYPE = (b"not compressed", 0x1), (b"unknown", 0x501)
@@ -252,8 +254,9 @@ async def dead_letters(admin: Admin, group: str) -> None:
     """As the broker has them; what cannot be unpacked is shown to operators as it is stored."""
     bodies = {}
     for number in BAD_AT:
-        (message,) = await admin.query_message_by_uniq_key(f"%DLQ%{group}", f"ID{number}")
-        bodies[number] = message.body
+        while not (found := await admin.query_message_by_uniq_key(f"%DLQ%{group}", f"ID{number}")):
+            await asyncio.sleep(0.01)
+        bodies[number] = found[0].body
     assert bodies == {2: NOT_COMPRESSED[0], 5: UNKNOWN_TYPE[0], 6: bytes(4 << 20)}
 
 
@@ -279,6 +282,39 @@ def test_broadcast_ones_are_passed_over_and_said(
         run(main())
     assert sorted(seen) == GOOD
     assert sum("passed over: message ID" in record.getMessage() for record in caplog.records) == len(BAD_AT)
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_what_the_broker_refuses_to_keep_is_left_to_the_log(
+    mqlake_broker: MqlakeBroker, caplog: pytest.LogCaptureFixture, orderly: bool
+) -> None:
+    """A body that the disk has changed: the broker gives it out, but does not store it again."""
+    topic, seen = f"Changed{orderly}", list[bytes]()
+
+    async def listener(messages: list[MessageClientExt], _: object) -> None:
+        seen.extend(message.body for message in messages)
+
+    async def main() -> None:
+        async with Admin(mqlake_broker.namesrv) as admin, Producer("PG", mqlake_broker.namesrv) as producer:
+            await admin.create_topic(topic, queues=1)
+            places = [
+                int((await producer.send(Message(topic, b"body %d" % n))).offset_msg_id[-16:], 16)
+                for n in range(3)
+            ]
+        log = log_file(mqlake_broker.log.parent / "store" / "broker-0")
+        change(log, places[1] + 88, b"B")
+        consumer = PushConsumer(f"GID_{topic}", mqlake_broker.namesrv, listener, config(), orderly=orderly)
+        consumer.subscribe(topic)
+        async with asyncio.timeout(PATIENCE_S), consumer:
+            await until_async(lambda: 3 in consumer.offset_store.offset_table.values())
+
+    run(main())
+    assert sorted(seen) == [b"body 0", b"body 2"]
+    lines = [record.getMessage() for record in caplog.records]
+    assert sum("no dead letter yet" in line for line in lines) == REFUSALS_MAX
+    assert (
+        sum("passed over, the broker does not keep it" in line and "body CRC" in line for line in lines) == 1
+    )
 
 
 def test_settings_are_checked() -> None:
