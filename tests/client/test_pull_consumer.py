@@ -7,7 +7,17 @@ import logging
 
 import pytest
 
-from mqlake.client import ClientConfig, ConsumerConfig, MessageQueue, MessageSelector, PullConsumer
+from mqlake.client import (
+    ClientConfig,
+    ConsumeFromWhere,
+    ConsumerConfig,
+    Message,
+    MessageQueue,
+    MessageSelector,
+    Producer,
+    PullConsumer,
+    blocking,
+)
 from mqlake.errors import ClientError, ConfigError, ResponseError
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RemotingCommand
@@ -16,6 +26,8 @@ from mqlake.remoting.headers.consume import PullMessageRequestHeader, PullMessag
 from mqlake.remoting.loop import run
 from tests.client.test_producer import Cluster
 from tests.client.test_records import record
+from tests.interop.brokers import MqlakeBroker
+from tests.waiting import PATIENCE_S
 
 QUEUE = MessageQueue(topic="T", broker_name="a", queue_id=0)
 CONFIG = ConsumerConfig(auto_commit=False, pull_time_delay_when_exception_s=0.01)
@@ -83,3 +95,100 @@ def test_a_filter_that_the_broker_does_not_have() -> None:
             await servers.stop()
 
     run(main())
+
+
+# --- a loop over the consumer
+
+FIRST = ConsumerConfig(consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+
+
+async def filled(broker: MqlakeBroker, topic: str) -> MessageQueue:
+    """One queue with the messages 0 to 9."""
+    async with Producer("G", broker.namesrv) as producer:
+        await producer.send(Message(topic, b"makes the topic"))
+        queue = (await producer.fetch_publish_message_queues(topic))[-1]
+        for i in range(10):
+            await producer.send(Message(topic, b"%d" % i), queue=queue)
+    return queue
+
+
+def test_a_message_is_consumed_when_the_next_one_is_asked_for(mqlake_broker: MqlakeBroker) -> None:
+    async def main() -> None:
+        queue = await filled(mqlake_broker, "loop_consumed")
+        async with asyncio.timeout(PATIENCE_S):
+            numbers = [b"%d" % i for i in range(10)]
+
+            async def consumer() -> PullConsumer:
+                made = PullConsumer("GID_loop", mqlake_broker.namesrv, FIRST)
+                await made.start()
+                await made.assign([queue])
+                return made
+
+            seen = []
+            first = await consumer()
+            with pytest.raises(ZeroDivisionError):
+                async for message in first:
+                    if message.body not in numbers:
+                        continue
+                    seen.append(message.body)
+                    at = message.queue_offset
+                    assert first.position(queue) == at
+                    if len(seen) == 3:
+                        raise ZeroDivisionError
+            await first.close()
+            second = await consumer()
+            assert await second.committed(queue) == at
+            async for message in second:
+                seen.append(message.body)
+                if len(seen) == 5:
+                    await second.commit()
+                    break
+            assert seen == numbers[:3] + numbers[2:4]
+            assert await second.committed(queue) == second.position(queue) == at + 2
+            await second.seek(queue, at)
+            async for message in second:
+                assert message.queue_offset == at
+                await second.seek(queue, at)  # the same again
+                break
+            assert second.position(queue) == at
+            assert (await second.poll())[0].queue_offset == at
+            await second.close()
+
+    run(main())
+
+
+def test_a_loop_ends_with_the_consumer(mqlake_broker: MqlakeBroker) -> None:
+    async def main() -> None:
+        queue = await filled(mqlake_broker, "loop_ends")
+        consumer = PullConsumer("GID_ends", mqlake_broker.namesrv, FIRST)
+        with pytest.raises(ClientError, match="not started"):
+            await anext(consumer)
+        async with asyncio.timeout(PATIENCE_S), consumer:
+            await consumer.assign([queue])
+            at_the_end = asyncio.Event()
+
+            async def close() -> None:
+                await at_the_end.wait()
+                await consumer.close()
+
+            closing = asyncio.ensure_future(close())
+            async for message in consumer:
+                if message.body == b"9":
+                    at_the_end.set()
+            await closing
+        async with PullConsumer("GID_ends", mqlake_broker.namesrv, FIRST) as after:
+            assert await after.committed(queue) == message.queue_offset + 1
+
+    run(main())
+
+
+def test_a_loop_without_an_event_loop(mqlake_broker: MqlakeBroker) -> None:
+    queue = run(filled(mqlake_broker, "loop_blocking"))
+    with blocking.PullConsumer("GID_blocking", mqlake_broker.namesrv, FIRST) as consumer:
+        consumer.assign([queue])
+        for message in consumer:
+            if message.body == b"9":
+                consumer.commit()
+                break
+        assert consumer.committed(queue) == message.queue_offset + 1
+    assert list(consumer) == []

@@ -276,6 +276,16 @@ class PullConsumer(_Blocking[_pull.PullConsumer]):
     def poll(self, timeout_s: float = 5.0, max_messages: int = POLL_MAX) -> list[MessageClientExt]:
         return _thread.run(self._part.poll(timeout_s, max_messages))
 
+    def __iter__(self) -> Self:
+        """One message after the other, until the consumer is closed."""
+        return self
+
+    def __next__(self) -> MessageClientExt:
+        message = _thread.run(self._part.next_message())
+        if message is None:
+            raise StopIteration
+        return message
+
     def pull(
         self, queue: MessageQueue, offset: int, max_messages: int = 32, *, suspend_s: float = 0.0
     ) -> PullResult:

@@ -3,6 +3,7 @@
     async with PullConsumer("group", "127.0.0.1:9876") as consumer:
         consumer.subscribe("T")                            queues as the group shares them out
         for message in await consumer.poll(): ...
+        async for message in consumer: ...             one after the other, until the consumer is closed
 
     await consumer.assign(await consumer.fetch_message_queues("T"))     queues of one's own choice
     await consumer.seek_to_begin(queue)
@@ -10,6 +11,9 @@
 Each queue that is not paused has a pull under way, which fills a bounded cache. A position is the offset of the
 next message that poll() will give; positions are committed every 5 s and at the end, so what poll() has given counts
 as consumed. With `auto_commit` off, commit() alone does it.
+
+A loop over the consumer is more exact: a message counts as consumed when the loop asks for the next one, or calls
+commit(). One whose handling ends the loop with an exception, or with `break`, comes again.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
+from typing import Self
 
 from mqlake.base.arguments import checked
 from mqlake.client.client_base import ClientBase, Where
@@ -58,6 +63,7 @@ logger = logging.getLogger(__name__)
 
 POLL_MAX = 1024
 """Messages of one poll."""
+LOOP_POLL_S = 60.0
 _REFUSALS = {
     ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
     ResponseCode.NO_PERMISSION,
@@ -82,6 +88,8 @@ class _AssignedQueue:
         """Of the next message that is pulled."""
         self.max_offset = -1
         """Where the queue ended when it was last pulled, -1 before."""
+        self.in_hand: int | None = None
+        """What `position` becomes when the message that a loop over the consumer has now is done."""
         self.paused = False
         self.changed = asyncio.Event()
         """Set when there may be a reason to pull again."""
@@ -116,6 +124,8 @@ class PullConsumer(ClientBase):
         self.balanced = False
         """Whether the assignment is all that the group leaves to this consumer."""
         self._pulls = PullAPIWrapper(self.client, self.group)
+        self._in_hand: _AssignedQueue | None = None
+        """The queue of the message that a loop over the consumer has now."""
         self._started_at = 0
         self._rebalancing = asyncio.Lock()
 
@@ -138,6 +148,7 @@ class PullConsumer(ClientBase):
             await self._commit(self._positions())
         for queue in list(self._assigned):
             self._unassign(queue)
+        self._arrived.set()  # a loop that waits ends
         if self.client.consumer_table.get(self.group) is self:
             await self.client.unregister(consumer_group=self.group)
 
@@ -249,6 +260,7 @@ class PullConsumer(ClientBase):
         `seek(queue, error.next_offset)`. Until then it is raised again every `pull_time_delay_when_exception_s`.
         """
         self._check_running()
+        self._done_with_message()
         if not self._ready and self._refusal is None:
             self._arrived.clear()
             try:
@@ -287,6 +299,37 @@ class PullConsumer(ClientBase):
                 self._refusal = undecodable
                 break
         return messages
+
+    def __aiter__(self) -> Self:
+        """One message after the other, as poll() gives them; ends when the consumer is closed. One loop at a time.
+
+        A message is consumed when the next one is asked for, or at commit().
+        """
+        return self
+
+    async def __anext__(self) -> MessageClientExt:
+        message = await self.next_message()
+        if message is None:
+            raise StopAsyncIteration
+        return message
+
+    async def next_message(self) -> MessageClientExt | None:
+        """What `async for` gives next; None when the consumer is closed. Raises as poll()."""
+        while not self._ended:
+            messages = await self.poll(LOOP_POLL_S, 1)
+            if messages:
+                assigned = self._assigned.get(self._full(messages[0].message_queue))
+                if assigned is not None:
+                    assigned.in_hand = assigned.position
+                    assigned.position = messages[0].queue_offset
+                    self._in_hand = assigned
+                return messages[0]
+        return None
+
+    def _done_with_message(self) -> None:
+        assigned, self._in_hand = self._in_hand, None
+        if assigned is not None and assigned.in_hand is not None:
+            assigned.position, assigned.in_hand = assigned.in_hand, None
 
     async def pull(
         self, queue: MessageQueue, offset: int, max_messages: int = 32, *, suspend_s: float = 0.0
@@ -348,7 +391,10 @@ class PullConsumer(ClientBase):
                 assigned.size += sum(len(message_of(each).body) for each in given)
                 self._update_ready(assigned)
             elif not assigned.cached:
-                assigned.position = assigned.pull_offset
+                if assigned.in_hand is None:
+                    assigned.position = assigned.pull_offset
+                else:
+                    assigned.in_hand = assigned.pull_offset
 
     def _begin(self, assigned: _AssignedQueue, offset: int) -> None:
         """Reads the queue from `offset` on, whatever was read before."""
@@ -357,6 +403,7 @@ class PullConsumer(ClientBase):
         self._forget_cached(assigned)
         assigned.size = 0
         assigned.position = assigned.pull_offset = offset
+        assigned.in_hand = None
         self._update_ready(assigned)
         assigned.pulling = self.client.in_background(self._pull_loop(assigned))
 
@@ -448,8 +495,13 @@ class PullConsumer(ClientBase):
         return await self.offset_store.committed(full)
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Persists these offsets, or the positions of all assigned queues, and waits until that is done."""
+        """Persists these offsets, or the positions of all assigned queues, and waits until that is done.
+
+        Without `offsets` the message that a loop over the consumer has now counts as consumed.
+        """
         self._check_running()
+        if offsets is None:
+            self._done_with_message()
         given = self._positions() if offsets is None else {self._full(q): at for q, at in offsets.items()}
         await self._commit(given)
 
