@@ -166,6 +166,8 @@ class FastSend:
         self._processor = processor
         self._sends = Worth(SENDS_BEFORE_LOADING, LOADING_S)
         self._is_loading = False
+        self._refused_transaction = False
+        """Whether the last send was a transactional one: more of them may follow."""
         self._kernels: ModuleType | None = None
         self._host = b""
         self._config: object = None
@@ -184,11 +186,12 @@ class FastSend:
             and data[start + 8 : start + 10].tobytes() not in _ROCKETMQ_SENDS
         ):
             return start if self.otherwise is None else self.otherwise(connection, data, start)
-        header_size = int.from_bytes(data[start + 5 : start + 8])
-        if _TRANSACTION in data[start + 8 : start + 8 + header_size].tobytes():
-            return start  # to ask the compiled code costs more than a message, and to load it only for that far more
         if self._kernels is None:
-            self._look_whether_to_load()
+            if not _is_transactional(data, start):  # of those it takes none
+                self._look_whether_to_load()
+            return start
+        # to have the compiled code refuse a send costs more than to store it
+        if self._refused_transaction and _is_transactional(data, start):
             return start
         if self._broker.hooks.send:  # hooks see each send
             return start
@@ -196,7 +199,9 @@ class FastSend:
         if len(host) != 8 or self._processor.flow_control.refusal() is not None:
             return start
         self._keep_up(self._kernels)
-        return self._take(connection, self._kernels, data, start, host)
+        following = self._take(connection, self._kernels, data, start, host)
+        self._refused_transaction = following == start and _is_transactional(data, start)
+        return following
 
     def _take(
         self, connection: Connection, kernels: ModuleType, data: memoryview, start: int, host: bytes
@@ -465,3 +470,9 @@ def _hash(name: bytes) -> int:
     for byte in name:
         code = (code ^ byte) * 1099511628211 & 0xFFFFFFFFFFFFFFFF
     return code
+
+
+def _is_transactional(data: memoryview, start: int) -> bool:
+    """Whether the header of the frame at `start` speaks of a transaction."""
+    header_size = int.from_bytes(data[start + 5 : start + 8])
+    return _TRANSACTION in data[start + 8 : start + 8 + header_size].tobytes()
