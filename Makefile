@@ -4,6 +4,7 @@
 # make check   formatter, linter, strict types, layers, generated docs
 # make bench   mqlake beside its peers, a ratio a line
 # make wheel   the wheel in dist, installed for a trial and measured
+# make spark-versions   the Spark tests with the oldest and the newest PySpark
 # make lock    resolve the dependencies anew
 SHELL := /bin/bash
 PYTHON ?= python3
@@ -17,7 +18,7 @@ UV_VERSION := 0.13.8
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench wheel lock clean
+.PHONY: help setup demo test check format bench wheel spark-versions lock clean
 
 help:
 	@sed -n 's/^# make /make /p' Makefile
@@ -54,6 +55,10 @@ check: $(VENV)/.ready
 	$(BIN)/python tools/config_table.py --check
 	$(BIN)/python tools/check_size.py
 
+spark-versions: $(VENV)/.ready
+	@$(BIN)/python tools/check_parts.py java
+	$(BIN)/python tools/spark_versions.py
+
 format: $(VENV)/.ready
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -70,4 +75,4 @@ lock: | $(filter .uv/bin/uv,$(UV))
 	  --all-extras --group dev pyproject.toml -o requirements.lock
 
 clean:
-	rm -rf .venv .uv .mypy_cache .ruff_cache .pytest_cache .hypothesis mqlake-demo dist
+	rm -rf .venv .venv-spark .uv .mypy_cache .ruff_cache .pytest_cache .hypothesis mqlake-demo dist

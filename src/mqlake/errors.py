@@ -89,7 +89,7 @@ class StoreError(MqlakeError):
 
 
 class NotAStoreError(StoreError):
-    pass
+    exit_code = 2
 
 
 class StoreLockedError(StoreError):

@@ -12,7 +12,7 @@ from pyspark.errors import AnalysisException, PySparkException, StreamingQueryEx
 from pyspark.sql import SparkSession
 
 from mqlake.errors import ConfigError
-from mqlake.spark.error_messages import HIDE_TRACEBACK, tells_reasons
+from mqlake.spark.error_messages import HIDE_TRACEBACK, reason, tells_reasons, when_workers_start
 from tests.spark.stores import copy_store, log_files, overwrite
 
 
@@ -51,6 +51,30 @@ def test_what_is_hidden_and_where(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(HIDE_TRACEBACK, "")
         call(method, FileNotFoundError("gone"))
         assert os.environ[HIDE_TRACEBACK]
+
+
+def test_workers_that_do_not_start_are_asked_for_again() -> None:
+    late = PySparkException(
+        "Caused by: org.apache.spark.SparkException: Python worker failed to connect back."
+    )
+    answers: list[Exception | int] = [late, late, 7]
+
+    def ask() -> int:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    assert when_workers_start(ask) == 7
+    answers[:] = [late] * 4
+    with pytest.raises(PySparkException):
+        when_workers_start(ask)
+    assert len(answers) == 1
+    answers[:] = [PySparkException("another"), 7]
+    with pytest.raises(PySparkException, match="another"):
+        when_workers_start(ask)
+    assert "machine is too busy" in reason(str(late))
+    assert "pip install 'mqlake[spark]' there" in reason("E: ModuleNotFoundError: No module named 'mqlake'")
 
 
 @pytest.mark.spark

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -42,3 +45,23 @@ def test_python_packages(monkeypatch: pytest.MonkeyPatch) -> None:
         MissingPartError, match=r"pyspark is missing; install it with: pip install 'mqlake\[spark\]'"
     ):
         mqlake.spark.session()
+
+
+def session_on(python: str, *includes: str) -> Any:
+    return SimpleNamespace(_sc=SimpleNamespace(pythonExec=python, _python_includes=list(includes)))
+
+
+def test_workers_without_mqlake(tmp_path: Path) -> None:
+    """A Python that has nothing but its own modules: of an environment made for the test."""
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
+    python.chmod(0o755)
+    with pytest.raises(MissingPartError) as failed:
+        parts.require_in_workers(session_on(str(python)))
+    assert f"{python} -m pip install 'mqlake[spark]'" in str(failed.value)
+    assert "No module named 'mqlake'" in str(failed.value) and "\n" not in str(failed.value)
+    with pytest.raises(MissingPartError, match="No such file"):
+        parts.require_in_workers(session_on(str(tmp_path / "none")))
+    parts.require_in_workers(session_on(str(python), "mqlake.zip"))  # sent along
+    parts.require_in_workers(session_on(sys.executable))
+    parts.require_in_workers(SimpleNamespace(_sc=None))  # type: ignore[arg-type]

@@ -17,28 +17,52 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import logging
 import os
 import re
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+from pyspark.errors import PySparkException
 from pyspark.sql.datasource import DataSourceStreamReader
 
 from mqlake.errors import MqlakeError
 
+log = logging.getLogger(__name__)
+
 Class = TypeVar("Class", bound=type)
+T = TypeVar("T")
+
+WORKER_TRIES = 3
 
 HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
 JAVA_EXITED = "[JAVA_GATEWAY_EXITED]"
 _OWN = re.compile(r"mqlake\.errors\.\w+: (.+)")
+WORKER_LATE = "Python worker failed to connect back"
+_OF_WORKERS = {
+    WORKER_LATE: (
+        "a Python worker did not start within the 10 s that Spark waits for one: the machine is too busy. "
+        "Try again, or with fewer tasks at once (--master local[2])"
+    ),
+    "No module named 'mqlake'": (
+        "the Python that runs Spark's workers cannot import mqlake: pip install 'mqlake[spark]' there, or set "
+        "PYSPARK_PYTHON to one that has it before Spark starts"
+    ),
+}
 _CAUSE = re.compile(r'(?:Caused by: |: |Exception in thread "main" )?([\w.$]+(?:Error|Exception): .*)')
 
 
 def reason(text: str) -> str:
-    """The line of mqlake's own error, if there is one in what Spark says; else that of the last cause, or the first."""
+    """The line of mqlake's own error, if there is one in what Spark says; else that of the last cause, or the first.
+
+    Of what Spark says of its workers, what to do about it.
+    """
     if own := _OWN.findall(text):
         return str(own[-1]).strip()
+    for said, meant in _OF_WORKERS.items():
+        if said in text:
+            return meant
     lines = [
         line.strip()
         for line in text.splitlines()
@@ -48,6 +72,19 @@ def reason(text: str) -> str:
         del lines[0]
     causes = [found[1] for line in lines if (found := _CAUSE.match(line))]
     return (causes or lines or ["Spark does not say why"])[-1 if causes else 0]
+
+
+def when_workers_start(ask: Callable[[], T], tries: int = WORKER_TRIES) -> T:
+    """What `ask` gives; asked again, so often in all, while a Python worker did not start in time. It must be something
+    that can be asked twice."""
+    for left in range(tries - 1, -1, -1):
+        try:
+            return ask()
+        except PySparkException as error:
+            if WORKER_LATE not in str(error) or not left:
+                raise
+            log.warning("a Python worker did not start in time; asking again")
+    raise AssertionError("tries is 0")
 
 
 @contextlib.contextmanager

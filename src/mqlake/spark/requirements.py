@@ -7,10 +7,16 @@ import os
 import re
 import shutil
 import subprocess
+import sys
+from typing import TYPE_CHECKING
 
 from mqlake.errors import MissingPartError
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 JAVA_VERSION_MIN = 17
+WORKER_IMPORT_S = 60.0
 INSTALL_JAVA = "apt-get install openjdk-17-jdk-headless"
 INSTALL_SPARK = "pip install 'mqlake[spark]'"
 INSTALL_CONNECT = "pip install 'mqlake[connect]'"
@@ -33,6 +39,38 @@ def require_modules(*names: str, command: str) -> None:
     for name in names:
         if importlib.util.find_spec(name) is None:
             raise MissingPartError(f"the Python package {name}", command)
+
+
+def require_in_workers(spark: SparkSession) -> None:
+    """Raises MissingPartError when the Python that runs a session's sources and workers cannot import mqlake.
+
+    Only a Python other than this one is asked, and only on this machine: what executors elsewhere have, and the server
+    of Spark Connect, shows when they are used.
+    """
+    context = getattr(spark, "_sc", None)
+    if context is None or getattr(
+        context, "_python_includes", None
+    ):  # Connect; or mqlake may be among the files
+        return
+    python = shutil.which(context.pythonExec) or context.pythonExec
+    if os.path.abspath(python) == os.path.abspath(sys.executable):
+        return
+    command = [python, "-c", "import mqlake.spark.sources"]
+    try:
+        asked = subprocess.run(command, capture_output=True, text=True, check=False, timeout=WORKER_IMPORT_S)
+    except subprocess.TimeoutExpired:  # a machine that is too busy says nothing about what is installed
+        return
+    except OSError as error:
+        why = str(error)
+    else:
+        if asked.returncode == 0:
+            return
+        why = (asked.stderr.strip().splitlines() or ["it does not run"])[-1]
+    raise MissingPartError(
+        f"mqlake for Spark's workers, which run on {python},",
+        f"{python} -m pip install 'mqlake[spark]' (or set PYSPARK_PYTHON={sys.executable} before Spark starts)",
+        why=why,
+    )
 
 
 def require_java() -> None:

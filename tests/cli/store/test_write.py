@@ -151,7 +151,7 @@ def test_refused(tmp_path: Path, text: str, args: tuple[object, ...], status: in
 def test_a_directory_of_something_else(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     result = append(tmp_path, "x\n")
-    assert result.exit_code == 1 and "not a RocketMQ store" in result.stderr
+    assert result.exit_code == 2 and "not a RocketMQ store" in result.stderr
     assert contents(tmp_path) == {"notes.txt": b"mine"}
 
 

@@ -105,6 +105,13 @@ def test_damage_by_mode(spark: SparkSession, damaged: tuple[Path, int, int]) -> 
 def test_verify_log(spark: SparkSession, every_kind: Path, damaged: tuple[Path, int, int]) -> None:
     report = mqlake.spark.verify_log(spark, str(every_kind), split_size=20_000)
     assert (report.problems, report.records) == ([], len(decoded(every_kind)))
+    elsewhere = f"file://{every_kind}"
+    again = mqlake.spark.verify_log(
+        spark, elsewhere, storageOptions={"auto_mkdir": False}, splitSize="20000", verify="full"
+    )
+    assert (again.ok, again.records, again.splits) == (True, report.records, report.splits)
+    with pytest.raises(UnknownKeyError, match="did you mean 'storageOptions'"):
+        mqlake.spark.verify_log(spark, elsewhere, storageOption="{}")
     broken = mqlake.spark.verify_log(spark, str(damaged[0]), str(every_kind), split_size=20_000)
     assert (len(broken.damages), len(broken.breaks)) == (1, 1)
     assert broken.records == 2 * report.records - 1

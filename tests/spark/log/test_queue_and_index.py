@@ -14,7 +14,7 @@ from mqlake.formats.index import build_key, index_key_hash
 from mqlake.spark.arrow.schema import spark_schema
 from mqlake.spark.log import queue_and_index as derived
 from mqlake.spark.log.queue_and_index import ConsumeQueueDataSource, MqIndexDataSource
-from mqlake.spark.log.queue_files import queue_files
+from mqlake.spark.log.queue_files import index_files, queue_files
 from mqlake.spark.log.storage import Storage
 from mqlake.store.read_only import ReadOnlyStore
 from tests.golden import Golden, unpack
@@ -116,12 +116,14 @@ def test_entries_of_java(golden: Golden, monkeypatch: pytest.MonkeyPatch) -> Non
     assert numbers == list(range(1, len(numbers) + 1))
 
 
-def test_an_index_of_another_size_says_what_it_needs(tmp_path: Path) -> None:
+def test_an_index_of_another_size(tmp_path: Path) -> None:
     root = unpack("index-rolled", tmp_path).root
+    slots = index_files(Storage(str(root)))[0].slots
+    assert rows(MqIndexDataSource, root) == rows(MqIndexDataSource, root, maxHashSlotNum=str(slots))
     with pytest.raises(
-        StoreCorruptError, match="if the store's maxHashSlotNum is not 7, say it as an option"
+        StoreCorruptError, match=f"if the store's maxHashSlotNum is not {slots + 1}, say it as an option"
     ):
-        rows(MqIndexDataSource, root)
+        rows(MqIndexDataSource, root, maxHashSlotNum=str(slots + 1))
 
 
 @pytest.mark.spark

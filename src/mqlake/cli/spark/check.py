@@ -33,6 +33,7 @@ def verify(
 
     The findings are those of `mqlake store verify`. Exit status 1 when something is damaged.
     """
+    check_stores(*directories)
     with job(where, "verifying") as spark:
         from mqlake.spark.jobs.verify import verify_stores
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +14,9 @@ from mqlake.cli.records import record_line, record_object
 from mqlake.cli.spark.shared import Where, asked_again, check_stores, job, spark_options, wanted_options
 from mqlake.errors import ConfigError
 from mqlake.message import Host, MessageExt
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming import StreamingQuery
 
 # ---------------------------------------------------------------------- search
 
@@ -191,6 +194,7 @@ def export(
     if not from_broker:
         check_stores(source)
     with job(where, "exporting") as spark:
+        from mqlake.spark.error_messages import when_workers_start
         from mqlake.spark.jobs import export as job_module
         from mqlake.spark.jobs.streams import broker_stream, store_stream
 
@@ -211,11 +215,16 @@ def export(
             decoding = job_module.Decoding(job_module.JSON, json_schema)
         elif avro_schema:
             decoding = job_module.Decoding(job_module.AVRO, Path(avro_schema).read_text(encoding="utf-8"))
-        query = job_module.export_stream(job_module.decoded(stream, decoding), target, follow=follow)
-        try:
-            query.awaitTermination()
-        except KeyboardInterrupt:
-            asked_again(query.stop)
+
+        def run() -> StreamingQuery:
+            query = job_module.export_stream(job_module.decoded(stream, decoding), target, follow=follow)
+            try:
+                query.awaitTermination()
+            except KeyboardInterrupt:
+                asked_again(query.stop)
+            return query
+
+        query = when_workers_start(run)  # goes on from its checkpoint
         report = job_module.report_of(query, target, time.monotonic() - began)
     if as_json:
         print_json(report)

@@ -29,6 +29,7 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 import mqlake.spark
 from mqlake.errors import ConfigError, UnknownKeyError
+from mqlake.spark.error_messages import when_workers_start
 from mqlake.spark.jobs.avro import avro_type, parse_avro_schema
 from mqlake.spark.jobs.search import first_line
 
@@ -209,8 +210,13 @@ def export_stream(messages: DataFrame, path: str, *, follow: bool = False) -> St
 def export(messages: DataFrame, path: str, decoding: Decoding = Decoding()) -> ExportReport:
     """Exports what a stream has that `path` has not. Raises what the stream raises."""
     began = time.monotonic()
-    query = export_stream(decoded(messages, decoding), path)
-    query.awaitTermination()
+
+    def run() -> StreamingQuery:
+        query = export_stream(decoded(messages, decoding), path)
+        query.awaitTermination()
+        return query
+
+    query = when_workers_start(run)  # goes on from its checkpoint
     return report_of(query, path, time.monotonic() - began)
 
 

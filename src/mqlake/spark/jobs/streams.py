@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, SparkSession
 
 from mqlake.errors import ConfigError
+from mqlake.spark.error_messages import when_workers_start
 from mqlake.spark.options import LogOptions, option_texts
 from mqlake.spark.rocketmq.cluster import Live
 from mqlake.spark.rocketmq.options import ReadOptions
@@ -24,13 +25,13 @@ def store_stream(
     given = option_texts([path], options)
     for storage in LogOptions.parse(given).stores:
         storage.check()
-    return spark.readStream.format("commitlog").options(**given).load()
+    return when_workers_start(spark.readStream.format("commitlog").options(**given).load)
 
 
 def broker_stream(spark: SparkSession, namesrv: str, topics: Sequence[str]) -> DataFrame:
     """Topics of a live cluster from their beginning. Raises what broker_options() raises."""
     given = {**broker_options(namesrv, topics), "startingOffsets": "earliest"}
-    return spark.readStream.format("rocketmq").options(**given).load()
+    return when_workers_start(spark.readStream.format("rocketmq").options(**given).load)
 
 
 def broker_messages(spark: SparkSession, namesrv: str, topics: Sequence[str]) -> DataFrame:

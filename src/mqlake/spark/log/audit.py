@@ -11,7 +11,6 @@ rolled back messages have none, a message of a batch queue takes as many as it h
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -30,8 +29,9 @@ from mqlake.spark.arrow.properties import Bytes
 from mqlake.spark.arrow.schema import check_same, table_schemas
 from mqlake.spark.error_messages import tells_reasons
 from mqlake.spark.log.splits import VERIFY_CRC, Damage, Split, open_window, plan, walk
-from mqlake.spark.options import LogOptions
+from mqlake.spark.options import PLACE_OPTIONS, LogOptions, option_texts
 
+AUDIT_OPTIONS = (*PLACE_OPTIONS, "verify", "splitSize")
 KIND_SPLIT, KIND_QUEUE, KIND_DAMAGE = "split", "queue", "damage"
 
 _COLUMNS = {
@@ -236,26 +236,27 @@ class VerifyReport:
 
 
 def audit_frame(
-    spark: SparkSession, *paths: str, verify: str = VERIFY_CRC, split_size: int | None = None
+    spark: SparkSession, *paths: str, split_size: int | None = None, **options: object
 ) -> DataFrame:
-    """The partial results as a DataFrame."""
-    options = {"path": json.dumps(paths), "verify": verify}
+    """The partial results as a DataFrame; arguments as of verify_log()."""
     if split_size is not None:
-        options["splitSize"] = str(split_size)
-    for storage in LogOptions.parse(options).stores:
+        options["splitSize"] = split_size
+    given = option_texts(paths, options)
+    for storage in LogOptions.parse(given, AUDIT_OPTIONS).stores:
         storage.check()
-    return spark.read.format("commitlogaudit").options(**options).load()
+    return spark.read.format("commitlogaudit").options(**given).load()
 
 
 def verify_log(
-    spark: SparkSession, *paths: str, verify: str = VERIFY_CRC, split_size: int | None = None
+    spark: SparkSession, *paths: str, split_size: int | None = None, **options: object
 ) -> VerifyReport:
     """Checks sizes, magic, physical offsets, CRCs (as `verify` says) and the continuity of every queue's offsets.
 
-    Damage is reported, not raised. Raises what planning raises: NotAStoreError, WrongFileSizeError (within
-    Spark's exception), ConfigError.
+    `options` are those of the source `commitlog` named in AUDIT_OPTIONS; `split_size` is `splitSize`. Damage is
+    reported, not raised. Raises what planning raises: NotAStoreError, WrongFileSizeError (within Spark's exception),
+    ConfigError, UnknownKeyError.
     """
-    frame = audit_frame(spark, *paths, verify=verify, split_size=split_size)
+    frame = audit_frame(spark, *paths, split_size=split_size, **options)
     return report_of(paths, frame.collect())
 
 

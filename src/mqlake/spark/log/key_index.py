@@ -34,6 +34,8 @@ ENTRIES_READ_MAX = 2 << 20
 """So many entries are all looked at, which also finds those that a damaged hash slot hides; with more, the slots are
 followed."""
 HITS_MAX = 1 << 20
+FIRST_REQUESTS, FILE_REQUESTS = 8, 3
+"""What a remote index takes: listings and the log around it; of each file the header, the entries and a record."""
 _I64_MAX = (1 << 63) - 1
 
 
@@ -51,17 +53,21 @@ def hits(
     keys: Collection[str],
     store_time_at: StoreTimeAt,
     bytes_max: int,
+    requests_max: float,
 ) -> KeyHits | None:
     """None when there is no index, when nothing of it can be believed, or when of a remote store it would take more
-    than `bytes_max` to read.
+    than `bytes_max`, or about `requests_max`, to read.
 
     Raises StoreError, OSError for what cannot be read.
     """
-    tables = _trusted(storage, index_files(storage))
+    tables = index_files(storage)
+    if not storage.is_local and FIRST_REQUESTS + FILE_REQUESTS * len(tables) > requests_max:
+        return None
+    tables = _trusted(storage, tables)
     try:
         headers = [(table, table.header()) for table in tables]
-        for table in tables[:1]:
-            table.check_slots(None if storage.is_local else 2)
+        if storage.is_local and tables:  # elsewhere the order of the entries has to do
+            tables[0].check_slots()
     except StoreCorruptError:  # other sizes than RocketMQ's, or damage
         return None
     used = [(table, header) for table, header in headers if header.index_count > 1]
@@ -108,13 +114,12 @@ def _trusted(storage: Storage, tables: list[IndexTable]) -> list[IndexTable]:
 
 def _is_of_this_log(header: IndexHeader, store_time_at: StoreTimeAt) -> bool:
     """Not copied from elsewhere, or left from before: a record that is there has the time that the header says."""
-    begins, ends = store_time_at(header.begin_phy_offset), store_time_at(header.end_phy_offset)
-    return (
-        header.begin_phy_offset <= header.end_phy_offset
-        and (begins is not None or ends is not None)
-        and begins in (None, header.begin_timestamp)
-        and ends in (None, header.end_timestamp)
-    )
+    if header.begin_phy_offset > header.end_phy_offset:
+        return False
+    begins = store_time_at(header.begin_phy_offset)
+    if begins is not None:
+        return begins == header.begin_timestamp
+    return store_time_at(header.end_phy_offset) == header.end_timestamp
 
 
 def _asked(storage: Storage, topics: Collection[str], keys: Collection[str]) -> Ints | None:

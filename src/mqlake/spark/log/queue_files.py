@@ -178,9 +178,9 @@ class IndexTable:
     def _entries_begin(self) -> int:
         return INDEX_HEADER_SIZE + self.slots * HASH_SLOT_SIZE
 
-    def check_slots(self, tried: int | None = None) -> None:
+    def check_slots(self) -> None:
         """StoreCorruptError unless the slots of the first entries lead to them, which a wrong number would not."""
-        last = min(self.header().index_count, (tried or ENTRIES_TRIED) + 1)
+        last = min(self.header().index_count, ENTRIES_TRIED + 1)
         for number, key_hash in enumerate(self.entries(1, last)["key_hash"].tolist(), 1):
             at = INDEX_HEADER_SIZE + key_hash % max(1, self.slots) * HASH_SLOT_SIZE
             if (

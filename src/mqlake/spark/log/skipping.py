@@ -66,7 +66,7 @@ UNITS_BETWEEN_LOOKS = 1000
 RECORD_SIZE_GUESSED = 512
 REMOTE_SPLITS_MIN = 64
 """A scan that takes fewer requests is not preceded by those for consume queues."""
-REMOTE_INDEX_MIN = 8
+REMOTE_INDEX_MIN = 11
 """The same for the index."""
 SPLITS_A_LOOK = 4
 """Into which a file of a remote store has to be cut at least for its first record's time to be looked at."""
@@ -137,7 +137,8 @@ def what_to_read(storage: Storage, files: Sequence[LogFile], wanted: RowFilter, 
         if times != Bounds() and (storage.is_local or of_a_scan >= SPLITS_A_LOOK * len(files)):
             reading = reading.and_in(Reading(ranges_by_time(heads, times.low, times.high)))
         reading = _Planner(storage, files, wanted, heads, split_size).narrowed(reading)
-    return _in_blocks(reading, as_ranges=not storage.is_local or wanted.options.verify == VERIFY_FULL)
+    as_ranges = not storage.is_local or wanted.options.verify == VERIFY_FULL
+    return _in_blocks(reading, min(BLOCK, split_size) if as_ranges else None)
 
 
 def _bounds(wanted: RowFilter, column: str, kind: PositionKind | None = None) -> Bounds:
@@ -202,10 +203,10 @@ def _inside(offset: Ints, ranges: Ranges) -> npt.NDArray[np.bool_]:
     return inside
 
 
-def _in_blocks(reading: Reading, *, as_ranges: bool) -> Reading:
-    """Places that lie close together as ranges of whole blocks; with `as_ranges` each as one, with its page."""
+def _in_blocks(reading: Reading, gap_max: int | None) -> Reading:
+    """Places that lie close together as ranges of whole blocks; with `gap_max` each as one, with its page."""
     places = reading.places.where(~_inside(reading.places.offset, reading.ranges))
-    if as_ranges:
+    if gap_max is not None:
         blocks, size = np.unique(places.offset // PAGE), PAGE
         places = Places.none()
     else:
@@ -221,7 +222,7 @@ def _in_blocks(reading: Reading, *, as_ranges: bool) -> Reading:
         for a, b in zip(firsts, lasts, strict=True)
         if len(blocks)
     ]
-    ranges = fewer(joined([*reading.ranges, *found], BLOCK if as_ranges else 0))
+    ranges = fewer(joined([*reading.ranges, *found], gap_max or 0))
     return Reading(ranges, places.where(~_inside(places.offset, ranges)))
 
 
@@ -346,16 +347,21 @@ class _Planner:
     def _by_index_alone(self, cost: int) -> Reading | None:
         """Of topics that are known to have no inner batches, whose messages the index does not know."""
         assert self._topics is not None
+        found = self._index_reading(self._topics, cost)
+        if found is None:
+            return None
         for topic in self._topics:
             if not self._storage.directories(f"{DIRECTORIES[SIMPLE]}/{topic}") or self._storage.directories(
                 f"{DIRECTORIES[BATCH]}/{topic}"
             ):
                 return None
-        return self._index_reading(self._topics, cost)
+        return found
 
     def _index_reading(self, topics: Collection[str], cost: int) -> Reading | None:
         assert self._keys is not None
-        found = key_index.hits(self._storage, topics, self._keys, self._heads.store_time_at, cost // 4)
+        found = key_index.hits(
+            self._storage, topics, self._keys, self._heads.store_time_at, cost // 4, self._requests(cost)
+        )
         if found is None:
             return None
         silent, position = [], self._low

@@ -38,7 +38,20 @@ class Storage:
         if self.is_local:
             check_is_store(self.root, must_exist=True)
         elif "commitlog" not in self.directories(""):
+            self._check_bucket()
             raise NotAStoreError(f"{self.root}: not a RocketMQ store: there is no directory commitlog in it")
+
+    def _check_bucket(self) -> None:
+        """NotAStoreError when not even the first part of the path is there, such as a bucket with another name."""
+        scheme, _, path = self.root.partition("://")
+        bucket = path.strip("/").partition("/")[0]
+        if not bucket:
+            return
+        fs, inside = self._file_system(f"{scheme}://{bucket}")
+        if not fs.exists(inside):
+            raise NotAStoreError(
+                f"{self.root}: there is no {bucket!r} at {scheme}://: is the name right, and may it be listed?"
+            )
 
     def path(self, *parts: str) -> str:
         return (
