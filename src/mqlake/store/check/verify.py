@@ -226,7 +226,9 @@ def _report_holes(holes: list[Hole], findings: Findings, *, settled: bool) -> No
             severity, after = Severity.DAMAGE, "up to where records go on" if hole.records_follow else ""
         elif hole.kind is HoleKind.TORN:
             severity = Severity.DAMAGE if settled else Severity.NOTE
-            after = "" if settled else "the next start of the store drops it"
+            after = (
+                "" if settled else "the next start drops it, or refuses to open when nothing can have torn it"
+            )
         else:
             severity, after = Severity.NOTE, "older than the log's last record, not part of it"
         text = f"{hole.size} bytes{f' ({after})' if after else ''}: {hole.reason}"
