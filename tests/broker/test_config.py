@@ -114,6 +114,10 @@ def test_what_would_lose_data_or_access_is_refused(key, value, words):
         ({"metricsExporterType": "OTLP_GRPC"}, "only PROM"),
         ({"tls.server.certpath": "x"}, "did you mean 'tls.server.certPath'?"),
         ({"tls.server.authClient": "true"}, "without effect here: tls.server.authClient"),
+        (
+            {"tls.server.certPath": "c", "tls.server.keyPath": "k", "tls.server.need.client.auth": "require"},
+            "clients without TLS are served all the same; tls.server.mode=enforcing refuses them",
+        ),
     ],
 )
 def test_what_an_operator_may_not_expect_is_said(properties, words):

@@ -55,6 +55,13 @@ def test_changes_from_outside():
         config.updated({"kvConfigPath": "/elsewhere"})
 
 
+def test_clients_without_tls_that_get_around_it():
+    asked = {"tls.server.certPath": "c", "tls.server.keyPath": "k", "tls.server.need.client.auth": "require"}
+    (remark,) = NamesrvConfig.from_mapping(asked)[1]
+    assert "tls.server.mode=enforcing refuses them" in remark
+    assert NamesrvConfig.from_mapping({**asked, "tls.server.mode": "enforcing"})[1] == []
+
+
 def test_what_is_shown_can_be_read():
     config, _ = NamesrvConfig.from_mapping({"listenPort": "1", "supportActingMaster": "true"})
     assert NamesrvConfig.from_mapping(config.to_properties()) == (config, [])

@@ -148,6 +148,13 @@ def test_a_handshake_that_is_none_closes_that_connection(run, files, caplog):
         run(main())
 
 
+def test_certificates_are_not_asked_for_in_vain():
+    for mode in (TlsMode.PERMISSIVE, TlsMode.ENFORCING):
+        with pytest.raises(ConfigError, match=r"needs tls\.server\.certPath"):
+            server_context(TlsConfig(mode=mode, client_auth="require"))
+    assert server_context(TlsConfig(mode=TlsMode.DISABLED, client_auth="require")) is None
+
+
 def test_configuration(files, tmp_path):
     keys = {
         "tls.server.mode": "ENFORCING",

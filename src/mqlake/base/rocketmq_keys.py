@@ -28,7 +28,8 @@ def _table(*groups: list[UnusedKey]) -> dict[str, UnusedKey]:
 
 _NO_ACCESS_CONTROL = (
     "access control is not there yet, so anyone who reaches the port could read and write. Remove the key if that is "
-    "acceptable (bindAddress and tls.server.need.client.auth=require limit who can connect), or run RocketMQ's broker"
+    "acceptable (bindAddress limits who can connect, so does tls.server.mode=enforcing with "
+    "tls.server.need.client.auth=require), or run RocketMQ's broker"
 )
 _NO_REPLICAS = (
     "replication is not there yet, so messages would be acknowledged without a replica. Remove the key if one copy is "

@@ -25,7 +25,7 @@ from mqlake.remoting.bodies.route import MASTER_ID
 from mqlake.remoting.bodies.topic import PERM_READ, PERM_WRITE
 from mqlake.remoting.connection import Limits
 from mqlake.remoting.tls import KEYS as TLS_KEYS
-from mqlake.remoting.tls import TlsConfig, tls_remarks
+from mqlake.remoting.tls import TlsConfig, settings_remarks, tls_remarks
 from mqlake.store import config as store_settings
 from mqlake.store.config import BrokerRole, MessageStoreConfig
 
@@ -386,6 +386,7 @@ def read_settings(properties: Mapping[str, str]) -> BrokerSettings:
     config = BrokerConfig()._replaced(properties)
     if tls:
         config = dataclasses.replace(config, tls=TlsConfig.from_properties(properties))
+    remarks += settings_remarks(config.tls)
     store_config = MessageStoreConfig()._replaced(properties)
     if config.metrics_exporter_type not in (MetricsExporterType.DISABLE, MetricsExporterType.PROM):
         remarks.append(

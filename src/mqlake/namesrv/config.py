@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from mqlake.base.rocketmq_keys import AUTH_KEYS, BROKER_KEYS, NAMESRV_KEYS, REMOTING_KEYS
 from mqlake.base.settings import KnownKeys, Setting, Settings, setting, settings_of, text_of
 from mqlake.errors import ConfigError
-from mqlake.remoting.tls import TlsConfig, tls_remarks
+from mqlake.remoting.tls import TlsConfig, settings_remarks, tls_remarks
 
 PORT_MAX = 65535
 
@@ -88,7 +88,7 @@ class NamesrvConfig(Settings):
         config = cls()._replaced(properties)
         if tls:
             config = dataclasses.replace(config, tls=TlsConfig.from_properties(properties))
-        return config, remarks + tls_remarks(tls)
+        return config, remarks + tls_remarks(tls) + settings_remarks(config.tls)
 
     def updated(self, properties: Mapping[str, str]) -> NamesrvConfig:
         """With changes made at run time.

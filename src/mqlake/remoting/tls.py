@@ -72,6 +72,17 @@ class TlsConfig:
         )
 
 
+def settings_remarks(config: TlsConfig) -> list[str]:
+    """A sentence where plain clients get around what the configuration asks of TLS clients."""
+    remarks = []
+    if config.client_auth == "require" and config.cert_path and config.mode is TlsMode.PERMISSIVE:
+        remarks.append(
+            "tls.server.need.client.auth=require: clients without TLS are served all the same; "
+            "tls.server.mode=enforcing refuses them"
+        )
+    return remarks
+
+
 def _flag(properties: Mapping[str, str], key: str) -> bool:
     text = properties.get(key, "").strip().lower()
     if text not in ("true", "false", ""):
@@ -124,6 +135,11 @@ def server_context(config: TlsConfig) -> ssl.SSLContext | None:
         if config.mode is TlsMode.ENFORCING:
             raise ConfigError(
                 "tls.server.mode is enforcing, which needs tls.server.certPath and tls.server.keyPath"
+            )
+        if config.client_auth == "require":
+            raise ConfigError(
+                "tls.server.need.client.auth is require, which needs tls.server.certPath and tls.server.keyPath: "
+                "without them there is no TLS, and everyone would be served"
             )
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
