@@ -14,7 +14,7 @@ from pathlib import Path
 import numba
 import pytest
 
-from mqlake.compiled import cache
+from mqlake.compiled import cache, places
 from tests.compiled.container import installation, lines_of, read_only
 
 WARNING = "set NUMBA_CACHE_DIR to a directory that this user can write"
@@ -79,18 +79,25 @@ def test_no_one_elses_temporary_directory_is_taken(tmp_path: Path, monkeypatch: 
     open_to_all = tmp_path / f"mqlake-{os.getuid()}"
     open_to_all.mkdir()
     open_to_all.chmod(0o777)
-    assert cache._temporary_directory.__wrapped__() == ""
+    assert places.temporary_directory.__wrapped__() == ""
     open_to_all.rmdir()
     open_to_all.symlink_to(tmp_path)
-    assert cache._temporary_directory.__wrapped__() == ""
+    assert places.temporary_directory.__wrapped__() == ""
     open_to_all.unlink()
-    assert cache._temporary_directory.__wrapped__() == str(open_to_all)
+    assert places.temporary_directory.__wrapped__() == str(open_to_all)
+
+
+def test_the_working_directory_is_no_temporary_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert places.temporary_directory.__wrapped__() == ""
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_user_without_a_home_gets_no_directory_of_that_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr("os.path.expanduser", lambda path: path)
-    assert all(os.path.isabs(path) and "~" not in path for path in cache.directories(__file__))
+    assert all(os.path.isabs(path) and "~" not in path for path in places.directories(__file__))
 
 
 # --- one function --------------------------------------------------------------------------------------------
@@ -101,7 +108,7 @@ def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The only place for machine code."""
     directory = tmp_path / "machine-code"
     monkeypatch.setattr(cache, "directories", lambda source: iter([str(directory)]))
-    cache._is_writable.cache_clear()
+    places.is_writable.cache_clear()
     cache._warn_once.cache_clear()
     return directory
 
@@ -251,12 +258,12 @@ def test_an_entry_is_good_as_long_as_all_it_was_made_of(
 
 
 def test_intrinsics_count_with_their_source() -> None:
-    from mqlake.broker import fast_send_kernels
+    from mqlake.broker.fast import fast_send_kernels
 
     made_of: dict[str, str] = {}
     cache._add_function(fast_send_kernels.store_sends.py_func, made_of)
     source = cache._source_digest("mqlake.formats.columns.kernels")
-    assert made_of["mqlake.broker.fast_send_kernels.pointer"] == source
+    assert made_of["mqlake.broker.fast.fast_send_kernels.pointer"] == source
     assert made_of["mqlake.remoting.kernels.ZERO"] == "48"
     assert "mqlake.formats.columns.kernels.store32" in made_of
     assert not any(key.startswith("numpy") for key in made_of)

@@ -86,6 +86,15 @@ class TestWorth:
         assert [worth.count(n) for n in (4, 5, 0, 1, 0, 1)] == [False, False, False, True, True, True]
         assert worth.left == 0
 
+    def test_takes_more_where_machine_code_cannot_be_kept(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(compiled, "has_any", lambda source: False)
+        worth = Worth(10)
+        assert worth.count(10) is False
+        assert worth.count(10 * compiled.UNKEPT - 11) is False
+        assert worth.count(1) is True
+        assert Worth(10).count(10 * compiled.UNKEPT) is True
+        assert Worth(10, within_s=60).count(10) is True
+
     def test_of_a_rate_forgets_what_is_long_past(self, monkeypatch: pytest.MonkeyPatch) -> None:
         now = [100.0]
         monkeypatch.setattr("time.monotonic", lambda: now[0])

@@ -18,8 +18,12 @@ import time
 from types import ModuleType
 
 import mqlake
+from mqlake.compiled.places import has_any
 
 logger = logging.getLogger(__name__)
+
+UNKEPT = 50
+"""Where machine code cannot be kept, that much more work is needed: it has to be compiled, which takes seconds."""
 
 _lock = threading.Lock()
 
@@ -27,10 +31,12 @@ _lock = threading.Lock()
 class Worth:
     """Counts work until there was enough of it for compiled code to be worth loading: a second, and 80 MB.
 
-    `enough` is in the caller's own units. With `within_s`, only work done within that many seconds counts.
+    `enough` is in the caller's own units; UNKEPT times as much where machine code cannot be kept. With `within_s`, only
+    work done within that many seconds counts, which goes on for long, so compiling pays anyway.
     """
 
     def __init__(self, enough: int, within_s: float = math.inf) -> None:
+        self._unkept = within_s == math.inf
         self.left = enough
         """Work that plain Python may still do; 0 once loading is worth it."""
         self._enough = enough
@@ -46,6 +52,10 @@ class Worth:
             if self.left == self._enough or now - self._since > self._within_s:
                 self.left, self._since = self._enough, now
         self.left = max(0, self.left - amount)
+        if not self.left and self._unkept:
+            self._unkept = False
+            if not has_any(__file__):
+                self.left = max(0, UNKEPT * self._enough - amount)
         return not self.left
 
 

@@ -1,9 +1,6 @@
 # mypy: disable-error-code="misc"
-"""`compiled`: functions compiled by numba at their first call, and their machine code kept between processes.
-
-    NUMBA_CACHE_DIR   __pycache__ beside the source   ~/.cache/numba   /tmp/mqlake-UID
-          └──────────────────┴────── looked at in this order ──┴──────────────┘
-                 read from each that is there, written to the first that can be written, else to none
+"""`compiled`: functions compiled by numba at their first call, and their machine code kept between processes
+(`places`).
 
 An entry is valid for one function, numba version and processor, and for what the machine code was made of (`stamp`):
 numba alone compares only the function's own source file, though it compiles in functions and constants of others.
@@ -21,20 +18,18 @@ import functools
 import hashlib
 import logging
 import os
-import stat
 import sys
-import tempfile
 from collections.abc import Iterator
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
-from numba import config, njit
+from numba import njit
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, NullCache, _CacheLocator
 
-logger = logging.getLogger(__name__)
+from mqlake.compiled.places import directories, is_writable
 
-OWNER_ONLY = 0o700
+logger = logging.getLogger(__name__)
 
 
 def compiled(function: Any) -> Any:
@@ -42,48 +37,6 @@ def compiled(function: Any) -> Any:
     dispatcher = njit(nogil=True)(function)
     dispatcher._cache = KernelCache(function)
     return dispatcher
-
-
-# --- where ---------------------------------------------------------------------------------------------------
-
-
-def directories(source: str) -> Iterator[str]:
-    """Where the machine code of functions of the file `source` may be, in the order of preference."""
-    package = _CacheLocator.get_suitable_cache_subpath(source)
-    if config.CACHE_DIR:
-        yield os.path.join(os.path.abspath(config.CACHE_DIR), package)
-    yield os.path.join(os.path.dirname(os.path.abspath(source)), "__pycache__")
-    user = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    if os.path.isabs(user):  # a user without a home directory has a `~` that stays one
-        yield os.path.join(user, "numba", package)
-    if temporary := _temporary_directory():
-        yield os.path.join(temporary, package)
-
-
-@functools.cache
-def _temporary_directory() -> str:
-    """A directory of this user alone: the entries are code, and anyone may create files in /tmp."""
-    try:
-        path = os.path.join(tempfile.gettempdir(), f"mqlake-{os.getuid()}")
-        try:
-            os.mkdir(path, OWNER_ONLY)
-        except FileExistsError:
-            pass
-        found = os.lstat(path)
-        is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
-        return path if is_own and stat.S_IMODE(found.st_mode) == OWNER_ONLY else ""
-    except OSError:
-        return ""
-
-
-@functools.cache
-def _is_writable(directory: str) -> bool:
-    try:
-        os.makedirs(directory, exist_ok=True)
-        tempfile.TemporaryFile(dir=directory).close()
-    except OSError:
-        return False
-    return True
 
 
 # --- what an entry is good for -------------------------------------------------------------------------------
@@ -188,7 +141,7 @@ class KernelCache(NullCache):
     @property
     def cache_path(self) -> str | None:
         """Where entries are written to; None where nothing can be written."""
-        return next((place.cache_path for place in self._places if _is_writable(place.cache_path)), None)
+        return next((place.cache_path for place in self._places if is_writable(place.cache_path)), None)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         target_context.refresh()
@@ -212,7 +165,7 @@ class KernelCache(NullCache):
     def save_overload(self, sig: Any, data: Any) -> None:
         try:
             for place in self._places:
-                if _is_writable(place.cache_path):
+                if is_writable(place.cache_path):
                     try:
                         place.save_overload(sig, data)
                         return
@@ -225,7 +178,7 @@ class KernelCache(NullCache):
 
     def flush(self) -> None:
         for place in self._places:
-            if os.path.isdir(place.cache_path) and _is_writable(place.cache_path):
+            if os.path.isdir(place.cache_path) and is_writable(place.cache_path):
                 place.flush()
 
 
