@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import itertools
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -153,6 +155,27 @@ def test_files_and_arguments(broker, topic, tmp_path) -> None:
     assert read(broker, topic, 3, "-f", "%s") == b"x\ny" * 3000 + b"onetwo"
     _, err = mqlake(broker, "produce", topic, str(tmp_path / "none"), status=1)
     assert "none: No such file" in err
+
+
+def test_a_file_is_shown_with_its_size(broker, topic, tmp_path) -> None:
+    lines = tmp_path / "lines"
+    lines.write_bytes(b"a line of the file\n" * 20_000)
+    ours, theirs = pty.openpty()
+    shown = b""
+    command = "from mqlake.cli.main import main; main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", command, "produce", topic, str(lines), "--timeout", str(PATIENCE_S)],
+        env={**os.environ, "NAMESRV_ADDR": broker.namesrv, "TERM": "xterm", "COLUMNS": "120"},
+        stdin=subprocess.DEVNULL,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    with contextlib.suppress(OSError):  # the end of a terminal
+        while data := os.read(ours, 1 << 16):
+            shown += data
+    os.close(ours)
+    assert process.wait(PATIENCE_S) == 0, shown
+    assert b"/371.1 KiB" in shown and b"20,000 messages" in shown
 
 
 def test_a_group_goes_on_where_it_was(broker, topic) -> None:

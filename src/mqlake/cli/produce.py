@@ -223,8 +223,11 @@ def produce(
 
     async def main() -> None:
         async with Producer(group, where, settings) as producer:
-            with progress("producing", in_bytes=False, among_results=job.shares_the_terminal()) as report:
-                await job.run(producer, report)
+            size = job.input_size()
+            with progress(
+                "producing", in_bytes=bool(size), among_results=job.shares_the_terminal()
+            ) as report:
+                await job.run(producer, (lambda _, __: report(job.taken, size)) if size else report)
 
     try:
         with reachable():
@@ -246,12 +249,27 @@ class _Job:
     verbose: bool
     sent: int = 0
     bytes: int = 0
+    taken: int = 0
+    """Bytes of the input that messages were made of."""
     begun: float = field(default_factory=time.monotonic)
     failure: MqlakeError | OSError | None = None
 
     def shares_the_terminal(self) -> bool:
         """Whether lines are printed, or typed, while messages are sent."""
         return self.verbose or (not self.texts and not self.files and sys.stdin.isatty())
+
+    def input_size(self) -> int:
+        """Bytes of all that is read; 0 when nobody can know, or nothing is read."""
+        sizes = []
+        for path in [] if self.texts else self.files or ["-"]:
+            try:
+                found = os.fstat(0) if path == "-" else os.stat(path)
+            except OSError:  # it is reported when the file is opened
+                return 0
+            if not stat.S_ISREG(found.st_mode):
+                return 0
+            sizes.append(found.st_size)
+        return sum(sizes)
 
     async def run(self, producer: Producer, report: Progress) -> None:
         stop = stop_on_signals()
@@ -326,10 +344,13 @@ class _Job:
         for path in self.files or ["-"]:
             with _opened(path) as file:
                 if self.kind == "file":
-                    yield self.template.message(b"".join([data async for data in _chunks(file)]))
+                    body = b"".join([data async for data in _chunks(file)])
+                    self.taken += len(body)
+                    yield self.template.message(body)
                     continue
                 async for line in _lines(file):
                     number += 1
+                    self.taken += len(line) + 1
                     if self.kind == "lines" and line:
                         yield self.template.message(line)
                     elif self.kind == "json" and line.strip():

@@ -104,6 +104,15 @@ def test_a_broker_from_nothing_and_everything_done_with_it(tmp_path: Path) -> No
         assert "partition 0-1 is closed (403)" in mqlake("consume", "t", *zk).output
         refused = mqlake("produce", "t", *zk, text="four\n", status=1).output
         assert re.search(r"partition 0-[01] is closed \(403\)", refused)
+        mqlake("partitions", "open", "t", *admin)
+        mqlake("partitions", "close", "t", "1", "1", *admin)
+        half = mqlake("produce", "t", *zk, text="more\n" * 200, status=1).output
+        said = (
+            r"error: t: line [12] is not stored: partition 0-1 is closed \(403\); 32 messages stored in t\n"
+        )
+        assert re.fullmatch(said, half)
+        mqlake("partitions", "open", "t", *admin)
+        assert mqlake("consume", "t", *zk).output.count("more") == 32
         assert "0 to 1" in mqlake("partitions", "close", "t", "0", "9", *admin, status=2).output
         assert json.loads(mqlake("partitions", "open", "t", *admin, "--json").output) == {}
         assert json.loads(mqlake("transactions", "list", *admin, "--json").output) == {

@@ -7,15 +7,15 @@ import math
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
 import click
 
 from mqlake.cli.options import json_option
 from mqlake.cli.output import count_text, note, print_fields, print_json, print_json_line
-from mqlake.errors import ConfigError, RemotingError
-from mqlake.metaq.client import ConsumerConfig, Message, MetaMessageSessionFactory
+from mqlake.errors import ConfigError, MqlakeError, RemotingError
+from mqlake.metaq.client import ConsumerConfig, Message, MetaMessageSessionFactory, SendResult
 from mqlake.metaq.client.consumer import MAX_OFFSET
 from mqlake.metaq.config.meta_config import ZKConfig
 from mqlake.remoting.loop import run
@@ -80,53 +80,86 @@ def produce(
 ) -> None:
     """Send the lines of FILE (or of the input) to TOPIC, one message each."""
     bodies = [file.read()] if whole else (line.rstrip(b"\n") for line in file)
+    job = _Sending(topic, attribute, as_json)
 
-    async def send() -> int:
+    async def send() -> None:
         async with _session(zookeeper, zk_root, server) as session:
             producer = session.create_producer()
             await producer.publish(topic)
-            if transaction:
-                return await _in_transaction(producer)
-            sent, size, waiting = 0, 0, []
-            for body in bodies:
-                message = Message(topic, body, attribute)
-                waiting.append(asyncio.ensure_future(producer.send_message(message, SEND_S)))
-                size += len(body)
-                if len(waiting) == BATCH or size >= BATCH_BYTES:
-                    sent += await _settled(waiting)
-                    size = 0
-            return sent + await _settled(waiting)
+            if not transaction:
+                await job.send(bodies, producer.send_message, BATCH)
+                return
+            try:
+                async with producer.begin_transaction() as open_transaction:
+                    await job.send(bodies, open_transaction.send_message, 1)
+            except BaseException:
+                job.stored = 0
+                raise
 
-    async def _in_transaction(producer: Any) -> int:
-        count = 0
-        async with producer.begin_transaction() as open_transaction:
-            for body in bodies:
-                await _settled([open_transaction.send_message(Message(topic, body, attribute), SEND_S)])
-                count += 1
-        return count
-
-    async def _settled(waiting: list[Any]) -> int:
-        results = await asyncio.gather(*waiting)
-        count = len(waiting)
-        waiting.clear()
-        for result in results:
-            if not result.success:
-                closed = f"partition {result.partition} is closed (403)"
-                reason = closed if result.error_message == "403" else result.error_message
-                raise RemotingError(f"{topic}: not stored: {reason}")
-            if as_json:
-                print_json_line(
-                    {
-                        "id": result.message_id,
-                        "partition": str(result.partition),
-                        "offset": result.offset,
-                    }
-                )
-        return count
-
-    count = run(send())
+    try:
+        run(send())
+    except BaseException as error:
+        stored = f"{count_text(job.stored, 'message')} stored in {topic}"
+        if isinstance(error, MqlakeError):
+            raise RemotingError(f"{error}; {stored}") from error
+        note(stored)
+        raise
     if not as_json:
-        note(f"{count_text(count, 'message')} sent to {topic}")
+        note(f"{count_text(job.stored, 'message')} sent to {topic}")
+
+
+class _Sending:
+    """Messages on their way, and how many are stored, whatever comes of the others."""
+
+    def __init__(self, topic: str, attribute: str | None, as_json: bool) -> None:
+        self.topic, self.attribute, self.as_json = topic, attribute, as_json
+        self.stored = 0
+        self._line = 0
+        """Of the last message that was given away, from 1."""
+
+    async def send(
+        self, bodies: Iterable[bytes], send: Callable[[Message, float], Awaitable[SendResult]], at_once: int
+    ) -> None:
+        """RemotingError for the first that is not stored; those given away at the same time are waited for."""
+        waiting: list[Awaitable[SendResult]] = []
+        size = 0
+        for body in bodies:
+            waiting.append(send(Message(self.topic, body, self.attribute), SEND_S))
+            self._line += 1
+            size += len(body)
+            if len(waiting) == at_once or size >= BATCH_BYTES:
+                await self._settled(waiting)
+                size = 0
+        await self._settled(waiting)
+
+    async def _settled(self, waiting: list[Awaitable[SendResult]]) -> None:
+        results = await asyncio.gather(*waiting, return_exceptions=True)
+        first = self._line - len(results) + 1
+        waiting.clear()
+        failed: tuple[int, str] | None = None
+        for line, result in enumerate(results, first):
+            if isinstance(result, SendResult) and result.success:
+                self.stored += 1
+                self._show(result)
+            elif isinstance(result, BaseException) and not isinstance(result, MqlakeError | OSError):
+                raise result
+            elif failed is None:
+                failed = line, _reason(result)
+        if failed is not None:
+            raise RemotingError(f"{self.topic}: line {failed[0]} is not stored: {failed[1]}")
+
+    def _show(self, result: SendResult) -> None:
+        if self.as_json:
+            fields = {"id": result.message_id, "partition": str(result.partition), "offset": result.offset}
+            print_json_line(fields)
+
+
+def _reason(result: SendResult | BaseException) -> str:
+    if isinstance(result, BaseException):
+        return str(result)
+    if result.error_message == "403":
+        return f"partition {result.partition} is closed (403)"
+    return result.error_message
 
 
 # ---------------------------------------------------------------------- consume
