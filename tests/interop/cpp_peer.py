@@ -1,6 +1,6 @@
 """RocketMQ's C++ client (librocketmq, in the wheel of PyPI's `rocketmq`) as a peer; one run of this file is one client.
 
-    python cpp_peer.py produce NAMESRV TOPIC COUNT            sync, ordered and one-way sends
+    python cpp_peer.py produce NAMESRV TOPIC COUNT ORDERED      so many sync sends, so many to one queue, one one-way
     python cpp_peer.py push NAMESRV GROUP TOPIC TAGS [orderly]  each message as it comes, until stdin ends
     python cpp_peer.py pull NAMESRV GROUP TOPIC TAGS            what is there
 
@@ -15,9 +15,6 @@ import sys
 from typing import Any
 
 from rocketmq.client import Message, Producer, PullConsumer, PushConsumer
-
-ORDERED = 6
-"""Ordered sends, all to one queue."""
 
 
 def line(**fields: Any) -> None:
@@ -50,14 +47,14 @@ def made(topic: str, body: str, tags: str) -> Any:
     return message
 
 
-def produce(namesrv: str, topic: str, count: str) -> None:
+def produce(namesrv: str, topic: str, count: str, ordered: str) -> None:
     producer = Producer("PID_cpp")
     producer.set_namesrv_addr(namesrv)
     producer.start()
     for i in range(int(count)):
         sent = producer.send_sync(made(topic, str(i), ["even", "odd"][i % 2]))
         line(status=int(sent.status), id=sent.msg_id, offset=sent.offset)
-    for i in range(ORDERED):
+    for i in range(int(ordered)):
         sent = producer.send_orderly(made(topic, f"ordered{i}", "ordered"), 7)
         line(status=int(sent.status), id=sent.msg_id, offset=sent.offset)
     producer.send_oneway(made(topic, "oneway", "oneway"))
