@@ -483,6 +483,10 @@ class MessageStoreConfig(Settings):
         return self._under_root("checkpoint")
 
     @property
+    def queue_ends_path(self) -> str:
+        return self._under_root("queue-ends.json")
+
+    @property
     def abort_path(self) -> str:
         return self._under_root("abort")
 

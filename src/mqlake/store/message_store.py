@@ -44,6 +44,7 @@ from mqlake.store.log.commit_log import AppendedMany, CommitLog, QueueId, WriteM
 from mqlake.store.log.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService
 from mqlake.store.log.log_end import LastExit
 from mqlake.store.queues.consume_queue_store import ConsumeQueueStore
+from mqlake.store.queues.queue_ends import write_ends
 from mqlake.store.recovery import Progress, Recovery, RecoveryReport
 from mqlake.store.results import (
     AppendMessageResult,
@@ -280,6 +281,7 @@ class DefaultMessageStore(StoreView):
             if self.index is not None:
                 self.index.flush(checkpoint)
             checkpoint.flush()
+            write_ends(self.config, self.consume_queues)
         except OSError as error:
             log.error("flushing the consume queues and the index failed: %s", error)
             return False
@@ -317,7 +319,7 @@ class DefaultMessageStore(StoreView):
         ):
             if os.path.isdir(directory):
                 shutil.rmtree(directory)
-        for path in (config.checkpoint_path, config.abort_path):
+        for path in (config.checkpoint_path, config.abort_path, config.queue_ends_path):
             if os.path.exists(path):
                 os.unlink(path)
 

@@ -40,8 +40,12 @@ from mqlake.store.log.log_scan import LogChunk, one_ahead, scan_log
 from mqlake.store.queues.bridge_gaps import bridge_gaps
 from mqlake.store.queues.consume_queue import ConsumeQueue
 from mqlake.store.queues.consume_queue_store import ConsumeQueueStore
+from mqlake.store.queues.queue_ends import DoubtfulEnds, NotDeleted, write_ends
 
 log = logging.getLogger(__name__)
+
+NAMED = 10
+"""Queues that a warning names."""
 
 Progress = Callable[[int, int], None]
 """Told (bytes done, bytes in all) now and then."""
@@ -158,19 +162,29 @@ class Recovery:
             thorough=not report.clean_exit, flushed_until=self._checkpoint.min_timestamp
         )
         report.queues_reached = max(0, dispatched_to)
+        self._not_deleted = NotDeleted(self._config, self._consume_queues)
         if self._queue.mapped_files:
             start = self._start_file(dispatched_to)
+            ends = DoubtfulEnds(self._consume_queues, self._queue, self._delay_levels, start.file_from_offset)
+            if ends.again_from is not None:
+                start = self._earlier(start, ends.again_from)
             self._check_format(self._queue.mapped_files[0])
             if not report.clean_exit:
                 # the page cache outlived the process but not yet a power cut; queues must not know what may still go
                 for mapped_file in self._queue.files_from(start.file_from_offset):
                     mapped_file.sync()
             self._rebuild_index_before(start.file_from_offset)
+            if report.clean_exit and dispatched_to >= 0:
+                self._consume_queues.only_missing = self._not_deleted
             end, last_timestamp, torn_size = self._scan(start)
+            self._consume_queues.only_missing = None
+            dispatched_to = ends.reached_at(end, self._consume_queues) if report.clean_exit else dispatched_to
             found = self._look_after(end, last_timestamp, torn_size, dispatched_to)
             self._fill_gaps(end)
             self._salvage(end, found)
+            ends.settle(found.end)
             self._cut_at(found.end, found.last_timestamp, dispatched_to)
+            self._refill_lost(found.end)
         else:
             self._consume_queues.destroy()
             self._queue.set_end(0)
@@ -201,6 +215,11 @@ class Recovery:
                 # queues that lost more than the checkpoint knows of are filled again from their own end
                 return min(mapped_file, reached, key=lambda file: file.file_from_offset)
         return files[0]
+
+    def _earlier(self, start: MappedFile, physical_offset: int) -> MappedFile:
+        found = self._queue.find_mapped_file_by_offset(physical_offset, first_if_not_found=True)
+        assert found is not None
+        return min(start, found, key=lambda file: file.file_from_offset)
 
     @staticmethod
     def _first_timestamp(mapped_file: MappedFile) -> int:
@@ -278,8 +297,34 @@ class Recovery:
         """Queues that lack units in the middle (a file of theirs was lost) get them from the log up to `end`."""
         if self._consume_queues.cut_gaps():
             log.warning("units of consume queues are missing: the whole log is dispatched again")
+            self._dispatch_again(end)
+
+    def _dispatch_again(self, end: int) -> None:
+        """The log up to `end`, for all queues but those of deleted topics."""
+        self._consume_queues.only_missing = self._not_deleted
+        try:
             for chunk in scan_log(self._queue, self._queue.min_offset, end, check_crc=False):
                 self._dispatch(chunk, [self._consume_queues])
+                if self._progress is not None:
+                    self._progress(chunk.end - self._queue.min_offset, end - self._queue.min_offset)
+        finally:
+            self._consume_queues.only_missing = None
+
+    def _refill_lost(self, end: int) -> None:
+        """Queues that ended further on when the store last ended cleanly get what the log has of them."""
+        lost = self._not_deleted.lost()
+        if not lost:
+            return
+        names = ", ".join(f"{topic}/{queue_id}" for topic, queue_id in lost[:NAMED])
+        log.warning(
+            "the files of %d consume queues are gone, or a part of them (%s%s): the whole log is dispatched again",
+            len(lost),
+            names,
+            ", ..." if len(lost) > NAMED else "",
+        )
+        self._dispatch_again(end)
+        self._consume_queues.flush()
+        write_ends(self._config, self._consume_queues)
 
     # ------------------------------------------------------------------ the end
 

@@ -35,6 +35,7 @@ from mqlake.store.files.store_lock import AbortFile, lock_holder
 from mqlake.store.index.index_service import IndexService
 from mqlake.store.log.log_walk import Hole, HoleKind, LogWalk, Progress, open_log
 from mqlake.store.queues.consume_queue_store import ConsumeQueueStore
+from mqlake.store.queues.queue_ends import NotDeleted
 from mqlake.store.read_only import queue_type_by_files
 
 CLOCK_SLACK_MS = 24 * 3600 * 1000
@@ -142,6 +143,7 @@ def _verify(
             log_min=log.min_offset,
             settled=settled,
             root=config.store_path_root_dir,
+            not_deleted=NotDeleted(config, queues),
             index=index,
         )
         index_verifier = IndexVerifier(index.files, findings, log_min=log.min_offset, settled=settled)

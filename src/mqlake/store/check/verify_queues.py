@@ -12,7 +12,7 @@ log (then it tells which message was lost there), or it is wrong. Nothing is don
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -112,6 +112,7 @@ class QueueVerifier:
         log_min: int,
         settled: bool,
         root: str,
+        not_deleted: Container[tuple[str, int]],
         index: IndexService | None = None,
     ) -> None:
         self.units_checked = 0
@@ -123,6 +124,7 @@ class QueueVerifier:
         self._log_min = log_min
         self._settled = settled
         self._root = root
+        self._not_deleted = not_deleted
         self._states: dict[tuple[bytes, int], _State] = {}
         self._fillers = False
         self._witnesses = Witnesses(queues, index)
@@ -474,13 +476,12 @@ class QueueVerifier:
             self._findings.add(finding, count)
         queue = state.queue
         if state.missing:
-            deleted = False
+            deleted = queue is None and (topic, queue_id) not in self._not_deleted
             if queue is None:
                 path, position = f"{self._root}/consumequeue/{topic}/{queue_id}", 0
                 text = f"the queue is not there; the log has {state.missing} records of it"
-                if self.queues.topics() and not self.queues.queues(topic):
-                    text += " (nor is any of its topic, which may have been deleted)"
-                    deleted = True
+                if deleted:
+                    text += ": its topic was deleted, and does not come back"
             else:
                 path, position = _place(queue, state.missing_from)
                 text = (

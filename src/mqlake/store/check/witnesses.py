@@ -231,6 +231,8 @@ class Witnesses:
             return None
         self._mended += 1
         found = _tags_code_of(properties)
+        if found == said:  # it is something else that differs
+            return None
         others = _codes_around(queue, unit)
         unit_known, record_known = said in others, found in others
         one_bit_of_unit = ((said ^ found) & (1 << 64) - 1).bit_count() == 1
@@ -243,6 +245,13 @@ class Witnesses:
     ) -> tuple[int, bytes] | None:
         """As mended_properties(), of an inner batch whose unit has this number: which offset it has and how many
         messages. The unit is right when the units before and after it join on to it."""
+        (own,) = read_units(queue, number, 1)
+        said = bytes_to_properties(properties)
+        if (said.get(PROPERTY_INNER_BASE), said.get(PROPERTY_INNER_NUM)) == (
+            str(own["msg_base_offset"]),
+            str(own["batch_size"]),
+        ):
+            return self.mended_properties(properties, queue, number, int(own["tags_code"]))
         if self._mended >= MENDED_MAX:
             return None
         self._mended += 1

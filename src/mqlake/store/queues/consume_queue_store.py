@@ -9,10 +9,11 @@ A handful of records goes one by one, which costs less than ordering them.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -66,6 +67,8 @@ class ConsumeQueueStore:
         self.pool = FilePool(read_only=read_only)
         self.queue_offsets: dict[tuple[str, int], int] = {}
         self.logics_msg_timestamp = 0
+        # set while the log is dispatched again: the (topic, queue id) that may be made, so that nothing deleted returns
+        self.only_missing: Container[tuple[str, int]] | None = None
         self._config = config
         self._root = config.consume_queue_dir
         self._batch_root = config.batch_consume_queue_dir
@@ -295,12 +298,14 @@ class ConsumeQueueStore:
         queues = self._by_wire_topic.get(topic)
         queue = None if queues is None else queues.get(queue_id)
         if queue is None:
+            place = topic.decode("utf-8", "replace"), queue_id
+            if self.only_missing is not None and self.get(*place) is None and place not in self.only_missing:
+                return None
             if not _may_name_a_directory(topic):
                 log.error("records of topic %r get no consume queue", topic)
                 return None
-            name = topic.decode("utf-8", "replace")
-            queue = self.find_or_create(name, queue_id)
-            self._by_wire_topic[topic] = self._table[name]
+            queue = self.find_or_create(*place)
+            self._by_wire_topic[topic] = self._table[place[0]]
         return queue
 
     # ------------------------------------------------------------------ life
@@ -360,6 +365,7 @@ class ConsumeQueueStore:
             self.queue_offsets.clear()
 
     def _remove(self, queue: Queue) -> None:
+        self._forget_ends()
         queue.destroy()
         self._dirty.discard(queue)
         self.queue_offsets.pop((queue.topic, queue.queue_id), None)
@@ -370,6 +376,11 @@ class ConsumeQueueStore:
             self._by_wire_topic = {wire: found for wire, found in self._by_wire_topic.items() if found}
             for root in (self._root, self._ext_root, self._batch_root):
                 remove_if_empty(f"{root}/{queue.topic}")
+
+    def _forget_ends(self) -> None:
+        """What a clean end has kept of where queues end (see queue_ends) is not true of queues that go."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._config.queue_ends_path)
 
     def close(self) -> None:
         """Flushes and gives up all descriptors. OSError."""

@@ -38,7 +38,15 @@ CHUNK = 256 * 1024
 class UnitQueue(ABC):
     """Units of (topic, queue_id). `files.max_offset` and `min_logic_offset` count bytes, of whole units."""
 
-    __slots__ = ("_min_physical", "files", "max_physic_offset", "min_logic_offset", "queue_id", "topic")
+    __slots__ = (
+        "_min_physical",
+        "ends_in_damage",
+        "files",
+        "max_physic_offset",
+        "min_logic_offset",
+        "queue_id",
+        "topic",
+    )
 
     dtype: ClassVar[np.dtype[np.void]]
     unit: ClassVar[Struct]
@@ -53,6 +61,8 @@ class UnitQueue(ABC):
         # end (offset + size) of the last record in the queue, -1 when it has none
         self.max_physic_offset = -1
         self.min_logic_offset = 0
+        # set by recover(): behind the end that it found lies something that is no unit, and no zeros either
+        self.ends_in_damage = False
         # physical offset of the unit at min_logic_offset, -1 when not known
         self._min_physical = -1
 
@@ -97,6 +107,7 @@ class UnitQueue(ABC):
             end = file.file_from_offset + position
             if position < self.files.file_size:
                 break
+        self.ends_in_damage = any(self.files.read(end, self.unit_size))
         self._set_end(end, erase=thorough)
         if not self.is_empty:
             self._begin_at(self._skip_blanks(self.files.min_offset // self.unit_size))
@@ -124,6 +135,7 @@ class UnitQueue(ABC):
             return False
         if thorough and data[behind:] != bytes(len(data) - behind):
             return False
+        self.ends_in_damage = any(data[behind : behind + size])
         self.files.max_offset = file.file_from_offset + behind
         self.files.flushed_where = min(self.files.flushed_where, self.files.max_offset)
         self._note_last(last)
@@ -166,8 +178,29 @@ class UnitQueue(ABC):
         self.files.cut(self._without_trailing_blanks(end), erase=erase)
         self._look_at_last()
 
+    def last_unit(self) -> Any:
+        """The newest unit as a tuple that begins with physical offset and size; None when there is none."""
+        return None if self.is_empty else self._unit(self.files.max_offset // self.unit_size - 1)
+
+    def drop_last(self) -> None:
+        """Ends before the newest unit, which stays on the disk until it is written over or erased."""
+        self.files.max_offset -= self.unit_size
+        self.files.flushed_where = min(self.files.flushed_where, self.files.max_offset)
+        self._look_at_last()
+
+    def take_back(self, end: int, log_end: int) -> None:
+        """Ends at byte `end` again, behind units that were dropped; none of them reaches behind the log's end."""
+        self.files.max_offset = end
+        self._look_at_last()
+        self.max_physic_offset = min(self.max_physic_offset, log_end)
+
+    def erase_rest(self) -> None:
+        """Zeroes what lies behind the end. OSError."""
+        if self.files.files:
+            self.files.cut(self.files.max_offset, erase=True)
+
     def _look_at_last(self) -> None:
-        self._note_last(None if self.is_empty else self._unit(self.files.max_offset // self.unit_size - 1))
+        self._note_last(self.last_unit())
 
     def _note_last(self, unit: Any) -> None:
         """Takes what the queue knows of its newest record from the last unit, None when there is none."""
