@@ -176,6 +176,38 @@ def test_a_wrong_queue_offset(store: Path) -> None:
     assert {name: after[name] for name in before} == before
 
 
+@pytest.mark.parametrize("order", [(1, 0, 2), (0, 2, 1), (1, 2, 0)])
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_files_under_each_others_names(store: Path, order: tuple[int, ...], interrupted: bool) -> None:
+    before = contents(store)
+    paths = [log_file(store, number) for number in range(3)]
+    for path in paths:
+        path.rename(path.with_suffix(".aside"))
+    for path, number in zip(paths, order, strict=True):
+        path.with_suffix(".aside").rename(paths[number])
+    moved = [(paths[to], path) for path, to in zip(paths, order, strict=True) if path != paths[to]]
+    damaged = [f.path for f in verify_store(store).findings if f.kind == "file name"]
+    assert sorted(damaged) == sorted(str(path) for path, _ in moved)
+    if interrupted:  # after the first of the two steps
+        for path, right in moved:
+            path.rename(f"{right}.renamed")
+    report = repair_store(store)
+    assert [a.kind for a in report.plan.actions] == [ActionKind.RENAME] * len(moved)
+    assert report.after is not None and report.after.ok
+    after = contents(store)
+    assert {name: after[name] for name in before} == before
+    copies = json.loads((Path(report.copies or "") / "repair.json").read_text())
+    assert {entry["renamedTo"] for entry in copies} == {f"commitlog/{right.name}" for _, right in moved}
+    goes_on(store)
+
+
+def test_a_file_that_was_copied_over_another_keeps_its_name(store: Path) -> None:
+    shutil.copy(log_file(store, 0), log_file(store, 1))
+    report = repair_store(store)
+    assert ActionKind.RENAME not in [a.kind for a in report.plan.actions]
+    assert report.after is not None and report.after.ok
+
+
 def test_a_missing_file(store: Path) -> None:
     log_file(store, 1).unlink()
     report = repaired(store)

@@ -8,6 +8,7 @@
     a file is missing between two others              a file with a filler and a blank
     a field that no CRC covers and others contradict  set to what they agree upon (see witnesses.py)
     a file is too short                               made as long as the others; then as above
+    files under each other's names                    each gets the name that its records say
 
     consume queues, index                             made anew from what the log holds then (see rebuild.py)
     a checkpoint ahead of the log                     set to the log's last message
@@ -38,6 +39,7 @@ from mqlake.formats.record import (
     decode_record,
     encode_blank,
 )
+from mqlake.store.check.misnamed import RENAMED, misnamed_files
 from mqlake.store.check.rebuild import RebuildReport, rebuild_locked
 from mqlake.store.check.verify import VerifyReport, store_config, verify_store
 from mqlake.store.check.verify_queues import LostMessage
@@ -76,6 +78,7 @@ class ActionKind(enum.Enum):
     SET_FIELD = "set field"
     MAKE_FILE = "make file"
     EXTEND_FILE = "extend file"
+    RENAME = "rename"
     CHECKPOINT = "checkpoint"
     REBUILD = "rebuild"
 
@@ -93,6 +96,8 @@ class Action:
     """The store time (ms) that is written, of a filler or into the checkpoint."""
     data: bytes = b""
     """What is written into a field."""
+    target: str = ""
+    """The new path of a file that is renamed."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -220,7 +225,19 @@ def _file_actions(config: MessageStoreConfig) -> list[Action]:
     directory, file_size = config.commit_log_dir, config.mapped_file_size_commit_log
     names = [name for name in os.listdir(directory) if file_name_to_offset(name) is not None]
     offsets = sorted(int(name) for name in names)
-    actions = []
+    actions = [
+        Action(
+            ActionKind.RENAME,
+            path,
+            0,
+            os.path.getsize(path),
+            f"its records are those of {os.path.basename(right)}",
+            target=right,
+        )
+        for path, right in sorted(misnamed_files(directory, file_size).items())
+    ]
+    if actions:
+        return actions  # which files are missing shows when each has its name
     for number, offset in enumerate(offsets):
         timestamp = _first_timestamp_from(config, offset)
         path = os.path.join(directory, offset_to_file_name(offset))
@@ -317,7 +334,9 @@ class _Copies:
                 "size": action.size,
                 "text": action.text,
             }
-            if os.path.isfile(action.path) and action.kind is not ActionKind.EXTEND_FILE:
+            if action.kind is ActionKind.RENAME:
+                entry["renamedTo"] = os.path.relpath(action.target, self.root)
+            elif os.path.isfile(action.path) and action.kind is not ActionKind.EXTEND_FILE:
                 entry["copy"] = self._copy(action)
             self._kept.append(entry)
         with open(os.path.join(self.directory, REPAIR_LIST), "w", encoding="utf-8") as file:
@@ -346,8 +365,21 @@ class _Copies:
 
 def _apply(config: MessageStoreConfig, actions: list[Action], copies: _Copies) -> None:
     copies.keep(actions)
+    _rename(config, [action for action in actions if action.kind is ActionKind.RENAME])
     for action in actions:
-        _change(config.mapped_file_size_commit_log, action)
+        if action.kind is not ActionKind.RENAME:
+            _change(config.mapped_file_size_commit_log, action)
+
+
+def _rename(config: MessageStoreConfig, actions: list[Action]) -> None:
+    """In two steps, as the files may take each other's names; after the first one their names say what is left."""
+    for action in actions:
+        if action.path != action.target + RENAMED:
+            os.rename(action.path, action.target + RENAMED)
+    fsync_dir(config.commit_log_dir)
+    for action in actions:
+        os.rename(action.target + RENAMED, action.target)
+    fsync_dir(config.commit_log_dir)
 
 
 def _change(file_size: int, action: Action) -> None:

@@ -22,6 +22,7 @@ from mqlake.errors import StoreError, WrongFileSizeError
 from mqlake.formats.checkpoint import CHECKPOINT_FILE_SIZE
 from mqlake.formats.columns import dispatch_columns
 from mqlake.message import parse_delay_levels
+from mqlake.store.check.misnamed import misnamed_files
 from mqlake.store.check.verify_index import IndexVerifier
 from mqlake.store.check.verify_queues import LostMessage, QueueVerifier, is_known
 from mqlake.store.check.witnesses import WrongField
@@ -134,6 +135,9 @@ def _verify(
 ) -> None:
     settled = report.clean_exit and report.writer is None
     report.min_offset, report.files = log.min_offset, len(log.mapped_files)
+    for path, right in misnamed_files(config.commit_log_dir, config.mapped_file_size_commit_log).items():
+        text = f"its records are those of {os.path.basename(right)}: `mqlake store repair` gives it that name back"
+        findings.damage("file name", path, 0, text)
     queues = load_queues(config, findings)
     index = load_index(config, findings)
     try:
