@@ -11,6 +11,7 @@ import pytest
 
 from mqlake.base.findings import Severity
 from mqlake.formats.record import decode_record
+from mqlake.store.check.rebuild import rebuild_store
 from mqlake.store.check.verify import verify_store
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.message_store import DefaultMessageStore, open_store
@@ -100,6 +101,9 @@ def test_nor_one_that_another_broker_deleted(store: Path) -> None:
     with open_store(store, SETTINGS) as opened:
         assert opened.consume_queues.topics() == ["Payments"]
         assert opened.max_offset_in_queue("Payments", 1) == COUNT // 4
+    assert rebuild_store(store).deleted_topics == ["Orders"]
+    with ReadOnlyStore(store) as view:
+        assert view.consume_queues.topics() == ["Payments"]
 
 
 # bytes of a unit, and a bit of each: offset, size

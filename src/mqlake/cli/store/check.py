@@ -136,7 +136,7 @@ def _rebuilt(report: RebuildReport) -> str:
         f"{report.end_offset}): {count_text(report.queues, 'queue')} of {count_text(report.topics, 'topic')}, "
         f"{report.index_entries:,} index entries in {count_text(report.index_files, 'file')}; "
         f"{report.seconds:.2f} s"
-    )
+    ) + (f"\ndeleted topics, left out: {', '.join(report.deleted_topics)}" if report.deleted_topics else "")
 
 
 # ---------------------------------------------------------------------- repair

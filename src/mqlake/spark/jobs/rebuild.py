@@ -41,6 +41,7 @@ from mqlake.store.check.rebuild import (
     RebuildReport,
     build_derived,
     fsync_dirs,
+    keep_deleted,
     rebuild_store,
     topics_of_batches,
 )
@@ -63,6 +64,7 @@ _BUILT = {
     "records": "long",
     "queues": "int",
     "topics": "string",
+    "deletedTopics": "string",
     "indexFiles": "int",
     "entries": "long",
     "batchTopics": "string",
@@ -130,6 +132,9 @@ def _build(
     report.queues = sum(row.queues or 0 for row in rows)
     report.topics = len(
         set(itertools.chain.from_iterable(row.topics.split("\n") for row in rows if row.topics))
+    )
+    report.deleted_topics = sorted(
+        set(itertools.chain.from_iterable(row.deletedTopics.split("\n") for row in rows if row.deletedTopics))
     )
     report.index_files = sum(row.indexFiles or 0 for row in rows)
     report.index_entries = sum(row.entries or 0 for row in rows)
@@ -262,7 +267,9 @@ def _write(
         if bucket == INDEX_BUCKET:
             yield rows_batch([_write_index(config, root, parts)], _BUILT)
         else:
-            yield rows_batch([_write_queues(config, batch_topics, parts)], _BUILT)
+            before = store_config(root, settings)
+            with contextlib.closing(load_queues(before, Findings())) as old:
+                yield rows_batch([_write_queues(config, before, old, batch_topics, parts)], _BUILT)
 
 
 def _write_index(config: MessageStoreConfig, root: str, parts: Iterator[dict[str, Any]]) -> dict[str, object]:
@@ -281,11 +288,16 @@ def _write_index(config: MessageStoreConfig, root: str, parts: Iterator[dict[str
 
 
 def _write_queues(
-    config: MessageStoreConfig, batch_topics: frozenset[str], parts: Iterator[dict[str, Any]]
+    config: MessageStoreConfig,
+    old_config: MessageStoreConfig,
+    old: ConsumeQueueStore,
+    batch_topics: frozenset[str],
+    parts: Iterator[dict[str, Any]],
 ) -> dict[str, object]:
     queues = ConsumeQueueStore(
         config, queue_type_of=lambda topic: BATCH_CQ if topic in batch_topics else SIMPLE_CQ
     )
+    keep_deleted(old_config, old, queues)
     records, found = 0, set()
     try:
         for part in parts:
@@ -303,6 +315,7 @@ def _write_queues(
             "records": records,
             "queues": sum(1 for _ in queues),
             "topics": "\n".join(queues.topics()),
+            "deletedTopics": "\n".join(sorted(queues.left_out)),
             "batchTopics": "\n".join(sorted(found)),
         }
     finally:

@@ -36,6 +36,7 @@ from mqlake.store.log.log_walk import HoleKind, LogWalk, Progress, open_log, ref
 from mqlake.store.queues.bridge_gaps import bridge_gaps
 from mqlake.store.queues.consume_queue import ConsumeQueue
 from mqlake.store.queues.consume_queue_store import BATCH_CQ, SIMPLE_CQ, ConsumeQueueStore
+from mqlake.store.queues.queue_ends import NotDeleted
 
 TEMPORARY = "rebuild.tmp"
 CHUNKS_BETWEEN_EVICTIONS = 64
@@ -58,6 +59,8 @@ class RebuildReport:
     queues: int = 0
     index_files: int = 0
     index_entries: int = 0
+    deleted_topics: list[str] = dataclasses.field(default_factory=list)
+    """Those of which the log still has records, and that get no queues again."""
     contradictions: int = 0
     """Records that the queues before knew better: each is now where the record says."""
     contradicted: tuple[str, int, str] | None = None
@@ -183,6 +186,7 @@ def build_derived(
         progress=progress,
     )
     witnesses = Witnesses(old_queues)
+    keep_deleted(config, old_queues, queues)
     report = RebuildReport(config.store_path_root_dir, log.min_offset)
     delay_levels = parse_delay_levels(config.message_delay_level)
     try:
@@ -212,6 +216,7 @@ def build_derived(
         _refuse_holes(walk)
         report.end_offset = walk.end
         report.topics = len(queues.topics())
+        report.deleted_topics = sorted(queues.left_out)
         report.queues = sum(1 for _ in queues)
         for queue in queues:
             if isinstance(queue, ConsumeQueue) and queue.first_gap is not None:
@@ -230,6 +235,12 @@ def build_derived(
             index.close()
         log.close()
     return report
+
+
+def keep_deleted(config: MessageStoreConfig, old: ConsumeQueueStore, new: ConsumeQueueStore) -> None:
+    """Topics that were deleted do not come back in `new`; without any queue in `old` nobody knows which were."""
+    if old.topics():
+        new.only_missing = NotDeleted(config, old)
 
 
 def topics_of_batches(scan: Scan) -> set[str]:

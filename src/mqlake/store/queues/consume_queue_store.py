@@ -69,6 +69,8 @@ class ConsumeQueueStore:
         self.logics_msg_timestamp = 0
         # set while the log is dispatched again: the (topic, queue id) that may be made, so that nothing deleted returns
         self.only_missing: Container[tuple[str, int]] | None = None
+        # topics of which records were dispatched meanwhile, and got no queue
+        self.left_out: set[str] = set()
         self._config = config
         self._root = config.consume_queue_dir
         self._batch_root = config.batch_consume_queue_dir
@@ -300,6 +302,7 @@ class ConsumeQueueStore:
         if queue is None:
             place = topic.decode("utf-8", "replace"), queue_id
             if self.only_missing is not None and self.get(*place) is None and place not in self.only_missing:
+                self.left_out.add(place[0])
                 return None
             if not _may_name_a_directory(topic):
                 log.error("records of topic %r get no consume queue", topic)
