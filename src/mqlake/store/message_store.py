@@ -14,6 +14,7 @@ it, so it outlives this process. ASYNC_FLUSH with the transient store pool: this
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import os
@@ -252,6 +253,7 @@ class DefaultMessageStore(StoreView):
             if flushed and dispatched and derived and not self.running_flags.is_fenced:
                 self._abort_file.delete()
             else:
+                self._doubt_page_cache()
                 log.warning("no clean shutdown (%s): the next start recovers", self._why_not_clean())
         if self._state != "closed":
             self._release()
@@ -286,6 +288,12 @@ class DefaultMessageStore(StoreView):
             log.error("flushing the consume queues and the index failed: %s", error)
             return False
         return True
+
+    def _doubt_page_cache(self) -> None:
+        """After an I/O error the kernel may drop pages: the next recovery must not rely on them."""
+        if self.running_flags.is_fenced:
+            with contextlib.suppress(OSError):
+                self._abort_file.create()
 
     def _why_not_clean(self) -> str:
         return "; ".join(self.running_flags.reasons()) or f"{self.dispatch_behind_bytes} bytes not dispatched"
@@ -582,6 +590,7 @@ class _Housekeeping:
     def _run(self) -> None:
         store, config = self._store, self._store.config
         last_thorough = time.monotonic()
+        doubted = False
         while not self._stopped.wait(config.flush_interval_consume_queue / 1000):
             thorough = time.monotonic() - last_thorough >= config.flush_consume_queue_thorough_interval / 1000
             if not store.running_flags.is_fenced:
@@ -590,6 +599,9 @@ class _Housekeeping:
                 except OSError as error:
                     # what a second try reports may not be true; the next start makes them anew from the log
                     store._fence(f"flushing the consume queues failed: {error}")
+            elif not doubted:
+                doubted = True
+                store._doubt_page_cache()
             if thorough:
                 last_thorough = time.monotonic()
             store.store_stats_service.sample()

@@ -37,7 +37,6 @@ from mqlake.formats.record import (
     MESSAGE_MAGIC_CODE_V2,
     RECORD_SIZE_MIN,
     decode_record,
-    encode_blank,
 )
 from mqlake.store.check.misnamed import RENAMED, misnamed_files
 from mqlake.store.check.rebuild import RebuildReport, rebuild_locked
@@ -47,7 +46,7 @@ from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.dropped import REPAIR_LIST, REPAIR_PREFIX
 from mqlake.store.files.store_lock import StoreLock, lock_holder
-from mqlake.store.log.filler import FILLER_SIZE, FILLER_SIZE_MIN, encode_filler
+from mqlake.store.log.filler import FILLER_SIZE, FILLER_SIZE_MIN, fence_off
 from mqlake.store.log.log_walk import Hole, HoleKind, Progress, open_log, refuse_foreign
 
 COPY_CHUNK = 1 << 20
@@ -387,16 +386,16 @@ def _change(file_size: int, action: Action) -> None:
     try:
         if action.kind in (ActionKind.MAKE_FILE, ActionKind.EXTEND_FILE):
             os.ftruncate(fd, file_size)
-        if action.kind in (ActionKind.MAKE_FILE, ActionKind.BLANK):
-            os.pwrite(fd, _nothing_more(action, file_size), action.offset)
+        if action.kind in (ActionKind.MAKE_FILE, ActionKind.BLANK, ActionKind.FILL):
+            base = file_name_to_offset(os.path.basename(action.path)) or 0
+            at = action.offset
+            end = at + action.size if action.kind is ActionKind.FILL else file_size
+            for piece in fence_off(at, end, base, file_size, action.value):
+                os.pwrite(fd, piece, at)
+                at += len(piece)
         elif action.kind is ActionKind.CUT:
             for at in range(action.offset, action.offset + action.size, COPY_CHUNK):
                 os.pwrite(fd, bytes(min(COPY_CHUNK, action.offset + action.size - at)), at)
-        elif action.kind is ActionKind.FILL:
-            base = file_name_to_offset(os.path.basename(action.path)) or 0
-            filler = encode_filler(action.size, base + action.offset, action.value)
-            for at in range(0, len(filler), COPY_CHUNK):
-                os.pwrite(fd, filler[at : at + COPY_CHUNK], action.offset + at)
         elif action.kind is ActionKind.SET_FIELD:
             os.pwrite(fd, action.data, action.offset)
         elif action.kind is ActionKind.CHECKPOINT:
@@ -405,15 +404,6 @@ def _change(file_size: int, action: Action) -> None:
     finally:
         os.close(fd)
     fsync_dir(os.path.dirname(action.path))
-
-
-def _nothing_more(action: Action, file_size: int) -> bytes:
-    """A filler, so that it can be seen that something is gone, and a blank; where only that fits, the blank."""
-    filler, at = b"", action.offset
-    if file_size - at >= FILLER_SIZE + END_FILE_MIN_BLANK_LENGTH:
-        base = file_name_to_offset(os.path.basename(action.path)) or 0
-        filler = encode_filler(FILLER_SIZE, base + at, action.value)
-    return filler + encode_blank(file_size - at - len(filler))
 
 
 def _first_timestamp_from(config: MessageStoreConfig, offset: int) -> int:
