@@ -12,10 +12,11 @@ import pytest
 
 from mqlake.message import MessageSysFlag
 from mqlake.store import scrub
+from mqlake.store.check.repair import repair_store
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.message_store import DefaultMessageStore
 from mqlake.store.scrub import ScrubService
-from tests.store.small_store import QUEUES, SETTINGS, TOPICS, change, flip, message
+from tests.store.small_store import QUEUES, SETTINGS, TOPICS, change, fill, flip, log_file, message
 from tests.waiting import PATIENCE_S, until
 
 COUNT = 300
@@ -186,3 +187,23 @@ def test_a_deleted_topic_and_deleted_units_are_no_damage(store: DefaultMessageSt
 def test_what_an_operator_sees(store: DefaultMessageStore) -> None:
     info = store.runtime_info()
     assert (info["scrubBytesPerSecond"], info["scrubRounds"], info["scrubOffset"]) == ("4194304", "0", "-1")
+
+
+def test_a_repaired_store_has_nothing(tmp_path: Path) -> None:
+    """Fillers stand where damage was, and units of lost messages lead to those after them."""
+    fill(tmp_path)
+    for position in (1000, 9000):
+        change(log_file(tmp_path), position, bytes(300))
+    assert repair_store(tmp_path).after is not None
+    config = MessageStoreConfig.from_mapping({**SETTINGS, "storePathRootDir": str(tmp_path)})
+    with DefaultMessageStore(config) as store:
+        store.load()
+        store.start()
+        assert found(store) == 0
+        for topic in TOPICS:
+            for queue_id in range(QUEUES):
+                offset = 0
+                while offset < store.max_offset_in_queue(topic, queue_id):
+                    got = store.get_message("g", topic, queue_id, offset, 32)
+                    assert got.damaged == [] and got.next_begin_offset > offset
+                    offset = got.next_begin_offset
