@@ -24,7 +24,7 @@ ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "compiled": {"NO_JIT"},
     "base": {"errors"},
-    "message": {"errors"},
+    "message": {"errors", "base"},
     "formats": {"compiled", "errors", "base", "message"},
     "store": {"errors", "base", "message", "formats"},
     "remoting": {"compiled", "errors", "base", "message", "formats"},

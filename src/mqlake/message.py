@@ -24,6 +24,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
 
+from mqlake.base.clock import now_ms
 from mqlake.errors import ConfigError, IllegalTopicError, MessageError
 
 try:
@@ -627,7 +628,7 @@ class _UniqIds:
         if native_id != known:
             prefix = f"{self._address:08X}{native_id & 0xFFFF:04X}{(self._hash + (native_id >> 16)) & 0xFFFFFFFF:08X}"
             self._prefix = (native_id, prefix)
-        now = time.time_ns() // 1_000_000
+        now = now_ms()
         if now >= self._month_end:
             self._set_month(now)
         elapsed = max(0, now - self._month_start) & 0xFFFFFFFF

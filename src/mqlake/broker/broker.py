@@ -13,10 +13,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+from mqlake.base.clock import now_ms
 from mqlake.base.net import format_address
 from mqlake.broker.config import BrokerConfig
 from mqlake.broker.mqtrace.hooks import Hooks
-from mqlake.broker.state.clients import ConsumerManager, ProducerManager, wall_clock_ms
+from mqlake.broker.state.clients import ConsumerManager, ProducerManager
 from mqlake.broker.state.consumer_filter import ConsumerFilterManager
 from mqlake.broker.state.consumer_offset import ConsumerOffsetManager
 from mqlake.broker.state.message_request_mode import MessageRequestModeManager
@@ -34,7 +35,7 @@ class Broker:
         self,
         config: BrokerConfig,
         store_config: MessageStoreConfig,
-        clock_ms: Callable[[], int] = wall_clock_ms,
+        clock_ms: Callable[[], int] = now_ms,
     ) -> None:
         self.config = config
         """Another object after each change from outside, so nobody keeps it."""

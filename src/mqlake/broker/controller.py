@@ -19,6 +19,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable
 
+from mqlake.base.clock import now_ms
 from mqlake.broker.admin.processor import AdminBrokerProcessor
 from mqlake.broker.broker import Broker
 from mqlake.broker.config import BrokerConfig, MetricsExporterType
@@ -39,7 +40,6 @@ from mqlake.broker.services.client_housekeeping import ClientHousekeepingService
 from mqlake.broker.services.consumer_ids_change import DefaultConsumerIdsChangeListener
 from mqlake.broker.services.registration import Registration
 from mqlake.broker.services.schedule_message import ScheduleMessageService
-from mqlake.broker.state.clients import wall_clock_ms
 from mqlake.broker.state.config_manager import ConfigManager
 from mqlake.broker.transaction.bridge import TransactionalMessageBridge
 from mqlake.broker.transaction.check import (
@@ -64,7 +64,7 @@ class BrokerController:
         config: BrokerConfig,
         store_config: MessageStoreConfig,
         *,
-        clock_ms: Callable[[], int] = wall_clock_ms,
+        clock_ms: Callable[[], int] = now_ms,
     ) -> None:
         """ConfigError when the TLS files, or a plug-in, cannot be used."""
         self.broker = broker = Broker(config, store_config, clock_ms)

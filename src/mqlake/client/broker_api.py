@@ -7,9 +7,9 @@ Which brokers to ask is `Admin`'s matter.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Mapping
 
+from mqlake.base.clock import now_ms
 from mqlake.base.java_properties import format_properties, parse_properties
 from mqlake.errors import BadCrcError, FormatError, ResponseError
 from mqlake.formats.compression import decompress_body
@@ -358,7 +358,7 @@ class BrokerAPI:
             default_topic_queue_nums=4,
             queue_id=queue_id,
             sys_flag=0,
-            born_timestamp=_now_ms(),
+            born_timestamp=now_ms(),
             flag=message.flag,
             properties=properties_to_string(message.properties),
         )
@@ -426,7 +426,3 @@ def _messages(data: bytes) -> list[MessageExt]:
             )
         messages.append(message)
     return messages
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

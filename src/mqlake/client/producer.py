@@ -18,11 +18,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from mqlake.base.arguments import checked, checked_function
+from mqlake.base.clock import now_ms
 from mqlake.client.accumulate import ProduceAccumulator
 from mqlake.client.client_base import ClientBase, Where
 from mqlake.client.fault_strategy import MQFaultStrategy
@@ -636,7 +636,7 @@ class Producer(ClientBase):
             default_topic_queue_nums=self.config.default_topic_queue_nums,
             queue_id=queue.queue_id,
             sys_flag=outgoing.sys_flag,
-            born_timestamp=time.time_ns() // 1_000_000,
+            born_timestamp=now_ms(),
             flag=message.flag,
             properties=text,
             reconsume_times=reconsume_times or 0,

@@ -20,12 +20,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Self
 
 from mqlake.base.arguments import checked
+from mqlake.base.clock import now_ms
 from mqlake.client.client_base import ClientBase, Where
 from mqlake.client.consumer_config import ConsumerConfig
 from mqlake.client.namespace import with_namespace, without_namespace
@@ -141,7 +141,7 @@ class PullConsumer(ClientBase):
                 logger.warning("group %s: %s; it is looked for again", self.group, error)
         if self._subscriptions:
             await self._tell_brokers()
-        self._started_at = time.time_ns() // 1_000_000
+        self._started_at = now_ms()
 
     async def _stop(self) -> None:
         if self.config.auto_commit:

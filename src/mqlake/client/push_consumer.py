@@ -21,6 +21,7 @@ import logging
 import time
 
 from mqlake.base.arguments import checked
+from mqlake.base.clock import now_ms
 from mqlake.client.client_base import ClientBase, Where
 from mqlake.client.consume_concurrently import ConsumeMessageConcurrentlyService
 from mqlake.client.consume_orderly import ConsumeMessageOrderlyService
@@ -158,7 +159,7 @@ class PushConsumer(ClientBase):
                     logger.warning("group %s: %s; it is looked for again", self.group, error)
         self._service.start()
         await self.client.send_heartbeat_to_all_brokers()
-        self._started_at = _now_ms()
+        self._started_at = now_ms()
         self._consuming = True
         self.client.rebalance_immediately()
 
@@ -434,7 +435,3 @@ class PushConsumer(ClientBase):
             message.topic = message.properties.get(PROPERTY_RETRY_TOPIC, message.topic)
         if self.namespace:
             message.topic = without_namespace(self.namespace, message.topic)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

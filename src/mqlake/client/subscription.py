@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 from mqlake.base.arguments import checked
+from mqlake.base.clock import now_ms
 from mqlake.errors import ConfigError
 from mqlake.message import java_hash
 from mqlake.remoting.bodies.client import SubscriptionData
@@ -46,6 +46,6 @@ def build_subscription_data(topic: str, selector: MessageSelector | str = SUB_AL
         sub_string=selector.expression,
         tags_set=tags,
         code_set={java_hash(tag) for tag in tags},
-        sub_version=time.time_ns() // 1_000_000,
+        sub_version=now_ms(),
         expression_type=selector.type,
     )

@@ -17,8 +17,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from mqlake.base.clock import now_ms
 from mqlake.message import is_system_topic
-from mqlake.store.stats import wall_clock_ms
 
 TOPIC_PUT_NUMS = "TOPIC_PUT_NUMS"
 TOPIC_PUT_SIZE = "TOPIC_PUT_SIZE"
@@ -166,7 +166,7 @@ class BrokerStatsManager:
         cluster_name: str = "DefaultCluster",
         *,
         enable_queue_stat: bool = True,
-        clock: Callable[[], int] = wall_clock_ms,
+        clock: Callable[[], int] = now_ms,
     ) -> None:
         self.cluster_name = cluster_name
         self.enable_queue_stat = enable_queue_stat

@@ -27,9 +27,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from mqlake.base.clock import now_ms
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.running_flags import RunningFlags
-from mqlake.store.stats import wall_clock_ms
 
 logger = logging.getLogger(__name__)
 
@@ -133,7 +133,7 @@ class CleanCommitLogService:
         files: ExpiringFiles,
         flags: RunningFlags,
         *,
-        clock: Clock = wall_clock_ms,
+        clock: Clock = now_ms,
         disk_used: DiskUsed = disk_used_ratio,
     ) -> None:
         self._config = config

@@ -13,12 +13,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from mqlake.base.clock import now_ms
 from mqlake.base.durable import fsync_dir, make_dirs, write_durably
 from mqlake.formats.columns import Scan, ScanStop, find_record, scan_records
 from mqlake.formats.names import file_name_to_offset, offset_to_file_name
@@ -65,7 +65,7 @@ def keep(root: str, data: memoryview, physical_offset: int, why: str) -> tuple[s
         copy.flush()
         os.fsync(copy.fileno())
     records = sum(len(scan) for scan in whole_records(data, physical_offset))
-    write_note(path, {"why": why, "keptAt": time.time_ns() // 1_000_000, "records": records})
+    write_note(path, {"why": why, "keptAt": now_ms(), "records": records})
     return path, records
 
 

@@ -25,6 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TypeVar
 
+from mqlake.base.clock import now_ms
 from mqlake.base.durable import make_dirs
 from mqlake.message import MessageExtBatch, MessageExtBrokerInner
 from mqlake.store.broker_stats import BrokerStatsManager
@@ -41,7 +42,7 @@ from mqlake.store.files.store_directory import check_is_store
 from mqlake.store.files.store_lock import AbortFile, LastWriter, StoreLock
 from mqlake.store.files.transient_store_pool import TransientStorePool
 from mqlake.store.index.index_service import IndexService
-from mqlake.store.log.commit_log import AppendedMany, CommitLog, QueueId, WriteMany, now_ms
+from mqlake.store.log.commit_log import AppendedMany, CommitLog, QueueId, WriteMany
 from mqlake.store.log.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService
 from mqlake.store.log.log_end import LastExit
 from mqlake.store.queues.consume_queue_store import ConsumeQueueStore

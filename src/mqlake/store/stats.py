@@ -9,9 +9,10 @@ Counts are exact when puts (and likewise gets) are counted by one thread at a ti
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
+
+from mqlake.base.clock import now_ms
 
 FREQUENCY_OF_SAMPLING_MS = 1000
 MAX_RECORDS_OF_SAMPLING = 600
@@ -36,14 +37,10 @@ PUT_MESSAGE_ENTIRE_TIME_RANGES: tuple[tuple[str, int], ...] = (
 )
 
 
-def wall_clock_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 class StoreStatsService:
     """Counters of one store. `clock` gives milliseconds since 1970. Call `sample` once a second."""
 
-    def __init__(self, clock: Callable[[], int] = wall_clock_ms) -> None:
+    def __init__(self, clock: Callable[[], int] = now_ms) -> None:
         self._clock = clock
         self.boot_timestamp = clock()
         self.put_message_times_total = 0

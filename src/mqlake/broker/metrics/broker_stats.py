@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from mqlake.broker.state.clients import wall_clock_ms
+from mqlake.base.clock import now_ms
 from mqlake.store.broker_stats import (
     BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC,
     BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC,
@@ -17,7 +17,7 @@ from mqlake.store.broker_stats import (
 
 
 class BrokerStats:
-    def __init__(self, manager: BrokerStatsManager, clock_ms: Callable[[], int] = wall_clock_ms) -> None:
+    def __init__(self, manager: BrokerStatsManager, clock_ms: Callable[[], int] = now_ms) -> None:
         self._manager = manager
         self._clock_ms = clock_ms
         self._day = self._today()

@@ -15,12 +15,12 @@ import logging
 import time
 from collections.abc import Awaitable
 
+from mqlake.base.clock import now_ms
 from mqlake.broker.broker import Broker
 from mqlake.broker.filter import TAG, is_tag_type
 from mqlake.broker.filter.message_filter import ExpressionForRetryMessageFilter, ExpressionMessageFilter
 from mqlake.broker.mqtrace.contexts import pull_context
 from mqlake.broker.services.pull_request_hold import PullRequest, PullRequestHoldService
-from mqlake.broker.state.clients import wall_clock_ms
 from mqlake.broker.state.subscription_group import BUILT_IN_GROUPS
 from mqlake.errors import ResponseError
 from mqlake.message import tags_code
@@ -427,6 +427,6 @@ def _brought_along(header: PullMessageRequestHeader) -> SubscriptionData:
         sub_string=expression,
         tags_set=tags,
         code_set={tags_code(tag) for tag in tags},
-        sub_version=header.sub_version or wall_clock_ms(),
+        sub_version=header.sub_version or now_ms(),
         expression_type=header.expression_type or TAG,
     )

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from mqlake.base.clock import now_ms
 from mqlake.remoting.bodies.admin import ProducerInfo, ProducerTableInfo
 from mqlake.remoting.bodies.client import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
 from mqlake.remoting.codes import LanguageCode
@@ -25,10 +26,6 @@ logger = logging.getLogger(__name__)
 
 CHANNEL_EXPIRED_TIMEOUT_MS = 120_000
 SUBSCRIPTION_EXPIRED_TIMEOUT_MS = 600_000
-
-
-def wall_clock_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def monotonic_ms() -> int:
@@ -158,7 +155,7 @@ class ConsumerManager:
         self,
         channel_expired_timeout_ms: int = CHANNEL_EXPIRED_TIMEOUT_MS,
         subscription_expired_timeout_ms: int = SUBSCRIPTION_EXPIRED_TIMEOUT_MS,
-        clock_ms: Callable[[], int] = wall_clock_ms,
+        clock_ms: Callable[[], int] = now_ms,
         monotonic_clock_ms: Callable[[], int] = monotonic_ms,
     ) -> None:
         """`clock_ms` is what subscriptions are dated by, the other one measures silence."""
@@ -350,7 +347,7 @@ class ProducerManager:
     def __init__(
         self,
         channel_expired_timeout_ms: int = CHANNEL_EXPIRED_TIMEOUT_MS,
-        clock_ms: Callable[[], int] = wall_clock_ms,
+        clock_ms: Callable[[], int] = now_ms,
         monotonic_clock_ms: Callable[[], int] = monotonic_ms,
     ) -> None:
         """`clock_ms` is what get_producer_table() tells times by, the other one measures silence."""

@@ -18,9 +18,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
+from mqlake.base.clock import now_ms
 from mqlake.broker.filter import Expression, compile_expression, is_tag_type
 from mqlake.broker.filter.bloom import BloomFilter
-from mqlake.broker.state.clients import wall_clock_ms
 from mqlake.broker.state.config_manager import ConfigManager
 from mqlake.errors import FilterExpressionError
 from mqlake.remoting.bodies.client import SubscriptionData
@@ -99,7 +99,7 @@ class ConsumerFilterManager(ConfigManager):
         self,
         path: str,
         clean_time_span_ms: int = FILTER_DATA_CLEAN_TIME_SPAN_MS,
-        clock_ms: Callable[[], int] = wall_clock_ms,
+        clock_ms: Callable[[], int] = now_ms,
         *,
         expected_groups: int = 32,
         error_rate_percent: int = 20,

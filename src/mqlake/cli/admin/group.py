@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import datetime
-import time
 from typing import Any
 
 import click
 
+from mqlake.base.clock import now_ms
 from mqlake.cli.admin.shared import (
     admin_command,
     broker_option,
@@ -419,7 +419,7 @@ def reset_time(text: str) -> int:
     if text in ("latest", str(END_OF_QUEUE)):
         return END_OF_QUEUE
     if text == "now":
-        return time.time_ns() // 1_000_000
+        return now_ms()
     if text == "earliest":
         return 0
     try:

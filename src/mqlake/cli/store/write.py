@@ -13,6 +13,7 @@ from typing import IO, Any
 
 import click
 
+from mqlake.base.clock import now_ms
 from mqlake.cli.options import directory_argument, json_option, set_option
 from mqlake.cli.output import Progress, count_text, note, print_json, print_table, progress, size_text
 from mqlake.errors import MessageError, MessageTooLargeError, MqlakeError, StoreError
@@ -273,7 +274,7 @@ def _complete(message: MessageExtBrokerInner, defaults: Defaults) -> None:
     if defaults.delay_level:
         message.delay_time_level = defaults.delay_level
     if not message.born_timestamp:
-        message.born_timestamp = time.time_ns() // 1_000_000
+        message.born_timestamp = now_ms()
     message.born_host = message.store_host = HOST
 
 

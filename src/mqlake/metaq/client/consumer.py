@@ -14,13 +14,13 @@ import asyncio
 import logging
 import os
 import socket
-import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from mqlake.base.arguments import checked
+from mqlake.base.clock import now_ms
 from mqlake.errors import (
     BadCrcError,
     ConfigError,
@@ -509,4 +509,4 @@ class MessageConsumer:
 
 
 def _make_id() -> str:
-    return f"{socket.gethostname()}-{os.getpid()}-{time.time_ns() // 1_000_000}-{uuid.uuid4().hex[:8]}"
+    return f"{socket.gethostname()}-{os.getpid()}-{now_ms()}-{uuid.uuid4().hex[:8]}"

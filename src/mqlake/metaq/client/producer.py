@@ -13,12 +13,12 @@ import logging
 import os
 import random
 import re
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
 from mqlake.base.arguments import checked
+from mqlake.base.clock import now_ms
 from mqlake.errors import (
     ConfigError,
     RemotingConnectError,
@@ -98,7 +98,7 @@ class MessageProducer:
         self._refreshes: set[asyncio.Task[None]] = set()
         self._watches: dict[str, Callable[[object], None]] = {}
         self._closed = False
-        self._session_id = f"{os.getpid()}-{time.time_ns() // 1_000_000}-{next(_sessions)}"
+        self._session_id = f"{os.getpid()}-{now_ms()}-{next(_sessions)}"
         self._transactions = itertools.count(1)
         session.on_new_session(self._refresh_all)
 

@@ -12,9 +12,9 @@ after every start. Readers take both.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
+from mqlake.base.clock import now_ms
 from mqlake.errors import ConfigError
 
 EPOCH_MS = 1303895660503
@@ -25,14 +25,10 @@ _TIME_SHIFT = SEQUENCE_BITS + 10
 _SEQUENCE_MASK = (1 << SEQUENCE_BITS) - 1
 
 
-def wall_clock_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 class IdWorker:
     """One for each broker process. Not for several threads at once."""
 
-    def __init__(self, worker_id: int, clock_ms: Callable[[], int] = wall_clock_ms) -> None:
+    def __init__(self, worker_id: int, clock_ms: Callable[[], int] = now_ms) -> None:
         """ConfigError when `worker_id` (the broker's id) is not 0 to 1023."""
         if not 0 <= worker_id <= WORKER_ID_MAX:
             raise ConfigError(f"brokerId is {worker_id}; message ids have room for 0 to {WORKER_ID_MAX}")

@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from mqlake.base.clock import now_ms
 from mqlake.base.durable import fsync_dir, make_dirs
 from mqlake.errors import OffsetOutOfRangeError, StoreClosedError, StoreCorruptError, StoreFencedError
 from mqlake.metaq.config.values import DeletePolicy
@@ -328,7 +329,7 @@ class MessageStore:
 
     # --- deleting
 
-    def run_delete_policy(self, now_ms: int | None = None) -> list[str]:
+    def run_delete_policy(self, at_ms: int | None = None) -> list[str]:
         """Deletes or archives the oldest segments that are due, never the last; their paths.
 
         It stops at the first that is not due: a gap would keep the store from opening. OSError.
@@ -336,11 +337,11 @@ class MessageStore:
         policy = self.delete_policy
         if policy is None:
             return []
-        now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+        at_ms = now_ms() if at_ms is None else at_ms
         gone = []
         while len(self._segments) > 1:
             path = self._segments[0].message_set.path
-            if now_ms - os.stat(path).st_mtime_ns // 1_000_000 <= policy.max_reserved_ms:
+            if at_ms - os.stat(path).st_mtime_ns // 1_000_000 <= policy.max_reserved_ms:
                 break
             process_segment(policy, path)
             with self._lock:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import enum
-import time
 from dataclasses import dataclass, field
 
+from mqlake.base.clock import now_ms
 from mqlake.remoting.bodies.codec import JsonBody
 
 PERM_INHERIT = 1
@@ -41,7 +41,7 @@ class DataVersion(JsonBody):
 
     def next_version(self) -> None:
         """The table has changed."""
-        self.timestamp = time.time_ns() // 1_000_000
+        self.timestamp = now_ms()
         self.counter += 1
 
 

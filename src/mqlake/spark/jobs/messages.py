@@ -35,6 +35,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere
 from pyspark.sql.types import BinaryType, StringType
 
+from mqlake.base.clock import now_ms
 from mqlake.base.config_file import ConfigFile
 from mqlake.errors import ConfigError, MessageError, PropertiesTooLargeError, StoreError, UnknownKeyError
 from mqlake.formats.batch import ITEM_SIZE_MIN, PROPERTIES_LENGTH_MAX
@@ -172,7 +173,7 @@ _SQL_TYPES = {
 @told
 def _encode(batches: Iterator[pa.RecordBatch], queues: int) -> Iterator[pa.RecordBatch]:
     begun = 0
-    now_us = time.time_ns() // 1_000_000 * 1000
+    now_us = now_ms() * 1000
     for number, batch in enumerate(batches):
         if batch.num_rows:
             yield _encode_batch(batch, queues, begun, number, now_us)
@@ -426,7 +427,7 @@ def _write_topics(root: str, queues: Sequence[tuple[str, int]]) -> None:
         }
         for topic, count in sorted(counts.items())
     }
-    version = {"counter": 1, "stateVersion": 0, "timestamp": time.time_ns() // 1_000_000}
+    version = {"counter": 1, "stateVersion": 0, "timestamp": now_ms()}
     ConfigFile(os.path.join(root, "config", "topics.json")).persist(
         {"dataVersion": version, "topicConfigTable": table}
     )

@@ -26,6 +26,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 
+from mqlake.base.clock import now_ms
 from mqlake.base.durable import fsync_dir
 from mqlake.base.findings import Severity
 from mqlake.errors import StoreCorruptError, StoreLockedError, WrongFileSizeError
@@ -415,7 +416,7 @@ def _first_timestamp_from(config: MessageStoreConfig, offset: int) -> int:
                 magic = file.read(8)[4:]
                 if magic in MAGICS and (timestamp := _store_timestamp(file.fileno(), 0)) > 0:
                     return timestamp
-    return time.time_ns() // 1_000_000
+    return now_ms()
 
 
 def _store_timestamp(fd: int, position: int) -> int:

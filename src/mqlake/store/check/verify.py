@@ -17,6 +17,7 @@ import os
 import time
 from collections.abc import Mapping
 
+from mqlake.base.clock import now_ms
 from mqlake.base.findings import Finding, Findings, Severity
 from mqlake.errors import StoreError, WrongFileSizeError
 from mqlake.formats.checkpoint import CHECKPOINT_FILE_SIZE
@@ -252,7 +253,7 @@ def verify_checkpoint(config: MessageStoreConfig, report: VerifyReport, findings
         findings.damage("checkpoint", path, size, f"{size} bytes, {CHECKPOINT_FILE_SIZE} are right")
     checkpoint = StoreCheckpoint(path, read_only=True)
     latest = report.last_store_timestamp
-    horizon = time.time_ns() // 1_000_000 + CLOCK_SLACK_MS
+    horizon = now_ms() + CLOCK_SLACK_MS
     for position, name, timestamp in (
         (0, "physicMsgTimestamp", checkpoint.physic_msg_timestamp),
         (8, "logicsMsgTimestamp", checkpoint.logics_msg_timestamp),

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+from mqlake.base.clock import now_ms
 from mqlake.base.lasting_trouble import LastingTrouble
 from mqlake.errors import StoreCorruptError, WrongFileSizeError
 from mqlake.formats.names import file_name_to_offset, offset_to_file_name
@@ -315,7 +316,7 @@ class MappedFileQueue:
         interval_ms: int = 0,
         clean_immediately: bool = False,
         batch_max: int = 10,
-        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        now_ms: Callable[[], int] = now_ms,
     ) -> int:
         """Deletes files from the oldest on whose mtime + `expired_ms` has passed, or regardless of it when
         `clean_immediately`; never the last, at most `batch_max`, `interval_ms` apart. Returns how many."""

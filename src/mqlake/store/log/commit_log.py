@@ -14,12 +14,12 @@ the lock is taken. Whether the store takes messages at all, and when one counts 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from mqlake.base.clock import now_ms
 from mqlake.errors import (
     FormatError,
     IllegalTopicError,
@@ -133,10 +133,6 @@ class AppendedMany(NamedTuple):
     written: WrittenMany
     queue_offsets: Sequence[int]
     """Of the first message of each queue."""
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 class CommitLog:
