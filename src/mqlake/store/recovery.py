@@ -25,7 +25,7 @@ import time
 from collections.abc import Callable
 
 from mqlake.errors import ForeignFormatError, StoreCorruptError
-from mqlake.formats.columns import Scan, ScanStop, scan_records
+from mqlake.formats.columns import Scan, ScanStop, find_record, scan_records
 from mqlake.store.check.verify_queues import is_known
 from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.config import MessageStoreConfig
@@ -230,6 +230,11 @@ class Recovery:
     def _check_format(first: MappedFile) -> None:
         scan = _one_record(first, 0)
         if scan.stop == ScanStop.INVALID and first.array[4:8].any():
+            follows = find_record(first.array, 4, first.file_size, first.file_from_offset)
+            if follows >= 0:
+                follows += first.file_from_offset
+                reason = f"{scan.stop_reason}; whole messages follow at offset {follows}"
+                raise StoreCorruptError(first.path, 0, reason, hint=HINT)
             raise ForeignFormatError(
                 f"{first.path}: the file does not begin with a RocketMQ record ({scan.stop_reason}); "
                 "it is damaged, of another program, or of a newer version"
