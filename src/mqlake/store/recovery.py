@@ -150,7 +150,7 @@ class Recovery:
             flushed_until=checkpoint.physic_msg_timestamp,
             is_known=functools.partial(is_known, consume_queues),
             check_crc=config.check_crc_on_recover,
-            force_prop_crc=config.force_verify_prop_crc,
+            force_prop_crc=config.writes_prop_crc,
             progress=progress,
         )
 

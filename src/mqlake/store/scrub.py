@@ -206,7 +206,7 @@ class ScrubService:
                 mapped_file.file_from_offset + position,
                 max_records=CHUNK_RECORDS,
                 check_crc=True,
-                force_prop_crc=self._config.force_verify_prop_crc,
+                force_prop_crc=self._config.writes_prop_crc,
             )
             self._compare(mapped_file, scan, position)
             start = scan.end
