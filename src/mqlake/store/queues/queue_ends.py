@@ -10,14 +10,14 @@ since knows more, and a topic that it deleted is gone from topics.json.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from collections.abc import Container
 
-from mqlake.base import json_config
 from mqlake.base.config_file import ConfigFile
 from mqlake.base.durable import write_durably
-from mqlake.errors import FormatError, StoreCorruptError
+from mqlake.errors import StoreCorruptError
 from mqlake.formats.columns import dispatch_columns, scan_records
 from mqlake.message import LMQ_PREFIX, is_system_topic
 from mqlake.store.config import MessageStoreConfig
@@ -37,7 +37,7 @@ def read_ends(config: MessageStoreConfig) -> dict[Place, int]:
     """(topic, queue id) → the queue's end when the store last ended cleanly; empty when that is not known."""
     try:
         with open(config.queue_ends_path, encoding="utf-8") as file:
-            table = json_config.loads(file.read())["queues"]
+            table = json.load(file)["queues"]
         return {
             (topic, int(number)): int(end)
             for topic, queues in table.items()
@@ -45,7 +45,7 @@ def read_ends(config: MessageStoreConfig) -> dict[Place, int]:
         }
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, FormatError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         log.warning(
             "%s cannot be read (%s): queues that are gone are not noticed", config.queue_ends_path, error
         )
@@ -58,7 +58,7 @@ def write_ends(config: MessageStoreConfig, queues: ConsumeQueueStore) -> None:
     for queue in queues:
         if not queue.is_empty:
             table.setdefault(queue.topic, {})[str(queue.queue_id)] = queue.max_offset_in_queue
-    write_durably(config.queue_ends_path, json_config.dumps({"queues": table}).encode())
+    write_durably(config.queue_ends_path, json.dumps({"queues": table}).encode())
 
 
 def topics_of_config(config: MessageStoreConfig) -> set[str] | None:
