@@ -155,6 +155,7 @@ DESTRUCTIVE = {
     ("admin", "broker", "clean-topics"),
     ("admin", "kv", "delete"),
     ("store", "repair"),
+    ("store", "dropped"),
     ("metaq", "store", "repair"),
     ("metaq", "transactions", "end"),
 }
@@ -268,7 +269,7 @@ def core(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
         ("spark compact DIR OUT", "spark"),
         ("spark migrate DIR OUT", "spark"),
         ("spark replay DIR --to-broker 127.0.0.1:1", "spark"),
-        ("spark verify DIR --master sc://127.0.0.1:1", "connect"),
+        ("spark ingest a --to-store OUT --master sc://127.0.0.1:1", "connect"),
         ("metaq migrate DIR OUT", "spark"),
         ("metaq produce T", "zk"),
         ("metaq consume T", "zk"),

@@ -309,7 +309,7 @@ def test_what_is_no_store(tmp_path: Path, command: str) -> None:
     for path in (tmp_path, tmp_path / "empty", tmp_path / "notes.txt", tmp_path / "missing"):
         before = contents(tmp_path)
         result = mqlake(name, path, *more)
-        assert result.exit_code == 1 and result.stderr.startswith(f"error: {path}"), result.output
+        assert result.exit_code == 2 and result.stderr.startswith(f"error: {path}"), result.output
         assert result.stderr.count("\n") == 1 and contents(tmp_path) == before
 
 

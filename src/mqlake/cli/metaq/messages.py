@@ -100,9 +100,10 @@ def produce(
         run(send())
     except BaseException as error:
         stored = f"{count_text(job.stored, 'message')} stored in {topic}"
-        if isinstance(error, MqlakeError):
+        if isinstance(error, RemotingError):
             raise RemotingError(f"{error}; {stored}") from error
-        note(stored)
+        if job.stored:
+            note(stored)
         raise
     if not as_json:
         note(f"{count_text(job.stored, 'message')} sent to {topic}")

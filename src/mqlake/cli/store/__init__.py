@@ -14,7 +14,10 @@ COMMANDS = {
     "append": ("mqlake.cli.store.write:append", "Put lines or JSON lines into a topic."),
     "rebuild": ("mqlake.cli.store.check:rebuild", "Make consume queues and index anew from the log."),
     "repair": ("mqlake.cli.store.check:repair", "Save what a damaged store still holds."),
-    "dropped": ("mqlake.cli.store.dropped:dropped", "List what left the log, and put it back."),
+    "dropped": (
+        "mqlake.cli.store.dropped:dropped",
+        "List the copies of bytes that left the log, and put their messages back.",
+    ),
     "bench": ("mqlake.cli.store.write:bench", "Quick figures of this machine."),
 }
 
