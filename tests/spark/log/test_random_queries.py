@@ -8,6 +8,7 @@ gives is filtered again the same way, as Spark does. A source may refuse, naming
 from __future__ import annotations
 
 import json
+import operator
 import os
 import random
 import shutil
@@ -18,14 +19,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import datasource as ds
+from pyspark.sql import functions as F  # noqa: N812 - as everywhere
 
 from mqlake.errors import ConfigError, MqlakeError, StoreCorruptError
 from mqlake.formats.batch import encode_messages
 from mqlake.formats.compression import compress_body
 from mqlake.message import PROPERTY_INNER_NUM, Message, MessageExtBatch, MessageExtBrokerInner, MessageSysFlag
 from mqlake.spark.arrow.filters import conditions
-from mqlake.spark.arrow.schema import COLUMNS
+from mqlake.spark.arrow.schema import COLUMNS, spark_schema
 from mqlake.spark.log import coverage, key_index, skipping, store_times
 from mqlake.spark.log.commitlog import CommitLogReader
 from mqlake.spark.options import LogOptions
@@ -316,3 +319,44 @@ def test_any_question_of_any_store(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 NEEDED = {"topic", "queueId", "queueOffset", "tags", "keys", "uniqKey", "storeTimestamp", "physicalOffset"}
+
+
+@pytest.mark.spark
+def test_some_through_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """The same questions as conditions of DataFrames, over the log and over Parquet written from the oracle's rows."""
+    rng = random.Random(77)
+    root, done = random_store(tmp_path, rng)
+    columns = sorted(NEEDED | {"body", "size"})
+    shown = [row_of(message, root) for message in seen(root)]
+    plain = [tuple(row[name] for name in columns) for row in shown]
+    schema = spark_schema(columns)
+    spark.createDataFrame(plain, schema).coalesce(1).write.parquet(str(tmp_path / "parquet"))
+    for _ in range(6):
+        filters, options, _ = question(shown, rng)
+        wanted = {name: value for name, value in options.items() if name in ("splitSize", "verify")}
+        log = spark.read.format("commitlog").schema(schema).options(**wanted).load(str(root))
+        parquet = spark.read.schema(schema).parquet(str(tmp_path / "parquet"))
+        for each in filters:
+            condition = as_condition(each)
+            log, parquet = log.where(condition), parquet.where(condition)
+        assert sorted(map(tuple, log.collect()), key=repr) == sorted(
+            map(tuple, parquet.collect()), key=repr
+        ), (
+            filters,
+            done,
+        )
+
+
+def as_condition(given: ds.Filter) -> Column:
+    column = F.col(given.attribute[0])  # type: ignore[attr-defined]
+    if isinstance(given, ds.In):
+        return column.isin(list(given.value))
+    compare = {
+        ds.EqualTo: operator.eq,
+        ds.GreaterThan: operator.gt,
+        ds.GreaterThanOrEqual: operator.ge,
+        ds.LessThan: operator.lt,
+        ds.LessThanOrEqual: operator.le,
+    }[type(given)]
+    condition: Column = compare(column, F.lit(given.value))  # type: ignore[attr-defined]
+    return condition
