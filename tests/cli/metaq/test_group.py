@@ -210,10 +210,10 @@ def test_info_dump_and_verify_of_a_good_directory(tmp_path: Path) -> None:
     assert "no partition t-7" in mqlake("store", "dump", root, "t", "7", status=2).output
     assert "all is well" in mqlake("store", "verify", root).output
     assert json.loads(mqlake("store", "verify", root, "--json").output)["records"] == 10
-    assert "is not a directory" in mqlake("store", "info", str(tmp_path / "x"), status=1).output
+    assert "is not a directory" in mqlake("store", "info", str(tmp_path / "x"), status=2).output
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").write_bytes(b"")
-    assert "not a MetaQ data directory" in mqlake("store", "info", str(tmp_path / "other"), status=1).output
+    assert "not a MetaQ data directory" in mqlake("store", "info", str(tmp_path / "other"), status=2).output
 
 
 def test_damage_is_found_and_repaired(tmp_path: Path) -> None:
