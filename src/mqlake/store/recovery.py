@@ -181,8 +181,8 @@ class Recovery:
             dispatched_to = ends.reached_at(end, self._consume_queues) if report.clean_exit else dispatched_to
             found = self._look_after(end, last_timestamp, torn_size, dispatched_to)
             self._fill_gaps(end)
+            ends.settle(end)  # a unit after the first hole is the salvage's to make
             self._salvage(end, found)
-            ends.settle(found.end)
             self._cut_at(found.end, found.last_timestamp, dispatched_to)
             self._refill_lost(found.end)
         else:
