@@ -132,7 +132,7 @@ def ranges_by_time(heads: Heads, earliest: float, latest: float) -> list[tuple[i
         for number in possible:
             start = samples[number][0]
             until = samples[number + 1][0] if number + 1 < len(samples) else end
-            if until - start > grain:
+            if until - start > grain and _may_be_narrowed(samples, number, earliest, latest):
                 more += _between(heads, start, until)
         known = {offset for offset, _ in samples}
         more = [sample for sample in more if sample[0] not in known]
@@ -174,3 +174,12 @@ def _possible(samples: Sequence[Sample], earliest: float, latest: float) -> list
         ):
             found.append(number)
     return found
+
+
+def _may_be_narrowed(samples: Sequence[Sample], number: int, earliest: float, latest: float) -> bool:
+    """Whether a part of a region could be skipped, if only there were samples in it."""
+    begins = samples[number][1]
+    ends = samples[number + 1][1] if number + 1 < len(samples) else None
+    if begins is None or ends is None or ends < begins:
+        return True
+    return begins < earliest - CLOCK_BACK_MS or ends > latest + CLOCK_BACK_MS
