@@ -1,0 +1,243 @@
+"""Messages, apart from any bytes or files.
+
+Message               topic, body, flag, properties: made by a producer
+└── MessageExt        a message with its place in the store: returned by a decode
+    └── MessageExtBrokerInner      a message to put into a store
+        ├── MessageTimeUp        a delayed message that is due
+        └── MessageExtBatch        many messages: the body is an `encode_messages` blob
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from mqlake.errors import MessageError
+from mqlake.message.hosts import NO_HOST, Host
+from mqlake.message.ids import create_message_id
+from mqlake.message.properties import (
+    KEY_SEPARATOR,
+    PROPERTY_DELAY_TIME_LEVEL,
+    PROPERTY_KEYS,
+    PROPERTY_TAGS,
+    PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX,
+    PROPERTY_WAIT_STORE_MSG_OK,
+)
+
+
+class Message:
+    """What a producer makes.
+
+    `keys` is one key, or several (any iterable): stored joined by one space. `properties` becomes the message's
+    own, without a copy, unless tags or keys must be added to it.
+    """
+
+    __slots__ = ("body", "flag", "properties", "topic")
+
+    topic: str
+    body: bytes
+    flag: int
+    properties: dict[str, str]
+
+    def __init__(
+        self,
+        topic: str,
+        body: bytes = b"",
+        tags: str | None = None,
+        keys: str | Iterable[str] | None = None,
+        *,
+        flag: int = 0,
+        properties: dict[str, str] | None = None,
+    ) -> None:
+        self.topic = topic
+        self.body = body
+        self.flag = flag
+        if tags is not None and type(tags) is not str:
+            raise _wrong_type("tags", "str", tags)
+        if properties is None:
+            properties = {}
+        elif tags or keys:
+            properties = properties.copy()
+        if tags:
+            properties[PROPERTY_TAGS] = tags
+        if keys:
+            properties[PROPERTY_KEYS] = keys if isinstance(keys, str) else KEY_SEPARATOR.join(keys)
+        self.properties = properties
+        check_types(self)
+
+    @property
+    def tags(self) -> str | None:
+        return self.properties.get(PROPERTY_TAGS)
+
+    @tags.setter
+    def tags(self, tags: str | None) -> None:
+        self._set(PROPERTY_TAGS, tags)
+
+    @property
+    def keys(self) -> str | None:
+        """All keys in one string, separated by single spaces."""
+        return self.properties.get(PROPERTY_KEYS)
+
+    @keys.setter
+    def keys(self, keys: str | Iterable[str] | None) -> None:
+        self._set(PROPERTY_KEYS, keys if keys is None or isinstance(keys, str) else KEY_SEPARATOR.join(keys))
+
+    @property
+    def uniq_key(self) -> str | None:
+        """The id its producer gave the message."""
+        return self.properties.get(PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX)
+
+    @uniq_key.setter
+    def uniq_key(self, uniq_key: str | None) -> None:
+        self._set(PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX, uniq_key)
+
+    @property
+    def delay_time_level(self) -> int:
+        """1 to 18 with the default table, 0 for no delay. Raises MessageError when it is no number."""
+        text = self.properties.get(PROPERTY_DELAY_TIME_LEVEL)
+        if text is None:
+            return 0
+        try:
+            return int(text)
+        except ValueError as e:
+            raise MessageError(f"the property {PROPERTY_DELAY_TIME_LEVEL} is not a number: {text!r}") from e
+
+    @delay_time_level.setter
+    def delay_time_level(self, level: int) -> None:
+        self.properties[PROPERTY_DELAY_TIME_LEVEL] = str(level)
+
+    @property
+    def wait_store_msg_ok(self) -> bool:
+        """Whether the sender waits until the message is as safe as the store can make it."""
+        text = self.properties.get(PROPERTY_WAIT_STORE_MSG_OK)
+        return text is None or text.lower() == "true"
+
+    @wait_store_msg_ok.setter
+    def wait_store_msg_ok(self, wait: bool) -> None:
+        self.properties[PROPERTY_WAIT_STORE_MSG_OK] = "true" if wait else "false"
+
+    def _set(self, name: str, value: str | None) -> None:
+        if value is None:
+            self.properties.pop(name, None)
+        else:
+            self.properties[name] = value
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}(topic={self.topic!r}, body=<{len(self.body)} bytes>, {self.properties!r})"
+        )
+
+
+def check_types(message: Message) -> None:
+    """TypeError, which names the part, for a message that was made or changed with a value of the wrong type."""
+    if not isinstance(message.topic, str):
+        raise _wrong_type("topic", "str", message.topic)
+    if not isinstance(message.body, bytes | bytearray | memoryview):
+        raise _wrong_type("body", "bytes", message.body)
+    if not isinstance(message.flag, int):
+        raise _wrong_type("flag", "int", message.flag)
+    if not isinstance(message.properties, dict):
+        raise _wrong_type("properties", "dict", message.properties)
+    for name, value in message.properties.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise TypeError(f"Message: property {name!r} has to be str with a str, not {value!r}")
+
+
+def _wrong_type(name: str, needed: str, value: object) -> TypeError:
+    text = f"Message: {name} has to be {needed}, not {type(value).__name__}"
+    return TypeError(
+        f"{text}: encode() makes bytes of it" if needed == "bytes" and isinstance(value, str) else text
+    )
+
+
+class MessageExt(Message):
+    """A message with its place in the store. `magic` and `store_size` are 0 until it has been stored."""
+
+    __slots__ = (
+        "body_crc",
+        "born_host",
+        "born_timestamp",
+        "magic",
+        "physical_offset",
+        "prepared_transaction_offset",
+        "queue_id",
+        "queue_offset",
+        "reconsume_times",
+        "store_host",
+        "store_size",
+        "store_timestamp",
+        "sys_flag",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        body: bytes = b"",
+        tags: str | None = None,
+        keys: str | Iterable[str] | None = None,
+        *,
+        flag: int = 0,
+        properties: dict[str, str] | None = None,
+        queue_id: int = 0,
+        sys_flag: int = 0,
+        born_timestamp: int = 0,
+        born_host: Host = NO_HOST,
+        store_timestamp: int = 0,
+        store_host: Host = NO_HOST,
+        reconsume_times: int = 0,
+        prepared_transaction_offset: int = 0,
+        queue_offset: int = 0,
+        physical_offset: int = 0,
+        body_crc: int = 0,
+        store_size: int = 0,
+        magic: int = 0,
+    ) -> None:
+        # Message.__init__ written out: a call more would be a fifth of the cost, at every put.
+        self.topic = topic
+        self.body = body
+        self.flag = flag
+        if properties is None:
+            properties = {}
+        elif tags or keys:
+            properties = properties.copy()
+        if tags:
+            properties[PROPERTY_TAGS] = tags
+        if keys:
+            properties[PROPERTY_KEYS] = keys if isinstance(keys, str) else KEY_SEPARATOR.join(keys)
+        self.properties = properties
+        self.queue_id = queue_id
+        self.sys_flag = sys_flag
+        self.born_timestamp = born_timestamp
+        self.born_host = born_host
+        self.store_timestamp = store_timestamp
+        self.store_host = store_host
+        self.reconsume_times = reconsume_times
+        self.prepared_transaction_offset = prepared_transaction_offset
+        self.queue_offset = queue_offset
+        self.physical_offset = physical_offset
+        self.body_crc = body_crc
+        self.store_size = store_size
+        self.magic = magic
+
+    @property
+    def msg_id(self) -> str:
+        """The offset message id: where the record is, as 32 (IPv4 store host) or 56 hexadecimal digits."""
+        return create_message_id(self.store_host, self.physical_offset)
+
+
+class MessageExtBrokerInner(MessageExt):
+    """What a store is asked to put; the store fills in offsets, store time, store host and size."""
+
+    __slots__ = ()
+
+
+class MessageTimeUp(MessageExtBrokerInner):
+    """A delayed message that is due: stored where `topic` and `queue_id` say. Its properties stay as they are, the
+    delay level too, as RocketMQ leaves them."""
+
+    __slots__ = ()
+
+
+class MessageExtBatch(MessageExtBrokerInner):
+    """Many messages of one topic and queue: `body` is what `formats.batch.encode_messages` gives."""
+
+    __slots__ = ()
