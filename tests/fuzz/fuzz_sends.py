@@ -43,10 +43,10 @@ class _Brokers:
     async def _start(self, fast: BrokerController, plain: BrokerController) -> None:
         for controller in (fast, plain):
             await controller.start()
-        fast_path = fast.server.fast_path
+        fast_path = fast.server.fast_paths[0]
         assert isinstance(fast_path, FastSend)
         await asyncio.to_thread(fast_path.load)
-        plain.server.fast_path = None
+        plain.server.fast_paths = ()
         await self._answers(fast, send()), await self._answers(plain, send())
 
     def close(self) -> None:

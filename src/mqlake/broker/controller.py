@@ -153,10 +153,9 @@ class BrokerController:
                 server.processors = latencies.processor_table()
             sends = SendMessageProcessor(broker, self.transactional_message_service)
             sends.register(server.processors)
-            server.fast_path = fast_send = FastSend(broker, sends, latencies)
-            if server is self.server:
-                fast_send.otherwise = FastPull(broker, self.pull_message_processor, latencies)
+            server.fast_paths = (FastSend(broker, sends, latencies),)
             self._register_in(server.processors)
+        self.server.fast_paths += (FastPull(broker, self.pull_message_processor, latencies),)
         self.pull_message_processor.register(self.server.processors)
 
     def _register_in(self, table: ProcessorTable) -> None:

@@ -66,8 +66,8 @@ ResponseError is an answer with its code and remark; any other exception is SYST
 
 
 FastPath = Callable[["Connection", memoryview, int], int]
-"""Handles frames that begin at the given position of what was received, none or many (a whole one begins there), and
-answers them by `send_encoded`; where the next frame begins."""
+"""Given a position in the received bytes at which a whole frame begins, handles none, one or many frames and answers
+them by `send_encoded`. Returns where the next frame begins: the given position if it handled none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,8 +124,8 @@ class Endpoint:
         """What requests wait for, also those whose peer has gone."""
         self.on_open: list[Callable[[Connection], None]] = []
         self.on_close: list[Callable[[Connection], None]] = []
-        self.fast_path: FastPath | None = None
-        """Asked at each frame, before a processor is."""
+        self.fast_paths: tuple[FastPath, ...] = ()
+        """Called in turn at each frame, before a processor; the first that handles it ends the turn."""
         self.going_away = False
         """New requests are answered GO_AWAY, as far as the client knows that code."""
         self.tls_mode = TlsMode.DISABLED
@@ -319,17 +319,21 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
     def _process(self, data: memoryview) -> None:
         """Handles every whole frame in `data`; the rest is kept."""
         start, end = 0, len(data)
-        fast_path = None if self._endpoint.going_away else self._endpoint.fast_path
+        fast_paths = () if self._endpoint.going_away else self._endpoint.fast_paths
         header_size_max = FRAME_SIZE_MAX if self._address_called else HEADER_SIZE_MAX
         turn_ends = time.monotonic() + TURN_S
         self._in_batch = True
         try:
             while stop := frame_end(data, start, end):
-                if fast_path is not None and (following := fast_path(self, data, start)) > start:
-                    start = following
-                else:
+                following = start
+                for fast_path in fast_paths:
+                    following = fast_path(self, data, start)
+                    if following > start:
+                        break
+                if following == start:
                     self._on_command(decode_frame(data, start, stop, header_size_max))
-                    start = stop
+                    following = stop
+                start = following
                 if self._out_size >= FLUSH_FROM:
                     self._flush()
                 if time.monotonic() > turn_ends:

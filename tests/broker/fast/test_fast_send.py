@@ -166,7 +166,7 @@ def log_of(controller: BrokerController) -> list[bytes]:
 
 
 def fast_path(controller: BrokerController) -> FastSend:
-    found = controller.server.fast_path
+    found = controller.server.fast_paths[0]
     assert isinstance(found, FastSend)
     return found
 
@@ -198,7 +198,7 @@ async def two_brokers(
         running(directory / "plain", **settings) as plain,
     ):
         await asyncio.to_thread(fast_path(fast).load)
-        plain.server.fast_path = None
+        plain.server.fast_paths = ()
         for controller in (fast, plain):
             async with Wire(controller) as wire:
                 await wire.say(send())

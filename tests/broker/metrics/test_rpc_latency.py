@@ -113,7 +113,7 @@ def test_sends_that_are_taken_together_count_each(tmp_path: Path, flush: str):
     async def main() -> None:
         async with running(tmp_path, flushDiskType=flush, **ON) as controller:
             assert controller.metrics is not None
-            fast = controller.server.fast_path
+            fast = controller.server.fast_paths[0]
             assert isinstance(fast, FastSend)
             await asyncio.to_thread(fast.load)  # the first time of all it compiles
             async with Wire(controller) as wire:

@@ -116,7 +116,7 @@ class PullPlan:
 
 
 class FastPull:
-    """The `fast_path` for pulls: `PullMessageProcessor` in a hurry."""
+    """The fast path for pulls: `PullMessageProcessor` without decoding the header."""
 
     def __init__(
         self, broker: Broker, processor: PullMessageProcessor, latencies: RpcLatencies | None

@@ -94,7 +94,7 @@ from mqlake.message import (
 from mqlake.remoting.bodies.topic import PERM_WRITE, TopicFilterType
 from mqlake.remoting.codec import encode_frame
 from mqlake.remoting.codes import ResponseCode
-from mqlake.remoting.connection import SCRATCH_SIZE, Connection, FastPath
+from mqlake.remoting.connection import SCRATCH_SIZE, Connection
 from mqlake.store.log.commit_log import AppendedMany, QueueId, WrittenMany
 from mqlake.store.results import (
     AppendMessageResult,
@@ -157,7 +157,7 @@ class _Parts:
 
 
 class FastSend:
-    """The `fast_path` of a server: `SendMessageProcessor` in bulk."""
+    """The fast path for sends: `SendMessageProcessor` in bulk."""
 
     def __init__(
         self, broker: Broker, processor: SendMessageProcessor, latencies: RpcLatencies | None
@@ -174,8 +174,6 @@ class FastSend:
         self._topics_version: object = None
         self._topics_counter = 0
         self._latencies = latencies
-        self.otherwise: FastPath | None = None
-        """Asked about what is no send."""
 
     # --- what the connection calls
 
@@ -185,7 +183,7 @@ class FastSend:
             data[start + 8 : start + 20].tobytes() not in _JSON_SENDS
             and data[start + 8 : start + 10].tobytes() not in _ROCKETMQ_SENDS
         ):
-            return start if self.otherwise is None else self.otherwise(connection, data, start)
+            return start
         if self._kernels is None:
             if not _is_transactional(data, start):  # of those it takes none
                 self._look_whether_to_load()
