@@ -29,7 +29,7 @@ import mqlake.spark
 from bench.context import MIB, Context
 from bench.measure import Line, Round, Stopwatch
 from bench.workload import make_log
-from mqlake.client.producer import Producer
+from mqlake.client.produce.producer import Producer
 from mqlake.formats.record import BLANK_MAGIC_CODE, decode_record
 from mqlake.message import Message, MessageExt
 from mqlake.spark.arrow.memory import keep_freed_memory

@@ -13,13 +13,13 @@ import mqlake.metaq.client.producer as metaq
 import mqlake.metaq.client.session as metaq_session
 from mqlake.cli.clients import client_config
 from mqlake.cli.produce import produce
-from mqlake.client.acl import SignedRemotingClient
+from mqlake.client.api.acl import SignedRemotingClient
+from mqlake.client.api.broker_api import BrokerAPI
+from mqlake.client.api.client_api import MQClientAPI
+from mqlake.client.api.name_servers import NameServers
 from mqlake.client.blocking import Producer as BlockingProducer
-from mqlake.client.broker_api import BrokerAPI
-from mqlake.client.client_api import MQClientAPI
 from mqlake.client.config import ClientConfig
-from mqlake.client.name_servers import NameServers
-from mqlake.client.producer import Producer, ProducerConfig
+from mqlake.client.produce.producer import Producer, ProducerConfig
 from mqlake.remoting.client import RemotingClient
 from mqlake.remoting.connection import Connection
 from tests.waiting import PATIENCE_S

@@ -16,7 +16,7 @@ from mqlake.client import (
     MessageClientExt,
     blocking,
 )
-from mqlake.client.request_reply import create_reply_message
+from mqlake.client.produce.request_reply import create_reply_message
 from mqlake.errors import ClientClosedError, ClientError, NoNameServerError
 from tests.interop.brokers import MqlakeBroker
 from tests.waiting import PATIENCE_S

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqlake.client.acl import sign
+from mqlake.client.api.acl import sign
 from mqlake.client.client_base import check_group
 from mqlake.client.config import ClientConfig, build_client_id, local_ip
+from mqlake.client.consume.subscription import MessageSelector, build_subscription_data
 from mqlake.client.namespace import with_namespace, without_namespace
-from mqlake.client.subscription import MessageSelector, build_subscription_data
 from mqlake.errors import ConfigError
 from mqlake.remoting.command import RemotingCommand
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mqlake.client.fault_strategy import MQFaultStrategy
+from mqlake.client.produce.fault_strategy import MQFaultStrategy
 from mqlake.client.routes import TopicPublishInfo, readable_queues, writable_queues
 from mqlake.remoting.bodies.route import BrokerData, QueueData, TopicRouteData
 from mqlake.remoting.bodies.topic import MessageQueue

@@ -31,7 +31,7 @@ from mqlake.client import (
     create_reply_message,
     select_by_hash,
 )
-from mqlake.client.broker_api import BrokerAPI
+from mqlake.client.api.broker_api import BrokerAPI
 from mqlake.errors import (
     ClientError,
     NoReplyError,

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 import mqlake.spark
-from mqlake.client.transaction_producer import LocalTransactionState
+from mqlake.client.produce.transaction_producer import LocalTransactionState
 from mqlake.spark.rocketmq.epochs import Decision, Epochs
 from mqlake.spark.rocketmq.options import WriteOptions
 from mqlake.spark.rocketmq.sink import RocketMQExactlyOnceWriter

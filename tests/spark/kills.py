@@ -17,7 +17,7 @@ from typing import Self
 
 import pyspark
 
-from mqlake.client.producer import Producer, ProducerConfig
+from mqlake.client.produce.producer import Producer, ProducerConfig
 from mqlake.message import Message
 from tests.spark.stream_job import TOO_SLOW, Where
 from tests.waiting import until

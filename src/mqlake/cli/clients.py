@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import click
 
+from mqlake.client.api.name_servers import DEFAULT_ADDRESS
 from mqlake.client.config import ClientConfig
-from mqlake.client.name_servers import DEFAULT_ADDRESS
 from mqlake.errors import MqlakeError, NoNameServerError
 from mqlake.remoting.tls import client_context
 

@@ -19,11 +19,11 @@ from mqlake.cli.output import Progress, count_text, note, progress
 from mqlake.cli.produce import queue_matches
 from mqlake.cli.records import record_object
 from mqlake.client.config import ClientConfig
-from mqlake.client.consumer_config import ConsumerConfig
-from mqlake.client.pull_consumer import PullConsumer
+from mqlake.client.consume.consumer_config import ConsumerConfig
+from mqlake.client.consume.pull_consumer import PullConsumer
+from mqlake.client.consume.subscription import MessageSelector
+from mqlake.client.consume.undecodable import CHOICES
 from mqlake.client.records import MessageClientExt
-from mqlake.client.subscription import MessageSelector
-from mqlake.client.undecodable import CHOICES
 from mqlake.errors import ConfigError, MqlakeError, TopicNotFoundError, UndecodableMessageError
 from mqlake.message import validate_topic
 from mqlake.remoting.bodies.client import ConsumeFromWhere

@@ -11,24 +11,24 @@ All are asyncio; `mqlake.client.blocking` has the same for programs without an e
 """
 
 from mqlake.client.admin import Admin
-from mqlake.client.allocate import averagely, averagely_by_circle
 from mqlake.client.config import ClientConfig
-from mqlake.client.consumer_config import ConsumerConfig
-from mqlake.client.listener import ConsumeContext, ConsumeResult, Listener
+from mqlake.client.consume.allocate import averagely, averagely_by_circle
+from mqlake.client.consume.consumer_config import ConsumerConfig
+from mqlake.client.consume.listener import ConsumeContext, ConsumeResult, Listener
+from mqlake.client.consume.pull_consumer import PullConsumer
+from mqlake.client.consume.push_consumer import PushConsumer
+from mqlake.client.consume.subscription import MessageSelector
 from mqlake.client.mq_client import MQClientInstance
-from mqlake.client.producer import MessageQueueSelector, Producer, ProducerConfig, select_by_hash
-from mqlake.client.pull_consumer import PullConsumer
-from mqlake.client.push_consumer import PushConsumer
-from mqlake.client.records import MessageClientExt
-from mqlake.client.request_reply import create_reply_message
-from mqlake.client.results import PullResult, PullStatus, SendResult, SendStatus
-from mqlake.client.subscription import MessageSelector
-from mqlake.client.transaction_producer import (
+from mqlake.client.produce.producer import MessageQueueSelector, Producer, ProducerConfig, select_by_hash
+from mqlake.client.produce.request_reply import create_reply_message
+from mqlake.client.produce.transaction_producer import (
     LocalTransactionState,
     TransactionListener,
     TransactionMQProducer,
     TransactionSendResult,
 )
+from mqlake.client.records import MessageClientExt
+from mqlake.client.results import PullResult, PullStatus, SendResult, SendStatus
 from mqlake.message import Message
 from mqlake.remoting.bodies.client import ConsumeFromWhere, MessageModel
 from mqlake.remoting.bodies.topic import MessageQueue

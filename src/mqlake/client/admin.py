@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from mqlake.base.arguments import checked
-from mqlake.client.acl import SignedRemotingClient
-from mqlake.client.broker_api import TIME_MAX, BrokerAPI
+from mqlake.client.api.acl import SignedRemotingClient
+from mqlake.client.api.broker_api import TIME_MAX, BrokerAPI
+from mqlake.client.api.name_servers import DEFAULT_ADDRESS, NameServers, parse_addresses
 from mqlake.client.config import ClientConfig
-from mqlake.client.name_servers import DEFAULT_ADDRESS, NameServers, parse_addresses
 from mqlake.errors import MessageError, MqlakeError, ResponseError, UnknownKeyError
 from mqlake.message import (
     DLQ_GROUP_TOPIC_PREFIX,

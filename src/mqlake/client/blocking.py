@@ -18,26 +18,26 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from mqlake.client import admin as _admin
-from mqlake.client import producer as _producer
-from mqlake.client import pull_consumer as _pull
-from mqlake.client import push_consumer as _push
-from mqlake.client import transaction_producer as _transaction
-from mqlake.client.broker_api import TIME_MAX
+from mqlake.client.api.broker_api import TIME_MAX
+from mqlake.client.api.name_servers import DEFAULT_ADDRESS
 from mqlake.client.client_base import ClientBase
 from mqlake.client.config import ClientConfig
-from mqlake.client.consumer_config import ConsumerConfig
-from mqlake.client.listener import ConsumeContext, ConsumeResult
-from mqlake.client.name_servers import DEFAULT_ADDRESS
-from mqlake.client.producer import MessageQueueSelector, ProducerConfig
-from mqlake.client.pull_consumer import POLL_MAX
-from mqlake.client.records import MessageClientExt
-from mqlake.client.results import PullResult, SendResult
-from mqlake.client.subscription import SUB_ALL, MessageSelector
-from mqlake.client.transaction_producer import (
+from mqlake.client.consume import pull_consumer as _pull
+from mqlake.client.consume import push_consumer as _push
+from mqlake.client.consume.consumer_config import ConsumerConfig
+from mqlake.client.consume.listener import ConsumeContext, ConsumeResult
+from mqlake.client.consume.pull_consumer import POLL_MAX
+from mqlake.client.consume.subscription import SUB_ALL, MessageSelector
+from mqlake.client.produce import producer as _producer
+from mqlake.client.produce import transaction_producer as _transaction
+from mqlake.client.produce.producer import MessageQueueSelector, ProducerConfig
+from mqlake.client.produce.transaction_producer import (
     LocalTransactionState,
     TransactionListener,
     TransactionSendResult,
 )
+from mqlake.client.records import MessageClientExt
+from mqlake.client.results import PullResult, SendResult
 from mqlake.message import Message, MessageExt
 from mqlake.remoting.bodies.admin import (
     ConsumerConnection,

@@ -23,10 +23,10 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
 from mqlake.base.arguments import checked
-from mqlake.client.acl import SignedRemotingClient
-from mqlake.client.client_api import MQClientAPI
+from mqlake.client.api.acl import SignedRemotingClient
+from mqlake.client.api.client_api import MQClientAPI
+from mqlake.client.api.name_servers import NameServers, parse_addresses
 from mqlake.client.config import ClientConfig, build_client_id
-from mqlake.client.name_servers import NameServers, parse_addresses
 from mqlake.client.records import MessageClientExt, decode_message
 from mqlake.errors import (
     BrokerNotFoundError,

@@ -7,7 +7,7 @@ import pytest
 from mqlake.base.java_properties import format_properties
 from mqlake.broker import config as broker_settings
 from mqlake.broker.admin.config import LIVE, human_readable_byte_count
-from mqlake.client.broker_api import BrokerAPI
+from mqlake.client.api.broker_api import BrokerAPI
 from mqlake.errors import ResponseError
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.store import config as store_settings

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from mqlake.broker.state.consumer_offset import ConsumerOffsetManager
-from mqlake.client.broker_api import BrokerAPI
+from mqlake.client.api.broker_api import BrokerAPI
 from mqlake.errors import ResponseError
 from mqlake.message import create_message_id
 from mqlake.remoting.bodies.admin import ConsumeStats, QuerySubscriptionResponseBody

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from mqlake.client.broker_api import BrokerAPI
+from mqlake.client.api.broker_api import BrokerAPI
 from mqlake.remoting.bodies.admin import GroupForbidden, SubscriptionGroupConfig, SubscriptionGroupList
 from mqlake.remoting.bodies.client import MessageRequestMode, SetMessageRequestModeRequestBody
 from mqlake.remoting.codes import RequestCode, ResponseCode

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from mqlake.base import json_config
-from mqlake.client.broker_api import BrokerAPI
+from mqlake.client.api.broker_api import BrokerAPI
 from mqlake.errors import ResponseError
 from mqlake.remoting.bodies.admin import QueryCorrectionOffsetBody
 from mqlake.remoting.bodies.topic import MessageQueue, TopicConfig

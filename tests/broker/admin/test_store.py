@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mqlake.client.broker_api import BrokerAPI
+from mqlake.client.api.broker_api import BrokerAPI
 from mqlake.errors import ResponseError
 from mqlake.remoting.bodies.admin import CheckRocksdbCqWriteResult, HARuntimeInfo
 from mqlake.remoting.bodies.topic import TopicConfig

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from mqlake.broker.admin.topic import QUEUES_MAX, parse_attributes
-from mqlake.client.broker_api import BrokerAPI
+from mqlake.client.api.broker_api import BrokerAPI
 from mqlake.errors import ResponseError
 from mqlake.remoting.bodies.topic import CreateTopicListRequestBody, MessageQueue, TopicConfig
 from mqlake.remoting.codes import RequestCode, ResponseCode

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from mqlake.broker.controller import BrokerController
-from mqlake.client.broker_api import BrokerAPI
+from mqlake.client.api.broker_api import BrokerAPI
 from mqlake.errors import ConfigError
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
 from mqlake.remoting.bodies.topic import TopicConfig

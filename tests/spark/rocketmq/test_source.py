@@ -23,7 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import DataStreamWriter
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from mqlake.client.producer import Producer, ProducerConfig
+from mqlake.client.produce.producer import Producer, ProducerConfig
 from mqlake.errors import (
     ConfigError,
     NoNameServerError,

@@ -13,8 +13,8 @@ from click.shell_completion import CompletionItem
 from mqlake.cli.clients import NAMESRV_VARIABLE, client_config, cluster_options
 from mqlake.cli.options import json_option
 from mqlake.client.admin import Admin
+from mqlake.client.api.name_servers import DEFAULT_ADDRESS
 from mqlake.client.config import ClientConfig
-from mqlake.client.name_servers import DEFAULT_ADDRESS
 from mqlake.errors import MqlakeError, RemotingConnectError, RemotingTimeoutError
 from mqlake.remoting.loop import run
 

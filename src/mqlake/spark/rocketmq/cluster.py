@@ -19,13 +19,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from mqlake.client.api.name_servers import NameServers, parse_addresses
 from mqlake.client.config import ClientConfig
+from mqlake.client.consume.pull_api import PullAPIWrapper
+from mqlake.client.consume.subscription import build_subscription_data
 from mqlake.client.mq_client import MQClientInstance
-from mqlake.client.name_servers import NameServers, parse_addresses
-from mqlake.client.pull_api import PullAPIWrapper
 from mqlake.client.results import PullStatus
 from mqlake.client.routes import readable_queues
-from mqlake.client.subscription import build_subscription_data
 from mqlake.errors import (
     BadLengthError,
     OffsetOutOfRangeError,

@@ -35,8 +35,8 @@ import numpy as np
 from mqlake.base.durable import make_dirs, write_durably
 from mqlake.client import MessageQueue
 from mqlake.client.mq_client import MQClientInstance
+from mqlake.client.produce.transaction_producer import LocalTransactionState, TransactionMQProducer
 from mqlake.client.results import SendResult, SendStatus
-from mqlake.client.transaction_producer import LocalTransactionState, TransactionMQProducer
 from mqlake.errors import FormatError, MqlakeError, OffsetOutOfRangeError, StoreCorruptError
 from mqlake.message import Message, MessageSysFlag, create_message_id, decode_message_id
 from mqlake.spark.rocketmq.cluster import Cluster, Live, Queue, scans_of

@@ -37,9 +37,9 @@ from pyspark.sql.types import BinaryType, DataType, IntegerType, MapType, String
 from mqlake.client import MessageQueue
 from mqlake.client.config import ClientConfig
 from mqlake.client.mq_client import MQClientInstance
-from mqlake.client.producer import MessageQueueSelector, Producer, is_busy, select_by_hash
+from mqlake.client.produce.producer import MessageQueueSelector, Producer, is_busy, select_by_hash
+from mqlake.client.produce.transaction_producer import TransactionMQProducer
 from mqlake.client.results import SendStatus
-from mqlake.client.transaction_producer import TransactionMQProducer
 from mqlake.errors import ConfigError, SendError, UnknownKeyError
 from mqlake.message import (
     PROPERTY_DELAY_TIME_LEVEL,

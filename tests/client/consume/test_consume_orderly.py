@@ -17,9 +17,9 @@ from mqlake.client import (
     MQClientInstance,
     Producer,
     PushConsumer,
-    consume_orderly,
 )
-from mqlake.client.queue_locks import QueueLocks
+from mqlake.client.consume import consume_orderly
+from mqlake.client.consume.queue_locks import QueueLocks
 from mqlake.remoting.loop import run
 from tests.interop.brokers import MqlakeBroker
 

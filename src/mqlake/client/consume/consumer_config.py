@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mqlake.base.arguments import checked
-from mqlake.client.allocate import AllocateMessageQueueStrategy, averagely
+from mqlake.client.consume.allocate import AllocateMessageQueueStrategy, averagely
+from mqlake.client.consume.offset_store import LOCAL_OFFSET_STORE_DIR
+from mqlake.client.consume.undecodable import CHOICES, OnUndecodable
 from mqlake.client.hooks import ConsumeMessageHook
-from mqlake.client.offset_store import LOCAL_OFFSET_STORE_DIR
 from mqlake.client.records import MAX_BODY_SIZE
-from mqlake.client.undecodable import CHOICES, OnUndecodable
 from mqlake.errors import ConfigError
 from mqlake.remoting.bodies.client import ConsumeFromWhere, MessageModel
 
@@ -44,7 +44,7 @@ class ConsumerConfig:
 
     on_undecodable: OnUndecodable = "raise"
     """What becomes of a message whose body cannot be had as its producer had it: "raise", "skip", "raw", or a function
-    that is given the message. See `mqlake.client.undecodable`."""
+    that is given the message. See `mqlake.client.consume.undecodable`."""
     max_body_size: int = MAX_BODY_SIZE
     """Bytes that a compressed body may unpack to; a larger one cannot be decoded."""
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqlake.client.turns import Turns
+from mqlake.client.produce.turns import Turns
 
 STEPS = st.lists(
     st.one_of(

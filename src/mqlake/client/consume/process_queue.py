@@ -14,8 +14,8 @@ import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 
+from mqlake.client.consume.undecodable import Given, message_of
 from mqlake.client.records import MessageClientExt
-from mqlake.client.undecodable import Given, message_of
 from mqlake.errors import UndecodableMessageError
 from mqlake.remoting.bodies.client import ProcessQueueInfo
 from mqlake.remoting.bodies.topic import MessageQueue

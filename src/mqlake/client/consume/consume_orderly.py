@@ -13,10 +13,10 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from mqlake.client.consume_service import ConsumeMessageService
-from mqlake.client.listener import ConsumeContext, ConsumeResult
-from mqlake.client.process_queue import ProcessQueue
-from mqlake.client.queue_locks import QueueLocks
+from mqlake.client.consume.consume_service import ConsumeMessageService
+from mqlake.client.consume.listener import ConsumeContext, ConsumeResult
+from mqlake.client.consume.process_queue import ProcessQueue
+from mqlake.client.consume.queue_locks import QueueLocks
 from mqlake.client.records import MessageClientExt
 from mqlake.errors import MqlakeError
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mqlake.client.broker_api import BrokerAPI
+from mqlake.client.api.broker_api import BrokerAPI
 from mqlake.errors import ResponseError
 from mqlake.formats.compression import compress_body
 from mqlake.message import Message, MessageSysFlag, decode_message_id

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqlake.client.process_queue import ProcessQueue
+from mqlake.client.consume.process_queue import ProcessQueue
 from mqlake.client.records import MessageClientExt
 from mqlake.remoting.bodies.topic import MessageQueue
 

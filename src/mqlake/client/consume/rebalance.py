@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 
-from mqlake.client.allocate import AllocateMessageQueueStrategy
-from mqlake.client.consumer_config import ConsumerConfig
+from mqlake.client.consume.allocate import AllocateMessageQueueStrategy
+from mqlake.client.consume.consumer_config import ConsumerConfig
+from mqlake.client.consume.offset_store import OffsetStore
 from mqlake.client.mq_client import MQClientInstance
-from mqlake.client.offset_store import OffsetStore
 from mqlake.client.routes import readable_queues
 from mqlake.errors import ResponseError, TopicNotFoundError
 from mqlake.message import RETRY_GROUP_TOPIC_PREFIX

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Sequence
 
 import pytest
 
-from mqlake.client.accumulate import IN_FLIGHT_MAX, ITEM_OVERHEAD, ProduceAccumulator, split_result
+from mqlake.client.produce.accumulate import IN_FLIGHT_MAX, ITEM_OVERHEAD, ProduceAccumulator, split_result
 from mqlake.client.results import SendResult, SendStatus
 from mqlake.errors import SendError
 from mqlake.message import Message

@@ -10,13 +10,13 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
-from mqlake.client.consumer_config import ConsumerConfig
-from mqlake.client.listener import ListenerRunner
+from mqlake.client.consume.consumer_config import ConsumerConfig
+from mqlake.client.consume.listener import ListenerRunner
+from mqlake.client.consume.offset_store import OffsetStore
+from mqlake.client.consume.process_queue import ProcessQueue
+from mqlake.client.consume.send_back import SendBack
+from mqlake.client.consume.undecodable import message_of
 from mqlake.client.mq_client import MQClientInstance
-from mqlake.client.offset_store import OffsetStore
-from mqlake.client.process_queue import ProcessQueue
-from mqlake.client.send_back import SendBack
-from mqlake.client.undecodable import message_of
 from mqlake.errors import MqlakeError, ResponseError, UndecodableMessageError
 from mqlake.remoting.bodies.client import MessageModel
 

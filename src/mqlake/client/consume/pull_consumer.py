@@ -27,16 +27,16 @@ from typing import Self
 from mqlake.base.arguments import checked
 from mqlake.base.clock import now_ms
 from mqlake.client.client_base import ClientBase, Where
-from mqlake.client.consumer_config import ConsumerConfig
+from mqlake.client.consume.consumer_config import ConsumerConfig
+from mqlake.client.consume.offset_store import LocalFileOffsetStore, OffsetStore, RemoteBrokerOffsetStore
+from mqlake.client.consume.pull_api import PullAPIWrapper, matching_messages
+from mqlake.client.consume.rebalance import allocate_queues, check_subscription, compute_pull_from_where
+from mqlake.client.consume.subscription import SUB_ALL, MessageSelector, build_subscription_data
+from mqlake.client.consume.undecodable import Given, message_of, settle
 from mqlake.client.namespace import with_namespace, without_namespace
-from mqlake.client.offset_store import LocalFileOffsetStore, OffsetStore, RemoteBrokerOffsetStore
-from mqlake.client.pull_api import PullAPIWrapper, matching_messages
-from mqlake.client.rebalance import allocate_queues, check_subscription, compute_pull_from_where
 from mqlake.client.records import MessageClientExt
 from mqlake.client.results import PullResult, PullStatus
 from mqlake.client.routes import readable_queues
-from mqlake.client.subscription import SUB_ALL, MessageSelector, build_subscription_data
-from mqlake.client.undecodable import Given, message_of, settle
 from mqlake.errors import (
     ClientError,
     ConfigError,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 
-from mqlake.client.consumer_config import ConsumerConfig
+from mqlake.client.consume.consumer_config import ConsumerConfig
 from mqlake.client.mq_client import MQClientInstance
 from mqlake.client.namespace import with_namespace
-from mqlake.client.producer import Producer
+from mqlake.client.produce.producer import Producer
 from mqlake.client.records import MessageClientExt
 from mqlake.errors import MqlakeError
 from mqlake.message import (

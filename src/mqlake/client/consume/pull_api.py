@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mqlake.client.client_api import PullSysFlag
+from mqlake.client.api.client_api import PullSysFlag
 from mqlake.client.mq_client import MQClientInstance
 from mqlake.client.records import MessageClientExt
 from mqlake.client.results import PullResult

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mqlake.client import Admin, ClientConfig, MessageQueue, MQClientInstance
-from mqlake.client.queue_locks import QueueLocks
+from mqlake.client.consume.queue_locks import QueueLocks
 from mqlake.remoting.loop import run
 from tests.interop.brokers import MqlakeBroker
 

@@ -23,16 +23,16 @@ from dataclasses import dataclass
 
 from mqlake.base.arguments import checked, checked_function
 from mqlake.base.clock import now_ms
-from mqlake.client.accumulate import ProduceAccumulator
 from mqlake.client.client_base import ClientBase, Where
-from mqlake.client.fault_strategy import MQFaultStrategy
 from mqlake.client.hooks import SendMessageContext, SendMessageHook, call_hooks
 from mqlake.client.namespace import with_namespace
+from mqlake.client.produce.accumulate import ProduceAccumulator
+from mqlake.client.produce.fault_strategy import MQFaultStrategy
+from mqlake.client.produce.request_reply import Requests, is_reply
+from mqlake.client.produce.turns import Turns
 from mqlake.client.records import MessageClientExt
-from mqlake.client.request_reply import Requests, is_reply
 from mqlake.client.results import SendResult, SendStatus
 from mqlake.client.routes import TopicPublishInfo, writable_queues
-from mqlake.client.turns import Turns
 from mqlake.errors import (
     BrokerNotFoundError,
     ConfigError,

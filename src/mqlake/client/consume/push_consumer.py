@@ -23,22 +23,22 @@ import time
 from mqlake.base.arguments import checked
 from mqlake.base.clock import now_ms
 from mqlake.client.client_base import ClientBase, Where
-from mqlake.client.consume_concurrently import ConsumeMessageConcurrentlyService
-from mqlake.client.consume_orderly import ConsumeMessageOrderlyService
-from mqlake.client.consume_service import ConsumeMessageService
-from mqlake.client.consumer_config import ConsumerConfig
-from mqlake.client.listener import ConsumeContext, ConsumeResult, Listener, ListenerRunner
+from mqlake.client.consume.consume_concurrently import ConsumeMessageConcurrentlyService
+from mqlake.client.consume.consume_orderly import ConsumeMessageOrderlyService
+from mqlake.client.consume.consume_service import ConsumeMessageService
+from mqlake.client.consume.consumer_config import ConsumerConfig
+from mqlake.client.consume.listener import ConsumeContext, ConsumeResult, Listener, ListenerRunner
+from mqlake.client.consume.offset_store import LocalFileOffsetStore, OffsetStore, RemoteBrokerOffsetStore
+from mqlake.client.consume.process_queue import ProcessQueue
+from mqlake.client.consume.pull_api import PullAPIWrapper, matching_messages
+from mqlake.client.consume.queue_locks import QueueLocks
+from mqlake.client.consume.rebalance import allocate_queues, check_subscription, compute_pull_from_where
+from mqlake.client.consume.send_back import SendBack
+from mqlake.client.consume.subscription import SUB_ALL, MessageSelector, build_subscription_data
+from mqlake.client.consume.undecodable import settle
 from mqlake.client.namespace import with_namespace, without_namespace
-from mqlake.client.offset_store import LocalFileOffsetStore, OffsetStore, RemoteBrokerOffsetStore
-from mqlake.client.process_queue import ProcessQueue
-from mqlake.client.pull_api import PullAPIWrapper, matching_messages
-from mqlake.client.queue_locks import QueueLocks
-from mqlake.client.rebalance import allocate_queues, check_subscription, compute_pull_from_where
 from mqlake.client.records import MessageClientExt
 from mqlake.client.results import PullResult, PullStatus
-from mqlake.client.send_back import SendBack
-from mqlake.client.subscription import SUB_ALL, MessageSelector, build_subscription_data
-from mqlake.client.undecodable import settle
 from mqlake.errors import MqlakeError, RemotingError, ResponseError, TopicNotFoundError
 from mqlake.message import (
     PROPERTY_RETRY_TOPIC,

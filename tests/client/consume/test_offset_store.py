@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqlake.client.offset_store import LocalFileOffsetStore, OffsetSerializeWrapper
+from mqlake.client.consume.offset_store import LocalFileOffsetStore, OffsetSerializeWrapper
 from mqlake.errors import FormatError
 from mqlake.remoting.bodies.topic import MessageQueue
 

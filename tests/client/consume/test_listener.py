@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mqlake.client.listener import ConsumeContext, ConsumeResult, ListenerRunner
+from mqlake.client.consume.listener import ConsumeContext, ConsumeResult, ListenerRunner
 from mqlake.client.records import MessageClientExt
 from mqlake.remoting.bodies.topic import MessageQueue
 

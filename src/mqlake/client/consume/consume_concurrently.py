@@ -14,11 +14,11 @@ import logging
 import time
 from dataclasses import dataclass, field
 
-from mqlake.client.consume_service import ConsumeMessageService
-from mqlake.client.listener import ConsumeContext, ConsumeResult
-from mqlake.client.process_queue import ProcessQueue
+from mqlake.client.consume.consume_service import ConsumeMessageService
+from mqlake.client.consume.listener import ConsumeContext, ConsumeResult
+from mqlake.client.consume.process_queue import ProcessQueue
+from mqlake.client.consume.undecodable import message_of
 from mqlake.client.records import MessageClientExt
-from mqlake.client.undecodable import message_of
 from mqlake.errors import MqlakeError, UndecodableMessageError
 from mqlake.remoting.bodies.client import MessageModel
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mqlake.client.name_servers import NameServers, parse_addresses
+from mqlake.client.api.name_servers import NameServers, parse_addresses
 from mqlake.errors import ConfigError, ResponseError
 from mqlake.namesrv.config import NamesrvConfig
 from mqlake.namesrv.server import NamesrvController

@@ -30,7 +30,7 @@ from typing import Any, Protocol, TypeVar
 from mqlake.base.arguments import checked
 from mqlake.client.client_base import Where
 from mqlake.client.namespace import with_namespace
-from mqlake.client.producer import MessageQueueSelector, Producer, ProducerConfig
+from mqlake.client.produce.producer import MessageQueueSelector, Producer, ProducerConfig
 from mqlake.client.records import MessageClientExt
 from mqlake.client.results import SendResult, SendStatus
 from mqlake.errors import MessageError, MqlakeError, ResponseError

@@ -21,11 +21,11 @@ from mqlake.client import (
     Producer,
     PullConsumer,
     PushConsumer,
-    undecodable,
 )
 from mqlake.client.blocking import PullConsumer as BlockingPullConsumer
-from mqlake.client.consume_service import REFUSALS_MAX
-from mqlake.client.undecodable import OnUndecodable, message_of, settle
+from mqlake.client.consume import undecodable
+from mqlake.client.consume.consume_service import REFUSALS_MAX
+from mqlake.client.consume.undecodable import OnUndecodable, message_of, settle
 from mqlake.errors import ConfigError, UndecodableMessageError
 from mqlake.remoting.codes import RequestCode
 from mqlake.remoting.command import RemotingCommand
@@ -112,7 +112,7 @@ def test_what_precedes_is_given_then_it_is_raised_until_it_is_passed(
         unpacked.extend(message.body for message in messages)
         return real(messages, *rest)
 
-    monkeypatch.setattr("mqlake.client.pull_consumer.settle", counting)
+    monkeypatch.setattr("mqlake.client.consume.pull_consumer.settle", counting)
 
     async def scene(consumer: PullConsumer, queue: MessageQueue) -> None:
         assert [message.body for message in await consumer.poll()] == [b"0", b"1"]

@@ -1,0 +1,1 @@
+"""Requests to servers, one method for each request code: to name servers, and to brokers by clients and operators."""

@@ -1,0 +1,1 @@
+"""Consumers: pull and push, how queues are shared out, where a group is in each queue."""
