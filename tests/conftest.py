@@ -13,8 +13,9 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from mqlake.remoting.timeouts import DEFAULT_TIMEOUTS
 from mqlake.store.files.mapped_file import MappedFile
-from tests.patience import be_patient
+from tests.waiting import PATIENCE_S
 
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -27,7 +28,8 @@ settings.register_profile(
     derandomize="MQLAKE_CAMPAIGN" not in os.environ,
 )
 settings.load_profile("mqlake")
-be_patient()
+# RocketMQ's 3 s may be over before a busy machine has answered; a test that wants a limit gives it
+DEFAULT_TIMEOUTS.request_s = DEFAULT_TIMEOUTS.transaction_s = PATIENCE_S
 
 LEFT_MAX = 16
 """Mapped files that the last test's fixtures may still hold while a module ends."""

@@ -13,6 +13,7 @@ import click
 from mqlake.client.api.name_servers import DEFAULT_ADDRESS
 from mqlake.client.config import ClientConfig
 from mqlake.errors import MqlakeError, NoNameServerError
+from mqlake.remoting.timeouts import DEFAULT_TIMEOUTS
 from mqlake.remoting.tls import client_context
 
 NAMESRV_VARIABLE = "NAMESRV_ADDR"
@@ -64,7 +65,7 @@ def client_config(
     tls_ca: str,
     access_key: str,
     secret_key: str,
-    timeout_s: float = ClientConfig.timeout_s,
+    timeout_s: float | None = None,
 ) -> ClientConfig:
     """ConfigError when the file of `tls_ca` cannot be used."""
     context = client_context(trust_cert_path=tls_ca, verify=bool(tls_ca)) if tls or tls_ca else None
@@ -73,7 +74,7 @@ def client_config(
         tls=context,
         access_key=access_key,
         secret_key=secret_key,
-        timeout_s=timeout_s,
+        timeout_s=DEFAULT_TIMEOUTS.of(timeout_s),
     )
 
 

@@ -26,6 +26,7 @@ from mqlake.errors import ConfigError, MessageError, MqlakeError
 from mqlake.message import STRING_PROPERTY, Message, validate_topic
 from mqlake.remoting.bodies.topic import MessageQueue
 from mqlake.remoting.loop import run
+from mqlake.remoting.timeouts import DEFAULT_TIMEOUTS
 
 BATCH_BYTES_MAX = 1 << 20
 """A batch is sent when it has so many bytes, whatever --batch says."""
@@ -162,7 +163,7 @@ def _properties(_ctx: click.Context, _param: click.Parameter, values: Sequence[s
     "--timeout",
     "timeout_s",
     type=click.FloatRange(0.1, 3600),
-    default=3.0,
+    default=DEFAULT_TIMEOUTS.request_s,
     show_default=True,
     help="Seconds for a send.",
 )

@@ -168,7 +168,11 @@ class Producer(_Blocking[_producer.Producer]):
         )
 
     def request(
-        self, message: Message, *, selector: MessageQueueSelector | None = None, timeout_s: float = 3.0
+        self,
+        message: Message,
+        *,
+        selector: MessageQueueSelector | None = None,
+        timeout_s: float | None = None,
     ) -> MessageExt:
         return _thread.run(self._part.request(message, selector=selector, timeout_s=timeout_s))
 

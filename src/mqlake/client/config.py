@@ -6,11 +6,12 @@ import os
 import socket
 import ssl
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mqlake.base.arguments import checked
 from mqlake.base.net import parse_address
 from mqlake.errors import RemotingConnectError
+from mqlake.remoting.timeouts import DEFAULT_TIMEOUTS
 
 
 @checked
@@ -36,7 +37,7 @@ class ClientConfig:
     poll_name_server_interval_s: float = 30.0
     heartbeat_broker_interval_s: float = 30.0
     persist_consumer_offset_interval_s: float = 5.0
-    timeout_s: float = 3.0
+    timeout_s: float = field(default_factory=lambda: DEFAULT_TIMEOUTS.request_s)
     """For requests that have no time limit of their own."""
 
 

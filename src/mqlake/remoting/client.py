@@ -19,10 +19,10 @@ from mqlake.remoting.codes import ResponseCode
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.connection import Connection, Endpoint, Limits
 from mqlake.remoting.service import Service
+from mqlake.remoting.timeouts import DEFAULT_TIMEOUTS
 
 logger = logging.getLogger(__name__)
 
-TIMEOUT_S = 3.0
 WAIT_ENOUGH_S = 0.1
 """What a request must have waited for to say something about its connection (or a quarter of its time)."""
 
@@ -33,9 +33,9 @@ class RemotingClient(Endpoint, Service):
         limits: Limits | None = None,
         *,
         tls: ssl.SSLContext | None = None,
-        connect_timeout_s: float = TIMEOUT_S,
+        connect_timeout_s: float | None = None,
     ) -> None:
-        """`tls`: see `remoting.tls.client_context`; None speaks plainly."""
+        """`tls`: see `remoting.tls.client_context`; None: no TLS."""
         super().__init__(limits)
         self._ssl = tls
         self._connect_timeout_s = connect_timeout_s
@@ -71,8 +71,9 @@ class RemotingClient(Endpoint, Service):
             self._checking = True
             self.idle_checks.start(loop)
         connection = Connection(self, loop, address_called=address)
+        timeout_s = DEFAULT_TIMEOUTS.of(self._connect_timeout_s)
         try:
-            async with asyncio.timeout(self._connect_timeout_s):
+            async with asyncio.timeout(timeout_s):
                 await loop.create_connection(
                     lambda: connection,
                     host,
@@ -85,9 +86,7 @@ class RemotingClient(Endpoint, Service):
             raise
         except TimeoutError:
             self._abandon(connection)
-            raise RemotingConnectError(
-                address, f"no connection within {self._connect_timeout_s:g} s"
-            ) from None
+            raise RemotingConnectError(address, f"no connection within {timeout_s:g} s") from None
         except (OSError, ssl.SSLError) as error:
             raise RemotingConnectError(address, f"cannot connect: {error.strerror or error}") from error
         if self._stopped:
@@ -102,7 +101,7 @@ class RemotingClient(Endpoint, Service):
             connection.connection_lost(None)
 
     async def invoke(
-        self, address: str, command: RemotingCommand, timeout_s: float = TIMEOUT_S
+        self, address: str, command: RemotingCommand, timeout_s: float | None = None
     ) -> RemotingCommand:
         """Sends a request to `address`; its answer, whatever its code.
 
@@ -111,8 +110,8 @@ class RemotingClient(Endpoint, Service):
         it, may be gone without a word. (RocketMQ's client closes it whatever came: clientCloseSocketIfTimeout.)
         Raises RemotingConnectError, RemotingTimeoutError, RemotingTooMuchError.
         """
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout_s
+        timeout_s = DEFAULT_TIMEOUTS.of(timeout_s)
+        deadline = asyncio.get_running_loop().time() + timeout_s
         try:
             answer = await self._invoke_once(address, command, deadline, timeout_s)
             if answer.code == ResponseCode.GO_AWAY:
@@ -147,7 +146,7 @@ class RemotingClient(Endpoint, Service):
             del self._by_address[address]
 
     async def call(
-        self, address: str, command: RemotingCommand, timeout_s: float = TIMEOUT_S
+        self, address: str, command: RemotingCommand, timeout_s: float | None = None
     ) -> RemotingCommand:
         """Like `invoke`, for answers that must be SUCCESS: ResponseError for any other code."""
         answer = await self.invoke(address, command, timeout_s)

@@ -41,6 +41,7 @@ from mqlake.remoting.codes import ResponseCode, Version
 from mqlake.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, Buffer, RemotingCommand
 from mqlake.remoting.peer import TURN_S, IdleChecks, PeerConnection
 from mqlake.remoting.receive_buffer import ReceiveBuffer
+from mqlake.remoting.timeouts import DEFAULT_TIMEOUTS
 from mqlake.remoting.tls import TLS_FIRST_BYTE, TlsMode, TlsPipe
 
 logger = logging.getLogger(__name__)
@@ -181,7 +182,7 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
         """What the peer's requests wait for."""
         return list(self._in_flight)
 
-    async def invoke(self, command: RemotingCommand, timeout_s: float = 3.0) -> RemotingCommand:
+    async def invoke(self, command: RemotingCommand, timeout_s: float | None = None) -> RemotingCommand:
         """Sends a request; its answer, whatever its code. The answer's body is the caller's.
 
         Raises RemotingTimeoutError, RemotingConnectError when the connection is or gets lost,
@@ -193,7 +194,7 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
             raise RemotingTooMuchError(
                 f"{self.remote_address}: {len(self._pending)} requests wait for an answer already"
             )
-        return await self._ask(command.opaque, lambda: self.send(command), timeout_s)
+        return await self._ask(command.opaque, lambda: self.send(command), DEFAULT_TIMEOUTS.of(timeout_s))
 
     def invoke_oneway(self, command: RemotingCommand) -> None:
         """Sends a request that is not answered. RemotingConnectError when the connection is closed."""

@@ -13,7 +13,7 @@ from mqlake.remoting.bodies.topic import (
     TopicConfigAndMappingSerializeWrapper,
 )
 from mqlake.remoting.loop import run
-from tests.waiting import until_async
+from tests.waiting import PATIENCE_S, until_async
 
 ME = BrokerIdentity(
     cluster_name="c",
@@ -61,7 +61,7 @@ def test_every_name_server_is_told_and_one_that_is_away_is_said_once(tmp_path, c
             await api.register_single_topic_all("a", TopicConfig(topic_name="V", read_queue_nums=3))
             assert two.routes.pickup_topic_route_data("V").queue_datas[0].read_queue_nums == 3
 
-            await api.unregister_broker_all(ME)
+            await api.unregister_broker_all(ME, PATIENCE_S)
             assert one.routes.pickup_topic_route_data("T") is None
             await api.close()
 

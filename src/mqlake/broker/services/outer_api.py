@@ -37,7 +37,6 @@ from mqlake.remoting.headers.namesrv import (
 
 logger = logging.getLogger(__name__)
 
-TIMEOUT_S = 3.0
 TOPICS_AT_ONCE = 200
 """A body of more topics is made on a thread, as it takes longer than one turn of the event loop."""
 
@@ -127,9 +126,7 @@ class BrokerOuterAPI:
 
         return any(answer is not False for answer in await self._ask_all(changed))
 
-    async def register_single_topic_all(
-        self, broker_name: str, config: TopicConfig, timeout_s: float = TIMEOUT_S
-    ) -> None:
+    async def register_single_topic_all(self, broker_name: str, config: TopicConfig) -> None:
         """Tells of one topic, without the rest of a registration."""
         route = TopicRouteData(
             queue_datas=[
@@ -148,11 +145,11 @@ class BrokerOuterAPI:
             request = RemotingCommand.create_request(
                 RequestCode.REGISTER_TOPIC_IN_NAMESRV, header, route.to_json()
             )
-            await self._client.call(address, request, timeout_s)
+            await self._client.call(address, request)
 
         await self._ask_all(register)
 
-    async def unregister_broker_all(self, identity: BrokerIdentity, timeout_s: float = TIMEOUT_S) -> None:
+    async def unregister_broker_all(self, identity: BrokerIdentity, timeout_s: float) -> None:
         header = UnRegisterBrokerRequestHeader(
             cluster_name=identity.cluster_name,
             broker_name=identity.broker_name,

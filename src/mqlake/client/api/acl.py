@@ -11,7 +11,7 @@ import base64
 import hmac
 import ssl
 
-from mqlake.remoting.client import TIMEOUT_S, RemotingClient
+from mqlake.remoting.client import RemotingClient
 from mqlake.remoting.command import RemotingCommand
 
 ACCESS_KEY = "AccessKey"
@@ -44,7 +44,7 @@ class SignedRemotingClient(RemotingClient):
         self._credentials = (access_key, secret_key, security_token)
 
     async def invoke(
-        self, address: str, command: RemotingCommand, timeout_s: float = TIMEOUT_S
+        self, address: str, command: RemotingCommand, timeout_s: float | None = None
     ) -> RemotingCommand:
         sign(command, *self._credentials)
         return await super().invoke(address, command, timeout_s)

@@ -43,7 +43,7 @@ from mqlake.remoting.bodies.topic import (
     TopicConfigAndMappingSerializeWrapper,
     TopicList,
 )
-from mqlake.remoting.client import TIMEOUT_S, RemotingClient
+from mqlake.remoting.client import RemotingClient
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import Body, RemotingCommand
 from mqlake.remoting.headers import admin as headers
@@ -65,7 +65,7 @@ logger = logging.getLogger(__name__)
 class BrokerAPI:
     """Raises RemotingConnectError, RemotingTimeoutError, and ResponseError for an answer other than SUCCESS."""
 
-    def __init__(self, client: RemotingClient, *, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, client: RemotingClient, *, timeout_s: float | None = None) -> None:
         self._client = client
         self._timeout_s = timeout_s
 

@@ -20,7 +20,7 @@ from mqlake.remoting.bodies.client import (
     SubscriptionData,
 )
 from mqlake.remoting.bodies.topic import MessageQueue
-from mqlake.remoting.client import TIMEOUT_S, RemotingClient
+from mqlake.remoting.client import RemotingClient
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import Body, RemotingCommand
 from mqlake.remoting.headers import consume
@@ -41,7 +41,7 @@ class PullSysFlag:
 
 
 class MQClientAPI:
-    def __init__(self, client: RemotingClient, *, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, client: RemotingClient, *, timeout_s: float | None = None) -> None:
         self._client = client
         self._timeout_s = timeout_s
 

@@ -14,7 +14,7 @@ from mqlake.base.net import parse_address
 from mqlake.errors import ConfigError, RemotingConnectError, RemotingTimeoutError
 from mqlake.remoting.bodies.route import ClusterInfo, TopicRouteData
 from mqlake.remoting.bodies.topic import KVTable, TopicList
-from mqlake.remoting.client import TIMEOUT_S, RemotingClient
+from mqlake.remoting.client import RemotingClient
 from mqlake.remoting.codes import RequestCode
 from mqlake.remoting.command import Body, RemotingCommand
 from mqlake.remoting.headers import namesrv as headers
@@ -41,7 +41,7 @@ class NameServers:
     """Raises RemotingConnectError and RemotingTimeoutError when none answers, ResponseError for a refusal."""
 
     def __init__(
-        self, client: RemotingClient, addresses: Sequence[str], *, timeout_s: float = TIMEOUT_S
+        self, client: RemotingClient, addresses: Sequence[str], *, timeout_s: float | None = None
     ) -> None:
         self.addresses = list(addresses)
         self._client = client

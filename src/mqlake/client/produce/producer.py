@@ -19,7 +19,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mqlake.base.arguments import checked, checked_function
 from mqlake.base.clock import now_ms
@@ -80,6 +80,7 @@ from mqlake.remoting.headers.produce import (
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
 )
+from mqlake.remoting.timeouts import DEFAULT_TIMEOUTS
 
 logger = logging.getLogger(__name__)
 
@@ -122,7 +123,7 @@ _SEND_STATUS = {status.value: status for status in SendStatus}
 class ProducerConfig:
     """Names and values are those of RocketMQ's DefaultMQProducer."""
 
-    send_msg_timeout_s: float = 3.0
+    send_msg_timeout_s: float = field(default_factory=lambda: DEFAULT_TIMEOUTS.request_s)
     """For a send with all its tries, from its turn on."""
     retry_times_when_send_failed: int = 2
     retry_another_broker_when_not_store_ok: bool = False
@@ -332,10 +333,11 @@ class Producer(ClientBase):
         message: Message,
         *,
         selector: MessageQueueSelector | None = None,
-        timeout_s: float = 3.0,
+        timeout_s: float | None = None,
     ) -> MessageExt:
         """Sends a request and waits for the reply of the consumer that gets it. NoReplyError, or as `send`."""
         self._check_running()
+        timeout_s = DEFAULT_TIMEOUTS.of(timeout_s)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         known = with_namespace(self.namespace, message.topic) in self._published

@@ -45,11 +45,10 @@ from mqlake.metaq.formats.transaction_id import (
     parse_transaction_id,
 )
 from mqlake.metaq.message import Message, Partition, check_topic, check_types
+from mqlake.remoting.timeouts import DEFAULT_TIMEOUTS
 
 logger = logging.getLogger(__name__)
 
-SEND_S = 3.0
-TRANSACTION_S = 5.0
 _XA_ERROR = re.compile(r"XAException:code=(-?\d+),msg=(.*)", re.DOTALL)
 
 PartitionSelector = Callable[[str, Sequence[Partition], Message], Partition]
@@ -152,10 +151,10 @@ class MessageProducer:
         chosen = self._selector(message.topic, partitions, message)
         return self._topics[message.topic][1][chosen.broker_id], chosen
 
-    async def send_message(self, message: Message, timeout_s: float = SEND_S) -> SendResult:
+    async def send_message(self, message: Message, timeout_s: float | None = None) -> SendResult:
         """Sends it once; its id and partition are then set. ConfigError, RemotingError."""
         address, partition = self._select(message)
-        return await self._put(address, partition, message, None, timeout_s)
+        return await self._put(address, partition, message, None, DEFAULT_TIMEOUTS.of(timeout_s))
 
     async def _put(
         self,
@@ -210,7 +209,7 @@ class MessageProducer:
             command = TransactionCommand(
                 None, self._session_id, TransactionType.RECOVER, 0, unique_qualifier, remoting.next_opaque()
             )
-            answer = _expect_success(await remoting.invoke(address, command, TRANSACTION_S))
+            answer = _expect_success(await remoting.invoke(address, command, DEFAULT_TIMEOUTS.transaction_s))
             for key in filter(None, answer.message.split("\r\n")):
                 xid = parse_transaction_id(key)
                 if isinstance(xid, XATransactionId):
@@ -238,7 +237,7 @@ class ProducerTransaction:
         self._broker_id = -1
         self._ended = False
 
-    async def send_message(self, message: Message, timeout_s: float = SEND_S) -> SendResult:
+    async def send_message(self, message: Message, timeout_s: float | None = None) -> SendResult:
         """To a partition of the broker that the first message went to. TransactionError, RemotingError."""
         self._require_open()
         address, partition = self._producer._select(message)
@@ -251,7 +250,9 @@ class ProducerTransaction:
             self._address, self._broker_id = address, partition.broker_id
         elif partition.broker_id != self._broker_id:
             partition = self._on_its_broker(message)
-        return await self._producer._put(self._address, partition, message, self._identity, timeout_s)
+        return await self._producer._put(
+            self._address, partition, message, self._identity, DEFAULT_TIMEOUTS.of(timeout_s)
+        )
 
     def _on_its_broker(self, message: Message) -> Partition:
         own = [each for each in self._producer.partitions(message.topic) if each.broker_id == self._broker_id]
@@ -284,7 +285,7 @@ class ProducerTransaction:
         command = TransactionCommand(
             identity, self._producer._session_id, kind, timeout_s, qualifier, remoting.next_opaque()
         )
-        return _expect_success(await remoting.invoke(address, command, TRANSACTION_S))
+        return _expect_success(await remoting.invoke(address, command, DEFAULT_TIMEOUTS.transaction_s))
 
     async def __aenter__(self) -> ProducerTransaction:
         return self
@@ -309,7 +310,7 @@ class ProducerXATransaction(ProducerTransaction):
         self._address = prepared_at
         self._prepared = bool(prepared_at)
 
-    async def send_message(self, message: Message, timeout_s: float = SEND_S) -> SendResult:
+    async def send_message(self, message: Message, timeout_s: float | None = None) -> SendResult:
         if self._prepared:
             raise TransactionError(f"{self.xid} is prepared and takes no more messages")
         return await super().send_message(message, timeout_s)

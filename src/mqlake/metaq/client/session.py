@@ -19,8 +19,8 @@ from mqlake.metaq.message import Partition, check_topic
 from mqlake.metaq.zookeeper.paths import MetaZookeeper, TopicBroker
 from mqlake.metaq.zookeeper.session import ZkSession
 from mqlake.remoting.service import Service
+from mqlake.remoting.timeouts import DEFAULT_TIMEOUTS
 
-STATS_S = 3.0
 MASTER, SLAVE = "m", "s"
 
 T = TypeVar("T")
@@ -93,7 +93,7 @@ class MetaSession(Service):
         found = {}
         for address in addresses:
             request = StatsCommand(item, self.remoting.next_opaque())
-            answer = await self.remoting.invoke(address, request, STATS_S)
+            answer = await self.remoting.invoke(address, request, DEFAULT_TIMEOUTS.request_s)
             if not isinstance(answer, BooleanCommand) or answer.code != HttpStatus.SUCCESS:
                 raise ResponseError(getattr(answer, "code", 0), getattr(answer, "message", "not a text"))
             found[address] = {"config": answer.message} if item == "config" else _fields(answer.message)
