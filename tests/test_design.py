@@ -99,3 +99,15 @@ def test_everything_that_is_looked_for_is_in_the_table() -> None:
 
 def test_what_is_not_there_is_said_to_be_missing() -> None:
     assert [row.there for row in rows() if not row.file] == ["`HAService`, `handleHA`"]
+
+
+def test_the_ten_questions_name_files_that_are_there() -> None:
+    text = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    section = text.split("## Ten questions", 1)[1].split("\n## ", 1)[0]
+    questions = [line for line in section.splitlines() if line.startswith("| W")]
+    assert len(questions) == 10
+    for line in questions:
+        paths = re.findall(r"`([a-z_0-9/]+(?:\.py|/))`", line)
+        assert paths, line
+        for path in paths:
+            assert (SOURCE / path).exists(), path
