@@ -14,7 +14,7 @@ from pathlib import Path
 import numba
 import pytest
 
-from mqlake.compiled import cache, places
+from mqlake.compiled import cache, directories
 from tests.compiled.container import installation, lines_of, read_only
 
 WARNING = "set NUMBA_CACHE_DIR to a directory that this user can write"
@@ -24,7 +24,7 @@ import logging
 logging.basicConfig(format="%(message)s")
 import numpy as np
 from mqlake.compiled import load
-kernels = load("mqlake.formats.columns.kernels")
+kernels = load("mqlake.compiled.kernels.primitives")
 print(int(kernels.load16(np.array([1, 2], np.uint8), 0)))
 print(sum(kernels.load16.stats.cache_hits.values()))
 print(kernels.load16._cache.cache_path)
@@ -68,7 +68,7 @@ def test_what_an_image_was_built_with_is_used_where_it_cannot_be_written(tmp_pat
             text=True,
             check=False,
         )
-        assert lines_of(writer)[2] == str(built / "mqlake" / "formats" / "columns" / "__pycache__")
+        assert lines_of(writer)[2] == str(built / "mqlake" / "compiled" / "kernels" / "__pycache__")
         done = read_only(built, PROGRAM)
         assert lines_of(done) == ["258", "1", "None"]
         assert done.stderr == ""
@@ -79,25 +79,25 @@ def test_no_one_elses_temporary_directory_is_taken(tmp_path: Path, monkeypatch: 
     open_to_all = tmp_path / f"mqlake-{os.getuid()}"
     open_to_all.mkdir()
     open_to_all.chmod(0o777)
-    assert places.temporary_directory.__wrapped__() == ""
+    assert directories.temporary_directory.__wrapped__() == ""
     open_to_all.rmdir()
     open_to_all.symlink_to(tmp_path)
-    assert places.temporary_directory.__wrapped__() == ""
+    assert directories.temporary_directory.__wrapped__() == ""
     open_to_all.unlink()
-    assert places.temporary_directory.__wrapped__() == str(open_to_all)
+    assert directories.temporary_directory.__wrapped__() == str(open_to_all)
 
 
 def test_the_working_directory_is_no_temporary_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    assert places.temporary_directory.__wrapped__() == ""
+    assert directories.temporary_directory.__wrapped__() == ""
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_user_without_a_home_gets_no_directory_of_that_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr("os.path.expanduser", lambda path: path)
-    assert all(os.path.isabs(path) and "~" not in path for path in places.directories(__file__))
+    assert all(os.path.isabs(path) and "~" not in path for path in directories.directories(__file__))
 
 
 # --- one function --------------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The only place for machine code."""
     directory = tmp_path / "machine-code"
     monkeypatch.setattr(cache, "directories", lambda source: iter([str(directory)]))
-    places.is_writable.cache_clear()
+    directories.is_writable.cache_clear()
     cache._warn_once.cache_clear()
     return directory
 
@@ -258,12 +258,12 @@ def test_an_entry_is_good_as_long_as_all_it_was_made_of(
 
 
 def test_intrinsics_count_with_their_source() -> None:
-    from mqlake.broker.fast import fast_send_kernels
+    from mqlake.compiled.kernels import sends
 
     made_of: dict[str, str] = {}
-    cache._add_function(fast_send_kernels.store_sends.py_func, made_of)
-    source = cache._source_digest("mqlake.formats.columns.kernels")
-    assert made_of["mqlake.broker.fast.fast_send_kernels.pointer"] == source
-    assert made_of["mqlake.remoting.kernels.ZERO"] == "48"
-    assert "mqlake.formats.columns.kernels.store32" in made_of
+    cache._add_function(sends.store_sends.py_func, made_of)
+    source = cache._source_digest("mqlake.compiled.kernels.primitives")
+    assert made_of["mqlake.compiled.kernels.sends.pointer"] == source
+    assert made_of["mqlake.compiled.kernels.frames.ZERO"] == "48"
+    assert "mqlake.compiled.kernels.primitives.store32" in made_of
     assert not any(key.startswith("numpy") for key in made_of)

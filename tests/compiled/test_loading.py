@@ -21,7 +21,7 @@ from mqlake.compiled import load
 from mqlake.formats import columns
 from mqlake.metaq.formats.scan import scan_records
 columns._records.left = 0
-print(columns.twin().__name__.split(".")[-1], load("mqlake.metaq.formats.kernels"))
+print(columns.twin().__name__.split(".")[-1], load("mqlake.compiled.kernels.metaq"))
 print(len(columns.scan_records(np.zeros(64, np.uint8), 0, 64, 0)))
 print(len(scan_records(np.zeros(64, np.uint8), 0, 64)))
 """

@@ -5,7 +5,8 @@ from types import ModuleType
 
 import pytest
 
-from mqlake.formats.columns import kernels, plain
+from mqlake.compiled.kernels import columns as kernels
+from mqlake.formats.columns import plain
 from tests.formats.columns_cases import working_with
 
 

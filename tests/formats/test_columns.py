@@ -220,7 +220,7 @@ class TestChoice:
         assert run_python(code, tmp_path) == "False False"
 
     def test_compiled_unless_told_otherwise(self, tmp_path: Path) -> None:
-        assert run_python(self.TWIN, tmp_path) == "kernels"
+        assert run_python(self.TWIN, tmp_path) == "columns"
         assert run_python(self.TWIN, tmp_path, MQLAKE_NO_JIT="1") == "plain"
         assert run_python(self.TWIN, tmp_path, NUMBA_DISABLE_JIT="1") == "plain"
 
@@ -271,7 +271,7 @@ print(columns._twin_for(1).__name__)
 """
         root = str(Path(__file__).parents[2])
         found = run_python(code, tmp_path, PYTHONPATH=root).split()
-        assert found == ["False", "mqlake.formats.columns.kernels"]
+        assert found == ["False", "mqlake.compiled.kernels.columns"]
 
     def test_plain_without_numba(self, tmp_path: Path) -> None:
         assert run_python("import sys; sys.modules['numba'] = None; " + self.TWIN, tmp_path) == "plain"
@@ -286,7 +286,7 @@ print(columns._twin_for(1).__name__)
 import sys
 sys.modules["isal"] = None
 import numpy as np
-from mqlake.formats.columns import kernels
+from mqlake.compiled.kernels import primitives as kernels
 assert "cfunc" in type(kernels._crc32_owner).__name__.lower(), kernels._crc32_owner
 data = np.frombuffer({data!r}, np.uint8)
 print([int(kernels.crc32(data, i % 7, i)) for i in range(290)])

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mqlake.compiled.kernels import columns as kernels
 from mqlake.errors import FormatError, IllegalTopicError
 from mqlake.formats import columns
 from mqlake.formats.batch import decode_messages
-from mqlake.formats.columns import ScanStop, kernels, plain
+from mqlake.formats.columns import ScanStop, plain
 from mqlake.formats.record import (
     encode_record,
 )

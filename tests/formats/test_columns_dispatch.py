@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 
+from mqlake.compiled.kernels import columns as kernels
 from mqlake.formats import columns
-from mqlake.formats.columns import kernels, plain
+from mqlake.formats.columns import plain
 from mqlake.formats.index import build_key, index_key_hash
 from mqlake.formats.record import (
     decode_record,

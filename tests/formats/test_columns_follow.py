@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mqlake.compiled.kernels import columns as kernels
 from mqlake.formats import columns
-from mqlake.formats.columns import kernels, plain
+from mqlake.formats.columns import plain
 from mqlake.formats.consume_queue import UNIT
 from tests.formats.columns_cases import INPUT, record, working_with
 

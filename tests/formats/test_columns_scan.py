@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mqlake.compiled.kernels import columns as kernels
 from mqlake.formats import columns
-from mqlake.formats.columns import ScanStop, kernels, layout, plain
+from mqlake.formats.columns import ScanStop, layout, plain
 from mqlake.formats.record import (
     RecordCheck,
     RecordKind,

@@ -18,7 +18,7 @@ import time
 from types import ModuleType
 
 import mqlake
-from mqlake.compiled.places import has_any
+from mqlake.compiled.directories import has_any
 
 logger = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 # mypy: disable-error-code="misc"
 """`compiled`: functions compiled by numba at their first call, and their machine code kept between processes
-(`places`).
+(`directories`).
 
 An entry is valid for one function, numba version and processor, and for what the machine code was made of (`stamp`):
 numba alone compares only the function's own source file, though it compiles in functions and constants of others.
@@ -27,7 +27,7 @@ import numpy as np
 from numba import njit
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, NullCache, _CacheLocator
 
-from mqlake.compiled.places import directories, is_writable
+from mqlake.compiled.directories import directories, is_writable
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@
                  stops at the first frame that is not usual: SendMessageProcessor takes it, then it goes on here
 
 A usual send is a SEND_MESSAGE_V2, as Java's client sends, or a SEND_MESSAGE, as Go's does, of a single message with a
-UNIQ_KEY, or a SEND_BATCH_MESSAGE of up to SENDS_MAX; in a header that remoting.kernels can read, without anything that
+UNIQ_KEY, or a SEND_BATCH_MESSAGE of up to SENDS_MAX; in a header that kernels.frames can read, without anything that
 makes the broker do more than store and answer: no delay, no transaction, no timer, no retry or other topic with rules
 of its own, not larger than allowed; to a topic that SendMessageProcessor has stored messages of. The log's bytes and
 the answers are those that it would have made.
@@ -30,7 +30,15 @@ import numpy as np
 import numpy.typing as npt
 
 from mqlake.broker.broker import Broker
-from mqlake.broker.fast.fast_send_layout import (
+from mqlake.broker.metrics.rpc_latency import Rpc, RpcLatencies
+from mqlake.broker.requests.send_message import (
+    TIMER_PROPERTIES,
+    SendMessageProcessor,
+    born_host,
+    region_fields,
+)
+from mqlake.compiled import Worth, load
+from mqlake.compiled.kernels.send_layout import (
     ANSWERS,
     BORN_HOST,
     CODE,
@@ -69,14 +77,6 @@ from mqlake.broker.fast.fast_send_layout import (
     UNIQ_KEY_START,
     UNKNOWN_QUEUE,
 )
-from mqlake.broker.metrics.rpc_latency import Rpc, RpcLatencies
-from mqlake.broker.requests.send_message import (
-    TIMER_PROPERTIES,
-    SendMessageProcessor,
-    born_host,
-    region_fields,
-)
-from mqlake.compiled import Worth, load
 from mqlake.formats.record import encode_record
 from mqlake.message import (
     NOT_ALLOWED_SEND_TOPICS,
@@ -134,7 +134,7 @@ _HOLES = {
 
 
 class _Parts:
-    """The two arrays of fast_send_layout, of parts that are given, or the sizes of those that are zeros."""
+    """The two arrays of send_layout, of parts that are given, or the sizes of those that are zeros."""
 
     def __init__(self, contents: Sequence[int | npt.NDArray[Any]]) -> None:
         places, end = [], 2 * PARTS
@@ -449,7 +449,7 @@ class FastSend:
     def load(self) -> None:
         """Loads (or, the very first time, compiles) the kernels; from then on usual sends are taken here. Nothing
         happens where they cannot be loaded."""
-        kernels = load("mqlake.broker.fast.fast_send_kernels")
+        kernels = load("mqlake.compiled.kernels.sends")
         if kernels is None:
             return
         self._prepare(kernels)
@@ -463,7 +463,7 @@ class FastSend:
 
 
 def _hash(name: bytes) -> int:
-    """As fast_send_kernels.hash_bytes."""
+    """As sends.hash_bytes."""
     code = 14695981039346656037
     for byte in name:
         code = (code ^ byte) * 1099511628211 & 0xFFFFFFFFFFFFFFFF

@@ -6,8 +6,8 @@
 
 Buffers are one-dimensional, contiguous numpy arrays of uint8 (`np.frombuffer(mmap, np.uint8)`); a position
 counts bytes from the start of such a buffer. The work is done by one of two modules with the same functions
-and the same results: `kernels`, compiled by numba at the first call and cached on disk, which lets go of the
-GIL, or `plain` where compiled code cannot be loaded or is not worth it yet (`mqlake.compiled`). Importing this package
+and the same results: `compiled.kernels.columns`, compiled by numba at the first call and cached on disk, which lets go
+of the GIL, or `plain` where compiled code cannot be loaded or is not worth it yet (`mqlake.compiled`). Importing this package
 imports neither numba nor the kernels.
 
 No input makes these functions read or write outside their buffers, and none makes them raise, except for
@@ -68,8 +68,8 @@ Int64s = NDArray[np.int64]
 
 @functools.cache
 def twin() -> ModuleType:
-    """The module that does the work: `kernels`, or `plain` where numba cannot or may not compile."""
-    return load("mqlake.formats.columns.kernels") or plain
+    """The module that does the work: `compiled.kernels.columns`, or `plain` where numba cannot or may not compile."""
+    return load("mqlake.compiled.kernels.columns") or plain
 
 
 def load_compiler() -> None:

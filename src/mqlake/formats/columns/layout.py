@@ -2,9 +2,6 @@
 
 A scan fills two blocks, one row per column and one column per record: `wide` holds the 64-bit columns,
 `narrow` the 32-bit ones. A row is contiguous, so it is a column without a copy.
-
-The numbers are compiled into the kernels, whose cache is renewed when `kernels.py` changes but not for a change
-here: change that file too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The column codecs without a compiler: the same functions as in `kernels`, with the same results, readable.
+"""The column codecs without a compiler: the same functions as in `compiled.kernels`, with the same results, readable.
 
 Used when numba is missing or switched off, and by the tests as the measure for the compiled ones. A record
 costs some ten microseconds here.

@@ -83,7 +83,7 @@ def scan_records(
     length = np.empty(capacity, np.int32)
     message_id = np.empty(capacity, np.int64)
     flag = np.empty(capacity, np.int32)
-    kernels = load("mqlake.metaq.formats.kernels") if _bytes.count(limit - start) else None
+    kernels = load("mqlake.compiled.kernels.metaq") if _bytes.count(limit - start) else None
     walk = _plain_scan if kernels is None else kernels.scan
     data = buf.view()
     data.flags.writeable = False

@@ -29,8 +29,8 @@ _records = Worth(PLAIN_RECORDS_MAX)
 
 
 def compiled_for(records: int) -> ModuleType | None:
-    """mqlake.spark.arrow.kernels once there are so many records that it pays, and if numba may compile; else None."""
-    return load("mqlake.spark.arrow.kernels") if _records.count(records) else None
+    """mqlake.compiled.kernels.rows once there are so many records that it pays, and if numba may compile; else None."""
+    return load("mqlake.compiled.kernels.rows") if _records.count(records) else None
 
 
 def text_array(

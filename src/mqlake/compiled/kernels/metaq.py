@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from mqlake.compiled.cache import compiled
-from mqlake.formats.columns.kernels import crc32, load32, load64
+from mqlake.compiled.kernels.primitives import crc32, load32, load64
 from mqlake.metaq.formats.record import HEADER_SIZE
 
 LIMIT, MAX_RECORDS, TRUNCATED, INVALID = range(4)

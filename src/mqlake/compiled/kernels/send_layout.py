@@ -62,8 +62,8 @@ QUEUES    the queues that are known                    TOPICS    their topics
 SLOTS     hash table of their numbers + 1              TEMPLATE  a record's head
 REFUSED   hashes of properties that are not usual      EXTRA     properties that the broker gives each record
 NAMES     room for hashes of properties                ANSWER    an answer without what differs
-HEAD      a frame's head, see remoting.kernels         ANSWERS   answers
-FIELDS    its fields, see remoting.kernels
+HEAD      a frame's head, see frames         ANSWERS   answers
+FIELDS    its fields, see frames
 HOLES     where in ANSWER what belongs
 """
 

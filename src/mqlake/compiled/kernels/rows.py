@@ -3,7 +3,7 @@
 
 `properties` and `rows` do the same with numpy where numba is missing or a process has too few records to load it for.
 Outputs have the layout of Arrow's strings: `ends[i]` to `ends[i + 1]` are the bytes of text i. Positions come from a
-scan, so they lie in their buffers; they are used as unsigned indexes, as in formats.columns.kernels.
+scan, so they lie in their buffers; they are used as unsigned indexes, as in `primitives`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from mqlake.compiled.cache import compiled
-from mqlake.formats.columns.kernels import load32, load64, pointer, store64
+from mqlake.compiled.kernels.primitives import load32, load64, pointer, store64
 
 NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR = 1, 2
 U1 = np.uint64(1)

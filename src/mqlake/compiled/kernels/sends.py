@@ -11,7 +11,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from mqlake.broker.fast.fast_send_layout import (
+from mqlake.compiled.cache import compiled
+from mqlake.compiled.kernels import frames
+from mqlake.compiled.kernels.primitives import (
+    copy,
+    crc32,
+    load16,
+    load32,
+    load64,
+    pointer,
+    store16,
+    store32,
+    store64,
+)
+from mqlake.compiled.kernels.send_layout import (
     ANSWER,
     ANSWERS,
     BODY_LENGTH,
@@ -72,22 +85,9 @@ from mqlake.broker.fast.fast_send_layout import (
     UNKNOWN_QUEUE,
     UNUSUAL,
 )
-from mqlake.compiled.cache import compiled
 from mqlake.formats.batch import ITEM_SIZE_MIN
-from mqlake.formats.columns.kernels import (
-    copy,
-    crc32,
-    load16,
-    load32,
-    load64,
-    pointer,
-    store16,
-    store32,
-    store64,
-)
 from mqlake.formats.record import END_FILE_MIN_BLANK_LENGTH, PROPERTIES_LENGTH_MAX, RECORD_SIZE_MIN
 from mqlake.message import MessageSysFlag
-from mqlake.remoting import kernels as frames
 from mqlake.remoting.codes import RequestCode
 from mqlake.remoting.command import ONEWAY_FLAG
 

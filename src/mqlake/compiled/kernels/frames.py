@@ -11,9 +11,6 @@ A send's fields have names of one letter (SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE
 This is `codec.decode_frame` for the plainest form of a header: JSON without spaces, every name known, none
 twice; or ROCKETMQ without a remark. Whatever looks otherwise is UNUSUAL: codec may be able to read it, and says
 what is wrong with it if not. Every position is compared with its limit before it is used.
-
-Numba compiles this at its first use and keeps the machine code (see formats.columns.kernels, which lends the loads
-and stores). Import it only where many frames come.
 """
 
 from __future__ import annotations
@@ -24,7 +21,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from mqlake.compiled.cache import compiled
-from mqlake.formats.columns.kernels import copy, load16, load32, pointer, store32
+from mqlake.compiled.kernels.primitives import copy, load16, load32, pointer, store32
 from mqlake.remoting.codec import FRAME_SIZE_MAX
 
 UNUSUAL = -1

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mqlake.compiled.kernels import frames as kernels
 from mqlake.errors import ProtocolError
-from mqlake.remoting import kernels
 from mqlake.remoting.codec import decode_frame, encode_frame
 from mqlake.remoting.codes import SerializeType
 from mqlake.remoting.command import RemotingCommand

@@ -1,0 +1,189 @@
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,misc,untyped-decorator,no-any-return"
+"""What all compiled code is made of: numbers loaded and stored, bytes copied, checksums.
+
+    big-endian field ─load32─▶ number ─store32─▶ big-endian field      copy, crc32: C, called by address
+
+These trust their callers, who have compared every length with what is left before they use it. Positions are then
+used as unsigned indexes, which lets LLVM turn a big-endian field into one load and one byte swap.
+
+The checksum is called through the symbol `mqlake_crc32`. A symbol, unlike a ctypes pointer, leaves the callers
+cacheable, and what it names (ISA-L where its wheel is, else the tables below) may change without compiling them again.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+from llvmlite import binding
+from numba import carray, cfunc, config, types
+from numba.core import imputils
+from numba.extending import intrinsic
+
+from mqlake.compiled.cache import compiled
+
+CRC_MASK = 0x7FFFFFFF
+CRC_SLICES = 16
+
+
+def crc_tables() -> np.ndarray:
+    """Table k maps a byte to its remainder after k more zero bytes (reflected polynomial 0xEDB88320)."""
+    tables = np.zeros((CRC_SLICES, 256), np.uint32)
+    remainder = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        remainder = np.where(remainder & 1, (remainder >> 1) ^ np.uint32(0xEDB88320), remainder >> 1)
+    tables[0] = remainder
+    for k in range(1, CRC_SLICES):
+        tables[k] = (tables[k - 1] >> 8) ^ remainder[tables[k - 1] & 0xFF]
+    return tables
+
+
+def table_crc32():
+    """Sixteen bytes a step through sixteen tables: what is used where ISA-L has no wheel."""
+    tables = crc_tables()
+
+    @cfunc(types.uint32(types.uint32, types.CPointer(types.uint8), types.uint64))
+    def crc32(seed, pointer, length):
+        data = carray(pointer, (length,))
+        crc = np.uint32(~seed)
+        i = np.uint64(0)
+        while i + np.uint64(CRC_SLICES) <= length:
+            step = np.uint32(0)
+            for k in range(CRC_SLICES):
+                byte = data[i + np.uint64(k)]
+                if k < 4:
+                    byte ^= np.uint8(crc >> np.uint32(8 * k))
+                step ^= tables[CRC_SLICES - 1 - k, byte]
+            crc = step
+            i += np.uint64(CRC_SLICES)
+        while i < length:
+            crc = np.uint32(tables[0, np.uint8(crc) ^ data[i]] ^ (crc >> np.uint32(8)))
+            i += np.uint64(1)
+        return np.uint32(~crc)
+
+    return crc32
+
+
+def bind_crc32():
+    """Names the fastest checksum at hand `mqlake_crc32`; returns what must stay alive while it is called."""
+    try:
+        import isal.isal_zlib
+
+        library = ctypes.CDLL(isal.isal_zlib.__file__)
+        address = ctypes.cast(library.crc32_gzip_refl, ctypes.c_void_p).value
+        keep = library
+    except (ImportError, OSError, AttributeError):
+        keep = table_crc32()
+        address = keep.address
+    binding.add_symbol("mqlake_crc32", address)
+    return keep
+
+
+_crc32_owner = bind_crc32()
+# Addresses as numbers: a pointer into an array is a slice to numba, which it counts references of, for 20 ns a call.
+_crc32 = types.ExternalFunction("mqlake_crc32", types.uint32(types.uint32, types.uintp, types.uint64))
+_memcpy = types.ExternalFunction("memcpy", types.uintp(types.uintp, types.uintp, types.uint64))
+
+U1, U2, U3, U4, U5, U6, U7 = (np.uint64(i) for i in range(1, 8))
+
+
+@compiled
+def load16(buf, position):
+    p = np.uint64(position)
+    return np.int16((np.uint16(buf[p]) << np.uint16(8)) | np.uint16(buf[p + U1]))
+
+
+@compiled
+def load32(buf, position):
+    p = np.uint64(position)
+    return np.int32(
+        (np.uint32(buf[p]) << np.uint32(24))
+        | (np.uint32(buf[p + U1]) << np.uint32(16))
+        | (np.uint32(buf[p + U2]) << np.uint32(8))
+        | np.uint32(buf[p + U3])
+    )
+
+
+@compiled
+def load64(buf, position):
+    p = np.uint64(position)
+    return np.int64(
+        (np.uint64(buf[p]) << np.uint64(56))
+        | (np.uint64(buf[p + U1]) << np.uint64(48))
+        | (np.uint64(buf[p + U2]) << np.uint64(40))
+        | (np.uint64(buf[p + U3]) << np.uint64(32))
+        | (np.uint64(buf[p + U4]) << np.uint64(24))
+        | (np.uint64(buf[p + U5]) << np.uint64(16))
+        | (np.uint64(buf[p + U6]) << np.uint64(8))
+        | np.uint64(buf[p + U7])
+    )
+
+
+@compiled
+def store16(buf, position, value):
+    p = np.uint64(position)
+    buf[p] = np.uint8(value >> 8)
+    buf[p + U1] = np.uint8(value)
+
+
+@compiled
+def store32(buf, position, value):
+    p = np.uint64(position)
+    buf[p] = np.uint8(value >> 24)
+    buf[p + U1] = np.uint8(value >> 16)
+    buf[p + U2] = np.uint8(value >> 8)
+    buf[p + U3] = np.uint8(value)
+
+
+@compiled
+def store64(buf, position, value):
+    p = np.uint64(position)
+    buf[p] = np.uint8(value >> 56)
+    buf[p + U1] = np.uint8(value >> 48)
+    buf[p + U2] = np.uint8(value >> 40)
+    buf[p + U3] = np.uint8(value >> 32)
+    buf[p + U4] = np.uint8(value >> 24)
+    buf[p + U5] = np.uint8(value >> 16)
+    buf[p + U6] = np.uint8(value >> 8)
+    buf[p + U7] = np.uint8(value)
+
+
+@intrinsic
+def pointer(_context, array):
+    """The elements of an array, for functions that are called often: with an array they count its references, which
+    takes longer than what they do. Good as long as the caller has the array. Where numba checks indexes it stays one.
+    """
+    if config.BOUNDSCHECK:
+        return array(array), lambda context, builder, signature, arguments: imputils.impl_ret_borrowed(
+            context, builder, array, arguments[0]
+        )
+
+    def generate(context, builder, signature, arguments):
+        return context.make_array(signature.args[0])(context, builder, arguments[0]).data
+
+    return types.CPointer(array.dtype)(array), generate
+
+
+@intrinsic
+def address(_context, items, _position):
+    """Where items[position] lies, of bytes in an array or behind a pointer."""
+
+    def generate(context, builder, signature, arguments):
+        data = arguments[0]
+        if isinstance(signature.args[0], types.Array):
+            data = context.make_array(signature.args[0])(context, builder, data).data
+        element = builder.gep(data, [arguments[1]])
+        return builder.ptrtoint(element, context.get_value_type(types.uintp))
+
+    return types.uintp(items, types.int64), generate
+
+
+@compiled
+def crc32(buf, start, length):
+    return np.int32(_crc32(np.uint32(0), address(buf, start), np.uint64(length)) & np.uint32(CRC_MASK))
+
+
+@compiled
+def copy(out, at, buf, start, length):
+    if length > 0:
+        _memcpy(address(out, at), address(buf, start), np.uint64(length))

@@ -1,0 +1,81 @@
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,misc,untyped-decorator,no-any-return"
+"""Consume queue units followed to their records, and stretches of a buffer gathered, compiled."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mqlake.compiled.cache import compiled
+from mqlake.compiled.kernels.primitives import copy, load32, load64, pointer
+from mqlake.compiled.kernels.records import check
+from mqlake.formats.columns import layout
+from mqlake.formats.consume_queue import CQ_STORE_UNIT_SIZE
+from mqlake.formats.record import RECORD_SIZE_MIN
+
+
+@compiled
+def follow_units(buf, end, base_offset, units, topic, queue_id, queue_offsets, bytes_max, check_crc, runs):
+    """(how many leading consume queue units have records of no more than `bytes_max` together, the first of them in any
+    case; the bytes of those; the runs that they lie in). -1 units when one of them leads to anything but its own record
+    in buf[:end], and that a whole one."""
+    data = pointer(buf)
+    total, count = np.int64(0), np.int64(0)
+    run, run_end = np.int64(-1), np.int64(-1)
+    nowhere = np.int64(-1), np.int64(0), np.int64(0)
+    if end > len(buf):
+        return nowhere
+    for n in range(len(units) // CQ_STORE_UNIT_SIZE):
+        position = load64(units, n * CQ_STORE_UNIT_SIZE) - base_offset
+        size = np.int64(load32(units, n * CQ_STORE_UNIT_SIZE + 8))
+        if n > 0 and total + size > bytes_max:
+            break
+        if size < RECORD_SIZE_MIN or position < 0 or position > end - size:
+            return nowhere
+        kind, found_size, _, topic_start, topic_length, _ = check(
+            data, position, end, base_offset, check_crc, False
+        )
+        if (
+            kind != layout.MESSAGE
+            or found_size != size
+            or load32(data, position + 12) != queue_id
+            or load64(data, position + 20) != queue_offsets[n]
+            or topic_length != len(topic)
+        ):
+            return nowhere
+        for i in range(topic_length):
+            if data[topic_start + i] != topic[i]:
+                return nowhere
+        if position != run_end:
+            run += 1
+            runs[run, 0] = position
+        run_end = position + size
+        runs[run, 1] = run_end
+        total += size
+        count += 1
+    return count, total, run + 1
+
+
+@compiled
+def gather(buf, starts, offsets, data):
+    """Copies from starts[i] on to data[offsets[i]:offsets[i + 1]]; False when a slice lies outside buf."""
+    source, target = pointer(buf), pointer(data)
+    for i in range(len(starts)):
+        length = np.int64(offsets[i + 1]) - np.int64(offsets[i])
+        if starts[i] < 0 or starts[i] > len(buf) - length:
+            return False
+        copy(target, offsets[i], source, starts[i], length)
+    return True
+
+
+@compiled
+def gather_runs(buf, runs, data):
+    """Copies each buf[runs[i, 0]:runs[i, 1]] behind the last one to `data`; False when one lies outside, or when they
+    do not fill `data`."""
+    at = np.int64(0)
+    for i in range(len(runs)):
+        start, length = runs[i, 0], runs[i, 1] - runs[i, 0]
+        if start < 0 or start > len(buf) or not 0 <= length <= len(buf) - start or length > len(data) - at:
+            return False
+        copy(data, at, buf, start, length)
+        at += length
+    return at == len(data)
