@@ -6,9 +6,9 @@
 
 Buffers are one-dimensional, contiguous numpy arrays of uint8 (`np.frombuffer(mmap, np.uint8)`); a position
 counts bytes from the start of such a buffer. The work is done by one of two modules with the same functions
-and the same results: `compiled.kernels.columns`, compiled by numba at the first call and cached on disk, which lets go
-of the GIL, or `plain` where compiled code cannot be loaded or is not worth it yet (`mqlake.compiled`). Importing this package
-imports neither numba nor the kernels.
+and the same results: `compiled.kernels.columns`, compiled by numba at the first call and cached on disk, which lets
+go of the GIL, or `plain` where compiled code cannot be loaded or is not worth it yet (`mqlake.compiled`). Importing
+this package imports neither numba nor the kernels.
 
 No input makes these functions read or write outside their buffers, and none makes them raise, except for
 arguments that contradict each other (ValueError, TypeError).
