@@ -22,7 +22,7 @@ from mqlake.cli.main import cli
 from mqlake.client.records import MessageClientExt
 from mqlake.errors import ConfigError
 from mqlake.remoting.loop import run
-from tests.client.test_undecodable import poisoned
+from tests.client.consume.test_undecodable import poisoned
 from tests.interop.brokers import MqlakeBroker
 from tests.waiting import PATIENCE_S
 

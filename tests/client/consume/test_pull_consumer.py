@@ -24,7 +24,7 @@ from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.connection import Connection
 from mqlake.remoting.headers.consume import PullMessageRequestHeader, PullMessageResponseHeader
 from mqlake.remoting.loop import run
-from tests.client.test_producer import Cluster
+from tests.client.produce.test_producer import Cluster
 from tests.client.test_records import record
 from tests.interop.brokers import MqlakeBroker
 from tests.waiting import PATIENCE_S

@@ -41,7 +41,7 @@ from mqlake.spark.rocketmq.cluster import Cluster, Live, Queue, missing, scans_o
 from mqlake.spark.rocketmq.options import ReadOptions
 from mqlake.spark.rocketmq.ranges import QueueRange, _scanned, divided
 from mqlake.spark.rocketmq.source import RocketMQDataSource
-from tests.client.test_undecodable import poisoned
+from tests.client.consume.test_undecodable import poisoned
 from tests.interop.brokers import Broker, JavaBroker, MqlakeBroker
 from tests.spark.log.test_commitlog_stream import spark_log
 from tests.waiting import until
