@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mqlake.base.names import camel_case
 from mqlake.errors import FormatError
 from mqlake.remoting.bodies.admin import ConsumerOffsetSerializeWrapper, SubscriptionGroupConfig
 from mqlake.remoting.bodies.client import (
@@ -35,7 +36,6 @@ from mqlake.remoting.bodies.topic import (
     TopicFilterType,
     TopicList,
 )
-from mqlake.remoting.headers.codec import wire_name
 
 MQ = MessageQueue(topic="T", broker_name="b", queue_id=0)
 
@@ -157,16 +157,16 @@ def test_every_enum_of_every_body_is_read_by_name_and_by_ordinal():
             seen.add(choices)
             for ordinal, member in enumerate(choices):
                 for value in (ordinal, member.name, member.name.lower()):
-                    body = kind.from_json(json.dumps({wire_name(attribute): value}).encode())
+                    body = kind.from_json(json.dumps({camel_case(attribute): value}).encode())
                     assert getattr(body, attribute) is member
             for value in ("OTHER", "", None):
-                body = kind.from_json(json.dumps({wire_name(attribute): value}).encode())
+                body = kind.from_json(json.dumps({camel_case(attribute): value}).encode())
                 assert body == kind()
             for value in (-1, len(choices), 0.5, True, []):
                 with pytest.raises(
-                    FormatError, match=f"{wire_name(attribute)}: one of {next(iter(choices)).name}"
+                    FormatError, match=f"{camel_case(attribute)}: one of {next(iter(choices)).name}"
                 ):
-                    kind.from_json(json.dumps({wire_name(attribute): value}).encode())
+                    kind.from_json(json.dumps({camel_case(attribute): value}).encode())
     assert seen == set(ENUMS)
 
 

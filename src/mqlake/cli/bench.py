@@ -9,11 +9,11 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 
+from mqlake.base.progress import Progress
 from mqlake.formats.batch import encode_messages
 from mqlake.formats.columns import PLAIN_RECORDS_MAX
 from mqlake.message import Host, Message, MessageExtBatch, MessageExtBrokerInner, create_uniq_id
 from mqlake.store.check.verify import verify_store
-from mqlake.store.log.log_walk import Progress
 from mqlake.store.message_store import DefaultMessageStore, open_store
 from mqlake.store.read_only import ReadOnlyStore
 

@@ -13,9 +13,10 @@ from typing import Literal
 import click
 import orjson
 
+from mqlake.base.progress import Progress
 from mqlake.cli.clients import client_config, cluster_options, reachable, stop_on_signals
 from mqlake.cli.options import json_option, time_ms
-from mqlake.cli.output import Progress, count_text, note, progress
+from mqlake.cli.output import count_text, note, progress
 from mqlake.cli.produce import queue_matches
 from mqlake.cli.records import record_object
 from mqlake.client.config import ClientConfig

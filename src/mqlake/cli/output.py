@@ -11,15 +11,14 @@ import dataclasses
 import datetime
 import enum
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
 
+from mqlake.base.names import camel_case
 from mqlake.base.net import is_every_address
-
-Progress = Callable[[int, int], None]
-"""Told (done, in all)."""
+from mqlake.base.progress import Progress, no_progress
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -29,7 +28,7 @@ def as_object(value: Any) -> Any:
     digits."""
     if dataclasses.is_dataclass(value):
         return {
-            _camel_case(field.name): as_object(getattr(value, field.name))
+            camel_case(field.name): as_object(getattr(value, field.name))
             for field in dataclasses.fields(value)
         }
     if isinstance(value, enum.Enum):
@@ -41,11 +40,6 @@ def as_object(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.hex()
     return value
-
-
-def _camel_case(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)
 
 
 def print_json(value: Any) -> None:
@@ -127,10 +121,6 @@ def print_fields(fields: Sequence[tuple[str, object]], *, indent: int = 0) -> No
         click.echo(f"{' ' * indent}{name.ljust(width)}  {text}".rstrip())
 
 
-def _no_progress(done: int, total: int) -> None:
-    pass
-
-
 @contextlib.contextmanager
 def progress(description: str, *, in_bytes: bool = True, among_results: bool = False) -> Iterator[Progress]:
     """A progress bar on stderr for as long as the `with` lasts; nothing when stderr is no terminal.
@@ -139,7 +129,7 @@ def progress(description: str, *, in_bytes: bool = True, among_results: bool = F
     are printed meanwhile, so there is no bar on the terminal that shows them.
     """
     if not sys.stderr.isatty() or (among_results and sys.stdout.isatty()):
-        yield _no_progress
+        yield no_progress
         return
     from rich.console import Console
     from rich.progress import (

@@ -17,9 +17,10 @@ from typing import Any, BinaryIO
 import click
 import orjson
 
+from mqlake.base.progress import Progress
 from mqlake.cli.clients import client_config, cluster_options, reachable, stop_on_signals
 from mqlake.cli.options import json_option
-from mqlake.cli.output import Progress, count_text, note, print_json, progress, size_text
+from mqlake.cli.output import count_text, note, print_json, progress, size_text
 from mqlake.client.produce.producer import Producer, ProducerConfig, select_by_hash
 from mqlake.client.results import SendResult
 from mqlake.errors import ConfigError, MessageError, MqlakeError

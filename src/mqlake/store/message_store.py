@@ -27,6 +27,7 @@ from typing import TypeVar
 
 from mqlake.base.clock import now_ms
 from mqlake.base.durable import make_dirs
+from mqlake.base.progress import Progress
 from mqlake.message import MessageExtBatch, MessageExtBrokerInner
 from mqlake.store.broker_stats import BrokerStatsManager
 from mqlake.store.checkpoint import StoreCheckpoint
@@ -47,7 +48,7 @@ from mqlake.store.log.flush import CommitRealTimeService, FlushRealTimeService, 
 from mqlake.store.log.log_end import LastExit
 from mqlake.store.queues.consume_queue_store import ConsumeQueueStore
 from mqlake.store.queues.queue_ends import write_ends
-from mqlake.store.recovery import Progress, Recovery, RecoveryReport
+from mqlake.store.recovery import Recovery, RecoveryReport
 from mqlake.store.results import (
     AppendMessageResult,
     AppendMessageStatus,

@@ -16,9 +16,10 @@ import mmap
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from mqlake.base.durable import fsync_dir
+from mqlake.base.progress import Progress
 from mqlake.errors import StoreError
 from mqlake.formats.names import offset_to_file_name
 from mqlake.formats.record import END_FILE_MIN_BLANK_LENGTH, decode_record, encode_blank
@@ -31,9 +32,6 @@ from mqlake.store.log.filler import FILLER_SIZE_MIN, are_fillers, fence_off
 from mqlake.store.message_store import DefaultMessageStore
 from mqlake.store.queues.consume_queue_store import BATCH_CQ
 from mqlake.store.read_only import ReadOnlyStore, queue_type_by_files
-
-Progress = Callable[[int, int], None]
-"""Told (messages done, messages in all) now and then."""
 
 RecordPlace = tuple[int, int]
 """Position in the copy and size of a whole record, in bytes."""

@@ -22,8 +22,8 @@ import dataclasses
 import functools
 import logging
 import time
-from collections.abc import Callable
 
+from mqlake.base.progress import Progress
 from mqlake.errors import ForeignFormatError, StoreCorruptError
 from mqlake.formats.columns import Scan, ScanStop, find_record, scan_records
 from mqlake.store.check.verify_queues import is_known
@@ -46,9 +46,6 @@ log = logging.getLogger(__name__)
 
 NAMED = 10
 """Queues that a warning names."""
-
-Progress = Callable[[int, int], None]
-"""Told (bytes done, bytes in all) now and then."""
 
 Leftover = tuple[MappedFile, int, int]
 """Bytes behind the end of the log that are not zeros: file, position of the end in it, one past the last of them."""

@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from mqlake.base.findings import Severity
+from mqlake.base.progress import Progress
 from mqlake.cli.options import confirm, directory_argument, json_option, set_option, yes_option
 from mqlake.cli.output import (
-    Progress,
     as_object,
     count_text,
     note,

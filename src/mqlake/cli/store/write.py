@@ -14,8 +14,9 @@ from typing import IO, Any
 import click
 
 from mqlake.base.clock import now_ms
+from mqlake.base.progress import Progress
 from mqlake.cli.options import directory_argument, json_option, set_option
-from mqlake.cli.output import Progress, count_text, note, print_json, print_table, progress, size_text
+from mqlake.cli.output import count_text, note, print_json, print_table, progress, size_text
 from mqlake.errors import MessageError, MessageTooLargeError, MqlakeError, StoreError
 from mqlake.formats.batch import encode_messages
 from mqlake.message import Host, MessageExtBatch, MessageExtBrokerInner, create_uniq_id, validate_topic

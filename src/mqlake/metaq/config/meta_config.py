@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mqlake.base.durable import write_durably
+from mqlake.base.names import camel_case
 from mqlake.errors import ConfigError, MqlakeError, UnknownKeyError
 from mqlake.metaq.config.cron import parse_cron
 from mqlake.metaq.config.ini import parse_ini, replace_sections
@@ -149,12 +150,8 @@ _RANGES = {
 }
 
 
-def _camel(name: str) -> str:
-    return re.sub(r"_(\w)", lambda match: match[1].upper(), name)
-
-
 def _keys(kind: type, prefix: str = "") -> dict[str, dataclasses.Field[Any]]:
-    return {prefix + _camel(each.name): each for each in dataclasses.fields(kind)}
+    return {prefix + camel_case(each.name): each for each in dataclasses.fields(kind)}
 
 
 _SYSTEM_KEYS = _keys(SystemConfig)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from mqlake.base.findings import Finding, Findings
+from mqlake.base.progress import Progress, no_progress
 from mqlake.errors import FormatError, NotAStoreError, OffsetOutOfRangeError, StoreCorruptError
 from mqlake.metaq.formats.names import parse_store_name, segment_offset
 from mqlake.metaq.formats.record import HEADER_SIZE, decode_payload
@@ -227,13 +228,6 @@ def _messages(reader: SegmentReader, scan: Scan, partition: Partition, topic: st
 
 # --- verify
 
-Progress = Callable[[int, int], None]
-"""Told (done, in all)."""
-
-
-def _no_progress(done: int, total: int) -> None:
-    pass
-
 
 @dataclass(slots=True)
 class VerifyReport:
@@ -251,7 +245,7 @@ class VerifyReport:
         return self.damage_count == 0
 
 
-def verify_data_directory(path: str, progress: Progress = _no_progress) -> VerifyReport:
+def verify_data_directory(path: str, progress: Progress = no_progress) -> VerifyReport:
     """Checks every record of every partition, that segments follow one another, and the transaction journal.
 
     `progress` is told (bytes done, bytes in all). NotAStoreError, OSError.

@@ -37,8 +37,8 @@ from typing import Any, Self
 import orjson
 
 from mqlake.base import json_config
+from mqlake.base.names import camel_case
 from mqlake.errors import FormatError
-from mqlake.remoting.headers.codec import wire_name
 
 if typing.TYPE_CHECKING:
     from typing import Self
@@ -330,7 +330,7 @@ def _fields(kind: Any) -> tuple[tuple[str, str, Any], ...]:
     """(attribute, JSON name, type) of each field."""
     hints = typing.get_type_hints(kind)
     return tuple(
-        (field.name, field.metadata.get("name") or wire_name(field.name), hints[field.name])
+        (field.name, field.metadata.get("name") or camel_case(field.name), hints[field.name])
         for field in dataclasses.fields(kind)
     )
 

@@ -18,6 +18,7 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, NamedTuple, Self
 
+from mqlake.base.names import camel_case
 from mqlake.errors import HeaderError
 
 if typing.TYPE_CHECKING:
@@ -32,12 +33,6 @@ _MISSING: Any = object()
 def mandatory(default: Any) -> Any:
     """A field that must be there to be read, and need not be given to be written."""
     return dataclasses.field(default=default, metadata={"mandatory": True})
-
-
-def wire_name(attribute: str) -> str:
-    """`queue_id` → `queueId`."""
-    head, *rest = attribute.split("_")
-    return head + "".join(part[:1].upper() + part[1:] for part in rest)
 
 
 class _Field(NamedTuple):
@@ -124,7 +119,7 @@ def _declared(header_class: type[CommandHeader]) -> tuple[_Field, ...]:
         default = field.default
         if default is dataclasses.MISSING or field.metadata.get("mandatory"):
             default = _MISSING
-        name = field.metadata.get("name") or wire_name(field.name)
+        name = field.metadata.get("name") or camel_case(field.name)
         fields.append(_Field(field.name, name, convert, default, type_name))
     return tuple(fields)
 

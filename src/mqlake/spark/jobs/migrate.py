@@ -33,6 +33,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from mqlake.base.durable import fsync_dir, write_durably
+from mqlake.base.progress import Progress, no_progress
 from mqlake.errors import (
     ConfigError,
     FormatError,
@@ -63,8 +64,6 @@ from mqlake.store.files.store_directory import check_is_store
 from mqlake.store.message_store import DefaultMessageStore
 from mqlake.store.read_only import ReadOnlyStore
 from mqlake.store.results import PutMessageStatus
-
-Progress = Callable[[int, int], None]
 
 PROPERTY_OFFSET = "METAQ_OFFSET"
 PROPERTY_ATTRIBUTE = "METAQ_ATTRIBUTE"
@@ -123,7 +122,7 @@ def migrate(
     attribute_as: str = "tag",
     positions: Sequence[GroupPosition] = (),
     settings: Mapping[str, Any] | None = None,
-    progress: Progress = lambda done, total: None,
+    progress: Progress = no_progress,
 ) -> MigrationReport:
     """Migrates what of `source` is not in `store` yet, and compares all of it.
 

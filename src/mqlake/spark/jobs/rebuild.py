@@ -29,6 +29,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from mqlake.base.findings import Findings
+from mqlake.base.progress import Progress
 from mqlake.formats.columns import DispatchColumns, Scan, dispatch_columns
 from mqlake.message import parse_delay_levels
 from mqlake.spark.arrow.memory import give_up_pages
@@ -50,7 +51,7 @@ from mqlake.store.check.witnesses import Witnesses
 from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.index.index_service import IndexService
-from mqlake.store.log.log_walk import Progress, open_log, refuse_foreign
+from mqlake.store.log.log_walk import open_log, refuse_foreign
 from mqlake.store.queues.bridge_gaps import bridge_gaps
 from mqlake.store.queues.consume_queue import ConsumeQueue
 from mqlake.store.queues.consume_queue_store import BATCH_CQ, SIMPLE_CQ, ConsumeQueueStore

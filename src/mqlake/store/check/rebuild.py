@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 from mqlake.base import json_config
 from mqlake.base.durable import fsync_dir
 from mqlake.base.findings import Findings
+from mqlake.base.progress import Progress
 from mqlake.errors import FormatError, StoreCorruptError
 from mqlake.formats.columns import Scan, dispatch_columns
 from mqlake.message import parse_delay_levels
@@ -32,7 +33,7 @@ from mqlake.store.config import MessageStoreConfig
 from mqlake.store.files.store_directory import check_is_store
 from mqlake.store.files.store_lock import AbortFile, StoreLock
 from mqlake.store.index.index_service import IndexService
-from mqlake.store.log.log_walk import HoleKind, LogWalk, Progress, open_log, refuse_foreign
+from mqlake.store.log.log_walk import HoleKind, LogWalk, open_log, refuse_foreign
 from mqlake.store.queues.bridge_gaps import bridge_gaps
 from mqlake.store.queues.consume_queue import ConsumeQueue
 from mqlake.store.queues.consume_queue_store import BATCH_CQ, SIMPLE_CQ, ConsumeQueueStore

@@ -29,6 +29,7 @@ from collections.abc import Callable, Mapping
 from mqlake.base.clock import now_ms
 from mqlake.base.durable import fsync_dir
 from mqlake.base.findings import Severity
+from mqlake.base.progress import Progress
 from mqlake.errors import StoreCorruptError, StoreLockedError, WrongFileSizeError
 from mqlake.formats.checkpoint import CHECKPOINT_FILE_SIZE, Checkpoint
 from mqlake.formats.names import file_name_to_offset, offset_to_file_name
@@ -48,7 +49,7 @@ from mqlake.store.config import MessageStoreConfig
 from mqlake.store.dropped import REPAIR_LIST, REPAIR_PREFIX
 from mqlake.store.files.store_lock import StoreLock, lock_holder
 from mqlake.store.log.filler import FILLER_SIZE, FILLER_SIZE_MIN, fence_off
-from mqlake.store.log.log_walk import Hole, HoleKind, Progress, open_log, refuse_foreign
+from mqlake.store.log.log_walk import Hole, HoleKind, open_log, refuse_foreign
 
 COPY_CHUNK = 1 << 20
 MAGICS = tuple(magic.to_bytes(4, "big", signed=True) for magic in (MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2))

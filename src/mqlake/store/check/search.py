@@ -17,6 +17,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from mqlake.base.progress import Progress
 from mqlake.errors import FormatError, MessageError, OffsetOutOfRangeError
 from mqlake.formats.columns import DispatchColumns, dispatch_columns, scan_records
 from mqlake.formats.consume_queue import PRE_BLANK_SIZE
@@ -35,7 +36,7 @@ from mqlake.store.check.verify_queues import is_known
 from mqlake.store.files.mapped_file import MappedFile
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.log.log_scan import LogChunk
-from mqlake.store.log.log_walk import LogWalk, Progress
+from mqlake.store.log.log_walk import LogWalk
 from mqlake.store.results import BoundaryType
 from mqlake.store.store_view import StoreView
 

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 
 from mqlake.base.clock import now_ms
 from mqlake.base.findings import Finding, Findings, Severity
+from mqlake.base.progress import Progress
 from mqlake.errors import StoreError, WrongFileSizeError
 from mqlake.formats.checkpoint import CHECKPOINT_FILE_SIZE
 from mqlake.formats.columns import dispatch_columns
@@ -35,7 +36,7 @@ from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.files.store_directory import check_is_store
 from mqlake.store.files.store_lock import AbortFile, lock_holder
 from mqlake.store.index.index_service import IndexService
-from mqlake.store.log.log_walk import Hole, HoleKind, LogWalk, Progress, open_log
+from mqlake.store.log.log_walk import Hole, HoleKind, LogWalk, open_log
 from mqlake.store.queues.consume_queue_store import ConsumeQueueStore
 from mqlake.store.queues.queue_ends import NotDeleted
 from mqlake.store.read_only import queue_type_by_files

@@ -27,6 +27,7 @@ import itertools
 
 import numpy as np
 
+from mqlake.base.progress import Progress
 from mqlake.errors import StoreCorruptError
 from mqlake.formats.columns import Scan
 from mqlake.formats.record import END_FILE_MIN_BLANK_LENGTH, RecordKind, check_record, encode_blank
@@ -34,7 +35,7 @@ from mqlake.store.files.mapped_file import MappedFile, U8Array
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.log.filler import FILLER_SIZE_MIN
 from mqlake.store.log.log_scan import LogChunk, end_of_whole
-from mqlake.store.log.log_walk import Hole, IsKnown, LogWalk, Progress
+from mqlake.store.log.log_walk import Hole, IsKnown, LogWalk
 
 SECTOR = 512
 """Bytes: what a disk writes as a whole."""

@@ -15,6 +15,7 @@ import dataclasses
 import enum
 from collections.abc import Callable, Iterator
 
+from mqlake.base.progress import Progress
 from mqlake.errors import ForeignFormatError
 from mqlake.formats.columns import Scan, ScanStop, find_record, scan_records
 from mqlake.formats.record import END_FILE_MIN_BLANK_LENGTH, RecordKind, check_record
@@ -26,7 +27,6 @@ from mqlake.store.log.log_scan import LogChunk
 # what a pass reads twice (sizes and CRCs, then properties) should still be in the cache the second time
 CHUNK_RECORDS = 8192
 
-Progress = Callable[[int, int], None]
 IsKnown = Callable[[Scan, int], bool]
 
 

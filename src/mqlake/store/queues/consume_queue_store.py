@@ -18,6 +18,7 @@ from collections.abc import Callable, Container, Iterator
 import numpy as np
 import numpy.typing as npt
 
+from mqlake.base.progress import Progress
 from mqlake.errors import StoreError
 from mqlake.formats.batch_consume_queue import BCQ_DTYPE, INVALID_COMPACTED_OFFSET, BatchConsumeQueueUnit
 from mqlake.formats.columns import DispatchColumns, Scan, layout
@@ -35,7 +36,6 @@ log = logging.getLogger(__name__)
 
 Queue = ConsumeQueue | BatchConsumeQueue
 QueueTypeOf = Callable[[str], str]
-Progress = Callable[[int, int], None]
 
 SIMPLE_CQ = "SimpleCQ"
 BATCH_CQ = "BatchCQ"
