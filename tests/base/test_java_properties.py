@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqlake.base.java_properties import format_properties, parse_properties
+from mqlake.base.java_properties import format_properties, parse_properties, read_properties
 from mqlake.errors import ConfigError
 
 PROPERTIES = r"""
@@ -52,3 +52,13 @@ def test_any_text_is_parsed_or_refused(text):
         assert all(isinstance(value, str) for value in parse_properties(text).values())
     except ConfigError:
         pass
+
+
+def test_a_properties_file_in_either_encoding(tmp_path):
+    path = tmp_path / "broker.conf"
+    path.write_bytes("storePathRootDir=/données\r\nbrokerName=a\r\n".encode())
+    assert read_properties(str(path))["storePathRootDir"] == "/données"
+    path.write_bytes("storePathRootDir=/données".encode("latin-1"))
+    assert read_properties(str(path)) == {"storePathRootDir": "/données"}
+    with pytest.raises(ConfigError, match="No such file"):
+        read_properties(str(tmp_path / "missing.conf"))

@@ -12,6 +12,7 @@ from mqlake.base.settings import (
     Settings,
     UnusedKey,
     attributes_of,
+    parse_assignments,
     setting,
     settings_of,
 )
@@ -36,8 +37,24 @@ class Kettle(Settings):
 def test_what_is_known_of_each_key():
     known = settings_of(Kettle)
     assert list(known) == ["kettleVolume", "boilAfter", "lid", "colour", "owner"]
-    assert [one.type_name for one in known.values()] == ["int", "long", "boolean", "RED | BLUE", "string"]
-    assert [one.default_text for one in known.values()] == ["1024", "0", "true", "RED", "whoever is there"]
+    assert [one.type_name for one in known.values()] == [
+        "int",
+        "long",
+        "boolean",
+        "RED | BLUE",
+        "int",
+        "boolean",
+        "string",
+    ]
+    assert [one.default_text for one in known.values()] == [
+        "1024",
+        "0",
+        "true",
+        "RED",
+        "0",
+        "false",
+        "whoever is there",
+    ]
     assert [key for key, one in known.items() if one.fixed] == ["lid"]
     assert attributes_of(Kettle)["boilAfter"] == "boil_after"
 
@@ -56,7 +73,7 @@ def test_values_are_of_their_type_after_construction():
 
 
 def test_keys_of_others_are_passed_over():
-    assert Kettle()._replaced({"lid": "false", "listenPort": "1"}) == Kettle(lid=False)
+    assert Kettle().replaced({"lid": "false", "listenPort": "1"}) == Kettle(lid=False)
 
 
 @pytest.mark.parametrize(
@@ -115,3 +132,31 @@ def test_every_key_of_a_file_is_acted_on_or_reported_or_refused(mapping):
             KEYS.require(mapping)
     else:
         KEYS.require(mapping)
+
+
+def test_assignments():
+    assert parse_assignments(["a=b=c", "d = 1", "d=2"]) == {"a": "b=c", "d": "2"}
+    for wrong in ("a", "=b", " =b"):
+        with pytest.raises(ConfigError, match="key=value"):
+            parse_assignments([wrong])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Radio(Settings):
+    station: int = setting("station", 0, "What it plays.", live=True)
+    mute: bool = setting("mute", False, "Whether it plays it.", live=True)
+    voltage: int = setting("voltage", 230, "What it needs.")
+
+
+def test_only_live_settings_change_in_place_and_all_or_none():
+    radio = Radio()
+    radio.change({"mute": "true", "station": "2"})
+    assert radio == Radio(mute=True, station=2)
+    for wrong in (
+        {"station": "3", "voltage": "110"},
+        {"station": "3", "mute": "x"},
+        {"station": "3", "dial": "1"},
+    ):
+        with pytest.raises(ConfigError):
+            radio.change(wrong)
+    assert radio == Radio(mute=True, station=2)

@@ -22,5 +22,5 @@ def test_a_changed_setting_counts_at_once(tmp_path):
     topics = broker.topic_config_manager
     topics.init()
     assert topics.create_topic_in_send_message_method("A", "TBW102", "", 4, 0) is not None
-    broker.config = broker.config.updated({"autoCreateTopicEnable": "false"})
+    broker.config = broker.config.replaced({"autoCreateTopicEnable": "false"})
     assert topics.create_topic_in_send_message_method("B", "TBW102", "", 4, 0) is None

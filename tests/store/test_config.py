@@ -10,8 +10,6 @@ from mqlake.store.config import (
     BrokerRole,
     FlushDiskType,
     MessageStoreConfig,
-    parse_assignments,
-    read_properties,
 )
 
 
@@ -95,8 +93,8 @@ def test_values_of_text_and_of_the_right_type():
         ("diskMaxUsedSpaceRatio", "101", "0 to 100"),
         ("deleteWhen", "25", "00 to 23"),
         ("deleteWhen", ";", "at least one hour"),
-        ("messageDelayLevel", "1s soon", "1s 5s 2h"),
-        ("messageDelayLevel", "", "1s 5s 2h"),
+        ("messageDelayLevel", "1s soon", "followed by s, m, h or d"),
+        ("messageDelayLevel", "", "no delay levels"),
         ("storePathRootDir", " ", "a directory is needed"),
         ("storePathRootDir", "/a\0b", "NUL"),
         ("storePathRootDir", 7, "text is needed"),
@@ -134,31 +132,6 @@ def test_keys_without_effect_are_accepted_and_logged(caplog):
     assert MessageStoreConfig.from_mapping(mapping) == MessageStoreConfig()
     assert KEYS.without_effect(mapping) == ["haListenPort", "timerWheelEnable"]
     assert "haListenPort, timerWheelEnable" in caplog.text
-
-
-def test_overrides_go_on_top():
-    config = MessageStoreConfig(store_path_root_dir="/s").with_overrides(
-        ["maxMessageSize=1k", "maxMessageSize = 2k"]
-    )
-    assert (config.store_path_root_dir, config.max_message_size) == ("/s", 2048)
-    with pytest.raises(ConfigError, match="key=value"):
-        config.with_overrides(["maxMessageSize"])
-    with pytest.raises(UnknownKeyError):
-        config.with_overrides(["maxMessageSiz=1"])
-
-
-def test_an_assignment_keeps_later_equal_signs():
-    assert parse_assignments(["a=b=c"]) == {"a": "b=c"}
-
-
-def test_a_properties_file_in_either_encoding(tmp_path):
-    path = tmp_path / "broker.conf"
-    path.write_bytes("storePathRootDir=/données\r\nbrokerName=a\r\n".encode())
-    assert read_properties(str(path))["storePathRootDir"] == "/données"
-    path.write_bytes("storePathRootDir=/données".encode("latin-1"))
-    assert read_properties(str(path)) == {"storePathRootDir": "/données"}
-    with pytest.raises(ConfigError, match="No such file"):
-        read_properties(str(tmp_path / "missing.conf"))
 
 
 def test_a_running_store_may_change_some_of_them():

@@ -33,6 +33,22 @@ def parse_properties(text: str) -> dict[str, str]:
     return properties
 
 
+def read_properties(path: str) -> dict[str, str]:
+    """The properties file at `path`, as UTF-8 or, if it is not UTF-8, as Latin-1, which Java reads.
+
+    Raises ConfigError if it cannot be read.
+    """
+    try:
+        with open(path, "rb") as file:
+            raw = file.read()
+    except OSError as error:
+        raise ConfigError(f"{path or repr(path)}: {error.strerror}") from error
+    try:
+        return parse_properties(raw.decode("utf-8"))
+    except UnicodeDecodeError:
+        return parse_properties(raw.decode("latin-1"))
+
+
 def _logical_lines(text: str) -> list[str]:
     """Lines without comments and blanks, continued ones joined, white space before them dropped."""
     lines: list[str] = []

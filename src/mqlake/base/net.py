@@ -6,6 +6,8 @@ import socket
 
 from mqlake.errors import RemotingConnectError
 
+PORT_MAX = 65535
+
 
 def format_address(address: object) -> str:
     """A socket's address as host:port; IPv6 hosts in brackets."""
@@ -18,7 +20,7 @@ def format_address(address: object) -> str:
 def parse_address(address: str) -> tuple[str, int]:
     """`host:port` → (host, port). RemotingConnectError if the address is invalid."""
     host, colon, port = address.strip().rpartition(":")
-    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > PORT_MAX:
         raise RemotingConnectError(address, "not an address; host:port is needed")
     return host.removeprefix("[").removesuffix("]"), int(port)
 

@@ -1,4 +1,4 @@
-"""Typed settings: what is known of each key of a Java properties file, and the frozen classes made of such keys.
+"""Typed settings: what is known of each key of a Java properties file, and the classes made of such keys.
 
 A field that `setting()` declares carries its key, unit, range and meaning, so the checks, the error texts and
 docs/configuration.md all come from one list. A key is spelled as in a broker.conf (`mappedFileSizeCommitLog`), its
@@ -26,8 +26,8 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What is known of one key. `low` and `high` are inclusive; `fixed`: never to be changed on live data; `own`: not a
-    key of RocketMQ."""
+    """What is known of one key. `low` and `high` are inclusive; `fixed`: never to be changed on live data; `live`: read
+    whenever it matters, so that a change at run time takes effect at once; `own`: not a key of RocketMQ."""
 
     key: str
     doc: str
@@ -36,6 +36,7 @@ class Setting:
     low: int
     high: int
     fixed: bool
+    live: bool
     own: bool
 
     @property
@@ -116,12 +117,16 @@ def setting(
     low: int = 0,
     high: int = INT_MAX,
     fixed: bool = False,
+    live: bool = False,
     own: bool = False,
     factory: Any = None,
 ) -> T:
     """The field of a Settings class for `key`; with a `factory` that makes the default, `default` only describes it."""
-    known = Setting(key=key, doc=doc, default=default, unit=unit, low=low, high=high, fixed=fixed, own=own)
-    metadata = {"setting": known}
+    metadata = {
+        "setting": Setting(
+            key=key, doc=doc, default=default, unit=unit, low=low, high=high, fixed=fixed, live=live, own=own
+        )
+    }
     if factory is not None:
         return dataclasses.field(default_factory=factory, metadata=metadata)  # type: ignore[no-any-return]
     return dataclasses.field(default=default, metadata=metadata)
@@ -129,7 +134,10 @@ def setting(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """A configuration of fields by `setting()`. Raises ConfigError at construction when a value cannot be used."""
+    """A configuration of fields by `setting()`. Raises ConfigError at construction when a value cannot be used.
+
+    Attributes cannot be assigned. `replaced` makes another configuration; only `change` alters this one.
+    """
 
     def __post_init__(self) -> None:
         attributes = attributes_of(type(self))
@@ -139,11 +147,20 @@ class Settings:
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
 
-    def _replaced(self, mapping: Mapping[str, object]) -> Self:
-        """With the values of the keys that it has; others are passed over."""
+    def replaced(self, mapping: Mapping[str, object]) -> Self:
+        """Another configuration, with the values in `mapping`; ignores keys of other configurations. ConfigError."""
         attributes, known = attributes_of(type(self)), settings_of(type(self))
         changes = {attributes[key]: known[key].parse(value) for key, value in mapping.items() if key in known}
         return dataclasses.replace(self, **changes)
+
+    def change(self, mapping: Mapping[str, object]) -> None:
+        """Changes live settings in place, so that all who hold this see them. All or none: ConfigError."""
+        known, attributes = settings_of(type(self)), attributes_of(type(self))
+        if fixed := sorted(key for key in mapping if key not in known or not known[key].live):
+            raise ConfigError(f"{', '.join(fixed)}: cannot be changed at run time")
+        changed = self.replaced(mapping)
+        for key in mapping:
+            self._set(attributes[key], getattr(changed, attributes[key]))
 
     def to_mapping(self) -> dict[str, bool | int | str]:
         """RocketMQ's key → value (choices as their names), in the order of the fields."""
@@ -177,7 +194,7 @@ class UnusedKey:
     refused: bool
 
     def check(self, value: object) -> None:
-        """ConfigError, with what to do instead, when the value cannot be ignored."""
+        """Raises ConfigError, which says what to do instead, if the value cannot be ignored."""
         if self.refused and text_of(value).strip().lower() != self.default_text.lower():
             allowed = f"only {self.default_text} is allowed" if self.default_text else "no value is allowed"
             raise ConfigError(f"{self.key}={text_of(value)}: {allowed}; {self.why}")
@@ -201,23 +218,34 @@ class KnownKeys:
         return key in self.acted_on or key in self.unused
 
     def require(self, keys: Iterable[str]) -> None:
-        """UnknownKeyError for the first that nobody knows, with the nearest known key."""
+        """Raises UnknownKeyError for the first unknown key, with the nearest known one."""
         for key in keys:
             if key not in self:
                 raise UnknownKeyError(key, self)
 
     def remarks(self, mapping: Mapping[str, object]) -> list[str]:
-        """What the operator should know of the keys in a file: those without effect, and unknown ones.
+        """Remarks for the operator on the keys without effect and on the unknown ones.
 
-        ConfigError for a key that cannot be ignored.
+        Raises ConfigError for a key that cannot be ignored.
         """
         idle = self.without_effect(mapping)
         remarks = [f"without effect here: {', '.join(idle)}"] if idle else []
         return remarks + [str(UnknownKeyError(key, self)) for key in mapping if key not in self]
 
     def without_effect(self, mapping: Mapping[str, object]) -> list[str]:
-        """The keys of `mapping` that are accepted and not acted on. ConfigError for one that cannot be ignored."""
+        """The keys of `mapping` that are accepted but not acted on. ConfigError for one that cannot be ignored."""
         given = [self.unused[key] for key in mapping if key in self.unused]
         for known in given:
             known.check(mapping[known.key])
         return sorted(known.key for known in given if not known.refused)
+
+
+def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
+    """`key=value` texts as a mapping; the last value of a key counts. ConfigError if a text has no `=`."""
+    mapping = {}
+    for assignment in assignments:
+        key, equals, value = assignment.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(f"{assignment!r}: key=value is needed")
+        mapping[key.strip()] = value.strip()
+    return mapping

@@ -1,8 +1,8 @@
-"""What an operator of a broker may set: RocketMQ's BrokerConfig and NettyServerConfig, typed and frozen.
+"""The settings of a broker: RocketMQ's BrokerConfig and NettyServerConfig, with the defaults of RocketMQ 5.3.3.
 
-A broker.conf is one flat file for the broker and its store. `read_settings` makes both configurations of it and says
-which keys it does not act on: RocketMQ's in one remark, unknown ones in one each, with the nearest known key. It
-refuses those that it would be dangerous to ignore (base.rocketmq_keys). Defaults are those of RocketMQ 5.3.3.
+A broker.conf is one flat file for the broker and its store. `read_settings` makes both configurations from it and
+reports the keys that it does not act on: RocketMQ's in one remark, unknown ones in one each, with the nearest known
+key. It refuses keys that are dangerous to ignore (base.rocketmq_keys).
 """
 
 # ruff: noqa: RUF009 - every field is declared by setting(), which is dataclasses.field() with its Setting
@@ -16,7 +16,7 @@ import socket
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from mqlake.base.net import local_address, parse_address
+from mqlake.base.net import PORT_MAX, local_address, parse_address
 from mqlake.base.rocketmq_keys import AUTH_KEYS, BROKER_KEYS, REMOTING_KEYS
 from mqlake.base.settings import LONG_MAX, KnownKeys, Setting, Settings, setting, settings_of, text_of
 from mqlake.errors import ConfigError, UnknownKeyError
@@ -25,11 +25,9 @@ from mqlake.remoting.bodies.route import MASTER_ID
 from mqlake.remoting.bodies.topic import PERM_READ, PERM_WRITE
 from mqlake.remoting.connection import Limits
 from mqlake.remoting.tls import KEYS as TLS_KEYS
-from mqlake.remoting.tls import TlsConfig, settings_remarks, tls_remarks
+from mqlake.remoting.tls import TlsConfig, read_tls
 from mqlake.store import config as store_settings
 from mqlake.store.config import BrokerRole, MessageStoreConfig
-
-PORT_MAX = 65535
 
 
 class MetricsExporterType(enum.Enum):
@@ -94,6 +92,7 @@ class BrokerConfig(Settings):
         "Time between two registrations; held to 10000..60000.",
         unit="ms",
         low=1,
+        live=True,
     )
     register_broker_timeout_mills: int = setting(
         "registerBrokerTimeoutMills",
@@ -101,33 +100,40 @@ class BrokerConfig(Settings):
         "How long a name server may take to answer one.",
         unit="ms",
         low=1,
+        live=True,
     )
     force_register: bool = setting(
         "forceRegister",
         True,
         "Register at each period; false: only where the name server has another version.",
+        live=True,
     )
     enable_single_topic_register: bool = setting(
-        "enableSingleTopicRegister", False, "Register a new topic by its route alone."
+        "enableSingleTopicRegister", False, "Register a new topic by its route alone.", live=True
     )
     enable_split_registration: bool = setting(
-        "enableSplitRegistration", False, "Register many topics in several requests."
+        "enableSplitRegistration", False, "Register many topics in several requests.", live=True
     )
     split_registration_size: int = setting(
-        "splitRegistrationSize", 800, "Topics in one of those requests.", unit="topics", low=1
+        "splitRegistrationSize", 800, "Topics in one of those requests.", unit="topics", low=1, live=True
     )
 
     broker_permission: int = setting(
-        "brokerPermission", PERM_READ | PERM_WRITE, "6 read and write, 4 read only, 2 write only.", high=7
+        "brokerPermission",
+        PERM_READ | PERM_WRITE,
+        "6 read and write, 4 read only, 2 write only.",
+        high=7,
+        live=True,
     )
     default_topic_queue_nums: int = setting(
         "defaultTopicQueueNums",
         8,
         "Queues of TBW102, so the most that a topic gets which makes itself.",
         low=1,
+        live=True,
     )
     auto_create_topic_enable: bool = setting(
-        "autoCreateTopicEnable", True, "A send to an unknown topic makes it."
+        "autoCreateTopicEnable", True, "A send to an unknown topic makes it.", live=True
     )
     cluster_topic_enable: bool = setting(
         "clusterTopicEnable", True, "The topic with the cluster's name can be read and written."
@@ -136,16 +142,22 @@ class BrokerConfig(Settings):
         "brokerTopicEnable", True, "The topic with the broker's name can be read and written."
     )
     auto_create_subscription_group: bool = setting(
-        "autoCreateSubscriptionGroup", True, "The first request of an unknown group makes it."
+        "autoCreateSubscriptionGroup", True, "The first request of an unknown group makes it.", live=True
     )
     enable_create_sys_group: bool = setting(
-        "enableCreateSysGroup", True, "Groups with CID_RMQ_SYS_ in front make themselves in any case."
+        "enableCreateSysGroup",
+        True,
+        "Groups with CID_RMQ_SYS_ in front make themselves in any case.",
+        live=True,
     )
     validate_system_topic_when_update_topic: bool = setting(
-        "validateSystemTopicWhenUpdateTopic", True, "System topics cannot be changed from outside."
+        "validateSystemTopicWhenUpdateTopic", True, "System topics cannot be changed from outside.", live=True
     )
     clear_retry_topic_when_delete_topic: bool = setting(
-        "clearRetryTopicWhenDeleteTopic", True, "Deleting a topic deletes the pop retry topics of it."
+        "clearRetryTopicWhenDeleteTopic",
+        True,
+        "Deleting a topic deletes the pop retry topics of it.",
+        live=True,
     )
     trace_topic_enable: bool = setting(
         "traceTopicEnable", False, "Make the topic for message traces at start."
@@ -159,17 +171,18 @@ class BrokerConfig(Settings):
     )
     revive_queue_num: int = setting("reviveQueueNum", 8, "Queues of the topic for pop's checkpoints.", low=1)
 
-    region_id: str = setting("regionId", "DefaultRegion", "Region that message traces name.")
-    trace_on: bool = setting("traceOn", True, "Tell producers to trace.")
+    region_id: str = setting("regionId", "DefaultRegion", "Region that message traces name.", live=True)
+    trace_on: bool = setting("traceOn", True, "Tell producers to trace.", live=True)
     start_accept_send_request_time_stamp: int = setting(
         "startAcceptSendRequestTimeStamp",
         0,
         "Sends are refused until then (ms since 1970).",
         unit="ms",
         high=LONG_MAX,
+        live=True,
     )
     reject_transaction_message: bool = setting(
-        "rejectTransactionMessage", False, "Transactional messages are refused."
+        "rejectTransactionMessage", False, "Transactional messages are refused.", live=True
     )
     transaction_time_out: int = setting(
         "transactionTimeOut",
@@ -212,10 +225,13 @@ class BrokerConfig(Settings):
         high=LONG_MAX,
     )
     store_reply_message_enable: bool = setting(
-        "storeReplyMessageEnable", True, "Replies to requests are stored as well as pushed."
+        "storeReplyMessageEnable", True, "Replies to requests are stored as well as pushed.", live=True
     )
     broker_fast_failure_enable: bool = setting(
-        "brokerFastFailureEnable", True, "Answer SYSTEM_BUSY to sends that came too late to be of use."
+        "brokerFastFailureEnable",
+        True,
+        "Answer SYSTEM_BUSY to sends that came too late to be of use.",
+        live=True,
     )
     wait_time_mills_in_send_queue: int = setting(
         "waitTimeMillsInSendQueue",
@@ -223,20 +239,28 @@ class BrokerConfig(Settings):
         "Sends are answered SYSTEM_BUSY when they waited longer for their turn, and those before them too.",
         unit="ms",
         high=LONG_MAX,
+        live=True,
     )
 
     long_polling_enable: bool = setting(
-        "longPollingEnable", True, "Hold a pull that finds nothing for as long as its client asks."
+        "longPollingEnable", True, "Hold a pull that finds nothing for as long as its client asks.", live=True
     )
     short_polling_time_mills: int = setting(
-        "shortPollingTimeMills", 1000, "How long it is held when longPollingEnable=false.", unit="ms", low=1
+        "shortPollingTimeMills",
+        1000,
+        "How long it is held when longPollingEnable=false.",
+        unit="ms",
+        low=1,
+        live=True,
     )
-    lite_pull_message_enable: bool = setting("litePullMessageEnable", True, "Answer lite pull consumers.")
+    lite_pull_message_enable: bool = setting(
+        "litePullMessageEnable", True, "Answer lite pull consumers.", live=True
+    )
     reject_pull_consumer_enable: bool = setting(
-        "rejectPullConsumerEnable", False, "Refuse pulls of groups that send no heartbeat."
+        "rejectPullConsumerEnable", False, "Refuse pulls of groups that send no heartbeat.", live=True
     )
     slave_read_enable: bool = setting(
-        "slaveReadEnable", False, "Slaves answer pulls, and the master sends slow consumers there."
+        "slaveReadEnable", False, "Slaves answer pulls, and the master sends slow consumers there.", live=True
     )
     notify_consumer_ids_changed_enable: bool = setting(
         "notifyConsumerIdsChangedEnable", True, "Tell the members of a group when others come or go."
@@ -262,10 +286,10 @@ class BrokerConfig(Settings):
     )
 
     enable_property_filter: bool = setting(
-        "enablePropertyFilter", False, "Consumers may filter by SQL92 expressions."
+        "enablePropertyFilter", False, "Consumers may filter by SQL92 expressions.", live=True
     )
     filter_support_retry: bool = setting(
-        "filterSupportRetry", False, "Filters hold for retried messages as well."
+        "filterSupportRetry", False, "Filters hold for retried messages as well.", live=True
     )
     expect_consumer_num_use_filter: int = setting(
         "expectConsumerNumUseFilter", 32, "Groups with a filter that a topic is expected to have.", low=1
@@ -292,6 +316,7 @@ class BrokerConfig(Settings):
         "Time between two writes of the consumer offsets.",
         unit="ms",
         low=1,
+        live=True,
     )
     consumer_offset_update_version_step: int = setting(
         "consumerOffsetUpdateVersionStep", 500, "Commits that make a new version.", low=1, high=LONG_MAX
@@ -340,14 +365,6 @@ class BrokerConfig(Settings):
         """What a client's connection may cost."""
         return Limits(idle_s=float(self.server_channel_max_idle_time_seconds))
 
-    def updated(self, properties: Mapping[str, str]) -> BrokerConfig:
-        """With settings from outside; keys of others are passed over. ConfigError for a bad value or a key on
-        the black list."""
-        refused = [key for key in self.config_black_list.split(";") if key.strip() in properties]
-        if refused:
-            raise ConfigError(f"{refused[0]} can only be set where the broker runs")
-        return self._replaced(properties)
-
 
 SETTINGS: dict[str, Setting] = settings_of(BrokerConfig)
 
@@ -380,14 +397,9 @@ def read_settings(properties: Mapping[str, str]) -> BrokerSettings:
 
     ConfigError for a value that cannot be used, and for a key that it would be dangerous to ignore.
     """
-    tls = {key for key in properties if key.startswith("tls.")}
-    remarks = KEYS.remarks({key: value for key, value in properties.items() if key not in tls})
-    remarks += tls_remarks(tls)
-    config = BrokerConfig()._replaced(properties)
-    if tls:
-        config = dataclasses.replace(config, tls=TlsConfig.from_properties(properties))
-    remarks += settings_remarks(config.tls)
-    store_config = MessageStoreConfig()._replaced(properties)
+    tls, remarks = read_tls(properties, KEYS)
+    config = dataclasses.replace(BrokerConfig().replaced(properties), tls=tls)
+    store_config = MessageStoreConfig().replaced(properties)
     if config.metrics_exporter_type not in (MetricsExporterType.DISABLE, MetricsExporterType.PROM):
         remarks.append(
             f"metricsExporterType={config.metrics_exporter_type.name}: only PROM serves metrics here"

@@ -7,6 +7,7 @@ import signal
 
 import click
 
+from mqlake.base.java_properties import read_properties
 from mqlake.base.net import format_address, is_every_address
 from mqlake.cli.logs import log_options
 from mqlake.cli.output import note, note_where_it_listens, print_json_line
@@ -14,7 +15,6 @@ from mqlake.namesrv.config import NamesrvConfig
 from mqlake.namesrv.server import NamesrvController
 from mqlake.remoting.loop import run
 from mqlake.remoting.server import raise_open_files_limit
-from mqlake.store.config import read_properties
 
 
 @click.command()

@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 
 import click
 
+from mqlake.base.settings import parse_assignments
 from mqlake.errors import ConfigError
-from mqlake.store.config import MessageStoreConfig, parse_assignments
+from mqlake.store.config import MessageStoreConfig
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -17,14 +17,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mqlake.base.java_properties import read_properties
 from mqlake.base.net import format_address, is_every_address
+from mqlake.base.settings import parse_assignments
 from mqlake.cli.logs import log_options
 from mqlake.cli.output import note, note_where_it_listens, print_json_line
 from mqlake.errors import ConfigError, MqlakeError
 from mqlake.remoting.loop import run
 from mqlake.remoting.server import raise_open_files_limit
 from mqlake.remoting.tls import TlsConfig, TlsMode
-from mqlake.store.config import parse_assignments, read_properties
 
 if TYPE_CHECKING:
     from mqlake.namesrv.server import NamesrvController

@@ -1,7 +1,7 @@
-"""What an operator of a name server may set, by RocketMQ's keys: NamesrvConfig and NettyServerConfig.
+"""The settings of a name server: RocketMQ's NamesrvConfig and NettyServerConfig.
 
 A namesrv.conf of the Java name server is accepted as it is, unless ignoring one of its keys would endanger access:
-base.rocketmq_keys has those that mean something only there.
+base.rocketmq_keys has the keys that matter only there.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ import dataclasses
 import os
 from collections.abc import Mapping
 
+from mqlake.base.net import PORT_MAX
 from mqlake.base.rocketmq_keys import AUTH_KEYS, BROKER_KEYS, NAMESRV_KEYS, REMOTING_KEYS
 from mqlake.base.settings import KnownKeys, Setting, Settings, setting, settings_of, text_of
 from mqlake.errors import ConfigError
-from mqlake.remoting.tls import TlsConfig, settings_remarks, tls_remarks
-
-PORT_MAX = 65535
+from mqlake.remoting.tls import TlsConfig, read_tls
 
 
 def _home(name: str) -> str:
@@ -81,25 +80,21 @@ class NamesrvConfig(Settings):
     def from_mapping(cls, properties: Mapping[str, str]) -> tuple[NamesrvConfig, list[str]]:
         """The configuration, and remarks on keys without effect or unknown.
 
-        ConfigError for a bad value, and for a key that it would be dangerous to ignore.
+        Raises ConfigError for a bad value, and for a key that is dangerous to ignore.
         """
-        tls = {key for key in properties if key.startswith("tls.")}
-        remarks = KEYS.remarks({key: value for key, value in properties.items() if key not in tls})
-        config = cls()._replaced(properties)
-        if tls:
-            config = dataclasses.replace(config, tls=TlsConfig.from_properties(properties))
-        return config, remarks + tls_remarks(tls) + settings_remarks(config.tls)
+        tls, remarks = read_tls(properties, KEYS)
+        return dataclasses.replace(cls().replaced(properties), tls=tls), remarks
 
     def updated(self, properties: Mapping[str, str]) -> NamesrvConfig:
-        """With changes made at run time.
+        """Another configuration, with changes made at run time.
 
-        ConfigError for a bad value, a key on the black list, or a key that it would be dangerous to ignore.
+        Raises ConfigError for a bad value, a key on the black list, and a key that is dangerous to ignore.
         """
         refused = [key for key in self.config_black_list.split(";") if key.strip() in properties]
         if refused:
             raise ConfigError(f"{refused[0]} can only be set where the name server runs")
         KEYS.without_effect(properties)
-        return self._replaced(properties)
+        return self.replaced(properties)
 
     def to_properties(self) -> dict[str, str]:
         """Every key and its value, as a properties file holds them."""

@@ -15,6 +15,7 @@ import enum
 import ssl
 from collections.abc import Iterable, Mapping
 
+from mqlake.base.settings import KnownKeys
 from mqlake.errors import ConfigError, UnknownKeyError
 
 TLS_FIRST_BYTE = 0x16
@@ -72,15 +73,21 @@ class TlsConfig:
         )
 
 
-def settings_remarks(config: TlsConfig) -> list[str]:
-    """A sentence where plain clients get around what the configuration asks of TLS clients."""
-    remarks = []
+def read_tls(properties: Mapping[str, str], keys: KnownKeys) -> tuple[TlsConfig, list[str]]:
+    """The TLS settings in a properties file, and remarks on all of its keys; `keys` knows those that are not `tls.*`.
+
+    Raises ConfigError for a bad value, and for a key that is dangerous to ignore.
+    """
+    tls = {key: value for key, value in properties.items() if key.startswith("tls.")}
+    remarks = keys.remarks({key: value for key, value in properties.items() if key not in tls})
+    remarks += _remarks_on_keys(tls)
+    config = TlsConfig.from_properties(tls)
     if config.client_auth == "require" and config.cert_path and config.mode is TlsMode.PERMISSIVE:
         remarks.append(
             "tls.server.need.client.auth=require: clients without TLS are served all the same; "
             "tls.server.mode=enforcing refuses them"
         )
-    return remarks
+    return config, remarks
 
 
 def _flag(properties: Mapping[str, str], key: str) -> bool:
@@ -104,10 +111,10 @@ KEYS = frozenset(_ACTED_ON.split()) | _WITHOUT_EFFECT | _REFUSED.keys()
 """RocketMQ's, as in its TlsSystemConfig."""
 
 
-def tls_remarks(keys: Iterable[str]) -> list[str]:
+def _remarks_on_keys(keys: Iterable[str]) -> list[str]:
     """A sentence for each `tls.*` key that is unknown or without effect.
 
-    ConfigError for one that it would be dangerous to ignore.
+    Raises ConfigError for a key that is dangerous to ignore.
     """
     remarks = []
     for key in keys:

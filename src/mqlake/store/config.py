@@ -1,7 +1,6 @@
-"""What an operator may set: RocketMQ's MessageStoreConfig, typed and frozen.
+"""The settings of a store: RocketMQ's MessageStoreConfig, with the defaults of RocketMQ 5.3.3.
 
-The fields are declared with base.settings; defaults are those of RocketMQ 5.3.3. RocketMQ's keys that the store does
-not act on are in base.rocketmq_keys: most are accepted, some are refused.
+RocketMQ's keys that the store does not act on are in base.rocketmq_keys: most are accepted, some are refused.
 """
 
 # ruff: noqa: RUF009 - every field is declared by setting(), which is dataclasses.field() with its Setting
@@ -13,9 +12,8 @@ import enum
 import logging
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-from mqlake.base.java_properties import parse_properties
 from mqlake.base.rocketmq_keys import STORE_KEYS
 from mqlake.base.settings import (
     INT_MAX,
@@ -23,11 +21,11 @@ from mqlake.base.settings import (
     KnownKeys,
     Setting,
     Settings,
-    attributes_of,
     setting,
     settings_of,
 )
 from mqlake.errors import ConfigError
+from mqlake.message import DEFAULT_MESSAGE_DELAY_LEVEL, parse_delay_levels
 
 logger = logging.getLogger(__name__)
 
@@ -36,8 +34,6 @@ BATCH_CQ_UNIT_SIZE = 46
 INDEX_HEADER_SIZE = 40
 INDEX_SLOT_SIZE = 4
 INDEX_ENTRY_SIZE = 20
-
-_DELAY_LEVEL = re.compile(r"\d+[smhd]")
 
 
 class BrokerRole(enum.Enum):
@@ -186,6 +182,7 @@ class MessageStoreConfig(Settings):
         "How long a put waits for its flush under SYNC_FLUSH before FLUSH_DISK_TIMEOUT.",
         unit="ms",
         low=1,
+        live=True,
     )
     wake_commit_when_put_message: bool = setting(
         "wakeCommitWhenPutMessage",
@@ -231,6 +228,7 @@ class MessageStoreConfig(Settings):
         "An append that holds the lock longer than this makes the store answer OS_PAGECACHE_BUSY.",
         unit="ms",
         high=LONG_MAX,
+        live=True,
     )
 
     max_message_size: int = setting(
@@ -252,7 +250,7 @@ class MessageStoreConfig(Settings):
     )
     message_delay_level: str = setting(
         "messageDelayLevel",
-        "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
+        DEFAULT_MESSAGE_DELAY_LEVEL,
         "Delays of the levels 1, 2, 3, ..., each a number with s, m, h or d.",
     )
     read_un_committed: bool = setting(
@@ -265,6 +263,7 @@ class MessageStoreConfig(Settings):
         "Most bytes one get returns of messages that are in memory.",
         unit="bytes",
         low=1,
+        live=True,
     )
     max_transfer_count_on_message_in_memory: int = setting(
         "maxTransferCountOnMessageInMemory",
@@ -272,6 +271,7 @@ class MessageStoreConfig(Settings):
         "Most messages one get returns of those in memory.",
         unit="messages",
         low=1,
+        live=True,
     )
     max_transfer_bytes_on_message_in_disk: int = setting(
         "maxTransferBytesOnMessageInDisk",
@@ -279,6 +279,7 @@ class MessageStoreConfig(Settings):
         "Most bytes one get returns of messages that must be read from disk.",
         unit="bytes",
         low=1,
+        live=True,
     )
     max_transfer_count_on_message_in_disk: int = setting(
         "maxTransferCountOnMessageInDisk",
@@ -286,6 +287,7 @@ class MessageStoreConfig(Settings):
         "Most messages one get returns of those on disk.",
         unit="messages",
         low=1,
+        live=True,
     )
     access_message_in_memory_max_ratio: int = setting(
         "accessMessageInMemoryMaxRatio",
@@ -300,9 +302,10 @@ class MessageStoreConfig(Settings):
         "Bytes of consume queue units one get with a filter walks over.",
         unit="bytes",
         low=1,
+        live=True,
     )
     max_msgs_num_batch: int = setting(
-        "maxMsgsNumBatch", 64, "Most messages a query by key returns.", unit="messages", low=1
+        "maxMsgsNumBatch", 64, "Most messages a query by key returns.", unit="messages", low=1, live=True
     )
     offset_check_in_slave: bool = setting(
         "offsetCheckInSlave", False, "A slave corrects wrong consumer offsets as a master does."
@@ -320,10 +323,13 @@ class MessageStoreConfig(Settings):
     )
 
     file_reserved_time: int = setting(
-        "fileReservedTime", 72, "Age at which a commit log file may be deleted.", unit="h"
+        "fileReservedTime", 72, "Age at which a commit log file may be deleted.", unit="h", live=True
     )
     delete_when: str = setting(
-        "deleteWhen", "04", "Hours of the day, 00 to 23 with `;` between, in which old files are deleted."
+        "deleteWhen",
+        "04",
+        "Hours of the day, 00 to 23 with `;` between, in which old files are deleted.",
+        live=True,
     )
     disk_max_used_space_ratio: int = setting(
         "diskMaxUsedSpaceRatio",
@@ -331,6 +337,7 @@ class MessageStoreConfig(Settings):
         "Above this use of the disk old files are deleted at any hour; held to 10..95.",
         unit="%",
         high=100,
+        live=True,
     )
     disk_space_clean_forcibly_ratio: int = setting(
         "diskSpaceCleanForciblyRatio",
@@ -338,6 +345,7 @@ class MessageStoreConfig(Settings):
         "Above this use of the disk files are deleted whatever their age; held to 30..85.",
         unit="%",
         high=100,
+        live=True,
     )
     disk_space_warning_level_ratio: int = setting(
         "diskSpaceWarningLevelRatio",
@@ -345,15 +353,19 @@ class MessageStoreConfig(Settings):
         "Above this use of the disk the store takes no message; held to 35..90.",
         unit="%",
         high=100,
+        live=True,
     )
     clean_file_forcibly_enable: bool = setting(
-        "cleanFileForciblyEnable", True, "Allow deletion of files that are younger than fileReservedTime."
+        "cleanFileForciblyEnable",
+        True,
+        "Allow deletion of files that are younger than fileReservedTime.",
+        live=True,
     )
     delete_file_batch_max: int = setting(
-        "deleteFileBatchMax", 10, "Most commit log files one round deletes.", unit="files", low=1
+        "deleteFileBatchMax", 10, "Most commit log files one round deletes.", unit="files", low=1, live=True
     )
     delete_commit_log_files_interval: int = setting(
-        "deleteCommitLogFilesInterval", 100, "Pause after each deleted commit log file.", unit="ms"
+        "deleteCommitLogFilesInterval", 100, "Pause after each deleted commit log file.", unit="ms", live=True
     )
     clean_resource_interval: int = setting(
         "cleanResourceInterval", 10_000, "Time between two cleaning rounds.", unit="ms", low=1
@@ -365,9 +377,15 @@ class MessageStoreConfig(Settings):
         "How fast the scrub reads the log to find damage before a consumer does; 0 turns it off.",
         unit="bytes",
         own=True,
+        live=True,
     )
     scrub_interval: int = setting(
-        "scrubInterval", 168, "Time from the end of one round of the scrub to the next.", unit="h", own=True
+        "scrubInterval",
+        168,
+        "Time from the end of one round of the scrub to the next.",
+        unit="h",
+        own=True,
+        live=True,
     )
     pull_check_crc: bool = setting(
         "pullCheckCrc",
@@ -375,6 +393,7 @@ class MessageStoreConfig(Settings):
         "Check the CRC of each body before a pull or a query gives it out; what does not match is passed over, "
         "logged and counted.",
         own=True,
+        live=True,
     )
 
     def __post_init__(self) -> None:
@@ -385,7 +404,7 @@ class MessageStoreConfig(Settings):
         self._check_together()
 
     def _check_together(self) -> None:
-        """What one value alone cannot show to be wrong."""
+        """Checks beyond those of single values in a range."""
         for key, path in (
             ("storePathRootDir", self.store_path_root_dir),
             ("storePathCommitLog", self.store_path_commit_log),
@@ -409,12 +428,10 @@ class MessageStoreConfig(Settings):
                 f"maxHashSlotNum={self.max_hash_slot_num}, maxIndexNum={self.max_index_num}: "
                 f"an index file would have {self.index_file_size} bytes; at most {INT_MAX} is allowed"
             )
-        levels = self.message_delay_level.split()
-        if not levels or not all(_DELAY_LEVEL.fullmatch(level) for level in levels):
-            raise ConfigError(
-                f"messageDelayLevel={self.message_delay_level!r}: "
-                "numbers with s, m, h or d are needed, like `1s 5s 2h`"
-            )
+        try:
+            parse_delay_levels(self.message_delay_level)
+        except ConfigError as error:
+            raise ConfigError(f"messageDelayLevel={self.message_delay_level!r}: {error}") from None
         if self.broker_role is BrokerRole.SYNC_MASTER:
             raise ConfigError(
                 "brokerRole=SYNC_MASTER: replication is not there yet, so messages would be acknowledged without a "
@@ -503,74 +520,21 @@ class MessageStoreConfig(Settings):
     def from_mapping(cls, mapping: Mapping[str, object], *, strict: bool = True) -> MessageStoreConfig:
         """The configuration of RocketMQ's keys with texts (or values of the right type).
 
-        `strict=False` passes over unknown keys, as a broker.conf also holds what other parts act on.
+        `strict=False` ignores unknown keys, since a broker.conf holds other settings as well.
         Raises UnknownKeyError (strict) and ConfigError.
         """
-        return cls()._checked(mapping, strict=strict)
-
-    def with_overrides(self, assignments: Iterable[str]) -> MessageStoreConfig:
-        """This configuration with `key=value` assignments on top; raises UnknownKeyError and ConfigError."""
-        return self._checked(parse_assignments(assignments), strict=True)
-
-    def _checked(self, mapping: Mapping[str, object], *, strict: bool) -> MessageStoreConfig:
         if strict:
             KEYS.require(mapping)
         if idle := KEYS.without_effect(mapping):
             logger.warning("settings without effect on this store: %s", ", ".join(idle))
-        return self._replaced(mapping)
-
-    def change(self, mapping: Mapping[str, object]) -> None:
-        """Changes settings of a store that runs; every part of it sees them. All of them, or none: ConfigError."""
-        if fixed := [key for key in mapping if key not in CHANGEABLE]:
-            raise ConfigError(f"{', '.join(sorted(fixed))}: cannot be changed while the store runs")
-        changed = self._checked(mapping, strict=True)
-        for key in mapping:
-            self._set(_ATTRIBUTES[key], getattr(changed, _ATTRIBUTES[key]))
+        return cls().replaced(mapping)
 
 
 def _round_up(value: int, unit: int) -> int:
     return -(-value // unit) * unit
 
 
-_ATTRIBUTES = attributes_of(MessageStoreConfig)
 SETTINGS: dict[str, Setting] = settings_of(MessageStoreConfig)
-
-_CHANGEABLE = """
-fileReservedTime deleteWhen diskMaxUsedSpaceRatio diskSpaceCleanForciblyRatio diskSpaceWarningLevelRatio
-cleanFileForciblyEnable deleteFileBatchMax deleteCommitLogFilesInterval maxTransferBytesOnMessageInMemory
-maxTransferCountOnMessageInMemory maxTransferBytesOnMessageInDisk maxTransferCountOnMessageInDisk
-maxFilterMessageSize maxMsgsNumBatch osPageCacheBusyTimeOutMills syncFlushTimeout pullCheckCrc
-scrubBytesPerSecond scrubInterval
-"""
-CHANGEABLE: frozenset[str] = frozenset(_CHANGEABLE.split())
-"""Keys that are looked at whenever they matter, so that change() holds at once."""
 
 KEYS = KnownKeys(SETTINGS, STORE_KEYS)
 """All that a configuration of a store may have."""
-
-
-def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
-    """`key=value` texts as a mapping (the last of a key counts); ConfigError when there is no `=`."""
-    mapping = {}
-    for assignment in assignments:
-        key, equals, value = assignment.partition("=")
-        if not equals or not key.strip():
-            raise ConfigError(f"{assignment!r}: key=value is needed")
-        mapping[key.strip()] = value.strip()
-    return mapping
-
-
-def read_properties(path: str) -> dict[str, str]:
-    """The properties file at `path`: UTF-8, or when it is not that, Latin-1, as Java reads it.
-
-    ConfigError when it cannot be read.
-    """
-    try:
-        with open(path, "rb") as file:
-            raw = file.read()
-    except OSError as error:
-        raise ConfigError(f"{path or repr(path)}: {error.strerror}") from error
-    try:
-        return parse_properties(raw.decode("utf-8"))
-    except UnicodeDecodeError:
-        return parse_properties(raw.decode("latin-1"))

@@ -5,12 +5,10 @@ import json
 import pytest
 
 from mqlake.base.java_properties import format_properties
-from mqlake.broker import config as broker_settings
-from mqlake.broker.admin.config import LIVE, human_readable_byte_count
+from mqlake.broker.admin.config import human_readable_byte_count
 from mqlake.client.api.broker_api import BrokerAPI
 from mqlake.errors import ResponseError
 from mqlake.remoting.codes import RequestCode, ResponseCode
-from mqlake.store import config as store_settings
 from tests.broker.live import Peer, on_a_broker
 
 
@@ -90,11 +88,6 @@ def test_changes_are_kept_in_the_broker_conf(tmp_path):
     on_a_broker(tmp_path, scene, brokerConfigPath=str(conf))
     assert conf.read_text() == "brokerName=b\nfileReservedTime=8\nsendMessageThreadPoolNums=4\n"
     assert (tmp_path / "broker.conf.bak").read_text() == "brokerName=broker-a\nfileReservedTime=72\n"
-
-
-def test_the_keys_that_hold_at_once_are_known():
-    assert broker_settings.SETTINGS.keys() >= LIVE
-    assert store_settings.SETTINGS.keys() >= store_settings.CHANGEABLE
 
 
 def test_figures(tmp_path):

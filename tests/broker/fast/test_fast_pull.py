@@ -264,12 +264,12 @@ def test_what_the_broker_decides_counts_at_once(tmp_path: Path) -> None:
         for key in ("slaveReadEnable", "rejectPullConsumerEnable"):
             before, controller.broker.config = (
                 controller.broker.config,
-                controller.broker.config.updated({key: "true"}),
+                controller.broker.config.replaced({key: "true"}),
             )
             await ways.take(pull, 0)
             controller.broker.config = before
             await ways.take(pull)
-        controller.broker.config = controller.broker.config.updated({"brokerPermission": "2"})
+        controller.broker.config = controller.broker.config.replaced({"brokerPermission": "2"})
         await ways.take(pull, 0)
 
     play(tmp_path, scene)

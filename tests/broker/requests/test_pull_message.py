@@ -170,9 +170,9 @@ def test_who_may_not_is_told_whose_permission_is_missing(tmp_path):
             assert answer.code == ResponseCode.NO_PERMISSION
             assert answer.ext_fields["forbiddenType"] == str(forbidden_type), answer.remark
 
-        controller.broker.config = controller.broker.config.updated({"brokerPermission": "2"})
+        controller.broker.config = controller.broker.config.replaced({"brokerPermission": "2"})
         await refused(1)
-        controller.broker.config = controller.broker.config.updated(
+        controller.broker.config = controller.broker.config.replaced(
             {"brokerPermission": "6", "litePullMessageEnable": "false"}
         )
         answer = await peer.ask(RequestCode.LITE_PULL_MESSAGE, pull_header("T"))

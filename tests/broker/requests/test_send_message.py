@@ -192,13 +192,13 @@ def test_refused_by_configuration(tmp_path):
         assert answer.code == ResponseCode.TOPIC_NOT_EXIST
         assert "autoCreateTopicEnable" in answer.remark
         peer.controller.broker.topic_config_manager.update_topic_config(_topic("Ordered", order=True, perm=6))
-        peer.controller.broker.config = peer.controller.broker.config.updated({"brokerPermission": "4"})
+        peer.controller.broker.config = peer.controller.broker.config.replaced({"brokerPermission": "4"})
         assert (await peer.send("Ordered")).code == ResponseCode.NO_PERMISSION
-        peer.controller.broker.config = peer.controller.broker.config.updated(
+        peer.controller.broker.config = peer.controller.broker.config.replaced(
             {"startAcceptSendRequestTimeStamp": "99999999999999", "rejectTransactionMessage": "true"}
         )
         assert "until 5138" in (await peer.send("Ordered")).remark
-        peer.controller.broker.config = peer.controller.broker.config.updated(
+        peer.controller.broker.config = peer.controller.broker.config.replaced(
             {"startAcceptSendRequestTimeStamp": "0", "brokerPermission": "6"}
         )
         answer = await peer.send("Ordered", properties=properties(TRAN_MSG="true"))

@@ -1,8 +1,8 @@
-"""Settings from outside, and the broker's figures.
+"""Settings changed by operators, and the broker's figures.
 
-A setting that is looked at whenever it matters holds at once (LIVE and the store's CHANGEABLE); any other from the next
-start on. Both are written to the broker.conf that the broker was started with; without one, a change that only the
-next start would see is refused. Nothing changes when one of the settings cannot be used.
+A live setting takes effect at once, any other at the next start. Both are written to the broker.conf that the broker
+was started with; without one, a change that only the next start would see is refused. If one of the settings cannot
+be used, none is changed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 from collections.abc import Mapping
 
 from mqlake.base.durable import write_durably
-from mqlake.base.java_properties import format_properties, parse_properties
+from mqlake.base.java_properties import format_properties, parse_properties, read_properties
 from mqlake.broker import config as broker_settings
 from mqlake.broker.broker import Broker
 from mqlake.broker.metrics.broker_stats import BrokerStats
@@ -26,21 +26,10 @@ from mqlake.remoting.connection import Connection, ProcessorTable
 from mqlake.remoting.headers.admin import GetBrokerConfigResponseHeader
 from mqlake.store import config as store_settings
 from mqlake.store.clean import disk_used_ratio
-from mqlake.store.config import read_properties
 from mqlake.store.message_store import DefaultMessageStore
 
 logger = logging.getLogger(__name__)
 
-_LIVE = """
-brokerPermission defaultTopicQueueNums autoCreateTopicEnable autoCreateSubscriptionGroup enableCreateSysGroup
-validateSystemTopicWhenUpdateTopic clearRetryTopicWhenDeleteTopic regionId traceOn
-startAcceptSendRequestTimeStamp rejectTransactionMessage storeReplyMessageEnable brokerFastFailureEnable
-waitTimeMillsInSendQueue longPollingEnable shortPollingTimeMills litePullMessageEnable
-rejectPullConsumerEnable slaveReadEnable enablePropertyFilter filterSupportRetry registerNameServerPeriod
-registerBrokerTimeoutMills forceRegister enableSingleTopicRegister enableSplitRegistration
-splitRegistrationSize flushConsumerOffsetInterval
-"""
-LIVE: frozenset[str] = frozenset(_LIVE.split())
 NO_COLD_DATA_FLOW_CTR = (
     b'{"runtimeTable":{},"configTable":{},"cgColdReadThreshold":3145728,"globalColdReadThreshold":104857600,'
     b'"globalAcc":0}'
@@ -132,7 +121,7 @@ class ConfigAdmin:
                     ResponseCode.INVALID_PARAMETER,
                     f"{key}: the files on the disk have it, it cannot be changed",
                 )
-            if key not in LIVE and key not in store_settings.CHANGEABLE:
+            if not setting.live:
                 waiting.append(key)
         if idle:
             logger.info("settings without effect: %s", ", ".join(sorted(idle)))
@@ -146,12 +135,11 @@ class ConfigAdmin:
 
     def _apply(self, properties: Mapping[str, str]) -> None:
         broker = self._broker
-        own = {key: text for key, text in properties.items() if key in LIVE}
-        broker.config = broker.config.updated(own)
+        broker.config = broker.config.replaced(properties)
         broker.subscription_group_manager.auto_create = broker.config.auto_create_subscription_group
         broker.subscription_group_manager.create_sys_groups = broker.config.enable_create_sys_group
         broker.store_config.change(
-            {key: text for key, text in properties.items() if key in store_settings.CHANGEABLE}
+            {key: text for key, text in properties.items() if key in store_settings.SETTINGS}
         )
         self._data_version.next_version()
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from mqlake.base.java_properties import read_properties
 from mqlake.base.net import format_address, is_every_address
 from mqlake.cli.logs import log_options
 from mqlake.cli.output import count_text, note, note_where_it_listens, print_json_line
@@ -22,7 +23,6 @@ from mqlake.metaq.config.meta_config import MetaConfig, SystemConfig, ZKConfig, 
 from mqlake.metaq.config.values import parse_int
 from mqlake.metaq.zookeeper.embedded import EmbeddedZookeeper
 from mqlake.remoting.loop import run
-from mqlake.store.config import read_properties
 
 ZOOKEEPER_PORT = 2181
 HTTP_PORT = 8080

@@ -17,10 +17,10 @@ import click
 
 import mqlake.errors
 import mqlake.spark
+from mqlake.base.settings import parse_assignments
 from mqlake.cli.options import time_ms
 from mqlake.errors import ConfigError, SparkJobError
 from mqlake.spark.requirements import INSTALL_CONNECT, require_modules, require_pyspark
-from mqlake.store.config import parse_assignments
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

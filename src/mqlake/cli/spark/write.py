@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 
+from mqlake.base.settings import parse_assignments
 from mqlake.cli.options import json_option, set_option
 from mqlake.cli.output import as_object, count_text, print_json, print_table
 from mqlake.cli.spark.shared import Where, check_stores, job, spark_options, wanted_options
 from mqlake.errors import ConfigError
-from mqlake.store.config import parse_assignments
 
 
 def _assignments(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> dict[str, str]:

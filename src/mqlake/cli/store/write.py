@@ -15,12 +15,13 @@ import click
 
 from mqlake.base.clock import now_ms
 from mqlake.base.progress import Progress
+from mqlake.base.settings import parse_assignments
 from mqlake.cli.options import directory_argument, json_option, set_option
 from mqlake.cli.output import count_text, note, print_json, print_table, progress, size_text
 from mqlake.errors import MessageError, MessageTooLargeError, MqlakeError, StoreError
 from mqlake.formats.batch import encode_messages
 from mqlake.message import Host, MessageExtBatch, MessageExtBrokerInner, create_uniq_id, validate_topic
-from mqlake.store.config import MessageStoreConfig, parse_assignments
+from mqlake.store.config import MessageStoreConfig
 from mqlake.store.file_sizes import detect_settings
 from mqlake.store.files.store_directory import check_is_store
 from mqlake.store.message_store import DefaultMessageStore
