@@ -35,8 +35,9 @@ async def three_messages(peer: Peer) -> BrokerAPI:
 def test_offsets_of_a_queue(tmp_path):
     async def scene(peer: Peer) -> None:
         api, at = await three_messages(peer), peer.address
-        assert (await api.get_min_offset(at, "T", 0), await api.get_max_offset(at, "T", 0)) == (0, 3)
-        assert (await api.search_offset(at, "T", 0, 0), await api.search_offset(at, "T", 0, 2**62)) == (0, 3)
+        queue = MessageQueue(topic="T", broker_name="", queue_id=0)
+        assert (await api.get_min_offset(at, queue), await api.get_max_offset(at, queue)) == (0, 3)
+        assert (await api.search_offset(at, queue, 0), await api.search_offset(at, queue, 2**62)) == (0, 3)
         header = GetEarliestMsgStoretimeRequestHeader(topic="T", queue_id=0)
         answer = await peer.ask(RequestCode.GET_EARLIEST_MSG_STORETIME, header)
         assert answer.decode_header(GetEarliestMsgStoretimeResponseHeader).timestamp > 0

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from mqlake.base.clock import now_ms
 from mqlake.base.java_properties import format_properties, parse_properties
+from mqlake.client.api.calls import BrokerCalls
 from mqlake.errors import BadCrcError, FormatError, ResponseError
 from mqlake.formats.compression import decompress_body
 from mqlake.formats.record import decode_record
@@ -43,12 +44,10 @@ from mqlake.remoting.bodies.topic import (
     TopicConfigAndMappingSerializeWrapper,
     TopicList,
 )
-from mqlake.remoting.client import RemotingClient
 from mqlake.remoting.codes import RequestCode, ResponseCode
-from mqlake.remoting.command import Body, RemotingCommand
+from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.headers import admin as headers
 from mqlake.remoting.headers import consume
-from mqlake.remoting.headers.codec import CommandHeader
 from mqlake.remoting.headers.produce import SendMessageRequestHeaderV2, SendMessageResponseHeader
 
 UNIQUE_MSG_QUERY_FLAG = "_UNIQUE_KEY_QUERY"
@@ -62,19 +61,7 @@ TOOLS_GROUP = "TOOLS_CONSUMER"
 logger = logging.getLogger(__name__)
 
 
-class BrokerAPI:
-    """Raises RemotingConnectError, RemotingTimeoutError, and ResponseError for an answer other than SUCCESS."""
-
-    def __init__(self, client: RemotingClient, *, timeout_s: float | None = None) -> None:
-        self._client = client
-        self._timeout_s = timeout_s
-
-    async def _call(
-        self, address: str, code: int, header: CommandHeader | None = None, body: Body = None
-    ) -> RemotingCommand:
-        request = RemotingCommand.create_request(code, header, body)
-        return await self._client.call(address, request, self._timeout_s)
-
+class BrokerAPI(BrokerCalls):
     # --- topics
 
     async def create_topic(self, address: str, config: TopicConfig) -> None:
@@ -103,8 +90,7 @@ class BrokerAPI:
     async def get_topic_config(self, address: str, topic: str) -> TopicConfig:
         """ResponseError 17 when the broker does not have it."""
         header = headers.GetTopicConfigRequestHeader(topic=topic)
-        answer = await self._call(address, RequestCode.GET_TOPIC_CONFIG, header)
-        return TopicConfig.from_json(answer.body_bytes())
+        return await self._body(TopicConfig, address, RequestCode.GET_TOPIC_CONFIG, header)
 
     async def get_all_topic_config(self, address: str) -> dict[str, TopicConfig]:
         answer = await self._call(address, RequestCode.GET_ALL_TOPIC_CONFIG)
@@ -113,12 +99,11 @@ class BrokerAPI:
 
     async def get_topic_stats_info(self, address: str, topic: str) -> TopicStatsTable:
         header = headers.GetTopicStatsInfoRequestHeader(topic=topic)
-        answer = await self._call(address, RequestCode.GET_TOPIC_STATS_INFO, header)
-        return TopicStatsTable.from_json(answer.body_bytes())
+        return await self._body(TopicStatsTable, address, RequestCode.GET_TOPIC_STATS_INFO, header)
 
     async def get_system_topic_list(self, address: str) -> set[str]:
-        answer = await self._call(address, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
-        return TopicList.from_json(answer.body_bytes()).topic_list
+        found = await self._body(TopicList, address, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
+        return found.topic_list
 
     # --- groups
 
@@ -135,33 +120,33 @@ class BrokerAPI:
     async def get_subscription_group_config(self, address: str, group: str) -> SubscriptionGroupConfig:
         """ResponseError 26 when the broker does not have it (and does not create groups by itself)."""
         header = headers.GetSubscriptionGroupConfigRequestHeader(group=group)
-        answer = await self._call(address, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header)
-        return SubscriptionGroupConfig.from_json(answer.body_bytes())
+        return await self._body(
+            SubscriptionGroupConfig, address, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header
+        )
 
     async def get_all_subscription_group_config(self, address: str) -> dict[str, SubscriptionGroupConfig]:
-        answer = await self._call(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-        return SubscriptionGroupWrapper.from_json(answer.body_bytes()).subscription_group_table
+        found = await self._body(
+            SubscriptionGroupWrapper, address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+        )
+        return found.subscription_group_table
 
     # --- consuming
 
     async def get_consume_stats(self, address: str, group: str, topic: str | None = None) -> ConsumeStats:
         """Offsets of the group in `topic`, or in every topic it has offsets of."""
         header = headers.GetConsumeStatsRequestHeader(consumer_group=group, topic=topic)
-        answer = await self._call(address, RequestCode.GET_CONSUME_STATS, header)
-        return ConsumeStats.from_json(answer.body_bytes())
+        return await self._body(ConsumeStats, address, RequestCode.GET_CONSUME_STATS, header)
 
     async def fetch_consume_stats_in_broker(
         self, address: str, *, is_order: bool = False
     ) -> ConsumeStatsList:
         header = headers.GetConsumeStatsInBrokerHeader(is_order=is_order)
-        answer = await self._call(address, RequestCode.GET_BROKER_CONSUME_STATS, header)
-        return ConsumeStatsList.from_json(answer.body_bytes())
+        return await self._body(ConsumeStatsList, address, RequestCode.GET_BROKER_CONSUME_STATS, header)
 
     async def get_consumer_connection_list(self, address: str, group: str) -> ConsumerConnection:
         """ResponseError 206 when no consumer of the group is connected."""
         header = headers.GetConsumerConnectionListRequestHeader(consumer_group=group)
-        answer = await self._call(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, header)
-        return ConsumerConnection.from_json(answer.body_bytes())
+        return await self._body(ConsumerConnection, address, RequestCode.GET_CONSUMER_CONNECTION_LIST, header)
 
     async def get_consumer_running_info(
         self, address: str, group: str, client_id: str, *, jstack: bool = False
@@ -170,8 +155,7 @@ class BrokerAPI:
         header = consume.GetConsumerRunningInfoRequestHeader(
             consumer_group=group, client_id=client_id, jstack_enable=jstack
         )
-        answer = await self._call(address, RequestCode.GET_CONSUMER_RUNNING_INFO, header)
-        return ConsumerRunningInfo.from_json(answer.body_bytes())
+        return await self._body(ConsumerRunningInfo, address, RequestCode.GET_CONSUMER_RUNNING_INFO, header)
 
     async def consume_message_directly(
         self, address: str, group: str, client_id: str, topic: str, msg_id: str
@@ -180,60 +164,50 @@ class BrokerAPI:
         header = consume.ConsumeMessageDirectlyResultRequestHeader(
             consumer_group=group, client_id=client_id, topic=topic, msg_id=msg_id
         )
-        answer = await self._call(address, RequestCode.CONSUME_MESSAGE_DIRECTLY, header)
-        return ConsumeMessageDirectlyResult.from_json(answer.body_bytes())
+        return await self._body(
+            ConsumeMessageDirectlyResult, address, RequestCode.CONSUME_MESSAGE_DIRECTLY, header
+        )
 
     async def invoke_broker_to_get_consumer_status(
         self, address: str, topic: str, group: str, client_id: str | None = None
     ) -> dict[str, dict[MessageQueue, int]]:
         """Client id → the offsets its consumers are at."""
         header = headers.GetConsumerStatusRequestHeader(topic=topic, group=group, client_addr=client_id)
-        answer = await self._call(address, RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, header)
-        return GetConsumerStatusBody.from_json(answer.body_bytes()).consumer_table
+        found = await self._body(
+            GetConsumerStatusBody, address, RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, header
+        )
+        return found.consumer_table
 
     async def query_topic_consume_by_who(self, address: str, topic: str) -> set[str]:
         header = headers.QueryTopicConsumeByWhoRequestHeader(topic=topic)
-        answer = await self._call(address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, header)
-        return GroupList.from_json(answer.body_bytes()).group_list
+        found = await self._body(GroupList, address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, header)
+        return found.group_list
 
     async def query_topics_by_consumer(self, address: str, group: str) -> set[str]:
         header = headers.QueryTopicsByConsumerRequestHeader(group=group)
-        answer = await self._call(address, RequestCode.QUERY_TOPICS_BY_CONSUMER, header)
-        return TopicList.from_json(answer.body_bytes()).topic_list
+        found = await self._body(TopicList, address, RequestCode.QUERY_TOPICS_BY_CONSUMER, header)
+        return found.topic_list
 
     async def query_consume_time_span(self, address: str, topic: str, group: str) -> list[QueueTimeSpan]:
         header = headers.QueryConsumeTimeSpanRequestHeader(topic=topic, group=group)
-        answer = await self._call(address, RequestCode.QUERY_CONSUME_TIME_SPAN, header)
-        return QueryConsumeTimeSpanBody.from_json(answer.body_bytes()).consume_time_span_set
+        found = await self._body(
+            QueryConsumeTimeSpanBody, address, RequestCode.QUERY_CONSUME_TIME_SPAN, header
+        )
+        return found.consume_time_span_set
 
     async def get_producer_connection_list(self, address: str, group: str) -> ProducerConnection:
         header = headers.GetProducerConnectionListRequestHeader(producer_group=group)
-        answer = await self._call(address, RequestCode.GET_PRODUCER_CONNECTION_LIST, header)
-        return ProducerConnection.from_json(answer.body_bytes())
+        return await self._body(ProducerConnection, address, RequestCode.GET_PRODUCER_CONNECTION_LIST, header)
 
     async def get_all_producer_info(self, address: str) -> ProducerTableInfo:
-        answer = await self._call(
-            address, RequestCode.GET_ALL_PRODUCER_INFO, headers.GetAllProducerInfoRequestHeader()
+        return await self._body(
+            ProducerTableInfo,
+            address,
+            RequestCode.GET_ALL_PRODUCER_INFO,
+            headers.GetAllProducerInfoRequestHeader(),
         )
-        return ProducerTableInfo.from_json(answer.body_bytes())
 
     # --- offsets
-
-    async def get_min_offset(self, address: str, topic: str, queue_id: int) -> int:
-        header = consume.GetMinOffsetRequestHeader(topic=topic, queue_id=queue_id)
-        answer = await self._call(address, RequestCode.GET_MIN_OFFSET, header)
-        return answer.decode_header(consume.GetMinOffsetResponseHeader).offset
-
-    async def get_max_offset(self, address: str, topic: str, queue_id: int) -> int:
-        header = consume.GetMaxOffsetRequestHeader(topic=topic, queue_id=queue_id)
-        answer = await self._call(address, RequestCode.GET_MAX_OFFSET, header)
-        return answer.decode_header(consume.GetMaxOffsetResponseHeader).offset
-
-    async def search_offset(self, address: str, topic: str, queue_id: int, timestamp: int) -> int:
-        """The offset of the first message stored at `timestamp` (ms since 1970) or later."""
-        header = consume.SearchOffsetRequestHeader(topic=topic, queue_id=queue_id, timestamp=timestamp)
-        answer = await self._call(address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
-        return answer.decode_header(consume.SearchOffsetResponseHeader).offset
 
     async def update_consumer_offset(
         self, address: str, group: str, topic: str, queue_id: int, offset: int
@@ -263,8 +237,8 @@ class BrokerAPI:
             queue_id=queue_id,
             offset=offset,
         )
-        answer = await self._call(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
-        return ResetOffsetBody.from_json(answer.body_bytes()).offset_table
+        found = await self._body(ResetOffsetBody, address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
+        return found.offset_table
 
     async def clone_group_offset(
         self, address: str, source: str, target: str, topic: str | None = None, *, is_offline: bool = False
@@ -280,8 +254,9 @@ class BrokerAPI:
         header = headers.QueryConsumeQueueRequestHeader(
             topic=topic, queue_id=queue_id, index=index, count=count, consumer_group=group
         )
-        answer = await self._call(address, RequestCode.QUERY_CONSUME_QUEUE, header)
-        return QueryConsumeQueueResponseBody.from_json(answer.body_bytes())
+        return await self._body(
+            QueryConsumeQueueResponseBody, address, RequestCode.QUERY_CONSUME_QUEUE, header
+        )
 
     # --- messages
 
@@ -362,15 +337,16 @@ class BrokerAPI:
             flag=message.flag,
             properties=properties_to_string(message.properties),
         )
-        answer = await self._call(address, RequestCode.SEND_MESSAGE_V2, header, message.body)
-        return answer.decode_header(SendMessageResponseHeader)
+        return await self._header(
+            SendMessageResponseHeader, address, RequestCode.SEND_MESSAGE_V2, header, message.body
+        )
 
     # --- the broker itself
 
     async def get_broker_runtime_info(self, address: str) -> dict[str, str]:
         """RocketMQ's runtime keys, see reference §4.7."""
-        answer = await self._call(address, RequestCode.GET_BROKER_RUNTIME_INFO)
-        return KVTable.from_json(answer.body_bytes()).table
+        found = await self._body(KVTable, address, RequestCode.GET_BROKER_RUNTIME_INFO)
+        return found.table
 
     async def get_broker_config(self, address: str) -> dict[str, str]:
         answer = await self._call(address, RequestCode.GET_BROKER_CONFIG)
@@ -382,8 +358,7 @@ class BrokerAPI:
     async def view_broker_stats_data(self, address: str, name: str, key: str) -> BrokerStatsData:
         """Sums and rates of one counter. ResponseError 1 when nothing was counted yet."""
         header = headers.ViewBrokerStatsDataRequestHeader(stats_name=name, stats_key=key)
-        answer = await self._call(address, RequestCode.VIEW_BROKER_STATS_DATA, header)
-        return BrokerStatsData.from_json(answer.body_bytes())
+        return await self._body(BrokerStatsData, address, RequestCode.VIEW_BROKER_STATS_DATA, header)
 
     async def delete_expired_commit_log(self, address: str) -> None:
         """Lets the broker delete expired files now, whatever the hour."""

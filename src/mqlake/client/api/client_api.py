@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from mqlake.client.api.calls import BrokerCalls
 from mqlake.client.results import PullResult, PullStatus
 from mqlake.errors import ResponseError
 from mqlake.message import MessageExt
@@ -20,11 +21,9 @@ from mqlake.remoting.bodies.client import (
     SubscriptionData,
 )
 from mqlake.remoting.bodies.topic import MessageQueue
-from mqlake.remoting.client import RemotingClient
 from mqlake.remoting.codes import RequestCode, ResponseCode
-from mqlake.remoting.command import Body, RemotingCommand
+from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.headers import consume
-from mqlake.remoting.headers.codec import CommandHeader
 from mqlake.remoting.headers.produce import ConsumerSendMsgBackRequestHeader
 
 _PULL_STATUS = {status.value: status for status in PullStatus}
@@ -40,22 +39,7 @@ class PullSysFlag:
     LITE_PULL = 0x10
 
 
-class MQClientAPI:
-    def __init__(self, client: RemotingClient, *, timeout_s: float | None = None) -> None:
-        self._client = client
-        self._timeout_s = timeout_s
-
-    async def _call(
-        self,
-        address: str,
-        code: int,
-        header: CommandHeader | None = None,
-        body: Body = None,
-        timeout_s: float | None = None,
-    ) -> RemotingCommand:
-        request = RemotingCommand.create_request(code, header, body)
-        return await self._client.call(address, request, timeout_s or self._timeout_s)
-
+class MQClientAPI(BrokerCalls):
     # --- being there
 
     async def send_heartbeat(self, address: str, heartbeat: HeartbeatData) -> None:
@@ -78,8 +62,10 @@ class MQClientAPI:
 
     async def get_consumer_id_list_by_group(self, address: str, group: str) -> list[str]:
         header = consume.GetConsumerListByGroupRequestHeader(consumer_group=group)
-        answer = await self._call(address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, header)
-        return GetConsumerListByGroupResponseBody.from_json(answer.body_bytes()).consumer_id_list
+        found = await self._body(
+            GetConsumerListByGroupResponseBody, address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, header
+        )
+        return found.consumer_id_list
 
     # --- pulling
 
@@ -174,28 +160,6 @@ class MQClientAPI:
         else:
             await self._client.call(address, request, self._timeout_s)
 
-    async def get_max_offset(self, address: str, queue: MessageQueue) -> int:
-        header = consume.GetMaxOffsetRequestHeader(
-            topic=queue.topic, queue_id=queue.queue_id, bname=queue.broker_name
-        )
-        answer = await self._call(address, RequestCode.GET_MAX_OFFSET, header)
-        return answer.decode_header(consume.GetMaxOffsetResponseHeader).offset
-
-    async def get_min_offset(self, address: str, queue: MessageQueue) -> int:
-        header = consume.GetMinOffsetRequestHeader(
-            topic=queue.topic, queue_id=queue.queue_id, bname=queue.broker_name
-        )
-        answer = await self._call(address, RequestCode.GET_MIN_OFFSET, header)
-        return answer.decode_header(consume.GetMinOffsetResponseHeader).offset
-
-    async def search_offset(self, address: str, queue: MessageQueue, timestamp: int) -> int:
-        """The offset of the first message stored at `timestamp` (ms since 1970) or later."""
-        header = consume.SearchOffsetRequestHeader(
-            topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp, bname=queue.broker_name
-        )
-        answer = await self._call(address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
-        return answer.decode_header(consume.SearchOffsetResponseHeader).offset
-
     # --- locks of orderly consumers
 
     async def lock_batch_mq(
@@ -203,8 +167,10 @@ class MQClientAPI:
     ) -> set[MessageQueue]:
         """Those of the queues that are this client's now, for a minute."""
         body = LockBatchRequestBody(consumer_group=group, client_id=client_id, mq_set=set(queues))
-        answer = await self._call(address, RequestCode.LOCK_BATCH_MQ, body=body.to_json())
-        return LockBatchResponseBody.from_json(answer.body_bytes()).lock_ok_mq_set
+        found = await self._body(
+            LockBatchResponseBody, address, RequestCode.LOCK_BATCH_MQ, body=body.to_json()
+        )
+        return found.lock_ok_mq_set
 
     async def unlock_batch_mq(
         self, address: str, group: str, client_id: str, queues: Iterable[MessageQueue]

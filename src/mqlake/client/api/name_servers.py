@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from mqlake.base.java_properties import format_properties, parse_properties
 from mqlake.base.net import parse_address
+from mqlake.client.api.calls import ServerCalls
 from mqlake.errors import ConfigError, RemotingConnectError, RemotingTimeoutError
 from mqlake.remoting.bodies.route import ClusterInfo, TopicRouteData
 from mqlake.remoting.bodies.topic import KVTable, TopicList
@@ -37,15 +38,14 @@ def parse_addresses(text: str) -> list[str]:
     return addresses
 
 
-class NameServers:
+class NameServers(ServerCalls):
     """Raises RemotingConnectError and RemotingTimeoutError when none answers, ResponseError for a refusal."""
 
     def __init__(
         self, client: RemotingClient, addresses: Sequence[str], *, timeout_s: float | None = None
     ) -> None:
+        super().__init__(client, timeout_s=timeout_s)
         self.addresses = list(addresses)
-        self._client = client
-        self._timeout_s = timeout_s
 
     async def _ask(self, code: int, header: CommandHeader | None = None) -> RemotingCommand:
         """The answer of the first that gives one."""
@@ -62,12 +62,6 @@ class NameServers:
     ) -> dict[str, RemotingCommand]:
         """The answer of each; the first failure is raised."""
         return {address: await self._call(address, code, header, body) for address in self.addresses}
-
-    async def _call(
-        self, address: str, code: int, header: CommandHeader | None = None, body: Body = None
-    ) -> RemotingCommand:
-        request = RemotingCommand.create_request(code, header, body)
-        return await self._client.call(address, request, self._timeout_s)
 
     # --- routes
 
