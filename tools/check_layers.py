@@ -2,8 +2,8 @@
 room either, imports one that needs it. An import for types alone, or inside of a function, counts as any other.
 
     errors → base → message → formats → store → remoting → namesrv | broker → client → spark → cli
-    namesrv and client do without the store. metaq may import errors, base, message, formats and remoting; only spark
-    and cli import metaq. compiled, which needs none of them, may be imported by all that use kernels. The kernels, a
+    namesrv and client do without the store. metaq may import errors, base, message, formats and remoting; only
+    migrate, spark and cli import metaq. compiled, which needs none of them, may be imported by all that use kernels. The kernels, a
     room of their own in compiled, import the codecs that they compile; these know them only by name (compiled.load).
 
 Rooms in a room have an order, too: WITHIN. A check or a reader of a store never imports its writer.
@@ -35,7 +35,8 @@ ALLOWED: dict[str, set[str]] = {
     "broker": {"compiled", "compiled.kernels", "errors", "base", "message", "formats", "store", "remoting"},
     "client": {"errors", "base", "message", "formats", "remoting"},
     "metaq": {"compiled", "errors", "base", "message", "formats", "remoting"},
-    "spark": {"compiled", "errors", "base", "message", "formats", "store", "client", "metaq"},
+    "migrate": {"errors", "base", "message", "formats", "store", "metaq"},
+    "spark": {"compiled", "errors", "base", "message", "formats", "store", "client", "metaq", "migrate"},
     "cli": {
         "errors",
         "base",
@@ -47,6 +48,7 @@ ALLOWED: dict[str, set[str]] = {
         "broker",
         "client",
         "metaq",
+        "migrate",
         "spark",
     },
     "__main__": {"cli"},

@@ -11,13 +11,13 @@ from click.testing import CliRunner
 from mqlake.cli.metaq.migrate import migrate as command
 from mqlake.metaq.store.inspect import open_data_directory, read_records
 from mqlake.metaq.zookeeper.embedded import EmbeddedZookeeper
-from mqlake.spark.jobs.migrate import migrate
+from mqlake.migrate.migration import migrate
 from tests.interop.brokers import SMALL_STORE, JavaBroker
 from tests.interop.java_client import JavaClients
 from tests.interop.java_peer import SMALL_FILES, JavaStore
 from tests.interop.metaq_peer import MetaqPeer, chroot, write_ini
+from tests.metaq.records import fill
 from tests.ports import free_port
-from tests.spark.metaq.test_source import fill
 
 pytestmark = pytest.mark.java
 

@@ -17,8 +17,9 @@ from mqlake.spark.metaq.source import MetaqReader
 from mqlake.spark.metaq.stream import MetaqStreamReader
 from tests.interop.metaq_peer import MetaqPeer, chroot, write_ini
 from tests.metaq.brokers import BrokerThread
+from tests.metaq.records import fill
 from tests.ports import free_port
-from tests.spark.metaq.test_source import expected, fill
+from tests.spark.metaq.test_source import expected
 
 pytestmark = pytest.mark.java
 

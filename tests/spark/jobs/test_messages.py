@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everywhere
 from mqlake.errors import ConfigError, MessageError, PropertiesTooLargeError, StoreError, UnknownKeyError
 from mqlake.formats.batch import decode_messages
 from mqlake.message import bytes_to_properties, java_hash
-from mqlake.spark.jobs.messages import Shape, encode_items, shaped, write_store
+from mqlake.spark.jobs.messages import Shape, encode_rows, shaped, write_store
 from mqlake.store.check.verify import verify_store
 from tests.spark.stores import decoded
 
@@ -42,7 +42,7 @@ ARROW = {
 @given(st.lists(ROW, min_size=1, max_size=8))
 def test_rows_are_encoded_as_messages(rows: list[dict[str, object]]) -> None:
     columns = {name: pa.array([row[name] for row in rows], kind) for name, kind in ARROW.items()}
-    items = [decode_messages(item)[0] for item in encode_items(columns).to_pylist()]
+    items = [decode_messages(item)[0] for item in encode_rows(columns).to_pylist()]
     for item, row in zip(items, rows, strict=True):
         expected = {name: value for name, value in (row["properties"] or []) if value}  # type: ignore[attr-defined]
         expected |= {
@@ -66,7 +66,7 @@ def test_properties_that_are_none(properties: dict[str, str], error: type[Except
         "properties": pa.array([list(properties.items())], ARROW["properties"]),
     }
     with pytest.raises(error, match=text):
-        encode_items(columns)
+        encode_rows(columns)
 
 
 @pytest.mark.spark

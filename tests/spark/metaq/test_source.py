@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 import struct
 from pathlib import Path
@@ -14,27 +13,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from mqlake.errors import ConfigError, NotAStoreError, StoreCorruptError, UnknownKeyError
-from mqlake.metaq.formats.record import encode_payload, encode_record
+from mqlake.metaq.formats.record import encode_record
+from mqlake.metaq.store.columns import Damage, Records
 from mqlake.metaq.store.inspect import open_data_directory, read_records
 from mqlake.metaq.store.message_store import MessageStore
 from mqlake.spark.arrow.schema import CORRUPT_COLUMN
 from mqlake.spark.log.storage import Storage
 from mqlake.spark.metaq.options import COLUMNS, MetaqOptions
-from mqlake.spark.metaq.segments import Damage, Records, check_gaps, splits, walk
-
-SEGMENT = 20_000
-
-
-def fill(root: Path, topic: str, partition: int, count: int, seed: int = 0) -> None:
-    """Messages of all kinds, over several segments."""
-    chosen = random.Random(f"{topic}-{partition}-{seed}")
-    store = MessageStore(str(root), topic, partition, max_segment_size=SEGMENT)
-    for n in range(count):
-        attribute = chosen.choice([None, None, "", f"attribute-{n}", "ä€"])
-        body = chosen.randbytes(chosen.choice([0, 1, 100, 300]))
-        flag = chosen.choice([0, 6]) | (attribute is not None)
-        store.append(encode_record(encode_payload(body, attribute), -n - 1, flag))
-    store.close()
+from mqlake.spark.metaq.segments import splits, walk
+from tests.metaq.records import fill
 
 
 @pytest.fixture(scope="module")
@@ -247,7 +234,7 @@ def test_a_torn_end_inside_a_partition_is_damage(data: Path, tmp_path: Path) -> 
     (damage,) = [each for each in walked(root) if isinstance(each, Damage)]
     assert damage.reason == "the record says more bytes than there are"
     with pytest.raises(StoreCorruptError, match="the next begins at"):
-        check_gaps(open_data_directory(str(root)))
+        open_data_directory(str(root)).check_gaps()
 
 
 def test_an_attribute_that_does_not_fit_is_damage(tmp_path: Path) -> None:

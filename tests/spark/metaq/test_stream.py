@@ -23,7 +23,8 @@ from mqlake.spark.metaq import segments as metaq_segments
 from mqlake.spark.metaq.options import MetaqOptions
 from mqlake.spark.metaq.source import MetaqReader
 from mqlake.spark.metaq.stream import Json, MetaqStreamReader
-from tests.spark.metaq.test_source import SEGMENT, expected, fill
+from tests.metaq.records import SEGMENT, fill
+from tests.spark.metaq.test_source import expected
 from tests.waiting import until
 
 COLUMNS = ["topic", "partition", "offset", "id"]

@@ -52,8 +52,7 @@ def session_options(command: Command) -> Command:
 def _session(zookeeper: str, zk_root: str, server: str | None = None) -> MetaMessageSessionFactory:
     if server:
         return MetaMessageSessionFactory(server_url=f"meta://{server.removeprefix('meta://')}")
-    config = ZKConfig(zk_connect=zookeeper, zk_root=zk_root, zk_connection_timeout_ms=10_000)
-    return MetaMessageSessionFactory(zk_config=config)
+    return MetaMessageSessionFactory(zk_config=ZKConfig.of_command(zookeeper, zk_root))
 
 
 # ---------------------------------------------------------------------- produce

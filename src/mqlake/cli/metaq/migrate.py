@@ -64,8 +64,8 @@ def migrate(
     they are not the same.
     """
     require_modules("pyarrow", command=INSTALL_SPARK)
-    from mqlake.spark.jobs.migrate import migrate as run
-    from mqlake.spark.jobs.migrate_positions import consumer_positions
+    from mqlake.migrate.migration import migrate as run
+    from mqlake.migrate.positions import consumer_positions
 
     names = dict(_renamed(text) for text in topics) if topics else None
     positions = consumer_positions(zookeeper, root=zk_root, broker_id=broker_id) if zookeeper else []

@@ -49,6 +49,11 @@ class ZKConfig:
     zk_connection_timeout_ms: int = 30000
     zk_sync_time_ms: int = 5000
 
+    @classmethod
+    def of_command(cls, zookeeper: str, root: str) -> ZKConfig:
+        """For a command or a query, which reports after 10 s that ZooKeeper does not answer."""
+        return cls(zk_connect=zookeeper, zk_root=root, zk_connection_timeout_ms=10_000)
+
 
 @dataclass(frozen=True, kw_only=True)
 class SystemConfig:

@@ -128,7 +128,7 @@ def _plain_scan(
 def attribute_lengths(buf: NDArray[np.uint8], scan: Scan) -> NDArray[np.int64]:
     """Bytes of each record's attribute; 0 also where there is none. Below 0 or too large where none fits."""
     length = np.zeros(len(scan), np.int64)
-    holders = _has_attribute(scan) & (scan.length >= ATTRIBUTE_LENGTH_SIZE)
+    holders = has_attribute(scan) & (scan.length >= ATTRIBUTE_LENGTH_SIZE)
     length[holders] = int32_at(buf, scan.position[holders] + HEADER_SIZE)
     return length
 
@@ -136,11 +136,11 @@ def attribute_lengths(buf: NDArray[np.uint8], scan: Scan) -> NDArray[np.int64]:
 def misfits(scan: Scan, lengths: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Where the flag says that there is an attribute, and none of such a length fits into the payload."""
     room = scan.length - ATTRIBUTE_LENGTH_SIZE
-    found: NDArray[np.bool_] = _has_attribute(scan) & ((room < 0) | (lengths < 0) | (lengths > room))
+    found: NDArray[np.bool_] = has_attribute(scan) & ((room < 0) | (lengths < 0) | (lengths > room))
     return found
 
 
-def _has_attribute(scan: Scan) -> NDArray[np.bool_]:
+def has_attribute(scan: Scan) -> NDArray[np.bool_]:
     has: NDArray[np.bool_] = (scan.flag & HAS_ATTRIBUTE) != 0
     return has
 

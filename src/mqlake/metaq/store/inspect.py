@@ -5,6 +5,7 @@ DataDirectory ─▶ PartitionFiles ─▶ segments ─▶ records
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import os
 import re
@@ -19,6 +20,7 @@ from mqlake.errors import FormatError, NotAStoreError, OffsetOutOfRangeError, St
 from mqlake.metaq.formats.names import parse_store_name, segment_offset
 from mqlake.metaq.formats.record import HEADER_SIZE, decode_payload
 from mqlake.metaq.formats.scan import (
+    CHUNK_RECORDS,
     NoRecords,
     Scan,
     ScanStop,
@@ -77,6 +79,13 @@ class PartitionFiles:
     def size(self) -> int:
         return sum(segment.size for segment in self.segments)
 
+    def gaps(self) -> Iterator[StoreCorruptError]:
+        """An error for each segment that does not end where the next one begins."""
+        for segment, following in itertools.pairwise(self.segments):
+            if segment.end != following.start:
+                text = f"it ends at offset {segment.end}, the next begins at {following.start}"
+                yield StoreCorruptError(segment.path, segment.size, text, hint=REPAIR_HINT)
+
 
 @dataclass(slots=True)
 class DataDirectory:
@@ -87,11 +96,17 @@ class DataDirectory:
     """What is neither a partition nor the broker's own."""
 
     def partition(self, topic: str, partition: int) -> PartitionFiles:
-        """NotAStoreError when there is none."""
+        """NotAStoreError if it does not exist."""
         for each in self.partitions:
             if (each.topic, each.partition) == (topic, partition):
                 return each
         raise NotAStoreError(f"{self.path}: there is no partition {topic}-{partition}")
+
+    def check_gaps(self) -> None:
+        """StoreCorruptError for the first gap between two segments of a partition."""
+        for files in self.partitions:
+            for gap in files.gaps():
+                raise gap
 
 
 def open_data_directory(path: str) -> DataDirectory:
@@ -138,26 +153,31 @@ def _partition_files(topic: str, partition: int, path: str) -> PartitionFiles:
 # --- records
 
 
+READ_BYTES_KEPT = 64 << 20
+"""A walk gives up the pages that it has read each time there are so many bytes of them: the page cache keeps them, and
+the process does not seem to need as much memory as it reads."""
+
+
 class SegmentReader:
-    """One segment, mapped; `with` it."""
+    """One segment, mapped; use it in a `with`."""
 
     def __init__(self, segment: SegmentFile) -> None:
         """OSError."""
         self.segment = segment
-        self._file = open(segment.path, "rb")  # noqa: SIM115 - closed by __exit__
-        size = min(segment.size, os.fstat(self._file.fileno()).st_size)
-        mapped: mmap.mmap | bytes = mmap.mmap(self._file.fileno(), size, prot=mmap.PROT_READ) if size else b""
-        self.array = np.frombuffer(mapped, np.uint8)
+        with open(segment.path, "rb") as file:
+            size = min(segment.size, os.fstat(file.fileno()).st_size)
+            self._mapped = mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ) if size else None
+        self.array = np.frombuffer(self._mapped or b"", np.uint8)
 
     def __enter__(self) -> SegmentReader:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.array = np.empty(0, np.uint8)  # the last one that looks at it unmaps the file
-        self._file.close()
+        self.array = np.empty(0, np.uint8)
+        self._mapped = None  # unmapped when no array refers to it
 
     def headers(self) -> Iterator[Scan]:
-        """The records by their headers alone, many at a time, up to the first that is none."""
+        """The records by their headers alone, many at a time, up to the first position without one."""
         position = 0
         while True:
             scan = scan_records(self.array, position, len(self.array), check_crc=False)
@@ -166,9 +186,34 @@ class SegmentReader:
                 return
             position = scan.end
 
-    def walk(self, position: int = 0, *, may_be_torn: bool) -> Iterator[Scan | NoRecords]:
-        """The records from `position` on and what is none between them: `walk_records`."""
-        return walk_records(self.array, position, len(self.array), may_be_torn=may_be_torn)
+    def walk(
+        self,
+        position: int = 0,
+        *,
+        may_be_torn: bool,
+        max_records: int = CHUNK_RECORDS,
+        check_crc: bool = True,
+    ) -> Iterator[Scan | NoRecords]:
+        """The records from `position` on and the damage between them: `walk_records`."""
+        kept = position
+        for found in walk_records(
+            self.array,
+            position,
+            len(self.array),
+            may_be_torn=may_be_torn,
+            max_records=max_records,
+            check_crc=check_crc,
+        ):
+            yield found
+            if found.end - kept >= READ_BYTES_KEPT:
+                self._give_up(kept, found.end)
+                kept = found.end
+
+    def _give_up(self, start: int, end: int) -> None:
+        page = mmap.PAGESIZE
+        first, last = start // page * page, end // page * page
+        if self._mapped is not None and last > first:
+            self._mapped.madvise(mmap.MADV_DONTNEED, first, last - first)
 
     def misfits(self, scan: Scan) -> list[int]:
         """Where records begin that should have an attribute and have none."""
@@ -260,10 +305,8 @@ def verify_data_directory(path: str, progress: Progress = no_progress) -> Verify
     for files in directory.partitions:
         for foreign in files.foreign:
             findings.note("foreign file", foreign, 0, "no segment; it is left alone")
-        for segment, following in zip(files.segments, files.segments[1:], strict=False):
-            if segment.end != following.start:
-                text = f"it ends at offset {segment.end}, the next begins at {following.start}"
-                findings.damage("gap", segment.path, segment.size, text)
+        for gap in files.gaps():
+            findings.damage("gap", gap.path, gap.offset, gap.reason)
         for segment in files.segments:
             base = done
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Bools = npt.NDArray[np.bool_]
+from mqlake.formats.arrow import Bools, bitmap
 
 
 def number_array(values: npt.NDArray[np.number], valid: Bools | None = None) -> pa.Array:
@@ -73,10 +73,3 @@ def codes_of(encoded: pa.DictionaryArray) -> npt.NDArray[np.int32]:
     """Of each value its number in the dictionary of `dictionary_encode()`."""
     codes: npt.NDArray[np.int32] = np.frombuffer(encoded.indices.buffers()[1], np.int32, len(encoded))
     return codes
-
-
-def bitmap(valid: Bools | None) -> pa.Buffer | None:
-    """Arrow's bits for what is not null; None when all of it is valid."""
-    if valid is None or valid.all():
-        return None
-    return pa.py_buffer(np.packbits(valid, bitorder="little"))

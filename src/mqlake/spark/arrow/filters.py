@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow.compute as pc
 from pyspark.sql import datasource
 
+from mqlake.formats.arrow import Bytes
 from mqlake.formats.columns import DispatchColumns, Scan, dispatch_columns
 from mqlake.formats.index import build_key, index_key_hash
 from mqlake.message import (
@@ -34,7 +35,7 @@ from mqlake.message import (
     tags_code,
 )
 from mqlake.spark.arrow.arrays import bools_of, string_array
-from mqlake.spark.arrow.properties import Bytes, Properties, compiled_for
+from mqlake.spark.arrow.properties import Properties, compiled_for
 from mqlake.spark.offsets import Position, PositionKind
 from mqlake.spark.options import LogOptions
 

@@ -16,11 +16,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from mqlake.compiled import Worth, load
+from mqlake.formats.arrow import Bytes, Ints, gather_text, text_array
 from mqlake.formats.columns import PLAIN_RECORDS_MAX, as_input, gather
-from mqlake.spark.arrow.arrays import bitmap, codes_of, number_array, string_array
-
-Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
+from mqlake.spark.arrow.arrays import codes_of, number_array, string_array
 
 NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR = 1, 2
 
@@ -31,29 +29,6 @@ _records = Worth(PLAIN_RECORDS_MAX)
 def compiled_for(records: int) -> ModuleType | None:
     """mqlake.compiled.kernels.rows once there are so many records that it pays, and if numba may compile; else None."""
     return load("mqlake.compiled.kernels.rows") if _records.count(records) else None
-
-
-def text_array(
-    data: Bytes, offsets: npt.NDArray[np.int32], valid: npt.NDArray[np.bool_] | None = None
-) -> pa.Array:
-    """Arrow strings over UTF-8 `data`; what is not UTF-8 becomes U+FFFD, as everywhere in mqlake."""
-    n = len(offsets) - 1
-    array = pa.StringArray.from_buffers(n, pa.py_buffer(offsets), pa.py_buffer(data), bitmap(valid))
-    if len(data) and data.max() >= 0x80:
-        try:
-            array.validate(full=True)
-        except pa.ArrowInvalid:
-            raw = array.view(pa.binary()).to_pylist()  # damaged text only: rare, so one by one
-            return pa.array([None if b is None else b.decode("utf-8", "replace") for b in raw], pa.string())
-    return array
-
-
-def gather_text(
-    buf: Bytes, starts: Ints, lengths: npt.NDArray[np.integer], valid: npt.NDArray[np.bool_] | None = None
-) -> pa.Array:
-    """Slices of `buf` as Arrow strings, null where not `valid`."""
-    offsets, data = gather(buf, starts, lengths)
-    return text_array(data, offsets.astype(np.int32, copy=False), valid)
 
 
 _MAP = pa.map_(pa.string(), pa.string())

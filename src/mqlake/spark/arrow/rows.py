@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from mqlake.formats.arrow import Bytes, Ints, text_array
 from mqlake.formats.columns import Scan, as_input, gather
 from mqlake.message import (
     PROPERTY_KEYS,
@@ -20,7 +21,7 @@ from mqlake.message import (
     host_from_bytes,
 )
 from mqlake.spark.arrow.arrays import batch_of, codes_of, number_array, string_array
-from mqlake.spark.arrow.properties import Bytes, Ints, Properties, compiled_for, text_array
+from mqlake.spark.arrow.properties import Properties, compiled_for
 from mqlake.spark.arrow.schema import CORRUPT_COLUMN, arrow_schema
 
 Selection = slice | npt.NDArray[np.int64]

@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from mqlake.errors import FormatError, MessageError
+from mqlake.formats.arrow import Bytes
 from mqlake.formats.batch import ITEM_SIZE_MIN, decode_messages
 from mqlake.formats.columns import Scan, append_batch, scan_records
 from mqlake.formats.compression import decompress_body
 from mqlake.formats.record import RECORD_SIZE_MIN, TOPIC_LENGTH_MAX_V1, encode_record
 from mqlake.message import MessageSysFlag
-from mqlake.spark.arrow.properties import Bytes
 from mqlake.spark.log.splits import Damage
 
 PACKED = MessageSysFlag.COMPRESSED_FLAG | MessageSysFlag.NEED_UNWRAP_FLAG

@@ -38,7 +38,8 @@ from pyspark.sql.types import BinaryType, StringType
 from mqlake.base.clock import now_ms
 from mqlake.base.config_file import ConfigFile
 from mqlake.errors import ConfigError, MessageError, PropertiesTooLargeError, StoreError, UnknownKeyError
-from mqlake.formats.batch import ITEM_SIZE_MIN, PROPERTIES_LENGTH_MAX
+from mqlake.formats.arrow import Ints, encode_items
+from mqlake.formats.batch import PROPERTIES_LENGTH_MAX
 from mqlake.message import (
     PROPERTY_CRC32,
     PROPERTY_KEYS,
@@ -47,13 +48,12 @@ from mqlake.message import (
     MessageExtBatch,
     java_hash,
 )
-from mqlake.spark.arrow.memory import WrittenPages
-from mqlake.spark.arrow.properties import Ints
 from mqlake.spark.arrow.schema import table_schemas
 from mqlake.spark.error_messages import told
 from mqlake.spark.jobs.parallel import rows_batch
 from mqlake.spark.jobs.search import first_line
 from mqlake.store import PutMessageStatus, open_store
+from mqlake.store.written_pages import WrittenPages
 
 log = logging.getLogger(__name__)
 
@@ -87,8 +87,6 @@ _BATCHES: dict[str, str] = {
     "batch": "binary",
 }
 _WRITTEN: dict[str, str] = {"topic": "string", "queueId": "int", "messages": "long"}
-
-_HEAD = np.dtype([("size", ">i4"), ("magic", ">i4"), ("crc", ">i4"), ("flag", ">i4"), ("body_length", ">i4")])
 
 
 @dataclass(frozen=True)
@@ -195,7 +193,7 @@ def _encode_batch(batch: pa.RecordBatch, queues: int, begun: int, number: int, n
         born = pc.fill_null(times, now_us).to_numpy()
     order = np.lexsort((queue_id, topic_id))
     topic_id, queue_id, born = topic_id[order], queue_id[order], born[order]
-    items = encode_items({name: column.take(pa.array(order)) for name, column in given.items()})
+    items = encode_rows({name: column.take(pa.array(order)) for name, column in given.items()})
     offsets = np.frombuffer(items.buffers()[1], np.int32, batch.num_rows + 1)
     data = items.buffers()[2]
     changes = (np.diff(topic_id) != 0) | (np.diff(queue_id) != 0) | (np.diff(born // 1000) != 0)
@@ -238,32 +236,17 @@ def _queue_ids(given: Mapping[str, pa.Array], rows: int, queues: int, begun: int
     return found
 
 
-def encode_items(columns: Mapping[str, pa.Array]) -> pa.Array:
+def encode_rows(columns: Mapping[str, pa.Array]) -> pa.Array:
     """Each row as formats.batch has a message. MessageError for properties that are none."""
     body = columns["body"].cast(pa.binary())
     properties = _properties(columns, len(body))
-    body_length = pc.binary_length(body).to_numpy()
-    properties_length = pc.binary_length(properties).to_numpy()
-    if len(body) and properties_length.max() > PROPERTIES_LENGTH_MAX:
+    longest = pc.max(pc.binary_length(properties)).as_py() or 0
+    if longest > PROPERTIES_LENGTH_MAX:
         raise PropertiesTooLargeError(
-            f"the properties have {properties_length.max()} bytes; a message holds {PROPERTIES_LENGTH_MAX}"
+            f"the properties have {longest} bytes; a message holds {PROPERTIES_LENGTH_MAX}"
         )
-    head = np.zeros(len(body), _HEAD)
-    head["size"] = ITEM_SIZE_MIN + body_length + properties_length
-    head["body_length"] = body_length
-    if "flag" in columns:
-        head["flag"] = pc.fill_null(columns["flag"], 0).to_numpy()
-    return pc.binary_join_element_wise(
-        _fixed(head), body, _fixed(properties_length.astype(">i2")), properties, pa.scalar(b"")
-    )
-
-
-def _fixed(values: np.ndarray) -> pa.Array:
-    """The bytes of each element."""
-    width = values.dtype.itemsize
-    return pa.FixedSizeBinaryArray.from_buffers(
-        pa.binary(width), len(values), [None, pa.py_buffer(np.ascontiguousarray(values).tobytes())]
-    ).cast(pa.binary())
+    flags = pc.fill_null(columns["flag"], 0).to_numpy() if "flag" in columns else 0
+    return encode_items(body, properties, flags)
 
 
 def _properties(columns: Mapping[str, pa.Array], rows: int) -> pa.Array:

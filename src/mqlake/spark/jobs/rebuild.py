@@ -30,10 +30,9 @@ from pyspark.sql import SparkSession
 
 from mqlake.base.findings import Findings
 from mqlake.base.progress import Progress
+from mqlake.formats.arrow import Ints
 from mqlake.formats.columns import DispatchColumns, Scan, dispatch_columns
 from mqlake.message import parse_delay_levels
-from mqlake.spark.arrow.memory import give_up_pages
-from mqlake.spark.arrow.properties import Ints
 from mqlake.spark.arrow.schema import table_schemas
 from mqlake.spark.jobs.parallel import parallelism, per_piece, rows_batch, shared_out
 from mqlake.spark.log.splits import VERIFY_CRC, VERIFY_FULL, Damage, Split, open_window, plan, walk
@@ -55,6 +54,7 @@ from mqlake.store.log.log_walk import open_log, refuse_foreign
 from mqlake.store.queues.bridge_gaps import bridge_gaps
 from mqlake.store.queues.consume_queue import ConsumeQueue
 from mqlake.store.queues.consume_queue_store import BATCH_CQ, SIMPLE_CQ, ConsumeQueueStore
+from mqlake.store.written_pages import give_up_pages
 
 PIECES_A_CORE = 4
 INDEX_BUCKET = -1

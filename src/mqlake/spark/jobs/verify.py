@@ -30,11 +30,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from mqlake.base.findings import Findings
+from mqlake.formats.arrow import Ints
 from mqlake.formats.columns import DispatchColumns, Scan, dispatch_columns
 from mqlake.formats.consume_queue import PRE_BLANK_SIZE
 from mqlake.formats.index import ENTRY_DTYPE, entry_position
 from mqlake.message import LMQ_PREFIX, parse_delay_levels
-from mqlake.spark.arrow.properties import Ints
 from mqlake.spark.jobs.parallel import parallelism, per_piece, rows_batch, shared_out
 from mqlake.spark.log.splits import (
     DEFAULT_SPLIT_SIZE,

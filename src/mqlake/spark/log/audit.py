@@ -22,10 +22,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from mqlake.formats.arrow import Bytes
 from mqlake.formats.columns import Scan, dispatch_columns
 from mqlake.message import DEFAULT_MESSAGE_DELAY_LEVEL, MessageSysFlag, parse_delay_levels
 from mqlake.spark.arrow.arrays import batch_of
-from mqlake.spark.arrow.properties import Bytes
 from mqlake.spark.arrow.schema import check_same, table_schemas
 from mqlake.spark.error_messages import tells_reasons
 from mqlake.spark.log.splits import VERIFY_CRC, Damage, Split, open_window, plan, walk

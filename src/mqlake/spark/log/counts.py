@@ -23,11 +23,12 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPa
 from pyspark.sql.types import StructType
 
 from mqlake.errors import ConfigError, UnknownKeyError
+from mqlake.formats.arrow import Ints
 from mqlake.formats.columns import Scan
 from mqlake.message import PROPERTY_TAGS
 from mqlake.spark.arrow.arrays import codes_of, number_array, string_array
 from mqlake.spark.arrow.filters import NUMBERS, TIMES, RowFilter
-from mqlake.spark.arrow.properties import Ints, Properties, compiled_for
+from mqlake.spark.arrow.properties import Properties, compiled_for
 from mqlake.spark.arrow.rows import timestamp_array
 from mqlake.spark.arrow.schema import COLUMNS, check_same, table_schemas
 from mqlake.spark.error_messages import tells_reasons

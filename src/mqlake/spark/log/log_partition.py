@@ -16,11 +16,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from mqlake.errors import OffsetOutOfRangeError
+from mqlake.formats.arrow import Bytes
 from mqlake.formats.columns import Scan
 from mqlake.message import MessageSysFlag
 from mqlake.spark.arrow.filters import Condition, RowFilter
 from mqlake.spark.arrow.memory import keep_freed_memory
-from mqlake.spark.arrow.properties import Bytes
 from mqlake.spark.arrow.rows import RowBuilder
 from mqlake.spark.arrow.unpack import PACKED, unpack
 from mqlake.spark.log.places import Pick, read_picked

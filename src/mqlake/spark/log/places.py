@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from mqlake.formats.arrow import Bytes
 from mqlake.formats.columns import Scan, gather, scan_records
 from mqlake.formats.record import PHYSICAL_OFFSET_POSITION, RECORD_SIZE_MIN
-from mqlake.spark.arrow.properties import Bytes
 from mqlake.spark.log.splits import CHUNK_RECORDS, PIECE_BYTES, VERIFY_NONE, Damage, LogFile, map_file
 from mqlake.spark.log.storage import Storage
 

@@ -27,10 +27,10 @@ from typing import cast
 import numpy as np
 
 from mqlake.errors import StoreCorruptError, WrongFileSizeError
+from mqlake.formats.arrow import Bytes
 from mqlake.formats.columns import Scan, ScanStop, find_record, scan_records
 from mqlake.formats.names import file_name_to_offset
 from mqlake.formats.record import END_FILE_MIN_BLANK_LENGTH
-from mqlake.spark.arrow.properties import Bytes
 from mqlake.spark.log.storage import Storage
 from mqlake.store.file_sizes import detect_settings
 from mqlake.store.files.mapped_file import MappedFile

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from mqlake.errors import ConfigError, NotAStoreError
-from mqlake.spark.arrow.properties import Bytes
+from mqlake.formats.arrow import Bytes
 from mqlake.store.files.store_directory import check_is_store
 
 

@@ -16,10 +16,10 @@ import itertools
 from collections.abc import Sequence
 from struct import Struct
 
+from mqlake.formats.arrow import Bytes
 from mqlake.formats.columns import find_record
 from mqlake.formats.record import MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2
 from mqlake.message import MessageSysFlag
-from mqlake.spark.arrow.properties import Bytes
 from mqlake.spark.log.splits import REMOTE_MARGIN, LogFile
 from mqlake.spark.log.storage import Storage
 

@@ -24,16 +24,14 @@ from mqlake.metaq.config.meta_config import ZKConfig
 from mqlake.metaq.formats.command import HttpStatus
 from mqlake.metaq.formats.scan import ScanStop, find_record, scan_records
 from mqlake.metaq.message import Partition
+from mqlake.metaq.store.columns import Damage, Records, as_columns
 from mqlake.metaq.zookeeper.paths import MetaZookeeper, TopicBroker, broker_node
 from mqlake.metaq.zookeeper.session import ZkSession
 from mqlake.spark.log.topics import require_topics
-from mqlake.spark.metaq.segments import Damage, Records, whole
 
 log = logging.getLogger(__name__)
 
 LAST = (1 << 63) - 1
-ZOOKEEPER_TIMEOUT_MS = 10_000
-"""Of MetaQ's own 30 s too little is won: who types an address wants to know that nobody is there."""
 
 T = TypeVar("T")
 
@@ -58,10 +56,6 @@ class LiveRange:
         return replace(self, start=start, end=self.end if end is None else end)
 
 
-def zookeeper_config(zookeeper: str, root: str) -> ZKConfig:
-    return ZKConfig(zk_connect=zookeeper, zk_root=root, zk_connection_timeout_ms=ZOOKEEPER_TIMEOUT_MS)
-
-
 def live_ranges(
     zookeeper: str, root: str, topics: frozenset[str] | None, *, fail_on_data_loss: bool = True
 ) -> list[LiveRange]:
@@ -70,7 +64,7 @@ def live_ranges(
     ConfigError for a topic that no broker has, RemotingError, ResponseError, FormatError.
     """
     paths = MetaZookeeper(root)
-    session = ZkSession(zookeeper_config(zookeeper, root))
+    session = ZkSession(ZKConfig.of_command(zookeeper, root))
     found: list[tuple[str, str, Partition]] = []
     try:
         known = session.children(paths.broker_topics_sub)
@@ -116,8 +110,7 @@ def fetch_range(wanted: LiveRange, *, verify: bool) -> Iterator[Records | Damage
             limit = min(len(buf), wanted.end - offset)
             scan = scan_records(buf, 0, limit, check_crc=verify)
             if len(scan):
-                for found in whole(Records(buf, offset, scan), wanted.name):
-                    yield found if isinstance(found, Records) else found.moved(offset)
+                yield from as_columns(scan, buf, wanted.name, offset, offset)
             elif scan.stop is ScanStop.TRUNCATED and len(buf) >= size < MAX_SIZE_LIMIT:
                 size *= 2
                 continue
@@ -127,9 +120,8 @@ def fetch_range(wanted: LiveRange, *, verify: bool) -> Iterator[Records | Damage
                 continue
             following = find_record(buf, scan.end + 1, limit)
             until = following if following >= 0 else limit
-            yield Damage(wanted.name, scan.end, until, offset + scan.end, "no record begins here").moved(
-                offset
-            )
+            first = offset + scan.end
+            yield Damage(wanted.name, first, offset + until, first, "no record begins here")
             offset += until
 
 

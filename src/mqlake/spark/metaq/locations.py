@@ -18,20 +18,12 @@ from typing import Protocol
 import numpy as np
 
 from mqlake.errors import ConfigError, StoreCorruptError
+from mqlake.metaq.store.columns import Damage, Records
 from mqlake.metaq.store.inspect import PartitionFiles
 from mqlake.spark.log.storage import Storage
 from mqlake.spark.log.topics import require_topics
 from mqlake.spark.metaq.live import LiveRange, fetch_range, live_ranges
-from mqlake.spark.metaq.segments import (
-    Damage,
-    Records,
-    Split,
-    check_gaps,
-    open_directory,
-    splits,
-    walk,
-    written_end,
-)
+from mqlake.spark.metaq.segments import Split, open_directory, splits, walk, written_end
 from mqlake.spark.offsets import EARLIEST, LATEST, Position, PositionKind
 
 log = logging.getLogger(__name__)
@@ -101,7 +93,7 @@ class Directories:
                 files for files in directory.partitions if self._topics is None or files.topic in self._topics
             ]
             try:
-                check_gaps(directory)
+                directory.check_gaps()
             except StoreCorruptError as error:
                 if self._must_be_whole:
                     raise

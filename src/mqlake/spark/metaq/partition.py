@@ -12,12 +12,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from mqlake.errors import ConfigError, MqlakeError, OffsetOutOfRangeError
+from mqlake.metaq.store.columns import Damage, Records
 from mqlake.spark.arrow.memory import keep_freed_memory
 from mqlake.spark.arrow.rows import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
 from mqlake.spark.arrow.schema import CORRUPT_COLUMN
 from mqlake.spark.metaq.locations import Piece, read_piece
 from mqlake.spark.metaq.options import MetaqOptions, schemas
-from mqlake.spark.metaq.segments import Damage, Records, Split
+from mqlake.spark.metaq.segments import Split
 from mqlake.spark.options import Mode
 
 log = logging.getLogger(__name__)
@@ -67,7 +68,7 @@ def read_partition(
         try:
             for found in read_piece(piece, verify=options.verify):
                 if isinstance(found, Records):
-                    for part in found.pieces(BATCH_RECORDS_MAX, BATCH_BYTES_MAX):
+                    for part in found.batches(BATCH_RECORDS_MAX, BATCH_BYTES_MAX):
                         arrays = [column(name, part, piece) for name in columns]
                         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
                 elif options.mode is Mode.FAIL_FAST:

@@ -33,6 +33,7 @@ from mqlake.errors import (
     did_you_mean,
     nearest,
 )
+from mqlake.formats.arrow import Bytes
 from mqlake.formats.columns import Scan, ScanStop, scan_records
 from mqlake.formats.record import PHYSICAL_OFFSET_POSITION, RECORD_SIZE_MIN
 from mqlake.message import (
@@ -42,7 +43,6 @@ from mqlake.message import (
     bytes_to_properties,
     is_system_topic,
 )
-from mqlake.spark.arrow.properties import Bytes
 
 T = TypeVar("T")
 

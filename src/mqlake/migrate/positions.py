@@ -1,10 +1,10 @@
-"""What a broker needs beside the messages of a migration: its topics, and how far MetaQ's groups had come.
+"""The broker's configuration after a migration: topics, and how far MetaQ's consumer groups had come.
 
     /meta/consumers/<group>/offsets/<topic>/<broker>-<partition>   "<id>-<byte offset>"
         ─▶ the number of messages before that byte ─▶ config/consumerOffset.json   {"topic@group": {queue: number}}
 
-A position inside a message leads to that message, one behind the end to the end: what is delivered twice is better
-than what is not delivered.
+A position inside a message becomes that message, one after the end becomes the end: it is better to deliver a message
+twice than not at all.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ import numpy as np
 
 from mqlake.base.config_file import ConfigFile
 from mqlake.errors import FormatError
+from mqlake.formats.arrow import Ints
+from mqlake.metaq.config.meta_config import ZKConfig
 from mqlake.metaq.message import Partition
 from mqlake.metaq.zookeeper.paths import ConsumedOffset, MetaZookeeper
 from mqlake.metaq.zookeeper.session import ZkSession
-from mqlake.spark.arrow.properties import Ints
-from mqlake.spark.metaq.live import zookeeper_config
+from mqlake.migrate.report import MigratedPosition
 
 
 @dataclass(frozen=True, slots=True)
 class GroupPosition:
-    """`offset`: of the byte that the group reads next."""
+    """`offset`: MetaQ's, of the byte that the group reads next."""
 
     group: str
     topic: str
@@ -35,20 +36,10 @@ class GroupPosition:
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class MigratedPosition:
-    group: str
-    topic: str
-    """Its name in the store."""
-    queue_id: int
-    offset: int
-    queue_offset: int
-
-
 def consumer_positions(zookeeper: str, *, root: str = "/meta", broker_id: int = 0) -> list[GroupPosition]:
     """All groups' positions in one broker's partitions. RemotingConnectError, RemotingError, FormatError."""
     paths = MetaZookeeper(root)
-    session = ZkSession(zookeeper_config(zookeeper, root))
+    session = ZkSession(ZKConfig.of_command(zookeeper, root))
     try:
         return [
             GroupPosition(group, topic, partition.partition, ConsumedOffset.decode(value).offset)
@@ -67,7 +58,7 @@ def consumer_positions(zookeeper: str, *, root: str = "/meta", broker_id: int = 
 
 
 class PositionCounter:
-    """Counts the messages before one position while its partition goes by."""
+    """Counts the messages before one position while its partition is read."""
 
     def __init__(self, position: GroupPosition) -> None:
         self.position = position
@@ -75,13 +66,13 @@ class PositionCounter:
         self.queue_offset = 0
 
     def is_in(self, topic: str, partition: int) -> bool:
-        """Whether the partition is the position's; it is then known to be there."""
+        """Whether the position is one of this partition, which is then known to exist."""
         found = (self.position.topic, self.position.partition) == (topic, partition)
         self.seen = self.seen or found
         return found
 
     def count(self, ends: Ints) -> None:
-        """`ends`: of the next records, the offsets behind them."""
+        """`ends`: the offsets after each of the next records."""
         self.queue_offset += int(np.searchsorted(ends, self.position.offset, side="right"))
 
 
@@ -111,7 +102,7 @@ def write_consumer_offsets(
 
 
 def write_topics(store: str, queues: Mapping[str, int]) -> None:
-    """Topics with at least so many queues in config/topics.json; what it says of them else stays."""
+    """Gives topics in config/topics.json at least so many queues; their other settings stay. OSError."""
     file = ConfigFile(os.path.join(store, "config", "topics.json"))
     value: dict[str, Any] = file.load() or {}
     table = value.setdefault("topicConfigTable", {})

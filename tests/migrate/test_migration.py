@@ -31,17 +31,15 @@ from mqlake.errors import (
 from mqlake.formats.batch import decode_messages, encode_messages
 from mqlake.message import Message, MessageExt, MessageExtBrokerInner, bytes_to_properties
 from mqlake.metaq.formats.record import encode_payload, encode_record
+from mqlake.metaq.store.columns import Records, read_partition
 from mqlake.metaq.store.inspect import Record, open_data_directory, read_records
 from mqlake.metaq.store.message_store import MessageStore
-from mqlake.spark.arrow.memory import give_up_read
-from mqlake.spark.jobs import migrate as job
-from mqlake.spark.jobs.migrate import encode, migrate, properties_of
-from mqlake.spark.jobs.migrate_positions import GroupPosition, PositionCounter
-from mqlake.spark.log.storage import Storage
-from mqlake.spark.metaq.segments import Records, splits, walk
+from mqlake.migrate import append
+from mqlake.migrate.append import encode, properties_of
+from mqlake.migrate.migration import migrate
+from mqlake.migrate.positions import GroupPosition, PositionCounter
 from mqlake.store import ReadOnlyStore, open_store
-from tests.spark.arrow.test_memory import resident
-from tests.spark.metaq.test_source import fill
+from tests.metaq.records import fill
 
 SMALL = {
     "maxHashSlotNum": 1000,
@@ -149,15 +147,16 @@ def test_a_second_run_takes_what_has_come_since(own: Path, tmp_path: Path) -> No
 
 KILLED = """
 import os, signal, sys
-from mqlake.spark.jobs import migrate as job
-job.BATCH_RECORDS = 7
+from mqlake.migrate import append
+from mqlake.migrate.migration import migrate
+append.BATCH_RECORDS = 7
 calls = 0
 def progress(done, total):
     global calls
     calls += 1
     if calls == int(sys.argv[3]):
         os.kill(os.getpid(), signal.SIGKILL)
-job.migrate(sys.argv[1], sys.argv[2], settings={settings}, progress=progress)
+migrate(sys.argv[1], sys.argv[2], settings={settings}, progress=progress)
 """
 
 
@@ -272,7 +271,7 @@ def test_a_store_that_differs_is_found(
         rest = [Message("", i.body, flag=i.flag, properties=bytes_to_properties(i.properties)) for i in items]
         return encode_messages([*rest[:n], *([] if field == "count" else [changed]), *rest[n + 1 :]])
 
-    monkeypatch.setattr(job, "encode", wrong)
+    monkeypatch.setattr(append, "encode", wrong)
     report = migrate(str(data), str(tmp_path / "store"), settings=SMALL)
     assert not report.ok
     assert not any(each.same for each in report.partitions)
@@ -297,12 +296,7 @@ def test_batches_are_rocketmqs(
     log = b"".join(encode_record(encode_payload(b, a), n, a is not None) for b, a, n in messages)
     (root / "t-0" / "00000000000000000000.meta").write_bytes(log)
     (files,) = open_data_directory(str(root)).partitions
-    (records,) = [
-        each
-        for split in splits(Storage(str(root)), files)
-        for each in walk(split)
-        if isinstance(each, Records)
-    ]
+    (records,) = read_partition(files)
     properties, changed = properties_of(records, "tag")
     items = decode_messages(encode(records, properties))
     assert [item.body for item in items] == [body for body, _, _ in messages]
@@ -346,12 +340,19 @@ def test_the_command(data: Path, tmp_path: Path) -> None:
         assert CliRunner().invoke(command, [str(data), str(tmp_path / "s"), "--topic", text]).exit_code != 0
 
 
-def test_what_was_read_of_a_mapped_segment_is_given_up(tmp_path: Path) -> None:
-    (tmp_path / "segment").write_bytes(bytes(1 << 20))
-    array = Storage(str(tmp_path)).map(str(tmp_path / "segment"), 1 << 20)
-    assert int(array.sum()) == 0
-    before = resident(tmp_path)
-    give_up_read(array, 0, 1 << 19)
-    assert resident(tmp_path) <= before - (1 << 18)
-    assert int(array.sum()) == 0  # they are back when looked at
-    give_up_read(np.zeros(8, np.uint8), 0, 8)  # of no file
+def test_a_migration_needs_no_spark(data: Path, tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['pyspark'] = None; from mqlake.__main__ import main\n"
+        "try: main()\n"
+        "finally: print({each for each in sys.modules if each.startswith('mqlake.spark.')}, file=sys.stderr)"
+    )
+    for group in ("metaq", "spark"):
+        arguments = [group, "migrate", str(data), str(tmp_path / group)]
+        done = subprocess.run(
+            [sys.executable, "-c", code, *arguments, "--set", "mappedFileSizeCommitLog=64k"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0 and "450 messages" in done.stdout, done.stderr
+        assert "{'mqlake.spark.requirements'}" in done.stderr
