@@ -3,8 +3,9 @@ room either, imports one that needs it. An import for types alone, or inside of 
 
     errors → base → message → formats → store → remoting → namesrv | broker → client → spark → cli
     namesrv and client do without the store. metaq may import errors, base, message, formats and remoting; only
-    migrate, spark and cli import metaq. compiled, which needs none of them, may be imported by all that use kernels. The kernels, a
-    room of their own in compiled, import the codecs that they compile; these know them only by name (compiled.load).
+    migrate, spark and cli import metaq. compiled, which needs none of them, may be imported by all that use kernels.
+    The kernels, a room of their own in compiled, import the codecs that they compile; these know them only by name
+    (compiled.load).
 
 Rooms in a room have an order, too: WITHIN. A check or a reader of a store never imports its writer.
 
