@@ -21,7 +21,6 @@ from mqlake.migrate.report import DIRECTORY, MigratedPartition, MigrationReport
 from mqlake.store.files.store_directory import check_is_store
 
 
-
 def migrate(
     source: str,
     store: str,
