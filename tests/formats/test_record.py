@@ -27,6 +27,7 @@ from mqlake.formats.record import (
     decode_record,
     encode_blank,
     encode_record,
+    store_timestamp,
 )
 from mqlake.message import bytes_to_properties, crc32, host_bytes, properties_to_bytes
 
@@ -403,3 +404,9 @@ class TestCheck:
         data = make() + make()
         assert check_record(data, 0, len(data) // 2, 4096).kind is RecordKind.MESSAGE
         assert check_record(data, len(data) // 2, len(data), 4096).kind is RecordKind.MESSAGE
+
+
+@pytest.mark.parametrize("born_host", [("1.2.3.4", 5), ("::1", 6)])
+def test_the_store_time_of_a_record_anywhere(born_host):
+    record = make(born_host=host_bytes(born_host), store_timestamp=-77)
+    assert store_timestamp(b"??" + record, 2) == -77

@@ -114,6 +114,17 @@ _CRC_NAME = PROPERTY_CRC32.encode() + b"\x01"
 Buffer = bytes | bytearray | memoryview
 
 
+def store_timestamp_position(sys_flag: int) -> int:
+    """Where a record has its store time, from its beginning: after the born host, whose length the flag says."""
+    return 68 if sys_flag & _BORN_V6 else 56
+
+
+def store_timestamp(buf: Buffer, pos: int = 0) -> int:
+    """Store time (ms) of the record at `pos`, of which 76 bytes must be there."""
+    at = pos + store_timestamp_position(buf[pos + SYS_FLAG_POSITION + 3])
+    return int.from_bytes(buf[at : at + 8], "big", signed=True)
+
+
 def calculate_message_length(
     sys_flag: int, body_length: int, topic_length: int, properties_length: int, version: int = 1
 ) -> int:

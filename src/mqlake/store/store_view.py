@@ -30,6 +30,7 @@ from mqlake.formats.record import (
     RecordPlace,
     check_record,
     decode_record,
+    store_timestamp,
     why_not_at,
 )
 from mqlake.message import (
@@ -39,7 +40,6 @@ from mqlake.message import (
     PROPERTY_KEYS,
     PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX,
     MessageExt,
-    MessageSysFlag,
     decode_message_id,
 )
 from mqlake.store.config import BrokerRole, MessageStoreConfig
@@ -123,8 +123,7 @@ class StoreView:
         record = self.log.select(physical_offset, size)
         if record is None or len(record) < RECORD_SIZE_MIN:
             return -1
-        at = 68 if record[39] & MessageSysFlag.BORNHOST_V6_FLAG else 56
-        return int.from_bytes(record[at : at + 8], "big", signed=True)
+        return store_timestamp(record)
 
     def earliest_message_time(self, topic: str, queue_id: int) -> int:
         """Store time (ms) of the queue's first message, -1 when there is none."""

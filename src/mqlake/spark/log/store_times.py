@@ -18,7 +18,7 @@ from struct import Struct
 
 from mqlake.formats.arrow import Bytes
 from mqlake.formats.columns import find_record
-from mqlake.formats.record import MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2
+from mqlake.formats.record import MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2, store_timestamp_position
 from mqlake.message import MessageSysFlag
 from mqlake.spark.log.splits import REMOTE_MARGIN, LogFile
 from mqlake.spark.log.storage import Storage
@@ -72,7 +72,7 @@ class Heads:
         _, magic, _, _, physical_offset, sys_flag = _HEAD.unpack_from(head)
         if magic not in (MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2) or physical_offset != offset:
             return None
-        time = 68 if sys_flag & MessageSysFlag.BORNHOST_V6_FLAG else 56
+        time = store_timestamp_position(sys_flag)
         body = time + 8 + (20 if sys_flag & MessageSysFlag.STOREHOSTADDRESS_V6_FLAG else 8) + 12
         return (file, head, time, body) if body + 4 <= len(head) else None
 

@@ -39,6 +39,7 @@ from mqlake.formats.record import (
     MESSAGE_MAGIC_CODE_V2,
     RECORD_SIZE_MIN,
     decode_record,
+    store_timestamp,
 )
 from mqlake.store.check.misnamed import RENAMED, misnamed_files
 from mqlake.store.check.rebuild import RebuildReport, rebuild_locked
@@ -423,8 +424,7 @@ def _first_timestamp_from(config: MessageStoreConfig, offset: int) -> int:
 def _store_timestamp(fd: int, position: int) -> int:
     """Store time (ms) of the record at `position`; 0 when none can be there."""
     head = os.pread(fd, 76, position)
-    at = 68 if head[39:40] and head[39] & 0x10 else 56
-    return int.from_bytes(head[at : at + 8], "big", signed=True)
+    return store_timestamp(head) if len(head) == 76 else 0
 
 
 def _set_checkpoint(fd: int, action: Action) -> None:

@@ -23,7 +23,7 @@ from mqlake.formats.columns import DispatchColumns, dispatch_columns, scan_recor
 from mqlake.formats.consume_queue import PRE_BLANK_SIZE
 from mqlake.formats.consume_queue_ext import MAX_ADDRESS
 from mqlake.formats.index import build_key, index_key_hash
-from mqlake.formats.record import RecordKind, check_record, decode_record
+from mqlake.formats.record import RecordKind, check_record, decode_record, store_timestamp
 from mqlake.message import (
     KEY_SEPARATOR,
     SCHEDULE_TOPIC,
@@ -233,7 +233,7 @@ def _by_queue(store: StoreView, query: Query) -> Iterator[memoryview]:
             offset = store.get_offset_in_queue_by_time(query.topic, queue_id, query.begin, BoundaryType.LOWER)
         records = records_of_queue(store, query.topic, queue_id, offset, code=code)
         if query.end < I64_MAX:
-            records = itertools.takewhile(lambda record: _store_timestamp(record) <= query.end, records)
+            records = itertools.takewhile(lambda record: store_timestamp(record) <= query.end, records)
         yield from records
 
 
@@ -294,8 +294,3 @@ def _slices(chunk: LogChunk, chosen: Bools) -> Iterator[memoryview]:
     view, scan = chunk.mapped_file.view, chunk.scan
     for position, size in zip(scan.position[chosen].tolist(), scan.size[chosen].tolist(), strict=True):
         yield view[position : position + size]
-
-
-def _store_timestamp(record: memoryview) -> int:
-    at = 68 if record[39] & 0x10 else 56
-    return int.from_bytes(record[at : at + 8], "big", signed=True)

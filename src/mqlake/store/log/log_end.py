@@ -30,7 +30,13 @@ import numpy as np
 from mqlake.base.progress import Progress
 from mqlake.errors import StoreCorruptError
 from mqlake.formats.columns import Scan
-from mqlake.formats.record import END_FILE_MIN_BLANK_LENGTH, RecordKind, check_record, encode_blank
+from mqlake.formats.record import (
+    END_FILE_MIN_BLANK_LENGTH,
+    RecordKind,
+    check_record,
+    encode_blank,
+    store_timestamp,
+)
 from mqlake.store.files.mapped_file import MappedFile, U8Array
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.log.filler import FILLER_SIZE_MIN
@@ -216,8 +222,7 @@ class LogEndFinder:
             self._corrupt(fence, f"flushed messages follow at offset {follows}")
         if missing:
             if not found.fences and self._exit.machine_stayed_up:
-                at = gap.position + (68 if int(file.array[gap.position + 39]) & 0x10 else 56)
-                self._append_time = int.from_bytes(file.array[at : at + 8].tobytes(), "big", signed=True)
+                self._append_time = store_timestamp(file.view, gap.position)
         elif self._exit.machine_stayed_up:
             self._corrupt(
                 fence,
