@@ -26,7 +26,7 @@ from mqlake.message import (
 from mqlake.store import PutMessageStatus, open_store
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
-from mqlake.store.log.log_scan import scan_log
+from mqlake.store.log.log_reader import LogReader
 from mqlake.store.message_store import DefaultMessageStore
 
 BORN = 1_700_000_000_000
@@ -121,7 +121,7 @@ def decoded(root: Path) -> list[MessageExt]:
         queue.load()
         return [
             decode_record(chunk.mapped_file.view, int(position))
-            for chunk in scan_log(queue, queue.min_offset, check_crc=True)
+            for chunk in LogReader(queue).scan(queue.min_offset)
             for position in chunk.scan.position
         ]
 

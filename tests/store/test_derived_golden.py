@@ -13,7 +13,7 @@ from mqlake.message import parse_delay_levels
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.index.index_service import IndexService
-from mqlake.store.log.log_scan import scan_log
+from mqlake.store.log.log_reader import LogReader
 from mqlake.store.queues.consume_queue_store import ConsumeQueueStore
 from tests.golden import CASES, unpack
 
@@ -71,7 +71,7 @@ def derive(config, golden, chunk_records):
     queues = opened(golden)
     index = IndexService(config)
     index.load(True, None)
-    for chunk in scan_log(log, log.min_offset, check_crc=True, chunk_records=chunk_records):
+    for chunk in LogReader(log).scan(log.min_offset, chunk_records=chunk_records):
         columns = dispatch_columns(
             chunk.mapped_file.array, chunk.scan, delay_levels=parse_delay_levels(config.message_delay_level)
         )

@@ -22,7 +22,7 @@ import numpy as np
 
 from mqlake.formats.columns import DispatchColumns, Scan, ScanStop, dispatch_columns, never_load_here
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
-from mqlake.store.log.log_scan import LogChunk, scan_log
+from mqlake.store.log.log_reader import LogChunk, LogReader
 from mqlake.store.running_flags import RunningFlags
 
 log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ class ReputMessageService:
 
     def __init__(
         self,
-        queue: MappedFileQueue,
+        log_files: MappedFileQueue,
         dispatchers: list[CommitLogDispatcher],
         delay_levels: Mapping[int, int],
         running_flags: RunningFlags,
@@ -82,7 +82,7 @@ class ReputMessageService:
     ) -> None:
         self.reput_from_offset = 0
         self.listeners = listeners
-        self._queue = queue
+        self._reader = LogReader(log_files, check_crc=False)
         self._dispatchers = dispatchers
         self._delay_levels = delay_levels
         self._running_flags = running_flags
@@ -163,7 +163,7 @@ class ReputMessageService:
 
     def _do_reput(self) -> None:
         confirmed = self._confirm_offset()
-        for chunk in scan_log(self._queue, self.reput_from_offset, confirmed, check_crc=False):
+        for chunk in self._reader.scan(self.reput_from_offset, confirmed):
             if chunk.count and not self._dispatch(chunk):
                 return
             if chunk.scan.stop == ScanStop.INVALID:

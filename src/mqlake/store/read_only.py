@@ -14,13 +14,12 @@ from collections.abc import Iterator, Mapping
 from types import TracebackType
 
 from mqlake.errors import WrongFileSizeError
-from mqlake.formats.columns import ScanStop, scan_records
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.file_sizes import detect_settings
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.files.store_directory import check_is_store
 from mqlake.store.index.index_service import IndexService
-from mqlake.store.log.log_scan import LogChunk, end_of_whole, scan_log
+from mqlake.store.log.log_reader import LogChunk, LogReader
 from mqlake.store.queues.consume_queue_store import BATCH_CQ, SIMPLE_CQ, ConsumeQueueStore, QueueTypeOf
 from mqlake.store.store_view import StoreView
 
@@ -76,7 +75,7 @@ class ReadOnlyStore(StoreView):
         log = MappedFileQueue(config.commit_log_dir, config.mapped_file_size_commit_log, read_only=True)
         log.load()
         super().__init__(config, log, consume_queues, index)
-        self._find_end()
+        LogReader(self.log).find_end()
         self._correct_min_offsets()
 
     @property
@@ -104,49 +103,22 @@ class ReadOnlyStore(StoreView):
         if self.index is not None:
             self.index.refresh()
         self.log.refresh()
-        self._find_end()
+        LogReader(self.log).find_end()
         self._correct_min_offsets()
 
     def _correct_min_offsets(self) -> None:
         for queue in self.consume_queues:
             queue.correct_min_offset(self.log.min_offset)
 
-    def _find_end(self) -> None:
-        """Walks the newest file that holds records; empty ones behind it (made ahead) are passed over."""
-        files = self.log.mapped_files
-        while files:
-            mapped_file, end = files[-1], 0
-            while True:
-                scan = scan_records(
-                    mapped_file.array,
-                    end,
-                    mapped_file.file_size,
-                    mapped_file.file_from_offset,
-                    check_crc=False,
-                )
-                begin, end = end, end_of_whole(mapped_file, scan)
-                mapped_file.evict(begin, end)
-                if scan.stop != ScanStop.MAX_RECORDS:
-                    break
-            mapped_file.set_positions(end)
-            if end or len(files) == 1:
-                break
-            files.pop().close()
-        for mapped_file in files[:-1]:  # a file that has a successor is complete
-            mapped_file.set_positions(mapped_file.file_size)
-
     def scan(
         self, start: int | None = None, end: int | None = None, *, check_crc: bool = True
     ) -> Iterator[LogChunk]:
         """The log's records in chunks of columns; `start` (a record's physical offset) None: from the first."""
         self._check_open()
-        return scan_log(
-            self.log,
-            self.min_phy_offset if start is None else start,
-            end,
-            check_crc=check_crc,
-            force_prop_crc=check_crc and self.config.writes_prop_crc,
+        reader = LogReader(
+            self.log, check_crc=check_crc, force_prop_crc=check_crc and self.config.writes_prop_crc
         )
+        return reader.scan(self.min_phy_offset if start is None else start, end)
 
     def close(self) -> None:
         if not self._closed:

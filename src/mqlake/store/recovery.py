@@ -25,7 +25,7 @@ import time
 
 from mqlake.base.progress import Progress
 from mqlake.errors import ForeignFormatError, StoreCorruptError
-from mqlake.formats.columns import Scan, ScanStop, find_record, scan_records
+from mqlake.formats.columns import Scan, ScanStop, find_record
 from mqlake.store.check.verify_queues import is_known
 from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.config import MessageStoreConfig
@@ -36,7 +36,7 @@ from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.index.index_service import IndexService
 from mqlake.store.log.filler import fence_off
 from mqlake.store.log.log_end import HINT, TORN, Fence, LastExit, LogEnd, LogEndFinder
-from mqlake.store.log.log_scan import LogChunk, one_ahead, scan_log
+from mqlake.store.log.log_reader import ZEROS, LogChunk, LogReader, one_ahead
 from mqlake.store.queues.bridge_gaps import bridge_gaps
 from mqlake.store.queues.consume_queue import ConsumeQueue
 from mqlake.store.queues.consume_queue_store import ConsumeQueueStore
@@ -123,7 +123,7 @@ class Recovery:
     def __init__(
         self,
         config: MessageStoreConfig,
-        queue: MappedFileQueue,
+        files: MappedFileQueue,
         consume_queues: ConsumeQueueStore,
         index: IndexService | None,
         checkpoint: StoreCheckpoint,
@@ -133,7 +133,11 @@ class Recovery:
         progress: Progress | None = None,
     ) -> None:
         self._config = config
-        self._queue = queue
+        self._files = files
+        self._reader = LogReader(files, check_crc=False)
+        self._checking_reader = LogReader(
+            files, check_crc=config.check_crc_on_recover, force_prop_crc=config.writes_prop_crc
+        )
         self._consume_queues = consume_queues
         self._index = index
         self._checkpoint = checkpoint
@@ -142,11 +146,10 @@ class Recovery:
         self._report = RecoveryReport(last_exit.clean)
         self._exit = last_exit
         self._finder = LogEndFinder(
-            queue,
+            self._checking_reader,
             last_exit,
             flushed_until=checkpoint.physic_msg_timestamp,
             is_known=functools.partial(is_known, consume_queues),
-            check_crc=config.check_crc_on_recover,
             force_prop_crc=config.writes_prop_crc,
             progress=progress,
         )
@@ -160,15 +163,15 @@ class Recovery:
         )
         report.queues_reached = max(0, dispatched_to)
         self._not_deleted = NotDeleted(self._config, self._consume_queues)
-        if self._queue.mapped_files:
+        if self._files.mapped_files:
             start = self._start_file(dispatched_to)
-            ends = DoubtfulEnds(self._consume_queues, self._queue, self._delay_levels, start.file_from_offset)
+            ends = DoubtfulEnds(self._consume_queues, self._files, self._delay_levels, start.file_from_offset)
             if ends.again_from is not None:
                 start = self._earlier(start, ends.again_from)
-            self._check_format(self._queue.mapped_files[0])
+            self._check_format(self._files.mapped_files[0])
             if not report.clean_exit:
                 # the page cache outlived the process but not yet a power cut; queues must not know what may still go
-                for mapped_file in self._queue.files_from(start.file_from_offset):
+                for mapped_file in self._files.files_from(start.file_from_offset):
                     mapped_file.sync()
             self._rebuild_index_before(start.file_from_offset)
             if report.clean_exit and dispatched_to >= 0:
@@ -184,12 +187,12 @@ class Recovery:
             self._refill_lost(found.end)
         else:
             self._consume_queues.destroy()
-            self._queue.set_end(0)
+            self._files.set_end(0)
         if not report.clean_exit:
             # units that were made again are older than what the checkpoint says was flushed
             self._consume_queues.flush()
-        self._consume_queues.recover_queue_offsets(self._queue.min_offset)
-        report.end_offset = self._queue.max_offset
+        self._consume_queues.recover_queue_offsets(self._files.min_offset)
+        report.end_offset = self._files.max_offset
         report.seconds = time.monotonic() - began
         log.log(logging.WARNING if report.lost_something else logging.INFO, "recovery: %s", report.describe())
         return report
@@ -197,8 +200,8 @@ class Recovery:
     # ------------------------------------------------------------------ where to start
 
     def _start_file(self, dispatched_to: int) -> MappedFile:
-        files = self._queue.mapped_files
-        reached = self._queue.find_mapped_file_by_offset(dispatched_to) if dispatched_to > 0 else None
+        files = self._files.mapped_files
+        reached = self._files.find_mapped_file_by_offset(dispatched_to) if dispatched_to > 0 else None
         if reached is None:  # the queues reach behind the log, or there are none
             reached = files[0] if dispatched_to <= files[0].file_from_offset else files[-1]
         if self._report.clean_exit:
@@ -214,18 +217,19 @@ class Recovery:
         return files[0]
 
     def _earlier(self, start: MappedFile, physical_offset: int) -> MappedFile:
-        found = self._queue.find_mapped_file_by_offset(physical_offset, first_if_not_found=True)
+        found = self._files.find_mapped_file_by_offset(physical_offset, first_if_not_found=True)
         assert found is not None
         return min(start, found, key=lambda file: file.file_from_offset)
 
-    @staticmethod
-    def _first_timestamp(mapped_file: MappedFile) -> int:
-        scan = _one_record(mapped_file, 0)
+    def _one_record(self, mapped_file: MappedFile) -> Scan:
+        return self._reader.scan_file(mapped_file, 0, mapped_file.file_size, 1)
+
+    def _first_timestamp(self, mapped_file: MappedFile) -> int:
+        scan = self._one_record(mapped_file)
         return int(scan.store_timestamp[0]) if len(scan.position) else 0
 
-    @staticmethod
-    def _check_format(first: MappedFile) -> None:
-        scan = _one_record(first, 0)
+    def _check_format(self, first: MappedFile) -> None:
+        scan = self._one_record(first)
         if scan.stop == ScanStop.INVALID and first.array[4:8].any():
             follows = find_record(first.array, 4, first.file_size, first.file_from_offset)
             if follows >= 0:
@@ -241,10 +245,10 @@ class Recovery:
         """Index entries that went with a dropped index file, as far as the main scan will not meet them."""
         if self._index is None or self._index.rebuild_from is None:
             return
-        again_from = max(self._index.rebuild_from, self._queue.min_offset)
+        again_from = max(self._index.rebuild_from, self._files.min_offset)
         self._report.records_indexed_again_from = again_from
         if again_from < start:
-            for chunk in scan_log(self._queue, again_from, start, check_crc=False):
+            for chunk in self._reader.scan(again_from, start):
                 self._dispatch(chunk, [self._index])
 
     # ------------------------------------------------------------------ the scan
@@ -258,21 +262,15 @@ class Recovery:
         the size of the torn record at the end (0: it is no such)."""
         report = self._report
         report.scanned_from = end = start.file_from_offset
-        total = self._queue.mapped_files[-1].file_from_offset + self._queue.file_size - end
+        total = self._files.mapped_files[-1].file_from_offset + self._files.file_size - end
         last_timestamp = torn_size = 0
         chunk: LogChunk | None = None
-        chunks = scan_log(
-            self._queue,
-            end,
-            check_crc=self._config.check_crc_on_recover,
-            force_prop_crc=self._config.writes_prop_crc,
-        )
-        for chunk in one_ahead(chunks):
+        for chunk in one_ahead(self._checking_reader.scan(end)):
             torn = self._finder.torn_records(chunk)
             if torn:
                 report.torn_reason, torn_size = TORN, int(chunk.scan.size[torn[0]])
                 end = chunk.mapped_file.file_from_offset + int(chunk.scan.position[torn[0]])
-                chunk = next(scan_log(self._queue, chunk.start, end, check_crc=False), None)
+                chunk = next(self._reader.scan(chunk.start, end), None)
             if chunk is None:
                 break
             report.records_scanned += chunk.count
@@ -305,10 +303,10 @@ class Recovery:
         """The log up to `end`, for all queues but those of deleted topics."""
         self._consume_queues.only_missing = self._not_deleted
         try:
-            for chunk in scan_log(self._queue, self._queue.min_offset, end, check_crc=False):
+            for chunk in self._reader.scan(self._files.min_offset, end):
                 self._dispatch(chunk, [self._consume_queues])
                 if self._progress is not None:
-                    self._progress(chunk.end - self._queue.min_offset, end - self._queue.min_offset)
+                    self._progress(chunk.end - self._files.min_offset, end - self._files.min_offset)
         finally:
             self._consume_queues.only_missing = None
 
@@ -334,9 +332,9 @@ class Recovery:
         """What follows the valid records. StoreCorruptError when it is damage: cutting there would lose messages."""
         report = self._report
         if report.clean_exit and dispatched_to > end:
-            mapped_file = self._queue.find_mapped_file_by_offset(end, first_if_not_found=True)
+            mapped_file = self._files.find_mapped_file_by_offset(end, first_if_not_found=True)
             assert mapped_file is not None
-            damage = report.torn_reason or "zeros where a record should be"
+            damage = report.torn_reason or ZEROS
             raise StoreCorruptError(
                 mapped_file.path,
                 end - mapped_file.file_from_offset,
@@ -345,13 +343,13 @@ class Recovery:
             )
         if not self._leftovers(end):
             return LogEnd(end, last_timestamp)
-        reason = report.torn_reason or "zeros where a record should be"
+        reason = report.torn_reason or ZEROS
         return self._finder.find(end, last_timestamp, reason, torn_size)
 
     def _leftovers(self, end: int) -> list[tuple[MappedFile, int, int]]:
         """Bytes after `end` that are not zeros: file, position from which on, one past the last of them."""
         found = []
-        for mapped_file in self._queue.files_from(end):
+        for mapped_file in self._files.files_from(end):
             position = max(0, end - mapped_file.file_from_offset)
             last = mapped_file.last_data(position)
             if last > position:
@@ -365,7 +363,7 @@ class Recovery:
         report = self._report
         for fence in found.fences:
             self._fence_off(fence)
-        for mapped_file in self._queue.files_from(start):
+        for mapped_file in self._files.files_from(start):
             mapped_file.sync()
         report.salvaged_records = found.records
         report.torn_reason = ""
@@ -373,7 +371,7 @@ class Recovery:
         self._consume_queues.truncate_dirty(start)
         if self._index is not None and self._index.last_update_phyoffset > start:
             self._index_again(found.end)
-        for chunk in scan_log(self._queue, start, found.end, check_crc=False):
+        for chunk in self._reader.scan(start, found.end):
             report.records_scanned += chunk.count
             self._dispatch(chunk, self._dispatchers)
         for queue in self._consume_queues:
@@ -409,13 +407,13 @@ class Recovery:
             report.torn_reason = report.torn_reason or NEVER_FINISHED
             self._keep_records(mapped_file, position, last)
             mapped_file.erase(position)
-        self._queue.set_end(end)
+        self._files.set_end(end)
         if self._index is not None and self._index.last_update_phyoffset >= max(1, end):
             self._index_again(end)
-        self._queue.store_timestamp = last_timestamp
+        self._files.store_timestamp = last_timestamp
         if dispatched_to > end:
             self._consume_queues.truncate_dirty(end)
-        active = self._queue.find_mapped_file_by_offset(end)
+        active = self._files.find_mapped_file_by_offset(end)
         if active is not None:
             active.store_timestamp = last_timestamp
             active.allocate()
@@ -425,8 +423,8 @@ class Recovery:
         assert self._index is not None
         log.warning("the index reaches behind the end of the log: it is made again from the whole log")
         self._index.destroy(self._checkpoint)
-        self._report.records_indexed_again_from = self._queue.min_offset
-        for chunk in scan_log(self._queue, self._queue.min_offset, end, check_crc=False):
+        self._report.records_indexed_again_from = self._files.min_offset
+        for chunk in self._reader.scan(self._files.min_offset, end):
             self._dispatch(chunk, [self._index])
 
     def _keep_records(self, mapped_file: MappedFile, position: int, last: int) -> None:
@@ -442,14 +440,3 @@ class Recovery:
         )
         self._report.dropped_copies.append(path)
         self._report.dropped_records += records
-
-
-def _one_record(mapped_file: MappedFile, position: int) -> Scan:
-    return scan_records(
-        mapped_file.array,
-        position,
-        mapped_file.file_size,
-        mapped_file.file_from_offset,
-        max_records=1,
-        check_crc=False,
-    )

@@ -21,7 +21,7 @@ from mqlake.remoting.codec import decode_frame, encode_frame, frame_end
 from mqlake.remoting.codes import LanguageCode, RequestCode, SerializeType
 from mqlake.remoting.command import ONEWAY_FLAG, RemotingCommand
 from mqlake.remoting.loop import run
-from mqlake.store.log.log_scan import scan_log
+from mqlake.store.log.log_reader import LogReader
 from tests.broker.live import SCENE_S, running, send_header
 
 TOPIC = "Orders"
@@ -153,7 +153,7 @@ class Wire:
 def log_of(controller: BrokerController) -> list[bytes]:
     """The records, without what differs between two brokers, and the four bytes behind them."""
     records = []
-    for chunk in scan_log(controller.broker.store.log, 0, check_crc=True):
+    for chunk in LogReader(controller.broker.store.log).scan(0):
         view, scan = chunk.mapped_file.view, chunk.scan
         for start, size in zip(scan.position.tolist(), scan.size.tolist(), strict=True):
             record = bytearray(view[start : start + size])

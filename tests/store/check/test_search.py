@@ -21,7 +21,7 @@ from mqlake.store.check.search import (
     records_of_queue,
     search,
 )
-from mqlake.store.log.log_walk import LogWalk
+from mqlake.store.log.log_reader import LogReader
 from mqlake.store.read_only import ReadOnlyStore
 from tests.store.small_store import COUNT, fill, fill_batches
 
@@ -38,7 +38,7 @@ def store(root: Path) -> Iterator[ReadOnlyStore]:
 
 
 def everything(store: ReadOnlyStore) -> list[MessageExt]:
-    return [decode_record(record) for record in records_of_log(LogWalk(store.log))]
+    return [decode_record(record) for record in records_of_log(LogReader(store.log).walk())]
 
 
 def offsets(found: Iterator[tuple[memoryview, MessageExt]]) -> list[int]:

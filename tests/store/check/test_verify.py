@@ -13,7 +13,7 @@ from mqlake.base.findings import Severity
 from mqlake.errors import NotAStoreError, StoreCorruptError, WrongFileSizeError
 from mqlake.formats.record import encode_blank
 from mqlake.store.check.verify import VerifyReport, verify_store
-from mqlake.store.log.log_walk import HoleKind
+from mqlake.store.log.log_reader import HoleKind
 from mqlake.store.message_store import open_store
 from tests.golden import CASES, unpack
 from tests.store.small_store import (

@@ -42,7 +42,7 @@ from mqlake.store.check.search import search as search_store
 from mqlake.store.check.verify import load_queues, store_config
 from mqlake.store.check.verify_queues import is_known
 from mqlake.store.config import MessageStoreConfig
-from mqlake.store.log.log_walk import Hole, HoleKind, LogWalk, open_log, refuse_foreign
+from mqlake.store.log.log_reader import Hole, HoleKind, LogReader, open_log, refuse_foreign
 from mqlake.store.queues.consume_queue_store import ConsumeQueueStore
 from mqlake.store.read_only import ReadOnlyStore
 from mqlake.store.results import BoundaryType
@@ -191,7 +191,8 @@ def dump(
         if time_from is not None:
             offset = file_at_time(log, time_from)
         with contextlib.closing(_KnownRecords(config)) as known:
-            walk = LogWalk(log, start=offset, force_prop_crc=config.writes_prop_crc, is_known=known.has)
+            reader = LogReader(log, force_prop_crc=config.writes_prop_crc)
+            walk = reader.walk(offset, is_known=known.has)
             records = records_of_log(walk, topic=topic, begin=time_from or 0)
             _print_records(itertools.islice(records, count_max), raw=raw, as_json=as_json)
         _end_with_holes(walk.holes)

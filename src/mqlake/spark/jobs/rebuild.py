@@ -50,7 +50,7 @@ from mqlake.store.check.witnesses import Witnesses
 from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.index.index_service import IndexService
-from mqlake.store.log.log_walk import open_log, refuse_foreign
+from mqlake.store.log.log_reader import open_log, refuse_foreign
 from mqlake.store.queues.bridge_gaps import bridge_gaps
 from mqlake.store.queues.consume_queue import ConsumeQueue
 from mqlake.store.queues.consume_queue_store import BATCH_CQ, SIMPLE_CQ, ConsumeQueueStore

@@ -61,7 +61,7 @@ from mqlake.store.config import MessageStoreConfig
 from mqlake.store.files.store_lock import AbortFile, lock_holder
 from mqlake.store.index.index_file import IndexFile
 from mqlake.store.index.index_service import IndexService
-from mqlake.store.log.log_walk import open_log
+from mqlake.store.log.log_reader import open_log
 from mqlake.store.queues.batch_consume_queue import BatchConsumeQueue
 from mqlake.store.queues.consume_queue import ConsumeQueue
 from mqlake.store.queues.consume_queue_store import TRANSACTION_UNDECIDED, ConsumeQueueStore, Queue

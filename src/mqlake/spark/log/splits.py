@@ -22,7 +22,6 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 
@@ -35,7 +34,7 @@ from mqlake.spark.log.storage import Storage
 from mqlake.store.file_sizes import detect_settings
 from mqlake.store.files.mapped_file import MappedFile
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
-from mqlake.store.log.log_scan import end_of_whole
+from mqlake.store.log.log_reader import ZEROS, end_in_file, end_of_records
 
 DEFAULT_SPLIT_SIZE = 64 << 20
 CHUNK_RECORDS = 8192
@@ -211,15 +210,8 @@ def _local_files(storage: Storage, known_end: int) -> list[LogFile]:
 
 def _end_of_data(newest: MappedFile, running: bool, known: int = 0) -> int:
     """Where the data of the newest file ends, looked for from the position `known` on."""
-    position = min(known, newest.file_size)
-    while True:
-        scan = scan_records(
-            newest.array, position, newest.file_size, newest.file_from_offset, check_crc=False
-        )
-        position = end_of_whole(newest, scan)
-        if scan.stop != ScanStop.MAX_RECORDS:
-            break
-    if scan.stop in (ScanStop.TRUNCATED, ScanStop.INVALID):
+    position, stop = end_in_file(newest, known)
+    if stop in (ScanStop.TRUNCATED, ScanStop.INVALID):
         found = find_record(newest.array, position, newest.file_size, newest.file_from_offset)
         # A record that was never finished ends the log of a writer that runs or died; with records behind it,
         # or after a clean exit, it is damage, which the tasks will meet and report.
@@ -256,25 +248,15 @@ def _files_anywhere(storage: Storage, *, must_be_whole: bool = True) -> list[Log
 
 
 def _end_anywhere(storage: Storage, newest: LogFile) -> int:
-    """As _end_of_data, a piece at a time. What is no record is damage for the tasks, unless the store was in use."""
-    position, piece = 0, DEFAULT_SPLIT_SIZE
-    while position < newest.file_size:
-        window = Window(storage.read(newest.file, position, position + piece), position)
-        scan = scan_records(
-            window.array, 0, len(window.array), newest.base_offset + position, check_crc=False
-        )
-        end = position + end_of_whole(cast(MappedFile, window), scan)
-        last_piece = position + piece >= newest.file_size
-        if scan.stop in (ScanStop.END, ScanStop.BLANK):
-            return end
-        if scan.stop in (ScanStop.INVALID, ScanStop.TRUNCATED) and (
-            last_piece or scan.stop == ScanStop.INVALID
-        ):
-            return end if storage.exists("abort") else newest.file_size
-        if end == position:
-            piece *= 2
-        position = end
-    return position
+    """As _end_of_data(). Bytes that are not a record are damage for the tasks, unless the store was in use."""
+
+    def read(start: int, end: int) -> Bytes:
+        return storage.read(newest.file, start, end)
+
+    size, base = newest.file_size, newest.base_offset
+    position, stop = end_of_records(read, 0, size, base, piece_bytes=DEFAULT_SPLIT_SIZE)
+    is_damaged = stop in (ScanStop.TRUNCATED, ScanStop.INVALID)
+    return size if is_damaged and not storage.exists("abort") else position
 
 
 # ---------------------------------------------------------------------- walking
@@ -418,7 +400,7 @@ def _damage(scan: Scan, end: int, file_end: int) -> str | None:
     if scan.stop in (ScanStop.INVALID, ScanStop.TRUNCATED):
         return scan.stop_reason or "the record says more bytes than there are"
     if scan.stop == ScanStop.END and end - scan.end >= END_FILE_MIN_BLANK_LENGTH:
-        return "zeros where a record should be"
+        return ZEROS
     if scan.stop == ScanStop.BLANK and scan.end != file_end:
         return "the blank record before does not reach to the end of the file"
     return None

@@ -13,8 +13,7 @@ from mqlake.store.dropped import describe_kept
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.files.store_lock import lock_holder
 from mqlake.store.index.index_service import IndexService
-from mqlake.store.log.log_scan import scan_log
-from mqlake.store.log.log_walk import refuse_foreign
+from mqlake.store.log.log_reader import LogReader, refuse_foreign
 from mqlake.store.queues.batch_consume_queue import BatchConsumeQueue
 from mqlake.store.queues.consume_queue_store import BATCH_CQ, SIMPLE_CQ, ConsumeQueueStore
 from mqlake.store.read_only import ReadOnlyStore
@@ -126,7 +125,7 @@ def _log_files(log: MappedFileQueue) -> list[LogFileInfo]:
     for mapped_file in log.mapped_files:
         status = os.stat(mapped_file.path)
         start = mapped_file.file_from_offset
-        chunk = next(iter(scan_log(log, start, check_crc=False, chunk_records=1)), None)
+        chunk = next(iter(LogReader(log, check_crc=False).scan(start, chunk_records=1)), None)
         has_record = chunk is not None and chunk.count and chunk.scan.stop != ScanStop.INVALID
         found.append(
             LogFileInfo(

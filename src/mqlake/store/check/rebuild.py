@@ -33,7 +33,7 @@ from mqlake.store.config import MessageStoreConfig
 from mqlake.store.files.store_directory import check_is_store
 from mqlake.store.files.store_lock import AbortFile, StoreLock
 from mqlake.store.index.index_service import IndexService
-from mqlake.store.log.log_walk import HoleKind, LogWalk, open_log, refuse_foreign
+from mqlake.store.log.log_reader import HoleKind, LogReader, LogWalk, open_log, refuse_foreign
 from mqlake.store.queues.bridge_gaps import bridge_gaps
 from mqlake.store.queues.consume_queue import ConsumeQueue
 from mqlake.store.queues.consume_queue_store import BATCH_CQ, SIMPLE_CQ, ConsumeQueueStore
@@ -179,9 +179,7 @@ def build_derived(
         beside, queue_type_of=lambda topic: BATCH_CQ if topic in batch_topics else SIMPLE_CQ
     )
     index = IndexService(beside) if config.message_index_enable else None
-    walk = LogWalk(
-        log,
-        force_prop_crc=config.writes_prop_crc,
+    walk = LogReader(log, force_prop_crc=config.writes_prop_crc).walk(
         is_known=functools.partial(is_known, old_queues),
         known_until=0 if may_end_early else known_until(old_queues, log),
         progress=progress,

@@ -50,7 +50,7 @@ from mqlake.store.config import MessageStoreConfig
 from mqlake.store.dropped import REPAIR_LIST, REPAIR_PREFIX
 from mqlake.store.files.store_lock import StoreLock, lock_holder
 from mqlake.store.log.filler import FILLER_SIZE, FILLER_SIZE_MIN, fence_off
-from mqlake.store.log.log_walk import Hole, HoleKind, open_log, refuse_foreign
+from mqlake.store.log.log_reader import Hole, HoleKind, open_log, refuse_foreign
 
 COPY_CHUNK = 1 << 20
 MAGICS = tuple(magic.to_bytes(4, "big", signed=True) for magic in (MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2))

@@ -35,8 +35,7 @@ from mqlake.message import (
 from mqlake.store.check.verify_queues import is_known
 from mqlake.store.files.mapped_file import MappedFile
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
-from mqlake.store.log.log_scan import LogChunk
-from mqlake.store.log.log_walk import LogWalk
+from mqlake.store.log.log_reader import LogChunk, LogReader, LogWalk
 from mqlake.store.results import BoundaryType
 from mqlake.store.store_view import StoreView
 
@@ -254,7 +253,7 @@ def _by_scan(
     delay_levels = parse_delay_levels(store.config.message_delay_level)
     code = tags_code(query.tag) if query.tag is not None else None
     known = functools.partial(is_known, store.consume_queues)
-    for chunk in LogWalk(log, start=start, check_crc=False, is_known=known, progress=progress).chunks():
+    for chunk in LogReader(log, check_crc=False).walk(start, is_known=known, progress=progress).chunks():
         scan = chunk.scan
         chosen = (scan.store_timestamp >= query.begin) & (scan.store_timestamp <= query.end)
         if end is not None:

@@ -1,6 +1,6 @@
 """Checks a store, everything against everything, and changes nothing.
 
-    LogWalk ─ every record's sizes, magic, CRC, physical offset ─┬─▶ queue offsets, units, lost messages
+    LogReader ─ every record's sizes, magic, CRC, physical offset ─┬─▶ queue offsets, units, lost messages
                                                                  ├─▶ index entries, keys, chains
                                                                  └─▶ the checkpoint's times
 
@@ -36,7 +36,7 @@ from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.files.store_directory import check_is_store
 from mqlake.store.files.store_lock import AbortFile, lock_holder
 from mqlake.store.index.index_service import IndexService
-from mqlake.store.log.log_walk import Hole, HoleKind, LogWalk, open_log
+from mqlake.store.log.log_reader import Hole, HoleKind, LogReader, open_log
 from mqlake.store.queues.consume_queue_store import ConsumeQueueStore
 from mqlake.store.queues.queue_ends import NotDeleted
 from mqlake.store.read_only import queue_type_by_files
@@ -153,9 +153,7 @@ def _verify(
             index=index,
         )
         index_verifier = IndexVerifier(index.files, findings, log_min=log.min_offset, settled=settled)
-        walk = LogWalk(
-            log,
-            force_prop_crc=config.writes_prop_crc,
+        walk = LogReader(log, force_prop_crc=config.writes_prop_crc).walk(
             is_known=functools.partial(is_known, queues),
             known_until=known_until(queues, log) if settled else 0,
             progress=progress,

@@ -21,8 +21,7 @@ from mqlake.base.findings import Finding, Findings, Severity
 from mqlake.formats.columns import DispatchColumns
 from mqlake.formats.index import ENTRY_DTYPE, INDEX_HEADER_SIZE, entry_position
 from mqlake.store.index.index_file import IndexFile
-from mqlake.store.log.log_scan import LogChunk
-from mqlake.store.log.log_walk import Hole
+from mqlake.store.log.log_reader import Hole, LogChunk
 from mqlake.store.queues.unit_queue import I64Array
 
 ENTRIES_A_BLOCK = 65536

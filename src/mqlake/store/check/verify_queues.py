@@ -38,8 +38,7 @@ from mqlake.store.check.witnesses import (
 )
 from mqlake.store.index.index_service import IndexService
 from mqlake.store.log.filler import are_fillers
-from mqlake.store.log.log_scan import LogChunk
-from mqlake.store.log.log_walk import Hole
+from mqlake.store.log.log_reader import Hole, LogChunk
 from mqlake.store.queues.batch_consume_queue import BatchConsumeQueue
 from mqlake.store.queues.consume_queue import ConsumeQueue
 from mqlake.store.queues.consume_queue_ext import PLAIN_UNIT, ConsumeQueueExt

@@ -38,10 +38,8 @@ from mqlake.formats.record import (
     store_timestamp,
 )
 from mqlake.store.files.mapped_file import MappedFile, U8Array
-from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.log.filler import FILLER_SIZE_MIN
-from mqlake.store.log.log_scan import LogChunk, end_of_whole
-from mqlake.store.log.log_walk import Hole, IsKnown, LogWalk
+from mqlake.store.log.log_reader import Hole, IsKnown, LogChunk, LogReader, end_of_whole
 
 SECTOR = 512
 """Bytes: what a disk writes as a whole."""
@@ -111,22 +109,20 @@ class LogEndFinder:
 
     def __init__(
         self,
-        queue: MappedFileQueue,
+        reader: LogReader,
         last_exit: LastExit,
         *,
         flushed_until: int,
         is_known: IsKnown,
-        check_crc: bool,
         force_prop_crc: bool,
         progress: Progress | None = None,
     ) -> None:
         """`flushed_until` (ms): messages stored earlier had been flushed. `is_known(scan, record)`: whether a
         consume queue points to the record."""
-        self._queue = queue
+        self._reader = reader
         self._exit = last_exit
         self._flushed_until = flushed_until
         self._is_known = is_known
-        self._check_crc = check_crc
         self._force_prop_crc = force_prop_crc
         self._progress = progress
         # store time of an append that may have been interrupted, as long as all that follows can be of it
@@ -142,14 +138,7 @@ class LogEndFinder:
         """What the log is from `end` on, where its valid records end because of `reason`; `last_timestamp` (ms)
         is the last one's. `torn_size`: that of a torn record at `end`. Raises StoreCorruptError for damage."""
         found = LogEnd(end, last_timestamp)
-        walk = LogWalk(
-            self._queue,
-            start=end + torn_size,
-            check_crc=self._check_crc,
-            force_prop_crc=self._force_prop_crc,
-            is_known=self._is_known,
-            progress=self._progress,
-        )
+        walk = self._reader.walk(end + torn_size, is_known=self._is_known, progress=self._progress)
         walk.last_timestamp = last_timestamp
         pending: list[_Gap] = []
         if torn_size:
@@ -269,7 +258,7 @@ class LogEndFinder:
         """Raises for a record at the end that has a size and is not whole, where nothing can have torn it."""
         if not self._exit.machine_stayed_up or any(fence.missing_size for fence in found.fences):
             return  # after a record without its size: the same write was interrupted here
-        file = self._queue.find_mapped_file_by_offset(found.end)
+        file = self._reader.files.find_mapped_file_by_offset(found.end)
         if file is None:
             return
         position = found.end - file.file_from_offset
@@ -288,7 +277,7 @@ class LogEndFinder:
         )
 
     def _file_at(self, offset: int) -> MappedFile:
-        file = self._queue.find_mapped_file_by_offset(offset)
+        file = self._reader.files.find_mapped_file_by_offset(offset)
         assert file is not None
         return file
 
@@ -317,7 +306,7 @@ def torn_records(chunk: LogChunk, flushed_until: int) -> list[int]:
     """
     scan, array = chunk.scan, chunk.mapped_file.array
     found = set()
-    whole = end_of_whole(chunk.mapped_file, scan)
+    whole = end_of_whole(array, scan)
     if whole < scan.end and scan.store_timestamp[-1] >= flushed_until:
         found.add(len(scan) - 1)
     for starts, lengths in (

@@ -1,4 +1,4 @@
-"""LogWalk: holes and their kinds, what it goes on behind, where it ends, and a log that is being written."""
+"""LogReader: holes and their kinds, what it goes on behind, where it ends, and a log that is being written."""
 
 from __future__ import annotations
 
@@ -8,9 +8,18 @@ from pathlib import Path
 import pytest
 
 from mqlake.errors import ForeignFormatError
+from mqlake.formats.columns import ScanStop
 from mqlake.formats.record import decode_record
 from mqlake.store.config import MessageStoreConfig
-from mqlake.store.log.log_walk import HoleKind, LogWalk, open_log, refuse_foreign
+from mqlake.store.log.log_reader import (
+    HoleKind,
+    LogReader,
+    LogWalk,
+    end_in_file,
+    end_of_records,
+    open_log,
+    refuse_foreign,
+)
 from tests.store.small_store import COUNT, SETTINGS, change, fill, log_file, message
 
 
@@ -23,11 +32,11 @@ def config_of(root: Path) -> MessageStoreConfig:
     return MessageStoreConfig.from_mapping({**SETTINGS, "storePathRootDir": str(root)})
 
 
-def walked(root: Path, **options: object) -> tuple[LogWalk, list[int]]:
+def walked(root: Path, *, check_crc: bool = True, **options: object) -> tuple[LogWalk, list[int]]:
     """The walk when it is done, and the physical offsets of the records it came by."""
     log = open_log(config_of(root))
     try:
-        walk = LogWalk(log, **options)  # type: ignore[arg-type]
+        walk = LogReader(log, check_crc=check_crc).walk(**options)  # type: ignore[arg-type]
         offsets = [offset for chunk in walk.chunks() for offset in chunk.scan.physical_offset.tolist()]
     finally:
         log.close()
@@ -113,7 +122,7 @@ def test_what_is_written_during_the_walk_is_left_to_the_next(root: Path) -> None
     change(path, at, bytes(len(records)))
     log = open_log(config_of(root))
     try:
-        walk = LogWalk(log)
+        walk = LogReader(log).walk()
         seen = []
         for chunk in walk.chunks():
             seen += chunk.scan.physical_offset.tolist()
@@ -141,3 +150,23 @@ def newest(root: Path) -> Path:
     found = [path for path in sorted((root / "commitlog").iterdir()) if any(path.read_bytes()[:8])]
     assert decode_record(found[-1].read_bytes()[: SETTINGS["mappedFileSizeCommitLog"]])
     return found[-1]
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 500, 5000, 1 << 20])
+def test_the_end_is_found_piece_by_piece(root: Path, piece_bytes: int) -> None:
+    log = open_log(config_of(root))
+    try:
+        first, last = log.mapped_files[0], log.mapped_files[-1]
+        for file, stop in ((first, ScanStop.BLANK), (last, ScanStop.END)):
+            size, base = file.file_size, file.file_from_offset
+            found = end_of_records(
+                lambda a, b, file=file: file.array[a:b],  # type: ignore[misc]
+                0,
+                size,
+                base,
+                piece_bytes=piece_bytes,
+            )
+            assert found == end_in_file(file)
+            assert found[1] is stop
+    finally:
+        log.close()

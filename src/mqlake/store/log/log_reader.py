@@ -1,0 +1,390 @@
+"""LogReader: the one way to read a commit log, its records in columns, thousands at a time.
+
+    scan()      [rec][rec][rec][blank]  [rec][rec]▒                  ends at the first thing that is not a record
+    walk()      [rec][rec]▒▒▒▒[rec][rec][blank]  [rec]▒▒▒▒▒▒▒ 0 0    goes on at the next record that names its own
+                          CORRUPT                     TORN           physical offset; reports the holes between
+                                                      or STALE: whole records of an earlier life of the file
+    find_end()  [rec][rec][rec] 0 0 0 0                              where a log ends that somebody may be writing
+                               ^
+
+Dispatch, recovery and the read-only view scan; verify, rebuild, dump and search walk. The splits of Spark, whose files
+need not be local, share the search for the end (`end_of_records`). Nothing is written.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from mqlake.base.progress import Progress
+from mqlake.errors import ForeignFormatError
+from mqlake.formats.columns import Scan, ScanStop, find_record, scan_records
+from mqlake.formats.record import END_FILE_MIN_BLANK_LENGTH, RecordKind, check_record
+from mqlake.store.config import MessageStoreConfig
+from mqlake.store.files.mapped_file import MappedFile, U8Array
+from mqlake.store.files.mapped_file_queue import MappedFileQueue
+
+CHUNK_RECORDS = 8192
+"""Few enough that what a pass has read is still in the processor's cache when the next pass over it comes."""
+
+ZEROS = "zeros where a record should be"
+
+IsKnown = Callable[[Scan, int], bool]
+
+
+@dataclasses.dataclass(slots=True)
+class LogChunk:
+    """Records of one file. `start` and `end` are physical offsets; positions in `scan` count from the file's start."""
+
+    mapped_file: MappedFile
+    scan: Scan
+    start: int
+    end: int
+
+    @property
+    def count(self) -> int:
+        return len(self.scan.position)
+
+    @property
+    def stopped(self) -> bool:
+        """The scan cannot go on after this chunk: zeros, a torn record or damage."""
+        return self.scan.stop in (ScanStop.END, ScanStop.TRUNCATED, ScanStop.INVALID)
+
+
+def end_of_whole(array: U8Array, scan: Scan) -> int:
+    """Position after the last whole record of `scan`: `scan.end`, or one record less.
+
+    RocketMQ writes a record from front to back, its size first, so while it runs (or after its crash) the newest
+    record may be visible while its end is still zeros. A record ends with its properties' separator; one without
+    properties ends with their length, two zeros, so the last byte of the topic before them counts.
+    """
+    if scan.stop != ScanStop.END or len(scan) == 0:
+        return scan.end
+    last = scan.end - 1 if scan.properties_length[-1] else int(scan.properties_start[-1]) - 3
+    return scan.end if array[last] else int(scan.position[-1])
+
+
+def end_of_records(
+    read: Callable[[int, int], U8Array], start: int, file_size: int, base: int, *, piece_bytes: int
+) -> tuple[int, ScanStop]:
+    """Position after the last whole record from `start` (where one begins) on, and why the records end there.
+
+    `read(start, end)` gives these bytes of the file, whose physical offset is `base`; a piece at a time is read.
+    """
+    position, piece = start, piece_bytes
+    while position < file_size:
+        until = min(position + piece, file_size)
+        array = read(position, until)
+        scan = scan_records(array, 0, len(array), base + position, check_crc=False)
+        end = position + end_of_whole(array, scan)
+        cut = until < file_size and scan.stop in (ScanStop.LIMIT, ScanStop.TRUNCATED)
+        if not cut and scan.stop != ScanStop.MAX_RECORDS:
+            return end, ScanStop(scan.stop)
+        if end == position:  # a record larger than the piece
+            piece *= 2
+        position = end
+    return position, ScanStop.LIMIT
+
+
+def end_in_file(mapped_file: MappedFile, start: int = 0) -> tuple[int, ScanStop]:
+    """As end_of_records(), of a mapped file; what was read does not stay in memory."""
+
+    def read(first: int, last: int) -> U8Array:
+        mapped_file.evict(0, first)
+        return mapped_file.array[first:last]
+
+    start = min(start, mapped_file.file_size)
+    size, base = mapped_file.file_size, mapped_file.file_from_offset
+    found = end_of_records(read, start, size, base, piece_bytes=size)
+    mapped_file.evict(0, found[0])
+    return found
+
+
+def one_ahead(chunks: Iterator[LogChunk]) -> Iterator[LogChunk]:
+    """The same chunks, each scanned by another thread while the caller works on the one before (neither needs the
+    interpreter lock for long)."""
+    with ThreadPoolExecutor(1, "LogScan") as scanner:
+        following = scanner.submit(next, chunks, None)
+        while (chunk := following.result()) is not None:
+            following = scanner.submit(next, chunks, None)
+            yield chunk
+
+
+class HoleKind(enum.Enum):
+    CORRUPT = "corruption"
+    """Stored messages are gone: later records follow, or consume queues point here."""
+    TORN = "torn tail"
+    """The log ends with an incomplete record: a write that was interrupted."""
+    STALE = "stale bytes"
+    """Records after the end of the log that are older than its last: left over from before a truncation."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Hole:
+    """Bytes [start, end) of the log (physical offsets, all in one file) that are not records of it."""
+
+    kind: HoleKind
+    path: str
+    position: int
+    """Where it begins in the file."""
+    start: int
+    end: int
+    reason: str
+    records_follow: bool
+    """In the same file."""
+
+    @property
+    def size(self) -> int:
+        return self.end - self.start
+
+
+def open_log(config: MessageStoreConfig) -> MappedFileQueue:
+    """The commit log's files, read-only. Raises WrongFileSizeError, StoreCorruptError (a file is missing)."""
+    files = MappedFileQueue(config.commit_log_dir, config.mapped_file_size_commit_log, read_only=True)
+    files.load()
+    return files
+
+
+def refuse_foreign(files: MappedFileQueue) -> None:
+    """Raises ForeignFormatError if the first file holds data, but no record at all."""
+    if not files.mapped_files:
+        return
+    first = files.mapped_files[0]
+    if not first.array[:END_FILE_MIN_BLANK_LENGTH].any():
+        return
+    check = check_record(first.view, 0, first.file_size, first.file_from_offset, check_crc=False)
+    if check.kind in (RecordKind.MESSAGE, RecordKind.BLANK):
+        return
+    if find_record(first.array, 0, first.file_size, first.file_from_offset) < 0:
+        raise ForeignFormatError(
+            f"{first.path}: there is no RocketMQ record in it ({check.reason}); "
+            "it is of another program, of a newer version, or nothing can be saved of it"
+        )
+
+
+class LogReader:
+    """Reads the files of one log. `check_crc`: the CRCs of bodies too, not only sizes, magic codes and physical
+    offsets; `force_prop_crc`: a record without a property CRC is invalid."""
+
+    def __init__(
+        self, files: MappedFileQueue, *, check_crc: bool = True, force_prop_crc: bool = False
+    ) -> None:
+        self.files = files
+        self._check_crc = check_crc
+        self._force_prop_crc = force_prop_crc
+
+    def scan_file(
+        self, mapped_file: MappedFile, position: int, limit: int, max_records: int = CHUNK_RECORDS
+    ) -> Scan:
+        """At most `max_records` records of one file, from `position` (where one begins) to `limit`."""
+        return scan_records(
+            mapped_file.array,
+            position,
+            limit,
+            mapped_file.file_from_offset,
+            max_records=max_records,
+            check_crc=self._check_crc,
+            force_prop_crc=self._force_prop_crc,
+        )
+
+    def scan(
+        self, start: int, end: int | None = None, *, chunk_records: int = CHUNK_RECORDS
+    ) -> Iterator[LogChunk]:
+        """The records from physical offset `start` (where a record begins) up to `end` (None: to the log's end).
+
+        `scan.stop` of the last chunk says why the scan ended. A chunk may hold no records.
+        """
+        for mapped_file in self.files.files_from(start):
+            base = mapped_file.file_from_offset
+            if end is not None and base >= end:
+                return
+            position = max(0, start - base)
+            limit = mapped_file.read_position if end is None else min(mapped_file.read_position, end - base)
+            while True:
+                scan = self.scan_file(mapped_file, position, limit, chunk_records)
+                chunk = LogChunk(mapped_file, scan, base + position, base + scan.end)
+                yield chunk
+                if chunk.stopped:
+                    return
+                if scan.stop != ScanStop.MAX_RECORDS:
+                    break
+                position = scan.end
+            if scan.stop == ScanStop.LIMIT and limit < mapped_file.file_size:
+                return
+
+    def walk(
+        self,
+        start: int | None = None,
+        *,
+        is_known: IsKnown | None = None,
+        known_until: int = 0,
+        progress: Progress | None = None,
+    ) -> LogWalk:
+        """A walk from physical offset `start` (None: the first).
+
+        `is_known(scan, record)`: whether a consume queue points to a record, which then is not stale. `known_until`:
+        the physical offset that the consume queues of a cleanly closed store reach.
+        """
+        return LogWalk(self, start, is_known or _nothing_known, known_until, progress)
+
+    def find_end(self) -> None:
+        """Sets the positions of the files to the end of the newest one that holds records, as they are now; closes
+        the empty files after it (allocated ahead)."""
+        files = self.files.mapped_files
+        while files:
+            end, _ = end_in_file(files[-1])
+            files[-1].set_positions(end)
+            if end or len(files) == 1:
+                break
+            files.pop().close()
+        for mapped_file in files[:-1]:  # a file that has a successor is complete
+            mapped_file.set_positions(mapped_file.file_size)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Gap:
+    """Positions [position, end) of a file, where a scan ended with `stop`."""
+
+    mapped_file: MappedFile
+    position: int
+    end: int
+    stop: ScanStop
+    reason: str
+
+
+def _nothing_known(_scan: Scan, _record: int) -> bool:
+    return False
+
+
+class LogWalk:
+    """One walk over a log: see LogReader.walk().
+
+    `holes`, `end` (after the last record or blank) and `last_timestamp` (ms) are complete when `chunks()` is.
+    """
+
+    def __init__(
+        self,
+        reader: LogReader,
+        start: int | None,
+        is_known: IsKnown,
+        known_until: int,
+        progress: Progress | None,
+    ) -> None:
+        self.holes: list[Hole] = []
+        self.start = reader.files.min_offset if start is None else start
+        self.end = self.start
+        self.last_timestamp = 0
+        self._reader = reader
+        self._files = reader.files
+        self._is_known = is_known
+        self._known_until = known_until
+        self._progress = progress
+        # corruption if records follow, and the end of the log if none do
+        self._pending: list[_Gap] = []
+
+    def chunks(self) -> Iterator[LogChunk]:
+        """The records in order. A chunk's pages are evicted when the next one is requested."""
+        files = list(self._files.files_from(self.start))
+        total = sum(mapped_file.file_size for mapped_file in files)
+        for number, mapped_file in enumerate(files):
+            base = mapped_file.file_from_offset
+            position = max(0, self.start - base)
+            while True:
+                scan = self._reader.scan_file(mapped_file, position, mapped_file.file_size)
+                if len(scan):
+                    if self._pending and not self._goes_on(scan):
+                        return
+                    yield LogChunk(mapped_file, scan, base + position, base + scan.end)
+                    self.end = base + scan.end
+                    self.last_timestamp = int(scan.store_timestamp[-1])
+                    mapped_file.evict(position, scan.end)
+                position = scan.end
+                if self._progress is not None:
+                    self._progress(number * mapped_file.file_size + position, total)
+                if scan.stop == ScanStop.MAX_RECORDS:
+                    continue
+                if scan.stop == ScanStop.BLANK and not self._pending:
+                    self.end = base + position
+                if scan.stop in (ScanStop.BLANK, ScanStop.LIMIT):
+                    break
+                following = self._find(mapped_file, position, scan.stop)
+                end = following if following >= 0 else mapped_file.file_size
+                reason = scan.stop_reason or ZEROS
+                self._pending.append(_Gap(mapped_file, position, end, scan.stop, reason))
+                if following < 0:
+                    break
+                position = following
+        self._end_of_log()
+
+    @staticmethod
+    def _find(mapped_file: MappedFile, position: int, stop: ScanStop) -> int:
+        """Position of the next record after `position` in the file, -1 if there is none."""
+        if stop == ScanStop.END:
+            extents = mapped_file.data_extents(position)
+            if not extents or mapped_file.last_data(position) == position:
+                return -1
+            position = max(position, extents[0][0] - 1)
+        if position + 1 >= mapped_file.file_size:
+            return -1
+        return find_record(
+            mapped_file.array, position + 1, mapped_file.file_size, mapped_file.file_from_offset
+        )
+
+    def _goes_on(self, scan: Scan) -> bool:
+        """Whether the records after the pending holes belong to the log; if not, it ended before the holes."""
+        if self._is_being_written():
+            return False
+        if int(scan.store_timestamp[0]) < self.last_timestamp and not self._is_known(scan, 0):
+            self._tail(HoleKind.STALE)
+            return False
+        for gap in self._pending:
+            self._add(HoleKind.CORRUPT, gap.mapped_file, gap.position, gap.end, gap.reason)
+        self._pending.clear()
+        return True
+
+    def _is_being_written(self) -> bool:
+        """Whether a hole has been filled since: then a writer is at work there, and this walk ends there.
+
+        A writer goes from front to back, so a hole that records follow is final.
+        """
+        scan_file = self._reader.scan_file
+        if any(
+            scan_file(gap.mapped_file, gap.position, gap.mapped_file.file_size, 1).stop != gap.stop
+            for gap in self._pending
+        ):
+            self._pending.clear()
+            return True
+        return False
+
+    def _end_of_log(self) -> None:
+        if self._known_until > self.end:
+            self._tail(HoleKind.CORRUPT, f"; the consume queues reach to offset {self._known_until}")
+        else:
+            self._tail(HoleKind.TORN)
+
+    def _tail(self, kind: HoleKind, more: str = "") -> None:
+        """Notes what lies after the log's end, file by file; zeros do not count, unless records should be there."""
+        if not self._pending:
+            return
+        found = len(self.holes)
+        gap = self._pending[0]
+        first = gap.mapped_file
+        for mapped_file in self._files.files_from(first.file_from_offset):
+            is_first = mapped_file is first
+            position, reason = (gap.position, gap.reason) if is_first else (0, "no record")
+            end = mapped_file.last_data(position)
+            if kind is HoleKind.CORRUPT and is_first:
+                end = max(end, min(self._known_until - mapped_file.file_from_offset, mapped_file.file_size))
+            if end > position:
+                self._add(kind, mapped_file, position, end, reason + more if is_first else reason)
+            mapped_file.evict(0, mapped_file.file_size)
+        if kind is HoleKind.TORN and self._is_being_written():
+            del self.holes[found:]
+        self._pending.clear()
+
+    def _add(self, kind: HoleKind, mapped_file: MappedFile, position: int, end: int, reason: str) -> None:
+        base = mapped_file.file_from_offset
+        follow = kind is HoleKind.CORRUPT and end < mapped_file.file_size
+        self.holes.append(Hole(kind, mapped_file.path, position, base + position, base + end, reason, follow))
