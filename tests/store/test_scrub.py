@@ -65,6 +65,15 @@ def test_a_healthy_store_has_nothing(store: DefaultMessageStore, monkeypatch: py
     assert found(store) == 0 and list(store.scrub_service.chunks(from_any_file=True))
 
 
+def test_a_piece_may_end_within_the_size_of_a_record(
+    store: DefaultMessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, at = place(store, 2)
+    for more in range(9):  # a size begins with zeros, as does the end of the log
+        monkeypatch.setattr(scrub, "CHUNK", at + more)
+        assert found(store) == 0
+
+
 FLIPS = {
     2: "no record is here: ",  # size
     3: "no record is here: ",

@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from mqlake.errors import FormatError, StoreCorruptError
 from mqlake.formats.columns import Scan, ScanStop, find_record, scan_records
-from mqlake.formats.record import RecordKind, check_record, decode_record
+from mqlake.formats.record import END_FILE_MIN_BLANK_LENGTH, RecordKind, check_record, decode_record
 from mqlake.message import MessageSysFlag
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.damage import SCRUB, DamageLog
@@ -179,7 +179,11 @@ class ScrubService:
                 wanted = CHUNK
                 if stop is ScanStop.BLANK:
                     return
-                if stop is ScanStop.TRUNCATED and position + size < limit:
+                # less than a blank record reads as zeros where it is the beginning of a size
+                cut = stop is ScanStop.TRUNCATED or (
+                    stop is ScanStop.END and size - at < END_FILE_MIN_BLANK_LENGTH
+                )
+                if cut and position + size < limit:
                     if at:  # the next piece begins with the record that this one cuts
                         position += at
                         continue

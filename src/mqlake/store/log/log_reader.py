@@ -79,8 +79,9 @@ def end_of_records(
         array = read(position, until)
         scan = scan_records(array, 0, len(array), base + position, check_crc=False)
         end = position + end_of_whole(array, scan)
-        cut = until < file_size and scan.stop in (ScanStop.LIMIT, ScanStop.TRUNCATED)
-        if not cut and scan.stop != ScanStop.MAX_RECORDS:
+        # less than a blank record reads as zeros where it is the beginning of a size
+        cut = scan.stop in (ScanStop.LIMIT, ScanStop.TRUNCATED) or until - end < END_FILE_MIN_BLANK_LENGTH
+        if not (cut and until < file_size) and scan.stop != ScanStop.MAX_RECORDS:
             return end, ScanStop(scan.stop)
         if end == position:  # a record larger than the piece
             piece *= 2
