@@ -23,6 +23,7 @@ import numpy as np
 from mqlake.formats.columns import DispatchColumns, Scan, ScanStop, dispatch_columns, never_load_here
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.log.log_reader import LogChunk, LogReader
+from mqlake.store.queues.by_queue import order_by_queue
 from mqlake.store.running_flags import RunningFlags
 
 log = logging.getLogger(__name__)
@@ -227,16 +228,15 @@ def _few_arrivals(scan: Scan) -> Iterator[Arrival]:
 
 def _arrivals(scan: Scan) -> Iterator[Arrival]:
     """What the records of a scan bring to each queue."""
-    queues = scan.topic_id.astype(np.int64) << 32 | scan.queue_id.astype(np.uint32)
-    order = np.argsort(queues, kind="stable")
-    queues = queues[order]
-    first = np.flatnonzero(np.concatenate(([True], queues[1:] != queues[:-1])))
-    for packed, next_offset, count, size in zip(
-        queues[first].tolist(),
-        (np.maximum.reduceat(scan.queue_offset[order], first) + 1).tolist(),
-        np.diff(first, append=len(queues)).tolist(),
-        np.add.reduceat(scan.size[order], first, dtype=np.int64).tolist(),
+    rows, first = order_by_queue(scan.topic_id, scan.queue_id)
+    begins = first if isinstance(rows, slice) else rows[first]
+    for topic, queue_id, next_offset, count, size in zip(
+        scan.topic_id[begins].tolist(),
+        scan.queue_id[begins].tolist(),
+        (np.maximum.reduceat(scan.queue_offset[rows], first) + 1).tolist(),
+        np.diff(first, append=len(scan)).tolist(),
+        np.add.reduceat(scan.size[rows], first, dtype=np.int64).tolist(),
         strict=True,
     ):
-        topic = scan.topics[packed >> 32].decode("utf-8", "replace")
-        yield Arrival(topic, packed & 0xFFFFFFFF, next_offset, count, size)
+        name = scan.topics[topic].decode("utf-8", "replace")
+        yield Arrival(name, queue_id & 0xFFFFFFFF, next_offset, count, size)

@@ -31,6 +31,7 @@ from mqlake.store.config import MessageStoreConfig
 from mqlake.store.damage import SCRUB, DamageLog
 from mqlake.store.files.mapped_file import MappedFile
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
+from mqlake.store.queues.by_queue import rows_by_queue
 from mqlake.store.queues.consume_queue import ConsumeQueue
 from mqlake.store.queues.consume_queue_store import ConsumeQueueStore
 
@@ -244,12 +245,7 @@ class ScrubService:
     def _compare(self, mapped_file: MappedFile, scan: Scan, position: int) -> None:
         """Whether the consume queues lead to these records. Positions in the scan count from `position` of the file."""
         rows = np.flatnonzero((scan.sys_flag & _NO_UNIT) == 0)
-        if not len(rows):
-            return
-        keys = scan.topic_id[rows].astype(np.int64) << 32 | scan.queue_id[rows].astype(np.uint32)
-        order = np.argsort(keys, kind="stable")
-        rows, keys = rows[order], keys[order]
-        for some in np.split(rows, np.flatnonzero(np.diff(keys)) + 1):
+        for some in rows_by_queue(scan.topic_id, scan.queue_id, rows):
             topic = str(scan.topics[scan.topic_id[some[0]]], "utf-8", "replace")
             queues = self._consume_queues.queues(topic)
             if not queues:

@@ -32,7 +32,6 @@ from mqlake.store.check.witnesses import (
     Misplaced,
     Witnesses,
     WrongField,
-    by_queue,
     read_units,
     wrong_times,
 )
@@ -40,6 +39,7 @@ from mqlake.store.index.index_service import IndexService
 from mqlake.store.log.filler import are_fillers
 from mqlake.store.log.log_reader import Hole, LogChunk
 from mqlake.store.queues.batch_consume_queue import BatchConsumeQueue
+from mqlake.store.queues.by_queue import rows_by_queue
 from mqlake.store.queues.consume_queue import ConsumeQueue
 from mqlake.store.queues.consume_queue_ext import PLAIN_UNIT, ConsumeQueueExt
 from mqlake.store.queues.consume_queue_store import TRANSACTION_UNDECIDED, ConsumeQueueStore, Queue
@@ -155,7 +155,7 @@ class QueueVerifier:
         topics = list(scan.topics)
         topic_id, queue_id, offsets = scan.topic_id, scan.queue_id, scan.queue_offset
         troubled: list[I64Array] = []
-        for rows in by_queue(visible, topic_id, queue_id):
+        for rows in rows_by_queue(topic_id, queue_id, visible):
             if not self._check_usual(chunk, columns, rows):
                 troubled.append(rows)
         if not troubled:
@@ -169,7 +169,7 @@ class QueueVerifier:
                 topics.append(found.topic)
             topic_id[found.row] = topics.index(found.topic)
             queue_id[found.row], offsets[found.row] = found.queue_id, found.queue_offset
-        for rows in by_queue(np.sort(np.concatenate(troubled)), topic_id, queue_id):
+        for rows in rows_by_queue(topic_id, queue_id, np.sort(np.concatenate(troubled))):
             place = topics[topic_id[rows[0]]], int(queue_id[rows[0]])
             self._check_queue(chunk, columns, place, rows, offsets[rows], damaged)
 

@@ -32,6 +32,7 @@ from mqlake.message import (
 )
 from mqlake.store.index.index_service import IndexService
 from mqlake.store.queues.batch_consume_queue import BatchConsumeQueue
+from mqlake.store.queues.by_queue import rows_by_queue
 from mqlake.store.queues.consume_queue_store import TRANSACTION_UNDECIDED, ConsumeQueueStore, Queue
 from mqlake.store.queues.unit_queue import I64Array, Units
 
@@ -136,7 +137,7 @@ class Witnesses:
         """Of all rows of a scan, also those that say no queue leads to them."""
         undecided = (scan.sys_flag & TRANSACTION_UNDECIDED) != 0
         yield from self.visible(scan, columns, np.flatnonzero(undecided))
-        for rows in by_queue(np.flatnonzero(~undecided), scan.topic_id, scan.queue_id):
+        for rows in rows_by_queue(scan.topic_id, scan.queue_id, np.flatnonzero(~undecided)):
             yield from self.misplaced(buf, scan, columns, rows)
 
     def _place_of(
@@ -281,15 +282,6 @@ def wrong_times(times: I64Array) -> Iterator[tuple[int, int]]:
         found = [time for bit in range(63) if low <= (time := int(here[at]) ^ 1 << bit) <= high]
         if len(found) == 1:
             yield at + 1, found[0]
-
-
-def by_queue(rows: I64Array, topic_id: Ints, queue_id: Ints) -> Iterator[I64Array]:
-    """The rows of each queue, in the order of the log."""
-    if not len(rows):
-        return
-    key = topic_id[rows].astype(np.int64) << 32 | queue_id[rows].astype(np.uint32)
-    order = np.argsort(key, kind="stable")
-    yield from np.split(rows[order], np.flatnonzero(np.diff(key[order])) + 1)
 
 
 def leads_to(queue: Queue | None, scan: Scan, rows: I64Array) -> Bools:

@@ -28,6 +28,7 @@ from mqlake.store.config import MessageStoreConfig
 from mqlake.store.files.file_pool import FilePool
 from mqlake.store.files.pooled_file_queue import remove_if_empty
 from mqlake.store.queues.batch_consume_queue import BatchConsumeQueue
+from mqlake.store.queues.by_queue import order_by_queue
 from mqlake.store.queues.consume_queue import ConsumeQueue
 from mqlake.store.queues.consume_queue_ext import ConsumeQueueExt
 from mqlake.store.queues.unit_queue import I64Array, Units
@@ -244,21 +245,14 @@ class ConsumeQueueStore:
 
     def _dispatch_many(self, scan: Scan, columns: DispatchColumns) -> None:
         visible = (scan.sys_flag & TRANSACTION_UNDECIDED) == 0
-        order = None if visible.all() else np.flatnonzero(visible)
-        queue_key = scan.topic_id.astype(np.int64) << 32 | scan.queue_id.astype(np.uint32)
-        if order is not None:
-            queue_key = queue_key[order]
-        if not len(queue_key):
+        chosen = None if visible.all() else np.flatnonzero(visible)
+        rows, first = order_by_queue(scan.topic_id, scan.queue_id, chosen)
+        if not len(first):
             return
-        if (queue_key != queue_key[0]).any():
-            by_queue = _stable_order(queue_key)
-            queue_key = queue_key[by_queue]
-            order = by_queue if order is None else order[by_queue]
-        rows = slice(None) if order is None else order
         queue_offset = scan.queue_offset[rows]
         store_time = scan.store_timestamp[rows]
         physical_offset, size = scan.physical_offset[rows], scan.size[rows]
-        units = np.empty(len(queue_key), CQ_DTYPE)
+        units = np.empty(len(queue_offset), CQ_DTYPE)
         units["offset"] = physical_offset
         units["size"] = size
         units["tags_code"] = columns.tags_code[rows]
@@ -266,12 +260,15 @@ class ConsumeQueueStore:
         # a run: messages of one queue without a gap between them; an inner batch counts as all of its own
         inner_num = columns.inner_num[rows]
         following = queue_offset + inner_num
-        ends_run = np.ones(len(queue_key), np.bool_)
-        ends_run[:-1] = (queue_key[1:] != queue_key[:-1]) | (queue_offset[1:] != following[:-1])
+        ends_run = np.ones(len(queue_offset), np.bool_)
+        ends_run[:-1] = queue_offset[1:] != following[:-1]
+        ends_run[first[1:] - 1] = True
         run_end = np.flatnonzero(ends_run) + 1
         run_start = np.concatenate(([0], run_end[:-1]))
+        begins = run_start if isinstance(rows, slice) else rows[run_start]
         runs = zip(
-            queue_key[run_start].tolist(),
+            scan.topic_id[begins].tolist(),
+            scan.queue_id[begins].tolist(),
             run_start.tolist(),
             run_end.tolist(),
             queue_offset[run_start].tolist(),
@@ -279,13 +276,13 @@ class ConsumeQueueStore:
             (physical_offset + size)[run_end - 1].tolist(),
             strict=True,
         )
-        for key, start, end, first_queue_offset, without_batches, physic_end in runs:
-            queue = self._queue_of(scan.topics[key >> 32], _signed32(key & 0xFFFFFFFF))
+        for topic_id, queue_id, start, end, first_queue_offset, without_batches, physic_end in runs:
+            queue = self._queue_of(scan.topics[topic_id], queue_id)
             if queue is None or physic_end <= queue.max_physic_offset:
                 continue
             part = slice(start, end)
             if isinstance(queue, BatchConsumeQueue):
-                base = columns.inner_base[part if order is None else order[part]]
+                base = columns.inner_base[part if isinstance(rows, slice) else rows[part]]
                 queue.put_units(_batch_units(units[part], store_time[part], base, inner_num[part]))
             elif without_batches:
                 queue.put_units(first_queue_offset, units[part], store_time[part])
@@ -397,15 +394,6 @@ class ConsumeQueueStore:
         return sum(queue.files.total_size for queue in self)
 
 
-def _stable_order(keys: I64Array) -> npt.NDArray[np.intp]:
-    """Stable argsort of (topic id << 32 | queue id). What fits 16 bits is sorted by counting, not comparing."""
-    topic_ids, queue_ids = keys >> 32, keys & 0xFFFFFFFF
-    span = int(queue_ids.max()) + 1
-    if (int(topic_ids.max()) + 1) * span <= 1 << 16:
-        return np.argsort((topic_ids * span + queue_ids).astype(np.uint16), kind="stable")
-    return np.argsort(keys, kind="stable")
-
-
 def _batch_units(units: Units, store_time: I64Array, base: I64Array, number: npt.NDArray[np.int16]) -> Units:
     """Units of a batch consume queue; records with impossible counts get none."""
     result = np.zeros(len(units), BCQ_DTYPE)
@@ -420,10 +408,6 @@ def _batch_units(units: Units, store_time: I64Array, base: I64Array, number: npt
 
 def _may_name_a_directory(topic: bytes) -> bool:
     return 0 < len(topic) <= FILE_NAME_MAX and topic not in (b".", b"..") and not {0, 0x2F} & set(topic)
-
-
-def _signed32(value: int) -> int:
-    return value - (1 << 32) if value >= 1 << 31 else value
 
 
 def _directories(path: str) -> list[str]:
