@@ -7,7 +7,7 @@ import contextlib
 import random
 import struct
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,9 +17,11 @@ from mqlake.broker.fast import fast_send
 from mqlake.broker.fast.fast_send import FastSend
 from mqlake.broker.requests import send_message
 from mqlake.compiled import Worth
+from mqlake.message import MessageSysFlag
 from mqlake.remoting.codec import decode_frame, encode_frame, frame_end
 from mqlake.remoting.codes import LanguageCode, RequestCode, SerializeType
 from mqlake.remoting.command import ONEWAY_FLAG, RemotingCommand
+from mqlake.remoting.headers.produce import EndTransactionRequestHeader, SendMessageResponseHeader
 from mqlake.remoting.loop import run
 from mqlake.store.log.log_reader import LogReader
 from tests.broker.live import SCENE_S, running, send_header
@@ -104,6 +106,55 @@ def own(number: int) -> bytes:
     """Properties of a message of a batch, in all their forms."""
     whole = properties(UNIQ_KEY=f"7F0000010002-{number}", KEYS="k", TAGS="é").encode()
     return (b"", whole, whole[:-1], b"\x02", b"\xff\x00")[number % 5]
+
+
+def half(body: bytes = b"body", **values: object) -> bytes:
+    """The frame of a half message; in capitals or lower-case beside `send`'s fields: more properties."""
+    fields = {name: value for name, value in values.items() if name in _SEND_FIELDS}
+    more = {name: str(value) for name, value in values.items() if name not in _SEND_FIELDS}
+    uniq_key = f"7F0000010001-{values.get('opaque', 7)}"
+    given = {"sys_flag": 4, "properties": properties(UNIQ_KEY=uniq_key, TRAN_MSG="true", PGROUP="PG", **more)}
+    return send(body, **{**given, **fields})  # type: ignore[arg-type]
+
+
+_SEND_FIELDS = ("opaque", "kind", "topic", "queue_id", "sys_flag", "flag", "properties", "command_flag")
+
+
+def end(
+    answer: bytes,
+    how: int = MessageSysFlag.TRANSACTION_COMMIT_TYPE,
+    *,
+    command_flag: int = ONEWAY_FLAG,
+    kind: SerializeType = SerializeType.JSON,
+    body: bytes | None = None,
+    less: Sequence[str] = (),
+    **fields: object,
+) -> bytes:
+    """The frame of the END_TRANSACTION of a half message that was answered so, as Java's client makes it."""
+    sent = decode_frame(memoryview(answer), 0, len(answer)).decode_header(SendMessageResponseHeader)
+    values = {
+        "topic": TOPIC,
+        "producer_group": "PG",
+        "tran_state_table_offset": sent.queue_offset,
+        "commit_log_offset": int(sent.msg_id[16:], 16),
+        "commit_or_rollback": how,
+        "msg_id": sent.transaction_id,
+        "transaction_id": sent.transaction_id,
+        "bname": "broker-a",
+        **fields,
+    }
+    command = RemotingCommand(
+        RequestCode.END_TRANSACTION,
+        language=LanguageCode.JAVA,
+        opaque=5,
+        flag=command_flag,
+        ext_fields=EndTransactionRequestHeader(**values).encode(),  # type: ignore[arg-type]
+        body=body,
+        serialize_type=kind,
+    )
+    for name in less:
+        del command.ext_fields[name]
+    return encode_frame(command)
 
 
 class Wire:
@@ -329,6 +380,24 @@ def test_what_is_not_usual_goes_the_other_way_in_its_place(tmp_path: Path) -> No
         "delayed": send(properties=properties(UNIQ_KEY="U", DELAY="3")),
         "transactional": send(properties=properties(UNIQ_KEY="U", TRAN_MSG="true")),
         "prepared": send(sys_flag=4),
+        "prepared, it says": half(properties=properties(UNIQ_KEY="U", TRAN_MSG="false", PGROUP="PG")),
+        "prepared by no property": half(properties=properties(UNIQ_KEY="U", PGROUP="PG")),
+        "prepared in capitals": half(properties=properties(UNIQ_KEY="U", TRAN_MSG="TRUE", PGROUP="PG")),
+        "prepared by no group": half(properties=properties(UNIQ_KEY="U", TRAN_MSG="true")),
+        "prepared without a key": half(properties=properties(TRAN_MSG="true", PGROUP="PG")),
+        "prepared, delayed": half(DELAY="3"),
+        "prepared, of another topic": half(REAL_TOPIC="Others"),
+        "prepared, of another queue": half(REAL_QID="1"),
+        "prepared before": half(TRAN_PREPARED_QUEUE_OFFSET="0"),
+        "prepared with an id": half(__transactionId__="x"),
+        "prepared, not to be asked for": half(CHECK_IMMUNITY_TIME_IN_SECONDS="60"),
+        "prepared and committed": half(sys_flag=12),
+        "committed": half(sys_flag=8),
+        "a half topic": half(topic="RMQ_SYS_TRANS_HALF_TOPIC"),
+        "the half queue": send(topic="RMQ_SYS_TRANS_HALF_TOPIC", queue_id=0),
+        "a prepared batch with its property": batch(
+            item(), sys_flag=4, properties=properties(UNIQ_KEY="U", TRAN_MSG="true", PGROUP="PG")
+        ),
         "a timer": send(properties=properties(UNIQ_KEY="U", TIMER_DELAY_SEC="3")),
         "an inner batch": send(properties=properties(UNIQ_KEY="U", INNER_NUM="3")),
         "a region": send(properties=properties(UNIQ_KEY="U", MSG_REGION="x")),
@@ -535,6 +604,189 @@ def test_damaged_batches(tmp_path: Path, seed: int) -> None:
     on_two_brokers(tmp_path, scene)
 
 
+NO_OPS = {"transactionOpBatchInterval": "3600000", "transactionCheckInterval": "3600000"}
+"""What has ended stays in memory, where the tests look for it."""
+
+
+def transactions_of(controller: BrokerController) -> object:
+    """What a broker knows of its transactions."""
+    service = controller.transactional_message_service
+    finished = {
+        topic: (each.committed, each.rolled_back)
+        for topic, each in controller.transaction_metrics.finished_by_topic.items()
+    }
+    count = controller.transaction_metrics.get_transaction_count(TOPIC)
+    return service._ended, service._removed, service._removed_size, count, finished
+
+
+def transactions_on_two_brokers(directory: Path, scene: Scene, **settings: str) -> None:
+    async def and_compared(fast: BrokerController, plain: BrokerController) -> None:
+        await scene(fast, plain)
+        assert transactions_of(fast) == transactions_of(plain)
+
+    on_two_brokers(directory, and_compared, **NO_OPS, **settings)
+
+
+async def prepared(fast: BrokerController, plain: BrokerController, *frames: bytes) -> list[bytes]:
+    """The answers to half messages, with a msgId that `end` understands."""
+    answers = await both_say(fast, plain, b"".join(frames))
+    return [answer.replace(b"--------", b"00000000") for answer in answers]
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+@pytest.mark.parametrize("kind", list(SerializeType))
+def test_half_messages_and_their_commits(tmp_path: Path, kind: SerializeType, flush: str) -> None:
+    async def scene(fast: BrokerController, plain: BrokerController) -> None:
+        numbers = taken(fast)
+        halves = [
+            half(b"%d" % n * n, opaque=n, kind=kind, queue_id=n % 4, flag=n, sys_flag=4 + n % 2, KEYS=f"é{n}")
+            for n in range(60)
+        ]
+        answers = await prepared(fast, plain, *halves)
+        answers.sort(key=lambda answer: decode_frame(memoryview(answer), 0, len(answer)).opaque)
+        assert len(answers) == sum(numbers) == 60
+        numbers.clear()
+        order = [*answers[7::2], *answers[::2]]
+        await both_say(fast, plain, b"".join(end(answer, kind=kind) for answer in order[:10]))
+        mixed = [
+            frame
+            for n, answer in enumerate(order[10:])
+            for frame in (end(answer, kind=kind), send(opaque=n, kind=kind), half(opaque=100 + n, kind=kind))
+        ]
+        await both_say(fast, plain, b"".join(mixed))
+        assert sum(numbers) == 10 + 3 * len(order[10:])
+        # whoever says it again finds it done, or refused, and so does who says the opposite
+        numbers.clear()
+        for again in (8, 12):
+            await both_say(fast, plain, b"".join(end(a, again, command_flag=0) for a in answers))
+        assert sum(numbers) == 0
+
+    transactions_on_two_brokers(tmp_path, scene, flushDiskType=flush)
+
+
+def test_ends_that_are_not_usual(tmp_path: Path) -> None:
+    async def scene(fast: BrokerController, plain: BrokerController) -> None:
+        numbers = taken(fast)
+
+        async def refused(**fields: object) -> None:
+            (answer,) = await prepared(fast, plain, half())
+            numbers.clear()
+            await both_say(fast, plain, send() + end(answer, **fields) + send() + send())  # type: ignore[arg-type]
+            assert [number for number in numbers if number] == [1, 2], fields
+
+        for fields in (
+            {"producer_group": "QG"},
+            {"producer_group": "PG1"},
+            {"producer_group": ""},
+            {"tran_state_table_offset": 0},
+            {"tran_state_table_offset": 1 << 40},
+            {"tran_state_table_offset": -1},
+            {"commit_log_offset": 0},
+            {"commit_log_offset": -8},
+            {"commit_log_offset": 1 << 62},
+            {"how": 0},
+            {"how": 4},
+            {"how": 12},
+            {"command_flag": 0},
+            {"body": b"body"},
+            {"less": ["producerGroup"]},
+            {"less": ["tranStateTableOffset"]},
+            {"less": ["commitLogOffset"]},
+            {"less": ["commitOrRollback"]},
+            {"less": ["msgId"]},
+            {"ns": "namespace"},
+        ):
+            await refused(**fields)
+
+        # other ends of the same half message
+        (answer,) = await prepared(fast, plain, half())
+        for how in (12, 8, 8, 12):
+            await both_say(fast, plain, end(answer, how))
+        (answer,) = await prepared(fast, plain, half())
+        numbers.clear()
+        await both_say(fast, plain, send() + end(answer) * 3 + send())
+        assert numbers == [2, 1]
+        (answer,) = await prepared(fast, plain, half())
+        assert await both_say(fast, plain, end(answer, less=["transactionId", "topic", "bname"])) == []
+
+    transactions_on_two_brokers(tmp_path, scene)
+
+
+def test_a_half_message_of_an_earlier_file(tmp_path: Path) -> None:
+    async def scene(fast: BrokerController, plain: BrokerController) -> None:
+        numbers = taken(fast)
+        waiting: list[bytes] = []
+        for n in range(12):
+            ends = b"".join(map(end, waiting[-20:-10]))
+            waiting += await prepared(fast, plain, *(half(bytes(9_000), opaque=n) for n in range(n, n + 10)))
+            await both_say(fast, plain, ends)
+        assert 120 < sum(numbers) < 120 + 110
+        assert len(fast.broker.store.log.mapped_files) > 3
+
+    transactions_on_two_brokers(tmp_path, scene, mappedFileSizeCommitLog="400000")
+
+
+def test_commits_after_topics_have_changed(tmp_path: Path) -> None:
+    """What is known of half messages is forgotten with the queues."""
+
+    async def scene(fast: BrokerController, plain: BrokerController) -> None:
+        answers = await prepared(fast, plain, half(opaque=1), half(opaque=2))
+        for controller in (fast, plain):
+            controller.broker.topic_config_manager.data_version.next_version()
+        await both_say(fast, plain, send() + end(answers[1]) + end(answers[0]))
+
+    transactions_on_two_brokers(tmp_path, scene)
+
+
+def test_half_messages_are_refused_where_they_are_not_allowed(tmp_path: Path) -> None:
+    async def scene(fast: BrokerController, plain: BrokerController) -> None:
+        numbers = taken(fast)
+        answers = await both_say(fast, plain, half(opaque=1) + send(opaque=2))
+        assert b"forbidden" in answers[0] and sum(numbers) == 1
+
+    transactions_on_two_brokers(tmp_path, scene, rejectTransactionMessage="true")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_damaged_ends(tmp_path: Path, seed: int) -> None:
+    """Bytes of the headers of half messages and ends changed."""
+    source = random.Random(seed)
+    kind = SerializeType(seed % 2)
+
+    def damaged(frame: bytes) -> bytes:
+        data = bytearray(frame)
+        for _ in range(source.randint(0, 2)):
+            place = source.randrange(8, 8 + int.from_bytes(frame[5:8], "big"))
+            data[place] = source.choice(b'"\\,:{}0129 \x00\xff') if source.random() < 0.5 else data[place] ^ 1
+        return bytes(data)
+
+    async def scene(fast: BrokerController, plain: BrokerController) -> None:
+        for _ in range(60):
+            answers = await prepared(fast, plain, *(half(opaque=n, kind=kind) for n in range(3)))
+            frames = [
+                *(damaged(end(source.choice(answers), kind=kind)) for _ in range(3)),
+                damaged(half(opaque=9, kind=kind)),
+                end(answers[1], kind=kind),
+            ]
+            source.shuffle(frames)
+            await both_say(fast, plain, b"".join(frames))
+
+    transactions_on_two_brokers(tmp_path, scene)
+
+
+def test_a_flush_of_commits_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(fast: BrokerController, plain: BrokerController) -> None:
+        numbers = taken(fast)
+        answers = await prepared(fast, plain, half(opaque=1), half(opaque=2))
+        for controller in (fast, plain):
+            monkeypatch.setattr(controller.broker.store.log, "flush", no_flush_after(controller, 1 + 5))
+        numbers.clear()
+        said = await both_say(fast, plain, b"".join(map(end, answers)) + send())
+        assert sum(numbers) == 3 and b'"code":10,' in said[0]
+
+    transactions_on_two_brokers(tmp_path, scene, flushDiskType="SYNC_FLUSH")
+
+
 def test_a_changed_topic_is_looked_at_again(tmp_path: Path) -> None:
     async def scene(fast: BrokerController, plain: BrokerController) -> None:
         await both_say(fast, plain, send(queue_id=3))
@@ -597,11 +849,7 @@ def test_the_kernels_are_loaded_when_there_is_much_to_do(tmp_path: Path) -> None
                 await wire.say(send(opaque=opaque))
             assert not fast_path(controller)._is_loading
             fast_path(controller)._sends = Worth(3, within_s=60.0)
-            prepared = send(properties=properties(UNIQ_KEY="U", TRAN_MSG="true"))
-            for _ in range(12):  # not for what the kernels do not take
-                await wire.say(prepared)
-            assert not fast_path(controller)._is_loading
-            await wire.say(b"".join(send(opaque=opaque) for opaque in range(3)))
+            await wire.say(b"".join(half(opaque=opaque) for opaque in range(3)))
             async with asyncio.timeout(SCENE_S):
                 while fast_path(controller)._kernels is None:
                     await asyncio.sleep(0.01)

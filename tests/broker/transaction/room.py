@@ -12,7 +12,7 @@ from mqlake.broker.state.topic_config import TopicConfigManager
 from mqlake.broker.transaction import messages
 from mqlake.broker.transaction.bridge import CONSUMER_GROUP, TransactionalMessageBridge
 from mqlake.broker.transaction.metrics import TransactionMetrics
-from mqlake.broker.transaction.service import TransactionalMessageService, TransactionState
+from mqlake.broker.transaction.service import TransactionalMessageService, TransactionState, place_of
 from mqlake.message import (
     PROPERTY_PRODUCER_GROUP,
     PROPERTY_TRANSACTION_PREPARED,
@@ -90,11 +90,11 @@ class Room:
 
     def commit(self, half: MessageExt) -> None:
         assert self.bridge.put(messages.final(half))
-        self.service.end(half, TransactionState.COMMITTED)
+        self.service.end(place_of(half), TransactionState.COMMITTED)
         self.service.delete_prepare_message(half)
 
     def roll_back(self, half: MessageExt) -> None:
-        self.service.end(half, TransactionState.ROLLED_BACK)
+        self.service.end(place_of(half), TransactionState.ROLLED_BACK)
         self.service.delete_prepare_message(half)
 
     async def check(self, *, after_ms: int = 0) -> list[str]:

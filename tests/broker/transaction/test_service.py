@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mqlake.broker.transaction import service
-from mqlake.broker.transaction.service import TransactionState
+from mqlake.broker.transaction.service import TransactionState, place_of
 from tests.broker.clock import Clock
 from tests.broker.transaction.room import Room, in_a_room
 from tests.store.small_store import flip, log_file
@@ -163,7 +163,7 @@ def test_an_end_that_died_with_the_broker_is_found_again(tmp_path):
         try:
             room.clock.now += 1
             assert await after.check(after_ms=6_000) == ["1", "2"]
-            assert after.service.ended_as(halves[0]) is TransactionState.COMMITTED
+            assert after.service.ended_as(place_of(halves[0])) is TransactionState.COMMITTED
             assert [final.body for final in after.messages("T", 3)] == [b"0"]
         finally:
             after.shutdown()
@@ -180,9 +180,9 @@ def test_an_end_is_remembered_for_its_copies_as_well(tmp_path):
         assert await room.check(after_ms=30_000) == ["1"]
         (copy,) = room.asked
         room.roll_back(half)
-        assert room.service.ended_as(copy) is TransactionState.ROLLED_BACK
-        room.service.reopen(copy)
-        assert room.service.ended_as(half) is None
+        assert room.service.ended_as(place_of(copy)) is TransactionState.ROLLED_BACK
+        room.service.reopen(place_of(copy))
+        assert room.service.ended_as(place_of(half)) is None
         assert await room.check(after_ms=30_000) == []  # the op queue knows
 
     in_a_room(tmp_path, scene)

@@ -4,10 +4,15 @@
              └── parse_sends ──▶ columns ──▶ store_sends ──▶ log, one write of answers
                  stops at the first frame that is not usual: SendMessageProcessor takes it, then it goes on here
 
+Also the commits of half messages that are in the log's last file: END_TRANSACTIONs that want no answer, as Java's and
+Go's clients send them. The record that consumers get is made of the half message's in the log; EndTransactionProcessor
+takes all others, rollbacks among them.
+
 A usual send is a SEND_MESSAGE_V2, as Java's client sends, or a SEND_MESSAGE, as Go's does, of a single message with a
 UNIQ_KEY, or a SEND_BATCH_MESSAGE of up to SENDS_MAX; in a header that kernels.frames can read, without anything that
-makes the broker do more than store and answer: no delay, no transaction, no timer, no retry or other topic with rules
-of its own, not larger than allowed; to a topic that SendMessageProcessor has stored messages of. The log's bytes and
+makes the broker do more than store and answer: no delay, no timer, no retry or other topic with rules of its own, not
+larger than allowed; as a half message with its producer's group, and no time before which it is not to be asked for; to
+a topic that SendMessageProcessor has stored messages of. The log's bytes and
 the answers are those that it would have made.
 
 The code is compiled, or loaded from numba's cache, in a thread when a process sees SENDS_BEFORE_LOADING sends within
@@ -32,28 +37,38 @@ import numpy.typing as npt
 from mqlake.broker.broker import Broker
 from mqlake.broker.metrics.rpc_latency import Rpc, RpcLatencies
 from mqlake.broker.requests.send_message import (
+    STORED,
     TIMER_PROPERTIES,
     SendMessageProcessor,
     born_host,
     region_fields,
 )
+from mqlake.broker.transaction.service import TransactionalMessageService, TransactionState
 from mqlake.compiled import Worth, load
 from mqlake.compiled.kernels.send_layout import (
     ANSWERS,
     BORN_HOST,
+    BORN_TIMESTAMP,
     CODE,
     COLUMNS,
+    COMMIT,
     FRAME_START,
     FULL,
+    HALF,
+    HALF_QUEUE_ID,
+    HALF_QUEUE_OFFSET,
+    HALVES_MAX,
     HEAD_SIZE,
     HOLE_MSG_ID,
     HOLE_OPAQUE,
     HOLE_QUEUE_ID,
     HOLE_QUEUE_OFFSET,
     HOLE_UNIQ_KEY,
+    KIND,
     MESSAGES,
     NAMES_MAX,
     NEXT_OFFSET,
+    OF_COLUMNS,
     ONEWAY,
     OPAQUE,
     PARTS,
@@ -65,6 +80,7 @@ from mqlake.compiled.kernels.send_layout import (
     QUEUE_PUTS,
     QUEUE_SIZE,
     QUEUES_MAX,
+    REAL_QUEUE,
     ROWS,
     SENDS_MAX,
     SIZE,
@@ -80,14 +96,21 @@ from mqlake.compiled.kernels.send_layout import (
 from mqlake.formats.record import encode_record
 from mqlake.message import (
     NOT_ALLOWED_SEND_TOPICS,
+    PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS,
     PROPERTY_CLUSTER,
     PROPERTY_CRC32,
     PROPERTY_DELAY_TIME_LEVEL,
     PROPERTY_INNER_BASE,
     PROPERTY_INNER_NUM,
     PROPERTY_POP_CK,
+    PROPERTY_REAL_QUEUE_ID,
+    PROPERTY_REAL_TOPIC,
+    PROPERTY_TRANSACTION_CHECK_TIMES,
+    PROPERTY_TRANSACTION_ID,
     PROPERTY_TRANSACTION_PREPARED,
+    PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET,
     RETRY_GROUP_TOPIC_PREFIX,
+    TRANS_HALF_TOPIC,
     host_bytes,
     properties_to_bytes,
 )
@@ -116,11 +139,9 @@ ANSWER_MORE_MAX = 300
 """Bytes that what differs between answers has at most: 3 numbers of up to 20 digits, of each message 25 of an id, and a
 UNIQ_KEY with its name."""
 
-_TRANSACTION = PROPERTY_TRANSACTION_PREPARED.encode()
-
-# how the headers of sends begin, in all clients known
-_JSON_SENDS = frozenset((b'{"code":310,', b'{"code":320,', b'{"code":10,"'))
-_ROCKETMQ_SENDS = frozenset((b"\x01\x36", b"\x01\x40", b"\x00\x0a"))
+# how the headers of sends and END_TRANSACTIONs begin, in all clients known
+_JSON_SENDS = frozenset((b'{"code":310,', b'{"code":320,', b'{"code":10,"', b'{"code":37,"'))
+_ROCKETMQ_SENDS = frozenset((b"\x01\x36", b"\x01\x40", b"\x00\x0a", b"\x00\x25"))
 
 # texts that stand for what differs between answers
 _MSG_ID, _QUEUE_ID, _QUEUE_OFFSET, _UNIQ_KEY, _OPAQUE = "0123456789ABCDEF", "<1>", "<2>", "<3>", "1234509876"
@@ -160,14 +181,17 @@ class FastSend:
     """The fast path for sends: `SendMessageProcessor` in bulk."""
 
     def __init__(
-        self, broker: Broker, processor: SendMessageProcessor, latencies: RpcLatencies | None
+        self,
+        broker: Broker,
+        processor: SendMessageProcessor,
+        transactions: TransactionalMessageService,
+        latencies: RpcLatencies | None,
     ) -> None:
         self._broker = broker
         self._processor = processor
+        self._transactions = transactions
         self._sends = Worth(SENDS_BEFORE_LOADING, LOADING_S)
         self._is_loading = False
-        self._refused_transaction = False
-        """Whether the last send was a transactional one: more of them may follow."""
         self._kernels: ModuleType | None = None
         self._host = b""
         self._config: object = None
@@ -185,11 +209,7 @@ class FastSend:
         ):
             return start
         if self._kernels is None:
-            if not _is_transactional(data, start):  # of those it takes none
-                self._look_whether_to_load()
-            return start
-        # to have the compiled code refuse a send costs more than to store it
-        if self._refused_transaction and _is_transactional(data, start):
+            self._look_whether_to_load()
             return start
         if self._broker.hooks.send:  # hooks see each send
             return start
@@ -197,9 +217,7 @@ class FastSend:
         if len(host) != 8 or self._processor.flow_control.refusal() is not None:
             return start
         self._keep_up(self._kernels)
-        following = self._take(connection, self._kernels, data, start, host)
-        self._refused_transaction = following == start and _is_transactional(data, start)
-        return following
+        return self._take(connection, self._kernels, data, start, host)
 
     def _take(
         self, connection: Connection, kernels: ModuleType, data: memoryview, start: int, host: bytes
@@ -210,11 +228,11 @@ class FastSend:
         buf = np.frombuffer(data.toreadonly(), np.uint8)  # one kind of array, one compiled function
         while True:
             parts = self._parts
-            count, following, why, places = kernels.parse_sends(
+            count, following, why, places, transactional = kernels.parse_sends(
                 buf, start, self._record_max, parts.numbers, parts.octets
             )
             if count:
-                done = self._store(connection, kernels, buf, count, places)
+                done = self._store(connection, kernels, buf, count, places, transactional)
                 if done < count:
                     return self._cells[FRAME_START * SENDS_MAX + done]
             start = following
@@ -226,9 +244,19 @@ class FastSend:
 
     # --- to the log and back
 
-    def _store(self, connection: Connection, kernels: ModuleType, buf: Bytes, count: int, places: int) -> int:
+    def _store(
+        self,
+        connection: Connection,
+        kernels: ModuleType,
+        buf: Bytes,
+        count: int,
+        places: int,
+        transactional: int,
+    ) -> int:
         """Stores the first `count` messages in the columns, as many sends as fit, and sees to their answers; how many
-        messages. They go to `places` queues."""
+        messages. They go to `places` queues; so many are half messages or commits."""
+        if transactional and (count := self._before_the_ended(count)) == 0:
+            return 0
         cells, parts = self._cells, self._parts
         answers_size = 0
 
@@ -260,6 +288,8 @@ class FastSend:
             return 0
         appended, flush = put
         answers = self._answers[:answers_size].tobytes()
+        if transactional:
+            self._note_transactions(appended.written.records, flush)
         if self._latencies is not None:
             self._measure(self._latencies, began, appended.written.records, flush)
         if flush is None:
@@ -267,6 +297,40 @@ class FastSend:
         else:
             self._answer_later(connection, flush, appended, answers)
         return appended.written.records
+
+    def _before_the_ended(self, count: int) -> int:
+        """How many of the first `count` messages come before a commit of what has ended already."""
+        ended_as = self._transactions.ended_as
+        kinds, offsets = self._columns[[KIND, HALF_QUEUE_OFFSET], :count].tolist()
+        for number, (kind, offset) in enumerate(zip(kinds, offsets, strict=True)):
+            if kind == COMMIT and ended_as((0, offset)) is not None:
+                return number
+        return count
+
+    def _note_transactions(self, done: int, flush: PutMessageFuture | None) -> None:
+        """Takes note of the half messages and commits in the first `done` columns, which are in the log."""
+        transactions, names = self._transactions, self._names_of_queues
+        rows = self._columns[[KIND, REAL_QUEUE, HALF_QUEUE_OFFSET, BORN_TIMESTAMP], :done].tolist()
+        commits = []
+        for kind, queue, offset, born_timestamp in zip(*rows, strict=True):
+            if kind == HALF:
+                transactions.prepared(names[queue][0])
+            elif kind == COMMIT:
+                transactions.end((0, offset), TransactionState.COMMITTED)
+                commits.append((offset, names[queue][0], born_timestamp))
+
+        def safe() -> None:
+            is_stored = flush is None or flush.result().status in STORED
+            for offset, topic, born_timestamp in commits:
+                if is_stored:
+                    transactions.delete_prepared(0, offset, topic, born_timestamp, committed=True)
+                else:
+                    transactions.reopen((0, offset))
+
+        if flush is None:
+            safe()
+        elif commits:
+            flush.add_loop_callback(asyncio.get_running_loop(), safe)
 
     def _measure(
         self, latencies: RpcLatencies, began: int, done: int, flush: PutMessageFuture | None
@@ -352,11 +416,19 @@ class FastSend:
             PROPERTY_CLUSTER,
             PROPERTY_POP_CK,
             PROPERTY_DELAY_TIME_LEVEL,
-            PROPERTY_TRANSACTION_PREPARED,
             PROPERTY_INNER_NUM,
             PROPERTY_INNER_BASE,
             PROPERTY_CRC32,
         )
+        refused_halves = (
+            PROPERTY_REAL_TOPIC,
+            PROPERTY_REAL_QUEUE_ID,
+            PROPERTY_TRANSACTION_ID,
+            PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET,
+            PROPERTY_TRANSACTION_CHECK_TIMES,
+            PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS,
+        )
+        halves = 0 if broker.config.reject_transaction_message else HALVES_MAX
         store_config = broker.store_config
         self._record_max = min(store_config.max_message_size, store_config.mapped_file_size_commit_log)
         answer, holes = self._split_answer()
@@ -365,7 +437,9 @@ class FastSend:
                 ROWS * SENDS_MAX,
                 QUEUE_SIZE * QUEUES_MAX,
                 4 * QUEUES_MAX,
-                np.array([_hash(name.encode()) for name in refused], np.uint64).view(np.int64),
+                _hashes(*refused, PROPERTY_TRANSACTION_PREPARED),
+                _hashes(*refused, *refused_halves),
+                halves * OF_COLUMNS,
                 NAMES_MAX,
                 kernels.frames.HEAD_SIZE,
                 2 * kernels.frames.LETTERS,
@@ -384,6 +458,8 @@ class FastSend:
         self._host = b""  # it is not in the template
         self._topics_end = 0
         self._names_of_queues: list[QueueId] = []
+        half_topic = np.frombuffer(TRANS_HALF_TOPIC.encode(), np.uint8)
+        self._add_queue(kernels, half_topic, HALF_QUEUE_ID, (TRANS_HALF_TOPIC, 0))
 
     def _split_answer(self) -> tuple[Bytes, Int64s]:
         """The answer to a send without what differs, and its holes (see write_answers)."""
@@ -404,22 +480,25 @@ class FastSend:
         """Whether sends to the queue that the `number`-th in the columns goes to are usual; if so it is known now."""
         start, length = self._columns[[TOPIC_START, TOPIC_LENGTH], number].tolist()
         queue_id = int(self._columns[QUEUE_ID, number])
-        topic_bytes = self._parts[TEXT][start : start + length].copy()
+        topic_bytes = self._parts[TEXT][start : start + length]
         topic = topic_bytes.tobytes().decode()
         if not self._is_usual(topic, queue_id):
             return False
         if len(self._names_of_queues) == QUEUES_MAX or self._topics_end + 1 + length > TOPICS_SIZE:
             self._prepare(kernels)
+        self._add_queue(kernels, topic_bytes, queue_id, (topic, queue_id))
+        return True
+
+    def _add_queue(self, kernels: ModuleType, topic: Bytes, queue_id: int, name: QueueId) -> None:
         self._topics_end = kernels.add_queue(
             len(self._names_of_queues),
             self._topics_end,
-            topic_bytes,
+            topic.copy(),  # one kind of array, one compiled function
             queue_id,
             self._parts.numbers,
             self._parts.octets,
         )
-        self._names_of_queues.append((topic, queue_id))
-        return True
+        self._names_of_queues.append(name)
 
     def _is_usual(self, topic: str, queue_id: int) -> bool:
         broker = self._broker
@@ -458,8 +537,11 @@ class FastSend:
         buf = np.frombuffer(b"", np.uint8)
         kernels.parse_sends(buf, 0, 0, parts.numbers, parts.octets)
         kernels.store_sends(np.zeros(4, np.uint8), 0, 0, buf, 0, 0, parts.numbers, parts.octets)
-        kernels.add_queue(0, 0, np.zeros(1, np.uint8), 0, parts.numbers.copy(), parts.octets.copy())
         self._kernels = kernels
+
+
+def _hashes(*names: str) -> Int64s:
+    return np.array([_hash(name.encode()) for name in names], np.uint64).view(np.int64)
 
 
 def _hash(name: bytes) -> int:
@@ -468,9 +550,3 @@ def _hash(name: bytes) -> int:
     for byte in name:
         code = (code ^ byte) * 1099511628211 & 0xFFFFFFFFFFFFFFFF
     return code
-
-
-def _is_transactional(data: memoryview, start: int) -> bool:
-    """Whether the header of the frame at `start` speaks of a transaction."""
-    header_size = int.from_bytes(data[start + 5 : start + 8])
-    return _TRANSACTION in data[start + 8 : start + 8 + header_size].tobytes()

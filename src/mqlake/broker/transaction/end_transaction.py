@@ -17,7 +17,7 @@ from collections.abc import Awaitable
 from mqlake.broker.broker import Broker
 from mqlake.broker.requests.send_message import STORED
 from mqlake.broker.transaction import messages
-from mqlake.broker.transaction.service import TransactionalMessageService, TransactionState
+from mqlake.broker.transaction.service import TransactionalMessageService, TransactionState, place_of
 from mqlake.errors import FormatError, ResponseError
 from mqlake.message import PROPERTY_PRODUCER_GROUP, MessageExt, MessageSysFlag
 from mqlake.remoting.codes import RequestCode, ResponseCode
@@ -59,7 +59,7 @@ class EndTransactionProcessor:
             logger.info("%s: transaction %s is still open", connection.remote_address, header.transaction_id)
             return RemotingCommand.create_response()
         half = self._prepare_message(header)
-        ended = self._service.ended_as(half)
+        ended = self._service.ended_as(place_of(half))
         if ended is state:
             return RemotingCommand.create_response()
         if ended is not None:
@@ -69,7 +69,7 @@ class EndTransactionProcessor:
             )
         if state is TransactionState.COMMITTED:
             return self._commit(half)
-        self._service.end(half, state)
+        self._service.end(place_of(half), state)
         self._service.delete_prepare_message(half)
         return RemotingCommand.create_response()
 
@@ -102,7 +102,7 @@ class EndTransactionProcessor:
             final = messages.final(half)
         except FormatError as error:
             raise ResponseError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
-        self._service.end(half, TransactionState.COMMITTED)
+        self._service.end(place_of(half), TransactionState.COMMITTED)
         future = self._bridge.async_put_message(final)
         if future.done():
             return self._committed(half, future.result())
@@ -114,7 +114,7 @@ class EndTransactionProcessor:
 
     def _committed(self, half: MessageExt, result: PutMessageResult) -> RemotingCommand:
         if result.status not in STORED:
-            self._service.reopen(half)
+            self._service.reopen(place_of(half))
             raise ResponseError(
                 _REFUSED.get(result.status, ResponseCode.SYSTEM_ERROR),
                 f"{result.status.name}: {result.reason or 'the message could not be stored'}",

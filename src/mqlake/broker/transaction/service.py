@@ -49,6 +49,8 @@ ASK_BYTES_MAX = 4 << 20
 """Of half messages that are put back before their producers are asked: what a round needs of memory."""
 _MESSAGE_BYTES = 1024  # beside its body, about
 
+Place = tuple[int, int]
+"""A half queue, and the offset in it where a half message was first."""
 Ask = Callable[[MessageExt], Awaitable[bool]]
 """Asks some producer what is to become of a half message, which is where the message says now; whether there was one
 to ask."""
@@ -89,9 +91,9 @@ class TransactionalMessageService:
         self._config = config
         self._clock_ms = bridge.clock_ms
         self._started_ms = self._clock_ms()
-        self._ended: dict[tuple[int, int], TransactionState] = {}
-        """(half queue, first offset) → how it ended; since the last round, and before it."""
-        self._ended_before: dict[tuple[int, int], TransactionState] = {}
+        self._ended: dict[Place, TransactionState] = {}
+        """How half messages ended, since the last round, and before it."""
+        self._ended_before: dict[Place, TransactionState] = {}
         self._removed: dict[int, list[int]] = {}
         """Half queue → offsets that no op message names yet."""
         self._removed_size = 0
@@ -107,30 +109,42 @@ class TransactionalMessageService:
         topic = message.topic
         future = self.bridge.async_put_half_message(message)
         if not future.done() or future.result().is_ok:
-            self.metrics.add_and_get(topic, 1)
+            self.prepared(topic)
         return future
 
-    def ended_as(self, half: MessageExt) -> TransactionState | None:
+    def prepared(self, topic: str) -> None:
+        """Counts a half message that was stored, of a message for `topic`."""
+        self.metrics.add_and_get(topic, 1)
+
+    def ended_as(self, place: Place) -> TransactionState | None:
         """How a half message, or one that it is a copy of, has ended; None when it is open or that was long ago."""
-        key = half.queue_id, messages.prepared_queue_offset(half)
-        return self._ended.get(key) or self._ended_before.get(key)
+        return self._ended.get(place) or self._ended_before.get(place)
 
-    def end(self, half: MessageExt, state: TransactionState) -> None:
-        """Takes note that a half message has ended, before its final message is stored."""
-        self._ended[half.queue_id, messages.prepared_queue_offset(half)] = state
+    def end(self, place: Place, state: TransactionState) -> None:
+        """Takes note that a half message has ended, before anybody can say so again."""
+        self._ended[place] = state
 
-    def reopen(self, half: MessageExt) -> None:
+    def reopen(self, place: Place) -> None:
         """It has not: the final message could not be stored."""
-        self._ended.pop((half.queue_id, messages.prepared_queue_offset(half)), None)
+        self._ended.pop(place, None)
 
     def delete_prepare_message(self, half: MessageExt) -> None:
         """Has the op queue say that a half message has ended, with the next op message."""
-        offset = half.queue_offset
-        self._removed.setdefault(half.queue_id, []).append(offset)
+        self.delete_prepared(
+            half.queue_id,
+            half.queue_offset,
+            half.properties.get(PROPERTY_REAL_TOPIC, ""),
+            half.born_timestamp,
+            committed=self.ended_as(place_of(half)) is TransactionState.COMMITTED,
+        )
+
+    def delete_prepared(
+        self, queue_id: int, offset: int, topic: str, born_timestamp: int, *, committed: bool
+    ) -> None:
+        """As `delete_prepare_message`, of the half message at a queue offset, which belongs to `topic`."""
+        self._removed.setdefault(queue_id, []).append(offset)
         self._removed_size += len(str(offset)) + 1
-        topic = half.properties.get(PROPERTY_REAL_TOPIC, "")
-        committed = self.ended_as(half) is TransactionState.COMMITTED
-        self.metrics.finished(topic, half.born_timestamp, committed=committed)
+        self.metrics.finished(topic, born_timestamp, committed=committed)
         config = self._config()
         if self._removed_size > config.transaction_op_msg_max_size:
             self.batch_send_op_message()
@@ -264,7 +278,7 @@ class TransactionalMessageService:
     def _deal_with(self, half: MessageExt, this: _Round) -> bool:
         """Whether the round may go on behind this half message; False also when the store takes nothing."""
         first = messages.prepared_queue_offset(half)
-        if first in this.ended or self.ended_as(half) is not None:
+        if first in this.ended or self.ended_as(place_of(half)) is not None:
             return True
         if half.store_timestamp <= self._started_ms and self._ended_before_the_start(half):
             return True
@@ -300,7 +314,7 @@ class TransactionalMessageService:
             return True
         if committed:
             logger.info("half message %d was committed before the broker ended", half.queue_offset)
-            self.end(half, TransactionState.COMMITTED)
+            self.end(place_of(half), TransactionState.COMMITTED)
             self.delete_prepare_message(half)
         return committed
 
@@ -335,6 +349,10 @@ class TransactionalMessageService:
             why,
         )
         return True
+
+
+def place_of(half: MessageExt) -> Place:
+    return half.queue_id, messages.prepared_queue_offset(half)
 
 
 def _group(half: MessageExt) -> str:

@@ -6,7 +6,7 @@
     head    code, flag, opaque, where the body begins        fields[a…z]  (start, length) in `text`
 
 A send's fields have names of one letter (SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE), or long ones that stand for the same
-(SEND_MESSAGE); `head` says which were seen.
+(SEND_MESSAGE), and END_TRANSACTION's are long; `head` says which were seen.
 
 This is `codec.decode_frame` for the plainest form of a header: JSON without spaces, every name known, none
 twice; or ROCKETMQ without a remark. Whatever looks otherwise is UNUSUAL: codec may be able to read it, and says
@@ -60,8 +60,16 @@ LONG_NAMES = (
     "unitMode",
     "maxReconsumeTimes",
     "batch",
+    "tranStateTableOffset",
+    "commitLogOffset",
+    "commitOrRollback",
+    "fromTransactionCheck",
+    "msgId",
+    "transactionId",
+    "bname",
 )
-"""SendMessageRequestHeader's names of the fields that are a to m in SendMessageRequestHeaderV2."""
+"""SendMessageRequestHeader's names of the fields that are a to m in SendMessageRequestHeaderV2; then those of
+EndTransactionRequestHeader that it has besides, which have letters here only."""
 LONG_NAMES_TEXT = _word("".join(LONG_NAMES))
 LONG_NAMES_END = np.cumsum([len(name) for name in LONG_NAMES])
 

@@ -33,16 +33,27 @@ from __future__ import annotations
     OWN_START,
     OWN_LENGTH,
     PHYSICAL_OFFSET,
+    KIND,
+    REAL_QUEUE,
+    HALF_QUEUE_OFFSET,
+    HALF_PHYSICAL_OFFSET,
+    HALF_SIZE,
+    GROUP_START,
+    GROUP_LENGTH,
     TOUCHED,
     NEXT_OFFSET,
     QUEUE_MESSAGES,
     QUEUE_BYTES,
     QUEUE_PUTS,
-) = range(31)
+) = range(38)
 """The rows of a table with a column for each message. Up to QUEUE_OFFSET they are those of a send and stand in the
 column of its first message, MESSAGES being how many it has (0 in the columns of the others), FRAME_SIZE the bytes of
-their records; then come a record's. The last five rows have a column for each queue that is sent to."""
-ROWS = 31
+their records; then come a record's, and those of a transaction: KIND (of any send), of a half message the number of the
+queue where it belongs (QUEUE is the half queue), of a commit also where its half message is. GROUP is the producer's,
+in TEXT. The last five rows have a column for each queue that is sent to."""
+ROWS = 38
+SEND, HALF, COMMIT = range(3)
+"""A KIND. A commit is an END_TRANSACTION, of which the columns are those of the message that consumers get."""
 SENDS_MAX = 512
 """Messages that are taken in one step."""
 
@@ -51,18 +62,41 @@ QUEUE_SIZE = 4
 QUEUES_MAX = 4096
 """Queues that are known at once; with one more, all are forgotten and learnt again."""
 NAMES_MAX = 32
+HALF_QUEUE = 0
+"""The number of the half queue, which is known from the beginning. It is known by an id that no client can name."""
+HALF_QUEUE_ID = -1
 
-COLUMNS, QUEUES, SLOTS, REFUSED, NAMES, HEAD, FIELDS, HOLES = range(8)
-TEXT, TOPICS, TEMPLATE, EXTRA, ANSWER, ANSWERS = range(8, 14)
-PARTS = 14
+(
+    OF_PHYSICAL_OFFSET,
+    OF_QUEUE_OFFSET,
+    OF_SIZE,
+    OF_BODY_LENGTH,
+    OF_BORN_TIMESTAMP,
+    OF_QUEUE,
+    OF_GROUP_AT,
+    OF_GROUP_LENGTH,
+) = range(8)
+"""Columns of HALVES: where a half message is in the log and in the half queue, the bytes of its record (0: of none) and
+of its body, its age, the number of the queue where it belongs, and where in the record the group of its producer is."""
+OF_COLUMNS = 8
+HALVES_MAX = 4096
+"""Half messages that are remembered, the latest ones: most end soon. It is a power of two."""
+
+COLUMNS, QUEUES, SLOTS, REFUSED, REFUSED_HALVES, HALVES, NAMES, HEAD, FIELDS, HOLES = range(10)
+TEXT, TOPICS, TEMPLATE, EXTRA, ANSWER, ANSWERS = range(10, 16)
+PARTS = 16
 """In `numbers`, then in the bytes:
 
 COLUMNS   the table above                              TEXT      unescaped fields of headers, back to back
 QUEUES    the queues that are known                    TOPICS    their topics
 SLOTS     hash table of their numbers + 1              TEMPLATE  a record's head
 REFUSED   hashes of properties that are not usual      EXTRA     properties that the broker gives each record
-NAMES     room for hashes of properties                ANSWER    an answer without what differs
-HEAD      a frame's head, see frames         ANSWERS   answers
+          in a send                                    ANSWER    an answer without what differs
+REFUSED_HALVES  the same, of half messages             ANSWERS   answers
+HALVES    half messages by their queue offsets, the
+          latest ones; of no rows: none are taken
+NAMES     room for hashes of properties
+HEAD      a frame's head, see frames
 FIELDS    its fields, see frames
 HOLES     where in ANSWER what belongs
 """

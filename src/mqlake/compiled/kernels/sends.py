@@ -32,12 +32,21 @@ from mqlake.compiled.kernels.send_layout import (
     BORN_TIMESTAMP,
     CODE,
     COLUMNS,
+    COMMIT,
     EXTRA,
     FIELDS,
     FLAG,
     FRAME_SIZE,
     FRAME_START,
     FULL,
+    GROUP_LENGTH,
+    GROUP_START,
+    HALF,
+    HALF_PHYSICAL_OFFSET,
+    HALF_QUEUE,
+    HALF_QUEUE_OFFSET,
+    HALF_SIZE,
+    HALVES,
     HEAD,
     HEAD_SIZE,
     HOLE_MSG_ID,
@@ -45,11 +54,21 @@ from mqlake.compiled.kernels.send_layout import (
     HOLE_QUEUE_ID,
     HOLE_QUEUE_OFFSET,
     HOLES,
+    KIND,
     MESSAGES,
     MSG_ID_HOST,
     NAMES,
     NEED_MORE,
     NEXT_OFFSET,
+    OF_BODY_LENGTH,
+    OF_BORN_TIMESTAMP,
+    OF_COLUMNS,
+    OF_GROUP_AT,
+    OF_GROUP_LENGTH,
+    OF_PHYSICAL_OFFSET,
+    OF_QUEUE,
+    OF_QUEUE_OFFSET,
+    OF_SIZE,
     ONEWAY,
     OPAQUE,
     OWN_LENGTH,
@@ -64,9 +83,12 @@ from mqlake.compiled.kernels.send_layout import (
     QUEUE_PUTS,
     QUEUE_SIZE,
     QUEUES,
+    REAL_QUEUE,
     RECONSUME_TIMES,
     REFUSED,
+    REFUSED_HALVES,
     ROWS,
+    SEND,
     SENDS_MAX,
     SHARED_LENGTH,
     SHARED_START,
@@ -87,28 +109,49 @@ from mqlake.compiled.kernels.send_layout import (
 )
 from mqlake.formats.batch import ITEM_SIZE_MIN
 from mqlake.formats.record import END_FILE_MIN_BLANK_LENGTH, PROPERTIES_LENGTH_MAX, RECORD_SIZE_MIN
-from mqlake.message import MessageSysFlag
+from mqlake.message import (
+    PROPERTY_REAL_QUEUE_ID,
+    PROPERTY_REAL_TOPIC,
+    PROPERTY_TRANSACTION_ID,
+    MessageSysFlag,
+)
 from mqlake.remoting.codes import RequestCode
 from mqlake.remoting.command import ONEWAY_FLAG
 
 SEND_MESSAGE = int(RequestCode.SEND_MESSAGE)
 SEND_MESSAGE_V2 = int(RequestCode.SEND_MESSAGE_V2)
 SEND_BATCH_MESSAGE = int(RequestCode.SEND_BATCH_MESSAGE)
+END_TRANSACTION = int(RequestCode.END_TRANSACTION)
+TRANSACTION_BITS = int(MessageSysFlag.TRANSACTION_ROLLBACK_TYPE)
+TRANSACTION_PREPARED = int(MessageSysFlag.TRANSACTION_PREPARED_TYPE)
+TRANSACTION_COMMIT = int(MessageSysFlag.TRANSACTION_COMMIT_TYPE)
 UNUSUAL_SYS_FLAGS = int(
-    MessageSysFlag.TRANSACTION_COMMIT_TYPE
-    | MessageSysFlag.TRANSACTION_PREPARED_TYPE
-    | MessageSysFlag.BORNHOST_V6_FLAG
+    MessageSysFlag.BORNHOST_V6_FLAG
     | MessageSysFlag.STOREHOSTADDRESS_V6_FLAG
     | MessageSysFlag.INNER_BATCH_FLAG
     | MessageSysFlag.NEED_UNWRAP_FLAG
 )
 """Of a request's sysFlag; fast_send refuses to know a topic that would have any more set."""
 UNIQ_KEY = np.int64(int.from_bytes(b"UNIQ_KEY", "big"))
+TRAN_MSG = np.int64(int.from_bytes(b"TRAN_MSG", "big"))
 WAIT = np.int32(int.from_bytes(b"WAIT", "big"))
+PGRO, UP = np.int32(int.from_bytes(b"PGRO", "big")), int.from_bytes(b"UP", "big")
 A, B, C, D, E, F, G, H, I, J, K, L, M = range(13)  # noqa: E741 - the fields' names on the wire
+TABLE_OFFSET, LOG_OFFSET, COMMIT_OR_ROLLBACK, _, MSG_ID = range(13, 18)
 TRUE, FALSE, TRANSACTION_ID, QUOTE = (
     np.frombuffer(text, np.uint8).copy() for text in (b"true", b"false", b',"transactionId":"', b'"')
 )
+HALF_NAMES = tuple(
+    np.frombuffer(text, np.uint8).copy()
+    for text in (
+        PROPERTY_TRANSACTION_ID.encode() + b"\x01",
+        b"\x02" + PROPERTY_REAL_TOPIC.encode() + b"\x01",
+        b"\x02" + PROPERTY_REAL_QUEUE_ID.encode() + b"\x01",
+    )
+)
+HALF_ID, HALF_REAL_TOPIC, HALF_REAL_QUEUE = HALF_NAMES
+HALF_NAMES_LENGTH = sum(map(len, HALF_NAMES)) + 1
+"""What a half message has more of properties than was sent, without the values."""
 I32_MIN, I32_MAX = -(2**31), 2**31 - 1
 I64_MAX = 2**63 - 1
 
@@ -172,15 +215,17 @@ def add_queue(number, topics_end, topic, queue_id, numbers, octets):
 
 
 @compiled
-def find_uniq_key(text, start, length, refused, names):
-    """(start, length) of the value of UNIQ_KEY in properties that can be stored as they are, (0, 0) when there is none;
-    (0, -1) for properties that cannot.
+def read_properties(text, start, length, refused, names, columns, n):
+    """Whether properties can be stored as they are, and are a half message's if column n is one; where the values of
+    UNIQ_KEY and PGROUP are is in the column then, lengths of 0 when there are none.
 
-    Each must be a name and a value, neither empty, no name twice, none among the `refused` (hashes), and WAIT can
-    only be true. `names` is room for hashes; equal hashes of different names only make a send unusual.
+    Each must be a name and a value, neither empty, no name twice, none among the `refused` (hashes), WAIT can only be
+    true, and a half message has TRAN_MSG=true and PGROUP. `names` is room for hashes; equal hashes of different names
+    only make a send unusual.
     """
-    none = np.int64(0), np.int64(-1)
-    uniq_start, uniq_length = np.int64(0), np.int64(0)
+    is_half, prepared = columns[KIND, n] == HALF, False
+    columns[UNIQ_KEY_START, n] = columns[UNIQ_KEY_LENGTH, n] = 0
+    columns[GROUP_START, n] = columns[GROUP_LENGTH, n] = 0
     position, end = start, start + length
     count = 0
     while position < end:
@@ -193,36 +238,48 @@ def find_uniq_key(text, start, length, refused, names):
             name = (name ^ np.uint64(code)) * HASH_FACTOR
             separator += 1
         if separator == position or code != 1 or count == len(names):
-            return none
+            return False
         for i in range(len(refused)):
             if np.uint64(refused[i]) == name:
-                return none
+                return False
         for i in range(count):
             if np.uint64(names[i]) == name:
-                return none
+                return False
         names[count] = np.int64(name)
         count += 1
         stop = separator + 1
         while stop < end and text[np.uint64(stop)] != 2:
             stop += 1
         if stop == separator + 1:
-            return none
-        if separator - position == 8 and load64(text, position) == UNIQ_KEY:
-            uniq_start, uniq_length = separator + 1, stop - separator - 1
+            return False
+        name_length, value, value_length = separator - position, separator + 1, stop - separator - 1
+        if name_length == 8:
+            word = load64(text, position)
+            if word == UNIQ_KEY:
+                columns[UNIQ_KEY_START, n] = value
+                columns[UNIQ_KEY_LENGTH, n] = value_length
+            elif word == TRAN_MSG:
+                prepared = frames.equals(text, value, value_length, TRUE)
+        elif name_length == 6 and load32(text, position) == PGRO and load16(text, position + 4) == UP:
+            columns[GROUP_START, n] = value
+            columns[GROUP_LENGTH, n] = value_length
         elif (
-            separator - position == 4
+            name_length == 4
             and load32(text, position) == WAIT
-            and not frames.equals(text, separator + 1, stop - separator - 1, TRUE)
+            and not frames.equals(text, value, value_length, TRUE)
         ):
-            return none
+            return False
         position = stop + 1
+    if prepared != is_half or (is_half and columns[GROUP_LENGTH, n] == 0):
+        return False
+    uniq_start, uniq_length = columns[UNIQ_KEY_START, n], columns[UNIQ_KEY_LENGTH, n]
     if uniq_length > UNIQ_KEY_LENGTH_MAX:
-        return none
+        return False
     for i in range(uniq_start, uniq_start + uniq_length):  # it goes into the answer unescaped
         code = text[np.uint64(i)]
         if code < 0x20 or code > 0x7E or code == frames.QUOTE or code == frames.BACKSLASH:
-            return none
-    return np.int64(uniq_start), np.int64(uniq_length)
+            return False
+    return True
 
 
 @compiled
@@ -243,7 +300,7 @@ def is_truth(text, fields, letter):
 @compiled
 def read_send(text, fields, is_batch, columns, n):
     """Whether the fields are a SendMessageRequestHeaderV2 of a usual send, as far as numbers tell; they are in
-    column n then."""
+    column n then, with the KIND that sysFlag says."""
     if fields[A, 1] < 0 or fields[B, 1] < 1 or fields[C, 1] < 0:
         return False
     batch = frames.equals(text, fields[M, 0], fields[M, 1], TRUE)
@@ -254,6 +311,8 @@ def read_send(text, fields, is_batch, columns, n):
     has_time, columns[BORN_TIMESTAMP, n] = number(text, fields, G, -I64_MAX, I64_MAX)
     has_flag, columns[FLAG, n] = number(text, fields, H, I32_MIN, I32_MAX)
     has_times, columns[RECONSUME_TIMES, n] = number(text, fields, J, I32_MIN, I32_MAX)
+    transaction = columns[SYS_FLAG, n] & TRANSACTION_BITS
+    columns[KIND, n] = HALF if transaction == TRANSACTION_PREPARED else SEND
     return (
         has_queue
         and has_sys_flag
@@ -261,6 +320,7 @@ def read_send(text, fields, is_batch, columns, n):
         and has_flag
         and (has_times or fields[J, 1] < 0)
         and columns[SYS_FLAG, n] & UNUSUAL_SYS_FLAGS == 0
+        and (transaction == 0 or (transaction == TRANSACTION_PREPARED and not is_batch))
         and number(text, fields, D, I32_MIN, I32_MAX)[0]
         and (fields[L, 1] < 0 or number(text, fields, L, I32_MIN, I32_MAX)[0])
     )
@@ -311,6 +371,7 @@ def read_batch(data, position, end, shared_length, record_max, columns, first):
         if n == columns.shape[1]:
             return -1
         columns[MESSAGES, n] = 0
+        columns[KIND, n] = SEND
         columns[TOPIC_LENGTH, n] = topic_length
         columns[FLAG, n] = load32(data, position + 12)
         columns[BODY_START, n] = position + ITEM_SIZE_MIN - 2
@@ -326,9 +387,70 @@ def read_batch(data, position, end, shared_length, record_max, columns, first):
 
 
 @compiled
+def digits_of(value):
+    """How many digits a number has that is not negative."""
+    digits = 1
+    while value > 9:
+        value //= 10
+        digits += 1
+    return digits
+
+
+@compiled
+def read_commit(text, fields, head, stop, columns, n, queues, halves, record_max):
+    """Whether the fields are an EndTransactionRequestHeader that commits a half message of `halves` and wants no
+    answer; the message to store is in column n then, as far as it is known, and its half message in `halves` no more:
+    who says it again is answered by EndTransactionProcessor, which knows."""
+    if (
+        head[frames.NAMES] != frames.LONG
+        or head[frames.FLAG] != ONEWAY_FLAG
+        or head[frames.OPAQUE] < 0
+        or head[frames.BODY_START] != stop
+        or fields[A, 1] < 1
+        or fields[MSG_ID, 1] < 0
+        or len(halves) == 0
+    ):
+        return False
+    has_offset, table_offset = number(text, fields, TABLE_OFFSET, 0, I64_MAX)
+    has_place, log_offset = number(text, fields, LOG_OFFSET, 0, I64_MAX)
+    has_state, state = number(text, fields, COMMIT_OR_ROLLBACK, 0, I32_MAX)
+    if not has_offset or not has_place or not has_state or state != TRANSACTION_COMMIT:
+        return False
+    half = table_offset & (len(halves) - 1)
+    if (
+        halves[half, OF_SIZE] == 0
+        or halves[half, OF_QUEUE_OFFSET] != table_offset
+        or halves[half, OF_PHYSICAL_OFFSET] != log_offset
+        or halves[half, OF_GROUP_LENGTH] != fields[A, 1]
+    ):
+        return False
+    queue = halves[half, OF_QUEUE]
+    topic_length = queues[queue, 2]
+    size = halves[half, OF_SIZE] - queues[HALF_QUEUE, 2] + topic_length
+    if size > record_max:
+        return False
+    columns[KIND, n] = COMMIT
+    columns[REAL_QUEUE, n] = queue
+    columns[HALF_QUEUE_OFFSET, n] = table_offset
+    columns[HALF_PHYSICAL_OFFSET, n] = log_offset
+    columns[HALF_SIZE, n] = halves[half, OF_SIZE]
+    columns[BODY_LENGTH, n] = halves[half, OF_BODY_LENGTH]
+    columns[BORN_TIMESTAMP, n] = halves[half, OF_BORN_TIMESTAMP]
+    columns[GROUP_START, n] = fields[A, 0]
+    columns[GROUP_LENGTH, n] = fields[A, 1]
+    columns[BODY_START, n] = halves[half, OF_GROUP_AT]
+    columns[QUEUE_ID, n] = queues[queue, 0]
+    columns[TOPIC_LENGTH, n] = topic_length
+    columns[SIZE, n] = size
+    columns[SHARED_LENGTH, n] = columns[UNIQ_KEY_START, n] = columns[UNIQ_KEY_LENGTH, n] = 0
+    halves[half, OF_SIZE] = 0
+    return True
+
+
+@compiled
 def parse_sends(buf, start, record_max, numbers, octets):
-    """Reads usual sends from `start` on; (how many messages, where the next frame begins, why it stopped there, to how
-    many queues they go).
+    """Reads usual sends and commits from `start` on; (how many messages, where the next frame begins, why it stopped
+    there, to how many queues they go, how many of them are half messages or commits).
 
     TOUCHED gets the numbers of those queues; PLACE says for each send where in TOUCHED its queue is. UNKNOWN_QUEUE: the
     column after the last message says which: TOPIC_START, TOPIC_LENGTH (in TEXT) and QUEUE_ID.
@@ -336,50 +458,71 @@ def parse_sends(buf, start, record_max, numbers, octets):
     columns = table(numbers, COLUMNS, ROWS, SENDS_MAX)
     queues = table(numbers, QUEUES, -1, QUEUE_SIZE)
     fields = table(numbers, FIELDS, -1, 2)
-    slots, refused = part(numbers, numbers, SLOTS), part(numbers, numbers, REFUSED)
+    slots, halves = part(numbers, numbers, SLOTS), table(numbers, HALVES, -1, OF_COLUMNS)
+    refused, refused_halves = part(numbers, numbers, REFUSED), part(numbers, numbers, REFUSED_HALVES)
     names, head = part(numbers, numbers, NAMES), part(numbers, numbers, HEAD)
     text_part, topics = part(numbers, octets, TEXT), pointer(part(numbers, octets, TOPICS))
     text, data = pointer(text_part), pointer(buf)
     extra_length = len(part(numbers, octets, EXTRA))
     position = np.int64(start)
-    at, n, places = np.int64(0), np.int64(0), np.int64(0)
+    at, n, places, transactional = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
     while n < SENDS_MAX:
         stop, text_end = frames.read_frame(buf, position, len(buf), head, fields, text_part, at)
         if stop <= 0:
-            return n, position, np.int64(NEED_MORE if stop == 0 else UNUSUAL), places
-        is_send, is_batch = read_code(head)
-        if not is_send or not read_send(text, fields, is_batch, columns, n):
-            return n, position, np.int64(UNUSUAL), places
-        shared_start, own_length = fields[I, 0], max(np.int64(0), fields[I, 1])
-        uniq_start, uniq_length = find_uniq_key(text, shared_start, own_length, refused, names)
-        if uniq_length < 0 or (uniq_length == 0 and not is_batch):
-            return n, position, np.int64(UNUSUAL), places
-        topic_start, topic_length = fields[B, 0], fields[B, 1]
-        columns[TOPIC_START, n] = topic_start
-        columns[TOPIC_LENGTH, n] = topic_length
-        queue, _ = find_queue(text, topic_start, topic_length, columns[QUEUE_ID, n], slots, queues, topics)
-        if queue < 0:
-            return n, position, np.int64(UNKNOWN_QUEUE), places
-        shared_length = own_length + extra_length
-        if own_length > 0 and text[np.uint64(shared_start + own_length - 1)] != 2:
-            shared_length += 1
-        body_start = head[frames.BODY_START]
-        if is_batch:
-            count = np.int64(0)
-            if stop - body_start <= record_max:
-                count = read_batch(data, body_start, stop, shared_length, record_max, columns, n)
-            if count < 0 and n > 0:
-                return n, position, np.int64(FULL), places
-            if count <= 0:
-                return n, position, np.int64(UNUSUAL), places
+            return n, position, np.int64(NEED_MORE if stop == 0 else UNUSUAL), places, transactional
+        if head[frames.CODE] == END_TRANSACTION:
+            if not read_commit(text, fields, head, stop, columns, n, queues, halves, record_max):
+                return n, position, np.int64(UNUSUAL), places, transactional
+            queue, count = columns[REAL_QUEUE, n], np.int64(1)
         else:
-            count = np.int64(1)
-            columns[BODY_START, n] = body_start
-            columns[BODY_LENGTH, n] = stop - body_start
-            columns[OWN_START, n] = stop
-            columns[OWN_LENGTH, n] = 0
-            if not read_message(columns, n, 0, shared_length, record_max):
-                return n, position, np.int64(UNUSUAL), places
+            is_send, is_batch = read_code(head)
+            if not is_send or not read_send(text, fields, is_batch, columns, n):
+                return n, position, np.int64(UNUSUAL), places, transactional
+            is_half = columns[KIND, n] == HALF
+            if is_half and len(halves) == 0:
+                return n, position, np.int64(UNUSUAL), places, transactional
+            shared_start, own_length = fields[I, 0], max(np.int64(0), fields[I, 1])
+            usual = read_properties(
+                text, shared_start, own_length, refused_halves if is_half else refused, names, columns, n
+            )
+            if not usual or (columns[UNIQ_KEY_LENGTH, n] == 0 and not is_batch):
+                return n, position, np.int64(UNUSUAL), places, transactional
+            topic_start, topic_length = fields[B, 0], fields[B, 1]
+            columns[TOPIC_START, n] = topic_start
+            columns[TOPIC_LENGTH, n] = topic_length
+            queue, _ = find_queue(
+                text, topic_start, topic_length, columns[QUEUE_ID, n], slots, queues, topics
+            )
+            if queue < 0:
+                return n, position, np.int64(UNKNOWN_QUEUE), places, transactional
+            columns[REAL_QUEUE, n] = queue
+            columns[SHARED_START, n] = shared_start
+            columns[SHARED_LENGTH, n] = own_length
+            shared_length = own_length + extra_length
+            if own_length > 0 and text[np.uint64(shared_start + own_length - 1)] != 2:
+                shared_length += 1
+            if is_half:
+                shared_length += HALF_NAMES_LENGTH + columns[UNIQ_KEY_LENGTH, n]
+                shared_length += topic_length + digits_of(columns[QUEUE_ID, n])
+                queue = np.int64(HALF_QUEUE)
+                columns[TOPIC_LENGTH, n] = queues[HALF_QUEUE, 2]
+            body_start = head[frames.BODY_START]
+            if is_batch:
+                count = np.int64(0)
+                if stop - body_start <= record_max:
+                    count = read_batch(data, body_start, stop, shared_length, record_max, columns, n)
+                if count < 0 and n > 0:
+                    return n, position, np.int64(FULL), places, transactional
+                if count <= 0:
+                    return n, position, np.int64(UNUSUAL), places, transactional
+            else:
+                count = np.int64(1)
+                columns[BODY_START, n] = body_start
+                columns[BODY_LENGTH, n] = stop - body_start
+                columns[OWN_START, n] = stop
+                columns[OWN_LENGTH, n] = 0
+                if not read_message(columns, n, 0, shared_length, record_max):
+                    return n, position, np.int64(UNUSUAL), places, transactional
         frame_size = np.int64(0)
         for i in range(n, n + count):
             frame_size += columns[SIZE, i]
@@ -397,13 +540,11 @@ def parse_sends(buf, start, record_max, numbers, octets):
         columns[CODE, n] = head[frames.CODE]
         columns[OPAQUE, n] = head[frames.OPAQUE]
         columns[ONEWAY, n] = head[frames.FLAG]
-        columns[SHARED_START, n] = shared_start
-        columns[SHARED_LENGTH, n] = own_length
-        columns[UNIQ_KEY_START, n] = uniq_start
-        columns[UNIQ_KEY_LENGTH, n] = uniq_length
+        if columns[KIND, n] != SEND:
+            transactional += 1
         position, at = stop, text_end
         n += count
-    return n, position, np.int64(FULL), places
+    return n, position, np.int64(FULL), places, transactional
 
 
 @compiled
@@ -462,13 +603,14 @@ def write_answers(out, columns, count, text, answer, holes):
 @compiled
 def store_sends(out, position, base_offset, buf, count, store_timestamp, numbers, octets):
     """Writes records of the first `count` messages to out[position:], as many whole sends as fit, and the answers to
-    those that want one; (how many messages, bytes of the records, bytes of the answers).
+    those that want one; (how many messages, bytes of the records, bytes of the answers). A commit whose half message is
+    not in `out` before them is where it stops, too.
 
     Of each queue touched NEXT_OFFSET is its next queue offset, counted up here like its QUEUE_MESSAGES, QUEUE_BYTES and
     QUEUE_PUTS. The first record's TOTALSIZE is left as it is: who writes it makes all of them visible.
     """
     columns = table(numbers, COLUMNS, ROWS, SENDS_MAX)
-    queues = table(numbers, QUEUES, -1, QUEUE_SIZE)
+    queues, halves = table(numbers, QUEUES, -1, QUEUE_SIZE), table(numbers, HALVES, -1, OF_COLUMNS)
     text, topics = pointer(part(numbers, octets, TEXT)), pointer(part(numbers, octets, TOPICS))
     template, extra = pointer(part(numbers, octets, TEMPLATE)), pointer(part(numbers, octets, EXTRA))
     extra_length = len(part(numbers, octets, EXTRA))
@@ -476,34 +618,57 @@ def store_sends(out, position, base_offset, buf, count, store_timestamp, numbers
     start = position
     first = np.int64(0)
     while first < count and position + columns[FRAME_SIZE, first] + END_FILE_MIN_BLANK_LENGTH <= len(out):
-        queue, place = columns[QUEUE, first], columns[PLACE, first]
+        queue, place, kind = columns[QUEUE, first], columns[PLACE, first], columns[KIND, first]
         topic_start, topic_length = queues[queue, 1], queues[queue, 2]
         shared_start, shared_length = columns[SHARED_START, first], columns[SHARED_LENGTH, first]
         following = first + columns[MESSAGES, first]
+        queue_id = np.int64(0) if kind == HALF else columns[QUEUE_ID, first]
         columns[QUEUE_OFFSET, first] = columns[NEXT_OFFSET, place]
+        half_at = np.int64(0)
+        if kind == COMMIT:
+            half_at = columns[HALF_PHYSICAL_OFFSET, first] - base_offset
+            if half_at < 0 or not is_half_of(log, half_at, start, columns, first, text):
+                break
         for n in range(first, following):
             size = columns[SIZE, n]
             body_start, body_length = columns[BODY_START, n], columns[BODY_LENGTH, n]
             if position > start:
                 store32(log, position, size)
-            copy(log, position + 4, template, 4, HEAD_SIZE - 4)
-            store32(log, position + 8, crc32(data, body_start, body_length) if body_length > 0 else 0)
-            store32(log, position + 12, columns[QUEUE_ID, first])
-            store32(log, position + 16, columns[FLAG, n])
+            if kind == COMMIT:
+                copy(log, position + 4, log, half_at + 4, HEAD_SIZE + body_length - 4)
+                store32(log, position + 36, load32(log, half_at + 36) | TRANSACTION_COMMIT)
+                store64(log, position + 76, columns[HALF_PHYSICAL_OFFSET, first])
+            else:
+                copy(log, position + 4, template, 4, HEAD_SIZE - 4)
+                store32(log, position + 8, crc32(data, body_start, body_length) if body_length > 0 else 0)
+                store32(log, position + 16, columns[FLAG, n])
+                store32(log, position + 36, columns[SYS_FLAG, first] & ~TRANSACTION_BITS)
+                store64(log, position + 40, columns[BORN_TIMESTAMP, first])
+                store32(log, position + 72, columns[RECONSUME_TIMES, first])
+                store32(log, position + 84, body_length)
+                put(log, position + HEAD_SIZE, data, body_start, body_length)
+            store32(log, position + 12, queue_id)
             store64(log, position + 20, columns[NEXT_OFFSET, place])
             store64(log, position + 28, base_offset + position)
-            store32(log, position + 36, columns[SYS_FLAG, first])
-            store64(log, position + 40, columns[BORN_TIMESTAMP, first])
             store64(log, position + 56, store_timestamp)
-            store32(log, position + 72, columns[RECONSUME_TIMES, first])
-            store32(log, position + 84, body_length)
-            at = put(log, position + HEAD_SIZE, data, body_start, body_length)
-            at = put(log, at, topics, topic_start - 1, topic_length + 1)
-            store16(log, at, position + size - at - 2)
-            at = put_ended(log, at + 2, data, columns[OWN_START, n], columns[OWN_LENGTH, n])
-            at = put_ended(log, at, text, shared_start, shared_length)
-            copy(log, at, extra, 0, extra_length)
+            at = put(log, position + HEAD_SIZE + body_length, topics, topic_start - 1, topic_length + 1)
+            if kind == COMMIT:
+                # lengths and properties, which are the half message's
+                copy(
+                    log,
+                    at,
+                    log,
+                    half_at + columns[HALF_SIZE, n] - (position + size - at),
+                    position + size - at,
+                )
+            else:
+                store16(log, at, position + size - at - 2)
+                at = put_ended(log, at + 2, data, columns[OWN_START, n], columns[OWN_LENGTH, n])
+                at = put_ended(log, at, text, shared_start, shared_length)
+                at = put(log, at, extra, 0, extra_length)
             columns[PHYSICAL_OFFSET, n] = base_offset + position
+            if kind == HALF:
+                put_half(log, at, text, topics, columns, n, queues, halves)
             columns[NEXT_OFFSET, place] += 1
             position += size
         columns[QUEUE_MESSAGES, place] += following - first
@@ -515,6 +680,48 @@ def store_sends(out, position, base_offset, buf, count, store_timestamp, numbers
     answer, answers = part(numbers, octets, ANSWER), pointer(part(numbers, octets, ANSWERS))
     holes = table(numbers, HOLES, -1, 2)
     return first, position - start, write_answers(answers, columns, first, text, answer, holes)
+
+
+@compiled
+def is_half_of(log, position, end, columns, n, text):
+    """Whether the record at `position` is the half message of the commit in column n, and its producers' group the one
+    that commits."""
+    size = columns[HALF_SIZE, n]
+    if (
+        position + size > end
+        or load32(log, position) != size
+        or load64(log, position + 20) != columns[HALF_QUEUE_OFFSET, n]
+        or load64(log, position + 28) != columns[HALF_PHYSICAL_OFFSET, n]
+    ):
+        return False
+    group, start = position + columns[BODY_START, n], columns[GROUP_START, n]
+    for i in range(columns[GROUP_LENGTH, n]):  # noqa: SIM110 - numba compiles no generators
+        if log[np.uint64(group + i)] != text[np.uint64(start + i)]:
+            return False
+    return True
+
+
+@compiled
+def put_half(log, at, text, topics, columns, n, queues, halves):
+    """Ends the half message in column n with the properties that say where it belongs, and remembers it."""
+    queue = columns[REAL_QUEUE, n]
+    at = put(log, at, HALF_ID, 0, len(HALF_ID))
+    at = put(log, at, text, columns[UNIQ_KEY_START, n], columns[UNIQ_KEY_LENGTH, n])
+    at = put(log, at, HALF_REAL_TOPIC, 0, len(HALF_REAL_TOPIC))
+    at = put(log, at, topics, queues[queue, 1], queues[queue, 2])
+    at = put(log, at, HALF_REAL_QUEUE, 0, len(HALF_REAL_QUEUE))
+    at = frames.write_number(log, at, columns[QUEUE_ID, n])
+    log[np.uint64(at)] = 2
+    half = columns[QUEUE_OFFSET, n] & (len(halves) - 1)
+    halves[half, OF_PHYSICAL_OFFSET] = columns[PHYSICAL_OFFSET, n]
+    halves[half, OF_QUEUE_OFFSET] = columns[QUEUE_OFFSET, n]
+    halves[half, OF_SIZE] = columns[SIZE, n]
+    halves[half, OF_BODY_LENGTH] = columns[BODY_LENGTH, n]
+    halves[half, OF_BORN_TIMESTAMP] = columns[BORN_TIMESTAMP, n]
+    halves[half, OF_QUEUE] = queue
+    properties = HEAD_SIZE + columns[BODY_LENGTH, n] + 1 + columns[TOPIC_LENGTH, n] + 2
+    halves[half, OF_GROUP_AT] = properties + columns[GROUP_START, n] - columns[SHARED_START, n]
+    halves[half, OF_GROUP_LENGTH] = columns[GROUP_LENGTH, n]
 
 
 @compiled
