@@ -85,7 +85,7 @@ WITHIN: dict[str, set[str]] = {
         "services",
         "transaction",
     },
-    "broker.fast": {"broker", "config", "state", "metrics", "requests"},
+    "broker.fast": {"broker", "config", "state", "metrics", "requests", "transaction"},
     "broker.admin": {"broker", "config", "state", "metrics", "services"},
     "spark.arrow": {"options", "offsets", "log"},
     "spark.log": {"options", "offsets", "error_messages", "requirements", "arrow"},

@@ -153,9 +153,7 @@ class BrokerController:
                 server.processors = latencies.processor_table()
             sends = SendMessageProcessor(broker, self.transactional_message_service)
             sends.register(server.processors)
-            server.fast_paths = (
-                FastSend(broker, sends, self.transactional_message_service, latencies),
-            )
+            server.fast_paths = (FastSend(broker, sends, self.transactional_message_service, latencies),)
             self._register_in(server.processors)
         self.server.fast_paths += (FastPull(broker, self.pull_message_processor, latencies),)
         self.pull_message_processor.register(self.server.processors)
