@@ -616,7 +616,8 @@ def transactions_of(controller: BrokerController) -> object:
         for topic, each in controller.transaction_metrics.finished_by_topic.items()
     }
     count = controller.transaction_metrics.get_transaction_count(TOPIC)
-    return service._ended, service._removed, service._removed_size, count, finished
+    removed = {queue: sorted(offsets) for queue, offsets in service._removed.items()}
+    return service._ended, removed, service._removed_size, count, finished
 
 
 def transactions_on_two_brokers(directory: Path, scene: Scene, **settings: str) -> None:
