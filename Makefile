@@ -2,6 +2,7 @@
 # make demo    the main job: flights into a store, a crash, recovery, Spark over the log
 # make test    all tests (Java peers and Spark included)
 # make check   formatter, linter, strict types, layers, generated docs
+# make mutants [MODULE=store/recovery] [N=8] [SEED=1]   what of a module the tests would not notice if it changed
 # make bench   mqlake beside its peers, a ratio a line
 # make wheel   the wheel in dist, installed for a trial and measured
 # make spark-versions   the Spark tests with the oldest and the newest PySpark
@@ -18,7 +19,7 @@ UV_VERSION := 0.13.8
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench wheel spark-versions lock clean
+.PHONY: help setup demo test check format mutants bench wheel spark-versions lock clean
 
 help:
 	@sed -n 's/^# make /make /p' Makefile
@@ -62,6 +63,9 @@ spark-versions: $(VENV)/.ready
 format: $(VENV)/.ready
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+mutants: $(VENV)/.ready
+	$(BIN)/python tools/mutants.py $(MODULE) -n $(or $(N),8) --seed $(or $(SEED),1)
 
 bench: $(VENV)/.ready
 	@$(BIN)/python tools/check_parts.py java maven

@@ -1,0 +1,284 @@
+"""Changes modules in small ways and runs their own tests: a change that they do not notice is a gap in the tests.
+
+    python tools/mutants.py                               a sample over ROOMS, about a minute
+    python tools/mutants.py store/recovery -n 8 --seed 2  a sample of one module; a folder (store/log) is a sample of it
+
+    src, tests ──copy──▶ /tmp/…   one change of one module ──▶ pytest -x of its own tests ──▶ killed, or survived
+                                  (the copy is put right)
+
+cosmic-ray makes the changes (mutants) and runs the tests. Its operators that mostly make equal programs are left out;
+one is added, which drops a call whose result is not used, such as a flush. A module's tests are those of its name, or
+those that tests/mirror.toml names. The same seed draws the same mutants from the same sources. Exit status 1 when
+fewer than 85 % of the mutants were killed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import difflib
+import functools
+import os
+import random
+import shlex
+import shutil
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import cache_from_source
+from pathlib import Path
+from typing import Any
+
+import cosmic_ray.plugins
+from cosmic_ray.ast import ast_nodes, get_ast
+from cosmic_ray.mutating import mutate_code, use_mutation
+from cosmic_ray.operators.operator import Example, Operator
+from cosmic_ray.testing import run_tests
+from cosmic_ray.work_item import TestOutcome
+from parso.python.tree import Keyword
+
+ROOT = Path(__file__).resolve().parent.parent
+ROOMS = ("formats", "store", "remoting", "broker/requests", "broker/fast", "spark/log")
+AT_LEAST = 0.85
+PER_MODULE = 4
+"""Mutants of one module in a sample over several: each module costs one run of its tests without a change."""
+TIMEOUT_FACTOR, TIMEOUT_MORE_S = 4, 20
+PYTEST = (sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider")
+_LEFT_OUT = shutil.ignore_patterns(".*", "target", "*.egg-info", "mqlake-demo", "dist")
+
+_COMPARISONS = {"Eq": "NotEq", "NotEq": "Eq", "Is": "IsNot", "IsNot": "Is"}
+_BOUNDS = {"Lt": ("LtE", "GtE"), "LtE": ("Lt", "Gt"), "Gt": ("GtE", "LtE"), "GtE": ("Gt", "Lt")}
+_ARITHMETIC = {
+    "Add": "Sub",
+    "Sub": "Add",
+    "Mul": "FloorDiv",
+    "FloorDiv": "Mul",
+    "Div": "Mul",
+    "Mod": "FloorDiv",
+    "LShift": "RShift",
+    "RShift": "LShift",
+    "BitAnd": "BitOr",
+    "BitOr": "BitAnd",
+    "BitXor": "BitOr",
+}
+OPERATORS = (
+    *(f"ReplaceComparisonOperator_{a}_{b}" for a, b in _COMPARISONS.items()),
+    *(f"ReplaceComparisonOperator_{a}_{b}" for a, others in _BOUNDS.items() for b in others),
+    *(f"ReplaceBinaryOperator_{a}_{b}" for a, b in _ARITHMETIC.items()),
+    "ReplaceUnaryOperator_Delete_Not",
+    "ReplaceUnaryOperator_Delete_USub",
+    "AddNot",
+    "ReplaceTrueWithFalse",
+    "ReplaceFalseWithTrue",
+    "ReplaceAndWithOr",
+    "ReplaceOrWithAnd",
+    "ReplaceBreakWithContinue",
+    "ReplaceContinueWithBreak",
+    "ExceptionReplacer",
+    "NumberReplacer",
+    "ZeroIterationForLoop",
+)
+"""Of cosmic-ray's. Not `==` to `is` or `<=`, nor removed decorators: what they change is seldom a fault."""
+
+
+class DropCall(Operator):
+    """Replaces a statement that is a call alone by `pass`."""
+
+    def mutation_positions(self, node: Any) -> Iterator[Any]:
+        if node.type == "simple_stmt" and node.children[0].type in ("atom_expr", "power"):
+            call = node.children[0]
+            if getattr(call.children[-1], "type", "") == "trailer" and call.children[-1].children[0] == "(":
+                yield call.start_pos, call.end_pos
+
+    def mutate(self, node: Any, index: int) -> Any:
+        first = node.children[0].get_first_leaf()
+        node.children[0] = Keyword("pass", first.start_pos, prefix=first.prefix)
+        return node
+
+    @classmethod
+    def examples(cls) -> tuple[Example, ...]:
+        return (Example("flush()\n", "pass\n"),)
+
+
+@functools.cache
+def operators() -> dict[str, Operator]:
+    return {name: cosmic_ray.plugins.get_operator(f"core/{name}")() for name in OPERATORS} | {
+        "DropCall": DropCall()
+    }
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change: the `occurrence`-th place of a module where `operator` can change something."""
+
+    module: Path
+    operator: str
+    occurrence: int
+    position: tuple[int, int]
+    """Line, from 1, and column, from 0."""
+
+    def texts(self) -> tuple[str, str]:
+        """The module, before and after."""
+        text = self.module.read_text(encoding="utf-8")
+        return text, mutate_code(text, operators()[self.operator], self.occurrence)
+
+    def is_a_program(self) -> bool:
+        """Whether what it makes is Python, and not the same: `*` between parameters is no product."""
+        before, after = self.texts()
+        try:
+            return ast.dump(ast.parse(after)) != ast.dump(ast.parse(before))
+        except SyntaxError:
+            return False
+
+    def lines(self) -> str:
+        """The changed lines, before and after."""
+        before, after = self.texts()
+        changed = list(difflib.unified_diff(before.split("\n"), after.split("\n"), n=0, lineterm=""))[3:]
+        return "\n".join(f"    {line[0]} {line[1:].strip()}" for line in changed)
+
+
+def mutants(module: Path) -> list[Mutant]:
+    """All of a module, in the order of its text."""
+    text = module.read_text(encoding="utf-8")
+    nodes = list(ast_nodes(get_ast(text)))
+    skipped = _skipped(text)
+    found = []
+    for name, operator in operators().items():
+        positions = (position for node in nodes for position in operator.mutation_positions(node))
+        for occurrence, (start, _end) in enumerate(positions):
+            if not any(first <= start < last for first, last in skipped):
+                found.append(Mutant(module, name, occurrence, start))
+    return sorted(found, key=lambda mutant: mutant.position)
+
+
+def _skipped(text: str) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """Stretches that no test should have to notice: annotations, decorators, assertions (they are there for the types),
+    what is for types alone, log lines, and the wording of errors."""
+    found: list[Any] = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.arg | ast.AnnAssign):
+            found.append(node.annotation)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found += [node.returns, *node.decorator_list]
+        elif isinstance(node, ast.ClassDef):
+            found += node.decorator_list
+        elif isinstance(node, ast.Raise):
+            found += [part for part in ast.walk(node) if isinstance(part, ast.JoinedStr)]
+        elif (
+            isinstance(node, ast.Assert)
+            or (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+            or (isinstance(node, ast.Expr) and ast.unparse(node).startswith(("logger.", "log.")))
+        ):
+            found.append(node)
+    return [((n.lineno, n.col_offset), (n.end_lineno, n.end_col_offset)) for n in found if n]
+
+
+def draw(modules: list[Path], count: int, seed: int) -> list[Mutant]:
+    """`count` mutants, no two at one position, of a few of the modules; larger modules are drawn more often."""
+    dice = random.Random(seed)
+    few: list[Path] = []
+    while len(few) < min(len(modules), -(-count // PER_MODULE)):
+        left = [module for module in modules if module not in few]
+        few += dice.choices(left, [module.stat().st_size for module in left])
+    places: dict[Path, dict[tuple[int, int], list[Mutant]]] = {module: {} for module in few}
+    for module, at in places.items():
+        for mutant in mutants(module):
+            at.setdefault(mutant.position, []).append(mutant)
+    pool = {module: dice.sample(sorted(places[module]), len(places[module])) for module in few}
+    drawn: list[Mutant] = []
+    while len(drawn) < count and any(pool.values()):
+        for module in few:
+            if pool[module] and len(drawn) < count:
+                mutant = dice.choice(places[module][pool[module].pop()])
+                drawn += [mutant] if mutant.is_a_program() else []
+    return sorted(drawn, key=lambda mutant: (mutant.module, mutant.position))
+
+
+def own_tests(root: Path, module: Path) -> str | None:
+    """The path of the module's tests in the project at `root`; None where it has none of its own."""
+    inner = module.relative_to(root / "src" / "mqlake")
+    own = Path("tests") / inner.with_name(f"test_{inner.name}")
+    if (root / own).exists():
+        return str(own)
+    exceptions = root / "tests" / "mirror.toml"
+    covered = tomllib.loads(exceptions.read_text("utf-8"))["covered_by"] if exceptions.exists() else {}
+    return f"tests/{covered[str(inner)]}" if str(inner) in covered else None
+
+
+def run(drawn: list[Mutant], root: Path = ROOT) -> list[Mutant]:
+    """Runs the tests on each mutant in a copy of the project, with a line for each; those that survived."""
+    survived = []
+    with tempfile.TemporaryDirectory(prefix="mutants-") as directory:
+        copy = Path(directory) / "copy"
+        shutil.copytree(root, copy, ignore=_LEFT_OUT, symlinks=True)
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(copy / "src"), str(copy / "examples")])
+        os.environ["NUMBA_CACHE_DIR"] = str(Path(directory) / "kernels")
+        here = Path.cwd()
+        os.chdir(copy)
+        try:
+            for module in dict.fromkeys(mutant.module for mutant in drawn):
+                tests = own_tests(root, module)
+                command = shlex.join([*PYTEST, "--basetemp", f"{directory}/tmp", str(tests)])
+                name = module.relative_to(root / "src" / "mqlake")
+                began = time.monotonic()
+                outcome, output = run_tests(command, None)
+                if outcome != TestOutcome.SURVIVED:
+                    sys.exit(f"{tests} fails without a mutant:\n{output}")
+                took = time.monotonic() - began
+                print(f"{name}: {tests} passes in {took:.0f} s without a mutant", flush=True)
+                inside = copy / module.relative_to(root)
+                for mutant in (each for each in drawn if each.module == module):
+                    _forget(inside, directory)
+                    with use_mutation(inside, operators()[mutant.operator], mutant.occurrence):
+                        outcome, _ = run_tests(command, TIMEOUT_FACTOR * took + TIMEOUT_MORE_S)
+                    _forget(inside, directory)
+                    if outcome == TestOutcome.SURVIVED:
+                        survived.append(mutant)
+                    print(f"  {outcome.value:<9} {name}:{mutant.position[0]}\n{mutant.lines()}", flush=True)
+        finally:
+            os.chdir(here)
+    return survived
+
+
+def _forget(module: Path, directory: str) -> None:
+    """Byte code and machine code of one mutant are not for the next."""
+    Path(cache_from_source(str(module))).unlink(missing_ok=True)
+    shutil.rmtree(Path(directory) / "kernels", ignore_errors=True)
+
+
+def modules_of(root: Path, names: list[str]) -> list[Path]:
+    """The modules that have tests, of those named: `store/recovery`, or a folder."""
+    source = root / "src" / "mqlake"
+    found: set[Path] = set()
+    for name in names:
+        path = source / name
+        if path.is_dir():
+            found |= {each for each in path.rglob("*.py") if each.name != "__init__.py"}
+        elif path.with_suffix(".py").exists():
+            found.add(path.with_suffix(".py"))
+        else:
+            sys.exit(f"there is no module or folder {name} in {source}")
+    tested = sorted(module for module in found if own_tests(root, module))
+    return tested or sys.exit(f"no tests of {' '.join(names)}: name them in tests/mirror.toml")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "modules", nargs="*", default=ROOMS, metavar="MODULE", help="store/recovery, or a folder"
+    )
+    parser.add_argument("-n", type=int, default=8, help="how many mutants (default: 8)")
+    parser.add_argument("--seed", type=int, default=1, help="of the sample (default: 1)")
+    given = parser.parse_args()
+    drawn = draw(modules_of(ROOT, list(given.modules)), given.n, given.seed)
+    survived = run(drawn)
+    rate = 1 - len(survived) / max(len(drawn), 1)
+    print(f"{len(drawn) - len(survived)} of {len(drawn)} mutants killed ({rate:.0%})")
+    return int(rate < AT_LEAST)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
