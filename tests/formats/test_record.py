@@ -22,12 +22,14 @@ from mqlake.formats.record import (
     MESSAGE_MAGIC_CODE_V2,
     RECORD_SIZE_MIN,
     RecordKind,
+    RecordPlace,
     calculate_message_length,
     check_record,
     decode_record,
     encode_blank,
     encode_record,
     store_timestamp,
+    why_not_at,
 )
 from mqlake.message import bytes_to_properties, crc32, host_bytes, properties_to_bytes
 
@@ -410,3 +412,54 @@ class TestCheck:
 def test_the_store_time_of_a_record_anywhere(born_host):
     record = make(born_host=host_bytes(born_host), store_timestamp=-77)
     assert store_timestamp(b"??" + record, 2) == -77
+
+
+class TestWhyNotAt:
+    """What a consume queue unit says of its record, against the record."""
+
+    DATA = make()
+    PLACE = RecordPlace(len(DATA), 4096, 3, 11, b"TopicTest")
+
+    def test_is_empty_for_the_record_itself(self):
+        for before in (0, 40):
+            log = b"\xff" * before + self.DATA + make(physical_offset=4096 + len(self.DATA))
+            for available in (len(self.DATA), len(log) - before):
+                assert why_not_at(log, before, available, self.PLACE, check_crc=True) == ""
+
+    @pytest.mark.parametrize(
+        ("changed", "reason"),
+        [
+            ({"size": 1}, "where one of 1 bytes at 4096 was expected"),
+            ({"physical_offset": 4097}, "at 4097 was expected"),
+            ({"queue_id": 4}, "queue 3, queue offset 11, where 4 and 11 were expected"),
+            ({"queue_offset": 12}, "queue 3, queue offset 11, where 3 and 12 were expected"),
+            ({"topic": b"TopicTesT"}, "the record says topic 'TopicTest'"),
+        ],
+    )
+    def test_names_what_differs(self, changed, reason):
+        assert reason in why_not_at(self.DATA, 0, len(self.DATA), self.PLACE._replace(**changed))
+
+    def test_a_light_queue_points_to_records_of_other_queues(self):
+        place = self.PLACE._replace(queue_id=None, queue_offset=99, topic=b"%LMQ%other")
+        assert why_not_at(self.DATA, 0, len(self.DATA), place, check_crc=True) == ""
+
+    def test_the_body_is_checked_on_request(self):
+        for body in (b"Hello", b""):
+            data = make(body, body_crc=1)
+            place = self.PLACE._replace(size=len(data))
+            assert why_not_at(data, 0, len(data), place) == ""
+            assert why_not_at(data, 0, len(data), place, check_crc=True) == ("body CRC" if body else "")
+
+    @pytest.mark.parametrize(
+        ("pos", "available"), [(0, 0), (0, 7), (-1, 117), (1, 117), (117, 8), (1 << 40, 117)]
+    )
+    def test_where_there_are_no_such_bytes(self, pos, available):
+        assert len(self.DATA) > 117
+        data = self.DATA[:117]
+        assert why_not_at(data, pos, available, self.PLACE) == "the log has no such bytes"
+
+    def test_what_is_no_record(self):
+        assert why_not_at(encode_blank(100), 0, 8, self.PLACE) == "a blank, not a record"
+        assert (
+            why_not_at(self.DATA, 0, 90, self.PLACE) == f"the record has {len(self.DATA)} bytes, 90 are there"
+        )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,50 +13,10 @@ from pyspark.sql import datasource as ds
 
 from mqlake.errors import NotAStoreError, StoreCorruptError, WrongFileSizeError
 from mqlake.spark.log import splits
-from mqlake.spark.log.splits import Damage, open_window, plan, walk
+from mqlake.spark.log.splits import plan
 from mqlake.spark.log.storage import Storage
 from tests.spark.arrow.test_unpack import rows
-from tests.spark.log.test_splits import SPLIT_SIZES
-from tests.spark.stores import decoded, log_files, seen, time_of
-
-
-@pytest.fixture
-def remote(every_kind: Path) -> Iterator[Storage]:
-    """A copy of a store in the memory file system."""
-    fs = fsspec.filesystem("memory")
-    root = f"/{uuid.uuid4().hex}"
-    fs.put(str(every_kind) + "/", root + "/", recursive=True)
-    yield Storage(f"memory:/{root}")
-    fs.rm(root, recursive=True)
-
-
-def read(storage: Storage, split_size: int) -> list[int]:
-    found: list[int] = []
-    for split in plan(storage, split_size):
-        for each in walk(split, open_window(split)):
-            assert not isinstance(each, Damage), each
-            found += each.physical_offset.tolist()
-    return found
-
-
-@pytest.mark.parametrize("split_size", SPLIT_SIZES)
-@pytest.mark.parametrize("margin", [1 << 20, 16])
-def test_the_same_records(
-    every_kind: Path, remote: Storage, monkeypatch: pytest.MonkeyPatch, split_size: int, margin: int
-) -> None:
-    monkeypatch.setattr(splits, "REMOTE_MARGIN", margin)
-    assert read(remote, split_size) == [message.physical_offset for message in decoded(every_kind)]
-    assert [split.end for split in plan(remote, split_size)] == [
-        split.end for split in plan(str(every_kind), split_size)
-    ]
-
-
-def test_the_end_is_found_piece_by_piece(
-    every_kind: Path, remote: Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected = plan(str(every_kind))[-1].limit
-    monkeypatch.setattr(splits, "DEFAULT_SPLIT_SIZE", 100)
-    assert plan(remote, 64 << 20)[-1].limit == expected
+from tests.spark.stores import log_files, seen, time_of
 
 
 def test_rows_and_filters(every_kind: Path, remote: Storage) -> None:

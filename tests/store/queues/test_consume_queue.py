@@ -458,6 +458,19 @@ def test_by_time_with_equal_and_missing_timestamps(queue):
     }
 
 
+def test_by_time_with_runs_of_equal_times(queue):
+    """Every way to have ten messages earlier than, at and later than a time."""
+    put(queue, 0, UNITS_A_FILE)
+    for moment in (0, 20):
+        for before in range(UNITS_A_FILE):
+            for equal in range(1, UNITS_A_FILE + 1 - before):
+                after = UNITS_A_FILE - before - equal
+                times = [moment - 10] * before + [moment] * equal + [moment + 10] * after
+                if moment or not before:  # there is no time before 0
+                    assert by_time(queue, times, moment, LOWER) == before
+                    assert by_time(queue, times, moment, UPPER) == before + equal - 1
+
+
 def test_by_time_in_an_empty_queue(queue):
     assert by_time(queue, [], 5, LOWER) == by_time(queue, [], 5, UPPER) == 0
 
