@@ -1,9 +1,10 @@
-"""What the commands that talk to a cluster have in common: how they reach it, and how they end."""
+"""Commands that talk to a cluster: their options, their errors, how they end."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import signal
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -22,7 +23,16 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def cluster_options(command: Command) -> Command:
-    """The options that `client_config` takes."""
+    """--namesrv, TLS and keys; the command gets `where`, a ClientConfig."""
+
+    @functools.wraps(command)
+    def with_where(
+        *args: Any, namesrv: str, tls: bool, tls_ca: str, access_key: str, secret_key: str, **options: Any
+    ) -> Any:
+        where = client_config(namesrv, tls, tls_ca, access_key, secret_key)
+        return command(*args, where=where, **options)
+
+    decorated: Any = with_where
     options = [
         click.option(
             "-n",
@@ -31,32 +41,32 @@ def cluster_options(command: Command) -> Command:
             default=DEFAULT_ADDRESS,
             show_default=True,
             metavar="HOST:PORT",
-            help=f"Name server, several with `;` between; {NAMESRV_VARIABLE} sets it as well.",
+            help=f"Name servers, separated by `;`; defaults to ${NAMESRV_VARIABLE} if it is set.",
         ),
-        click.option("--tls", is_flag=True, help="Encrypt; any certificate is taken."),
+        click.option("--tls", is_flag=True, help="Use TLS without verifying certificates."),
         click.option(
             "--tls-ca",
             type=click.Path(),
             default="",
             metavar="FILE",
-            help="Encrypt, and take only certificates signed by those of this PEM file.",
+            help="Use TLS, and verify certificates against the CAs in this PEM file.",
         ),
         click.option(
             "--access-key",
             default="",
             envvar="MQLAKE_ACCESS_KEY",
-            help="Sign requests with this; MQLAKE_ACCESS_KEY sets it as well.",
+            help="Access key to sign requests with; defaults to $MQLAKE_ACCESS_KEY.",
         ),
         click.option(
             "--secret-key",
             default="",
             envvar="MQLAKE_SECRET_KEY",
-            help="Goes with --access-key; better in MQLAKE_SECRET_KEY, which nobody else can read.",
+            help="Secret key for --access-key. Prefer $MQLAKE_SECRET_KEY: other users can see a command line.",
         ),
     ]
     for option in reversed(options):
-        command = option(command)
-    return command
+        decorated = option(decorated)
+    return decorated  # type: ignore[no-any-return]
 
 
 def client_config(
@@ -67,7 +77,7 @@ def client_config(
     secret_key: str,
     timeout_s: float | None = None,
 ) -> ClientConfig:
-    """ConfigError when the file of `tls_ca` cannot be used."""
+    """Raises ConfigError if the file `tls_ca` cannot be used."""
     context = client_context(trust_cert_path=tls_ca, verify=bool(tls_ca)) if tls or tls_ca else None
     return ClientConfig(
         namesrv_addr=namesrv,
@@ -85,7 +95,7 @@ def reachable() -> Iterator[None]:
         yield
     except NoNameServerError as error:
         raise MqlakeError(
-            f"{error}; start one with `mqlake serve`, or name yours with -n or {NAMESRV_VARIABLE}"
+            f"{error}; start one with `mqlake serve`, or set yours with -n or {NAMESRV_VARIABLE}"
         ) from error
 
 

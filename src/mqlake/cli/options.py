@@ -1,4 +1,4 @@
-"""Arguments and options that several commands take."""
+"""Arguments and options that several commands share."""
 
 from __future__ import annotations
 
@@ -23,30 +23,29 @@ def directory_argument(command: Command) -> Command:
 
 
 def json_option(command: Command) -> Command:
-    return click.option("--json", "as_json", is_flag=True, help="JSON instead of text.")(command)
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")(command)
 
 
 def yes_option(command: Command) -> Command:
     """For commands that `confirm`."""
-    return click.option("--yes", is_flag=True, help="Do it without asking.")(command)
+    return click.option("--yes", is_flag=True, help="Do not ask for confirmation.")(command)
 
 
 def confirm(what: str, *, yes: bool, as_json: bool) -> None:
-    """Asks on the terminal before something is done that cannot be undone; `what` is the question without its mark.
+    """Asks on the terminal before something that cannot be undone; `what` is the question without its question mark.
 
-    ConfigError where nobody can be asked: the output is for a program, or the input is no terminal. No for an answer
-    ends the command (click.Abort).
+    Raises ConfigError if there is no terminal to ask on or the output is JSON, click.Abort if the answer is no.
     """
     if yes:
         return
     if as_json or not sys.stdin.isatty():
-        raise ConfigError(f"{what}? Say --yes to do it without being asked")
+        raise ConfigError(f"{what}? Use --yes to confirm")
     click.confirm(f"{what}?", abort=True, err=True)
 
 
 def _parse_settings(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> dict[str, str]:
     settings = parse_assignments(value)
-    MessageStoreConfig.from_mapping(settings)  # an unknown key or a bad value ends the command here
+    MessageStoreConfig.from_mapping(settings)  # raises ConfigError for an unknown key or an invalid value
     return settings
 
 
@@ -57,13 +56,13 @@ def set_option(command: Command) -> Command:
         metavar="KEY=VALUE",
         multiple=True,
         callback=_parse_settings,
-        help="A RocketMQ store setting, e.g. mappedFileSizeCommitLog=64m; any number of times. "
-        "File sizes of an existing store are read from its files.",
+        help="Store setting, e.g. mappedFileSizeCommitLog=64m; repeatable. "
+        "The file sizes of an existing store are taken from its files.",
     )(command)
 
 
 def time_ms(text: str) -> int:
-    """Milliseconds since 1970, or a date and time: `2024-05-01`, `2024-05-01T12:30:00.5+02:00`."""
+    """Milliseconds since 1970 of a number, or of a date and time: `2024-05-01`, `2024-05-01T12:30:00.5+02:00`."""
     text = text.strip()
     if text.isdecimal() and int(text) <= TIME_MAX_MS:
         return int(text)

@@ -1,4 +1,4 @@
-"""What the commands print: tables, JSON and progress.
+"""Output of commands: tables, JSON and progress.
 
 Results go to stdout, everything else to stderr. A table is as wide as its contents, never cut to a terminal;
 progress shows only on a terminal, and rich is imported only then.
@@ -24,8 +24,8 @@ UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def as_object(value: Any) -> Any:
-    """What JSON can say: a dataclass is an object with its fields' names in camelCase, an enum its value, bytes are hex
-    digits."""
+    """A value as JSON can hold it: dataclasses as objects with names in camelCase, enums as their values, bytes in
+    hexadecimal."""
     if dataclasses.is_dataclass(value):
         return {
             camel_case(field.name): as_object(getattr(value, field.name))
@@ -49,24 +49,33 @@ def print_json(value: Any) -> None:
     click.echo(orjson.dumps(as_object(value), option=orjson.OPT_INDENT_2).decode())
 
 
+def print_result(value: Any, text: str, *, as_json: bool) -> None:
+    """A command's result: `value` as JSON, or `text`."""
+    if as_json:
+        print_json(value)
+    else:
+        click.echo(text)
+
+
 def print_json_line(value: Any) -> None:
-    """One JSON document on a line of its own."""
+    """One JSON document on one line."""
     import orjson
 
     click.echo(orjson.dumps(value).decode())
 
 
 def note(text: str) -> None:
-    """Prints to stderr; that nobody can read it there is no reason to fail."""
+    """Prints to stderr; a closed stderr is not an error."""
     with contextlib.suppress(OSError):
         click.echo(text, err=True)
 
 
 def note_where_it_listens(host: str) -> None:
-    """Says so when a server is open to other machines; there is no access control yet."""
+    """Warns if a server is open to other machines; there is no access control yet."""
     if is_every_address(host):
         note(
-            "it listens on every address of this machine, for anyone who reaches it; --host 127.0.0.1 keeps others out"
+            "listening on every address of this machine, open to anyone who can reach it; "
+            "--host 127.0.0.1 keeps others out"
         )
 
 
@@ -84,7 +93,7 @@ def count_text(count: int, thing: str, things: str = "") -> str:
 
 
 def time_text(timestamp_ms: int) -> str:
-    """ISO 8601 in local time with milliseconds; `-` for no time (0 or less), the number when no calendar has it."""
+    """ISO 8601 in local time with milliseconds; `-` for 0 or less, the number for a time beyond the calendar."""
     if timestamp_ms <= 0:
         return "-"
     try:
@@ -123,10 +132,10 @@ def print_fields(fields: Sequence[tuple[str, object]], *, indent: int = 0) -> No
 
 @contextlib.contextmanager
 def progress(description: str, *, in_bytes: bool = True, among_results: bool = False) -> Iterator[Progress]:
-    """A progress bar on stderr for as long as the `with` lasts; nothing when stderr is no terminal.
+    """A progress bar on stderr while the `with` lasts; nothing unless stderr is a terminal.
 
-    It appears with the first report and is gone at the end. A total of 0 means: not known. `among_results`: results
-    are printed meanwhile, so there is no bar on the terminal that shows them.
+    It appears with the first report and disappears at the end. A total of 0 is unknown. `among_results`: results
+    are printed meanwhile, so a terminal that shows them gets no bar.
     """
     if not sys.stderr.isatty() or (among_results and sys.stdout.isatty()):
         yield no_progress
@@ -152,7 +161,7 @@ def progress(description: str, *, in_bytes: bool = True, among_results: bool = F
         TimeRemainingColumn(),
         console=Console(stderr=True),
         transient=True,
-        redirect_stdout=False,  # what is printed there is no part of it
+        redirect_stdout=False,  # stdout is not part of the bar
     )
     task = bar.add_task(description, total=None)
 

@@ -107,7 +107,7 @@ def test_repair_as_json(damaged: tuple[Path, Path, int]) -> None:
 def test_repair_asks_on_a_terminal(damaged: tuple[Path, Path, int], answer: str) -> None:
     store, path, position = damaged
     before = path.read_bytes()
-    assert "Say --yes" in mqlake("repair", store).stderr  # nobody can be asked
+    assert "Use --yes" in mqlake("repair", store).stderr
     ours, theirs = pty.openpty()
     with open(ours, "w") as terminal:
         os.set_inheritable(theirs, True)

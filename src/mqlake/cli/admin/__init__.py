@@ -14,14 +14,20 @@ from mqlake.cli.lazy_group import LazyGroup
 
 COMMANDS = {
     "cluster": ("mqlake.cli.admin.broker:cluster", "Clusters and their brokers."),
-    "topic": ("mqlake.cli.admin.topic:topic", "Create, list, delete topics; where they are, how full."),
-    "group": ("mqlake.cli.admin.group:group", "Consumer groups: settings, progress, clients, offsets."),
+    "topic": (
+        "mqlake.cli.admin.topic:topic",
+        "Create, list and delete topics; show their routes and offsets.",
+    ),
+    "group": (
+        "mqlake.cli.admin.group:group",
+        "Consumer groups: their settings, progress, clients and offsets.",
+    ),
     "message": ("mqlake.cli.admin.message:message", "Find, show and send messages."),
-    "producer": ("mqlake.cli.admin.group:producer", "Producers that are connected."),
-    "broker": ("mqlake.cli.admin.broker:broker", "State, settings and cleaning of brokers."),
+    "producer": ("mqlake.cli.admin.group:producer", "Connected producers."),
+    "broker": ("mqlake.cli.admin.broker:broker", "Brokers: their state and settings, and cleaning up."),
     "namesrv": ("mqlake.cli.admin.namesrv:namesrv", "Settings of the name servers."),
     "kv": ("mqlake.cli.admin.namesrv:kv", "Key-value configuration of the name servers."),
-    "stats": ("mqlake.cli.admin.topic:stats", "Messages in and out, for every topic."),
+    "stats": ("mqlake.cli.admin.topic:stats", "Messages in and out per topic and group."),
 }
 MQADMIN_NAMES = {
     "clusterList": "cluster list",

@@ -1,18 +1,21 @@
-"""`mqlake admin cluster …` and `mqlake admin broker …`: who is there, in what state, with which settings."""
+"""`mqlake admin cluster` and `mqlake admin broker`: brokers, their state and their settings."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
 from mqlake.cli.admin.shared import admin_command, broker_option, cluster_option, need_target, targets
 from mqlake.cli.options import confirm, yes_option
-from mqlake.cli.output import note, print_fields, print_json, print_table, time_text
-from mqlake.client.admin import Admin
+from mqlake.cli.output import note, print_fields, print_json, time_text
+from mqlake.cli.table import Column, Table
+from mqlake.client.admin import Admin, Broker
 from mqlake.errors import MqlakeError, RemotingError
+from mqlake.remoting.bodies.admin import OffsetWrapper
+from mqlake.remoting.bodies.topic import MessageQueue
 
 # ---------------------------------------------------------------------- cluster
 
@@ -26,57 +29,58 @@ def cluster() -> None:
 @cluster_option
 @admin_command
 async def cluster_list(admin: Admin, cluster: str | None, as_json: bool) -> None:
-    """Every broker: address, version, messages in and out a second, how long it keeps them."""
+    """List brokers: address, version, message rates, disk usage and oldest message."""
     brokers = await admin.list_brokers(cluster)
     states = await asyncio.gather(*(_runtime(admin, broker.address) for broker in brokers))
-    rows: list[dict[str, Any]] = [
-        {
-            "cluster": broker.cluster,
-            "broker": broker.name,
-            "brokerId": broker.broker_id,
-            "address": broker.address,
-            "version": state.get("brokerVersionDesc"),
-            "inTps": _first_number(state.get("putTps")),
-            "outTps": _first_number(state.get("getTransferredTps")),
-            "commitLogDiskRatio": _first_number(state.get("commitLogDiskRatio")),
-            "earliestMessageTimeStamp": int(state.get("earliestMessageTimeStamp") or -1),
-            **({"error": failure} if failure else {}),
-        }
-        for broker, (state, failure) in zip(brokers, states, strict=True)
-    ]
+    rows = [_BrokerState(broker, *state) for broker, state in zip(brokers, states, strict=True)]
     if as_json:
-        print_json(rows)
+        errors = [{"error": row.error} if row.error else {} for row in rows]
+        print_json([shown | error for shown, error in zip(_BROKERS.objects(rows), errors, strict=True)])
         return
     for row in rows:
-        if "error" in row:
-            note(f"{row['broker']} at {row['address']} does not tell of itself: {row['error']}")
-    print_table(
-        ("cluster", "broker", "id", "address", "version", "in/s", "out/s", "disk", "first message"),
-        [
-            (
-                row["cluster"],
-                row["broker"],
-                str(row["brokerId"]),
-                row["address"],
-                *(
-                    "?" * 4
-                    if "error" in row
-                    else (
-                        row["version"] or "?",
-                        f"{row['inTps']:.2f}",
-                        f"{row['outTps']:.2f}",
-                        f"{row['commitLogDiskRatio']:.1%}",
-                    )
-                ),
-                time_text(row["earliestMessageTimeStamp"]),
-            )
-            for row in rows
-        ],
-    )
+        if row.error:
+            note(f"{row.broker.name} at {row.broker.address} does not report its state: {row.error}")
+    _BROKERS.print(rows)
+
+
+class _BrokerState(NamedTuple):
+    broker: Broker
+    state: dict[str, str]
+    error: str
+
+
+def _column(name: str, key: str, header: str, number_format: str) -> tuple[Column[_BrokerState], ...]:
+    """A rate or ratio: a number in JSON; `?` in a table if the broker did not answer."""
+
+    def value(row: _BrokerState) -> float:
+        return _first_number(row.state.get(key))
+
+    def cell(row: _BrokerState) -> str:
+        return "?" if row.error else format(value(row), number_format)
+
+    return Column(name, value, None), Column("", cell, header)
+
+
+_BROKERS: Table[_BrokerState] = Table(
+    Column("cluster", lambda row: row.broker.cluster),
+    Column("broker", lambda row: row.broker.name),
+    Column("brokerId", lambda row: row.broker.broker_id, "id", str),
+    Column("address", lambda row: row.broker.address),
+    Column("version", lambda row: row.state.get("brokerVersionDesc"), show=lambda version: version or "?"),
+    *_column("inTps", "putTps", "in/s", ".2f"),
+    *_column("outTps", "getTransferredTps", "out/s", ".2f"),
+    *_column("commitLogDiskRatio", "commitLogDiskRatio", "disk", ".1%"),
+    Column(
+        "earliestMessageTimeStamp",
+        lambda row: int(row.state.get("earliestMessageTimeStamp") or -1),
+        "first message",
+        time_text,
+    ),
+)
 
 
 async def _runtime(admin: Admin, address: str) -> tuple[dict[str, str], str]:
-    """What a broker tells of itself; when it does not, nothing, and why. (RocketMQ's fails in its first second.)"""
+    """(runtime info, error): one of them is empty. (RocketMQ's brokers fail to answer in their first second.)"""
     try:
         return await admin.brokers.get_broker_runtime_info(address), ""
     except RemotingError as error:
@@ -84,7 +88,7 @@ async def _runtime(admin: Admin, address: str) -> tuple[dict[str, str], str]:
 
 
 def _first_number(text: str | None) -> float:
-    """The rate of the last 10 s in `"1.5 1.4 1.3"`; 0 when there is none."""
+    """The rate of the last 10 s in `"1.5 1.4 1.3"`; 0 if there is none."""
     try:
         return float((text or "").split()[0])
     except (IndexError, ValueError):  # a broker that has just started has no rates yet
@@ -96,7 +100,7 @@ def _first_number(text: str | None) -> float:
 
 @click.group()
 def broker() -> None:
-    """State, settings and cleaning of brokers."""
+    """Brokers: their state and settings, and cleaning up."""
 
 
 @broker.command("status")
@@ -104,19 +108,19 @@ def broker() -> None:
 @cluster_option
 @admin_command
 async def broker_status(admin: Admin, broker: str | None, cluster: str | None, as_json: bool) -> None:
-    """The broker's own figures, under RocketMQ's names."""
+    """Show a broker's runtime figures, under RocketMQ's names."""
     await _print_tables(admin, broker, cluster, as_json, admin.brokers.get_broker_runtime_info)
 
 
 @broker.command("config")
 @broker_option
 @cluster_option
-@click.option("-k", "--key", help="This setting only.")
+@click.option("-k", "--key", help="Only this setting.")
 @admin_command
 async def broker_config(
     admin: Admin, broker: str | None, cluster: str | None, key: str | None, as_json: bool
 ) -> None:
-    """The broker's settings."""
+    """Show a broker's settings."""
 
     async def settings(address: str) -> dict[str, str]:
         found = await admin.brokers.get_broker_config(address)
@@ -149,8 +153,8 @@ async def _print_tables(
 @broker.command("set")
 @broker_option
 @cluster_option
-@click.option("-k", "--key", required=True, help="The setting, by RocketMQ's name.")
-@click.option("-v", "--value", required=True, help="Its new value.")
+@click.option("-k", "--key", required=True, help="Setting, by its RocketMQ name.")
+@click.option("-v", "--value", required=True, help="New value.")
 @admin_command
 async def broker_set(
     admin: Admin, broker: str | None, cluster: str | None, key: str, value: str, as_json: bool
@@ -186,7 +190,7 @@ async def _each(
 
 
 def _where(broker: str | None, cluster: str | None) -> str:
-    """Whom a command is for, in a question."""
+    """The brokers a command is for, in a question."""
     if broker:
         return f"broker {broker}"
     return f"every broker of {cluster}" if cluster else "every broker"
@@ -200,12 +204,12 @@ def _where(broker: str | None, cluster: str | None) -> str:
 async def delete_expired_log(
     admin: Admin, broker: str | None, cluster: str | None, yes: bool, as_json: bool
 ) -> None:
-    """Delete commit log files older than fileReservedTime now, whatever the hour."""
+    """Delete commit log files older than fileReservedTime now, regardless of deleteWhen."""
     confirm(
         f"Delete log files older than fileReservedTime on {_where(broker, cluster)}", yes=yes, as_json=as_json
     )
     do = admin.brokers.delete_expired_commit_log
-    await _each(admin, broker, cluster, as_json, do, "deletes expired files of the commit log")
+    await _each(admin, broker, cluster, as_json, do, "deletes expired commit log files")
 
 
 @broker.command("clean-queues")
@@ -216,14 +220,14 @@ async def delete_expired_log(
 async def clean_queues(
     admin: Admin, broker: str | None, cluster: str | None, yes: bool, as_json: bool
 ) -> None:
-    """Delete what is left of consume queues whose messages are gone."""
+    """Delete consume queue files whose messages are gone."""
     confirm(
         f"Delete consume queues whose messages are gone on {_where(broker, cluster)}",
         yes=yes,
         as_json=as_json,
     )
     do = admin.brokers.clean_expired_consume_queue
-    await _each(admin, broker, cluster, as_json, do, "expired consume queues are deleted")
+    await _each(admin, broker, cluster, as_json, do, "expired consume queues deleted")
 
 
 @broker.command("clean-topics")
@@ -234,10 +238,10 @@ async def clean_queues(
 async def clean_topics(
     admin: Admin, broker: str | None, cluster: str | None, yes: bool, as_json: bool
 ) -> None:
-    """Delete the queues of topics that the broker does not know any more."""
+    """Delete the consume queues of topics that the broker no longer knows."""
     confirm(f"Delete the queues of unknown topics on {_where(broker, cluster)}", yes=yes, as_json=as_json)
     do = admin.brokers.clean_unused_topic
-    await _each(admin, broker, cluster, as_json, do, "queues of unknown topics are deleted")
+    await _each(admin, broker, cluster, as_json, do, "queues of unknown topics deleted")
 
 
 @broker.command("consume-stats")
@@ -248,45 +252,30 @@ async def clean_topics(
 async def consume_stats(
     admin: Admin, broker: str | None, cluster: str | None, ordered: bool, as_json: bool
 ) -> None:
-    """How far every group is in every queue of a broker."""
-    rows: list[dict[str, Any]] = []
+    """Show the progress of every group in every queue of a broker."""
+    rows = []
     for _, address in await targets(admin, broker, cluster):
         found = await admin.brokers.fetch_consume_stats_in_broker(address, is_order=ordered)
-        for groups in found.consume_stats_list:
-            rows += [
-                {
-                    "broker": queue.broker_name,
-                    "group": group,
-                    "topic": queue.topic,
-                    "queueId": queue.queue_id,
-                    "brokerOffset": offsets.broker_offset,
-                    "consumerOffset": offsets.consumer_offset,
-                    "behind": offsets.broker_offset - offsets.consumer_offset,
-                    "lastTimestamp": offsets.last_timestamp,
-                }
-                for group, stats_list in groups.items()
-                for stats in stats_list
-                for queue, offsets in sorted(stats.offset_table.items())
-            ]
-    if as_json:
-        print_json(rows)
-        return
-    print_table(
-        ("broker", "group", "topic", "queue", "broker offset", "consumer offset", "behind", "last consumed"),
-        [
-            (
-                row["broker"],
-                row["group"],
-                row["topic"],
-                str(row["queueId"]),
-                row["brokerOffset"],
-                row["consumerOffset"],
-                row["behind"],
-                time_text(row["lastTimestamp"]),
-            )
-            for row in rows
-        ],
-    )
+        rows += [
+            (group, queue, offsets)
+            for groups in found.consume_stats_list
+            for group, stats_list in groups.items()
+            for stats in stats_list
+            for queue, offsets in sorted(stats.offset_table.items())
+        ]
+    _CONSUME_STATS.show(rows, as_json=as_json)
+
+
+_CONSUME_STATS: Table[tuple[str, MessageQueue, OffsetWrapper]] = Table(
+    Column("broker", lambda row: row[1].broker_name),
+    Column("group", lambda row: row[0]),
+    Column("topic", lambda row: row[1].topic),
+    Column("queueId", lambda row: row[1].queue_id, "queue", str),
+    Column("brokerOffset", lambda row: row[2].broker_offset, "broker offset"),
+    Column("consumerOffset", lambda row: row[2].consumer_offset, "consumer offset"),
+    Column("behind", lambda row: row[2].broker_offset - row[2].consumer_offset),
+    Column("lastTimestamp", lambda row: row[2].last_timestamp, "last consumed", time_text),
+)
 
 
 async def _change_write_perm(
@@ -301,10 +290,10 @@ async def _change_write_perm(
 
 
 @broker.command("wipe-write")
-@click.option("-b", "--broker", metavar="BROKER", required=True, help="The broker's name.")
+@click.option("-b", "--broker", metavar="BROKER", required=True, help="Name of the broker.")
 @admin_command
 async def wipe_write(admin: Admin, broker: str, as_json: bool) -> None:
-    """Let clients send nothing more to a broker, before it is stopped."""
+    """Stop clients from sending to a broker, before it is shut down."""
     await admin.broker_address(broker)
     await _change_write_perm(
         admin.name_servers.wipe_write_perm_of_broker, broker, as_json, "are no longer sent to"
@@ -312,10 +301,10 @@ async def wipe_write(admin: Admin, broker: str, as_json: bool) -> None:
 
 
 @broker.command("add-write")
-@click.option("-b", "--broker", metavar="BROKER", required=True, help="The broker's name.")
+@click.option("-b", "--broker", metavar="BROKER", required=True, help="Name of the broker.")
 @admin_command
 async def add_write(admin: Admin, broker: str, as_json: bool) -> None:
-    """Take wipe-write back."""
+    """Let clients send to a broker again, after wipe-write."""
     await admin.broker_address(broker)
     await _change_write_perm(
         admin.name_servers.add_write_perm_of_broker, broker, as_json, "are sent to again"

@@ -1,15 +1,17 @@
-"""`mqlake admin group …` and `mqlake admin producer …`: consumer groups, their places, and who is connected."""
+"""`mqlake admin group` and `mqlake admin producer`: consumer groups, their offsets, and connected clients."""
 
 from __future__ import annotations
 
 import datetime
-from typing import Any
+import enum
+from typing import Any, NamedTuple
 
 import click
 
 from mqlake.base.clock import now_ms
 from mqlake.cli.admin.shared import (
     admin_command,
+    behind,
     broker_option,
     cluster_option,
     group_argument,
@@ -18,10 +20,24 @@ from mqlake.cli.admin.shared import (
     topic_option,
 )
 from mqlake.cli.options import confirm, time_ms, yes_option
-from mqlake.cli.output import as_object, print_fields, print_json, print_table, time_text
+from mqlake.cli.output import as_object, print_fields, print_json, print_result, print_table, time_text
+from mqlake.cli.table import Column, Table, or_dash, two_digits
 from mqlake.client.admin import Admin
 from mqlake.errors import MqlakeError, ResponseError
-from mqlake.remoting.bodies.admin import ConsumeStats, SubscriptionGroupConfig
+from mqlake.remoting.bodies.admin import (
+    Connection,
+    ConsumerConnection,
+    ConsumeStats,
+    OffsetWrapper,
+    ProducerInfo,
+    SubscriptionGroupConfig,
+)
+from mqlake.remoting.bodies.client import (
+    ConsumerRunningInfo,
+    ConsumeStatus,
+    ProcessQueueInfo,
+    SubscriptionData,
+)
 from mqlake.remoting.bodies.topic import MessageQueue
 from mqlake.remoting.codes import ResponseCode
 
@@ -31,7 +47,7 @@ END_OF_QUEUE = -1
 
 @click.group()
 def group() -> None:
-    """Consumer groups: settings, progress, clients, offsets."""
+    """Consumer groups: their settings, progress, clients and offsets."""
 
 
 # ---------------------------------------------------------------------- settings
@@ -41,7 +57,7 @@ def group() -> None:
 @cluster_option
 @admin_command
 async def group_list(admin: Admin, cluster: str | None, as_json: bool) -> None:
-    """All groups, their settings and on which brokers."""
+    """List all groups with their main settings and their brokers."""
     groups = await admin.get_all_subscription_groups(cluster)
     if as_json:
         print_json({name: as_object(configs) for name, configs in sorted(groups.items())})
@@ -65,7 +81,7 @@ def _mode(config: SubscriptionGroupConfig) -> str:
 @group_argument
 @admin_command
 async def group_config(admin: Admin, group: str, as_json: bool) -> None:
-    """The settings of a group on every broker."""
+    """Show the settings of a group on each broker."""
     await admin.check_group(group)
     configs = (await admin.get_all_subscription_groups())[group]
     if as_json:
@@ -85,13 +101,18 @@ def _plain(value: Any) -> str:
 @group_argument
 @cluster_option
 @broker_option
-@click.option("-s", "--consume", type=bool, help="Whether it may consume at all.  [true]")
-@click.option("-m", "--from-min", type=bool, help="Whether it may begin at the first message.  [true]")
-@click.option("-d", "--broadcast", type=bool, help="Whether it may broadcast.  [true]")
-@click.option("-o", "--orderly", type=bool, help="Mark it as consuming in order.  [false]")
-@click.option("-q", "--retry-queues", type=click.IntRange(0, 1 << 16), help="Queues of its retry topic.  [1]")
+@click.option("-s", "--consume", type=bool, help="Allow the group to consume.  [true]")
+@click.option("-m", "--from-min", type=bool, help="Allow it to start from the first message.  [true]")
+@click.option("-d", "--broadcast", type=bool, help="Allow broadcasting.  [true]")
+@click.option("-o", "--orderly", type=bool, help="Mark the group as consuming in order.  [false]")
 @click.option(
-    "-r", "--retries", type=click.IntRange(-1), help="Deliveries before a message is a dead letter.  [16]"
+    "-q", "--retry-queues", type=click.IntRange(0, 1 << 16), help="Number of queues of its retry topic.  [1]"
+)
+@click.option(
+    "-r",
+    "--retries",
+    type=click.IntRange(-1),
+    help="Redeliveries before a message becomes a dead letter.  [16]",
 )
 @admin_command
 async def group_create(
@@ -107,7 +128,7 @@ async def group_create(
     retries: int | None,
     as_json: bool,
 ) -> None:
-    """Create a group on every master, or change what is given of it; -c or -b hold it to some brokers."""
+    """Create a group on every master, or change the given settings; -c or -b limit it to some brokers."""
     given = {
         "consume_enable": consume,
         "consume_from_min_enable": from_min,
@@ -125,44 +146,60 @@ async def group_create(
                 setattr(config, attribute, value)
         config.attributes = {}  # in this request attributes are changes
         await admin.brokers.create_subscription_group(address, config)
-    if as_json:
-        print_json({"group": group, "brokers": [name for name, _ in brokers]})
-    else:
-        click.echo(f"{group}: on {', '.join(name for name, _ in brokers)}")
+    names = [name for name, _ in brokers]
+    print_result({"group": group, "brokers": names}, f"{group}: on {', '.join(names)}", as_json=as_json)
 
 
 @group.command("delete")
 @group_argument
 @cluster_option
-@click.option("-r", "--clean-offset", is_flag=True, help="Its offsets, too.")
+@click.option("-r", "--clean-offset", is_flag=True, help="Delete its offsets as well.")
 @yes_option
 @admin_command
 async def group_delete(
     admin: Admin, group: str, cluster: str | None, clean_offset: bool, yes: bool, as_json: bool
 ) -> None:
-    """Delete a group, with its retry and dead letter topics."""
+    """Delete a group with its retry and dead letter topics."""
     await admin.check_group(group)
     offsets = " and its offsets" if clean_offset else ""
     confirm(f"Delete group {group} with its retry and dead letter topics{offsets}", yes=yes, as_json=as_json)
     await admin.delete_subscription_group(group, cluster, clean_offset=clean_offset)
-    if as_json:
-        print_json({"group": group, "deleted": True})
-    else:
-        click.echo(f"{group}: deleted")
+    print_result({"group": group, "deleted": True}, f"{group}: deleted", as_json=as_json)
 
 
 # ---------------------------------------------------------------------- progress
 
 
+class _Progress(NamedTuple):
+    queue: MessageQueue
+    at: OffsetWrapper
+    client: str | None
+
+
+_PROGRESS_COLUMNS: list[Column[_Progress]] = [
+    Column("topic", lambda row: row.queue.topic),
+    Column("broker", lambda row: row.queue.broker_name),
+    Column("queueId", lambda row: row.queue.queue_id, "queue", str),
+    Column("brokerOffset", lambda row: row.at.broker_offset, "broker offset"),
+    Column("consumerOffset", lambda row: row.at.consumer_offset, "consumer offset"),
+    Column("pullOffset", lambda row: row.at.pull_offset, None),
+    Column("behind", lambda row: row.at.broker_offset - row.at.consumer_offset),
+    Column("inFlight", lambda row: row.at.pull_offset - row.at.consumer_offset, "in flight"),
+    Column("lastTimestamp", lambda row: row.at.last_timestamp, "last consumed", time_text),
+]
+_PROGRESS = Table(*_PROGRESS_COLUMNS)
+_PROGRESS_WITH_CLIENTS = Table(*_PROGRESS_COLUMNS, Column("client", lambda row: row.client, show=or_dash))
+
+
 @group.command("progress")
 @optional_group_argument
 @topic_option
-@click.option("-s", "--clients", is_flag=True, help="Also which client has which queue.")
+@click.option("-s", "--clients", is_flag=True, help="Show which client has which queue.")
 @admin_command
 async def group_progress(
     admin: Admin, group: str | None, topic: str | None, clients: bool, as_json: bool
 ) -> None:
-    """How far a group is in every queue, and how far behind; without GROUP, all groups in a line each."""
+    """Show the progress of a group in each queue, and how far it is behind; without GROUP, one line per group."""
     if group is None:
         await _all_progress(admin, as_json)
         return
@@ -171,164 +208,111 @@ async def group_progress(
     await admin.check_group(group)
     stats = await admin.examine_consume_stats(group, topic)
     owners = await _owners(admin, group) if clients else {}
-    rows: list[dict[str, Any]] = [
-        {
-            "topic": queue.topic,
-            "broker": queue.broker_name,
-            "queueId": queue.queue_id,
-            "brokerOffset": offsets.broker_offset,
-            "consumerOffset": offsets.consumer_offset,
-            "pullOffset": offsets.pull_offset,
-            "behind": offsets.broker_offset - offsets.consumer_offset,
-            "inFlight": offsets.pull_offset - offsets.consumer_offset,
-            "lastTimestamp": offsets.last_timestamp,
-            "client": owners.get(queue),
-        }
-        for queue, offsets in sorted(stats.offset_table.items())
+    rows = [
+        _Progress(queue, offsets, owners.get(queue)) for queue, offsets in sorted(stats.offset_table.items())
     ]
-    behind = _behind(stats)
     if as_json:
-        print_json({"group": group, "consumeTps": stats.consume_tps, "behind": behind, "queues": rows})
+        found = {"group": group, "consumeTps": stats.consume_tps, "behind": behind(stats)}
+        print_json(found | {"queues": _PROGRESS_WITH_CLIENTS.objects(rows)})
         return
-    header = (
-        "topic",
-        "broker",
-        "queue",
-        "broker offset",
-        "consumer offset",
-        "behind",
-        "in flight",
-        "last consumed",
-    )
-    print_table(
-        (*header, "client") if clients else header,
-        [
-            (
-                row["topic"],
-                row["broker"],
-                str(row["queueId"]),
-                row["brokerOffset"],
-                row["consumerOffset"],
-                row["behind"],
-                row["inFlight"],
-                time_text(row["lastTimestamp"]),
-                *((row["client"] or "-",) if clients else ()),
-            )
-            for row in rows
-        ],
-    )
-    click.echo(f"\n{behind:,} behind, {stats.consume_tps:.2f} messages/s")
-
-
-def _behind(stats: ConsumeStats) -> int:
-    return sum(each.broker_offset - each.consumer_offset for each in stats.offset_table.values())
+    (_PROGRESS_WITH_CLIENTS if clients else _PROGRESS).print(rows)
+    click.echo(f"\n{behind(stats):,} behind, {stats.consume_tps:.2f} messages/s")
 
 
 async def _owners(admin: Admin, group: str) -> dict[MessageQueue, str]:
-    """Queue → client, as the connected consumers tell it."""
+    """Queue → client, as the connected consumers report it."""
     owners = {}
-    connection = await _connections(admin, group)
-    for client_id in (each["clientId"] for each in connection["connections"]):
+    for client_id in await _client_ids(admin, group):
         info = await _running_info(admin, group, client_id, jstack=False)
         owners.update(dict.fromkeys(info.mq_table, client_id))
     return owners
 
 
+class _GroupProgress(NamedTuple):
+    group: str
+    connection: ConsumerConnection
+    stats: ConsumeStats
+
+
+_GROUPS: Table[_GroupProgress] = Table(
+    Column("group", lambda row: row.group),
+    Column("clients", lambda row: len(row.connection.connection_set)),
+    Column("type", lambda row: _value(row.connection.consume_type), show=or_dash),
+    Column("model", lambda row: _value(row.connection.message_model), show=or_dash),
+    Column("consumeTps", lambda row: row.stats.consume_tps, "messages/s", two_digits),
+    Column("behind", lambda row: behind(row.stats)),
+)
+
+
 async def _all_progress(admin: Admin, as_json: bool) -> None:
     rows = []
     for name in sorted(await admin.get_all_subscription_groups()):
-        stats = await admin.examine_consume_stats(name)
-        connection = await _connections(admin, name)
-        if not stats.offset_table and not connection["connections"]:
-            continue
-        rows.append(
-            {
-                "group": name,
-                "clients": len(connection["connections"]),
-                "type": connection["consumeType"],
-                "model": connection["messageModel"],
-                "consumeTps": stats.consume_tps,
-                "behind": _behind(stats),
-            }
-        )
-    if as_json:
-        print_json(rows)
-        return
-    print_table(
-        ("group", "clients", "type", "model", "messages/s", "behind"),
-        [
-            (
-                row["group"],
-                row["clients"],
-                row["type"] or "-",
-                row["model"] or "-",
-                f"{row['consumeTps']:.2f}",
-                row["behind"],
-            )
-            for row in rows
-        ],
-    )
+        row = _GroupProgress(name, await _connections(admin, name), await admin.examine_consume_stats(name))
+        if row.stats.offset_table or row.connection.connection_set:
+            rows.append(row)
+    _GROUPS.show(rows, as_json=as_json)
 
 
 # ---------------------------------------------------------------------- clients
 
 
-async def _connections(admin: Admin, group: str) -> dict[str, Any]:
-    """The connected consumers; none when none is."""
+_CLIENTS: Table[Connection] = Table(
+    Column("clientId", lambda client: client.client_id, "client"),
+    Column("address", lambda client: client.client_addr),
+    Column("language", lambda client: client.language),
+    Column("version", lambda client: client.version, show=str),
+)
+_SUBSCRIPTIONS: Table[SubscriptionData] = Table(
+    Column("topic", lambda each: each.topic),
+    Column("type", lambda each: each.expression_type),
+    Column("expression", lambda each: each.sub_string),
+)
+
+
+def _value(choice: enum.Enum | None) -> Any:
+    return choice.value if choice else None
+
+
+async def _connections(admin: Admin, group: str) -> ConsumerConnection:
+    """The connected consumers, which may be none."""
     try:
-        found = await admin.examine_consumer_connection_info(group)
+        return await admin.examine_consumer_connection_info(group)
     except ResponseError as error:
         if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
             raise
-        return {"connections": [], "consumeType": None, "messageModel": None, "subscriptions": []}
-    return {
-        "connections": [
-            {
-                "clientId": each.client_id,
-                "address": each.client_addr,
-                "language": each.language,
-                "version": each.version,
-            }
-            for each in sorted(found.connection_set, key=lambda each: each.client_id or "")
-        ],
-        "consumeType": found.consume_type.value if found.consume_type else None,
-        "messageModel": found.message_model.value if found.message_model else None,
-        "consumeFromWhere": found.consume_from_where.name if found.consume_from_where else None,
-        "subscriptions": [
-            {"topic": each.topic, "type": each.expression_type, "expression": each.sub_string}
-            for each in sorted(found.subscription_table.values(), key=lambda each: each.topic)
-        ],
-    }
+        return ConsumerConnection()
+
+
+async def _client_ids(admin: Admin, group: str) -> list[str]:
+    return sorted(each.client_id or "" for each in (await _connections(admin, group)).connection_set)
 
 
 @group.command("connections")
 @group_argument
 @admin_command
 async def group_connections(admin: Admin, group: str, as_json: bool) -> None:
-    """Consumers of a group that are connected, and what they subscribe to."""
+    """Show the connected consumers of a group, and their subscriptions."""
     found = await _connections(admin, group)
+    clients = sorted(found.connection_set, key=lambda each: each.client_id or "")
+    subscriptions = sorted(found.subscription_table.values(), key=lambda each: each.topic)
+    kind, model = _value(found.consume_type), _value(found.message_model)
+    begins = found.consume_from_where.name if found.consume_from_where else None
     if as_json:
-        print_json({"group": group, **found})
+        value: dict[str, Any] = {"group": group, "connections": _CLIENTS.objects(clients)}
+        value |= {"consumeType": kind, "messageModel": model}
+        if clients:
+            value["consumeFromWhere"] = begins
+        print_json(value | {"subscriptions": _SUBSCRIPTIONS.objects(subscriptions)})
         return
-    if not found["connections"]:
+    if not clients:
         await admin.check_group(group)
         click.echo(f"no consumer of {group} is connected")
         return
-    print_table(("client", "address", "language", "version"), [_client_row(c) for c in found["connections"]])
+    _CLIENTS.print(clients)
     click.echo()
-    print_table(("topic", "type", "expression"), [tuple(s.values()) for s in found["subscriptions"]])
+    _SUBSCRIPTIONS.print(subscriptions)
     click.echo()
-    print_fields(
-        [
-            ("type", found["consumeType"]),
-            ("model", found["messageModel"]),
-            ("begins at", found["consumeFromWhere"]),
-        ]
-    )
-
-
-def _client_row(client: dict[str, Any]) -> tuple[object, ...]:
-    return client["clientId"], client["address"], client["language"], str(client["version"])
+    print_fields([("type", kind), ("model", model), ("begins at", begins)])
 
 
 async def _running_info(admin: Admin, group: str, client_id: str, *, jstack: bool) -> Any:
@@ -345,21 +329,15 @@ async def _running_info(admin: Admin, group: str, client_id: str, *, jstack: boo
 
 @group.command("status")
 @group_argument
-@click.option("-i", "--client", "client_id", help="This client only.")
-@click.option("-s", "--jstack", is_flag=True, help="With the client's threads, as far as it tells them.")
+@click.option("-i", "--client", "client_id", help="Only this client.")
+@click.option("-s", "--jstack", is_flag=True, help="Include the client's stack traces, if it reports them.")
 @admin_command
 async def group_status(admin: Admin, group: str, client_id: str | None, jstack: bool, as_json: bool) -> None:
-    """What the connected consumers tell of themselves: queues, rates, times."""
-    if client_id is None:
-        connected = (await _connections(admin, group))["connections"]
-        if not connected:
-            await admin.check_group(group)
-    else:
-        connected = [{"clientId": client_id}]
-    infos = {
-        each["clientId"]: await _running_info(admin, group, each["clientId"], jstack=jstack)
-        for each in connected
-    }
+    """Show what the connected consumers report: queues, rates and times."""
+    client_ids = [client_id] if client_id is not None else await _client_ids(admin, group)
+    if not client_ids:
+        await admin.check_group(group)
+    infos = {each: await _running_info(admin, group, each, jstack=jstack) for each in client_ids}
     if as_json:
         print_json({name: info.to_value() | {"mqTable": _queues(info)} for name, info in infos.items()})
         return
@@ -367,43 +345,32 @@ async def group_status(admin: Admin, group: str, client_id: str | None, jstack: 
         click.echo(f"no consumer of {group} is connected")
     for name, info in infos.items():
         click.echo(name)
-        print_table(
-            ("topic", "broker", "queue", "offset", "cached", "last pull", "last consumed"),
-            [
-                (
-                    row["topic"],
-                    row["broker"],
-                    str(row["queueId"]),
-                    row["commitOffset"],
-                    row["cachedMsgCount"],
-                    time_text(row["lastPullTimestamp"]),
-                    time_text(row["lastConsumeTimestamp"]),
-                )
-                for row in _queues(info)
-            ],
-            indent=2,
-        )
-        rates = sorted(info.status_table.items())
+        _CONSUMED_QUEUES.print(sorted(info.mq_table.items()), indent=2)
         click.echo()
-        print_table(
-            ("topic", "pulled/s", "ok/s", "failed/s", "ms each"),
-            [
-                (
-                    topic,
-                    f"{s.pull_tps:.2f}",
-                    f"{s.consume_ok_tps:.2f}",
-                    f"{s.consume_failed_tps:.2f}",
-                    f"{s.consume_rt:.2f}",
-                )
-                for topic, s in rates
-            ],
-            indent=2,
-        )
+        _CONSUME_RATES.print(sorted(info.status_table.items()), indent=2)
         if info.jstack:
             click.echo(f"\n{info.jstack}")
 
 
-def _queues(info: Any) -> list[dict[str, Any]]:
+_CONSUMED_QUEUES: Table[tuple[MessageQueue, ProcessQueueInfo]] = Table(
+    Column("topic", lambda row: row[0].topic),
+    Column("broker", lambda row: row[0].broker_name),
+    Column("queue", lambda row: row[0].queue_id, show=str),
+    Column("offset", lambda row: row[1].commit_offset),
+    Column("cached", lambda row: row[1].cached_msg_count),
+    Column("last pull", lambda row: row[1].last_pull_timestamp, show=time_text),
+    Column("last consumed", lambda row: row[1].last_consume_timestamp, show=time_text),
+)
+_CONSUME_RATES: Table[tuple[str, ConsumeStatus]] = Table(
+    Column("topic", lambda row: row[0]),
+    Column("pulled/s", lambda row: row[1].pull_tps, show=two_digits),
+    Column("ok/s", lambda row: row[1].consume_ok_tps, show=two_digits),
+    Column("failed/s", lambda row: row[1].consume_failed_tps, show=two_digits),
+    Column("ms each", lambda row: row[1].consume_rt, show=two_digits),
+)
+
+
+def _queues(info: ConsumerRunningInfo) -> list[dict[str, Any]]:
     return [
         {"topic": queue.topic, "broker": queue.broker_name, "queueId": queue.queue_id} | as_object(state)
         for queue, state in sorted(info.mq_table.items())
@@ -430,19 +397,25 @@ def reset_time(text: str) -> int:
 
 @group.command("reset-offset")
 @group_argument
-@click.option("-t", "--topic", required=True, metavar="TOPIC", help="Of this topic.")
+@click.option("-t", "--topic", required=True, metavar="TOPIC", help="The topic.")
 @click.option(
     "-s",
     "--time",
     "timestamp",
     type=reset_time,
     metavar="TIME",
-    help="Where to go on: earliest, latest, now, ms, or ISO 8601.",
+    help="New position: earliest, latest, now, milliseconds since 1970, or ISO 8601.",
 )
-@click.option("-b", "--broker", metavar="BROKER", help="With --queue and --offset: the queue's broker.")
-@click.option("-q", "--queue", "queue_id", type=click.IntRange(0), help="One queue only; needs --offset.")
-@click.option("-o", "--offset", type=click.IntRange(0), help="Where to go on in --queue.")
-@click.option("-f", "--force", type=bool, default=True, help="Also forward, past messages.  [true]")
+@click.option("-b", "--broker", metavar="BROKER", help="Broker of --queue.")
+@click.option(
+    "-q",
+    "--queue",
+    "queue_id",
+    type=click.IntRange(0),
+    help="Reset only this queue; requires --broker and --offset.",
+)
+@click.option("-o", "--offset", type=click.IntRange(0), help="New offset in --queue.")
+@click.option("-f", "--force", type=bool, default=True, help="Also move forward, skipping messages.  [true]")
 @yes_option
 @admin_command
 async def group_reset_offset(
@@ -457,77 +430,83 @@ async def group_reset_offset(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Set a group back, or forward, to a time (or one queue to an offset). Connected consumers follow at once."""
+    """Move a group to a point in time, or one queue to an offset. Connected consumers follow at once."""
     if (timestamp is None) == (offset is None):
-        raise click.UsageError("Give either --time, or --offset with --queue and --broker.")
+        raise click.UsageError("Use either --time, or --offset with --queue and --broker.")
     if offset is not None:
         if queue_id is None or broker is None:
-            raise click.UsageError("--offset needs --queue and --broker.")
+            raise click.UsageError("--offset requires --queue and --broker.")
         queue = MessageQueue(topic=topic, broker_name=broker, queue_id=queue_id)
         await admin.examine_topic_route_info(topic)
         confirm(
-            f"Let group {group} go on at {offset} in {broker}/{queue_id} of {topic}", yes=yes, as_json=as_json
+            f"Move group {group} to offset {offset} of {topic} in {broker}/{queue_id}",
+            yes=yes,
+            as_json=as_json,
         )
-        _print_reset(await admin.reset_offset_by_queue(queue, group, offset), as_json)
+        _RESET.show(
+            sorted((await admin.reset_offset_by_queue(queue, group, offset)).items()), as_json=as_json
+        )
         return
     await admin.check_group(group)
     assert timestamp is not None
     place = (
         "the end" if timestamp == END_OF_QUEUE else time_text(timestamp) if timestamp else "the first message"
     )
-    confirm(f"Let group {group} go on at {place} of {topic}", yes=yes, as_json=as_json)
-    _print_reset(await admin.reset_offset_by_timestamp(topic, group, timestamp, is_force=force), as_json)
+    confirm(f"Move group {group} to {place} of {topic}", yes=yes, as_json=as_json)
+    _RESET.show(
+        sorted((await admin.reset_offset_by_timestamp(topic, group, timestamp, is_force=force)).items()),
+        as_json=as_json,
+    )
 
 
 @group.command("skip")
 @group_argument
-@click.option("-t", "--topic", required=True, metavar="TOPIC", help="Of this topic.")
+@click.option("-t", "--topic", required=True, metavar="TOPIC", help="The topic.")
 @click.option("-f", "--force", type=bool, default=True, hidden=True)
 @yes_option
 @admin_command
 async def group_skip(admin: Admin, group: str, topic: str, force: bool, yes: bool, as_json: bool) -> None:
-    """Let a group skip all that has piled up: it goes on at the end of every queue."""
+    """Skip the backlog of a group: move it to the end of every queue."""
     await admin.check_group(group)
-    confirm(f"Let group {group} skip all that waits in {topic}", yes=yes, as_json=as_json)
-    _print_reset(await admin.reset_offset_by_timestamp(topic, group, END_OF_QUEUE, is_force=force), as_json)
+    confirm(f"Let group {group} skip its backlog in {topic}", yes=yes, as_json=as_json)
+    _RESET.show(
+        sorted((await admin.reset_offset_by_timestamp(topic, group, END_OF_QUEUE, is_force=force)).items()),
+        as_json=as_json,
+    )
 
 
-def _print_reset(table: dict[MessageQueue, int], as_json: bool) -> None:
-    rows = [
-        {"topic": queue.topic, "broker": queue.broker_name, "queueId": queue.queue_id, "offset": offset}
-        for queue, offset in sorted(table.items())
-    ]
-    if as_json:
-        print_json(rows)
-    else:
-        print_table(
-            ("topic", "broker", "queue", "offset"),
-            [(row["topic"], row["broker"], str(row["queueId"]), row["offset"]) for row in rows],
-        )
+_RESET: Table[tuple[MessageQueue, int]] = Table(
+    Column("topic", lambda row: row[0].topic),
+    Column("broker", lambda row: row[0].broker_name),
+    Column("queueId", lambda row: row[0].queue_id, "queue", str),
+    Column("offset", lambda row: row[1]),
+)
 
 
 @group.command("clone-offset")
-@click.option("-s", "--source", required=True, metavar="GROUP", help="The group whose offsets are taken.")
-@click.option("-d", "--target", required=True, metavar="GROUP", help="The group that gets them.")
-@click.option("-t", "--topic", required=True, metavar="TOPIC", help="Of this topic.")
+@click.option("-s", "--source", required=True, metavar="GROUP", help="Group to copy offsets from.")
+@click.option("-d", "--target", required=True, metavar="GROUP", help="Group to copy offsets to.")
+@click.option("-t", "--topic", required=True, metavar="TOPIC", help="The topic.")
 @click.option(
-    "-o", "--offline", type=bool, default=True, help="Also when SOURCE no longer subscribes.  [true]"
+    "-o",
+    "--offline",
+    type=bool,
+    default=True,
+    help="Copy even if the source group no longer subscribes.  [true]",
 )
 @yes_option
 @admin_command
 async def group_clone_offset(
     admin: Admin, source: str, target: str, topic: str, offline: bool, yes: bool, as_json: bool
 ) -> None:
-    """Let one group begin where another one is."""
+    """Copy the offsets of one group to another."""
     await admin.check_group(source)
     confirm(
-        f"Replace the offsets of group {target} in {topic} by those of {source}", yes=yes, as_json=as_json
+        f"Replace the offsets of group {target} in {topic} with those of {source}", yes=yes, as_json=as_json
     )
     await admin.clone_group_offset(source, target, topic, is_offline=offline)
-    if as_json:
-        print_json({"source": source, "target": target, "topic": topic})
-    else:
-        click.echo(f"{target} is where {source} is in {topic}")
+    value = {"source": source, "target": target, "topic": topic}
+    print_result(value, f"{target} now has the offsets of {source} in {topic}", as_json=as_json)
 
 
 # ---------------------------------------------------------------------- producers
@@ -535,7 +514,7 @@ async def group_clone_offset(
 
 @click.group()
 def producer() -> None:
-    """Producers that are connected."""
+    """Connected producers."""
 
 
 @producer.command("list")
@@ -543,44 +522,31 @@ def producer() -> None:
 @cluster_option
 @admin_command
 async def producer_list(admin: Admin, broker: str | None, cluster: str | None, as_json: bool) -> None:
-    """Every producer that is connected, by group."""
+    """List all connected producers by group."""
     rows = []
     for name, address in await targets(admin, broker, cluster):
         table = await admin.brokers.get_all_producer_info(address)
         for group_name, clients in sorted(table.data.items()):
-            rows += [{"broker": name, "group": group_name} | as_object(client) for client in clients]
-    if as_json:
-        print_json(rows)
-        return
-    print_table(
-        ("broker", "group", "client", "address", "language", "version", "last heard of"),
-        [
-            (
-                row["broker"],
-                row["group"],
-                row["clientId"],
-                row["remoteIp"],
-                row["language"],
-                str(row["version"]),
-                time_text(row["lastUpdateTimestamp"]),
-            )
-            for row in rows
-        ],
-    )
+            rows += [(name, group_name, client) for client in clients]
+    _PRODUCERS.show(rows, as_json=as_json)
+
+
+_PRODUCERS: Table[tuple[str, str, ProducerInfo]] = Table(
+    Column("broker", lambda row: row[0]),
+    Column("group", lambda row: row[1]),
+    Column("clientId", lambda row: row[2].client_id, "client"),
+    Column("remoteIp", lambda row: row[2].remote_ip, "address"),
+    Column("language", lambda row: row[2].language),
+    Column("version", lambda row: row[2].version, show=str),
+    Column("lastUpdateTimestamp", lambda row: row[2].last_update_timestamp, "last heartbeat", time_text),
+)
 
 
 @producer.command("connections")
 @group_argument
-@click.option("-t", "--topic", required=True, metavar="TOPIC", help="A topic it sends to.")
+@click.option("-t", "--topic", required=True, metavar="TOPIC", help="A topic that the group sends to.")
 @admin_command
 async def producer_connections(admin: Admin, group: str, topic: str, as_json: bool) -> None:
-    """Producers of a group that are connected to a topic's brokers."""
+    """List the producers of a group that are connected to a topic's brokers."""
     found = await admin.examine_producer_connection_info(group, topic)
-    clients = [
-        {"clientId": c.client_id, "address": c.client_addr, "language": c.language, "version": c.version}
-        for c in found.connection_set
-    ]
-    if as_json:
-        print_json(clients)
-    else:
-        print_table(("client", "address", "language", "version"), [_client_row(client) for client in clients])
+    _CLIENTS.show(found.connection_set, as_json=as_json)

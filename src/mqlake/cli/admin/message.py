@@ -1,9 +1,10 @@
-"""`mqlake admin message …`: find messages by key, id or place; show them, send one, hand one to a consumer."""
+"""`mqlake admin message`: find messages by key, id or offset; show them, send one, hand one to a consumer."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
@@ -24,7 +25,7 @@ body_file_option = click.option(
     "--body-file",
     metavar="FILE",
     type=click.Path(dir_okay=False, allow_dash=True),
-    help="Write the body there; `-`: to stdout, and nothing else.",
+    help="Write the body to this file; `-` prints the body and nothing else.",
 )
 
 
@@ -46,8 +47,10 @@ def _print_found(messages: Sequence[MessageExt], what: str, as_json: bool) -> No
 @message.command("by-key")
 @topic_argument
 @click.option("-k", "--key", required=True, help="One of the message's keys.")
-@click.option("-b", "--begin", type=time_ms, default="0", metavar="TIME", help="Stored then or later.")
-@click.option("-e", "--end", type=time_ms, metavar="TIME", help="Stored then or before.")
+@click.option(
+    "-b", "--begin", type=time_ms, default="0", metavar="TIME", help="Stored at or after this time."
+)
+@click.option("-e", "--end", type=time_ms, metavar="TIME", help="Stored at or before this time.")
 @click.option(
     "-m",
     "--max",
@@ -55,48 +58,48 @@ def _print_found(messages: Sequence[MessageExt], what: str, as_json: bool) -> No
     type=click.IntRange(1, 10_000),
     default=64,
     show_default=True,
-    help="No more than this.",
+    help="Maximum number of messages.",
 )
 @admin_command
 async def by_key(
     admin: Admin, topic: str, key: str, begin: int, end: int | None, max_num: int, as_json: bool
 ) -> None:
-    """Messages of a topic with a key, oldest first."""
+    """Find messages of a topic by key, oldest first."""
     found = await admin.query_message(topic, key, max_num, begin, TIME_MAX if end is None else end)
     _print_found(found, f"of {topic} has the key {key}", as_json)
 
 
 @message.command("by-unique-key")
 @topic_argument
-@click.option("-i", "--id", "message_id", required=True, help="The id that the client gave the message.")
+@click.option("-i", "--id", "message_id", required=True, help="Id that the client gave the message.")
 @admin_command
 async def by_unique_key(admin: Admin, topic: str, message_id: str, as_json: bool) -> None:
-    """Messages of a topic with a client's id: more than one when it was sent or delivered again."""
+    """Find messages of a topic by client id: several if one was sent or delivered again."""
     found = await admin.query_message_by_uniq_key(topic, message_id)
     _print_found(found, f"of {topic} has the id {message_id}", as_json)
 
 
 @message.command("by-id")
-@click.option("-i", "--id", "message_id", required=True, help="The message id, of a broker or a client.")
-@click.option("-t", "--topic", metavar="TOPIC", help="Needed for an id that a client gave.")
+@click.option("-i", "--id", "message_id", required=True, help="Message id, given by a broker or a client.")
+@click.option("-t", "--topic", metavar="TOPIC", help="Required for an id given by a client.")
 @body_file_option
 @admin_command
 async def by_id(
     admin: Admin, message_id: str, topic: str | None, body_file: str | None, as_json: bool
 ) -> None:
-    """One message with all there is to say of it; also: `message view ID`."""
+    """Show one message in full; the same as `message view ID`."""
     await _view(admin, message_id, topic, body_file, as_json)
 
 
 @message.command("view")
 @click.argument("message_id", metavar="ID")
-@click.option("-t", "--topic", metavar="TOPIC", help="Needed for an id that a client gave.")
+@click.option("-t", "--topic", metavar="TOPIC", help="Required for an id given by a client.")
 @body_file_option
 @admin_command
 async def view(
     admin: Admin, message_id: str, topic: str | None, body_file: str | None, as_json: bool
 ) -> None:
-    """One message with all there is to say of it, and its body."""
+    """Show one message in full."""
     await _view(admin, message_id, topic, body_file, as_json)
 
 
@@ -110,11 +113,11 @@ async def _view(
 
 @message.command("by-offset")
 @topic_argument
-@click.option("-b", "--broker", required=True, metavar="BROKER", help="The queue's broker, by name.")
+@click.option("-b", "--broker", required=True, metavar="BROKER", help="Broker of the queue, by name.")
+@click.option("-i", "-q", "--queue", "queue_id", type=click.IntRange(0), required=True, help="Queue id.")
 @click.option(
-    "-i", "-q", "--queue", "queue_id", type=click.IntRange(0), required=True, help="The queue, by number."
+    "-o", "--offset", type=click.IntRange(0), required=True, help="Offset of the message in the queue."
 )
-@click.option("-o", "--offset", type=click.IntRange(0), required=True, help="The message's offset in it.")
 @body_file_option
 @admin_command
 async def by_offset(
@@ -126,7 +129,7 @@ async def by_offset(
     body_file: str | None,
     as_json: bool,
 ) -> None:
-    """The message at an offset of a queue."""
+    """Show the message at an offset of a queue."""
     await admin.examine_topic_route_info(topic)
     queue = MessageQueue(topic=topic, broker_name=broker, queue_id=queue_id)
     _show(await admin.message_at(queue, offset), body_file, as_json)
@@ -164,7 +167,7 @@ def _show(found: MessageExt, body_file: str | None, as_json: bool) -> None:
 
 
 def _body(body: bytes) -> str:
-    """All of a text that is not too long, else its beginning."""
+    """The whole body if it is text and short enough, or its beginning."""
     try:
         text = body.decode()
     except UnicodeDecodeError:
@@ -174,11 +177,13 @@ def _body(body: bytes) -> str:
 
 @message.command("send")
 @topic_argument
-@click.option("-p", "--body", help="The message; `-` (as without it): what comes on stdin.")
-@click.option("-k", "--keys", help="Its keys, with spaces between.")
-@click.option("-c", "--tags", help="Its tag.")
-@click.option("-b", "--broker", metavar="BROKER", help="To a queue of this broker.")
-@click.option("-i", "-q", "--queue", "queue_id", type=click.IntRange(0), help="To this queue.")
+@click.option("-p", "--body", help="Body of the message; `-` reads it from stdin.  [-]")
+@click.option("-k", "--keys", help="Keys, separated by spaces.")
+@click.option("-c", "--tags", help="Tag.")
+@click.option("-b", "--broker", metavar="BROKER", help="Send to a queue of this broker.")
+@click.option(
+    "-i", "-q", "--queue", "queue_id", type=click.IntRange(0), help="Send to this queue of --broker."
+)
 @admin_command
 async def send(
     admin: Admin,
@@ -190,13 +195,13 @@ async def send(
     queue_id: int | None,
     as_json: bool,
 ) -> None:
-    """Send one test message, and say where it went. (`mqlake produce` sends many.)"""
+    """Send one test message, and show where it was stored. (`mqlake produce` sends many.)"""
     validate_topic(topic)
     if queue_id is not None and broker is None:
-        raise ConfigError("--queue needs --broker: every broker has a queue of that number")
+        raise ConfigError("--queue requires --broker: every broker has a queue with that id")
     data = sys.stdin.buffer.read() if body in (None, "-") else (body or "").encode()
     if not data:
-        raise MessageError("a message without a body is not taken; give one with --body")
+        raise MessageError("brokers refuse a message without a body; set one with --body")
     sent = Message(topic, data, tags=tags, keys=keys)
     queue = None
     if broker is not None:
@@ -210,26 +215,27 @@ async def send(
         "msgId": answer.msg_id,
         "uniqKey": sent.uniq_key,
     }
-    if as_json:
-        print_json(result)
-    else:
-        print_fields([(name, str(value)) for name, value in result.items()])
+    _print_pairs(result, as_json)
 
 
 @message.command("consume")
 @group_argument
-@click.option("-d", "--client", "client_id", required=True, help="The client whose consumer gets it.")
-@click.option("-t", "--topic", required=True, metavar="TOPIC", help="The message's topic.")
-@click.option("-i", "--id", "message_id", required=True, help="The message id, of a broker or a client.")
+@click.option("-d", "--client", "client_id", required=True, help="Client whose consumer gets the message.")
+@click.option("-t", "--topic", required=True, metavar="TOPIC", help="Topic of the message.")
+@click.option("-i", "--id", "message_id", required=True, help="Message id, given by a broker or a client.")
 @admin_command
 async def consume(
     admin: Admin, group: str, client_id: str, topic: str, message_id: str, as_json: bool
 ) -> None:
-    """Hand a stored message to one connected consumer, and say what came of it. Offsets do not move."""
+    """Hand a stored message to one connected consumer, and show the result. Offsets do not change."""
     result = await admin.consume_message_directly(group, client_id, topic, message_id)
     shown = as_object(result)
     shown["consumeResult"] = result.consume_result.name if result.consume_result is not None else None
+    _print_pairs(shown, as_json)
+
+
+def _print_pairs(value: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        print_json(shown)
+        print_json(value)
     else:
-        print_fields([(name, str(value)) for name, value in shown.items()])
+        print_fields([(name, str(each)) for name, each in value.items()])

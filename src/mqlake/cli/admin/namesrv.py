@@ -1,4 +1,4 @@
-"""`mqlake admin namesrv …` and `mqlake admin kv …`: settings of the name servers, and what they keep for others."""
+"""`mqlake admin namesrv` and `mqlake admin kv`: settings and key-value configuration of the name servers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import click
 
 from mqlake.cli.admin.shared import admin_command
 from mqlake.cli.options import confirm, yes_option
-from mqlake.cli.output import print_fields, print_json
+from mqlake.cli.output import print_fields, print_json, print_result
 from mqlake.client.admin import Admin
 
 
@@ -18,7 +18,7 @@ def namesrv() -> None:
 @namesrv.command("config")
 @admin_command
 async def namesrv_config(admin: Admin, as_json: bool) -> None:
-    """The settings of every name server."""
+    """Show the settings of each name server."""
     configs = await admin.name_servers.get_name_server_config()
     if as_json:
         print_json(configs)
@@ -29,16 +29,15 @@ async def namesrv_config(admin: Admin, as_json: bool) -> None:
 
 
 @namesrv.command("set")
-@click.option("-k", "--key", required=True, help="The setting, by RocketMQ's name.")
-@click.option("-v", "--value", required=True, help="The new value.")
+@click.option("-k", "--key", required=True, help="Setting, by its RocketMQ name.")
+@click.option("-v", "--value", required=True, help="New value.")
 @admin_command
 async def namesrv_set(admin: Admin, key: str, value: str, as_json: bool) -> None:
     """Change a setting of all name servers."""
     await admin.name_servers.update_name_server_config({key: value})
-    if as_json:
-        print_json({"key": key, "value": value, "nameServers": admin.name_servers.addresses})
-    else:
-        click.echo(f"{key}={value} on {', '.join(admin.name_servers.addresses)}")
+    addresses = admin.name_servers.addresses
+    text = f"{key}={value} on {', '.join(addresses)}"
+    print_result({"key": key, "value": value, "nameServers": addresses}, text, as_json=as_json)
 
 
 @click.group()
@@ -47,16 +46,16 @@ def kv() -> None:
 
 
 namespace_option = click.option(
-    "-s", "--namespace", required=True, help="Where the key is, e.g. ORDER_TOPIC_CONFIG."
+    "-s", "--namespace", required=True, help="Namespace of the key, e.g. ORDER_TOPIC_CONFIG."
 )
-key_option = click.option("-k", "--key", required=True, help="The key.")
+key_option = click.option("-k", "--key", required=True, help="Key.")
 
 
 @kv.command("list")
 @namespace_option
 @admin_command
 async def kv_list(admin: Admin, namespace: str, as_json: bool) -> None:
-    """All keys and values of a namespace."""
+    """List the keys and values of a namespace."""
     table = await admin.name_servers.get_kv_list_by_namespace(namespace)
     if as_json:
         print_json(table)
@@ -69,23 +68,21 @@ async def kv_list(admin: Admin, namespace: str, as_json: bool) -> None:
 @key_option
 @admin_command
 async def kv_get(admin: Admin, namespace: str, key: str, as_json: bool) -> None:
-    """One value."""
+    """Show the value of a key."""
     value = await admin.name_servers.get_kv_config_value(namespace, key)
-    if as_json:
-        print_json({"namespace": namespace, "key": key, "value": value})
-    else:
-        click.echo(value)
+    print_result({"namespace": namespace, "key": key, "value": value}, value or "", as_json=as_json)
 
 
 @kv.command("put")
 @namespace_option
 @key_option
-@click.option("-v", "--value", required=True, help="The new value.")
+@click.option("-v", "--value", required=True, help="New value.")
 @admin_command
 async def kv_put(admin: Admin, namespace: str, key: str, value: str, as_json: bool) -> None:
-    """Set a value, on all name servers."""
+    """Set a key on all name servers."""
     await admin.name_servers.put_kv_config_value(namespace, key, value)
-    _say({"namespace": namespace, "key": key, "value": value}, f"{namespace}: {key}={value}", as_json)
+    shown = {"namespace": namespace, "key": key, "value": value}
+    print_result(shown, f"{namespace}: {key}={value}", as_json=as_json)
 
 
 @kv.command("delete")
@@ -94,14 +91,8 @@ async def kv_put(admin: Admin, namespace: str, key: str, value: str, as_json: bo
 @yes_option
 @admin_command
 async def kv_delete(admin: Admin, namespace: str, key: str, yes: bool, as_json: bool) -> None:
-    """Delete a key, on all name servers."""
+    """Delete a key on all name servers."""
     confirm(f"Delete key {key} of namespace {namespace} on all name servers", yes=yes, as_json=as_json)
     await admin.name_servers.delete_kv_config_value(namespace, key)
-    _say({"namespace": namespace, "key": key, "deleted": True}, f"{namespace}: {key} is deleted", as_json)
-
-
-def _say(value: object, text: str, as_json: bool) -> None:
-    if as_json:
-        print_json(value)
-    else:
-        click.echo(text)
+    shown = {"namespace": namespace, "key": key, "deleted": True}
+    print_result(shown, f"{namespace}: {key}: deleted", as_json=as_json)

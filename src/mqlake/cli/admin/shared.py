@@ -1,7 +1,8 @@
-"""What the commands of `mqlake admin` have in common: options, arguments, whom they ask, how messages are shown."""
+"""Commands of `mqlake admin`: their options and arguments, and the brokers they ask."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 from collections.abc import Awaitable, Callable, Sequence
@@ -16,6 +17,7 @@ from mqlake.client.admin import Admin
 from mqlake.client.api.name_servers import DEFAULT_ADDRESS
 from mqlake.client.config import ClientConfig
 from mqlake.errors import MqlakeError, RemotingConnectError, RemotingTimeoutError
+from mqlake.remoting.bodies.admin import ConsumeStats
 from mqlake.remoting.loop import run
 
 COMPLETION_TIMEOUT_S = 1.0
@@ -25,7 +27,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def admin_command(function: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """Makes an async function(admin, as_json=, ...) a command's body, with the options that all of them take."""
+    """Makes an async function(admin, as_json=, ...) the body of a command, with the options common to all."""
 
     @cluster_options
     @click.option(
@@ -34,20 +36,12 @@ def admin_command(function: Callable[..., Awaitable[None]]) -> Callable[..., Non
         type=click.FloatRange(0.01, 3600),
         default=5.0,
         show_default=True,
-        help="Seconds that one question may take.",
+        help="Seconds to wait for each answer.",
     )
     @json_option
     @functools.wraps(function)
-    def command(
-        namesrv: str,
-        tls: bool,
-        tls_ca: str,
-        access_key: str,
-        secret_key: str,
-        timeout_s: float,
-        **options: Any,
-    ) -> None:
-        config = client_config(namesrv, tls, tls_ca, access_key, secret_key, timeout_s)
+    def command(where: ClientConfig, timeout_s: float, **options: Any) -> None:
+        config = dataclasses.replace(where, timeout_s=timeout_s)
         run(_with_admin(config, lambda admin: function(admin, **options)))
 
     return command
@@ -61,7 +55,7 @@ async def _with_admin(config: ClientConfig, ask: Callable[[Admin], Awaitable[T]]
             if error.address in admin.name_servers.addresses:
                 raise MqlakeError(
                     f"no name server: {error}; start one with `mqlake serve`, "
-                    f"or name yours with -n or {NAMESRV_VARIABLE}"
+                    f"or set yours with -n or {NAMESRV_VARIABLE}"
                 ) from error
             raise
 
@@ -72,7 +66,7 @@ async def _with_admin(config: ClientConfig, ask: Callable[[Admin], Awaitable[T]]
 def _complete(
     list_names: Callable[[Admin], Awaitable[Sequence[str]]],
 ) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
-    """Completes the names that the cluster has; nothing when it does not answer at once."""
+    """Completes names that the cluster knows; completes nothing if it does not answer quickly."""
 
     def complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         namesrv = ctx.params.get("namesrv") or os.environ.get(NAMESRV_VARIABLE) or DEFAULT_ADDRESS
@@ -100,7 +94,7 @@ async def _groups(admin: Admin) -> Sequence[str]:
 
 
 def _named(name: str, letter: str, complete: Any, *, required: bool) -> Callable[[Command], Command]:
-    """An argument that can be given as an option as well, as mqadmin takes it."""
+    """An argument that mqadmin takes as an option, accepted in both forms."""
 
     def decorate(function: Command) -> Command:
         @functools.wraps(function)
@@ -126,30 +120,33 @@ topic_argument = _named("topic", "t", _complete(_topics), required=True)
 group_argument = _named("group", "g", _complete(_groups), required=True)
 optional_group_argument = _named("group", "g", _complete(_groups), required=False)
 topic_option = click.option(
-    "-t", "--topic", metavar="TOPIC", shell_complete=_complete(_topics), help="This topic only."
+    "-t", "--topic", metavar="TOPIC", shell_complete=_complete(_topics), help="Only this topic."
 )
 group_option = click.option(
     "-g", "--group", metavar="GROUP", required=True, shell_complete=_complete(_groups), help="Consumer group."
 )
-cluster_option = click.option("-c", "--cluster", metavar="CLUSTER", help="Every broker of this cluster.")
-broker_option = click.option(
-    "-b", "--broker", metavar="BROKER", help="One broker: its name, or its address host:port."
-)
+cluster_option = click.option("-c", "--cluster", metavar="CLUSTER", help="All brokers of this cluster.")
+broker_option = click.option("-b", "--broker", metavar="BROKER", help="One broker, by name or host:port.")
 
 
-# --- whom to ask
+# --- brokers
+
+
+def behind(stats: ConsumeStats) -> int:
+    """Messages that a group has not consumed yet."""
+    return sum(each.broker_offset - each.consumer_offset for each in stats.offset_table.values())
 
 
 async def targets(admin: Admin, broker: str | None, cluster: str | None) -> list[tuple[str, str]]:
-    """(name, address) of the broker that is named, or of the masters of a cluster, or of all masters."""
+    """(name, address) of one broker, or of the masters of a cluster, or of all masters."""
     if broker and cluster:
-        raise click.UsageError("--broker names one broker, --cluster all of a cluster: give one of them.")
+        raise click.UsageError("Use either --broker or --cluster.")
     if broker:
         return [(broker, await admin.broker_address(broker))]
     return [(master.name, master.address) for master in await admin.masters(cluster)]
 
 
 def need_target(broker: str | None, cluster: str | None) -> None:
-    """UsageError when neither is given: what changes brokers is not done to all of them by default."""
+    """UsageError if neither is given: a command that changes brokers never changes all of them by default."""
     if not broker and not cluster:
         raise click.UsageError("Name a broker with --broker, or a cluster with --cluster.")

@@ -1,14 +1,15 @@
-"""`mqlake admin topic …` and `mqlake admin stats`: topics, their queues, and how much goes through them."""
+"""`mqlake admin topic` and `mqlake admin stats`: topics, their queues, and their traffic."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from dataclasses import dataclass
 
 import click
 
 from mqlake.cli.admin.shared import (
     admin_command,
+    behind,
     broker_option,
     cluster_option,
     targets,
@@ -16,21 +17,24 @@ from mqlake.cli.admin.shared import (
     topic_option,
 )
 from mqlake.cli.options import confirm, yes_option
-from mqlake.cli.output import as_object, note, print_json, print_table, time_text
+from mqlake.cli.output import as_object, note, print_json, print_result, print_table, time_text
+from mqlake.cli.table import Column, Table, or_dash, two_digits
 from mqlake.client.admin import Admin
 from mqlake.errors import ResponseError, UnknownKeyError
 from mqlake.message import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX, is_system_topic
-from mqlake.remoting.bodies.topic import QUEUES_MAX, TopicConfig
+from mqlake.remoting.bodies.admin import TopicOffset
+from mqlake.remoting.bodies.route import BrokerData
+from mqlake.remoting.bodies.topic import QUEUES_MAX, MessageQueue, TopicConfig
 from mqlake.remoting.codes import ResponseCode
 
 PERMISSIONS = {"r": 4, "w": 2, "rw": 6, "2": 2, "4": 4, "6": 6}
-PERM_HELP = "What may be done with its queues: r (4) consume, w (2) send."
+PERM_HELP = "Permissions: r (4) to consume, w (2) to send."
 REPLY_TOPIC_POSTFIX = "_REPLY_TOPIC"
 
 
 @click.group()
 def topic() -> None:
-    """Create, list, delete topics; where they are, how full."""
+    """Create, list and delete topics; show their routes and offsets."""
 
 
 def _parse_perm(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | None:
@@ -44,11 +48,11 @@ def perm_text(perm: int) -> str:
 @topic.command("list")
 @cluster_option
 @click.option(
-    "-a", "--all", "with_system", is_flag=True, help="Also the system's, retry and dead letter topics."
+    "-a", "--all", "with_system", is_flag=True, help="Include system, retry and dead letter topics."
 )
 @admin_command
 async def topic_list(admin: Admin, cluster: str | None, with_system: bool, as_json: bool) -> None:
-    """The names of all topics."""
+    """List the names of all topics."""
     if cluster is None:
         names = await admin.fetch_all_topic_list()
     else:
@@ -63,7 +67,7 @@ async def topic_list(admin: Admin, cluster: str | None, with_system: bool, as_js
 
 
 async def _users_topics(admin: Admin, names: set[str]) -> set[str]:
-    """Without those that servers make for themselves or for groups."""
+    """Without the topics that servers create for themselves or for groups."""
     own = await admin.name_servers.get_system_topic_list_from_ns()
     prefixes = (RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX)
     return {
@@ -77,9 +81,13 @@ async def _users_topics(admin: Admin, names: set[str]) -> set[str]:
 @topic_argument
 @cluster_option
 @broker_option
-@click.option("-q", "--queues", type=click.IntRange(1, QUEUES_MAX), help="Queues on each broker.  [8]")
-@click.option("-r", "--read-queues", type=click.IntRange(1, QUEUES_MAX), help="Queues that can be read.")
-@click.option("-w", "--write-queues", type=click.IntRange(1, QUEUES_MAX), help="Queues that can be written.")
+@click.option(
+    "-q", "--queues", type=click.IntRange(1, QUEUES_MAX), help="Number of queues on each broker.  [8]"
+)
+@click.option(
+    "-r", "--read-queues", type=click.IntRange(1, QUEUES_MAX), help="Number of queues to consume from."
+)
+@click.option("-w", "--write-queues", type=click.IntRange(1, QUEUES_MAX), help="Number of queues to send to.")
 @click.option(
     "-p",
     "--perm",
@@ -88,9 +96,12 @@ async def _users_topics(admin: Admin, names: set[str]) -> set[str]:
     callback=_parse_perm,
     help=PERM_HELP + "  [rw]",
 )
-@click.option("-o", "--order", type=bool, default=False, help="Mark it as an ordered topic.")
+@click.option("-o", "--order", type=bool, default=False, help="Mark the topic as ordered.")
 @click.option(
-    "-a", "--attributes", default="", help="`+name=value` sets, `-name` drops; commas between several."
+    "-a",
+    "--attributes",
+    default="",
+    help="`+name=value` sets an attribute, `-name` removes it; separated by commas.",
 )
 @admin_command
 async def topic_create(
@@ -106,7 +117,7 @@ async def topic_create(
     attributes: str,
     as_json: bool,
 ) -> None:
-    """Create a topic on every master, or change it; -c or -b hold it to some brokers."""
+    """Create or change a topic on every master; -c or -b limit it to some brokers."""
     config = TopicConfig(
         topic_name=topic,
         read_queue_nums=read_queues or queues or write_queues or 8,
@@ -118,11 +129,9 @@ async def topic_create(
     brokers = await targets(admin, broker, cluster)
     for _, address in brokers:
         await admin.brokers.create_topic(address, config)
-    if as_json:
-        print_json({"topic": as_object(config), "brokers": [name for name, _ in brokers]})
-    else:
-        queues_text = f"{config.write_queue_nums} queues, {perm_text(perm)}"
-        click.echo(f"{topic}: {queues_text} on {', '.join(name for name, _ in brokers)}")
+    names = [name for name, _ in brokers]
+    text = f"{topic}: {config.write_queue_nums} queues, {perm_text(perm)} on {', '.join(names)}"
+    print_result({"topic": as_object(config), "brokers": names}, text, as_json=as_json)
 
 
 def parse_attributes(text: str) -> dict[str, str]:
@@ -131,7 +140,7 @@ def parse_attributes(text: str) -> dict[str, str]:
     for item in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = item.partition("=")
         if not (name.startswith("+") and equals and value) and not (name.startswith("-") and not equals):
-            raise click.BadParameter(f"{item!r}: +name=value or -name is needed", param_hint="--attributes")
+            raise click.BadParameter(f"{item!r}: use +name=value or -name", param_hint="--attributes")
         attributes[name] = value
     return attributes
 
@@ -147,7 +156,7 @@ def parse_attributes(text: str) -> dict[str, str]:
 async def topic_perm(
     admin: Admin, topic: str, cluster: str | None, broker: str | None, perm: int, as_json: bool
 ) -> None:
-    """Change what may be done with a topic's queues; all else of it stays."""
+    """Change a topic's permissions, and nothing else."""
     await admin.examine_topic_route_info(topic)
     changed = []
     for name, address in await targets(admin, broker, cluster):
@@ -179,17 +188,14 @@ async def topic_delete(admin: Admin, topic: str, cluster: str | None, yes: bool,
     place = f" on cluster {cluster}" if cluster else ""
     confirm(f"Delete topic {topic} with all its messages{place}", yes=yes, as_json=as_json)
     await admin.delete_topic(topic, cluster)
-    if as_json:
-        print_json({"topic": topic, "deleted": True})
-    else:
-        click.echo(f"{topic}: deleted")
+    print_result({"topic": topic, "deleted": True}, f"{topic}: deleted", as_json=as_json)
 
 
 @topic.command("route")
 @topic_argument
 @admin_command
 async def topic_route(admin: Admin, topic: str, as_json: bool) -> None:
-    """Which brokers have a topic, and how many queues."""
+    """Show which brokers have a topic, with how many queues."""
     route = await admin.examine_topic_route_info(topic)
     if as_json:
         print_json(route)
@@ -197,61 +203,41 @@ async def topic_route(admin: Admin, topic: str, as_json: bool) -> None:
     brokers = {data.broker_name: data for data in route.broker_datas}
     rows = []
     for queues in sorted(route.queue_datas, key=lambda data: data.broker_name):
-        data = brokers.get(queues.broker_name)
-        addresses = sorted(data.broker_addrs.items()) if data is not None else []
-        rows.append(
-            (
-                queues.broker_name,
-                (data.cluster if data is not None else None) or "-",
-                queues.read_queue_nums,
-                queues.write_queue_nums,
-                perm_text(queues.perm),
-                " ".join(f"{number}={address}" for number, address in addresses),
-            )
-        )
+        data = brokers.get(queues.broker_name, BrokerData())
+        addresses = " ".join(f"{number}={address}" for number, address in sorted(data.broker_addrs.items()))
+        counts = (queues.read_queue_nums, queues.write_queue_nums, perm_text(queues.perm))
+        rows.append((queues.broker_name, data.cluster or "-", *counts, addresses))
     print_table(("broker", "cluster", "read", "write", "perm", "addresses"), rows)
+
+
+_QUEUES: Table[tuple[MessageQueue, TopicOffset]] = Table(
+    Column("broker", lambda row: row[0].broker_name),
+    Column("queueId", lambda row: row[0].queue_id, "queue", str),
+    Column("minOffset", lambda row: row[1].min_offset, "min"),
+    Column("maxOffset", lambda row: row[1].max_offset, "max"),
+    Column("", lambda row: row[1].max_offset - row[1].min_offset, "messages"),
+    Column("lastUpdated", lambda row: row[1].last_update_timestamp, "last message", time_text),
+)
 
 
 @topic.command("status")
 @topic_argument
 @admin_command
 async def topic_status(admin: Admin, topic: str, as_json: bool) -> None:
-    """First and last offset of every queue, and when the last message came."""
+    """Show the first and last offset of each queue, and the time of its last message."""
     stats = await admin.examine_topic_stats(topic)
-    rows: list[dict[str, Any]] = [
-        {
-            "broker": queue.broker_name,
-            "queueId": queue.queue_id,
-            "minOffset": offsets.min_offset,
-            "maxOffset": offsets.max_offset,
-            "lastUpdated": offsets.last_update_timestamp,
-        }
-        for queue, offsets in sorted(stats.offset_table.items())
-    ]
+    rows = sorted(stats.offset_table.items())
     if as_json:
-        print_json({"topic": topic, "putTps": stats.topic_put_tps, "queues": rows})
-        return
-    print_table(
-        ("broker", "queue", "min", "max", "messages", "last message"),
-        [
-            (
-                row["broker"],
-                str(row["queueId"]),
-                row["minOffset"],
-                row["maxOffset"],
-                row["maxOffset"] - row["minOffset"],
-                time_text(row["lastUpdated"]),
-            )
-            for row in rows
-        ],
-    )
+        print_json({"topic": topic, "putTps": stats.topic_put_tps, "queues": _QUEUES.objects(rows)})
+    else:
+        _QUEUES.print(rows)
 
 
 @topic.command("clusters")
 @topic_argument
 @admin_command
 async def topic_clusters(admin: Admin, topic: str, as_json: bool) -> None:
-    """The clusters that have a topic."""
+    """List the clusters that have a topic."""
     clusters = sorted(await admin.get_topic_cluster_list(topic))
     if as_json:
         print_json(clusters)
@@ -265,10 +251,10 @@ async def topic_clusters(admin: Admin, topic: str, as_json: bool) -> None:
 
 @click.command()
 @topic_option
-@click.option("-a", "--active", is_flag=True, help="Only topics that messages came into today.")
+@click.option("-a", "--active", is_flag=True, help="Only topics that received messages today.")
 @admin_command
 async def stats(admin: Admin, topic: str | None, active: bool, as_json: bool) -> None:
-    """Messages in and out, for every topic and group: rates of the last minute, sums of the last day."""
+    """Show messages in and out per topic and group: rates of the last minute, totals of the last day."""
     names = await admin.fetch_all_topic_list()
     if topic is not None:
         if topic not in names:
@@ -276,58 +262,63 @@ async def stats(admin: Admin, topic: str | None, active: bool, as_json: bool) ->
         names = {topic}
     rows = []
     for name in sorted(names if topic is not None else await _users_topics(admin, names)):
-        rows += await _topic_rows(admin, name)
+        rows += await _topic_rates(admin, name)
     if active:
-        rows = [row for row in rows if row["in24h"]]
-    if as_json:
-        print_json(rows)
-        return
-    print_table(
-        ("topic", "group", "behind", "in/s", "out/s", "in 24 h", "out 24 h"),
-        [
-            (
-                row["topic"],
-                row["group"] or "-",
-                row["behind"] if row["group"] else "-",
-                f"{row['inTps']:.2f}",
-                f"{row['outTps']:.2f}" if row["group"] else "-",
-                row["in24h"],
-                row["out24h"] if row["group"] else "-",
-            )
-            for row in rows
-        ],
-    )
-    if not rows:
+        rows = [row for row in rows if row.sum_in]
+    _RATES.show(rows, as_json=as_json)
+    if not rows and not as_json:
         note("no topics")
 
 
-async def _topic_rows(admin: Admin, topic: str) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class _TopicRates:
+    """A topic and one of its groups; without a group what only groups have is 0."""
+
+    topic: str
+    group: str | None
+    behind: int
+    tps_in: float
+    tps_out: float
+    sum_in: int
+    sum_out: int
+
+
+_RATES: Table[_TopicRates] = Table(
+    Column("topic", lambda row: row.topic),
+    Column("group", lambda row: row.group, show=or_dash),
+    Column("behind", lambda row: row.behind, None),
+    Column("", lambda row: row.behind if row.group else "-", "behind"),
+    Column("inTps", lambda row: row.tps_in, "in/s", two_digits),
+    Column("outTps", lambda row: row.tps_out, None),
+    Column("", lambda row: two_digits(row.tps_out) if row.group else "-", "out/s"),
+    Column("in24h", lambda row: row.sum_in, "in 24 h"),
+    Column("out24h", lambda row: row.sum_out, None),
+    Column("", lambda row: row.sum_out if row.group else "-", "out 24 h"),
+)
+
+
+async def _topic_rates(admin: Admin, topic: str) -> list[_TopicRates]:
     """One row for each group that consumes the topic, or one without a group."""
     route = await admin.examine_topic_route_info(topic)
     addresses = [data.broker_addrs[0] for data in route.broker_datas if 0 in data.broker_addrs]
-    in_tps, in_sum = await _rate(admin, addresses, "TOPIC_PUT_NUMS", topic)
+    tps_in, sum_in = await _rate(admin, addresses, "TOPIC_PUT_NUMS", topic)
     rows = []
-    groups: list[str | None] = [*sorted(await admin.query_topic_consume_by_who(topic))]
-    for group in groups or [None]:
-        row: dict[str, Any] = {"topic": topic, "group": group, "behind": 0, "inTps": in_tps, "outTps": 0.0}
-        row |= {"in24h": in_sum, "out24h": 0}
-        if group is not None:
-            progress = await admin.examine_consume_stats(group, topic)
-            row["behind"] = sum(o.broker_offset - o.consumer_offset for o in progress.offset_table.values())
-            row["outTps"], row["out24h"] = await _rate(admin, addresses, "GROUP_GET_NUMS", f"{topic}@{group}")
-        rows.append(row)
-    return rows
+    for group in sorted(await admin.query_topic_consume_by_who(topic)):
+        progress = await admin.examine_consume_stats(group, topic)
+        tps_out, sum_out = await _rate(admin, addresses, "GROUP_GET_NUMS", f"{topic}@{group}")
+        rows.append(_TopicRates(topic, group, behind(progress), tps_in, tps_out, sum_in, sum_out))
+    return rows or [_TopicRates(topic, None, 0, tps_in, 0.0, sum_in, 0)]
 
 
 async def _rate(admin: Admin, addresses: list[str], name: str, key: str) -> tuple[float, int]:
-    """(a second within the last minute, in the last day), of all brokers together."""
+    """(messages per second in the last minute, messages in the last day) of all brokers together."""
     answers = await asyncio.gather(
         *(admin.brokers.view_broker_stats_data(address, name, key) for address in addresses),
         return_exceptions=True,
     )
     tps, total = 0.0, 0
     for answer in answers:
-        if isinstance(answer, ResponseError):  # nothing was counted there
+        if isinstance(answer, ResponseError):  # the broker has counted nothing
             continue
         if isinstance(answer, BaseException):
             raise answer
