@@ -25,11 +25,6 @@ class CreateTopicRequestHeader(TopicRequestHeader):
 
 
 @dataclass(slots=True, kw_only=True)
-class CreateTopicListRequestHeader(RpcRequestHeader):
-    """18 UPDATE_AND_CREATE_TOPIC_LIST."""
-
-
-@dataclass(slots=True, kw_only=True)
 class DeleteTopicRequestHeader(TopicRequestHeader):
     """215 DELETE_TOPIC_IN_BROKER."""
 
@@ -201,14 +196,6 @@ class ViewBrokerStatsDataRequestHeader(CommandHeader):
 
     stats_name: str
     stats_key: str
-
-
-@dataclass(slots=True, kw_only=True)
-class ResumeCheckHalfMessageRequestHeader(CommandHeader):
-    """323 RESUME_CHECK_HALF_MESSAGE."""
-
-    topic: str | None = None
-    msg_id: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)

@@ -121,11 +121,6 @@ class GetEarliestMsgStoretimeResponseHeader(CommandHeader):
 
 
 @dataclass(slots=True, kw_only=True)
-class HeartbeatRequestHeader(RpcRequestHeader):
-    """34 HEART_BEAT."""
-
-
-@dataclass(slots=True, kw_only=True)
 class UnregisterClientRequestHeader(RpcRequestHeader):
     """35 UNREGISTER_CLIENT."""
 
@@ -139,16 +134,6 @@ class GetConsumerListByGroupRequestHeader(RpcRequestHeader):
     """38 GET_CONSUMER_LIST_BY_GROUP."""
 
     consumer_group: str
-
-
-@dataclass(slots=True, kw_only=True)
-class LockBatchMqRequestHeader(RpcRequestHeader):
-    """41 LOCK_BATCH_MQ."""
-
-
-@dataclass(slots=True, kw_only=True)
-class UnlockBatchMqRequestHeader(RpcRequestHeader):
-    """42 UNLOCK_BATCH_MQ."""
 
 
 @dataclass(slots=True, kw_only=True)
