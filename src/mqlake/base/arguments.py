@@ -1,4 +1,4 @@
-"""Wrong types are a TypeError at the call that names the argument, not an error of whatever uses it later.
+"""Checks argument types at the call: a TypeError names the argument, instead of an error later where it is used.
 
     @checked
     class Producer:
@@ -6,9 +6,9 @@
 
     producer.send("text")     TypeError: Producer.send: message has to be Message, not str
 
-What is checked is what annotations say: classes, `X | None`, functions, and the items of lists, tuples, sets and dicts.
-An async method is checked when it is called, before it is awaited. Type variables and whatever else an `isinstance`
-cannot decide are left alone.
+Annotations say what is checked: classes, `X | None`, functions, and the items of lists, tuples, sets and dicts. An
+async method is checked when it is called, before it is awaited. Type variables, and anything else that `isinstance`
+cannot decide, are not checked.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any, TypeVar, cast
 Class = TypeVar("Class", bound=type)
 Function = TypeVar("Function", bound=Callable[..., Any])
 Check = Callable[[object], str | None]
-"""What is wrong with a value, None when nothing is."""
+"""Returns what is wrong with a value, or None."""
 
 _ITEMS = (list, tuple, set, frozenset)
 _WIDER: dict[type, tuple[type, ...]] = {

@@ -2,10 +2,10 @@
 
     persist   FILE.tmp ← new, fsync      FILE.bak.tmp ← last good content, fsync
               rename FILE.bak.tmp → FILE.bak, rename FILE.tmp → FILE, fsync the directory
-    load      FILE, and when it is missing, empty or unreadable FILE.bak
+    load      FILE, or FILE.bak if FILE is missing, empty or unreadable
 
-Both renames come after both contents are on disk, so whichever of them a crash leaves done, FILE and FILE.bak
-each hold a whole content. A damaged FILE is never copied over the good FILE.bak that took its place.
+Both renames follow after both contents are on disk, so after a crash at any point FILE and FILE.bak each hold a
+complete content. A damaged FILE is never copied over the good FILE.bak that replaced it.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class ConfigFile:
             return True
 
     def _last_good(self) -> bytes | None:
-        """What FILE.bak shall hold: what was last loaded or persisted, else FILE when it can be read."""
+        """The next content of FILE.bak: what was last loaded or persisted, else FILE if it can be read."""
         if self._good is None:
             try:
                 self._good = _read(self.path)[0]

@@ -1,4 +1,4 @@
-"""Findings: what a check of a store has to say, each with the file and the byte it is about."""
+"""Findings: the results of a check of a store, each with the file and the byte it is about."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Severity(enum.Enum):
     DAMAGE = "damage"
     """Something is lost, wrong or cannot be found."""
     NOTE = "note"
-    """Good to know: the next start of the store puts it right, or it is as it should be after what happened."""
+    """Information: the next start of the store repairs it, or it is expected after what happened."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Finding:
 
 
 class Findings:
-    """Collects; of each kind the first hundred are kept and all are counted."""
+    """Collects findings: keeps the first hundred of each kind, and counts all."""
 
     def __init__(self) -> None:
         self.kept: list[Finding] = []

@@ -22,7 +22,7 @@ def parse_properties(text: str) -> dict[str, str]:
     """The keys and values of a Java .properties text.
 
     Comments begin with # or !; `=`, `:` or white space ends the key; a backslash at the end continues the
-    line; \\t \\n \\r \\f \\uXXXX are escapes. The last of a key counts. ConfigError on a malformed \\u.
+    line; \\t \\n \\r \\f \\uXXXX are escapes. The last value of a key counts. ConfigError on a malformed \\u.
     """
     properties = {}
     for line in _logical_lines(text):
@@ -76,7 +76,7 @@ def _unescape(text: str) -> str:
         return chr(int(escape[1:], 16)) if len(escape) == 5 else _ESCAPES.get(escape, escape)
 
     plain = _ESCAPE.sub(one, text)
-    # Two escapes may be the halves of one character outside the basic plane.
+    # Two escapes may be the surrogates of one character.
     return plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 

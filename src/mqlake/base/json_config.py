@@ -88,7 +88,7 @@ class _Writer:
         elif isinstance(value, int):
             self.put(str(value))
         elif isinstance(value, float):
-            # A number that is none has no JSON.
+            # JSON has no NaN.
             self.put(repr(value) if value - value == 0 else "null")
         elif isinstance(value, dict):
             self.object(value)

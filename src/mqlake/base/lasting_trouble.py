@@ -1,4 +1,4 @@
-"""LastingTrouble: a line in the log when something begins to fail, one a period while it does, one when it is over.
+"""LastingTrouble: logs when something begins to fail, once a period while it keeps failing, and when it works again.
 
 12:00:00 ERROR   cannot create .../00000000001073741824: No space left on device
 12:01:00 ERROR   cannot create .../00000000001073741824: No space left on device (tried 5,912 times since)
@@ -16,7 +16,7 @@ PERIOD_S = 60.0
 
 
 class LastingTrouble:
-    """One kind of failure that is tried again and again, by any threads. `clock_s` is monotonic."""
+    """One kind of failure of work that is retried, by any thread. `clock_s` is monotonic."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class LastingTrouble:
         self._next_line = 0.0
 
     def failed(self, text: str) -> None:
-        """It failed, once more; `text` says what and why."""
+        """Records a failure; `text` says what failed and why."""
         with self._lock:
             self._failures += 1
             now = self._clock_s()
@@ -48,7 +48,7 @@ class LastingTrouble:
         self._logger.log(self._level, "%s%s", text, since)
 
     def worked(self, text: str) -> None:
-        """It worked; `text` is logged when it had failed before."""
+        """Records a success; logs `text` if it had failed before."""
         if not self._failures:
             return
         with self._lock:

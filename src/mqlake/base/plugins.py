@@ -1,4 +1,4 @@
-"""Plug-ins: what installed packages offer as entry points, as Java's ServiceLoader finds services.
+"""Plug-ins: entry points of installed packages, as Java's ServiceLoader finds services.
 
 [project.entry-points."mqlake.send_message_hooks"]      in the plug-in's pyproject.toml
 audit = "my_package.hooks:AuditHook"
@@ -14,18 +14,18 @@ from mqlake.errors import ConfigError
 
 class Plugin(NamedTuple):
     name: str
-    """Of the entry point, and of the package that has it: for logs and errors."""
+    """The names of the entry point and its package, for logs and errors."""
     value: Any
-    """What the entry point names."""
+    """The object that the entry point names."""
 
 
 def load_plugins(group: str) -> list[Plugin]:
-    """All that installed packages offer in `group`, in the order of their names. ConfigError when one fails to load."""
+    """All plug-ins of `group`, in the order of their names. ConfigError if one fails to load."""
     return [Plugin(_name_of(entry), _load(entry)) for entry in sorted(entry_points(group=group))]
 
 
 def load_plugin(group: str, name: str) -> Plugin:
-    """The one of this name. ConfigError when no installed package, or more than one, offers it, or it fails to load."""
+    """The plug-in of this name. ConfigError if no package or more than one offers it, or it fails to load."""
     offered = entry_points(group=group)
     found = list(offered.select(name=name))
     if not found:
@@ -48,5 +48,5 @@ def _load(entry: EntryPoint) -> Any:
     except Exception as error:
         raise ConfigError(
             f"the plug-in {_name_of(entry)} of {entry.group} cannot be loaded: {type(error).__name__}: {error}; "
-            "mend or uninstall its package"
+            "repair or uninstall its package"
         ) from error

@@ -39,7 +39,7 @@ _NO_REPLICAS = (
 AUTH_KEYS: dict[str, UnusedKey] = _table(
     _refused(_NO_ACCESS_CONTROL, authenticationEnabled=False, authorizationEnabled=False),
     _harmless(
-        "These mean something only where access control is enabled, which is refused.",
+        "These matter only where access control is enabled, which is refused.",
         configName=None,
         clusterName=None,
         authConfigPath=None,
@@ -348,7 +348,7 @@ STORE_KEYS: dict[str, UnusedKey] = _table(
         accessMessageInMemoryHotRatio=26,
     ),
     _harmless(
-        "Puts take one lock, and wait for it asleep: a thread that spins would keep the interpreter from the holder.",
+        "Puts take one lock and sleep while they wait for it: a spinning thread would keep the holder from running.",
         useReentrantLockWhenPutMessage=True,
         useABSLock=False,
         spinLockCollisionRetreatOptimalDegree=1000,

@@ -1,4 +1,4 @@
-"""Typed settings: what is known of each key of a Java properties file, and the classes made of such keys.
+"""Typed settings: the description of each key of a Java properties file, and configurations made of such keys.
 
 A field that `setting()` declares carries its key, unit, range and meaning, so the checks, the error texts and
 docs/configuration.md all come from one list. A key is spelled as in a broker.conf (`mappedFileSizeCommitLog`), its
@@ -26,8 +26,8 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What is known of one key. `low` and `high` are inclusive; `fixed`: never to be changed on live data; `live`: read
-    whenever it matters, so that a change at run time takes effect at once; `own`: not a key of RocketMQ."""
+    """The description of one key. `low` and `high` are inclusive; `fixed`: must match the files on disk; `live`: a
+    change at run time takes effect at once; `own`: not a key of RocketMQ."""
 
     key: str
     doc: str
@@ -169,7 +169,7 @@ class Settings:
 
 
 def settings_of(kind: type[Settings]) -> dict[str, Setting]:
-    """Key → what is known of it, in the order of the fields."""
+    """Key → its description, in the order of the fields."""
     fields = (field for field in dataclasses.fields(kind) if "setting" in field.metadata)
     return {field.metadata["setting"].key: field.metadata["setting"] for field in fields}
 
@@ -181,7 +181,7 @@ def attributes_of(kind: type[Settings]) -> dict[str, str]:
 
 
 Value = bool | int | float | str | None
-"""Of a key that nothing acts on; None where Java has null."""
+"""The value of a key without effect; None where Java has null."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,7 @@ def java_hash(text: str) -> int:
 
 @lru_cache(maxsize=65536)
 def tags_code(tags: str | None) -> int:
-    """What a consume queue keeps of the tags: their hash, 0 when there are none."""
+    """The hash of the tags, which a consume queue keeps; 0 without tags."""
     return java_hash(tags) if tags else 0
 
 

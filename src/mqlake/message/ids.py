@@ -36,8 +36,8 @@ def decode_message_id(message_id: str) -> tuple[Host, int]:
 class _UniqIds:
     """Client ids: address (4) | pid (2) | class loader hash (4) | ms since the month began (4) | counter (2).
 
-    Nothing here asks the operating system for an address: like Java on a machine without one, the four bytes
-    are made up. They and the hash are random, so two processes do not share a prefix.
+    The address is not the machine's: like Java on a machine without one, the four bytes are made up. They and the
+    hash are random, so two processes do not share a prefix.
     """
 
     def __init__(self) -> None:
@@ -48,8 +48,8 @@ class _UniqIds:
         self._month_start = self._month_end = 0
 
     def create(self) -> str:
-        # The native id of the main thread is the process id. Taking the caller's makes sure that a forked child,
-        # which has its parent's counter, does not give its parent's ids out again.
+        # The native id of the main thread is the process id. Using the caller's id ensures that a forked child,
+        # which inherits its parent's counter, does not repeat its parent's ids.
         native_id = threading.get_native_id()
         known, prefix = self._prefix
         if native_id != known:

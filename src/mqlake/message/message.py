@@ -25,10 +25,10 @@ from mqlake.message.properties import (
 
 
 class Message:
-    """What a producer makes.
+    """A message as a producer makes it.
 
-    `keys` is one key, or several (any iterable): stored joined by one space. `properties` becomes the message's
-    own, without a copy, unless tags or keys must be added to it.
+    `keys` is one key, or several (any iterable), stored joined by spaces. `properties` is not copied unless tags or
+    keys must be added to it.
     """
 
     __slots__ = ("body", "flag", "properties", "topic")
@@ -83,7 +83,7 @@ class Message:
 
     @property
     def uniq_key(self) -> str | None:
-        """The id its producer gave the message."""
+        """The message's client id, made by its producer."""
         return self.properties.get(PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX)
 
     @uniq_key.setter
@@ -92,7 +92,7 @@ class Message:
 
     @property
     def delay_time_level(self) -> int:
-        """1 to 18 with the default table, 0 for no delay. Raises MessageError when it is no number."""
+        """1 to 18 with the default table, 0 for no delay. Raises MessageError if it is not a number."""
         text = self.properties.get(PROPERTY_DELAY_TIME_LEVEL)
         if text is None:
             return 0
@@ -107,7 +107,7 @@ class Message:
 
     @property
     def wait_store_msg_ok(self) -> bool:
-        """Whether the sender waits until the message is as safe as the store can make it."""
+        """Whether the sender waits until the message is on disk, as far as the store's configuration demands."""
         text = self.properties.get(PROPERTY_WAIT_STORE_MSG_OK)
         return text is None or text.lower() == "true"
 
@@ -128,7 +128,7 @@ class Message:
 
 
 def check_types(message: Message) -> None:
-    """TypeError, which names the part, for a message that was made or changed with a value of the wrong type."""
+    """Raises TypeError, which names the attribute, if a value of the message has the wrong type."""
     if not isinstance(message.topic, str):
         raise _wrong_type("topic", "str", message.topic)
     if not isinstance(message.body, bytes | bytearray | memoryview):
@@ -191,7 +191,7 @@ class MessageExt(Message):
         store_size: int = 0,
         magic: int = 0,
     ) -> None:
-        # Message.__init__ written out: a call more would be a fifth of the cost, at every put.
+        # Message.__init__ inlined: the call would add a fifth to the cost of every put.
         self.topic = topic
         self.body = body
         self.flag = flag
@@ -225,19 +225,19 @@ class MessageExt(Message):
 
 
 class MessageExtBrokerInner(MessageExt):
-    """What a store is asked to put; the store fills in offsets, store time, store host and size."""
+    """A message to put; the store fills in offsets, store time, store host and size."""
 
     __slots__ = ()
 
 
 class MessageTimeUp(MessageExtBrokerInner):
-    """A delayed message that is due: stored where `topic` and `queue_id` say. Its properties stay as they are, the
-    delay level too, as RocketMQ leaves them."""
+    """A delayed message that is due: stored in `topic` and `queue_id` as they are. Its properties are kept, the delay
+    level too, as in RocketMQ."""
 
     __slots__ = ()
 
 
 class MessageExtBatch(MessageExtBrokerInner):
-    """Many messages of one topic and queue: `body` is what `formats.batch.encode_messages` gives."""
+    """Many messages of one topic and queue: `body` is the result of `formats.batch.encode_messages`."""
 
     __slots__ = ()

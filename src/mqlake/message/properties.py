@@ -66,7 +66,7 @@ PROPERTY_DLQ_ORIGIN_TOPIC = "DLQ_ORIGIN_TOPIC"
 PROPERTY_DLQ_ORIGIN_MESSAGE_ID = "DLQ_ORIGIN_MESSAGE_ID"
 PROPERTY_CRC32 = "__CRC32#"
 PROPERTY_TRANSIENT_PREFIX = "__RMQ.TRANSIENT."
-"""Properties that begin so travel inside a broker only and are never stored."""
+"""Prefix of properties that exist only inside a broker and are never stored."""
 
 STRING_PROPERTY = frozenset(
     {
@@ -152,7 +152,7 @@ def string_to_properties(text: str) -> dict[str, str]:
 def properties_to_bytes(properties: Mapping[str, str]) -> bytes:
     """`properties_to_string` in UTF-8; what cannot be encoded (lone surrogates) becomes `?`, as in Java."""
     text = ""
-    for name, value in properties.items():  # not by a call: this runs at every put
+    for name, value in properties.items():  # inlined: this runs at every put
         if value is not None:
             text = f"{text}{name}\x01{value}\x02"
     try:

@@ -44,7 +44,7 @@ NOT_ALLOWED_SEND_TOPICS = frozenset(
         OFFSET_MOVED_EVENT,
     }
 )
-"""Topics that only the broker itself puts messages into."""
+"""Topics that only the broker itself writes to."""
 
 TOPIC_LENGTH_MAX = 127
 _TOPIC_CHARACTERS = frozenset("%|-_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")

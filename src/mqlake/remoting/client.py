@@ -1,10 +1,10 @@
-"""RemotingClient: asks servers by address, connecting when there is something to ask.
+"""RemotingClient: sends requests to servers by address, and connects when the first request is made.
 
     async with RemotingClient() as client:
         answer = await client.invoke("127.0.0.1:9876", RemotingCommand.create_request(...))
 
-One connection for each address, made with the first request and again after it was lost. What a broker asks
-of its clients goes to `processors`.
+One connection for each address, made with the first request and again after it was lost. Requests from brokers go
+to `processors`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mqlake.remoting.timeouts import DEFAULT_TIMEOUTS
 logger = logging.getLogger(__name__)
 
 WAIT_ENOUGH_S = 0.1
-"""What a request must have waited for to say something about its connection (or a quarter of its time)."""
+"""A request that waited so long (or a quarter of its time limit) without an answer says that its connection is dead."""
 
 
 class RemotingClient(Endpoint, Service):
@@ -45,7 +45,7 @@ class RemotingClient(Endpoint, Service):
         self._stopped = False
 
     async def connection(self, address: str) -> Connection:
-        """The connection to `address` (host:port), made when there is none. RemotingConnectError."""
+        """The connection to `address` (host:port), made if there is none. RemotingConnectError."""
         known = self._by_address.get(address)
         if known is not None and not known.closed:
             return known
@@ -56,13 +56,13 @@ class RemotingClient(Endpoint, Service):
             connecting = asyncio.ensure_future(self._connect(address))
             self._connecting[address] = connecting
             connecting.add_done_callback(lambda task: self._connected(address, task))
-        # Many may wait for it, and one who gives up must not stop it for the others.
+        # Many callers may wait for it; one that gives up must not cancel it for the others.
         return await asyncio.shield(connecting)
 
     def _connected(self, address: str, task: asyncio.Task[Connection]) -> None:
         self._connecting.pop(address, None)
         if not task.cancelled():
-            task.exception()  # taken by those who wait, if any still do
+            task.exception()  # retrieved by the callers that still wait, if any
 
     async def _connect(self, address: str) -> Connection:
         host, port = parse_address(address)
@@ -96,7 +96,7 @@ class RemotingClient(Endpoint, Service):
         return connection
 
     def _abandon(self, connection: Connection) -> None:
-        """uvloop closes a connection that was made while its maker was cancelled without a word to it."""
+        """Reports the loss: uvloop closes a connection without notice if the task that made it was cancelled."""
         if not connection.closed:
             connection.connection_lost(None)
 
@@ -105,9 +105,9 @@ class RemotingClient(Endpoint, Service):
     ) -> RemotingCommand:
         """Sends a request to `address`; its answer, whatever its code.
 
-        `timeout_s` holds for all of it, connecting included. A server that says GO_AWAY is asked once more on
-        a new connection. A connection on which nothing at all came meanwhile is closed: its server, or the way to
-        it, may be gone without a word. (RocketMQ's client closes it whatever came: clientCloseSocketIfTimeout.)
+        `timeout_s` covers everything, connecting included. After GO_AWAY the request is sent once more, on a new
+        connection. A connection that received nothing until the timeout is closed: its server, or the network, may
+        be gone. (RocketMQ's client closes it even if something came: clientCloseSocketIfTimeout.)
         Raises RemotingConnectError, RemotingTimeoutError, RemotingTooMuchError.
         """
         timeout_s = DEFAULT_TIMEOUTS.of(timeout_s)
@@ -159,7 +159,7 @@ class RemotingClient(Endpoint, Service):
         (await self.connection(address)).invoke_oneway(command)
 
     async def close(self) -> None:
-        """Closes every connection; requests that wait fail with RemotingConnectError."""
+        """Closes every connection; pending requests fail with RemotingConnectError."""
         self._stopped = True
         self.idle_checks.stop()
         for task in list(self._connecting.values()):

@@ -11,9 +11,9 @@
     ROCKETMQ header  i16 code | u8 language | i16 version | i32 opaque | i32 flag | i32 n, remark
                      | i32 n, fields: n bytes of  (i16 n, key | i32 n, value)…
 
-In the ROCKETMQ form nothing and the empty text are the same, and a code beyond i16 cannot be said: such a
-command is written as JSON. Everything here either gives a result or raises ProtocolError. A body is never
-copied by decoding; a header costs some multiple of its size while it is read, which is why it has a limit.
+The ROCKETMQ form does not distinguish null from the empty text and has no codes beyond i16: such commands are
+written as JSON. Every function here returns a result or raises ProtocolError. Decoding never copies a body; reading
+a header takes a multiple of its size, so its size is limited.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ HEADER_SIZE_MAX = 1 << 20
 """Bytes of a header that a server takes. The longest a client has reason to send is a message's properties (32 KiB),
 escaped. An answer's may fill its frame, as RocketMQ's do: a batch is answered with the id of each of its messages."""
 DIALECT_HEADER_SIZE_MAX = 64 * 1024
-"""A header that only fastjson would take is read up to this size: reading it is slow, and others wait."""
+"""The limit for a header that only fastjson accepts: reading it is slow, and other connections wait."""
 BODY_JOINED_MAX = 16 * 1024
-"""Parts of a body up to this are copied behind its header; with a longer one all are handed on as they are."""
+"""Buffers of a body up to this size are copied after the header; if one is longer, all are sent without a copy."""
 
 _INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
 _PREFIX = struct.Struct(">iI")
@@ -54,7 +54,7 @@ _NAME_BY_LANGUAGE = {language: language.name for language in LanguageCode}
 
 
 def frame_size(data: Buffer, start: int, end: int) -> int:
-    """Bytes of the frame at `start`, 0 as long as `end` is too near to tell. ProtocolError for no frame."""
+    """Bytes of the frame at `start`, 0 if more are needed to tell. ProtocolError if it is not a frame."""
     if end - start < 4:
         return 0
     size = int(_LENGTH.unpack_from(data, start)[0]) + 4
@@ -64,7 +64,7 @@ def frame_size(data: Buffer, start: int, end: int) -> int:
 
 
 def frame_end(data: Buffer, start: int, end: int) -> int:
-    """Where the frame at `start` ends, 0 when `end` comes before that (need more). ProtocolError for no frame."""
+    """Where the frame at `start` ends, 0 if that is after `end`. ProtocolError if it is not a frame."""
     size = frame_size(data, start, end)
     return start + size if 0 < size <= end - start else 0
 
@@ -104,7 +104,7 @@ def decode_json_header(header: Buffer) -> RemotingCommand:
     try:
         fields = orjson.loads(header)
     except orjson.JSONDecodeError as strict_error:
-        # fastjson takes a wider language
+        # fastjson accepts more than JSON
         if len(header) > DIALECT_HEADER_SIZE_MAX:
             raise ProtocolError(f"the header is not JSON: {strict_error}") from strict_error
         try:
@@ -159,7 +159,7 @@ def _ext_fields(fields: Any) -> dict[str, str]:
 
 
 def _text(value: Any) -> str:
-    """A number or a truth value where a text belongs, as fastjson reads it."""
+    """The text of a number or boolean where a string is expected, as fastjson reads it."""
     if type(value) is str:
         return value
     if value is True or value is False:
@@ -191,7 +191,7 @@ def encode_json_header(command: RemotingCommand) -> bytes:
     fields["version"] = command.version
     try:
         return orjson.dumps(fields)
-    except orjson.JSONEncodeError:  # half a character, from a file name perhaps
+    except orjson.JSONEncodeError:  # a lone surrogate, from a file name perhaps
         return json_config.dumps(fields, pretty=False, browser_compatible=True).encode()
 
 
@@ -247,7 +247,7 @@ def _decode_fields(data: bytes, position: int) -> dict[str, str]:
 
 
 def encode_binary_header(command: RemotingCommand) -> bytes | None:
-    """The ROCKETMQ header, None for a command that this form cannot say."""
+    """The ROCKETMQ header, None for a command that this form cannot express."""
     try:
         remark = (command.remark or "").encode()
         fields = bytearray()
@@ -267,10 +267,9 @@ def encode_binary_header(command: RemotingCommand) -> bytes | None:
 
 
 def encode_into(out: list[Buffer], command: RemotingCommand) -> int:
-    """Appends the buffers of `command`'s frame to `out`; the bytes they hold together.
+    """Appends the buffers of `command`'s frame to `out`; returns their size in bytes.
 
-    A long body is appended as it is, so it must not change until it is sent. ProtocolError when the frame is
-    larger than a frame may be.
+    A long body is not copied, so it must not change until it is sent. ProtocolError if the frame is too large.
     """
     header = None
     kind = SerializeType.JSON
@@ -314,7 +313,7 @@ def encode_frame(command: RemotingCommand) -> bytes:
 
 
 def join_small(parts: list[Buffer]) -> list[Buffer]:
-    """The same bytes in fewer buffers: runs of small ones are joined, large ones stay as they are."""
+    """The same bytes in fewer buffers: joins runs of small ones, and leaves large ones alone."""
     if len(parts) == 1:
         return parts
     joined: list[Buffer] = []

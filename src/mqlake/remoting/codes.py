@@ -1,4 +1,4 @@
-"""The numbers of the protocol: what is asked, what came of it, who speaks, and since when.
+"""The numbers of the protocol: request codes, response codes, languages and versions.
 
 Names and values are those of RocketMQ 5.3.3.
 """
@@ -195,7 +195,7 @@ class LanguageCode(enum.IntEnum):
 
 
 class SerializeType(enum.IntEnum):
-    """How the header of a command is written; both may come on one connection."""
+    """How the header of a command is written; both may occur on one connection."""
 
     JSON = 0
     ROCKETMQ = 1
@@ -205,19 +205,19 @@ class Version(enum.IntEnum):
     """Versions that something depends on, as the numbers that commands carry."""
 
     V3_0_7 = 28
-    """From here on (its snapshot) a client can be told to reset its offsets."""
+    """From here on (its snapshot) a client understands a reset of its offsets."""
     V3_1_8_SNAPSHOT = 62
-    """From here on a consumer tells of itself and takes single messages."""
+    """From here on a consumer reports its state and consumes single messages on request."""
     V3_4_9 = 121
     """From here on a consumer's maxReconsumeTimes counts."""
     V4_9_4 = 401
-    """From here on a route is asked for in strict JSON."""
+    """From here on a client requests routes in strict JSON."""
     V5_0_0 = 413
     """From here on a registration carries queue mappings."""
     V5_3_1 = 475
     """Clients newer than this understand GO_AWAY."""
     V5_3_3 = 479
-    """What mqlake says it is."""
+    """The version that mqlake reports."""
 
 
 CURRENT_VERSION: int = int(Version.V5_3_3)

@@ -1,11 +1,11 @@
 """RemotingCommand: one request or one answer, apart from any bytes.
 
-code         what is asked, or what came of it
-opaque       chosen by the asker, given back in the answer: answers may come in any order
+code         the request, or the result
+opaque       chosen by the sender of a request and repeated in its answer: answers may come in any order
 flag         bit 0: this is an answer; bit 1: no answer is wanted (oneway)
-remark       words, mostly for a failure
+remark       text, mostly for a failure
 ext_fields   the fields of the code's own header (`headers`), all as text
-body         bytes, meaning what the code says (`bodies`)
+body         bytes, in the form that the code requires (`bodies`)
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Buffer = bytes | bytearray | memoryview
 Body = Buffer | Sequence[Buffer] | None
-"""What an encoder takes: one buffer, or several that are sent back to back without being joined."""
+"""A body to encode: one buffer, or several that are sent one after another without being joined."""
 
 RESPONSE_FLAG = 1
 ONEWAY_FLAG = 2
@@ -88,7 +88,7 @@ class RemotingCommand:
         header: CommandHeader | None = None,
         body: Body = None,
     ) -> RemotingCommand:
-        """An answer; the connection gives it the opaque of the request it answers."""
+        """An answer; the connection sets its opaque to that of the request."""
         fields = None if header is None else header.encode()
         return cls(code, flag=RESPONSE_FLAG, remark=remark, ext_fields=fields, body=body)
 

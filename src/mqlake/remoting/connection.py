@@ -1,14 +1,14 @@
 """Connection: one peer, from bytes to processors and back.
 
-    read ─▶ all frames of what came ─▶ a processor each ─▶ all their answers ─▶ one write
+    read ─▶ all complete frames ─▶ a processor each ─▶ all their answers ─▶ one write
 
-One read is one batch: every whole frame is handled, and what was answered at once goes out in one write. A
-processor that has to wait returns an awaitable; its answer follows when it is there, and nobody waits for it.
-Either side may ask: `invoke` works on a server's connection as on a client's.
+One read is one batch: every complete frame is handled, and all immediate answers go out in one write. A processor
+that has to wait returns an awaitable; its answer follows later, and no other request waits for it. Both sides may
+send requests: `invoke` works on a server's connection as on a client's.
 
-A client that does not read its answers is not read from (`pause_writing`); a peer that lets more than
-`write_buffer_max` bytes pile up is closed. One that sends faster than it can be served has its turn like
-everybody: after TURN_S, or a read that brought as much as one can, the loop's other connections come first.
+The server stops reading from a client that does not read its answers (`pause_writing`), and closes a peer that lets
+more than `write_buffer_max` bytes pile up. A peer that sends faster than it can be served gets no more than its turn:
+after TURN_S, or after a read that filled the buffer, the loop's other connections are served first.
 """
 
 from __future__ import annotations
@@ -47,22 +47,22 @@ from mqlake.remoting.tls import TLS_FIRST_BYTE, TlsMode, TlsPipe
 logger = logging.getLogger(__name__)
 
 SCRATCH_SIZE = 256 * 1024
-"""Bytes that one read brings at most; the scratch is shared by the connections of an endpoint."""
+"""Maximum bytes of one read; the connections of an endpoint share the scratch."""
 FLUSH_FROM = 1 << 20
 """Answers of this many bytes are written before more frames are handled."""
 WRITE_JOINED_MAX = 2 << 20
-"""Up to so many bytes are copied into one buffer for a write, which costs less than to have the system gather them: it
-takes longer over memory that is not in the processor's cache than a copy does."""
+"""Up to so many bytes are joined into one buffer for a write, which is cheaper than a gathering write: the kernel is
+slower than a copy on memory that is not in the processor's cache."""
 
 Answer = RemotingCommand | None
 Processor = Callable[["Connection", RemotingCommand], Answer | Awaitable[Answer]]
-"""Given a request, its answer: at once, or an awaitable of it, or None for none.
+"""Returns the answer to a request, an awaitable of the answer, or None for no answer.
 
     plain function    `command.body` is good until it returns; `body_bytes()` is a copy to keep
-    async function    `command.body` is its own; it runs to its end even when the peer has gone
-    returns a Future  the Future is cancelled when the peer goes before it is done
+    async function    `command.body` is its own; it runs to its end even if the peer has disconnected
+    returns a Future  the Future is cancelled if the peer disconnects before it is done
 
-ResponseError is an answer with its code and remark; any other exception is SYSTEM_ERROR with its text.
+A ResponseError becomes an answer with its code and remark, any other exception SYSTEM_ERROR with its text.
 """
 
 
@@ -73,18 +73,18 @@ them by `send_encoded`. Returns where the next frame begins: the given position 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What one connection may cost."""
+    """Limits of one connection."""
 
     idle_s: float = 120.0
-    """Closed after so many seconds without a byte in either direction; 0: never."""
+    """Seconds without a byte in either direction after which it is closed; 0: never."""
     write_high_water: int = 1 << 20
-    """Bytes that wait to be sent when reading stops; it goes on at a quarter."""
+    """Unsent bytes at which reading pauses; it resumes at a quarter."""
     write_buffer_max: int = 64 << 20
-    """Bytes that wait to be sent when the connection is closed."""
+    """Unsent bytes at which the connection is closed."""
     in_flight_max: int = 16384
-    """Requests that have not been answered; more are answered SYSTEM_BUSY."""
+    """Maximum requests in flight; more are answered SYSTEM_BUSY."""
     pending_max: int = 65535
-    """Own requests without an answer; more raise RemotingTooMuchError."""
+    """Maximum own requests without an answer; more raise RemotingTooMuchError."""
 
 
 class ProcessorTable:
@@ -100,7 +100,7 @@ class ProcessorTable:
             self._processors[int(code)] = entry
 
     def register_default(self, processor: Processor) -> None:
-        """For the codes that nobody else takes."""
+        """For all other codes."""
         self._default = (processor, _is_async(processor))
 
     def find(self, code: int) -> tuple[Processor, bool] | None:
@@ -115,20 +115,20 @@ def _is_async(processor: Processor) -> bool:
 
 
 class Endpoint:
-    """What the connections of one server, or of one client, share."""
+    """The shared state of the connections of one server, or of one client."""
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
         self.processors = ProcessorTable()
         self.connections: set[Connection] = set()
         self.under_way: set[asyncio.Future[Answer]] = set()
-        """What requests wait for, also those whose peer has gone."""
+        """The awaitables of requests in flight, also of those whose peer has disconnected."""
         self.on_open: list[Callable[[Connection], None]] = []
         self.on_close: list[Callable[[Connection], None]] = []
         self.fast_paths: tuple[FastPath, ...] = ()
         """Called in turn at each frame, before a processor; the first that handles it ends the turn."""
         self.going_away = False
-        """New requests are answered GO_AWAY, as far as the client knows that code."""
+        """New requests are answered GO_AWAY if the client knows that code."""
         self.tls_mode = TlsMode.DISABLED
         self.tls_context: ssl.SSLContext | None = None
         self.scratch = memoryview(bytearray(SCRATCH_SIZE))
@@ -136,7 +136,7 @@ class Endpoint:
 
 
 class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
-    """One connection; made by a server or a client, never by hand."""
+    """One connection, made by a server or a client."""
 
     __slots__ = (
         "_address_called",
@@ -169,23 +169,23 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
         self.remote_address = address_called
         self.local_address = ""
         self.reads = 0
-        """How often something came: the same number later on means that nothing did."""
+        """The number of reads so far: the same number later means that nothing came."""
 
     # --- what others may do
 
     @property
     def is_writable(self) -> bool:
-        """Whether the client reads: more than `write_high_water` does not wait to be sent."""
+        """Whether the peer reads its answers: no more than `write_high_water` bytes are unsent."""
         return not self.closed and not self._paused
 
     def requests_under_way(self) -> list[asyncio.Future[Answer]]:
-        """What the peer's requests wait for."""
+        """The awaitables of the peer's requests in flight."""
         return list(self._in_flight)
 
     async def invoke(self, command: RemotingCommand, timeout_s: float | None = None) -> RemotingCommand:
         """Sends a request; its answer, whatever its code. The answer's body is the caller's.
 
-        Raises RemotingTimeoutError, RemotingConnectError when the connection is or gets lost,
+        Raises RemotingTimeoutError, RemotingConnectError if the connection is closed or lost, and
         RemotingTooMuchError.
         """
         if self.closed:
@@ -204,9 +204,9 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
         self.send(command)
 
     def send(self, command: RemotingCommand) -> None:
-        """Writes a command: in a batch with its end, else with the end of this turn of the loop.
+        """Writes a command: at the end of the batch, else of this loop iteration.
 
-        Nothing happens on a closed connection. ProtocolError when the command is too large for a frame.
+        Does nothing on a closed connection. ProtocolError if the command is too large for a frame.
         """
         if self.closed:
             return
@@ -214,21 +214,21 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
         self._schedule_flush()
 
     def send_encoded(self, frames: bytes) -> None:
-        """As `send`, of whole frames."""
+        """Like `send`, for complete frames."""
         if not self.closed and frames:
             self._out.append(frames)
             self._out_size += len(frames)
             self._schedule_flush()
 
     def send_buffers(self, frame: Iterable[Buffer], size: int) -> None:
-        """As `send`, of one frame of `size` bytes in several buffers, which must not change until they are sent."""
+        """Like `send`, for one frame of `size` bytes in several buffers, which must not change until they are sent."""
         if not self.closed:
             self._out += frame
             self._out_size += size
             self._schedule_flush()
 
     def stop_waits_for(self, later: asyncio.Future[Answer]) -> None:
-        """Until it is done, a server that stops does not close the connection."""
+        """Keeps a stopping server from closing the connection until `later` is done."""
         self._endpoint.under_way.add(later)
         later.add_done_callback(self._endpoint.under_way.discard)
 
@@ -269,7 +269,7 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
         else:
             self._tls.feed(self._endpoint.scratch[:nbytes])
             self._decrypt()
-        if nbytes == self._room:  # more waits, and uvloop would go on with it
+        if nbytes == self._room:  # more data waits, and uvloop would keep reading it
             self._rest()
 
     # --- from bytes to commands
@@ -280,7 +280,7 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
             self._decrypt()
 
     def _decide(self, first_byte: int) -> bool:
-        """Plain or TLS, by the first byte; whether the connection goes on."""
+        """Decides by the first byte whether the peer speaks TLS; False if the connection was closed."""
         endpoint = self._endpoint
         if first_byte != TLS_FIRST_BYTE:
             if endpoint.tls_mode is TlsMode.ENFORCING:
@@ -318,7 +318,7 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
             self._transport.write(data)
 
     def _process(self, data: memoryview) -> None:
-        """Handles every whole frame in `data`; the rest is kept."""
+        """Handles every complete frame in `data`, and keeps the rest."""
         start, end = 0, len(data)
         fast_paths = () if self._endpoint.going_away else self._endpoint.fast_paths
         header_size_max = FRAME_SIZE_MAX if self._address_called else HEADER_SIZE_MAX
@@ -412,7 +412,7 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
                 self._respond(command, answer)
 
         if not is_async:
-            command.body = None  # nothing may hold on to the scratch
+            command.body = None  # the scratch will be overwritten
         later.add_done_callback(done)
 
     # --- from commands to bytes
@@ -460,12 +460,12 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
 
 
 def _failure(command: RemotingCommand, error: BaseException) -> RemotingCommand:
-    """The answer that an exception is."""
+    """The answer for an exception."""
     if isinstance(error, ResponseError):
         return RemotingCommand.create_response(error.code, error.remark)
     if isinstance(error, MqlakeError):
         return RemotingCommand.create_response(ResponseCode.SYSTEM_ERROR, str(error))
-    if isinstance(error, OSError):  # the disk or the network, not the program
+    if isinstance(error, OSError):  # a fault of the disk or the network, not of the program
         logger.error("request %d failed: %s", command.code, error)
         return RemotingCommand.create_response(ResponseCode.SYSTEM_ERROR, str(error))
     logger.error("request %d failed", command.code, exc_info=error)

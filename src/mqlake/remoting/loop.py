@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """What makes an event loop, None for asyncio's default."""
+    """The factory of event loops, None for asyncio's default."""
     try:
         import uvloop
     except ImportError:

@@ -1,4 +1,4 @@
-"""PeerConnection: what RocketMQ's and MetaQ's connections share: turns, back-pressure, answers, idle time.
+"""PeerConnection: the base of RocketMQ's and MetaQ's connections: turns, back-pressure, answers, idle time.
 
     read ─▶ _process_held() until ┬ all is handled         ─▶ read on
                                   ├ TURN_S is over          ─▶ reading pauses until the next loop iteration
@@ -61,7 +61,7 @@ class PeerConnection(asyncio.BaseProtocol, Generic[AnswerT]):
         self.remote_address = ""
         """host:port of the peer."""
         self.attributes: dict[str, object] = {}
-        """For those who serve the connection, to remember what they know of the peer."""
+        """State that processors keep about the peer."""
 
     def _process_held(self) -> None:
         """Handles what was received while reading was paused."""
@@ -106,13 +106,13 @@ class PeerConnection(asyncio.BaseProtocol, Generic[AnswerT]):
             self._pending.pop(opaque, None)
 
     def _answered(self, opaque: int, answer: AnswerT) -> None:
-        """Wakes whoever waits for it; an answer that comes too late is dropped."""
+        """Wakes the caller that waits for it; drops an answer that comes too late."""
         waiting = self._pending.pop(opaque, None)
         if waiting is not None and not waiting.done():
             waiting.set_result(answer)
 
     def _schedule_flush(self) -> None:
-        """What was collected leaves with the end of the batch, or of this loop iteration."""
+        """Schedules a flush at the end of the batch, or of this loop iteration."""
         if not self._in_batch and not self._flush_scheduled:
             self._flush_scheduled = True
             self._loop.call_soon(self._flush)
@@ -146,7 +146,7 @@ class PeerConnection(asyncio.BaseProtocol, Generic[AnswerT]):
         self._active_at = self._loop.time()
         if self._paused:
             self._paused = False
-            self._loop.call_soon(self._resume)  # the transport is in the middle of its own write
+            self._loop.call_soon(self._resume)  # the transport is still in its own write
 
     # --- turns
 
@@ -166,7 +166,7 @@ class PeerConnection(asyncio.BaseProtocol, Generic[AnswerT]):
         self._resume()
 
     def _resume(self) -> None:
-        """Handles what had to wait, then reads on."""
+        """Handles the frames that had to wait, then resumes reading."""
         if self.closed or self._waits:
             return
         self._process_held()
@@ -175,7 +175,7 @@ class PeerConnection(asyncio.BaseProtocol, Generic[AnswerT]):
 
 
 class IdlePeer(Protocol):
-    """What IdleChecks looks at."""
+    """The part of a connection that IdleChecks needs."""
 
     remote_address: str
 

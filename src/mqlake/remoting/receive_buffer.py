@@ -1,4 +1,4 @@
-"""ReceiveBuffer: what one connection has received and not yet understood.
+"""ReceiveBuffer: bytes that one connection has received and not yet handled.
 
     scratch (shared by all connections of a loop; filled and emptied within one callback)
 
@@ -8,8 +8,8 @@
          from the   frame│frame│frame│ half a frame ──▶ held until the next read
          last read
 
-An idle connection holds no memory. A frame that is too long for the scratch gets a buffer of its own, which
-grows with what arrives and never beyond the frame: a length alone makes nobody allocate.
+An idle connection holds no memory. A frame that is too long for the scratch gets its own buffer, which grows with
+the bytes that arrive and never beyond the frame: a length field alone allocates nothing.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from mqlake.errors import ProtocolError
 from mqlake.remoting.codec import frame_size
 
 OWN_BUFFER_FROM = 64 * 1024
-"""A frame longer than this is gathered in a buffer of its own (shorter ones are copied with each read)."""
+"""A longer frame is gathered in its own buffer; shorter ones are copied with each read."""
 
 
 class ReceiveBuffer:
-    """`get_buffer` → the bytes are read into it → `commit` gives all at hand → `keep` what is not used."""
+    """`get_buffer` → read bytes into it → `commit` returns all bytes at hand → `keep` the unused rest."""
 
     __slots__ = ("_held", "_own", "_own_size", "_scratch", "_view")
 
     def __init__(self, scratch: memoryview) -> None:
-        """`scratch` must be larger than OWN_BUFFER_FROM; its content is nobody's between two calls."""
+        """`scratch` must be larger than OWN_BUFFER_FROM; its content may change between two calls."""
         self._scratch = scratch
         self._held = b""
         self._own: bytearray | None = None  # the first bytes of one long frame, _own_size of them
@@ -40,7 +40,7 @@ class ReceiveBuffer:
         return len(self._held) if self._own is None else self._own_size
 
     def get_buffer(self) -> memoryview:
-        """Where the next bytes go; at least one fits. Nothing is lost when none come."""
+        """The buffer for the next bytes, of at least one byte. Nothing is lost if none come."""
         own = self._own
         if own is not None:
             if self._own_size == len(own):
@@ -56,7 +56,7 @@ class ReceiveBuffer:
         return self._scratch[len(held) :]
 
     def commit(self, count: int) -> memoryview:
-        """`count` bytes came: all bytes at hand, in one piece, good until the next `get_buffer` of anybody."""
+        """Takes `count` new bytes; returns all bytes at hand, valid until the next `get_buffer` of any connection."""
         if self._own is not None:
             self._own_size += count
             self._view = memoryview(self._own)[: self._own_size]
@@ -65,7 +65,7 @@ class ReceiveBuffer:
         return self._view
 
     def keep(self, used: int) -> None:
-        """The first `used` bytes of what `commit` gave are done with."""
+        """Drops the first `used` bytes that `commit` returned, and keeps the rest."""
         view = self._view
         self._view = self._scratch[:0]
         if used == 0 and self._own is not None:
@@ -86,13 +86,13 @@ class ReceiveBuffer:
             self._held = bytes(rest)
 
     def take_back(self) -> memoryview:
-        """What is held, as `commit` would give it: for frames that had to wait."""
+        """The held bytes, as `commit` returns them: for frames that had to wait."""
         self._view = memoryview(self._held) if self._own is None else memoryview(self._own)[: self._own_size]
         return self._view
 
 
 def _size_if_frame(data: memoryview) -> int:
-    """0 also for what will turn out to be no frame when its turn comes."""
+    """The size of the frame that begins with `data`; 0 if it is unknown or not a frame."""
     try:
         return frame_size(data, 0, len(data))
     except ProtocolError:

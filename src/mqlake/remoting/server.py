@@ -1,4 +1,4 @@
-"""RemotingServer: listens, and hands what comes to processors.
+"""RemotingServer: listens, and hands requests to processors.
 
 server = RemotingServer()
 server.processors.register(RequestCode.HEART_BEAT, lambda connection, command: ...)
@@ -23,7 +23,7 @@ BACKLOG = 4096
 
 
 class RemotingServer(Endpoint):
-    """Register processors, then `start`. `on_open` and `on_close` are told of connections."""
+    """Register processors, then `start`. `on_open` and `on_close` are called for each connection."""
 
     def __init__(self, limits: Limits | None = None, tls: TlsConfig | None = None) -> None:
         """ConfigError when the TLS files cannot be used."""
@@ -42,7 +42,7 @@ class RemotingServer(Endpoint):
         await self.listen()
 
     async def bind(self, host: str = "0.0.0.0", port: int = 0) -> None:
-        """Takes the port, so that nobody else can, and refuses connections until `listen`. ConfigError."""
+        """Takes the port, and refuses connections until `listen`. ConfigError."""
         loop = asyncio.get_running_loop()
         self._address = f"{host}:{port}"
         with self._telling_what_is_wrong():
@@ -68,14 +68,14 @@ class RemotingServer(Endpoint):
         try:
             yield
         except OSError as error:
-            # the loop's own text repeats the address; a name that nobody knows has no errno above 0
+            # the loop's own text repeats the address; an unknown host name has no errno above 0
             why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
             raise ConfigError(f"cannot listen on {self._address}: {why}") from error
 
     async def stop(self, grace_s: float = 3.0) -> None:
-        """Takes no more connections, lets requests under way finish for `grace_s`, then closes all.
+        """Accepts no more connections, lets requests in flight finish for `grace_s`, then closes all connections.
 
-        Requests that still come are answered GO_AWAY to clients that know it, so they go elsewhere.
+        New requests are answered GO_AWAY if their client knows that code, so that it goes elsewhere.
         """
         self.going_away = True
         self.idle_checks.stop()
@@ -112,7 +112,7 @@ class RemotingServer(Endpoint):
 
 
 def raise_open_files_limit() -> None:
-    """As many sockets as the system lets this process have: it is often 1024 unless one asks (JVMs do)."""
+    """Raises the limit of open files to the hard limit, as JVMs do: the soft limit is often 1024."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     with contextlib.suppress(ValueError, OSError):  # then it stays as it is
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

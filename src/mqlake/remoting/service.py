@@ -1,4 +1,4 @@
-"""Service: what is started and closed, by `async with` or by hand."""
+"""Service: started and closed by `async with`, or by hand."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Self
 
 
 class Service:
-    """`async with` starts it and closes it at the end, whatever happened in between."""
+    """`async with` starts it, and closes it in any case."""
 
     async def start(self) -> None:
-        """Begins what runs by itself, where there is any."""
+        """Starts background work, if there is any."""
 
     async def close(self) -> None:
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Work of one request that is too long for one turn of the event loop.
+"""Work of one request that takes longer than one turn of the event loop.
 
     for each step … TURN_S is over ─▶ everyone else's requests ─▶ the next steps …
 
@@ -21,7 +21,7 @@ def at_once(steps: Iterable[object]) -> None:
 
 
 async def in_turns(steps: Iterable[object]) -> None:
-    """Runs all steps, and lets the others have their turn whenever TURN_S is over."""
+    """Runs all steps, and lets other requests run whenever TURN_S is over."""
     turn_ends = time.monotonic() + TURN_S
     for _ in steps:
         if time.monotonic() >= turn_ends:
