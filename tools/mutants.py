@@ -211,6 +211,7 @@ def own_tests(root: Path, module: Path) -> str | None:
 def run(drawn: list[Mutant], root: Path = ROOT) -> list[Mutant]:
     """Runs the tests on each mutant in a copy of the project, with a line for each; those that survived."""
     survived = []
+    lines = {mutant: mutant.lines() for mutant in drawn}
     with tempfile.TemporaryDirectory(prefix="mutants-") as directory:
         copy = Path(directory) / "copy"
         shutil.copytree(root, copy, ignore=_LEFT_OUT, symlinks=True)
@@ -237,7 +238,7 @@ def run(drawn: list[Mutant], root: Path = ROOT) -> list[Mutant]:
                     _forget(inside, directory)
                     if outcome == TestOutcome.SURVIVED:
                         survived.append(mutant)
-                    print(f"  {outcome.value:<9} {name}:{mutant.position[0]}\n{mutant.lines()}", flush=True)
+                    print(f"  {outcome.value:<9} {name}:{mutant.position[0]}\n{lines[mutant]}", flush=True)
         finally:
             os.chdir(here)
     return survived

@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from mqlake.base.net import format_address, parse_address
 from mqlake.errors import (
     ConfigError,
     FormatError,
@@ -553,13 +552,3 @@ def test_idle_connections_cost_little(run):
             await until_async(lambda: not service.server.connections)
 
     run(main())
-
-
-def test_addresses():
-    assert format_address(("10.0.0.1", 80)) == "10.0.0.1:80"
-    assert format_address(("::1", 80, 0, 0)) == "[::1]:80"
-    assert parse_address("[::1]:80") == ("::1", 80)
-    assert parse_address(" broker-a:10911 ") == ("broker-a", 10911)
-    for text in ("", "host", ":80", "host:", "host:x", "host:70000"):
-        with pytest.raises(RemotingConnectError):
-            parse_address(text)

@@ -1,0 +1,123 @@
+"""Futures of puts and what results say of records."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import numpy as np
+
+from mqlake.message import create_message_id
+from mqlake.store.results import (
+    AppendMessageResult,
+    AppendMessageStatus,
+    GetMessageResult,
+    GetMessageStatus,
+    PutMessageFuture,
+    PutMessageResult,
+    PutMessageStatus,
+    wake_all,
+)
+
+HOST = ("10.1.2.3", 10911)
+
+
+def waiting() -> PutMessageFuture:
+    return PutMessageFuture(PutMessageResult(PutMessageStatus.PUT_OK), next_offset=100)
+
+
+class TestFuture:
+    def test_without_a_wait_it_is_born_finished(self) -> None:
+        future = PutMessageFuture(PutMessageResult(PutMessageStatus.PUT_OK))
+        called: list[str] = []
+        future.add_done_callback(lambda: called.append("at once"))
+        assert future.done() and future.result().is_ok and called == ["at once"]
+        assert future.finish(PutMessageStatus.FLUSH_DISK_TIMEOUT) == []
+        assert future.result().is_ok
+
+    def test_the_first_result_stays(self) -> None:
+        future = waiting()
+        assert not future.done()
+        assert future.finish(PutMessageStatus.FLUSH_DISK_TIMEOUT, "the disk is slow") == []
+        future.finish(PutMessageStatus.PUT_OK)
+        result = future.result()
+        assert future.done() and not result.is_ok
+        assert (result.status, result.reason) == (PutMessageStatus.FLUSH_DISK_TIMEOUT, "the disk is slow")
+
+    def test_threads_are_woken(self) -> None:
+        future, found = waiting(), []
+        threads = [threading.Thread(target=lambda: found.append(future.result().status)) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        wake_all(future.finish(PutMessageStatus.PUT_OK))
+        for thread in threads:
+            thread.join()
+        assert found == [PutMessageStatus.PUT_OK] * 3
+
+    def test_callbacks_are_called_once(self) -> None:
+        future, called = waiting(), []
+        future.add_done_callback(lambda: called.append(1))
+        assert called == []
+        wake_all(future.finish(PutMessageStatus.PUT_OK))
+        wake_all(future.finish(PutMessageStatus.PUT_OK))
+        assert called == [1]
+
+    def test_a_loop_gets_one_hand_over_for_all(self) -> None:
+        async def scene() -> list[str]:
+            loop = asyncio.get_running_loop()
+            futures, called = [waiting() for _ in range(3)], []
+            for number, future in enumerate(futures):
+                future.add_loop_callback(loop, lambda n=number: called.append(f"callback {n}"))
+            tasks = [asyncio.ensure_future(_status(future)) for future in futures]
+            await asyncio.sleep(0)
+            hand_overs = []
+            over = loop.call_soon_threadsafe
+            loop.call_soon_threadsafe = lambda *args: hand_overs.append(args) or over(*args)  # type: ignore
+            wake_all([waiter for future in futures for waiter in future.finish(PutMessageStatus.PUT_OK)])
+            assert len(hand_overs) == 1
+            assert await asyncio.gather(*tasks) == [PutMessageStatus.PUT_OK] * 3
+            futures[0].add_loop_callback(loop, lambda: called.append("at once"))
+            return called
+
+        async def _status(future: PutMessageFuture) -> PutMessageStatus:
+            return (await future).status
+
+        assert asyncio.run(scene()) == ["callback 0", "callback 1", "callback 2", "at once"]
+
+    def test_a_loop_that_was_closed_does_not_keep_others_waiting(self) -> None:
+        gone = asyncio.new_event_loop()
+        future, called = waiting(), []
+        future.add_loop_callback(gone, lambda: called.append("never"))
+        future.add_done_callback(lambda: called.append("still"))
+        gone.close()
+        wake_all(future.finish(PutMessageStatus.PUT_OK))
+        assert called == ["still"]
+
+
+class TestAppendResult:
+    def test_ids(self) -> None:
+        one = AppendMessageResult(AppendMessageStatus.PUT_OK, 4096, 100, HOST)
+        assert one.is_ok and one.msg_id == create_message_id(HOST, 4096)
+        for offsets in ([10, 1 << 40], np.array([10, 1 << 40])):
+            batch = AppendMessageResult(AppendMessageStatus.PUT_OK, 10, 200, HOST, record_offsets=offsets)
+            assert batch.msg_id == f"{create_message_id(HOST, 10)},{create_message_id(HOST, 1 << 40)}"
+
+    def test_without_a_record_there_is_no_id(self) -> None:
+        refused = AppendMessageResult(AppendMessageStatus.MESSAGE_SIZE_EXCEEDED)
+        assert not refused.is_ok and refused.msg_id is None
+
+
+def test_records_that_lie_back_to_back() -> None:
+    records = [size.to_bytes(4, "big") + bytes(size - 4) for size in (10, 4, 30)]
+    result = GetMessageResult(GetMessageStatus.FOUND, 3, 0, 3)
+    result.buffers = [memoryview(records[0] + records[1]), memoryview(records[2])]
+    assert list(result.records()) == records
+
+
+def test_what_follows_a_damaged_size_comes_with_it() -> None:
+    result = GetMessageResult(GetMessageStatus.FOUND, 3, 0, 3)
+    whole = (8).to_bytes(4, "big") + b"body"
+    for size in (0, 13, 1 << 31):
+        damaged = size.to_bytes(4, "big") + b"bodybody"
+        result.buffers = [memoryview(whole + damaged)]
+        assert list(result.records()) == [whole, damaged]
