@@ -110,7 +110,7 @@ def test_what_would_lose_data_or_access_is_refused(key, value, words):
 @pytest.mark.parametrize(
     ("properties", "words"),
     [
-        ({"brokerRole": "SLAVE", "brokerId": "1"}, "messages of the master are not fetched"),
+        ({"brokerRole": "SLAVE", "brokerId": "1"}, "does not fetch messages from its master"),
         ({"metricsExporterType": "OTLP_GRPC"}, "only PROM"),
         ({"tls.server.certpath": "x"}, "did you mean 'tls.server.certPath'?"),
         ({"tls.server.authClient": "true"}, "without effect here: tls.server.authClient"),

@@ -153,4 +153,4 @@ def test_a_slave_says_what_it_does_not_do(conf):
     process = start("-c", conf, "--set", "brokerRole=SLAVE", "--set", "brokerId=1", "--until-eof")
     process.stdout.readline()
     _, errors = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 0 and "brokerRole=SLAVE: messages of the master are not fetched" in errors
+    assert process.returncode == 0 and "brokerRole=SLAVE: this broker does not fetch messages" in errors

@@ -1,1 +1,1 @@
-"""The broker: what clients ask of a store, over the wire."""
+"""The broker: serves a store to clients over the network."""

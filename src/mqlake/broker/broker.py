@@ -1,10 +1,10 @@
-"""Broker: what a broker has and knows. Its settings, its store, its topics, groups, offsets and clients.
+"""Broker: the state of a broker: its settings, store, topics, groups, offsets and clients.
 
-    BrokerController      the ports, the services, their life
-      └─ processors       one for each family of requests; each takes a Broker, and what else it needs by name
+    BrokerController      the ports and services, from start to stop
+      └─ processors       one for each family of requests; each takes a Broker, and by name what else it needs
            └─ Broker      knows nothing of them
 
-What it has to tell, it tells listeners that are put in from above: `store.message_arriving_listeners`,
+It reports events to listeners that are registered from above: `store.message_arriving_listeners`,
 `topic_config_manager.on_change`, `consumer_manager.append_consumer_ids_change_listener`.
 """
 
@@ -38,7 +38,7 @@ class Broker:
         clock_ms: Callable[[], int] = now_ms,
     ) -> None:
         self.config = config
-        """Another object after each change from outside, so nobody keeps it."""
+        """Replaced by another object at each change, so read it from here each time."""
         self.store_config = store_config
         self.clock_ms = clock_ms
         self.port = 0
@@ -82,10 +82,10 @@ class Broker:
 
     @property
     def broker_addr(self) -> str:
-        """What name servers are told: host:port."""
+        """The address that it registers with name servers: host:port."""
         return format_address((self.config.broker_ip1, self.port))
 
     @property
     def store_host(self) -> Host:
-        """What messages carry as the broker they are stored at."""
+        """The store host of messages."""
         return self.config.broker_ip1, self.port

@@ -56,10 +56,10 @@ class BrokerConfig(Settings):
     )
     broker_id: int = setting("brokerId", MASTER_ID, "0 for a master, more for a slave.", high=LONG_MAX)
     broker_ip1: str = setting(
-        "brokerIP1", "local address", "Address that clients are told.", factory=local_address
+        "brokerIP1", "local address", "Address that name servers report to clients.", factory=local_address
     )
     broker_ip2: str = setting(
-        "brokerIP2", "local address", "Address that slaves are told.", factory=local_address
+        "brokerIP2", "local address", "Address that name servers report to slaves.", factory=local_address
     )
     namesrv_addr: str = setting(
         "namesrvAddr",
@@ -68,22 +68,25 @@ class BrokerConfig(Settings):
         factory=lambda: os.environ.get("NAMESRV_ADDR", ""),
     )
     broker_config_path: str = setting(
-        "brokerConfigPath", "", "The broker.conf, where settings that are changed from outside are kept."
+        "brokerConfigPath", "", "The broker.conf, to which settings changed at run time are written."
     )
     config_black_list: str = setting(
         "configBlackList",
         "configBlackList;brokerConfigPath",
-        "Keys that nobody may change from outside; `;` between.",
+        "Keys that cannot be changed at run time; `;` between.",
     )
 
     listen_port: int = setting(
         "listenPort", 10911, "Port to listen on; 0: any free one. The VIP port is two below.", high=PORT_MAX
     )
     bind_address: str = setting(
-        "bindAddress", "0.0.0.0", "Address to listen on; 0.0.0.0: every one of this machine."
+        "bindAddress", "0.0.0.0", "Address to listen on; 0.0.0.0: all of this machine's."
     )
     server_channel_max_idle_time_seconds: int = setting(
-        "serverChannelMaxIdleTimeSeconds", 120, "A connection without a byte for so long is closed.", unit="s"
+        "serverChannelMaxIdleTimeSeconds",
+        120,
+        "Time without a byte after which a connection is closed.",
+        unit="s",
     )
 
     register_name_server_period: int = setting(
@@ -97,7 +100,7 @@ class BrokerConfig(Settings):
     register_broker_timeout_mills: int = setting(
         "registerBrokerTimeoutMills",
         24_000,
-        "How long a name server may take to answer one.",
+        "Time limit for a name server to answer a registration.",
         unit="ms",
         low=1,
         live=True,
@@ -105,17 +108,22 @@ class BrokerConfig(Settings):
     force_register: bool = setting(
         "forceRegister",
         True,
-        "Register at each period; false: only where the name server has another version.",
+        "Register at each period; false: only if the name server has another version.",
         live=True,
     )
     enable_single_topic_register: bool = setting(
-        "enableSingleTopicRegister", False, "Register a new topic by its route alone.", live=True
+        "enableSingleTopicRegister", False, "Register only the route of a new topic.", live=True
     )
     enable_split_registration: bool = setting(
         "enableSplitRegistration", False, "Register many topics in several requests.", live=True
     )
     split_registration_size: int = setting(
-        "splitRegistrationSize", 800, "Topics in one of those requests.", unit="topics", low=1, live=True
+        "splitRegistrationSize",
+        800,
+        "Topics in one request of a split registration.",
+        unit="topics",
+        low=1,
+        live=True,
     )
 
     broker_permission: int = setting(
@@ -128,12 +136,12 @@ class BrokerConfig(Settings):
     default_topic_queue_nums: int = setting(
         "defaultTopicQueueNums",
         8,
-        "Queues of TBW102, so the most that a topic gets which makes itself.",
+        "Queues of TBW102, and so the maximum for a topic that is created by a send.",
         low=1,
         live=True,
     )
     auto_create_topic_enable: bool = setting(
-        "autoCreateTopicEnable", True, "A send to an unknown topic makes it.", live=True
+        "autoCreateTopicEnable", True, "A send to an unknown topic creates it.", live=True
     )
     cluster_topic_enable: bool = setting(
         "clusterTopicEnable", True, "The topic with the cluster's name can be read and written."
@@ -142,66 +150,65 @@ class BrokerConfig(Settings):
         "brokerTopicEnable", True, "The topic with the broker's name can be read and written."
     )
     auto_create_subscription_group: bool = setting(
-        "autoCreateSubscriptionGroup", True, "The first request of an unknown group makes it.", live=True
+        "autoCreateSubscriptionGroup", True, "The first request of an unknown group creates it.", live=True
     )
     enable_create_sys_group: bool = setting(
         "enableCreateSysGroup",
         True,
-        "Groups with CID_RMQ_SYS_ in front make themselves in any case.",
+        "Create groups that begin with CID_RMQ_SYS_ in any case.",
         live=True,
     )
     validate_system_topic_when_update_topic: bool = setting(
-        "validateSystemTopicWhenUpdateTopic", True, "System topics cannot be changed from outside.", live=True
+        "validateSystemTopicWhenUpdateTopic", True, "Operators cannot change system topics.", live=True
     )
     clear_retry_topic_when_delete_topic: bool = setting(
         "clearRetryTopicWhenDeleteTopic",
         True,
-        "Deleting a topic deletes the pop retry topics of it.",
+        "Deleting a topic deletes its pop retry topics as well.",
         live=True,
     )
     trace_topic_enable: bool = setting(
-        "traceTopicEnable", False, "Make the topic for message traces at start."
+        "traceTopicEnable", False, "Create the topic for message traces at the start."
     )
     msg_trace_topic_name: str = setting("msgTraceTopicName", TRACE_TOPIC, "The topic for message traces.")
     broker_message_trace_enable: bool = setting(
         "brokerMessageTraceEnable",
         False,
-        "Trace every send and delivery in msgTraceTopicName, whatever clients do; sends and pulls take the slow path.",
+        "Trace every send and delivery in msgTraceTopicName; sends and pulls then take the slow path.",
         own=True,
     )
     revive_queue_num: int = setting("reviveQueueNum", 8, "Queues of the topic for pop's checkpoints.", low=1)
 
-    region_id: str = setting("regionId", "DefaultRegion", "Region that message traces name.", live=True)
-    trace_on: bool = setting("traceOn", True, "Tell producers to trace.", live=True)
+    region_id: str = setting("regionId", "DefaultRegion", "Region named in message traces.", live=True)
+    trace_on: bool = setting("traceOn", True, "Tell producers to write traces.", live=True)
     start_accept_send_request_time_stamp: int = setting(
         "startAcceptSendRequestTimeStamp",
         0,
-        "Sends are refused until then (ms since 1970).",
+        "Refuse sends until this time (ms since 1970).",
         unit="ms",
         high=LONG_MAX,
         live=True,
     )
     reject_transaction_message: bool = setting(
-        "rejectTransactionMessage", False, "Transactional messages are refused.", live=True
+        "rejectTransactionMessage", False, "Refuse transactional messages.", live=True
     )
     transaction_time_out: int = setting(
         "transactionTimeOut",
         6000,
-        "An open half message is asked for when it is this old; CHECK_IMMUNITY_TIME_IN_SECONDS of a message goes "
-        "before.",
+        "Age at which an open half message is checked; CHECK_IMMUNITY_TIME_IN_SECONDS of a message takes precedence.",
         unit="ms",
         high=LONG_MAX,
     )
     transaction_check_max: int = setting(
         "transactionCheckMax",
         15,
-        "A half message that was asked for so often goes to TRANS_CHECK_MAX_TIME_TOPIC.",
+        "Checks of a half message before it goes to TRANS_CHECK_MAX_TIME_TOPIC.",
         low=1,
     )
     transaction_check_interval: int = setting(
         "transactionCheckInterval",
         30_000,
-        "Time between two looks for open half messages.",
+        "Time between two checks for open half messages.",
         unit="ms",
         low=1,
         high=LONG_MAX,
@@ -209,12 +216,16 @@ class BrokerConfig(Settings):
     transaction_op_msg_max_size: int = setting(
         "transactionOpMsgMaxSize",
         4096,
-        "An op message of this size is written at once; smaller ones wait for more.",
+        "Size at which an op message is written at once; smaller ones wait for more entries.",
         unit="bytes",
         low=1,
     )
     transaction_op_batch_interval: int = setting(
-        "transactionOpBatchInterval", 3000, "How long they wait at most.", unit="ms", low=1
+        "transactionOpBatchInterval",
+        3000,
+        "Maximum time that an op message waits for more entries.",
+        unit="ms",
+        low=1,
     )
     transaction_metric_flush_interval: int = setting(
         "transactionMetricFlushInterval",
@@ -225,30 +236,33 @@ class BrokerConfig(Settings):
         high=LONG_MAX,
     )
     store_reply_message_enable: bool = setting(
-        "storeReplyMessageEnable", True, "Replies to requests are stored as well as pushed.", live=True
+        "storeReplyMessageEnable", True, "Store replies to requests as well as pushing them.", live=True
     )
     broker_fast_failure_enable: bool = setting(
         "brokerFastFailureEnable",
         True,
-        "Answer SYSTEM_BUSY to sends that came too late to be of use.",
+        "Answer SYSTEM_BUSY to sends that waited too long for their turn.",
         live=True,
     )
     wait_time_mills_in_send_queue: int = setting(
         "waitTimeMillsInSendQueue",
         200,
-        "Sends are answered SYSTEM_BUSY when they waited longer for their turn, and those before them too.",
+        "Waiting time above which sends are answered SYSTEM_BUSY if the sends before them waited as long.",
         unit="ms",
         high=LONG_MAX,
         live=True,
     )
 
     long_polling_enable: bool = setting(
-        "longPollingEnable", True, "Hold a pull that finds nothing for as long as its client asks.", live=True
+        "longPollingEnable",
+        True,
+        "Hold a pull that finds no messages for as long as its client asks.",
+        live=True,
     )
     short_polling_time_mills: int = setting(
         "shortPollingTimeMills",
         1000,
-        "How long it is held when longPollingEnable=false.",
+        "How long such a pull is held if longPollingEnable=false.",
         unit="ms",
         low=1,
         live=True,
@@ -257,18 +271,18 @@ class BrokerConfig(Settings):
         "litePullMessageEnable", True, "Answer lite pull consumers.", live=True
     )
     reject_pull_consumer_enable: bool = setting(
-        "rejectPullConsumerEnable", False, "Refuse pulls of groups that send no heartbeat.", live=True
+        "rejectPullConsumerEnable", False, "Refuse pulls of groups without heartbeats.", live=True
     )
     slave_read_enable: bool = setting(
         "slaveReadEnable", False, "Slaves answer pulls, and the master sends slow consumers there.", live=True
     )
     notify_consumer_ids_changed_enable: bool = setting(
-        "notifyConsumerIdsChangedEnable", True, "Tell the members of a group when others come or go."
+        "notifyConsumerIdsChangedEnable", True, "Notify the members of a group when others join or leave."
     )
     channel_expired_timeout: int = setting(
         "channelExpiredTimeout",
         120_000,
-        "A client without a heartbeat for so long is forgotten.",
+        "Time without a heartbeat after which a client is forgotten.",
         unit="ms",
         low=1,
         high=LONG_MAX,
@@ -276,28 +290,28 @@ class BrokerConfig(Settings):
     subscription_expired_timeout: int = setting(
         "subscriptionExpiredTimeout",
         600_000,
-        "A subscription that only pulls spoke of is forgotten after so long.",
+        "Time after which a subscription known only from pulls is forgotten.",
         unit="ms",
         low=1,
         high=LONG_MAX,
     )
     use_server_side_reset_offset: bool = setting(
-        "useServerSideResetOffset", True, "A reset of offsets holds from the group's next pull on."
+        "useServerSideResetOffset", True, "The broker resets offsets itself, with the group's next pull."
     )
 
     enable_property_filter: bool = setting(
         "enablePropertyFilter", False, "Consumers may filter by SQL92 expressions.", live=True
     )
     filter_support_retry: bool = setting(
-        "filterSupportRetry", False, "Filters hold for retried messages as well.", live=True
+        "filterSupportRetry", False, "Apply filters to retried messages as well.", live=True
     )
     expect_consumer_num_use_filter: int = setting(
-        "expectConsumerNumUseFilter", 32, "Groups with a filter that a topic is expected to have.", low=1
+        "expectConsumerNumUseFilter", 32, "Expected number of groups with a filter per topic.", low=1
     )
     max_error_rate_of_bloom_filter: int = setting(
         "maxErrorRateOfBloomFilter",
         20,
-        "Wrong answers of that bit map that are accepted.",
+        "Accepted error rate of the bloom filter.",
         unit="%",
         low=1,
         high=100,
@@ -305,7 +319,7 @@ class BrokerConfig(Settings):
     filter_data_clean_time_span: int = setting(
         "filterDataCleanTimeSpan",
         24 * 3600 * 1000,
-        "A filter that nobody used for so long is forgotten.",
+        "Time without use after which a filter is forgotten.",
         unit="ms",
         high=LONG_MAX,
     )
@@ -319,12 +333,12 @@ class BrokerConfig(Settings):
         live=True,
     )
     consumer_offset_update_version_step: int = setting(
-        "consumerOffsetUpdateVersionStep", 500, "Commits that make a new version.", low=1, high=LONG_MAX
+        "consumerOffsetUpdateVersionStep", 500, "Commits per new data version.", low=1, high=LONG_MAX
     )
     delay_offset_update_version_step: int = setting(
         "delayOffsetUpdateVersionStep",
         200,
-        "Delivered delayed messages that make a new version.",
+        "Deliveries of delayed messages per new data version.",
         low=1,
         high=LONG_MAX,
     )
@@ -340,7 +354,7 @@ class BrokerConfig(Settings):
     )
     metrics_label: str = setting("metricsLabel", "", "Labels of every metric, as `name:value,name:value`.")
     metrics_otel_cardinality_limit: int = setting(
-        "metricsOtelCardinalityLimit", 50_000, "Most series of one metric.", unit="series", low=1
+        "metricsOtelCardinalityLimit", 50_000, "Maximum number of series of one metric.", unit="series", low=1
     )
 
     tls: TlsConfig = dataclasses.field(default_factory=TlsConfig)
@@ -362,7 +376,7 @@ class BrokerConfig(Settings):
 
     @property
     def limits(self) -> Limits:
-        """What a client's connection may cost."""
+        """The limits of a client's connection."""
         return Limits(idle_s=float(self.server_channel_max_idle_time_seconds))
 
 
@@ -371,7 +385,7 @@ SETTINGS: dict[str, Setting] = settings_of(BrokerConfig)
 KEYS = KnownKeys(
     {**SETTINGS, **store_settings.SETTINGS}, AUTH_KEYS, BROKER_KEYS, store_settings.KEYS.unused, REMOTING_KEYS
 )
-"""All that a broker.conf may have, but for `tls.*`."""
+"""All keys that a broker.conf may have, except `tls.*`."""
 _LISTED = KnownKeys(KEYS.acted_on, BROKER_KEYS, store_settings.KEYS.unused, REMOTING_KEYS)
 
 
@@ -389,13 +403,13 @@ class BrokerSettings(NamedTuple):
     config: BrokerConfig
     store_config: MessageStoreConfig
     remarks: list[str]
-    """A sentence for each thing in the file that the operator should know of."""
+    """Sentences on the keys in the file that the operator should look at."""
 
 
 def read_settings(properties: Mapping[str, str]) -> BrokerSettings:
     """Both configurations from one flat set of keys.
 
-    ConfigError for a value that cannot be used, and for a key that it would be dangerous to ignore.
+    Raises ConfigError for a value that cannot be used, and for a key that is dangerous to ignore.
     """
     tls, remarks = read_tls(properties, KEYS)
     config = dataclasses.replace(BrokerConfig().replaced(properties), tls=tls)
@@ -406,7 +420,7 @@ def read_settings(properties: Mapping[str, str]) -> BrokerSettings:
         )
     if store_config.broker_role is BrokerRole.SLAVE:
         remarks.append(
-            "brokerRole=SLAVE: messages of the master are not fetched; only what the store has can be read"
+            "brokerRole=SLAVE: this broker does not fetch messages from its master; it serves only what its store has"
         )
     return BrokerSettings(config, store_config, remarks)
 

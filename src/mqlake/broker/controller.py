@@ -1,4 +1,4 @@
-"""BrokerController: the ports and services of a Broker, how they hang together, and their life.
+"""BrokerController: the ports and services of a Broker, how they are connected, and their start and stop.
 
     clients ──▶ server (listenPort), fast_server (two below) ──▶ processors ──▶ Broker: managers, store
     name servers ◀── registration ◀── new topics ─────────────────────────────────┤
@@ -66,11 +66,11 @@ class BrokerController:
         *,
         clock_ms: Callable[[], int] = now_ms,
     ) -> None:
-        """ConfigError when the TLS files, or a plug-in, cannot be used."""
+        """Raises ConfigError if the TLS files, or a plug-in, cannot be used."""
         self.broker = broker = Broker(config, store_config, clock_ms)
         self.server = RemotingServer(config.limits, config.tls)
         self.fast_server = RemotingServer(config.limits, config.tls)
-        """On the VIP port: everything but pulls, so that sends need not queue behind them."""
+        """On the VIP port: everything except pulls, so that sends need not wait for pulls."""
         self.registration = Registration(broker)
         broker.topic_config_manager.on_change = self.registration.register_topics
         self.broker_to_client = Broker2Client(broker)
@@ -159,7 +159,7 @@ class BrokerController:
         self.pull_message_processor.register(self.server.processors)
 
     def _register_in(self, table: ProcessorTable) -> None:
-        """What both ports answer."""
+        """Registers the processors that both ports share."""
         broker = self.broker
         ReplyMessageProcessor(broker, self.broker_to_client).register(table)
         ClientManageProcessor(broker).register(table)
@@ -178,20 +178,20 @@ class BrokerController:
 
     @property
     def broker_addr(self) -> str:
-        """What name servers are told: host:port."""
+        """The address that it registers with name servers: host:port."""
         return self.broker.broker_addr
 
     # --- life
 
     async def start(self) -> None:
-        """Recovers the store, listens, registers. ConfigError, StoreError, FormatError, OSError; then all is as
-        before."""
+        """Recovers the store, listens, registers. Raises ConfigError, StoreError, FormatError or OSError, and then
+        undoes what it began."""
         never_load_here()
         broker = self.broker
         broker.topic_config_manager.init()
         for manager in self._config_managers:
             manager.load()
-        await self._bind()  # a port that is taken is known before anything is made on the disk
+        await self._bind()  # find out that a port is taken before anything is created on disk
         try:
             await asyncio.to_thread(broker.store.load)
             await asyncio.to_thread(broker.store.start)
@@ -236,11 +236,11 @@ class BrokerController:
         except ConfigError as error:
             if self.broker.config.listen_port:
                 raise ConfigError(f"{error}; it is the VIP port, two below listenPort") from None
-            # beside a port that happened to be free there may be none
+            # the port two below a port that happened to be free may be taken
             logger.info("no VIP port: %s", error)
 
     async def stop(self) -> None:
-        """Unregisters, answers what is under way, writes everything down. Idempotent."""
+        """Unregisters, finishes the requests in flight, persists everything. Idempotent."""
         if self._running:
             self._running = False
             self.client_housekeeping_service.shutdown()

@@ -1,4 +1,4 @@
-"""When a send is refused because something is short: which resource, the measured figure, the limit.
+"""When a send is refused because a resource is short: which one, the measured figure, the limit.
 
     resource       measured                                                limit
     role           the broker is a slave                                   -
@@ -6,10 +6,10 @@
     pool           buffers left in the transient store pool                1
     queue wait     how long the last turn of the event loop took           waitTimeMillsInSendQueue
 
-RocketMQ keeps requests in queues and refuses those that stood there too long: their senders are about to give up,
-and a message stored then is stored twice. Here the queue is the sockets' own. What lies there waits for the loop to
-come round, so the length of a turn is what a request may have waited. One long turn is a hiccup, and what it held
-up is done in the next; when that takes too long as well, sends come faster than they are done.
+RocketMQ keeps requests in queues and refuses those that waited there too long: their senders are about to give up and
+send again, so a message stored then is stored twice. Here requests wait in the sockets for the next turn of the event
+loop, so a request may have waited as long as the last turn took. One long turn is a hiccup; if the next one, which
+does the work that was held up, takes too long as well, sends come faster than they can be stored.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class SendFlowControl:
         self._turn_began = 0
         self._last_turn_ms = 0
         self._long_turns = 0
-        """In a row."""
+        """Consecutive long turns."""
 
     def refusal(self) -> RemotingCommand | None:
-        """The answer to a send that may not be taken now, None when it may. Called for each send."""
+        """The answer that refuses a send now, or None. Called for each send."""
         broker = self._broker
         store, config = broker.store, broker.config
         if store.config.broker_role is BrokerRole.SLAVE:
@@ -69,8 +69,8 @@ class SendFlowControl:
         return None
 
     def _turn_ends(self) -> None:
-        """Runs first in the turn after the one in which a send came. What is read in this turn came during the
-        last one, and what is read later did not."""
+        """Runs first in the turn after the one in which a send came. Sends read in this turn arrived during the
+        last one; sends read later did not."""
         self._last_turn_ms = (time.monotonic_ns() - self._turn_began) // 1_000_000
         self._turn_began = 0
         if self._last_turn_ms > self._broker.config.wait_time_mills_in_send_queue:
@@ -80,6 +80,6 @@ class SendFlowControl:
             self._long_turns = 0
 
     def _next_turn_begins(self) -> None:
-        """If no send came in the turn before, none waits."""
+        """Resets: if the turn before brought no send, no send waits."""
         if not self._turn_began or self._long_turns > 1:
             self._long_turns = 0

@@ -27,7 +27,7 @@ class NamesrvConfig(Settings):
 
     listen_port: int = setting("listenPort", 9876, "Port to listen on; 0: any free one.", high=PORT_MAX)
     bind_address: str = setting(
-        "bindAddress", "0.0.0.0", "Address to listen on; 0.0.0.0: every one of this machine."
+        "bindAddress", "0.0.0.0", "Address to listen on; 0.0.0.0: all of this machine's."
     )
     kv_config_path: str = setting(
         "kvConfigPath",
@@ -44,7 +44,7 @@ class NamesrvConfig(Settings):
     config_black_list: str = setting(
         "configBlackList",
         "configBlackList;configStorePath;kvConfigPath",
-        "Keys that operators cannot change at run time; `;` between.",
+        "Keys that cannot be changed at run time; `;` between.",
     )
     order_message_enable: bool = setting(
         "orderMessageEnable", False, "Routes carry the order configuration of their topic."
@@ -53,12 +53,12 @@ class NamesrvConfig(Settings):
         "returnOrderTopicConfigToBroker", True, "Brokers get the order configuration when they register."
     )
     support_acting_master: bool = setting(
-        "supportActingMaster", False, "Routes show the slave that acts for a missing master as master."
+        "supportActingMaster", False, "Routes show the slave that stands in for a missing master as master."
     )
     delete_topic_with_broker_registration: bool = setting(
         "deleteTopicWithBrokerRegistration",
         False,
-        "A topic that a registration lacks is no longer that broker's.",
+        "A topic missing from a broker's registration is removed from that broker.",
     )
     enable_all_topic_list: bool = setting("enableAllTopicList", True, "Answer with the list of all topics.")
     enable_topic_list: bool = setting(
@@ -67,12 +67,15 @@ class NamesrvConfig(Settings):
     scan_not_active_broker_interval: int = setting(
         "scanNotActiveBrokerInterval",
         5000,
-        "Time between two looks for brokers that no longer register.",
+        "Time between two checks for brokers that no longer register.",
         unit="ms",
         low=1,
     )
     server_channel_max_idle_time_seconds: int = setting(
-        "serverChannelMaxIdleTimeSeconds", 120, "A connection without a byte for so long is closed.", unit="s"
+        "serverChannelMaxIdleTimeSeconds",
+        120,
+        "Time without a byte after which a connection is closed.",
+        unit="s",
     )
     tls: TlsConfig = dataclasses.field(default_factory=TlsConfig)
 
@@ -103,4 +106,4 @@ class NamesrvConfig(Settings):
 
 SETTINGS: dict[str, Setting] = settings_of(NamesrvConfig)
 KEYS = KnownKeys(SETTINGS, NAMESRV_KEYS, REMOTING_KEYS, AUTH_KEYS, {"aclEnable": BROKER_KEYS["aclEnable"]})
-"""All that a namesrv.conf may have, but for `tls.*`; keys of access control so that they are refused here as well."""
+"""All keys that a namesrv.conf may have, except `tls.*`. Those of access control are here to be refused."""

@@ -74,7 +74,7 @@ class MessageStoreConfig(Settings):
     mapped_file_plug_in: str = setting(
         "mappedFilePlugIn",
         "",
-        "Entry point of the class that commit log files are made with, of an installed package; empty: mqlake's own.",
+        "Entry point, in an installed package, of the class for commit log files; empty: mqlake's own.",
         own=True,
     )
     mapped_file_size_consume_queue: int = setting(
@@ -111,7 +111,7 @@ class MessageStoreConfig(Settings):
     flush_disk_type: FlushDiskType = setting(
         "flushDiskType",
         FlushDiskType.ASYNC_FLUSH,
-        "SYNC_FLUSH acknowledges a message once it is on disk, ASYNC_FLUSH once it is in the file's mapping.",
+        "SYNC_FLUSH acknowledges a message when it is on disk, ASYNC_FLUSH when it is in the file's mapping.",
     )
     broker_role: BrokerRole = setting(
         "brokerRole",
@@ -131,7 +131,7 @@ class MessageStoreConfig(Settings):
     flush_commit_log_timed: bool = setting(
         "flushCommitLogTimed",
         True,
-        "Flush at the interval only; false lets a put wake the flush before its time.",
+        "Flush only at the interval; false lets a put wake the flush earlier.",
     )
     flush_interval_consume_queue: int = setting(
         "flushIntervalConsumeQueue", 1000, "Time between two flushes of the consume queues.", unit="ms", low=1
@@ -139,11 +139,11 @@ class MessageStoreConfig(Settings):
     flush_commit_log_least_pages: int = setting(
         "flushCommitLogLeastPages",
         4,
-        "Unflushed pages that make a flush of the commit log worth while.",
+        "Minimum unflushed pages for a flush of the commit log.",
         unit="pages",
     )
     commit_commit_log_least_pages: int = setting(
-        "commitCommitLogLeastPages", 4, "Uncommitted pages that make a commit worth while.", unit="pages"
+        "commitCommitLogLeastPages", 4, "Minimum uncommitted pages for a commit.", unit="pages"
     )
     flush_least_pages_when_warm_maped_file: int = setting(
         "flushLeastPagesWhenWarmMapedFile",
@@ -155,7 +155,7 @@ class MessageStoreConfig(Settings):
     flush_consume_queue_least_pages: int = setting(
         "flushConsumeQueueLeastPages",
         2,
-        "Unflushed pages that make a flush of a consume queue worth while.",
+        "Minimum unflushed pages for a flush of a consume queue.",
         unit="pages",
     )
     flush_commit_log_thorough_interval: int = setting(
@@ -179,7 +179,7 @@ class MessageStoreConfig(Settings):
     sync_flush_timeout: int = setting(
         "syncFlushTimeout",
         5000,
-        "How long a put waits for its flush under SYNC_FLUSH before FLUSH_DISK_TIMEOUT.",
+        "Time that a put waits for its flush under SYNC_FLUSH before FLUSH_DISK_TIMEOUT.",
         unit="ms",
         low=1,
         live=True,
@@ -206,7 +206,7 @@ class MessageStoreConfig(Settings):
     transient_store_pool_size: int = setting(
         "transientStorePoolSize",
         5,
-        "Buffers in the pool, each mappedFileSizeCommitLog big.",
+        "Buffers in the pool, each of mappedFileSizeCommitLog bytes.",
         unit="buffers",
         low=1,
     )
@@ -243,15 +243,15 @@ class MessageStoreConfig(Settings):
     force_verify_prop_crc: bool = setting(
         "forceVerifyPropCRC",
         False,
-        "A whole-record checksum that is wrong is damage in any case, not only where the next record has a right one.",
+        "Treat a wrong whole-record checksum as damage always, not only if the next record has a right one.",
     )
     check_crc_on_recover: bool = setting(
-        "checkCRCOnRecover", True, "Recovery checks the checksums of the records it walks over."
+        "checkCRCOnRecover", True, "Recovery checks the checksums of records."
     )
     message_delay_level: str = setting(
         "messageDelayLevel",
         DEFAULT_MESSAGE_DELAY_LEVEL,
-        "Delays of the levels 1, 2, 3, ..., each a number with s, m, h or d.",
+        "Delays of the levels 1, 2, 3, ..., each a number followed by s, m, h or d.",
     )
     read_un_committed: bool = setting(
         "readUnCommitted", False, "Dispatch messages to consumers before they are flushed under SYNC_FLUSH."
@@ -260,7 +260,7 @@ class MessageStoreConfig(Settings):
     max_transfer_bytes_on_message_in_memory: int = setting(
         "maxTransferBytesOnMessageInMemory",
         256 * 1024,
-        "Most bytes one get returns of messages that are in memory.",
+        "Maximum bytes that one get returns from memory.",
         unit="bytes",
         low=1,
         live=True,
@@ -268,7 +268,7 @@ class MessageStoreConfig(Settings):
     max_transfer_count_on_message_in_memory: int = setting(
         "maxTransferCountOnMessageInMemory",
         32,
-        "Most messages one get returns of those in memory.",
+        "Maximum messages that one get returns from memory.",
         unit="messages",
         low=1,
         live=True,
@@ -276,7 +276,7 @@ class MessageStoreConfig(Settings):
     max_transfer_bytes_on_message_in_disk: int = setting(
         "maxTransferBytesOnMessageInDisk",
         64 * 1024,
-        "Most bytes one get returns of messages that must be read from disk.",
+        "Maximum bytes that one get returns from disk.",
         unit="bytes",
         low=1,
         live=True,
@@ -284,7 +284,7 @@ class MessageStoreConfig(Settings):
     max_transfer_count_on_message_in_disk: int = setting(
         "maxTransferCountOnMessageInDisk",
         8,
-        "Most messages one get returns of those on disk.",
+        "Maximum messages that one get returns from disk.",
         unit="messages",
         low=1,
         live=True,
@@ -292,20 +292,25 @@ class MessageStoreConfig(Settings):
     access_message_in_memory_max_ratio: int = setting(
         "accessMessageInMemoryMaxRatio",
         40,
-        "Share of the machine's memory behind the end of the log that counts as in memory.",
+        "The end of the log counts as in memory up to this share of the machine's memory.",
         unit="%",
         high=100,
     )
     max_filter_message_size: int = setting(
         "maxFilterMessageSize",
         16_000,
-        "Bytes of consume queue units one get with a filter walks over.",
+        "Maximum bytes of consume queue units that one get with a filter looks at.",
         unit="bytes",
         low=1,
         live=True,
     )
     max_msgs_num_batch: int = setting(
-        "maxMsgsNumBatch", 64, "Most messages a query by key returns.", unit="messages", low=1, live=True
+        "maxMsgsNumBatch",
+        64,
+        "Maximum messages that a query by key returns.",
+        unit="messages",
+        low=1,
+        live=True,
     )
     offset_check_in_slave: bool = setting(
         "offsetCheckInSlave", False, "A slave corrects wrong consumer offsets as a master does."
@@ -313,7 +318,7 @@ class MessageStoreConfig(Settings):
 
     message_index_enable: bool = setting("messageIndexEnable", True, "Index the messages by their keys.")
     message_index_safe: bool = setting(
-        "messageIndexSafe", False, "Recovery starts far enough back to rebuild the whole index as well."
+        "messageIndexSafe", False, "Recovery starts early enough to rebuild the whole index as well."
     )
     max_hash_slot_num: int = setting(
         "maxHashSlotNum", 5_000_000, "Hash slots of an index file.", unit="slots", low=1, fixed=True
@@ -334,7 +339,7 @@ class MessageStoreConfig(Settings):
     disk_max_used_space_ratio: int = setting(
         "diskMaxUsedSpaceRatio",
         75,
-        "Above this use of the disk old files are deleted at any hour; held to 10..95.",
+        "Disk use above which old files are deleted at any hour; held to 10..95.",
         unit="%",
         high=100,
         live=True,
@@ -342,7 +347,7 @@ class MessageStoreConfig(Settings):
     disk_space_clean_forcibly_ratio: int = setting(
         "diskSpaceCleanForciblyRatio",
         85,
-        "Above this use of the disk files are deleted whatever their age; held to 30..85.",
+        "Disk use above which files are deleted whatever their age; held to 30..85.",
         unit="%",
         high=100,
         live=True,
@@ -350,7 +355,7 @@ class MessageStoreConfig(Settings):
     disk_space_warning_level_ratio: int = setting(
         "diskSpaceWarningLevelRatio",
         90,
-        "Above this use of the disk the store takes no message; held to 35..90.",
+        "Disk use above which the store accepts no messages; held to 35..90.",
         unit="%",
         high=100,
         live=True,
@@ -358,11 +363,16 @@ class MessageStoreConfig(Settings):
     clean_file_forcibly_enable: bool = setting(
         "cleanFileForciblyEnable",
         True,
-        "Allow deletion of files that are younger than fileReservedTime.",
+        "Allow the deletion of files that are younger than fileReservedTime.",
         live=True,
     )
     delete_file_batch_max: int = setting(
-        "deleteFileBatchMax", 10, "Most commit log files one round deletes.", unit="files", low=1, live=True
+        "deleteFileBatchMax",
+        10,
+        "Maximum commit log files that one round deletes.",
+        unit="files",
+        low=1,
+        live=True,
     )
     delete_commit_log_files_interval: int = setting(
         "deleteCommitLogFilesInterval", 100, "Pause after each deleted commit log file.", unit="ms", live=True
@@ -390,8 +400,7 @@ class MessageStoreConfig(Settings):
     pull_check_crc: bool = setting(
         "pullCheckCrc",
         False,
-        "Check the CRC of each body before a pull or a query gives it out; what does not match is passed over, "
-        "logged and counted.",
+        "Check the CRC of each body before a pull or a query returns it; skip, log and count damaged messages.",
         own=True,
         live=True,
     )

@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 TOPIC_NAME_SEPARATOR = ";"
 QUEUES_AT_ONCE = 500
-"""The body of more queues is made on a thread, as it takes longer than one turn of the event loop."""
+"""A body with more queues is encoded on a thread: it takes longer than one turn of the event loop."""
 
 
 class ConsumeAdmin:

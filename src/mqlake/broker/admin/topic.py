@@ -36,7 +36,7 @@ from mqlake.remoting.turns import in_turns
 logger = logging.getLogger(__name__)
 
 QUEUES_AT_ONCE = 500
-"""The body of more queues is made on a thread, as it takes longer than one turn of the event loop."""
+"""A body with more queues is encoded on a thread: it takes longer than one turn of the event loop."""
 PERM_MAX = 7
 DISPATCH_WAIT_S = 1.0
 """What was put to a deleted topic just before is waited for so long, so that it does not make the queues anew."""

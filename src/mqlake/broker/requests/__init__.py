@@ -1,1 +1,1 @@
-"""One processor for each family of requests from clients."""
+"""Processors, one for each family of requests from clients."""

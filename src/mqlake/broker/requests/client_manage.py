@@ -1,14 +1,14 @@
-"""ClientManageProcessor: clients say that they are there, and goodbye.
+"""ClientManageProcessor: heartbeats of clients, and their unregistration.
 
 A heartbeat names the client's groups. A consumer group's first one makes the group and its %RETRY% topic; it is
-answered when the name servers know that topic, so the consumer finds it at once.
+answered when the name servers know that topic, so that the consumer finds it at once.
 
-A heartbeat may name 10,000 groups, with 20,000 subscriptions in all, in 4 MiB. A long one is read on a thread and taken
-group by group, in turns with everyone else's requests.
+A heartbeat may name 10,000 groups, with 20,000 subscriptions in all, in 4 MiB. A long one is parsed on a thread and
+handled group by group, in turns with the requests of others.
 
-A client that supports heartbeats of the second version sends its subscriptions once and then only their
-fingerprint (`withoutSub`). IS_SUB_CHANGE=true asks it for all again: members of the group disagree, or this
-broker has not heard the subscriptions.
+A client that supports heartbeats of the second version sends its subscriptions once and then only their fingerprint
+(`withoutSub`). IS_SUB_CHANGE=true asks for all of them again: members of the group disagree, or this broker does not
+know the subscriptions.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from mqlake.remoting.turns import at_once, in_turns
 IS_SUPPORT_HEART_BEAT_V2 = "IS_SUPPORT_HEART_BEAT_V2"
 IS_SUB_CHANGE = "IS_SUB_CHANGE"
 BODY_AT_ONCE = 32 * 1024
-"""A heartbeat of so many bytes, about 100 groups, is taken in one turn."""
+"""Heartbeats of up to this many bytes, about 100 groups, are handled in one turn."""
 BODY_MAX = 4 * 1024 * 1024
 GROUPS_MAX = 10_000
 SUBSCRIPTIONS_MAX = 20_000
@@ -47,10 +47,10 @@ SUBSCRIPTIONS_MAX = 20_000
 
 @dataclass(slots=True)
 class _Taken:
-    """What has come of a heartbeat so far."""
+    """The result of a heartbeat so far."""
 
     disagree: bool = False
-    """Whether the client is asked for all its subscriptions."""
+    """Whether to ask the client for all its subscriptions."""
     retry_topics: list[str] = field(default_factory=list)
 
 
@@ -87,7 +87,7 @@ class ClientManageProcessor:
     def _take(
         self, connection: Connection, request: RemotingCommand, heartbeat: HeartbeatData, taken: _Taken
     ) -> Iterator[None]:
-        """Takes one group a step, until the connection is closed."""
+        """Handles one group a step, until the connection is closed."""
         info = ClientChannelInfo(connection, heartbeat.client_id, request.language, request.version)
         for consumer in heartbeat.consumer_data_set:
             if connection.closed:
@@ -111,7 +111,7 @@ class ClientManageProcessor:
     def _answer(
         self, heartbeat: HeartbeatData, taken: _Taken
     ) -> RemotingCommand | Awaitable[RemotingCommand]:
-        """Waits for the retry topics that are not settled."""
+        """Waits until the new retry topics are settled."""
         response = RemotingCommand.create_response()
         response.ext_fields = {
             IS_SUPPORT_HEART_BEAT_V2: "true",
@@ -122,7 +122,7 @@ class ClientManageProcessor:
         return _after(waited_for, response) if waited_for else response
 
     def _create_retry_topic(self, consumer: ConsumerData) -> str | None:
-        """The retry topic's name, made when it was not there; None when the group may not be."""
+        """The name of the retry topic, created if it does not exist; None if the group may not exist."""
         broker = self._broker
         config = broker.subscription_group_manager.find_subscription_group_config(consumer.group_name)
         if config is None:
@@ -139,7 +139,7 @@ class ClientManageProcessor:
         return topic
 
     def _register(self, info: ClientChannelInfo, consumer: ConsumerData, heartbeat: HeartbeatData) -> bool:
-        """Takes one group's part of a heartbeat; whether its subscriptions are needed again."""
+        """Handles one group of a heartbeat; returns whether its subscriptions are needed again."""
         manager = self._broker.consumer_manager
         group = consumer.group_name
         config = self._broker.subscription_group_manager.subscription_group_table[group]

@@ -1,4 +1,4 @@
-"""ConsumerManageProcessor: who is in a group, how far it is, and who has locked which queue."""
+"""ConsumerManageProcessor: the members of a group, its offsets, and locks of queues."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class ConsumerManageProcessor:
     # --- offsets
 
     def update_consumer_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """15 UPDATE_CONSUMER_OFFSET. While an operator's reset waits for the group's next pull, what consumers
-        commit is from before it, and passed over."""
+        """15 UPDATE_CONSUMER_OFFSET. While an operator's reset waits for the group's next pull, commits are from
+        before the reset and ignored."""
         header = request.decode_header(UpdateConsumerOffsetRequestHeader)
         broker = self._broker
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
@@ -68,7 +68,7 @@ class ConsumerManageProcessor:
             raise ResponseError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist! Create it first")
         manager = broker.consumer_offset_manager
         queue_nums = max(topic_config.read_queue_nums, topic_config.write_queue_nums)
-        # a topic may have had more queues: what is known of them may still be carried on
+        # a topic may have had more queues: offsets known for them may still be updated
         known = manager.query_offsets(group, topic) or ()
         if queue_id < 0 or (queue_id >= queue_nums and queue_id not in known):
             raise ResponseError(
@@ -82,15 +82,15 @@ class ConsumerManageProcessor:
             )
         if manager.has_offset_reset(topic, group, queue_id):
             logger.info(
-                "%s@%s, queue %d was reset: %d is passed over", topic, group, queue_id, header.commit_offset
+                "%s@%s, queue %d was reset: %d is ignored", topic, group, queue_id, header.commit_offset
             )
             return RemotingCommand.create_response(remark="Offset has been previously reset")
         manager.commit_offset(connection.remote_address, group, topic, queue_id, header.commit_offset)
         return RemotingCommand.create_response()
 
     def query_consumer_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """14 QUERY_CONSUMER_OFFSET. A group that has none begins at 0 when the queue's first message is still
-        there and in memory: then nothing of it was missed. Else the client decides."""
+        """14 QUERY_CONSUMER_OFFSET. A group without an offset begins at 0 if the queue's first message is still there
+        and in memory: then it misses no message. Else the client decides."""
         header = request.decode_header(QueryConsumerOffsetRequestHeader)
         broker = self._broker
         topic, queue_id = header.topic, header.queue_id
@@ -114,7 +114,7 @@ class ConsumerManageProcessor:
     # --- locks
 
     def lock_batch_mq(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """41 LOCK_BATCH_MQ: answers which of the queues the client holds now."""
+        """41 LOCK_BATCH_MQ: answers the queues that the client holds now."""
         body = _lock_batch(request)
         locked = self._broker.rebalance_lock_manager.try_lock_batch(
             body.consumer_group, body.mq_set, body.client_id
@@ -129,7 +129,7 @@ class ConsumerManageProcessor:
 
 
 def _lock_batch(request: RemotingCommand) -> LockBatchRequestBody:
-    """ResponseError INVALID_PARAMETER when it is longer than what can be locked in one go."""
+    """Raises ResponseError INVALID_PARAMETER for a request with too many queues to lock in one turn."""
     body = request.body_bytes()
     if len(body) > LOCK_BODY_MAX:
         raise ResponseError(

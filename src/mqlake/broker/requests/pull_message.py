@@ -3,8 +3,8 @@
     request ─▶ may the group read the topic? ─▶ its filter ─▶ store ─▶ answer: records as slices of the log
                                                                 └ nothing there ─▶ PullRequestHoldService
 
-The records leave as they lie in the log, without a copy and without being looked into. An answer for records that
-are being deleted is safe: their memory stays until it is sent.
+Records are sent as they are in the log, without being copied or parsed. An answer with records that are being deleted
+is safe: their memory stays until it is sent.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ COMMIT_OFFSET_FLAG = 0x1
 SUSPEND_FLAG = 0x2
 SUBSCRIPTION_FLAG = 0x4
 
-# forbiddenType: who it is that may not
+# forbiddenType: what forbids it
 BROKER_FORBIDDEN = 1
 GROUP_FORBIDDEN = 2
 TOPIC_FORBIDDEN = 3
@@ -77,7 +77,7 @@ def tag_filter(expression: str) -> TagFilter | None:
 
 
 class _ForbiddenError(ResponseError):
-    """NO_PERMISSION; `forbidden_type` tells the client whose permission it is."""
+    """NO_PERMISSION; `forbidden_type` tells the client which permission is missing."""
 
     def __init__(self, forbidden_type: int, remark: str) -> None:
         super().__init__(ResponseCode.NO_PERMISSION, remark)
@@ -119,7 +119,7 @@ class PullMessageProcessor:
     async def _pull_from_disk(
         self, connection: Connection, code: int, header: PullMessageRequestHeader
     ) -> RemotingCommand:
-        """A pull of messages that are only on the disk: a thread waits for them, and nobody else."""
+        """A pull of messages that are only on disk: only a thread waits for them."""
         store = self._broker.store
         await asyncio.to_thread(
             store.read_ahead, header.topic, header.queue_id, header.queue_offset, header.max_msg_nums
@@ -127,7 +127,7 @@ class PullMessageProcessor:
         return self._pull(connection, code, header, first=True, may_wait=True)[0]
 
     def execute_when_wakeup(self, request: PullRequest) -> RemotingCommand:
-        """The answer to a pull that was held, whatever there is now."""
+        """The answer to a pull that was held, with the messages there are now, if any."""
         return self._pull(request.connection, request.code, request.header, first=False, may_wait=True)[0]
 
     def _pull(
@@ -204,7 +204,7 @@ class PullMessageProcessor:
     def check(
         self, connection: Connection, code: int, header: PullMessageRequestHeader
     ) -> tuple[SubscriptionGroupConfig, int]:
-        """The group, and the topic's flags. ResponseError when the group may not pull there."""
+        """The group, and the topic's flags. ResponseError if the group may not pull from the topic."""
         broker = self._broker
         config, topic = broker.config, header.topic
         if broker.store_config.broker_role is BrokerRole.SLAVE and not config.slave_read_enable:
@@ -247,7 +247,7 @@ class PullMessageProcessor:
     def filter_of(
         self, header: PullMessageRequestHeader, group_config: SubscriptionGroupConfig
     ) -> MessageFilter | None:
-        """The filter of the pull's subscription, which it brings along or a heartbeat brought. ResponseError."""
+        """The filter of the subscription, from the pull or from a heartbeat. ResponseError."""
         broker = self._broker
         manager = broker.consumer_filter_manager
         group, topic = header.consumer_group, header.topic
@@ -305,7 +305,7 @@ class PullMessageProcessor:
             )
 
     def _compensate(self, header: PullMessageRequestHeader, subscription: SubscriptionData) -> None:
-        """Remembers what a pull says of a group that sends no heartbeat, for those who ask about groups."""
+        """Remembers the subscription in a pull of a group without heartbeats, for operators' requests."""
         manager, group = self._broker.consumer_manager, header.consumer_group
         source = header.request_source
         stream, broadcast = source == PROXY_FOR_STREAM, source == PROXY_FOR_BROADCAST
@@ -319,12 +319,12 @@ class PullMessageProcessor:
     def _subscription(
         self, header: PullMessageRequestHeader, group_config: SubscriptionGroupConfig
     ) -> SubscriptionData:
-        """What heartbeats said the group subscribes to."""
+        """The group's subscription, from heartbeats."""
         broker = self._broker
         group, topic = header.consumer_group, header.topic
         group_info = broker.consumer_manager.get_consumer_group_info(group)
         if group_info is None:
-            # a heartbeat may have been lost with the last broker process: the next one is soon
+            # a restart of the broker loses heartbeats: the next one comes soon
             raise ResponseError(
                 ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist: {group}"
             )
@@ -376,7 +376,7 @@ class PullMessageProcessor:
             and store_config.broker_role is BrokerRole.SLAVE
             and not store_config.offset_check_in_slave
         ):
-            code = ResponseCode.PULL_RETRY_IMMEDIATELY  # a slave may only be behind
+            code = ResponseCode.PULL_RETRY_IMMEDIATELY  # a slave may only lag
             suggested = group_config.broker_id
         return RemotingCommand(
             code,
@@ -401,7 +401,7 @@ class PullMessageProcessor:
         last_place: tuple[int, int],
         pulls: int = 1,
     ) -> None:
-        """What so many pulls of a group got from a queue together. `last_place`: as in GetMessageResult."""
+        """Counts what `pulls` pulls of a group got from a queue. `last_place`: as in GetMessageResult."""
         broker = self._broker
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         stats, store = broker.broker_stats_manager, broker.store

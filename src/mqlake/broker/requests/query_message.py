@@ -1,4 +1,4 @@
-"""QueryMessageProcessor: messages by key and by place, sent as they lie in the log."""
+"""QueryMessageProcessor: messages by key and by offset, sent as they are in the log."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mqlake.store.message_store import DefaultMessageStore
 
 UNIQUE_MSG_QUERY_FLAG = "_UNIQUE_KEY_QUERY"
 UNIQUE_MSG_QUERY_MAX_NUM = 32
-"""What is looked for then, whatever the client asks: RocketMQ's defaultQueryMaxNum."""
+"""The maximum for a query by unique key, whatever the client asks: RocketMQ's defaultQueryMaxNum."""
 
 _MAGIC_AND_PLACE = Struct(">4x i 20x q")
 
@@ -69,7 +69,7 @@ class QueryMessageProcessor:
 
 
 def _begins_at(record: memoryview, offset: int) -> bool:
-    """Whether these bytes are a record of their own, and not the inside of another one."""
+    """Whether these bytes are a record, and not the inside of another one."""
     if len(record) < RECORD_SIZE_MIN:
         return False
     magic, place = _MAGIC_AND_PLACE.unpack_from(record)

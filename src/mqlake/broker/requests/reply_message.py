@@ -1,8 +1,8 @@
 """ReplyMessageProcessor: 324 SEND_REPLY_MESSAGE, 325 SEND_REPLY_MESSAGE_V2.
 
-A program that sends a request (`Producer.request` in RocketMQ) waits for the reply on the connection it has. Who
-consumed the request sends the reply here; it is pushed to the client that the property REPLY_TO_CLIENT names, and
-answered when that client has it. With storeReplyMessageEnable it is stored as well, so it can be looked up later.
+A program that sends a request (`Producer.request` in RocketMQ) waits for the reply on its connection. The consumer of
+the request sends the reply to the broker, which pushes it to the client that the property REPLY_TO_CLIENT names, and
+answers when that client has it. With storeReplyMessageEnable it is stored as well, so that it can be looked up later.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class ReplyMessageProcessor:
     async def _push(
         self, connection: Connection, header: SendHeader, properties: dict[str, str], body: bytes
     ) -> str | None:
-        """Gives the reply to the client that waits for it; why that failed, None when it has it."""
+        """Pushes the reply to the client that waits for it; returns why that failed, or None."""
         broker = self._broker
         client_id = properties.get(PROPERTY_MESSAGE_REPLY_TO_CLIENT)
         if client_id is None:

@@ -3,11 +3,11 @@
     consumer ── CONSUMER_SEND_MSG_BACK (where the record is) ──▶ %RETRY%group, delayed    up to retryMaxTimes
     orderly consumer ── SEND_MESSAGE to %RETRY%group ─────────▶   or %DLQ%group           from then on
 
-The message is stored anew: its properties say where it came from (RETRY_TOPIC), which message it was at first
-(ORIGIN_MESSAGE_ID), and RECONSUMETIMES counts. A dead letter waits for an operator.
+The message is stored again: its properties hold its topic (RETRY_TOPIC) and the id of the original
+(ORIGIN_MESSAGE_ID), and RECONSUMETIMES counts the tries. A dead letter waits for an operator.
 
-Under SYNC_FLUSH the answer waits for the disk as with any other message: the consumer goes on when it has it, so
-this may be the only copy that is still to be consumed. (RocketMQ does not wait.)
+Under SYNC_FLUSH the answer waits for the disk as with any other message: the consumer moves on when it has the answer,
+so this may be the only copy that is still to be consumed. (RocketMQ does not wait.)
 """
 
 from __future__ import annotations
@@ -122,10 +122,10 @@ def handle_retry_and_dlq(
     max_reconsume_times: int | None,
     version: int,
 ) -> None:
-    """Turns a message that is sent to %RETRY%group into a dead letter when it has been tried too often.
+    """Turns a message that is sent to %RETRY%group into a dead letter if it has been tried too often.
 
-    Orderly consumers send their retries like this. It is a dead letter at once while the group holds any queue's
-    lock, as such a consumer has tried in place before. ResponseError when the group may not be.
+    Orderly consumers send their retries like this. While the group holds the lock of any queue it is a dead letter at
+    once, as such a consumer has retried in place before. ResponseError if the group may not exist.
     """
     group = message.topic.removeprefix(RETRY_GROUP_TOPIC_PREFIX)
     group_config = broker.subscription_group_manager.existing_group(group)
@@ -141,7 +141,7 @@ def handle_retry_and_dlq(
 
 
 def _retry_max_times(config: SubscriptionGroupConfig, asked: int | None, version: int) -> int:
-    """The consumer's word counts more than the group's, from the version on that sends one."""
+    """The maximum of tries: the consumer's, if its version sends one, else the group's."""
     return asked if asked is not None and version >= Version.V3_4_9 else config.retry_max_times
 
 

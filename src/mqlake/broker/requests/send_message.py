@@ -1,9 +1,9 @@
 """SendMessageProcessor: 10 SEND_MESSAGE, 310 SEND_MESSAGE_V2, 320 SEND_BATCH_MESSAGE.
 
-    request ─▶ may it be taken? ─▶ its topic ─▶ retry or dead letter? ─▶ store ─▶ answer
+    request ─▶ accepted? ─▶ its topic ─▶ retry or dead letter? ─▶ store ─▶ answer
 
-Under ASYNC_FLUSH the answer is there when the store returns, so a read full of sends is answered by one write.
-Under SYNC_FLUSH the answers of all messages that one flush brought to the disk follow together.
+Under ASYNC_FLUSH the answer is ready when the store returns, so all sends of one read are answered by one write.
+Under SYNC_FLUSH the answers of all messages that one flush covers follow together.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ SendHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
 TIMER_PROPERTIES = (PROPERTY_TIMER_DELAY_SEC, PROPERTY_TIMER_DELAY_MS, PROPERTY_TIMER_DELIVER_MS)
 
 ANSWER_REST_MAX = 1 << 20
-"""Bytes of an answer beside the ids of a batch; the longest of them is a unique key (32 KiB), escaped."""
-_HOST = "host"  # what a connection's attributes keep the peer's (ip, port) under
+"""Bytes of an answer apart from the ids of a batch; the longest is a unique key (32 KiB), escaped."""
+_HOST = "host"  # the key of the peer's (ip, port) in a connection's attributes
 _TRUE = "true"
 
 
@@ -85,7 +85,7 @@ def born_host(connection: Connection) -> Host:
 
 
 def region_fields(config: BrokerConfig) -> dict[str, str]:
-    """What the broker says of itself, in each message and in each answer."""
+    """The broker's properties in each message and each answer."""
     return {
         PROPERTY_MSG_REGION: config.region_id,
         PROPERTY_TRACE_SWITCH: _TRUE if config.trace_on else "false",
@@ -93,13 +93,13 @@ def region_fields(config: BrokerConfig) -> dict[str, str]:
 
 
 class SendMessageChecks:
-    """What RocketMQ checks of every send, in its order."""
+    """RocketMQ's checks of every send, in its order."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
     def topic_config(self, connection: Connection, header: SendHeader) -> TopicConfig:
-        """The topic that the message goes to, made if it may be. ResponseError when the send is refused."""
+        """The topic of the message, created if that is allowed. ResponseError if the send is refused."""
         broker = self._broker
         config = broker.config
         if config.start_accept_send_request_time_stamp > broker.clock_ms():
@@ -165,7 +165,7 @@ class SendMessageChecks:
         return topic_config
 
     def queue_id(self, header: SendHeader, topic_config: TopicConfig) -> int:
-        """The queue that the client chose, or any when it leaves that to the broker."""
+        """The queue that the client chose, or any if it leaves that to the broker."""
         if header.queue_id >= 0:
             return header.queue_id
         return random.randrange(max(topic_config.write_queue_nums, 1))
@@ -284,8 +284,8 @@ class SendMessageProcessor:
     # --- before the store
 
     def _check_kind(self, header: SendHeader, topic_config: TopicConfig, properties: dict[str, str]) -> bool:
-        """Refuses messages that need what this topic, or this broker, does not have. Whether it is a half message
-        of a transaction."""
+        """Refuses messages that need what this topic, or this broker, does not have. Returns whether it is a half
+        message of a transaction."""
         config = self._broker.config
         if (
             topic_config.attributes
@@ -294,7 +294,7 @@ class SendMessageProcessor:
         ):
             raise ResponseError(ResponseCode.MESSAGE_ILLEGAL, "Required message key is missing")
         delayed = PROPERTY_DELAY_TIME_LEVEL in properties
-        # a consumer's retry of what was committed still has the property
+        # a consumer's retry of a committed message still has the property
         retried = delayed and (header.reconsume_times or 0) > 0
         prepared = not retried and properties.get(PROPERTY_TRANSACTION_PREPARED, "").lower() == _TRUE
         flagged = (
@@ -327,7 +327,7 @@ class SendMessageProcessor:
     def _put_batch(
         self, batch: MessageExtBatch, topic_config: TopicConfig
     ) -> tuple[str | None, PutMessageFuture]:
-        """Many messages as records of their own, or as one record where the topic keeps inner batches. Also the
+        """Many messages as records of their own, or as one record if the topic keeps inner batches. Also returns the
         inner batch's unique key."""
         topic = batch.topic
         if len(topic) > TOPIC_LENGTH_MAX:
@@ -347,8 +347,8 @@ class SendMessageProcessor:
         return uniq_key, store.async_put_message(batch)
 
     def _check_answer_fits(self, batch: MessageExtBatch) -> None:
-        """Refuses a batch whose answer, an id for each message, no frame could hold: once stored it cannot be taken
-        back, and its sender would send it again."""
+        """Refuses a batch whose answer, an id for each message, would not fit into a frame: its sender would get
+        no answer and send the stored batch again."""
         id_size = 1 + len(create_message_id(batch.store_host, 0))
         count_max = (FRAME_SIZE_MAX - ANSWER_REST_MAX) // id_size
         if len(batch.body) // ITEM_SIZE_MIN <= count_max:
@@ -368,7 +368,7 @@ class SendMessageProcessor:
         topic: str,
         answer: Callable[[], RemotingCommand],
     ) -> asyncio.Future[Answer]:
-        """The answer when the message is on the disk, and its topic too when this send made it."""
+        """The answer when the message is on disk, and also its topic if this send created it."""
         loop = asyncio.get_running_loop()
         later: asyncio.Future[Answer] = loop.create_future()
 
@@ -393,7 +393,7 @@ class SendMessageProcessor:
         uniq_key: str | None,
         batch_uniq_id: str | None = None,
     ) -> RemotingCommand:
-        """What the sender is told."""
+        """The answer to the sender."""
         fields = region_fields(self._broker.config)
         appended = result.append_result
         code = STORED.get(result.status)
@@ -410,7 +410,7 @@ class SendMessageProcessor:
         return RemotingCommand(code, flag=RESPONSE_FLAG, remark=result.reason or None, ext_fields=fields)
 
     def _failure(self, result: PutMessageResult) -> tuple[ResponseCode, str]:
-        """Code and remark of a message that was not stored: RocketMQ's words, then what was measured."""
+        """Code and remark for a message that was not stored: RocketMQ's words, then the measured figures."""
         store_config = self._broker.store_config
         status, reason = result.status, result.reason
         if status is PutMessageStatus.OS_PAGECACHE_BUSY:
@@ -446,7 +446,7 @@ STORED: dict[PutMessageStatus, ResponseCode] = {
     PutMessageStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
     PutMessageStatus.SLAVE_NOT_AVAILABLE: ResponseCode.SLAVE_NOT_AVAILABLE,
 }
-"""Statuses of messages that are in the log, and what the sender is told."""
+"""Statuses of messages that are in the log, and the response codes."""
 
 
 def disk_text(path: str) -> str:

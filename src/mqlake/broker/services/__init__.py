@@ -1,1 +1,1 @@
-"""What a broker does in the background or over connections of its own."""
+"""Background work of a broker, and work over connections of its own."""

@@ -1,4 +1,4 @@
-"""Broker2Client: what the broker asks of its clients, over the connections that they opened."""
+"""Broker2Client: requests from the broker to its clients, over the connections that they opened."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Broker2Client:
         return await connection.invoke(request, CALL_TIMEOUT_S)
 
     def notify_consumer_ids_changed(self, connections: Iterable[Connection], consumer_group: str) -> None:
-        """Tells members of a group to share the queues anew."""
+        """Tells members of a group to rebalance."""
         header = NotifyConsumerIdsChangedRequestHeader(consumer_group=consumer_group)
         request = RemotingCommand.create_request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header)
         for connection in connections:
@@ -46,11 +46,11 @@ class Broker2Client:
     def reset_offset(
         self, topic: str, group: str, timestamp: int, is_force: bool, is_c: bool = False
     ) -> RemotingCommand:
-        """Sends every member of the group where to consume from: the messages stored from `timestamp` (ms, -1:
-        the end) on, unless the group is before that already and `is_force` is false. Answers the same offsets.
+        """Sends every member of the group the offsets to consume from: of the messages stored at `timestamp` (ms, -1:
+        the end) or later, unless the group is before that already and `is_force` is false. Answers the same offsets.
 
-        This is the way for groups whose offsets the broker cannot reset by itself. `is_c`: the body in the
-        form that clients without maps of objects read.
+        For groups whose offsets the broker cannot reset by itself. `is_c`: the body in the form for clients without
+        maps of objects.
         """
         broker = self._broker
         topic_config = broker.topic_config_manager.select_topic_config(topic)
@@ -98,7 +98,7 @@ class Broker2Client:
     async def get_consume_status(
         self, topic: str, group: str, origin_client_id: str | None
     ) -> RemotingCommand:
-        """Asks the members of the group (or one of them) how far they are in the topic; members that do not
+        """Asks the members of the group (or one of them) for their progress in the topic; members that do not
         answer within 5 s are left out."""
         members = self._members(group)
         if not members:
@@ -140,7 +140,7 @@ class Broker2Client:
         try:
             connection.invoke_oneway(request)
         except RemotingError as error:
-            logger.info("%s is not told of %d: %s", connection.remote_address, request.code, error)
+            logger.info("%s cannot be notified of %d: %s", connection.remote_address, request.code, error)
 
 
 def _too_old(members: list[ClientChannelInfo]) -> RemotingCommand | None:

@@ -1,5 +1,4 @@
-"""ClientHousekeepingService: forgets clients whose connection closed or who have been silent for too long, and what
-they left behind."""
+"""ClientHousekeepingService: forgets clients that disconnected or were silent for too long, with their state."""
 
 from __future__ import annotations
 
@@ -12,11 +11,11 @@ from mqlake.remoting.turns import at_once, in_turns
 
 SCAN_INTERVAL_S = 10.0
 GROUPS_AT_ONCE = 100
-"""A client of more groups is forgotten in turns with the requests of others."""
+"""A client with more groups is forgotten in turns with the requests of others."""
 
 
 class ClientHousekeepingService:
-    """Put `on_close` into the `on_close` of every server whose connections are clients'."""
+    """Append `on_close` to the `on_close` of every server that serves clients."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker

@@ -1,7 +1,7 @@
-"""DefaultConsumerIdsChangeListener: tells the members of a group that they share the queues anew.
+"""DefaultConsumerIdsChangeListener: tells the members of a group to rebalance.
 
-The first change of a group is told at once; what follows within the next 100 ms is told in one go at their end.
-Otherwise a thousand members that come together would be told half a million times.
+The first change of a group is sent at once; changes within the next 100 ms are sent together at their end.
+Otherwise a thousand members that join at once would get half a million notifications.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PAUSE_S = 0.1
 
 
 class SubscriptionListener(Protocol):
-    """What ConsumerFilterManager hears."""
+    """The part of ConsumerFilterManager that is notified."""
 
     def register_group(self, group: str, subscriptions: Collection[SubscriptionData]) -> None: ...
 
@@ -26,7 +26,7 @@ class SubscriptionListener(Protocol):
 
 
 class DefaultConsumerIdsChangeListener:
-    """`notify`: whether anybody is told at all (notifyConsumerIdsChangedEnable)."""
+    """`notify`: whether members are notified at all (notifyConsumerIdsChangedEnable)."""
 
     def __init__(
         self, broker_to_client: Broker2Client, filters: SubscriptionListener, notify: bool = True

@@ -1,7 +1,7 @@
-"""BrokerOuterAPI: what a broker asks of name servers.
+"""BrokerOuterAPI: requests from a broker to name servers.
 
-Every request goes to all of them at once. One that does not answer is logged and asked again with the next
-registration; nothing here fails because of it.
+Every request goes to all name servers at once. One that does not answer is logged and tried again with the next
+registration; no request fails because of it.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from mqlake.remoting.headers.namesrv import (
 logger = logging.getLogger(__name__)
 
 TOPICS_AT_ONCE = 200
-"""A body of more topics is made on a thread, as it takes longer than one turn of the event loop."""
+"""A body with more topics is encoded on a thread: it takes longer than one turn of the event loop."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerIdentity:
-    """Who registers, and under which addresses."""
+    """The identity and addresses under which a broker registers."""
 
     cluster_name: str
     broker_name: str
@@ -56,7 +56,7 @@ class BrokerIdentity:
 
 @dataclass(slots=True, kw_only=True)
 class RegisterBrokerResult:
-    """What one name server answered."""
+    """The answer of one name server."""
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
@@ -71,7 +71,7 @@ class BrokerOuterAPI:
         on_lost: Callable[[], None] = lambda: None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`on_lost` is called when the connection to a name server is lost. `tls`: None calls them plainly."""
+        """`on_lost` is called when the connection to a name server is lost. `tls`: None for no TLS."""
         self.name_servers = name_servers
         self._client = RemotingClient(tls=tls)
         self._client.on_close.append(lambda _: on_lost())
@@ -83,8 +83,8 @@ class BrokerOuterAPI:
         wrapper: TopicConfigAndMappingSerializeWrapper,
         timeout_s: float,
     ) -> list[RegisterBrokerResult | None]:
-        """Registers the broker with the topics of the wrapper. For each name server what it answered, None when
-        it did not."""
+        """Registers the broker with the topics of the wrapper. The answer of each name server, None if there
+        was none."""
         encode = RegisterBrokerBody(topic_config_serialize_wrapper=wrapper).to_json
         many = len(wrapper.topic_config_table) > TOPICS_AT_ONCE
         body = await asyncio.to_thread(encode) if many else encode()
@@ -109,7 +109,7 @@ class BrokerOuterAPI:
         return await self._ask_all(register)
 
     async def need_register(self, identity: BrokerIdentity, version: DataVersion, timeout_s: float) -> bool:
-        """Whether any name server has other topics of this broker than `version`, or does not say."""
+        """Whether any name server has another version of this broker's topics, or does not answer."""
 
         async def changed(address: str) -> bool:
             header = QueryDataVersionRequestHeader(
@@ -127,7 +127,7 @@ class BrokerOuterAPI:
         return any(answer is not False for answer in await self._ask_all(changed))
 
     async def register_single_topic_all(self, broker_name: str, config: TopicConfig) -> None:
-        """Tells of one topic, without the rest of a registration."""
+        """Registers one topic, without the rest of a registration."""
         route = TopicRouteData(
             queue_datas=[
                 QueueData(
@@ -170,13 +170,13 @@ class BrokerOuterAPI:
         try:
             answer = await ask(address)
         except (MqlakeError, FormatError) as error:
-            if address not in self._away:  # said once, not every few seconds
+            if address not in self._away:  # logged once, not every few seconds
                 self._away.add(address)
-                logger.warning("the name server %s is not told: %s; it is tried again", address, error)
+                logger.warning("cannot register with the name server %s: %s; trying again", address, error)
             return None
         if address in self._away:
             self._away.discard(address)
-            logger.warning("the name server %s is told again", address)
+            logger.warning("registered with the name server %s again", address)
         return answer
 
     async def close(self) -> None:

@@ -1,14 +1,14 @@
-"""PullRequestHoldService: pulls that found nothing, held until something comes or their time is over.
+"""PullRequestHoldService: holds pulls that found no messages until some arrive or their time is over.
 
     pull ── nothing there ──▶ held by (topic, queue) ──▶ answered
                                  ▲            ▲
       dispatch thread ── arrivals ┘            └ sweep every 5 s: time over, client gone
 
-The store tells of arrivals on its dispatch thread, one by one for each queue of a batch; they cross over to the event
-loop together. A held pull costs its header, a future and this entry, a few hundred bytes.
+The store reports arrivals on its dispatch thread, queue by queue; they are handed to the event loop together. A held
+pull costs its header, a future and this entry, a few hundred bytes.
 
-Nothing is missed between the look that found nothing and the holding: a pull is entered first, then the queue is
-looked at again; dispatch moves the queue's end first, then looks who is entered.
+No message is missed between the read that found none and the holding: a pull is entered first, then the queue is read
+again; dispatch moves the queue's end first, then looks for entered pulls.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ logger = logging.getLogger(__name__)
 
 SWEEP_S = 5.0
 UNITS_MAX = 4096
-"""Units of a queue that are looked at for one that a filter lets through; a pull with more of them is answered."""
+"""Units of a queue that are tested against a filter; a pull with more of them is answered."""
 ANSWERS_PER_TURN = 64
-"""Pulls that are answered before the loop sees to others."""
+"""Pulls that are answered before the event loop serves others."""
 
 
 class PullRequest:
-    """One pull that waits. `pull_from` is the first queue offset that is not known to hold nothing for it."""
+    """One pull that waits. Its filter rejects every message before the queue offset `pull_from`."""
 
     __slots__ = ("answer", "code", "connection", "deadline", "header", "message_filter", "pull_from")
 
@@ -77,7 +77,7 @@ class PullRequestHoldService:
         self._sweep_later()
 
     def shutdown(self) -> None:
-        """Answers every pull; from now on none is held."""
+        """Answers every pull; from now on no pull is held."""
         self._loop = None
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
@@ -95,12 +95,12 @@ class PullRequestHoldService:
     # --- pulls come
 
     def suspend_pull_request(self, topic: str, queue_id: int, request: PullRequest) -> None:
-        """Holds a pull; its future is done when there is an answer."""
+        """Holds a pull; the future is done when there is an answer."""
         if self._loop is None:
             self._answer(request)
             return
         self._table.setdefault((topic, queue_id), []).append(request)
-        # after the entry: what came since the pull looked has told nobody
+        # after the entry: messages that came since the pull looked were not reported
         if self._broker.store.max_offset_in_queue(topic, queue_id) > request.pull_from:
             self.notify_message_arriving(topic, queue_id)
 
@@ -116,25 +116,25 @@ class PullRequestHoldService:
             self._crossing = True
             try:
                 loop.call_soon_threadsafe(self._arrived)
-            except RuntimeError:  # the loop is closed: nobody is left to answer
+            except RuntimeError:  # the loop is closed: there is no client left to answer
                 self._arrivals.clear()
 
     def _arrived(self) -> None:
-        self._crossing = False  # first: what is appended from here on crosses anew
+        self._crossing = False  # first: what is appended from here on schedules another call
         while self._arrivals:
             arrival = self._arrivals.popleft()
             self.notify_message_arriving(arrival.topic, arrival.queue_id)
 
     def notify_message_arriving(self, topic: str, queue_id: int) -> None:
-        """Answers the pulls of a queue that there is something for, or whose time is over."""
+        """Answers the pulls of a queue for which there are messages, or whose time is over."""
         key = topic, queue_id
-        # it stays entered meanwhile: dispatch looks there whether to tell of more
+        # it stays entered meanwhile: dispatch reports arrivals only for entered queues
         requests = self._table.get(key)
         if requests is None:
             return
         now = asyncio.get_running_loop().time()
         max_offset = self._broker.store.max_offset_in_queue(topic, queue_id)
-        # most have come to the same place: what lies behind it is read once
+        # most are at the same offset: what follows it is read once
         codes_from: dict[int, set[int] | None] = {}
         waiting = []
         for request in requests:
@@ -183,7 +183,7 @@ class PullRequestHoldService:
         return False
 
     def _tags_codes(self, topic: str, queue_id: int, start: int, end: int) -> set[int] | None:
-        """Those of the queue's units; None when they are not all in one place, which is left to the pull itself."""
+        """The properties of the queue's units; None if they are not contiguous: then the pull itself reads them."""
         queue = self._broker.store.consume_queues.get(topic, queue_id)
         if queue is None:
             return None
@@ -205,7 +205,7 @@ class PullRequestHoldService:
             return
         try:
             response = self._execute_when_wakeup(request)
-        except Exception as error:  # answered as any processor's failure is
+        except Exception as error:  # answered like any failure of a processor
             request.answer.set_exception(error)
         else:
             request.answer.set_result(response)

@@ -1,9 +1,9 @@
-"""Registration: the name servers know of the broker and its topics, from start() to shutdown().
+"""Registration: keeps the broker and its topics registered with the name servers, from start() to shutdown().
 
     each period, and soon after a name server was lost     all topics
     topic_config_manager.on_change                         the topics that came or changed, together
 
-A name server that does not answer holds up nobody, and is asked again.
+A name server that does not answer delays no other, and is tried again.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from mqlake.remoting.tls import caller_context
 logger = logging.getLogger(__name__)
 
 REGISTER_RETRY_S = 2.0
-"""A name server that did not answer is asked again after so long."""
+"""Pause before a name server that did not answer is tried again."""
 REGISTER_START_WAIT_S = 3.0
-"""The start waits so long for the name servers to know the broker."""
+"""How long the start waits for the name servers to know the broker."""
 REGISTER_WAIT_S = 1.0
-"""A send that made its topic waits so long for the name servers to know it."""
+"""How long a send that created its topic waits for the name servers to know it."""
 UNREGISTER_TIMEOUT_S = 3.0
 
 
@@ -62,7 +62,7 @@ class Registration:
     # --- life
 
     async def start(self) -> None:
-        """Registers from now on; returns when all name servers were asked, or after REGISTER_START_WAIT_S."""
+        """Registers from now on; returns when all name servers were tried, or after REGISTER_START_WAIT_S."""
         self._task = asyncio.create_task(self._keep_registered())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(REGISTER_START_WAIT_S):
@@ -83,7 +83,7 @@ class Registration:
     # --- all topics
 
     async def register_broker_all(self, *, force: bool = True) -> bool:
-        """Registers with all name servers; whether all of them answered. `force` False leaves it out when they
+        """Registers with all name servers; returns whether all answered. With `force` False it does nothing if they
         have this version already."""
         async with self._register_lock:
             config, manager = self._broker.config, self._topic_config_manager
@@ -116,15 +116,15 @@ class Registration:
         return None not in results
 
     async def _keep_registered(self) -> None:
-        """Registers at once, then at each period; soon again when a name server did not answer or was lost."""
+        """Registers at once, then at each period; sooner if a name server did not answer or was lost."""
         force = True
         while True:
-            # before it asks: a name server may answer and be lost at once
+            # before the requests: a name server may answer and be lost at once
             self._register_now.clear()
             try:
                 answered = await self.register_broker_all(force=force)
             except Exception:
-                logger.exception("registration failed; it is tried again")
+                logger.exception("registration failed; trying again")
                 answered = False
             self._tried_to_register.set()
             config = self._broker.config
@@ -144,8 +144,8 @@ class Registration:
     # --- new topics
 
     def register_topics(self, topics: Iterable[TopicConfig]) -> asyncio.Future[None] | None:
-        """Tells the name servers of topics that came or changed. The future is done when they have answered, or
-        after REGISTER_WAIT_S."""
+        """Registers new and changed topics. The future is done when the name servers have answered, or after
+        REGISTER_WAIT_S."""
         if self._task is None or not self._outer_api.name_servers:
             return None
         self._new_topics.update((topic.topic_name, topic) for topic in topics)
@@ -155,7 +155,7 @@ class Registration:
         return asyncio.ensure_future(_wait_at_most(registering, REGISTER_WAIT_S))
 
     async def _register_new_topics(self) -> None:
-        """All that have come when the last request is answered go with the next one."""
+        """Topics that come while a request is in flight go together with the next one."""
         while self._new_topics:
             async with self._register_lock:
                 topics, self._new_topics = list(self._new_topics.values()), {}

@@ -1,4 +1,4 @@
-"""ScheduleMessageService: delayed messages come back when they are due.
+"""ScheduleMessageService: delivers delayed messages when they are due.
 
     SEND, DELAY=3 ──▶ SCHEDULE_TOPIC_XXXX, queue 2 (one a level) ── when due ──▶ REAL_TOPIC, REAL_QID
 
@@ -7,14 +7,14 @@ of the next message to deliver, kept in delayOffset.json:
 
     {"dataVersion":…,"offsetTable":{1:5,2:0}}           level → queue offset
 
-The consume queue holds when each message is due (where others have the hash of their tags), so looking for what is
-due reads no messages. Between two looks at an empty level nothing that comes can become due before the level's
-delay is over, so an idle service wakes a few times a second and delivers to the millisecond all the same.
+The consume queue holds the due time of each message (in place of the hash of its tags), so finding due messages reads
+no records. A message that arrives at an empty level is not due before the level's delay is over, so an idle service
+wakes a few times a second and still delivers to the millisecond.
 
-What is due is delivered in slices of 2 ms, with the rest of the broker's work in between.
+Due messages are delivered in slices of 2 ms, with the broker's other work in between.
 
-Crash: the log is flushed before the cursors are written, so a cursor on disk is never past a message that is not
-there. Messages behind it are delivered again.
+Crash: the log is flushed before the cursors are written, so a cursor on disk is never past a message that is lost.
+Messages after it are delivered again.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ SCHEDULE_CONSUMER_GROUP = "SCHEDULE_CONSUMER"
 SLICE_S = 0.002
 SLICE_UNITS = 512
 LOOK_AGAIN_S = 1.0
-"""A level is looked at this often at least: wall clocks are set, queues are deleted."""
+"""Maximum time between two looks at a level: wall clocks are set, queues are deleted."""
 RETRY_S = 0.1
-"""When the store takes no messages."""
+"""Pause while the store accepts no messages."""
 
 _NEVER_STORED = frozenset({PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED})
 
@@ -67,8 +67,8 @@ class DelayOffsetSerializeWrapper(JsonBody):
 
 
 class ScheduleMessageService(ConfigManager):
-    """load(), correct_delay_offset() when the store has recovered, and start() when it takes messages.
-    `update_version_step`: so many deliveries make a new data version (delayOffsetUpdateVersionStep)."""
+    """Call load(), correct_delay_offset() when the store has recovered, and start() when it accepts messages.
+    `update_version_step`: deliveries per new data version (delayOffsetUpdateVersionStep)."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class ScheduleMessageService(ConfigManager):
         self._clock_ms = clock_ms or store.clock_ms
         self._update_version_step = update_version_step
         self._delivered = 0
-        # each level tries again ten times a second
+        # each level is tried again ten times a second
         self._trouble = LastingTrouble(logger, logging.WARNING)
         self._task: asyncio.Task[None] | None = None
 
@@ -111,15 +111,15 @@ class ScheduleMessageService(ConfigManager):
         self._task = asyncio.get_running_loop().create_task(self._run(), name="ScheduleMessageService")
 
     async def shutdown(self) -> None:
-        """Ends between two messages. The cursors are persisted by whoever persists the config files."""
+        """Stops between two messages. The cursors are persisted with the other config files."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
     def correct_delay_offset(self) -> None:
-        """Brings the cursors into the queues as recovery and cleaning have left them. Before the first new message:
-        one that came to a place behind a cursor would never be delivered."""
+        """Moves the cursors into the queues that recovery and cleaning have left. Call it before the first new message:
+        a message before its cursor would never be delivered."""
         for level, offset in self.offset_table.items():
             queue = self._queue(level)
             low, high = (
@@ -135,7 +135,7 @@ class ScheduleMessageService(ConfigManager):
             await asyncio.sleep(max(due_at[level] - time.monotonic(), 0))
             try:
                 wait_s = self.deliver_due(level)
-            except Exception:  # whatever one level meets, the others go on
+            except Exception:  # an error of one level does not stop the others
                 logger.exception("delay level %d: tried again", level)
                 wait_s = LOOK_AGAIN_S
             due_at[level] = time.monotonic() + wait_s
@@ -143,7 +143,7 @@ class ScheduleMessageService(ConfigManager):
     # --- delivery
 
     def deliver_due(self, level: int) -> float:
-        """Delivers what is due of a level, for 2 ms at most; in how many seconds to look again."""
+        """Delivers the due messages of a level, for at most 2 ms; returns the seconds until the next look."""
         delay_ms = self.delay_level_table[level]
         idle_s = min(delay_ms / 1000, LOOK_AGAIN_S)
         queue = self._queue(level)
@@ -176,15 +176,15 @@ class ScheduleMessageService(ConfigManager):
         return 0.0
 
     def _deliver(self, level: int, physical_offset: int, size: int) -> bool:
-        """Stores one message where it belongs; False to try again later. What can never be stored is named and
-        left behind."""
+        """Stores one message where it belongs; False to try again later. A message that can never be stored is logged
+        and skipped."""
         try:
             message = self._message_time_up(physical_offset, size)
         except (FormatError, OffsetOutOfRangeError) as error:
-            logger.error("delay level %d: a message is left behind: %s", level, error)
+            logger.error("delay level %d: a message is skipped: %s", level, error)
             return True
         future = self._store.async_put_message(message)
-        if not future.done():  # it is in the log; nobody waits for its flush, the cursors do
+        if not future.done():  # it is in the log; no client waits for its flush, only the cursors do
             self._trouble.worked("due messages are delivered again")
             self._count(level, size)
             return True
