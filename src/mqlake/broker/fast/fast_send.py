@@ -4,9 +4,8 @@
              └── parse_sends ──▶ columns ──▶ store_sends ──▶ log, one write of answers
                  stops at the first frame that is not usual: SendMessageProcessor takes it, then it goes on here
 
-Also the commits of half messages that are in the log's last file: END_TRANSACTIONs that want no answer, as Java's and
-Go's clients send them. The record that consumers get is made of the half message's in the log; EndTransactionProcessor
-takes all others, rollbacks among them.
+Also the commits of half messages that are in the log's last file. The record that consumers get is made of the half
+message's in the log; EndTransactionProcessor takes all other END_TRANSACTIONs, rollbacks among them.
 
 A usual send is a SEND_MESSAGE_V2, as Java's client sends, or a SEND_MESSAGE, as Go's does, of a single message with a
 UNIQ_KEY, or a SEND_BATCH_MESSAGE of up to SENDS_MAX; in a header that kernels.frames can read, without anything that
@@ -43,6 +42,7 @@ from mqlake.broker.requests.send_message import (
     born_host,
     region_fields,
 )
+from mqlake.broker.transaction.end_transaction import answer_to_commit
 from mqlake.broker.transaction.service import TransactionalMessageService, TransactionState
 from mqlake.compiled import Worth, load
 from mqlake.compiled.kernels.send_layout import (
@@ -117,6 +117,7 @@ from mqlake.message import (
 from mqlake.remoting.bodies.topic import PERM_WRITE, TopicFilterType
 from mqlake.remoting.codec import encode_frame
 from mqlake.remoting.codes import ResponseCode
+from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.connection import SCRATCH_SIZE, Connection
 from mqlake.store.log.commit_log import AppendedMany, QueueId, WrittenMany
 from mqlake.store.results import (
@@ -374,6 +375,11 @@ class FastSend:
                 number = following
                 if send[ONEWAY]:
                     continue
+                if send[KIND] == COMMIT:
+                    answer = answer_to_commit(result)
+                    answer.opaque = send[OPAQUE]
+                    connection.send(answer)
+                    continue
                 place = AppendMessageResult(
                     AppendMessageStatus.PUT_OK,
                     store_host=self._broker.store_host,
@@ -432,6 +438,7 @@ class FastSend:
         store_config = broker.store_config
         self._record_max = min(store_config.max_message_size, store_config.mapped_file_size_commit_log)
         answer, holes = self._split_answer()
+        end_answer, end_holes = _split(RemotingCommand.create_response())
         self._parts = parts = _Parts(
             [
                 ROWS * SENDS_MAX,
@@ -444,11 +451,13 @@ class FastSend:
                 kernels.frames.HEAD_SIZE,
                 2 * kernels.frames.LETTERS,
                 holes,
+                end_holes,
                 SCRATCH_SIZE,
                 TOPICS_SIZE,
                 np.frombuffer(template[:HEAD_SIZE], np.uint8),
                 np.frombuffer(extra, np.uint8),
                 answer,
+                end_answer,
                 SENDS_MAX * (len(answer) + ANSWER_MORE_MAX),
             ]
         )
@@ -466,15 +475,7 @@ class FastSend:
         place = AppendMessageResult(AppendMessageStatus.PUT_OK, int(_MSG_ID, 16), 0, self._broker.store_host)
         answer = self._processor.answer(PutMessageResult(PutMessageStatus.PUT_OK, place), 0, _UNIQ_KEY)
         answer.ext_fields.update(queueId=_QUEUE_ID, queueOffset=_QUEUE_OFFSET)
-        answer.opaque = int(_OPAQUE)
-        frame = encode_frame(answer)
-        holes: list[int] = []
-        parts, taken = b"", 0
-        for position, mark, hole in sorted((frame.index(m.encode()), m, h) for m, h in _HOLES.items()):
-            parts += frame[taken:position]
-            taken = position + len(mark)
-            holes += [len(parts), hole]
-        return np.frombuffer(parts + frame[taken:], np.uint8), np.array(holes, np.int64)
+        return _split(answer)
 
     def _learn(self, kernels: ModuleType, number: int) -> bool:
         """Whether sends to the queue that the `number`-th in the columns goes to are usual; if so it is known now."""
@@ -538,6 +539,20 @@ class FastSend:
         kernels.parse_sends(buf, 0, 0, parts.numbers, parts.octets)
         kernels.store_sends(np.zeros(4, np.uint8), 0, 0, buf, 0, 0, parts.numbers, parts.octets)
         self._kernels = kernels
+
+
+def _split(answer: RemotingCommand) -> tuple[Bytes, Int64s]:
+    """The frame of an answer without what differs, and its holes (see write_answer)."""
+    answer.opaque = int(_OPAQUE)
+    frame = encode_frame(answer)
+    holes: list[int] = []
+    parts, taken = b"", 0
+    for position, mark, hole in sorted((frame.find(m.encode()), m, h) for m, h in _HOLES.items()):
+        if position >= 0:
+            parts += frame[taken:position]
+            taken = position + len(mark)
+            holes += [len(parts), hole]
+    return np.frombuffer(parts + frame[taken:], np.uint8), np.array(holes, np.int64)
 
 
 def _hashes(*names: str) -> Int64s:

@@ -113,11 +113,18 @@ class EndTransactionProcessor:
         return stored()
 
     def _committed(self, half: MessageExt, result: PutMessageResult) -> RemotingCommand:
-        if result.status not in STORED:
+        if result.status in STORED:
+            self._service.delete_prepare_message(half)
+        else:
             self._service.reopen(place_of(half))
-            raise ResponseError(
-                _REFUSED.get(result.status, ResponseCode.SYSTEM_ERROR),
-                f"{result.status.name}: {result.reason or 'the message could not be stored'}",
-            )
-        self._service.delete_prepare_message(half)
+        return answer_to_commit(result)
+
+
+def answer_to_commit(result: PutMessageResult) -> RemotingCommand:
+    """The answer to a commit whose message was put so."""
+    if result.status in STORED:
         return RemotingCommand.create_response()
+    return RemotingCommand.create_response(
+        _REFUSED.get(result.status, ResponseCode.SYSTEM_ERROR),
+        f"{result.status.name}: {result.reason or 'the message could not be stored'}",
+    )

@@ -82,9 +82,9 @@ OF_COLUMNS = 8
 HALVES_MAX = 4096
 """Half messages that are remembered, the latest ones: most end soon. It is a power of two."""
 
-COLUMNS, QUEUES, SLOTS, REFUSED, REFUSED_HALVES, HALVES, NAMES, HEAD, FIELDS, HOLES = range(10)
-TEXT, TOPICS, TEMPLATE, EXTRA, ANSWER, ANSWERS = range(10, 16)
-PARTS = 16
+COLUMNS, QUEUES, SLOTS, REFUSED, REFUSED_HALVES, HALVES, NAMES, HEAD, FIELDS, HOLES, END_HOLES = range(11)
+TEXT, TOPICS, TEMPLATE, EXTRA, ANSWER, END_ANSWER, ANSWERS = range(11, 18)
+PARTS = 18
 """In `numbers`, then in the bytes:
 
 COLUMNS   the table above                              TEXT      unescaped fields of headers, back to back
@@ -92,13 +92,14 @@ QUEUES    the queues that are known                    TOPICS    their topics
 SLOTS     hash table of their numbers + 1              TEMPLATE  a record's head
 REFUSED   hashes of properties that are not usual      EXTRA     properties that the broker gives each record
           in a send                                    ANSWER    an answer without what differs
-REFUSED_HALVES  the same, of half messages             ANSWERS   answers
-HALVES    half messages by their queue offsets, the
+REFUSED_HALVES  the same, of half messages             END_ANSWER  the same, of a commit
+HALVES    half messages by their queue offsets, the    ANSWERS   answers
           latest ones; of no rows: none are taken
 NAMES     room for hashes of properties
 HEAD      a frame's head, see frames
 FIELDS    its fields, see frames
 HOLES     where in ANSWER what belongs
+END_HOLES the same, of END_ANSWER
 """
 
 NEED_MORE, UNUSUAL, UNKNOWN_QUEUE, FULL = range(4)

@@ -33,6 +33,8 @@ from mqlake.compiled.kernels.send_layout import (
     CODE,
     COLUMNS,
     COMMIT,
+    END_ANSWER,
+    END_HOLES,
     EXTRA,
     FIELDS,
     FLAG,
@@ -398,12 +400,12 @@ def digits_of(value):
 
 @compiled
 def read_commit(text, fields, head, stop, columns, n, queues, halves, record_max):
-    """Whether the fields are an EndTransactionRequestHeader that commits a half message of `halves` and wants no
-    answer; the message to store is in column n then, as far as it is known, and its half message in `halves` no more:
-    who says it again is answered by EndTransactionProcessor, which knows."""
+    """Whether the fields are an EndTransactionRequestHeader that commits a half message of `halves`; the message to
+    store is in column n then, as far as it is known, and its half message in `halves` no more: who says it again is
+    answered by EndTransactionProcessor, which knows."""
     if (
         head[frames.NAMES] != frames.LONG
-        or head[frames.FLAG] != ONEWAY_FLAG
+        or (head[frames.FLAG] != 0 and head[frames.FLAG] != ONEWAY_FLAG)
         or head[frames.OPAQUE] < 0
         or head[frames.BODY_START] != stop
         or fields[A, 1] < 1
@@ -578,24 +580,33 @@ def fill_hole(out, at, hole, columns, n, text):
 
 
 @compiled
-def write_answers(out, columns, count, text, answer, holes):
-    """Writes the answers to the sends of the first `count` messages that want one; bytes. `out` has room for them.
-
-    `holes[i]` is (where in `answer`, what goes there).
-    """
+def write_answer(out, at, answer, holes, columns, n, text):
+    """Writes the answer to the send in column n; its end. `holes[i]` is (where in `answer`, what goes there)."""
     parts = pointer(answer)
+    start, taken = at, np.int64(0)
+    for i in range(len(holes)):
+        at = put(out, at, parts, taken, holes[i, 0] - taken)
+        at = fill_hole(out, at, holes[i, 1], columns, n, text)
+        taken = holes[i, 0]
+    at = put(out, at, parts, taken, len(answer) - taken)
+    frames.finish_frame(out, start, at, frames.JSON)
+    return at
+
+
+@compiled
+def write_answers(columns, count, text, numbers, octets):
+    """Writes the answers to the sends of the first `count` messages that want one; bytes."""
+    out = pointer(part(numbers, octets, ANSWERS))
+    answer, holes = part(numbers, octets, ANSWER), table(numbers, HOLES, -1, 2)
+    end_answer, end_holes = part(numbers, octets, END_ANSWER), table(numbers, END_HOLES, -1, 2)
     at = np.int64(0)
     n = np.int64(0)
     while n < count:
         if columns[ONEWAY, n] == 0:
-            start = at
-            taken = np.int64(0)
-            for i in range(len(holes)):
-                at = put(out, at, parts, taken, holes[i, 0] - taken)
-                at = fill_hole(out, at, holes[i, 1], columns, n, text)
-                taken = holes[i, 0]
-            at = put(out, at, parts, taken, len(answer) - taken)
-            frames.finish_frame(out, start, at, frames.JSON)
+            if columns[KIND, n] == COMMIT:
+                at = write_answer(out, at, end_answer, end_holes, columns, n, text)
+            else:
+                at = write_answer(out, at, answer, holes, columns, n, text)
         n += columns[MESSAGES, n]
     return at
 
@@ -677,9 +688,7 @@ def store_sends(out, position, base_offset, buf, count, store_timestamp, numbers
         first = following
     if first > 0:
         store32(log, position, 0)
-    answer, answers = part(numbers, octets, ANSWER), pointer(part(numbers, octets, ANSWERS))
-    holes = table(numbers, HOLES, -1, 2)
-    return first, position - start, write_answers(answers, columns, first, text, answer, holes)
+    return first, position - start, write_answers(columns, first, text, numbers, octets)
 
 
 @compiled
