@@ -34,7 +34,7 @@ from mqlake_flights.flights import MONTHS, QUEUES, ROWS_IN_ALL, TOPIC_PREFIX, Tr
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from mqlake.spark.log.audit import VerifyReport
+    from mqlake.spark.jobs.verify import StoresReport
 
 STORE, PARQUET, PICTURE, REPORT, SPARK_LOG = (
     "store",
@@ -243,7 +243,7 @@ def _hear(run: Demo, writer: Writer, said: dict[str, Any]) -> None:
 
 @dataclass
 class Result:
-    verified: VerifyReport
+    verified: StoresReport
     queues: dict[tuple[str, int], int]
     delays: dict[tuple[str, int], tuple[int, int]]
     """(airline, month) → flights that left, minutes of departure delay."""
@@ -283,7 +283,7 @@ def read_with_spark(run: Demo, truth: Truth, writers: list[Writer]) -> Result:
 
 def ask(
     run: Demo, truth: Truth, spark: SparkSession
-) -> tuple[VerifyReport, dict[tuple[str, int], int], dict[tuple[str, int], tuple[int, int]], list[Lookup]]:
+) -> tuple[StoresReport, dict[tuple[str, int], int], dict[tuple[str, int], tuple[int, int]], list[Lookup]]:
     """The questions, each answer checked against the truth."""
     import mqlake.spark
     from mqlake.spark.session_helper import job_progress
@@ -354,7 +354,7 @@ def ask(
     return verified, queues, delays, lookups
 
 
-def _check_queue_ends(run: Demo, verified: VerifyReport) -> None:
+def _check_queue_ends(run: Demo, verified: StoresReport) -> None:
     """The consume queues say what the log says."""
     with ReadOnlyStore(run.path(STORE)) as store:
         ends = {

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from mqlake.cli.main import cli
 from mqlake.errors import ConfigError, StoreError
-from mqlake.spark.log.audit import VerifyReport
+from mqlake.spark.jobs.verify import StoresReport
 from mqlake.store import ReadOnlyStore
 from mqlake_flights import demo as module
 from mqlake_flights.demo import (
@@ -91,7 +91,7 @@ def test_a_writer_that_fails(tmp_path: Path) -> None:
 def test_exit_status_1_and_what_disagrees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fake(run: Demo, *_: object) -> Result:
         run.check("minutes of delay", {("UA", 1): 5, ("UA", 2): 7}, {("UA", 1): 5, ("UA", 2): 8})
-        return Result(VerifyReport(()), {}, {(code, 1): (1, 1) for code in count_truth(200).by_airline}, [])
+        return Result(StoresReport(), {}, {(code, 1): (1, 1) for code in count_truth(200).by_airline}, [])
 
     monkeypatch.setattr(module, "read_with_spark", fake)
     result = CliRunner().invoke(demo, [str(tmp_path / "demo"), "--rows", "200"])

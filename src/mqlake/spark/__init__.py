@@ -7,7 +7,7 @@
     commitlog       store directories, batch and stream     rocketmq        live brokers, both ways, batch and stream
     consumequeue    their consume queues                    mqindex         their index
     metaq           MetaQ data directories and brokers
-    commitlogaudit, commitlogcounts                         partial results for verify_log() and count_by()
+    commitlogcounts                                         partial results of count_by()
 
 Importing this package imports neither PySpark nor pyarrow; whoever calls a function without them gets a
 MissingPartError that says what installs them.
@@ -23,7 +23,7 @@ from mqlake.spark.requirements import require_java, require_pyspark
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from mqlake.spark.log.audit import VerifyReport
+    from mqlake.spark.jobs.verify import StoresReport
 
 __all__ = ["count_by", "read_log", "register", "session", "verify_log"]
 
@@ -72,9 +72,9 @@ def count_by(spark: SparkSession, *paths: str, by: str | Sequence[str], **option
     return count_by(spark, *paths, by=by, **options)
 
 
-def verify_log(spark: SparkSession, *paths: str, **options: Any) -> VerifyReport:
-    """Checks every record of one store or more in parallel; see mqlake.spark.log.audit.verify_log."""
+def verify_log(spark: SparkSession, *paths: str, **options: Any) -> StoresReport:
+    """Checks every record of one log or more in parallel; see mqlake.spark.jobs.verify.verify_log."""
     require_pyspark()
-    from mqlake.spark.log.audit import verify_log
+    from mqlake.spark.jobs.verify import verify_log
 
     return verify_log(spark, *paths, **options)

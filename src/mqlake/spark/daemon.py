@@ -39,7 +39,7 @@ def load() -> None:
     import pyspark.sql.worker.plan_data_source_read
     import pyspark.worker  # noqa: F401
 
-    import mqlake.spark.log.audit
+    import mqlake.spark.log.commitlog
     import mqlake.spark.log.counts
     import mqlake.spark.log.queue_and_index
     import mqlake.spark.metaq.source

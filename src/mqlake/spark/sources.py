@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from mqlake.spark.log.audit import CommitLogAuditDataSource
 from mqlake.spark.log.commitlog import CommitLogDataSource
 from mqlake.spark.log.counts import CommitLogCountsDataSource
 from mqlake.spark.log.queue_and_index import ConsumeQueueDataSource, MqIndexDataSource
@@ -14,7 +13,6 @@ from mqlake.spark.rocketmq.source import RocketMQDataSource
 
 SOURCES = (
     CommitLogDataSource,
-    CommitLogAuditDataSource,
     CommitLogCountsDataSource,
     ConsumeQueueDataSource,
     MqIndexDataSource,

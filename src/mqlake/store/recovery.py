@@ -341,20 +341,10 @@ class Recovery:
                 f"{damage}; the consume queues reach to offset {dispatched_to}",
                 hint=HINT,
             )
-        if not self._leftovers(end):
+        if not self._reader.leftovers(end):
             return LogEnd(end, last_timestamp)
         reason = report.torn_reason or ZEROS
         return self._finder.find(end, last_timestamp, reason, torn_size)
-
-    def _leftovers(self, end: int) -> list[tuple[MappedFile, int, int]]:
-        """Bytes after `end` that are not zeros: file, position from which on, one past the last of them."""
-        found = []
-        for mapped_file in self._files.files_from(end):
-            position = max(0, end - mapped_file.file_from_offset)
-            last = mapped_file.last_data(position)
-            if last > position:
-                found.append((mapped_file, position, last))
-        return found
 
     def _salvage(self, start: int, found: LogEnd) -> None:
         """Fences off the holes and brings queues and index what follows the first of them, at `start`."""
@@ -402,7 +392,7 @@ class Recovery:
 
     def _cut_at(self, end: int, last_timestamp: int, dispatched_to: int) -> None:
         report = self._report
-        for mapped_file, position, last in self._leftovers(end):
+        for mapped_file, position, last in self._reader.leftovers(end):
             report.torn_bytes += last - position
             report.torn_reason = report.torn_reason or NEVER_FINISHED
             self._keep_records(mapped_file, position, last)

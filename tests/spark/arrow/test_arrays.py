@@ -71,14 +71,12 @@ def test_repeated_and_back() -> None:
 
 
 def test_reading_without_pandas(every_kind: Path) -> None:
-    """What derived files, an audit and the look for a key are made of."""
+    """What derived files and the search for a key are made of."""
     made = f"""
 import sys
-from mqlake.spark.log.audit import CommitLogAuditDataSource
 from mqlake.spark.log.commitlog import CommitLogDataSource
 from mqlake.spark.log.queue_and_index import ConsumeQueueDataSource, MqIndexDataSource
 for source, more in (
-    (CommitLogAuditDataSource, {{}}),
     (CommitLogDataSource, {{"keys": "shared"}}),
     (ConsumeQueueDataSource, {{}}),
     (MqIndexDataSource, {{"maxHashSlotNum": "100"}}),

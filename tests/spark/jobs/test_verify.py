@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,10 +15,12 @@ from pyspark.sql import SparkSession
 
 from mqlake.errors import NotAStoreError
 from mqlake.spark.jobs import verify as job
-from mqlake.spark.jobs.verify import StoresReport, verify_stores
+from mqlake.spark.jobs.verify import StoresReport, verify_log, verify_stores
+from mqlake.store import open_store
 from mqlake.store.check.verify import VerifyReport, verify_store
 from tests.golden import Golden
-from tests.spark.stores import body_position, copy_store, decoded, flip_bit, log_files, overwrite
+from tests.spark.log.test_splits import SPLIT_SIZES, place
+from tests.spark.stores import body_position, copy_store, decoded, flip_bit, log_files, messages, overwrite
 
 SETTINGS: dict[str, object] = {"maxHashSlotNum": 100, "maxIndexNum": 400}
 
@@ -133,6 +136,81 @@ def test_damage(damage: Callable[[Path], None], every_kind: Path, tmp_path: Path
     assert [alike(report) for report in found.stores] == [alike(expected)]
     assert expected.findings
     assert found.in_doubt
+
+
+def verified_log(root: Path, split_size: int = 5000) -> StoresReport:
+    return verify_log(None, str(root), split_size=split_size)  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("split_size", SPLIT_SIZES)
+def test_a_sound_log(every_kind: Path, split_size: int) -> None:
+    found = decoded(every_kind)
+    report = verified_log(every_kind, split_size)
+    [store] = report.stores
+    assert report.problems == []
+    assert (store.records, store.record_bytes) == (len(found), sum(m.store_size for m in found))
+    assert store.files == len({m.physical_offset // (16 << 10) for m in found})
+    assert {(q.topic, q.queue_id): q.records for q in report.queues} == Counter(
+        (m.topic, m.queue_id) for m in found
+    )
+    hidden = sum(m.sys_flag & 0xC in (0x4, 0xC) for m in found)
+    assert hidden > 0
+    assert sum(queue.messages for queue in report.queues) == len(found) - hidden
+    assert "all sound" in report.describe()
+    whole = verify_store(every_kind, SETTINGS)
+    assert (store.min_offset, store.end_offset) == (whole.min_offset, whole.end_offset)
+
+
+@pytest.mark.usefixtures("here")
+def test_logs_of_java(golden_store: Path) -> None:
+    report = verified_log(golden_store)
+    assert (report.problems, report.records) == ([], len(decoded(golden_store)))
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("split_size", SPLIT_SIZES)
+def test_damage_of_a_log_and_the_gap_it_leaves(every_kind: Path, tmp_path: Path, split_size: int) -> None:
+    root = copy_store(every_kind, tmp_path / "store")
+    position, _, offset = place(root, 1, 0)
+    lost = next(m for m in decoded(root) if m.physical_offset == offset)
+    following = next(
+        m
+        for m in decoded(root)
+        if (m.topic, m.queue_id, m.queue_offset) == (lost.topic, lost.queue_id, lost.queue_offset + 1)
+    )
+    flip_bit(log_files(root)[1], position + 88)
+    report = verified_log(root, split_size)
+    damage, gap = report.stores[0].findings
+    assert (damage.kind, damage.path, damage.offset) == ("corruption", str(log_files(root)[1]), position)
+    assert (gap.kind, gap.path, gap.offset) == (
+        "queue offset",
+        str(log_files(root)[following.physical_offset // (16 << 10)]),
+        following.physical_offset % (16 << 10),
+    )
+    assert (
+        f"{lost.topic}, queue {lost.queue_id}: offset {lost.queue_offset + 1} follows where {lost.queue_offset}"
+        in gap.text
+    )
+    [hole] = report.stores[0].holes
+    assert (hole.start, hole.end) == (offset, offset + lost.store_size)
+    assert not report.ok
+    assert "2 findings of damage" in report.describe()
+
+
+@pytest.mark.usefixtures("here")
+def test_a_queue_that_begins_again(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    with open_store(root) as store:
+        for n, message in enumerate(messages()):
+            message.topic, message.queue_id, message.sys_flag = "T", 0, 0
+            message.properties.clear()
+            if n == 100:
+                store.commit_log.queue_offsets[("T", 0)] = 7
+            store.put_message(message)
+    for split_size in (64 << 20, 1000):
+        (gap,) = verified_log(root, split_size).problems
+        assert "T, queue 0: offset 7 follows where 100 was expected" in gap
 
 
 @pytest.mark.spark

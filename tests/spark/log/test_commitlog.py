@@ -109,11 +109,12 @@ def test_verify_log(spark: SparkSession, every_kind: Path, damaged: tuple[Path, 
     again = mqlake.spark.verify_log(
         spark, elsewhere, storageOptions={"auto_mkdir": False}, splitSize="20000", verify="full"
     )
-    assert (again.ok, again.records, again.splits) == (True, report.records, report.splits)
+    assert (again.ok, again.records, again.queues) == (True, report.records, report.queues)
     with pytest.raises(UnknownKeyError, match="did you mean 'storageOptions'"):
         mqlake.spark.verify_log(spark, elsewhere, storageOption="{}")
     broken = mqlake.spark.verify_log(spark, str(damaged[0]), str(every_kind), split_size=20_000)
-    assert (len(broken.damages), len(broken.breaks)) == (1, 1)
+    assert [finding.kind for finding in broken.stores[0].findings] == ["corruption", "queue offset"]
+    assert broken.stores[1].ok
     assert broken.records == 2 * report.records - 1
 
 

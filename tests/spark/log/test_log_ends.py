@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from mqlake.spark.log import splits
 from mqlake.spark.log.log_ends import TAIL, known_end, remember
 from mqlake.spark.log.splits import LogFile, log_files
 from mqlake.spark.log.storage import Storage
 from mqlake.store import open_store
+from mqlake.store.log import log_reader
 from tests.spark.stores import SETTINGS, messages, write_store
 
 ONE_FILE = {"mappedFileSizeCommitLog": 1 << 20}
@@ -31,8 +31,8 @@ def planned(storage: Storage) -> list[LogFile]:
 
 def test_what_is_new_is_walked_over(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage, starts = Storage(str(root)), []
-    scan = splits.scan_records
-    monkeypatch.setattr(splits, "scan_records", lambda *a, **b: starts.append(a[1]) or scan(*a, **b))
+    scan = log_reader.scan_records
+    monkeypatch.setattr(log_reader, "scan_records", lambda *a, **b: starts.append(a[3]) or scan(*a, **b))
     assert known_end(storage) == 0
     (first,) = planned(storage)
     assert starts[0] == 0

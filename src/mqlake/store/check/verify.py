@@ -94,6 +94,15 @@ def store_config(path: str, settings: Mapping[str, object] | None = None) -> Mes
     )
 
 
+def new_report(config: MessageStoreConfig) -> VerifyReport:
+    """The report of a store that nothing is known of but how it was closed, and by whom it is open."""
+    writer = lock_holder(config.lock_path)
+    clean = not AbortFile(config.abort_path).exists()
+    if writer == os.getpid() and clean:
+        writer = None  # the lock of a repair: a store that runs has its abort file
+    return VerifyReport(config.store_path_root_dir, clean, writer)
+
+
 def verify_store(
     path: str | os.PathLike[str],
     settings: Mapping[str, object] | None = None,
@@ -108,11 +117,7 @@ def verify_store(
     """
     began = time.monotonic()
     config = store_config(os.fspath(path), settings)
-    writer = lock_holder(config.lock_path)
-    clean = not AbortFile(config.abort_path).exists()
-    if writer == os.getpid() and clean:
-        writer = None  # the lock of a repair: a store that runs has its abort file
-    report = VerifyReport(config.store_path_root_dir, clean, writer)
+    report = new_report(config)
     findings = Findings()
     log = open_log(config)
     try:

@@ -12,6 +12,7 @@ Each file is also checked by itself: header, and that every entry can be reached
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -21,7 +22,7 @@ from mqlake.base.findings import Finding, Findings, Severity
 from mqlake.formats.columns import DispatchColumns
 from mqlake.formats.index import ENTRY_DTYPE, INDEX_HEADER_SIZE, entry_position
 from mqlake.store.index.index_file import IndexFile
-from mqlake.store.log.log_reader import Hole, LogChunk
+from mqlake.store.log.log_reader import Hole, RecordChunk
 from mqlake.store.queues.unit_queue import I64Array
 
 ENTRIES_A_BLOCK = 65536
@@ -38,9 +39,8 @@ class _File:
     def __init__(self, file: IndexFile) -> None:
         self.file = file
         self.header = file.header
-        self.count = max(0, min(file.index_count, file.index_num) - 1)
-        start = entry_position(1, file.hash_slot_num)
-        self.entries: Entries = np.frombuffer(file.mapped_file.view, ENTRY_DTYPE, self.count, start)
+        self.entries = entries_of(file)
+        self.count = len(self.entries)
         self.order: npt.NDArray[np.intp] | None = None
 
     def position_of(self, entry: int) -> int:
@@ -64,12 +64,37 @@ class _File:
         self.file.mapped_file.evict(self.position_of(start), self.position_of(end))
 
 
+def entries_of(file: IndexFile) -> Entries:
+    """The entries that the header says are in use."""
+    count = max(0, min(file.index_count, file.index_num) - 1)
+    start = entry_position(1, file.hash_slot_num)
+    return np.frombuffer(file.mapped_file.view, ENTRY_DTYPE, count, start)
+
+
+def entries_before(file: IndexFile, physical_offset: int) -> int:
+    """How many entries point before this offset, of entries in the order of the log."""
+    entries = entries_of(file)
+    return bisect.bisect_left(
+        range(len(entries)), physical_offset, key=lambda at: int(entries["phy_offset"][at])
+    )
+
+
 class IndexVerifier:
-    """`settled`: the store ended cleanly and nobody writes. Otherwise the newest file may be anything: the next
-    start of the store makes it anew."""
+    """`settled`: the store was closed cleanly and has no writer. Otherwise the newest file may hold anything: the next
+    start of the store makes it again.
+
+    `begin`: only the records from this physical offset on are to come, and the files by themselves are another's to
+    check.
+    """
 
     def __init__(
-        self, files: Sequence[IndexFile], findings: Findings, *, log_min: int, settled: bool
+        self,
+        files: Sequence[IndexFile],
+        findings: Findings,
+        *,
+        log_min: int,
+        settled: bool,
+        begin: int | None = None,
     ) -> None:
         self.entries_checked = 0
         self.keys_before = 0
@@ -78,16 +103,30 @@ class IndexVerifier:
         self._log_min = log_min
         self._settled = settled
         self._files = [_File(file) for file in files]
-        for file in self._files:
-            self._check_file(file)
+        if begin is None:
+            for file in self._files:
+                self._check_file(file)
         filled = [file for file in self._files if file.count]
         self._first = int(filled[0].block(0, 1)["phy_offset"][0]) if filled else I64_MAX
         self._last = (
             int(filled[-1].block(filled[-1].count - 1, filled[-1].count)["phy_offset"][0]) if filled else -1
         )
-        self._at = (0, 0)
+        self._at = (0, 0) if begin is None else self._first_from(begin)
         self._missing = 0
         self._missing_range = (0, 0)
+
+    @property
+    def missing(self) -> int:
+        """Keys so far that have no entry."""
+        return self._missing
+
+    def _first_from(self, physical_offset: int) -> tuple[int, int]:
+        """File and place of the first entry that points there or further on."""
+        for number, file in enumerate(self._files):
+            at = entries_before(file.file, physical_offset)
+            if at < file.count:
+                return number, at
+        return len(self._files), 0
 
     # ------------------------------------------------------------------ a file by itself
 
@@ -174,7 +213,7 @@ class IndexVerifier:
 
     # ------------------------------------------------------------------ with the records
 
-    def check(self, chunk: LogChunk, columns: DispatchColumns, holes: Sequence[Hole]) -> None:
+    def check(self, chunk: RecordChunk, columns: DispatchColumns, holes: Sequence[Hole]) -> None:
         """The keys of a chunk's records against the entries; `holes` are those before it."""
         if not self._files:
             return

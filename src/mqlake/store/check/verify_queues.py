@@ -37,7 +37,7 @@ from mqlake.store.check.witnesses import (
 )
 from mqlake.store.index.index_service import IndexService
 from mqlake.store.log.filler import are_fillers
-from mqlake.store.log.log_reader import Hole, LogChunk
+from mqlake.store.log.log_reader import Hole, RecordChunk
 from mqlake.store.queues.batch_consume_queue import BatchConsumeQueue
 from mqlake.store.queues.by_queue import rows_by_queue
 from mqlake.store.queues.consume_queue import ConsumeQueue
@@ -85,7 +85,17 @@ def _queue_of(queues: ConsumeQueueStore, topic: bytes, queue_id: int) -> Queue |
 class _State:
     """What was seen of one queue so far. Offsets are of messages; `cursor` counts units (batch queues)."""
 
-    __slots__ = ("cursor", "first", "gaps", "missing", "missing_from", "next", "problems", "queue")
+    __slots__ = (
+        "cursor",
+        "first",
+        "first_unit",
+        "gaps",
+        "missing",
+        "missing_from",
+        "next",
+        "problems",
+        "queue",
+    )
 
     def __init__(self, queue: Queue | None, first: int) -> None:
         self.queue = queue
@@ -97,11 +107,22 @@ class _State:
         self.problems: list[tuple[Finding, int]] = []
         self.missing = 0
         self.missing_from = 0
-        self.cursor = -1
+        self.first_unit = self.cursor = -1
+
+    def compared(self) -> list[tuple[int, int]]:
+        """The ranges of units that records were compared with."""
+        if isinstance(self.queue, BatchConsumeQueue):
+            return [(self.first_unit, self.cursor)] if self.cursor >= 0 else []
+        ends = [first for first, _ in self.gaps] + [self.next]
+        firsts = [self.first] + [last for _, last in self.gaps]
+        return list(zip(firsts, ends, strict=True))
 
 
 class QueueVerifier:
-    """`settled`: the store ended cleanly and nobody writes; otherwise queues may be behind or ahead of the log."""
+    """`settled`: the store was closed cleanly and has no writer; otherwise queues and log may differ at the end.
+
+    `in_middle`: the records come from a stretch of the log (see mqlake.spark.jobs.verify), not from its beginning.
+    """
 
     def __init__(
         self,
@@ -113,6 +134,7 @@ class QueueVerifier:
         root: str,
         not_deleted: Container[tuple[str, int]],
         index: IndexService | None = None,
+        in_middle: bool = False,
     ) -> None:
         self.units_checked = 0
         self.lost: list[LostMessage] = []
@@ -124,6 +146,7 @@ class QueueVerifier:
         self._settled = settled
         self._root = root
         self._not_deleted = not_deleted
+        self._in_middle = in_middle
         self._states: dict[tuple[bytes, int], _State] = {}
         self._fillers = False
         self._witnesses = Witnesses(queues, index)
@@ -132,7 +155,7 @@ class QueueVerifier:
 
     # ------------------------------------------------------------------ records
 
-    def check(self, chunk: LogChunk, columns: DispatchColumns, holes: Sequence[Hole]) -> None:
+    def check(self, chunk: RecordChunk, columns: DispatchColumns, holes: Sequence[Hole]) -> None:
         """The records of a chunk against their units; `holes` are those before it."""
         scan = chunk.scan
         if not self._fillers:
@@ -173,8 +196,8 @@ class QueueVerifier:
             place = topics[topic_id[rows[0]]], int(queue_id[rows[0]])
             self._check_queue(chunk, columns, place, rows, offsets[rows], damaged)
 
-    def _misplaced(self, chunk: LogChunk, columns: DispatchColumns, rows: I64Array) -> list[Misplaced]:
-        found = list(self._witnesses.misplaced(chunk.mapped_file.array, chunk.scan, columns, rows))
+    def _misplaced(self, chunk: RecordChunk, columns: DispatchColumns, rows: I64Array) -> list[Misplaced]:
+        found = list(self._witnesses.misplaced(chunk.array, chunk.scan, columns, rows))
         for each in found:
             self._wrong_place(chunk, each)
         return found
@@ -185,7 +208,7 @@ class QueueVerifier:
             state = self._states[topic, queue_id] = _State(_queue_of(self.queues, topic, queue_id), first)
         return state
 
-    def _check_usual(self, chunk: LogChunk, columns: DispatchColumns, rows: I64Array) -> bool:
+    def _check_usual(self, chunk: RecordChunk, columns: DispatchColumns, rows: I64Array) -> bool:
         """The rows of one queue when they go on where it was and all lead to the units that they should; False, and
         nothing noted, when not."""
         scan = chunk.scan
@@ -199,7 +222,7 @@ class QueueVerifier:
             and offsets[0] == state.next
             and offsets[0] >= 0
             and bool((np.diff(offsets) == 1).all())
-            and (known or offsets[0] == queue.min_offset_in_queue)
+            and (known or self._in_middle or offsets[0] == queue.min_offset_in_queue)
         )
         if usual:
             assert isinstance(queue, ConsumeQueue)
@@ -214,7 +237,7 @@ class QueueVerifier:
 
     def _check_queue(
         self,
-        chunk: LogChunk,
+        chunk: RecordChunk,
         columns: DispatchColumns,
         place: tuple[bytes, int],
         rows: I64Array,
@@ -246,7 +269,7 @@ class QueueVerifier:
     def _sort_out(
         self,
         state: _State,
-        chunk: LogChunk,
+        chunk: RecordChunk,
         rows: I64Array,
         offsets: I64Array,
         counts: I64Array,
@@ -278,17 +301,19 @@ class QueueVerifier:
         unit = state.queue.get(queue_offset) if state.queue is not None and queue_offset >= 0 else None
         return unit is not None and unit.physical_offset == int(scan.physical_offset[row])
 
-    def _wrong_offset(self, state: _State, chunk: LogChunk, row: int, found: int, right: int | None) -> None:
+    def _wrong_offset(
+        self, state: _State, chunk: RecordChunk, row: int, found: int, right: int | None
+    ) -> None:
         scan = chunk.scan
         if right is not None:
             field = QUEUE_OFFSET, QUEUE_OFFSET_POSITION, _i64(found), _i64(right)
             self._wrong_field(chunk, row, *field, ("the messages before and after it leave this place",))
             return
-        path, position = chunk.mapped_file.path, int(scan.position[row])
+        path, position = chunk.path, int(scan.position[row])
         text = f"{_name(scan, row)} has {found} where there is no place for a record"
         state.problems.append((Finding(Severity.DAMAGE, "queue offset", path, position, text), 1))
 
-    def _wrong_place(self, chunk: LogChunk, found: Misplaced) -> None:
+    def _wrong_place(self, chunk: RecordChunk, found: Misplaced) -> None:
         scan, row = chunk.scan, found.row
         if found.field == QUEUE_ID:
             says = int(scan.queue_id[row]).to_bytes(4, "big", signed=True)
@@ -310,7 +335,7 @@ class QueueVerifier:
 
     def _wrong_field(
         self,
-        chunk: LogChunk,
+        chunk: RecordChunk,
         row: int,
         field: str,
         offset: int,
@@ -318,14 +343,14 @@ class QueueVerifier:
         right: bytes,
         witnesses: tuple[str, ...],
     ) -> None:
-        path, position = chunk.mapped_file.path, int(chunk.scan.position[row])
+        path, position = chunk.path, int(chunk.scan.position[row])
         wrong = WrongField(path, position, field, offset, found, right, witnesses)
         self.wrong_fields.append(wrong)
         text = f"{_name(chunk.scan, row)}: {wrong.text}"
         self._findings.add(Finding(Severity.DAMAGE, WRONG_FIELD, path, position, text))
 
     def _jump(
-        self, state: _State, chunk: LogChunk, row: int, offset: int, expected: int, damaged: bool
+        self, state: _State, chunk: RecordChunk, row: int, offset: int, expected: int, damaged: bool
     ) -> None:
         scan = chunk.scan
         if offset == 0:  # the topic was deleted and made again: its old queues are gone
@@ -339,13 +364,13 @@ class QueueVerifier:
         else:
             text = f"{name} has {offset} again, {expected} was expected"
             severity = Severity.DAMAGE
-        path, position = chunk.mapped_file.path, int(scan.position[row])
+        path, position = chunk.path, int(scan.position[row])
         state.problems.append((Finding(severity, "queue offset", path, position, text), 1))
 
     # ------------------------------------------------------------------ units of records
 
     def _compare(
-        self, state: _State, chunk: LogChunk, columns: DispatchColumns, rows: I64Array, offsets: I64Array
+        self, state: _State, chunk: RecordChunk, columns: DispatchColumns, rows: I64Array, offsets: I64Array
     ) -> None:
         """Records of consecutive queue offsets with their units."""
         queue, scan = state.queue, chunk.scan
@@ -383,7 +408,13 @@ class QueueVerifier:
             self._problem(state, "queue unit", first + start, text, end - start)
 
     def _mend_contents(
-        self, queue: ConsumeQueue, chunk: LogChunk, columns: DispatchColumns, row: int, unit: int, said: int
+        self,
+        queue: ConsumeQueue,
+        chunk: RecordChunk,
+        columns: DispatchColumns,
+        row: int,
+        unit: int,
+        said: int,
     ) -> bool:
         """Whether it is the record's properties that are wrong, and not the unit's tags code."""
         if queue.topic == SCHEDULE_TOPIC:
@@ -396,7 +427,7 @@ class QueueVerifier:
 
     def _wrong_property(
         self,
-        chunk: LogChunk,
+        chunk: RecordChunk,
         row: int,
         properties: bytes,
         mended: tuple[int, bytes],
@@ -412,13 +443,18 @@ class QueueVerifier:
         self,
         state: _State,
         queue: BatchConsumeQueue,
-        chunk: LogChunk,
+        chunk: RecordChunk,
         columns: DispatchColumns,
         rows: I64Array,
     ) -> None:
         scan = chunk.scan
         if state.cursor < 0:
-            state.cursor = queue.min_logic_offset // queue.unit_size
+            state.cursor = (
+                queue.first_from(int(scan.physical_offset[rows[0]]))
+                if self._in_middle
+                else queue.min_logic_offset // queue.unit_size
+            )
+            state.first_unit = state.cursor
         units = read_units(queue, state.cursor, len(rows))
         self.units_checked += len(units)
         if len(units) < len(rows):
@@ -454,6 +490,27 @@ class QueueVerifier:
         assert state.queue is not None
         path, position = _place(state.queue, unit)
         state.problems.append((Finding(Severity.DAMAGE, kind, path, position, text), count))
+
+    # ------------------------------------------------------------------ stretches of a log
+
+    def doubts(self) -> Iterator[str]:
+        """Problems of queues so far, which finish() would report."""
+        for (topic, queue_id), state in self._states.items():
+            yield from (finding.text for finding, _ in state.problems)
+            if state.missing:
+                yield f"{state.missing} records of {topic.decode('utf-8', 'replace')}/{queue_id} have no unit"
+
+    def compared(self) -> Iterator[tuple[bytes, int, int, int]]:
+        """Topic, queue id, first unit, one past the last unit: what the records so far were compared with."""
+        for (topic, queue_id), state in self._states.items():
+            for first, end in state.compared():
+                yield topic, queue_id, first, end
+
+    def resume(self, topic: str, queue_id: int, first: int, end: int) -> None:
+        """Takes these units as compared, by another verifier."""
+        state = self._state_of(topic.encode(), queue_id, first)
+        state.next = end
+        state.first_unit, state.cursor = first, end
 
     # ------------------------------------------------------------------ the rest
 
@@ -492,15 +549,7 @@ class QueueVerifier:
         if queue is None:
             return
         start, end = unit_limits(queue)
-        if isinstance(queue, BatchConsumeQueue):
-            compared = (
-                [(queue.min_logic_offset // queue.unit_size, state.cursor)] if state.cursor >= 0 else []
-            )
-        else:
-            ends = [first for first, _ in state.gaps] + [state.next]
-            firsts = [state.first] + [last for _, last in state.gaps]
-            compared = list(zip(firsts, ends, strict=True))
-        for number, (first, last) in enumerate(compared):
+        for number, (first, last) in enumerate(state.compared()):
             self._left_over(queue, start, min(first, end), in_gap=number > 0)
             start = max(start, last)
         self._left_over(queue, start, end)
@@ -553,9 +602,9 @@ class QueueVerifier:
             )
 
 
-def _properties(chunk: LogChunk, row: int) -> bytes:
+def _properties(chunk: RecordChunk, row: int) -> bytes:
     start, length = int(chunk.scan.properties_start[row]), int(chunk.scan.properties_length[row])
-    return chunk.mapped_file.array[start : start + length].tobytes()
+    return chunk.array[start : start + length].tobytes()
 
 
 def _differ(queue: ConsumeQueue, units: Units, scan: Scan, columns: DispatchColumns, rows: I64Array) -> Bools:

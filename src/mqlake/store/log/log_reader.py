@@ -17,6 +17,7 @@ import dataclasses
 import enum
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
 
 from mqlake.base.progress import Progress
 from mqlake.errors import ForeignFormatError
@@ -44,6 +45,14 @@ class LogChunk:
     end: int
 
     @property
+    def path(self) -> str:
+        return self.mapped_file.path
+
+    @property
+    def array(self) -> U8Array:
+        return self.mapped_file.array
+
+    @property
     def count(self) -> int:
         return len(self.scan.position)
 
@@ -51,6 +60,22 @@ class LogChunk:
     def stopped(self) -> bool:
         """The scan cannot go on after this chunk: zeros, a torn record or damage."""
         return self.scan.stop in (ScanStop.END, ScanStop.TRUNCATED, ScanStop.INVALID)
+
+
+class RecordChunk(Protocol):
+    """Records that lie together somewhere, for checks that do not care where: `array` holds them, positions in `scan`
+    are its own; `start` and `end` are physical offsets."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def array(self) -> U8Array: ...
+    @property
+    def scan(self) -> Scan: ...
+    @property
+    def start(self) -> int: ...
+    @property
+    def end(self) -> int: ...
 
 
 def end_of_whole(array: U8Array, scan: Scan) -> int:
@@ -229,6 +254,16 @@ class LogReader:
         the physical offset that the consume queues of a cleanly closed store reach.
         """
         return LogWalk(self, start, is_known or _nothing_known, known_until, progress)
+
+    def leftovers(self, end: int) -> list[tuple[MappedFile, int, int]]:
+        """Bytes after physical offset `end` that are not zeros: file, first position, one past the last of them."""
+        found = []
+        for mapped_file in self.files.files_from(end):
+            position = max(0, end - mapped_file.file_from_offset)
+            last = mapped_file.last_data(position)
+            if last > position:
+                found.append((mapped_file, position, last))
+        return found
 
     def find_end(self) -> None:
         """Sets the positions of the files to the end of the newest one that holds records, as they are now; closes
