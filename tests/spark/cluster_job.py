@@ -20,6 +20,7 @@ from mqlake.cli.main import cli
 from mqlake.spark.session_helper import QUICK_JAVA
 from tests.spark.kills import executors
 from tests.spark.stores import SETTINGS, copy_store
+from tests.spark.streams import catch_up
 
 MASTER = "local-cluster[2,1,1024]"
 SETS = [f"--set={name}={value}" for name, value in SETTINGS.items()]
@@ -45,15 +46,14 @@ def main(store: str, directory: Path, scratch: str) -> None:
     tasks = log.rdd.getNumPartitions()
     first, *_ = executors(os.getsid(0))
     os.kill(first, signal.SIGKILL)
-    (
-        spark.readStream.format("commitlog")
-        .options(columns="topic,queueId,queueOffset", maxBytesPerTrigger="40k")
-        .load(store)
-        .writeStream.format("parquet")
-        .options(path=str(directory / "copy"), checkpointLocation=str(directory / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-        .awaitTermination()
+    catch_up(
+        lambda: (
+            spark.readStream.format("commitlog")
+            .options(columns="topic,queueId,queueOffset", maxBytesPerTrigger="40k")
+            .load(store)
+            .writeStream.format("parquet")
+            .options(path=str(directory / "copy"), checkpointLocation=str(directory / "checkpoint"))
+        )
     )
     copied = sorted(tuple(row) for row in spark.read.parquet(str(directory / "copy")).collect())
     rebuilt = copy_store(Path(store), directory / "rebuilt")

@@ -19,7 +19,8 @@ import pyspark
 
 from mqlake.client.produce.producer import Producer, ProducerConfig
 from mqlake.message import Message
-from tests.spark.stream_job import TOO_SLOW, Where
+from mqlake.spark.error_messages import WORKER_LATE
+from tests.spark.stream_job import Where
 from tests.waiting import until
 
 BATCH = 10
@@ -90,7 +91,7 @@ class StreamJob:
         def has_come() -> bool:
             if self._process.poll() is not None:
                 said = self._log.read_text()
-                assert TOO_SLOW in said, said[-4000:]
+                assert WORKER_LATE in said, said[-4000:]
                 self._start()
             return self._where.batches(self._first) > before
 

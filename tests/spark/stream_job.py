@@ -15,7 +15,6 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
@@ -24,9 +23,8 @@ import mqlake.spark
 from mqlake.spark.jobs.export import CHECKPOINT, export_stream
 from mqlake.spark.jobs.streams import store_stream
 from mqlake.spark.session_helper import QUICK_JAVA
+from tests.spark import streams
 
-TOO_SLOW = "Python worker failed to connect back"
-"""What Spark says when a Python process has not started within ten seconds; a busy machine needs longer."""
 COPIES = ("commitlog", "rocketmq", "export")
 
 
@@ -75,13 +73,7 @@ def copying(spark: SparkSession, where: Where, copy: str, *, follow: bool) -> Da
 def catch_up(spark: SparkSession, where: Where) -> None:
     """All copies get what there is now."""
     for copy in COPIES:
-        while True:
-            try:
-                started(spark, where, copy, follow=False).awaitTermination()
-                break
-            except StreamingQueryException as error:
-                if TOO_SLOW not in str(error):
-                    raise
+        streams.finish(lambda copy=copy: started(spark, where, copy, follow=False))
 
 
 def started(spark: SparkSession, where: Where, copy: str, *, follow: bool) -> StreamingQuery:
@@ -97,10 +89,8 @@ def main(where: Where, first: str) -> None:
     config = {"spark.executor.memory": "512m", "spark.executor.extraJavaOptions": java}
     spark = mqlake.spark.session("streams", master=where.master, short=True, config=config)
     for copy in sorted(COPIES, key=lambda copy: copy != first):
-        query = started(spark, where, copy, follow=True)
         # not all at once: Spark gives a Python process ten seconds to start
-        while query.lastProgress is None:
-            query.awaitTermination(0.1)
+        streams.follow(lambda copy=copy: started(spark, where, copy, follow=True))
     spark.streams.awaitAnyTermination()
 
 

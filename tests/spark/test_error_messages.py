@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from mqlake.errors import ConfigError
 from mqlake.spark.error_messages import HIDE_TRACEBACK, reason, tells_reasons, when_workers_start
 from tests.spark.stores import copy_store, log_files, overwrite
+from tests.spark.streams import catch_up
 
 
 @tells_reasons
@@ -96,7 +97,12 @@ def test_in_spark(spark: SparkSession, every_kind: Path, tmp_path: Path) -> None
 @pytest.mark.spark
 def test_a_stream_that_cannot_be(spark: SparkSession, every_kind: Path, tmp_path: Path) -> None:
     """Spark shows no error of making a reader of a stream, but one of asking it."""
-    stream = spark.readStream.format("commitlog").option("endingOffsets", "5").load(str(every_kind))
-    query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
+    reader = spark.readStream.format("commitlog").option("endingOffsets", "5")
     with pytest.raises(StreamingQueryException, match="'endingOffsets' is for a batch; a stream has no end"):
-        query.awaitTermination()
+        catch_up(
+            lambda: (
+                reader.load(str(every_kind))
+                .writeStream.format("noop")
+                .option("checkpointLocation", str(tmp_path))
+            )
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from mqlake.spark.arrow.schema import COLUMNS
+from mqlake.spark.error_messages import when_workers_start
 from mqlake.spark.options import INDEX_OPTIONS, OPTIONS, QUEUE_OPTIONS
 from mqlake.spark.rocketmq.options import READ_OPTIONS, WRITE_OPTIONS
 from mqlake.spark.rocketmq.sink import COLUMNS as SINK_COLUMNS
@@ -37,7 +39,7 @@ def test_the_snippets_run(
                 .replace("/data/", f"{tmp_path}/")
                 .replace("127.0.0.1:9876", broker.namesrv)
             )
-            exec(compile(code, str(GUIDE), "exec"), names)
+            when_workers_start(functools.partial(exec, compile(code, str(GUIDE), "exec"), names))
         paid = source(options(broker, "Paid"))
         until(lambda: sum(part.end - part.start for part in paid.partitions()) >= 30)
     assert names["spark"] is spark

@@ -9,12 +9,15 @@ import sys
 import tempfile
 from pathlib import Path
 
+import pyspark
 import pytest
 from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 
 import mqlake.spark
 from mqlake.cli.spark.shared import asked_again
+from mqlake.spark.requirements import QUICK_PYTHON
+from mqlake.spark.session_helper import quick_python
 from tests.waiting import PATIENCE_S, until
 
 DIRECTORY = (
@@ -58,6 +61,25 @@ def test_a_second_session_is_the_first(spark: SparkSession) -> None:
     assert again is spark and spark.conf.get("spark.local.dir") == place
     assert spark.conf.get("spark.sql.mqlake.test") == "1"
     spark.conf.unset("spark.sql.mqlake.test")
+
+
+@pytest.mark.spark
+def test_processes_of_spark_run_the_installed_pyspark(spark: SparkSession) -> None:
+    assert Path(spark.sparkContext.pythonExec).name == QUICK_PYTHON
+    library = Path(pyspark.__file__).parent / "python" / "lib"
+    archives = [str(next(library.glob(name))) for name in ("pyspark.zip", "py4j-*.zip")]
+    script = "import os, sys, pyspark; print(os.environ['PYTHONPATH'], pyspark.__file__, sys.executable)"
+    said = subprocess.check_output(
+        [spark.sparkContext.pythonExec, "-c", script],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([*archives, "/other path"])},
+        text=True,
+    )
+    assert said.strip() == f"/other path {pyspark.__file__} {sys.executable}"
+
+
+def test_a_directory_that_lets_nothing_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert quick_python(str(tmp_path)) == sys.executable
 
 
 def test_what_is_asked_after_an_interrupt_is_asked_twice() -> None:

@@ -1,4 +1,4 @@
-"""What the Spark room needs besides mqlake itself, and the line that installs it."""
+"""Checks for what Spark jobs need besides mqlake itself; errors have the command that installs it."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ WORKER_IMPORT_S = 60.0
 INSTALL_JAVA = "apt-get install openjdk-17-jdk-headless"
 INSTALL_SPARK = "pip install 'mqlake[spark]'"
 INSTALL_CONNECT = "pip install 'mqlake[connect]'"
+QUICK_PYTHON = "mqlake-python"
+"""Name of the script through which session() runs this Python."""
 INSTALL_DEMO = "pip install 'mqlake[demo]'"
 
 
@@ -41,24 +43,30 @@ def require_modules(*names: str, command: str) -> None:
             raise MissingPartError(f"the Python package {name}", command)
 
 
+def is_this_python(command: str) -> bool:
+    """Whether a command runs the Python that this process runs."""
+    path = shutil.which(command) or command
+    return os.path.abspath(path) == os.path.abspath(sys.executable) or os.path.basename(path) == QUICK_PYTHON
+
+
 def require_in_workers(spark: SparkSession) -> None:
     """Raises MissingPartError when the Python that runs a session's sources and workers cannot import mqlake.
 
-    Only a Python other than this one is asked, and only on this machine: what executors elsewhere have, and the server
-    of Spark Connect, shows when they are used.
+    Checks only a Python other than this one, and only on this machine: executors elsewhere, and the server of Spark
+    Connect, report it when they are used.
     """
     context = getattr(spark, "_sc", None)
     if context is None or getattr(
         context, "_python_includes", None
-    ):  # Connect; or mqlake may be among the files
+    ):  # Connect; or mqlake may be one of the shipped files
         return
     python = shutil.which(context.pythonExec) or context.pythonExec
-    if os.path.abspath(python) == os.path.abspath(sys.executable):
+    if is_this_python(python):
         return
     command = [python, "-c", "import mqlake.spark.sources"]
     try:
         asked = subprocess.run(command, capture_output=True, text=True, check=False, timeout=WORKER_IMPORT_S)
-    except subprocess.TimeoutExpired:  # a machine that is too busy says nothing about what is installed
+    except subprocess.TimeoutExpired:  # a busy machine does not show what is installed
         return
     except OSError as error:
         why = str(error)

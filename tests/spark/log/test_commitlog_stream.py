@@ -24,7 +24,7 @@ from mqlake.spark.log.log_offsets import Json, LogOffsets, Mark
 from mqlake.spark.options import LogOptions
 from mqlake.store import open_store
 from tests.spark.stores import SETTINGS, copy_store, decoded, flip_bit, log_files, seen
-from tests.waiting import until
+from tests.spark.streams import catch_up, follow
 
 COLUMNS = ["physicalOffset", "topic", "queueId", "queueOffset"]
 
@@ -292,13 +292,12 @@ def each_once(count: int) -> Counter[tuple[int, int]]:
 def test_exactly_once_over_restarts(spark: SparkSession, tmp_path: Path, load: Load) -> None:
     chance = random.Random(7)
     for _ in range(3):
-        query = start(spark, tmp_path, maxBytesPerTrigger="40k").start()
-        until(lambda query=query: query.lastProgress is not None or query.exception() is not None)
+        query = follow(lambda: start(spark, tmp_path, maxBytesPerTrigger="40k").start())
         time.sleep(chance.random() / 2)  # anywhere in a batch
         query.stop()
         assert query.exception() is None
     load.close()
-    start(spark, tmp_path).trigger(availableNow=True).start().awaitTermination()
+    catch_up(lambda: start(spark, tmp_path))
     assert load.count > 100
     assert written(spark, tmp_path) == each_once(load.count)
 
@@ -306,16 +305,14 @@ def test_exactly_once_over_restarts(spark: SparkSession, tmp_path: Path, load: L
 @pytest.mark.spark
 def test_data_loss_in_spark(spark: SparkSession, tmp_path: Path, every_kind: Path) -> None:
     root = copy_store(every_kind, tmp_path / "store")
-    query = start(spark, tmp_path, maxBytesPerTrigger="1000").trigger(processingTime="1 hour").start()
-    until(lambda: query.lastProgress is not None or query.exception() is not None)
-    query.stop()
+    once_an_hour = {"processingTime": "1 hour"}
+    follow(lambda: start(spark, tmp_path, maxBytesPerTrigger="1000").trigger(**once_an_hour).start()).stop()
     log_files(root)[0].unlink()
     base = int(log_files(root)[0].name)
     lost = f"{root}: physical offsets 1000 to {base} have been deleted"
     with pytest.raises(StreamingQueryException, match=rf"{lost} \(failOnDataLoss=false reads on"):
-        start(spark, tmp_path).trigger(availableNow=True).start().awaitTermination()
-    going_on = start(spark, tmp_path, failOnDataLoss="false").trigger(availableNow=True)
-    going_on.start().awaitTermination()
+        catch_up(lambda: start(spark, tmp_path))
+    catch_up(lambda: start(spark, tmp_path, failOnDataLoss="false"))
     assert written(spark, tmp_path) == Counter(
         (message.queue_id, message.queue_offset)
         for message in seen(every_kind)
@@ -324,11 +321,10 @@ def test_data_loss_in_spark(spark: SparkSession, tmp_path: Path, every_kind: Pat
     assert f"{lost}; reading goes on" in spark_log(spark).read_text()
     shutil.rmtree(tmp_path / "checkpoint")
     shutil.rmtree(tmp_path / "parquet")
-    beyond = start(spark, tmp_path, startingOffsets="100").trigger(availableNow=True)
     with pytest.raises(
         StreamingQueryException, match=rf"option 'startingOffsets' is 100, but the log of .* holds {base}"
     ):
-        beyond.start().awaitTermination()
+        catch_up(lambda: start(spark, tmp_path, startingOffsets="100"))
 
 
 def spark_log(spark: SparkSession) -> Path:

@@ -24,8 +24,9 @@ from mqlake.spark.metaq.options import MetaqOptions
 from mqlake.spark.metaq.source import MetaqReader
 from mqlake.spark.metaq.stream import Json, MetaqStreamReader
 from tests.metaq.records import SEGMENT, fill
+from tests.spark.metaq.test_source import SEGMENT, expected, fill
 from tests.spark.metaq.test_source import expected
-from tests.waiting import until
+from tests.spark.streams import catch_up, follow
 
 COLUMNS = ["topic", "partition", "offset", "id"]
 Row = dict[str, object]
@@ -259,8 +260,7 @@ def test_exactly_once_over_restarts(spark: SparkSession, tmp_path: Path) -> None
 
     write()
     for _ in range(2):
-        query = start(spark, tmp_path, maxOffsetsPerTrigger=25).start()
-        until(lambda query=query: write() or query.lastProgress is not None or query.exception() is not None)
+        query = follow(lambda: start(spark, tmp_path, maxOffsetsPerTrigger=25).start(), write)
         time.sleep(chance.random() / 4)
         write()
         query.stop()
@@ -268,6 +268,6 @@ def test_exactly_once_over_restarts(spark: SparkSession, tmp_path: Path) -> None
     write()
     for store in stores:
         store.close()
-    start(spark, tmp_path, maxBytesPerTrigger="200k").trigger(availableNow=True).start().awaitTermination()
+    catch_up(lambda: start(spark, tmp_path, maxBytesPerTrigger="200k"))
     rows = spark.read.parquet(str(tmp_path / "parquet")).collect()
     assert Counter((row.partition, row.id) for row in rows) == Counter((n % 3, n + 1) for n in range(count))

@@ -44,6 +44,7 @@ from mqlake.spark.rocketmq.source import RocketMQDataSource
 from tests.client.consume.test_undecodable import poisoned
 from tests.interop.brokers import Broker, JavaBroker, MqlakeBroker
 from tests.spark.log.test_commitlog_stream import spark_log
+from tests.spark.streams import catch_up, follow
 from tests.waiting import until
 
 Row = dict[str, Any]
@@ -371,9 +372,7 @@ def test_retention_passes_under_a_reader(
     spark: SparkSession, broker: Broker, topic: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def copy(**more: str) -> None:
-        copying(spark, options(broker, topic, **more), tmp_path).trigger(
-            availableNow=True
-        ).start().awaitTermination()
+        catch_up(lambda: copying(spark, options(broker, topic, **more), tmp_path))
 
     copy()
     left = retention(broker, topic)
@@ -444,21 +443,20 @@ def test_a_stream_into_parquet_and_back(
     spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
 ) -> None:
     def run(**more: object) -> None:
-        (
-            spark.readStream.format("rocketmq")
-            .options(
-                **options(broker, topic),
-                startingOffsets="earliest",
-                columns="queueId,queueOffset,body",
-                **more,
+        catch_up(
+            lambda: (
+                spark.readStream.format("rocketmq")
+                .options(
+                    **options(broker, topic),
+                    startingOffsets="earliest",
+                    columns="queueId,queueOffset,body",
+                    **more,
+                )
+                .load()
+                .writeStream.format("parquet")
+                .option("checkpointLocation", str(tmp_path / "checkpoint"))
+                .option("path", str(tmp_path / "parquet"))
             )
-            .load()
-            .writeStream.format("parquet")
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .option("path", str(tmp_path / "parquet"))
-            .trigger(availableNow=True)
-            .start()
-            .awaitTermination()
         )
 
     run(maxOffsetsPerTrigger=64)
@@ -484,17 +482,16 @@ def test_a_stream_into_parquet_and_back(
 
 @pytest.mark.spark
 def test_a_streaming_sink(spark: SparkSession, broker: Broker, topic: str, tmp_path: Path) -> None:
-    query = (
-        spark.readStream.format("rocketmq")
-        .options(**options(broker, topic), startingOffsets="earliest")
-        .load()
-        .select(F.lit(f"{topic}-sink").alias("topic"), F.col("body"), "properties")
-        .writeStream.format("rocketmq")
-        .options(namesrvAddr=broker.namesrv, checkpointLocation=str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
+    catch_up(
+        lambda: (
+            spark.readStream.format("rocketmq")
+            .options(**options(broker, topic), startingOffsets="earliest")
+            .load()
+            .select(F.lit(f"{topic}-sink").alias("topic"), F.col("body"), "properties")
+            .writeStream.format("rocketmq")
+            .options(namesrvAddr=broker.namesrv, checkpointLocation=str(tmp_path / "checkpoint"))
+        )
     )
-    query.awaitTermination()
     reader = source(options(broker, f"{topic}-sink"))
     until(lambda: sum(part.end - part.start for part in reader.partitions()) >= 100)
     assert numbers(rows(reader, reader.partitions())) == list(range(100))
@@ -517,8 +514,9 @@ def test_exactly_once_over_restarts_under_load(spark: SparkSession, broker: Brok
     chance = random.Random(11)
     try:
         for _ in range(2):
-            query = copying(spark, options(broker, topic, maxOffsetsPerTrigger="300"), tmp_path).start()
-            until(lambda query=query: query.lastProgress is not None)
+            query = follow(
+                lambda: copying(spark, options(broker, topic, maxOffsetsPerTrigger="300"), tmp_path).start()
+            )
             time.sleep(chance.random() / 2)
             query.stop()
             assert query.exception() is None
@@ -527,7 +525,7 @@ def test_exactly_once_over_restarts_under_load(spark: SparkSession, broker: Brok
         sender.join()
     parts = source(options(broker, topic)).partitions
     until(lambda: sum(part.end - part.start for part in parts()) >= 1 + sent)
-    copying(spark, options(broker, topic), tmp_path).trigger(availableNow=True).start().awaitTermination()
+    catch_up(lambda: copying(spark, options(broker, topic), tmp_path))
     assert copied(spark, tmp_path) == Counter(
         (part.queue.queue_id, offset) for part in parts() for offset in range(part.start, part.end)
     )
