@@ -54,6 +54,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "__main__": {"cli"},
 }
+_OF_SOURCES = {"options", "offsets", "error_messages", "requirements", "readers", "stream_readers"}
 WITHIN: dict[str, set[str]] = {
     "store.files": {"config"},
     "store.log": {"config", "results", "files"},
@@ -88,9 +89,9 @@ WITHIN: dict[str, set[str]] = {
     "broker.fast": {"broker", "config", "state", "metrics", "requests", "transaction"},
     "broker.admin": {"broker", "config", "state", "metrics", "services"},
     "spark.arrow": {"options", "offsets", "log"},
-    "spark.log": {"options", "offsets", "error_messages", "requirements", "arrow"},
-    "spark.rocketmq": {"options", "offsets", "error_messages", "requirements", "arrow", "log"},
-    "spark.metaq": {"options", "offsets", "error_messages", "requirements", "arrow", "log"},
+    "spark.log": {*_OF_SOURCES, "arrow"},
+    "spark.rocketmq": {*_OF_SOURCES, "arrow", "log"},
+    "spark.metaq": {*_OF_SOURCES, "arrow", "log"},
     "metaq.formats": {"message"},
     "metaq.wire": {"formats"},
     "metaq.store": {"message", "formats", "config"},

@@ -13,7 +13,7 @@ from mqlake.spark.options import OPTIONS, LogOptions, Mode, parse_size
 
 def test_defaults() -> None:
     options = LogOptions.parse({"path": "/s"})
-    assert options == LogOptions((Storage("/s"),))
+    assert options == LogOptions(stores=(Storage("/s"),))
     assert options.columns == tuple(COLUMNS)
     assert (options.unpack, options.skipping, options.fail_on_data_loss) == (True, True, True)
     assert (options.start.kind, options.end.kind) == (PositionKind.EARLIEST, PositionKind.LATEST)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from mqlake.errors import ConfigError, UnknownKeyError
+from mqlake.errors import ConfigError, OffsetOutOfRangeError, UnknownKeyError
 from mqlake.spark.arrow.schema import COLUMNS, CORRUPT_COLUMN
 from mqlake.spark.log.splits import DEFAULT_SPLIT_SIZE, VERIFY_CRC, VERIFY_FULL, VERIFY_NONE
 from mqlake.spark.log.storage import Storage
@@ -37,11 +38,13 @@ OPTIONS = (
 QUEUE_OPTIONS = (*PLACE_OPTIONS, "topics", "splitSize")
 INDEX_OPTIONS = (*PLACE_OPTIONS, "splitSize", "maxHashSlotNum")
 
+logger = logging.getLogger(__name__)
+
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
 class Mode(Enum):
-    """What becomes of damage."""
+    """How damage is handled."""
 
     FAIL_FAST = "failFast"
     """An error that names file and offset."""
@@ -51,47 +54,69 @@ class Mode(Enum):
     """Nothing: reading goes on at the next record."""
 
 
-@dataclass(frozen=True)
-class LogOptions:
-    """One read of one or more store directories. `topics` and `keys` None: all of them. Sizes are bytes."""
+@dataclass(frozen=True, kw_only=True)
+class SourceOptions:
+    """What the reads of all sources have in common. Sizes are bytes."""
 
-    stores: tuple[Storage, ...]
     columns: tuple[str, ...] = tuple(COLUMNS)
-    topics: frozenset[str] | None = None
-    keys: frozenset[str] | None = None
     start: Position = field(default_factory=lambda: Position(PositionKind.EARLIEST, STARTING[0]))
     end: Position = field(default_factory=lambda: Position(PositionKind.LATEST, ENDING[0]))
-    unpack: bool = True
-    verify: str = VERIFY_CRC
     mode: Mode = Mode.FAIL_FAST
     split_size: int = DEFAULT_SPLIT_SIZE
-    skipping: bool = True
     max_bytes_per_trigger: int | None = None
     max_offsets_per_trigger: int | None = None
     fail_on_data_loss: bool = True
 
+    def data_loss(self, what: str) -> None:
+        """OffsetOutOfRangeError, or with failOnDataLoss=false a warning."""
+        if self.fail_on_data_loss:
+            raise OffsetOutOfRangeError(f"{what} (failOnDataLoss=false reads on with what is there)")
+        logger.warning("%s; reading goes on with what is there", what)
+
+
+def common(
+    given: Mapping[str, str], columns: Iterable[str] = COLUMNS, modes: Iterable[Mode] = Mode
+) -> dict[str, Any]:
+    """The fields of SourceOptions but start and end; `columns`, `modes`: those of the source. Raises ConfigError and
+    UnknownKeyError."""
+    mode = Mode(one_of(given, "mode", tuple(mode.value for mode in modes), Mode.FAIL_FAST.value))
+    if "maxBytesPerTrigger" in given and "maxOffsetsPerTrigger" in given:
+        raise ConfigError("one of the options 'maxBytesPerTrigger' and 'maxOffsetsPerTrigger' at most")
+    return {
+        "columns": chosen_columns(given, columns, permissive=mode is Mode.PERMISSIVE),
+        "mode": mode,
+        "split_size": _size(given, "splitSize") or DEFAULT_SPLIT_SIZE,
+        "max_bytes_per_trigger": _size(given, "maxBytesPerTrigger"),
+        "max_offsets_per_trigger": count(given, "maxOffsetsPerTrigger"),
+        "fail_on_data_loss": flag(given, "failOnDataLoss", default=True),
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogOptions(SourceOptions):
+    """One read of one or more store directories. `topics` and `keys` None: all of them."""
+
+    stores: tuple[Storage, ...]
+    topics: frozenset[str] | None = None
+    keys: frozenset[str] | None = None
+    unpack: bool = True
+    verify: str = VERIFY_CRC
+    skipping: bool = True
+
     @classmethod
     def parse(cls, options: Mapping[str, str], known: Iterable[str] = OPTIONS) -> LogOptions:
-        """Raises UnknownKeyError for an option nobody knows, ConfigError for a value that cannot be used."""
+        """Raises UnknownKeyError for an unknown option, ConfigError for an invalid value."""
         given = named(options, known)
-        mode = Mode(one_of(given, "mode", tuple(mode.value for mode in Mode), Mode.FAIL_FAST.value))
-        if "maxBytesPerTrigger" in given and "maxOffsetsPerTrigger" in given:
-            raise ConfigError("one of the options 'maxBytesPerTrigger' and 'maxOffsetsPerTrigger' at most")
         return cls(
             stores=stores(given),
-            columns=chosen_columns(given, permissive=mode is Mode.PERMISSIVE),
             topics=some_of(given, "topics"),
             keys=some_of(given, "keys"),
             start=Position.parse(given, STARTING, PositionKind.EARLIEST, physical=True),
             end=Position.parse(given, ENDING, PositionKind.LATEST, physical=True),
             unpack=flag(given, "unpack", default=True),
             verify=one_of(given, "verify", (VERIFY_NONE, VERIFY_CRC, VERIFY_FULL), VERIFY_CRC),
-            mode=mode,
-            split_size=parse_size("splitSize", given.get("splitSize", str(DEFAULT_SPLIT_SIZE))),
             skipping=flag(given, "skipping", default=True),
-            max_bytes_per_trigger=_size(given, "maxBytesPerTrigger"),
-            max_offsets_per_trigger=count(given, "maxOffsetsPerTrigger"),
-            fail_on_data_loss=flag(given, "failOnDataLoss", default=True),
+            **common(given),
         )
 
     @property
@@ -179,19 +204,27 @@ def _tidy(path: str) -> str:
     return path if "://" in path else os.path.normpath(path)
 
 
-def chosen_columns(given: Mapping[str, str], *, permissive: bool = False) -> tuple[str, ...]:
-    """What the options `columns` and `includeBody` name."""
-    names = listed("columns", given["columns"]) if "columns" in given else list(COLUMNS)
-    for name in names:
-        if name not in COLUMNS and name != CORRUPT_COLUMN:
-            raise UnknownKeyError(name, COLUMNS, what="column")
-    if not names or len(set(names)) != len(names):
-        raise ConfigError(f"option 'columns' must name columns, each once: {given['columns']!r}")
+def chosen_columns(
+    given: Mapping[str, str], known: Iterable[str], *, permissive: bool = False
+) -> tuple[str, ...]:
+    """The columns that the options `columns` and `includeBody` name, of those of the source."""
+    names = listed("columns", given["columns"]) if "columns" in given else list(known)
+    check_columns(names, known)
     if not flag(given, "includeBody", default=True):
         names = [name for name in names if name != "body"]
     if permissive and CORRUPT_COLUMN not in names:
         names.append(CORRUPT_COLUMN)
     return tuple(names)
+
+
+def check_columns(names: Sequence[str], known: Iterable[str]) -> None:
+    """UnknownKeyError; ConfigError when a name comes twice, or there is none."""
+    known = tuple(known)
+    for name in names:
+        if name not in known and name != CORRUPT_COLUMN:
+            raise UnknownKeyError(name, known, what="column")
+    if not names or len(set(names)) != len(names):
+        raise ConfigError(f"option 'columns' must name columns, each once: {', '.join(names)!r}")
 
 
 def one_of(given: Mapping[str, str], option: str, allowed: tuple[str, ...], default: str) -> str:

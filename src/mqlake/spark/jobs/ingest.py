@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
 
 from mqlake.errors import ConfigError
 from mqlake.spark.error_messages import reason
@@ -70,10 +69,3 @@ def to_brokers(messages: DataFrame, namesrv: str, **options: str) -> None:
     """Sends messages, at least once; `options` are those of the sink."""
     kept = messages.select(*(name for name in messages.columns if name in _TO_BROKERS))
     kept.write.format("rocketmq").mode("append").options(namesrvAddr=namesrv, **options).save()
-
-
-def stream_to_brokers(messages: DataFrame, namesrv: str, checkpoint: str, **options: str) -> StreamingQuery:
-    """The same for a stream of rows: starts it, and it ends when it has caught up."""
-    kept = messages.select(*(name for name in messages.columns if name in _TO_BROKERS))
-    writer = kept.writeStream.format("rocketmq").options(namesrvAddr=namesrv, **options)
-    return writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()

@@ -17,19 +17,23 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
-    DataSourceReader,
     DataSourceStreamReader,
-    Filter,
     InputPartition,
 )
 from pyspark.sql.types import StructType
 
 from mqlake.errors import OffsetOutOfRangeError
-from mqlake.spark.arrow.filters import Condition, RowFilter, conditions
+from mqlake.spark.arrow.filters import RowFilter
 from mqlake.spark.arrow.schema import check_user_schema, spark_schema
 from mqlake.spark.error_messages import tells_reasons
 from mqlake.spark.log.log_ends import known_end, remember
-from mqlake.spark.log.log_partition import LogPartition, check_in_log, grouped, lost_parts, read_partition
+from mqlake.spark.log.log_partition import (
+    LogPartition,
+    check_in_log,
+    lost_parts,
+    partitions_of,
+    read_partition,
+)
 from mqlake.spark.log.places import Pick, picks
 from mqlake.spark.log.queue_files import queue_bounds, queue_files
 from mqlake.spark.log.skipping import what_to_read
@@ -38,9 +42,10 @@ from mqlake.spark.log.storage import Storage
 from mqlake.spark.log.topics import check_topics
 from mqlake.spark.offsets import Position, PositionKind
 from mqlake.spark.options import LogOptions, Mode
+from mqlake.spark.readers import FilteredReader
 from mqlake.spark.requirements import require_stream_readers
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 PICKS_A_TASK = 100_000
 """Single records that one task reads."""
@@ -80,20 +85,15 @@ class CommitLogDataSource(DataSource):
 
 
 @tells_reasons
-class CommitLogReader(DataSourceReader):
+class CommitLogReader(FilteredReader):
     def __init__(self, options: LogOptions, columns: list[str]) -> None:
         options.check_batch()
         self._options = options
         self._columns = columns
-        self._conditions: tuple[Condition, ...] = ()
-
-    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802 - Spark's name
-        self._conditions = tuple(conditions(filters))
-        return filters
 
     def partitions(self) -> list[LogPartition]:
         found = self.plan()
-        log.info("%d of %d bytes are read", found.bytes_to_read, found.bytes_of_log)
+        logger.info("%d of %d bytes are read", found.bytes_to_read, found.bytes_of_log)
         return found.partitions
 
     def plan(self) -> ReadPlan:
@@ -120,7 +120,7 @@ class CommitLogReader(DataSourceReader):
             parts += picks(storage, files, reading.places, PICKS_A_TASK)
             splits += sorted(parts, key=lambda part: part.base_offset + part.start)
             size += sum(file.limit for file in files)
-        partitions = [*lost, *grouped(splits, self._options.split_size)]
+        partitions = [*lost, *partitions_of(splits, self._options.split_size)]
         return ReadPlan(partitions, sum(split.bytes for split in splits), size)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

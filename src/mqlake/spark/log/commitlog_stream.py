@@ -11,48 +11,45 @@ far, and other bytes before an offset than there were, are data loss: the checkp
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, ReadMaxRows
 
-from mqlake.errors import ConfigError, OffsetOutOfRangeError
+from mqlake.errors import ConfigError
 from mqlake.spark.error_messages import tells_reasons
 from mqlake.spark.log.log_ends import known_end, remember
 from mqlake.spark.log.log_offsets import Json, LogOffsets, Mark
-from mqlake.spark.log.log_partition import LogPartition, check_in_log, grouped, lost_parts, read_partition
+from mqlake.spark.log.log_partition import (
+    LogPartition,
+    check_in_log,
+    lost_parts,
+    partitions_of,
+    read_partition,
+)
 from mqlake.spark.log.splits import VERIFY_NONE, Damage, LogFile, cut, log_files, open_window, walk
 from mqlake.spark.log.storage import Storage
 from mqlake.spark.log.store_times import Heads, ranges_by_time
 from mqlake.spark.log.topics import check_topics
 from mqlake.spark.offsets import PositionKind
 from mqlake.spark.options import LogOptions, Mode
+from mqlake.spark.stream_readers import LimitedStreamReader
 
-log = logging.getLogger(__name__)
-
-Offsets = dict[str, int]
 Logs = list[tuple[Storage, list[LogFile]]]
 
 NOTHING = Mark(0)
 
 
 @tells_reasons
-class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class CommitLogStreamReader(LimitedStreamReader[str]):
     def __init__(self, options: LogOptions, columns: list[str]) -> None:
+        super().__init__(options)
         if options.end.kind is not PositionKind.LATEST:
             raise ConfigError(f"option {options.end.option!r} is for a batch; a stream has no end")
         self._options = options
         self._columns = columns
-        self._target: Offsets | None = None
 
     # ------------------------------------------------------------------ offsets, in one process of the driver
 
@@ -87,15 +84,8 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             first = possible[0][0] if possible else _end(files)
         return first
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        if self._options.max_bytes_per_trigger is not None:
-            return ReadMaxBytes(self._options.max_bytes_per_trigger)
-        if self._options.max_offsets_per_trigger is not None:
-            return ReadMaxRows(self._options.max_offsets_per_trigger)
-        return ReadAllAvailable()
-
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._target = {storage.root: _end(files) for storage, files in self._logs()}
+    def _ends(self) -> Mapping[str, int]:
+        return {storage.root: _end(files) for storage, files in self._logs()}
 
     def reportLatestOffset(self) -> Json:  # noqa: N802
         logs = self._logs()
@@ -108,7 +98,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             for storage, files in logs:
                 mark = before.marks.get(storage.root)
                 if mark is not None and (loss := _loss(storage, files, mark, Mark(_end(files)))):
-                    self._lost(f"{storage.root}: {loss[1]}")
+                    self._options.data_loss(f"{storage.root}: {loss[1]}")
         starts = {
             storage.root: max(_begin(files), before.marks.get(storage.root, NOTHING).offset)
             for storage, files in logs
@@ -161,10 +151,14 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _compare(self, before: LogOffsets, topics: frozenset[str] | None) -> None:
         """Whether what was read before is what is read now."""
         for root in sorted(before.marks.keys() - {storage.root for storage in self._options.stores}):
-            self._lost(f"{root}: the checkpoint has this store, option 'path' does not name it any more")
+            self._options.data_loss(
+                f"{root}: the checkpoint has this store, option 'path' does not name it any more"
+            )
         if before.topics is not None and (topics is None or topics - before.topics):
             added = "all" if topics is None else ", ".join(sorted(topics - before.topics))
-            self._lost(f"option 'topics': {added} had not been asked for when the checkpoint was made")
+            self._options.data_loss(
+                f"option 'topics': {added} had not been asked for when the checkpoint was made"
+            )
 
     def _partitions(self, storage: Storage, start: Mark | None, end: Mark) -> list[LogPartition]:
         files = self._files(storage)
@@ -174,17 +168,12 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         partitions = []
         if loss := _loss(storage, files, start, end):
             offset, what = loss
-            self._lost(f"{storage.root}: {what}")
+            self._options.data_loss(f"{storage.root}: {what}")
             partitions.append(LogPartition((), (storage, offset, f"{storage.root}: {what}")))
         partitions += lost_parts(storage, files, start.offset, end.offset)
         inside = max(start.offset, _begin(files)), end.offset
         splits = cut(storage, files, self._options.split_size, [inside])
-        return [*partitions, *grouped(splits, self._options.split_size)]
-
-    def _lost(self, what: str) -> None:
-        if self._options.fail_on_data_loss:
-            raise OffsetOutOfRangeError(f"{what} (failOnDataLoss=false reads on with what is there)")
-        log.warning("%s; reading goes on with what is there", what)
+        return [*partitions, *partitions_of(splits, self._options.split_size)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, LogPartition):

@@ -28,10 +28,9 @@ from mqlake.spark.log.splits import CHUNK_RECORDS, Damage, LogFile, Split, missi
 from mqlake.spark.log.storage import Storage
 from mqlake.spark.offsets import Position, PositionKind
 from mqlake.spark.options import LogOptions, Mode
+from mqlake.spark.readers import grouped
 
-log = logging.getLogger(__name__)
-
-SPLITS_A_PARTITION_MAX = 4096
+logger = logging.getLogger(__name__)
 
 Chosen = tuple[Bytes, Scan, npt.NDArray[np.int64] | None]
 """A buffer, a scan of it, and the numbers of the records of it that are wanted (None: all)."""
@@ -68,19 +67,9 @@ def lost_parts(
     ]
 
 
-def grouped(splits: Sequence[Split | Pick], split_size: int) -> list[LogPartition]:
+def partitions_of(splits: Sequence[Split | Pick], split_size: int) -> list[LogPartition]:
     """Small splits that follow each other become one task's work."""
-    found: list[LogPartition] = []
-    group: list[Split | Pick] = []
-    size = 0
-    for split in splits:
-        length = split.bytes
-        if group and (size + length > split_size or len(group) == SPLITS_A_PARTITION_MAX):
-            found.append(LogPartition(tuple(group)))
-            group, size = [], 0
-        group.append(split)
-        size += length
-    return [*found, LogPartition(tuple(group))] if group else found
+    return [LogPartition(group) for group in grouped(splits, lambda split: split.bytes, split_size)]
 
 
 def read_partition(
@@ -131,7 +120,7 @@ def chosen(
         )
         if options.fail_on_data_loss:
             raise OffsetOutOfRangeError(f"{text} (failOnDataLoss=false reads on)") from error
-        log.warning("%s", text)
+        logger.warning("%s", text)
         if options.mode is Mode.PERMISSIVE:
             offset = split.base_offset + split.start
             yield Damage(_path(split), split.start, split.end, offset, "gone while it was read")

@@ -16,12 +16,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from mqlake.formats.index import INDEX_SIZE
 from mqlake.spark.arrow.arrays import number_array, repeated
-from mqlake.spark.arrow.filters import Condition, conditions
 from mqlake.spark.arrow.rows import BATCH_RECORDS_MAX, timestamp_array
 from mqlake.spark.arrow.schema import check_same, table_schemas
 from mqlake.spark.error_messages import tells_reasons
@@ -29,6 +28,7 @@ from mqlake.spark.log.queue_files import BATCH, IndexTable, QueueFile, index_fil
 from mqlake.spark.log.splits import bounded
 from mqlake.spark.log.topics import check_topics
 from mqlake.spark.options import INDEX_OPTIONS, QUEUE_OPTIONS, LogOptions, count, named
+from mqlake.spark.readers import FilteredReader, grouped
 
 _QUEUE_SPARK, _QUEUE_ARROW = table_schemas(
     {
@@ -116,35 +116,20 @@ def _checked(given: Mapping[str, str], known: Sequence[str] = QUEUE_OPTIONS) -> 
 
 
 @tells_reasons
-class _QueueReader(DataSourceReader):
+class _QueueReader(FilteredReader):
     def __init__(self, options: LogOptions) -> None:
         self._options = options
-        self._conditions: list[Condition] = []
-
-    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802 - Spark's name
-        self._conditions = conditions(filters)
-        return filters
 
     def partitions(self) -> list[QueuePartition]:
         check_topics(self._options)
-        found: list[QueuePartition] = []
-        group: list[QueueFile] = []
-        size = 0
-        for storage in self._options.stores:
-            for file in filter(self._is_wanted, queue_files(storage, self._options.topics)):
-                if group and size + file.size > self._options.split_size:
-                    found.append(QueuePartition(tuple(group)))
-                    group, size = [], 0
-                group.append(file)
-                size += file.size
-        return [*found, QueuePartition(tuple(group))] if group else found
-
-    def _is_wanted(self, file: QueueFile) -> bool:
-        known = {"topic": file.topic, "queueId": file.queue_id}
-        return not any(
-            each.column in known and each.allowed is not None and known[each.column] not in each.allowed
-            for each in self._conditions
+        files = (
+            file
+            for storage in self._options.stores
+            for file in queue_files(storage, self._options.topics)
+            if self._may_match({"topic": file.topic, "queueId": file.queue_id})
         )
+        groups = grouped(files, lambda file: file.size, self._options.split_size)
+        return [QueuePartition(group) for group in groups]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, QueuePartition):

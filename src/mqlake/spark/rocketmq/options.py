@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from mqlake.errors import ConfigError
-from mqlake.spark.arrow.schema import COLUMNS
-from mqlake.spark.offsets import ENDING, STARTING, Position, PositionKind, start_and_end
-from mqlake.spark.options import chosen_columns, count, flag, listed, named, one_of
+from mqlake.spark.offsets import ENDING, STARTING, PositionKind, start_and_end
+from mqlake.spark.options import Mode, SourceOptions, common, count, flag, listed, named, one_of
 from mqlake.spark.rocketmq.cluster import Cluster
 
 PLACE = ("namesrvAddr", "group", "accessKey", "secretKey")
@@ -28,28 +27,26 @@ READ_OPTIONS = (
     "groupIdForCommit",
     "mode",
 )
-MODES = ("failFast", "dropMalformed")
+MODES = (Mode.FAIL_FAST, Mode.DROP_MALFORMED)
 WRITE_OPTIONS = (*PLACE, "topic", "delivery", "checkpointLocation")
 DEFAULT_GROUP = "mqlake-spark"
 
 
-@dataclass(frozen=True)
-class ReadOptions:
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions(SourceOptions):
     """One read of topics: those named, or with `pattern` all that match it."""
 
     cluster: Cluster
     topics: tuple[str, ...] = ()
     pattern: str | None = None
-    columns: tuple[str, ...] = tuple(COLUMNS)
-    start: Position = field(default_factory=lambda: Position(PositionKind.EARLIEST, STARTING[0]))
-    end: Position = field(default_factory=lambda: Position(PositionKind.LATEST, ENDING[0]))
     unpack: bool = True
-    max_offsets_per_trigger: int | None = None
     min_partitions: int | None = None
-    fail_on_data_loss: bool = True
     group_id_for_commit: str | None = None
-    drop_malformed: bool = False
-    """Whether a message that cannot be decoded is left out; else it is an error that names it."""
+
+    @property
+    def drop_malformed(self) -> bool:
+        """Whether messages that cannot be decoded are left out; else they are an error."""
+        return self.mode is Mode.DROP_MALFORMED
 
     def asks_for(self, topic: str) -> bool:
         return topic in self.topics if self.pattern is None else bool(re.fullmatch(self.pattern, topic))
@@ -79,15 +76,12 @@ class ReadOptions:
             cluster=cluster_of(given),
             topics=topics,
             pattern=pattern,
-            columns=chosen_columns(given),
             start=start,
             end=end,
             unpack=flag(given, "unpack", default=True),
-            max_offsets_per_trigger=count(given, "maxOffsetsPerTrigger"),
             min_partitions=count(given, "minPartitions"),
-            fail_on_data_loss=flag(given, "failOnDataLoss", default=True),
             group_id_for_commit=given.get("groupIdForCommit"),
-            drop_malformed=one_of(given, "mode", MODES, MODES[0]) == MODES[1],
+            **common(given, modes=MODES),
         )
 
 

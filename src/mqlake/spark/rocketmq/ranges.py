@@ -18,7 +18,7 @@ from pyspark.sql.datasource import InputPartition
 
 from mqlake.client import MessageQueue
 from mqlake.client.records import decode_messages, whole_records
-from mqlake.errors import ConfigError, FormatError, OffsetOutOfRangeError, UndecodableMessageError
+from mqlake.errors import ConfigError, FormatError, UndecodableMessageError
 from mqlake.formats.columns import Bytes, Scan
 from mqlake.message import PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX, MessageSysFlag, bytes_to_properties
 from mqlake.spark.arrow.filters import RowFilter
@@ -32,7 +32,7 @@ from mqlake.spark.options import LogOptions
 from mqlake.spark.rocketmq.cluster import Live, Queue, missing, scans_of
 from mqlake.spark.rocketmq.options import ReadOptions
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 QueueOffsets = dict[Queue, int]
 
@@ -106,14 +106,8 @@ def in_queue(options: ReadOptions, queue: Queue, offset: int, bounds: tuple[int,
     low, high = bounds
     if low <= offset <= high:
         return offset
-    data_loss(options, f"{queue}: offset {offset} is not there; the broker has {low} to {high}")
+    options.data_loss(f"{queue}: offset {offset} is not there; the broker has {low} to {high}")
     return min(max(offset, low), high)
-
-
-def data_loss(options: ReadOptions, what: str) -> None:
-    if options.fail_on_data_loss:
-        raise OffsetOutOfRangeError(f"{what} (failOnDataLoss=false reads on with what is there)")
-    log.warning("%s; reading goes on with what is there", what)
 
 
 def divided(ranges: list[QueueRange], min_partitions: int | None) -> list[QueueRange]:
@@ -178,7 +172,7 @@ def _scanned(
         if not options.drop_malformed:
             raise damaged[0] from None
     for error in damaged:
-        log.warning("left out: %s", error)
+        logger.warning("left out: %s", error)
     dropped = {offset for error in damaged for offset in range(error.queue_offset, error.next_offset)}
     return list(scans_of(whole_records(records))), dropped
 
@@ -200,7 +194,7 @@ def _say_dropped(queue: Queue, buf: Bytes, scan: Scan, damage: Damage) -> None:
     row = int(np.flatnonzero(scan.physical_offset == damage.physical_offset)[0])
     start = int(scan.properties_start[row])
     properties = bytes_to_properties(buf[start : start + int(scan.properties_length[row])].tobytes())
-    log.warning(
+    logger.warning(
         "left out: message %s of %s, queue offset %d cannot be decoded: %s",
         properties.get(PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX, "(no id)"),
         queue,
@@ -210,8 +204,7 @@ def _say_dropped(queue: Queue, buf: Bytes, scan: Scan, damage: Damage) -> None:
 
 
 def _gone(options: ReadOptions, queue: Queue, first: int, last: int) -> None:
-    data_loss(
-        options,
+    options.data_loss(
         f"{queue}: offsets {first} to {last} were deleted before they were read, or the broker found them damaged "
         "(its log names them)",
     )

@@ -15,13 +15,8 @@ import logging
 from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 
 from mqlake.errors import ConfigError, MqlakeError
 from mqlake.spark.error_messages import tells_reasons
@@ -31,15 +26,15 @@ from mqlake.spark.rocketmq.options import ReadOptions
 from mqlake.spark.rocketmq.ranges import (
     QueueOffsets,
     QueueRange,
-    data_loss,
     divided,
     in_queue,
     read_range,
     resolve,
     subscribed,
 )
+from mqlake.spark.stream_readers import LimitedStreamReader
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Offsets = dict[str, dict[str, int]]
 
@@ -65,11 +60,11 @@ def from_json(offsets: Mapping[str, Mapping[str, int]]) -> QueueOffsets:
 
 
 @tells_reasons
-class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class RocketMQStreamReader(LimitedStreamReader[Queue]):
     def __init__(self, options: ReadOptions, columns: list[str]) -> None:
+        super().__init__(options)
         self._options = options
         self._columns = columns
-        self._target: QueueOffsets | None = None
 
     def initialOffset(self) -> Offsets:  # noqa: N802 - Spark's names, here and below
         with Live(self._options.cluster) as live:
@@ -78,13 +73,6 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(
             {queue: in_queue(self._options, queue, start, bounds[queue]) for queue, start in starts.items()}
         )
-
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        limit = self._options.max_offsets_per_trigger
-        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
-
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._target = self._ends()
 
     def reportLatestOffset(self) -> Offsets:  # noqa: N802
         return to_json(self._ends())
@@ -98,19 +86,15 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:  # noqa: N802
         known = self._asked_for(from_json(start))
-        if self._target is None:
-            bounds = self._bounds()
-            ends = {queue: high for queue, (_, high) in bounds.items()}
-            lows = {queue: low for queue, (low, _) in bounds.items()}
-        else:
-            ends, lows = self._target, {}
+        bounds = {} if self._target is not None else self._bounds()
+        ends = dict(self._target or {queue: high for queue, (_, high) in bounds.items()})
+        lows = {queue: low for queue, (low, _) in bounds.items()}
         if known and not known.keys() & ends.keys():
             some = min(known)
-            data_loss(self._options, f"{some}: neither it nor any other queue of the checkpoint is there")
+            self._options.data_loss(f"{some}: neither it nor any other queue of the checkpoint is there")
         for queue, offset in known.items():  # now, before the checkpoint has an end that is another queue's
             if offset > ends.get(queue, offset):
-                data_loss(
-                    self._options,
+                self._options.data_loss(
                     f"{queue}: it had been read up to {offset}; the broker has up to {ends[queue]}",
                 )
         left = {queue: max(0, end - known.get(queue, lows.get(queue, 0))) for queue, end in ends.items()}
@@ -126,8 +110,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Those of topics that are still subscribed to."""
         for topic in sorted({queue.topic for queue in known}):
             if not self._options.asks_for(topic):
-                data_loss(
-                    self._options, f"topic {topic}: the checkpoint has it, it is not subscribed to any more"
+                self._options.data_loss(
+                    f"topic {topic}: the checkpoint has it, it is not subscribed to any more"
                 )
         return {queue: offset for queue, offset in known.items() if self._options.asks_for(queue.topic)}
 
@@ -142,19 +126,17 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ranges = []
         for queue in changed:
             if queue not in bounds:
-                data_loss(self._options, f"{queue}: there is no such queue (any more)")
+                self._options.data_loss(f"{queue}: there is no such queue (any more)")
                 continue
             low, high = bounds[queue]
             first = starts.get(queue, low)
             last = ends[queue]
             if first < low:
-                data_loss(
-                    self._options,
+                self._options.data_loss(
                     f"{queue}: offsets {first} to {min(low, last)} are gone; the broker has {low} to {high}",
                 )
             if first > last or last > high:
-                data_loss(
-                    self._options,
+                self._options.data_loss(
                     f"{queue}: it had been read up to {max(first, last)}; the broker has {low} to {high}",
                 )
             ranges.append(QueueRange(queue, max(first, low), min(last, high)))
@@ -171,7 +153,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 present = live.queues({queue.topic for queue in offsets})
                 live.commit(group, {queue: offsets[queue] for queue in present if queue in offsets})
         except MqlakeError as error:
-            log.warning("offsets of group %s are not committed: %s", group, error)
+            logger.warning("offsets of group %s are not committed: %s", group, error)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, QueueRange):

@@ -1,0 +1,45 @@
+# mypy: disable-error-code="misc"
+"""What the stream readers of all sources share: the limit of a batch, and where the trigger availableNow ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Generic, TypeVar
+
+from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from mqlake.spark.error_messages import tells_reasons
+from mqlake.spark.options import SourceOptions
+
+Place = TypeVar("Place")
+
+
+@tells_reasons
+class LimitedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Generic[Place]):
+    """A stream over places (stores, queues, partitions), each with offsets of its own."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._limits = options
+        self._target: Mapping[Place, int] | None = None
+        """The ends when an availableNow query began, None with another trigger."""
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's names, here and below
+        if self._limits.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(self._limits.max_bytes_per_trigger)
+        if self._limits.max_offsets_per_trigger is not None:
+            return ReadMaxRows(self._limits.max_offsets_per_trigger)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._target = self._ends()
+
+    def _ends(self) -> Mapping[Place, int]:
+        """Where each place ends now."""
+        raise NotImplementedError
