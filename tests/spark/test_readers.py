@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 from hypothesis import given
@@ -19,9 +20,7 @@ def test_groups(sizes: list[int], size_max: int) -> None:
     assert all(groups)
     assert all(sum(group) <= size_max or len(group) == 1 for group in groups)
     # none could have taken the first item of the next
-    assert all(
-        sum(group) + following[0] > size_max for group, following in zip(groups, groups[1:], strict=False)
-    )
+    assert all(sum(group) + following[0] > size_max for group, following in itertools.pairwise(groups))
 
 
 def test_a_group_has_a_bounded_number_of_items() -> None:

@@ -235,7 +235,7 @@ def question(rows: list[Row], rng: random.Random) -> tuple[list[ds.Filter], dict
         )
         filters.append(kind((column,), value))
         holds.append(lambda row, column=column, value=value, compare=compare: compare(row[column], value))
-    options: dict[str, str] = {"splitSize": rng.choice(["64m", "64m", "3000"])}
+    options: dict[str, str] = {"splitSize": rng.choice(["64m", "64m", "9000"])}
     if rng.random() < 0.3:
         options["verify"] = rng.choice(["none", "full"])
     if rng.random() < 0.15:

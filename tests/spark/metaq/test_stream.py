@@ -24,7 +24,6 @@ from mqlake.spark.metaq.options import MetaqOptions
 from mqlake.spark.metaq.source import MetaqReader
 from mqlake.spark.metaq.stream import Json, MetaqStreamReader
 from tests.metaq.records import SEGMENT, fill
-from tests.spark.metaq.test_source import SEGMENT, expected, fill
 from tests.spark.metaq.test_source import expected
 from tests.spark.streams import catch_up, follow
 

@@ -10,26 +10,25 @@ broker's partition is one task's), startingOffsets, endingOffsets, maxBytesPerTr
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from mqlake.errors import ConfigError, UnknownKeyError
+from mqlake.errors import ConfigError
 from mqlake.spark.arrow.schema import CORRUPT_COLUMN, table_schemas
-from mqlake.spark.log.splits import DEFAULT_SPLIT_SIZE, VERIFY_CRC, VERIFY_NONE
+from mqlake.spark.log.splits import VERIFY_CRC, VERIFY_NONE
 from mqlake.spark.log.storage import Storage
 from mqlake.spark.metaq.locations import Brokers, Directories, Place
-from mqlake.spark.offsets import ENDING, STARTING, Position, PositionKind, start_and_end
+from mqlake.spark.offsets import ENDING, STARTING, PositionKind, start_and_end
 from mqlake.spark.options import (
     PLACE_OPTIONS,
     Mode,
-    count,
-    flag,
-    listed,
+    SourceOptions,
+    check_columns,
+    common,
     named,
     one_of,
-    parse_size,
     some_of,
     stores,
 )
@@ -65,63 +64,41 @@ OPTIONS = (
 )
 
 
-@dataclass(frozen=True)
-class MetaqOptions:
-    """One read of data directories, or of the brokers in a ZooKeeper. `topics` None: all. Sizes are bytes."""
+@dataclass(frozen=True, kw_only=True)
+class MetaqOptions(SourceOptions):
+    """One read of data directories, or of the brokers in a ZooKeeper. `topics` None: all."""
 
     storages: tuple[Storage, ...] = ()
     zookeeper: str | None = None
     zk_root: str = "/meta"
     columns: tuple[str, ...] = tuple(COLUMNS)
     topics: frozenset[str] | None = None
-    start: Position = field(default_factory=lambda: Position(PositionKind.EARLIEST, STARTING[0]))
-    end: Position = field(default_factory=lambda: Position(PositionKind.LATEST, ENDING[0]))
     verify: bool = True
-    mode: Mode = Mode.FAIL_FAST
-    split_size: int = DEFAULT_SPLIT_SIZE
-    max_bytes_per_trigger: int | None = None
-    max_offsets_per_trigger: int | None = None
-    fail_on_data_loss: bool = True
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, stream: bool | None = None) -> MetaqOptions:
         """A batch and a stream of directories begin at the earliest offsets, a stream of brokers at the latest.
 
         `stream` None: it is not known yet which of them it will be, so that what only one can do passes.
-        Raises UnknownKeyError for an option nobody knows, ConfigError for a value that cannot be used.
+        Raises UnknownKeyError for an unknown option, ConfigError for an invalid value.
         """
         given = named(options, OPTIONS)
         if ("path" in given or "paths" in given) == ("zookeeper" in given):
             raise ConfigError(
                 "one of the options 'path' (data directories) and 'zookeeper' (of brokers) is needed, and not both"
             )
-        if "maxBytesPerTrigger" in given and "maxOffsetsPerTrigger" in given:
-            raise ConfigError("one of the options 'maxBytesPerTrigger' and 'maxOffsetsPerTrigger' at most")
-        mode = Mode(one_of(given, "mode", tuple(mode.value for mode in Mode), Mode.FAIL_FAST.value))
-        columns = listed("columns", given["columns"]) if "columns" in given else list(COLUMNS)
-        if not flag(given, "includeBody", default=True):
-            columns = [name for name in columns if name != "body"]
-        if mode is Mode.PERMISSIVE and CORRUPT_COLUMN not in columns:
-            columns.append(CORRUPT_COLUMN)
-        check_columns(columns)
         from_end = stream and "zookeeper" in given
         default = PositionKind.LATEST if from_end else PositionKind.EARLIEST
         start, end = start_and_end(given, default, stream=stream)
-        size = given.get("maxBytesPerTrigger")
         return cls(
-            () if "zookeeper" in given else stores(given),
-            given.get("zookeeper"),
-            given.get("zkRoot", "/meta"),
-            tuple(columns),
-            some_of(given, "topics"),
-            start,
-            end,
-            one_of(given, "verify", (VERIFY_NONE, VERIFY_CRC), VERIFY_CRC) == VERIFY_CRC,
-            mode,
-            parse_size("splitSize", given.get("splitSize", str(DEFAULT_SPLIT_SIZE))),
-            None if size is None else parse_size("maxBytesPerTrigger", size),
-            count(given, "maxOffsetsPerTrigger"),
-            flag(given, "failOnDataLoss", default=True),
+            storages=() if "zookeeper" in given else stores(given),
+            zookeeper=given.get("zookeeper"),
+            zk_root=given.get("zkRoot", "/meta"),
+            topics=some_of(given, "topics"),
+            start=start,
+            end=end,
+            verify=one_of(given, "verify", (VERIFY_NONE, VERIFY_CRC), VERIFY_CRC) == VERIFY_CRC,
+            **common(given, COLUMNS),
         )
 
     def place(self) -> Place:
@@ -131,19 +108,10 @@ class MetaqOptions:
         return Brokers(self.zookeeper, self.zk_root, self.topics, fail_on_data_loss=self.fail_on_data_loss)
 
 
-def check_columns(names: Sequence[str]) -> None:
-    """UnknownKeyError, ConfigError when a name comes twice or there is none."""
-    for name in names:
-        if name not in _KINDS:
-            raise UnknownKeyError(name, COLUMNS, what="column")
-    if not names or len(set(names)) != len(names):
-        raise ConfigError(f"option 'columns' must name columns, each once: {', '.join(names)!r}")
-
-
 def chosen_columns(schema: StructType) -> list[str]:
     """Those of a schema that a user may have given: a way to choose columns, not to cast them. ConfigError."""
     columns: list[str] = schema.fieldNames()
-    check_columns(columns)
+    check_columns(columns, COLUMNS)
     if schema != (expected := schemas(columns)[0]):
         raise ConfigError(
             f"the columns are {expected.simpleString()}, not {schema.simpleString()}; cast them after reading"

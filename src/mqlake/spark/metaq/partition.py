@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -11,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from mqlake.errors import ConfigError, MqlakeError, OffsetOutOfRangeError
+from mqlake.errors import ConfigError, MqlakeError
 from mqlake.metaq.store.columns import Damage, Records
 from mqlake.spark.arrow.memory import keep_freed_memory
 from mqlake.spark.arrow.rows import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
@@ -20,10 +19,7 @@ from mqlake.spark.metaq.locations import Piece, read_piece
 from mqlake.spark.metaq.options import MetaqOptions, schemas
 from mqlake.spark.metaq.segments import Split
 from mqlake.spark.options import Mode
-
-log = logging.getLogger(__name__)
-
-SPLITS_A_PARTITION_MAX = 4096
+from mqlake.spark.readers import grouped
 
 
 @dataclass
@@ -33,26 +29,13 @@ class MetaqPartition(InputPartition):
     pieces: tuple[Piece, ...]
 
 
-def data_loss(options: MetaqOptions, what: str) -> None:
-    """OffsetOutOfRangeError, or with failOnDataLoss=false a warning."""
-    if options.fail_on_data_loss:
-        raise OffsetOutOfRangeError(f"{what} (failOnDataLoss=false reads on with what is there)")
-    log.warning("%s; reading goes on with what is there", what)
+def partitions_of(pieces: Iterable[Piece], split_size: int) -> list[MetaqPartition]:
+    """Small pieces that follow each other become one task's work; each partition of a broker is a task of its own."""
 
+    def size_of(piece: Piece) -> int:
+        return piece.end - piece.start if isinstance(piece, Split) else split_size
 
-def grouped(pieces: Iterable[Piece], split_size: int) -> list[MetaqPartition]:
-    """Small pieces that follow each other become one task's work; what a broker gives is a task a partition."""
-    found: list[MetaqPartition] = []
-    group: list[Piece] = []
-    size = 0
-    for piece in pieces:
-        length = piece.end - piece.start if isinstance(piece, Split) else split_size
-        if group and (size + length > split_size or len(group) == SPLITS_A_PARTITION_MAX):
-            found.append(MetaqPartition(tuple(group)))
-            group, size = [], 0
-        group.append(piece)
-        size += length
-    return [*found, MetaqPartition(tuple(group))] if group else found
+    return [MetaqPartition(group) for group in grouped(pieces, size_of, split_size)]
 
 
 def read_partition(
@@ -76,7 +59,7 @@ def read_partition(
                 elif options.mode is Mode.PERMISSIVE:
                     yield damage_row(found, piece, schema)
         except FileNotFoundError as error:
-            data_loss(options, f"{error.filename or error}: gone while it was read")
+            options.data_loss(f"{error.filename or error}: gone while it was read")
 
 
 def _error(damage: Damage, options: MetaqOptions) -> MqlakeError:

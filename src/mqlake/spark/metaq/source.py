@@ -19,18 +19,17 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
-    Filter,
     InputPartition,
 )
 from pyspark.sql.types import StructType
 
-from mqlake.spark.arrow.filters import Condition, conditions
 from mqlake.spark.error_messages import tells_reasons
-from mqlake.spark.metaq.locations import Part, Piece, resolve
+from mqlake.spark.metaq.locations import Piece, resolve
 from mqlake.spark.metaq.options import MetaqOptions, chosen_columns, schemas
-from mqlake.spark.metaq.partition import MetaqPartition, data_loss, grouped, read_partition
+from mqlake.spark.metaq.partition import MetaqPartition, partitions_of, read_partition
 from mqlake.spark.metaq.segments import open_directory
 from mqlake.spark.offsets import EARLIEST, LATEST
+from mqlake.spark.readers import FilteredReader
 from mqlake.spark.requirements import require_stream_readers
 
 
@@ -57,15 +56,10 @@ class MetaqDataSource(DataSource):
 
 
 @tells_reasons
-class MetaqReader(DataSourceReader):
+class MetaqReader(FilteredReader):
     def __init__(self, options: MetaqOptions, columns: Sequence[str]) -> None:
         self._options = options
         self._columns = tuple(columns)
-        self._conditions: list[Condition] = []
-
-    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802 - Spark's name
-        self._conditions = conditions(filters)
-        return filters
 
     def partitions(self) -> list[MetaqPartition]:
         """NotAStoreError, OSError; in mode failFast StoreCorruptError for a gap between segments."""
@@ -75,21 +69,14 @@ class MetaqReader(DataSourceReader):
         ends = resolve(options.end, bounds, LATEST)
         pieces: list[Piece] = []
         for part, (low, high) in bounds.items():
-            if not self._is_wanted(part):
+            if not self._may_match({"topic": part.topic, "partition": part.partition}):
                 continue
             for offset in (starts[part], ends[part]):
                 if not low <= offset <= high:
-                    data_loss(options, f"{part}: offset {offset} is not there; there are {low} to {high}")
+                    options.data_loss(f"{part}: offset {offset} is not there; there are {low} to {high}")
             start, end = max(starts[part], low), min(ends[part], high)
             pieces += place.pieces(part, start, None if end == high else end)
-        return grouped(pieces, options.split_size)
-
-    def _is_wanted(self, part: Part) -> bool:
-        known = {"topic": part.topic, "partition": part.partition}
-        return not any(
-            each.column in known and each.allowed is not None and known[each.column] not in each.allowed
-            for each in self._conditions
-        )
+        return partitions_of(pieces, options.split_size)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, MetaqPartition):  # else Spark's stand-in when there are no partitions

@@ -15,20 +15,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, ReadMaxRows
 
 from mqlake.spark.error_messages import tells_reasons
 from mqlake.spark.metaq.locations import Offsets, Part, Piece, behind, resolve
 from mqlake.spark.metaq.options import MetaqOptions
-from mqlake.spark.metaq.partition import MetaqPartition, data_loss, grouped, read_partition
+from mqlake.spark.metaq.partition import MetaqPartition, partitions_of, read_partition
 from mqlake.spark.offsets import EARLIEST
+from mqlake.spark.stream_readers import LimitedStreamReader
 
 Json = dict[str, dict[str, int]]
 
@@ -50,12 +45,12 @@ def from_json(offsets: Mapping[str, Mapping[str, int]]) -> Offsets:
 
 
 @tells_reasons
-class MetaqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class MetaqStreamReader(LimitedStreamReader[Part]):
     def __init__(self, options: MetaqOptions, columns: Sequence[str]) -> None:
+        super().__init__(options)
         self._options = options
         self._columns = tuple(columns)
         self._place = options.place()
-        self._target: Offsets | None = None
 
     # ------------------------------------------------------------------ offsets, in one process of the driver
 
@@ -65,22 +60,15 @@ class MetaqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for part, start in starts.items():
             low, high = bounds[part]
             if not low <= start <= high:
-                data_loss(self._options, f"{part}: offset {start} is not there; there are {low} to {high}")
+                self._options.data_loss(f"{part}: offset {start} is not there; there are {low} to {high}")
                 starts[part] = min(max(start, low), high)
         return to_json(starts)
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        if self._options.max_bytes_per_trigger is not None:
-            return ReadMaxBytes(self._options.max_bytes_per_trigger)
-        if self._options.max_offsets_per_trigger is not None:
-            return ReadMaxRows(self._options.max_offsets_per_trigger)
-        return ReadAllAvailable()
-
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._target = {part: end for part, (_, end) in self._place.bounds({}).items()}
+    def _ends(self) -> Offsets:
+        return {part: end for part, (_, end) in self._place.bounds({}).items()}
 
     def reportLatestOffset(self) -> Json:  # noqa: N802
-        return to_json({part: end for part, (_, end) in self._place.bounds({}).items()})
+        return to_json(self._ends())
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
         known = from_json(start)
@@ -119,23 +107,21 @@ class MetaqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         bounds = self._place.bounds(ends)
         pieces: list[Piece] = []
+        lost = self._options.data_loss
         for part, last in changed.items():
             if part not in bounds:
-                self._lost(f"{part}: there is no such partition (any more)")
+                lost(f"{part}: there is no such partition (any more)")
                 continue
             low, high = bounds[part]
             first = starts.get(part, low)
             if first < low:
-                self._lost(f"{part}: offsets {first} to {min(low, last)} are gone; there are {low} to {high}")
+                lost(f"{part}: offsets {first} to {min(low, last)} are gone; there are {low} to {high}")
             if max(first, last) > high or first > last:
-                self._lost(f"{part}: it had been read up to {max(first, last)}; there are {low} to {high}")
+                lost(f"{part}: it had been read up to {max(first, last)}; there are {low} to {high}")
             first, last = max(first, low), min(last, high)
             if first < last:
                 pieces += self._place.pieces(part, first, last)
-        return grouped(pieces, self._options.split_size)
-
-    def _lost(self, what: str) -> None:
-        data_loss(self._options, what)
+        return partitions_of(pieces, self._options.split_size)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, MetaqPartition):
