@@ -155,7 +155,7 @@ def mutants(module: Path) -> list[Mutant]:
 
 
 def _skipped(text: str) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-    """Stretches that no test should have to notice: annotations, decorators, assertions (they are there for the types),
+    """Stretches that no test should have to notice: annotations, decorators, assertions and invariants,
     what is for types alone, log lines, and the wording of errors."""
     found: list[Any] = []
     for node in ast.walk(ast.parse(text)):
@@ -170,10 +170,14 @@ def _skipped(text: str) -> list[tuple[tuple[int, int], tuple[int, int]]]:
         elif (
             isinstance(node, ast.Assert)
             or (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
-            or (isinstance(node, ast.Expr) and ast.unparse(node).startswith(("logger.", "log.")))
+            or (isinstance(node, ast.Expr) and _only_tells(ast.unparse(node)))
         ):
             found.append(node)
     return [((n.lineno, n.col_offset), (n.end_lineno, n.end_col_offset)) for n in found if n]
+
+
+def _only_tells(statement: str) -> bool:
+    return statement.startswith(("logger.", "log.")) or statement == "self.invariants()"
 
 
 def draw(modules: list[Path], count: int, seed: int) -> list[Mutant]:

@@ -129,9 +129,9 @@ def test_json_headers_that_are_none(header: bytes):
 
 
 def test_a_json_header_with_little_in_it():
-    command = decode(with_header(b"{'code':34,language:'NO_SUCH', extFields:{n:1,t:true,none:null}}"))
+    command = decode(with_header(b"{'code':34,language:'NO_SUCH', extFields:{n:1,t:true,f:false,none:null}}"))
     assert (command.code, command.language, command.opaque) == (34, LanguageCode.OTHER, 0)
-    assert command.ext_fields == {"n": "1", "t": "true"}
+    assert command.ext_fields == {"n": "1", "t": "true", "f": "false"}
 
 
 def test_a_long_header_in_the_slow_dialect_is_refused():
@@ -181,6 +181,16 @@ def test_the_bytes_of_a_binary_command():
 def test_binary_headers_that_are_none(header: str):
     with pytest.raises(ProtocolError):
         decode(with_header(bytes.fromhex(header), kind=1))
+
+
+@pytest.mark.parametrize("field", ["0001 6b 00000000", "0000 00000001 76", "0000 00000000"])
+def test_binary_fields_without_a_name_or_a_value_are_left_out(field: str):
+    """As RocketMQ leaves them out: null and the empty text are one in this form."""
+    fields = bytes.fromhex(field + "0001 78 00000001 79")
+    header = (
+        bytes.fromhex("0069 09 01df 00000007 00000000 00000000") + struct.pack(">i", len(fields)) + fields
+    )
+    assert decode(with_header(header, kind=1)).ext_fields == {"x": "y"}
 
 
 @pytest.mark.parametrize("code", [-40_000, 40_000, 200_050])

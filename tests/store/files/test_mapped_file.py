@@ -64,6 +64,26 @@ class TestAppend:
         buffer = memoryview(bytearray(b"\xff" * SIZE)) if kind == "write_buffer" else None
         return MappedFile(str(tmp_path / "f"), SIZE, write_buffer=buffer, without_mmap=kind == "without_mmap")
 
+    def test_where_compiled_code_may_write(self, tmp_path: Path, kind: str) -> None:
+        file = self.make(tmp_path, kind)
+        assert file.is_mapped is (kind == "mmap")
+        target = file.target_array()
+        assert (target is None) is (kind == "without_mmap")
+        if target is not None:
+            target[7] = 1
+            assert file.array[7] == (kind == "mmap")
+
+    def test_committing_waits_for_least_pages_unless_full(self, tmp_path: Path, kind: str) -> None:
+        file = self.make(tmp_path, kind)
+        waits = kind == "write_buffer"
+        file.append_record(record(OS_PAGE_SIZE), 1)
+        assert file.commit(2) == (0 if waits else OS_PAGE_SIZE)
+        assert file.commit(1) == OS_PAGE_SIZE
+        assert not waits or not file.is_able_to_commit(0)
+        file.append_record(record(SIZE - OS_PAGE_SIZE), 2)
+        assert file.commit(1000) == SIZE
+        assert not waits or not file.is_able_to_commit(0)
+
     def test_positions_move_in_order(self, tmp_path: Path, kind: str) -> None:
         file = self.make(tmp_path, kind)
         assert file.append_record(record(100), 5) == 0

@@ -13,10 +13,10 @@ from mqlake.errors import StoreCorruptError
 from mqlake.formats.batch import encode_messages
 from mqlake.message import Message, MessageExtBatch, MessageExtBrokerInner
 from mqlake.store.files.store_lock import AbortFile, LastWriter, StoreLock
-from mqlake.store.log.log_end import SECTOR, may_be_torn
+from mqlake.store.log.log_end import SECTOR, TORN, may_be_torn
 from mqlake.store.message_store import open_store
 from mqlake.store.recovery import RecoveryReport
-from tests.store.small_store import log_file, pretend_crash
+from tests.store.small_store import change, log_file, pretend_crash
 from tests.store.test_recovery import BODIES, FILE_SIZE, SMALL, bodies_of, filled, forget_flushes, recovered
 
 RECORD = np.arange(1, 3 * SECTOR, dtype=np.uint64).astype(np.uint8) | 1
@@ -150,3 +150,75 @@ def garble(root: Path, dice: random.Random) -> None:
     at = dice.randrange(100, FILE_SIZE - 700)
     content[at : at + dice.randrange(1, 40)] = dice.randbytes(dice.randrange(1, 40))
     path.write_bytes(content.ljust(FILE_SIZE, b"\0")[:FILE_SIZE])
+
+
+class TestTornAmongWhole:
+    """A record that lacks a sector of its properties, which no CRC covers."""
+
+    def torn(self, root: Path) -> tuple[list[int], int]:
+        """Physical offsets of whole, torn, whole; the end."""
+        with open_store(root, SMALL) as store:
+            offsets = []
+            for body, value in ((b"before", "v"), (b"torn", "v" * 4 * SECTOR), (b"after", "v")):
+                offsets.append(store.max_phy_offset)
+                msg = MessageExtBrokerInner("T", body, properties={"name": value})
+                assert store.put_message(msg).is_ok
+            end = store.max_phy_offset
+        sector = offsets[1] + SECTOR - offsets[1] % SECTOR + SECTOR
+        change(log_file(root), sector, bytes(SECTOR))
+        forget_flushes(root)
+        pretend_crash(root)
+        return offsets, end
+
+    def test_the_fence_is_the_record(self, tmp_path: Path) -> None:
+        (_, torn, after), end = self.torn(tmp_path)
+        report, bodies = recovered(tmp_path)
+        assert report.fences == [(torn, after - torn, TORN)]
+        assert (bodies, report.end_offset, report.salvaged_records) == ([b"before", b"after"], end, 1)
+
+    def test_what_follows_may_be_older_than_the_log(self, tmp_path: Path) -> None:
+        """Of an earlier life of the file: no queue knows it, and it is older than what precedes the torn record."""
+        (before, torn, after), end = self.torn(tmp_path)
+        times = [at + 56 for at in (before, after)]
+        newer = int.from_bytes(log_file(tmp_path).read_bytes()[times[0] : times[0] + 8], "big")
+        change(log_file(tmp_path), times[1], (newer - 1000).to_bytes(8, "big"))
+        for queue in (tmp_path / "consumequeue" / "T" / "0").iterdir():
+            change(queue, 20, bytes(40))
+        report, bodies = recovered(tmp_path)
+        assert (bodies, report.end_offset, report.fences) == ([b"before"], torn, [])
+        assert report.torn_bytes > 0 and end > torn
+
+    def test_a_queue_that_knows_it_makes_it_a_part_of_the_log(self, tmp_path: Path) -> None:
+        """A clock that was set back."""
+        (before, torn, after), end = self.torn(tmp_path)
+        times = [at + 56 for at in (before, after)]
+        newer = int.from_bytes(log_file(tmp_path).read_bytes()[times[0] : times[0] + 8], "big")
+        change(log_file(tmp_path), times[1], (newer - 1000).to_bytes(8, "big"))
+        report, bodies = recovered(tmp_path)
+        assert (bodies, report.end_offset) == ([b"before", b"after"], end)
+        assert [start for start, _, _ in report.fences] == [torn]
+
+
+@pytest.mark.parametrize("body", [0, 1, 300])
+def test_the_last_record_of_a_file_may_be_missing_whatever_its_size(tmp_path: Path, body: int) -> None:
+    """The blank after it stays: also after the smallest record there is, which a filler just fits."""
+    with open_store(tmp_path, SMALL) as store:
+        size = 92 + body
+        rest = FILE_SIZE - size - 40
+        while store.max_phy_offset < rest:
+            left = rest - store.max_phy_offset
+            put = 92 + (400 if left > 700 else left - 92)
+            assert store.put_message(MessageExtBrokerInner("T", bytes([9]) * (put - 92))).is_ok
+        lost = store.max_phy_offset
+        assert store.put_message(MessageExtBrokerInner("T", b"x" * body)).is_ok
+        assert store.max_phy_offset == lost + size == FILE_SIZE - 40
+        assert store.put_message(MessageExtBrokerInner("T", b"in the next file")).is_ok
+        end = store.max_phy_offset
+    before = log_file(tmp_path).read_bytes()
+    change(log_file(tmp_path), lost, bytes(size))
+    forget_flushes(tmp_path)
+    pretend_crash(tmp_path)
+    report, bodies = recovered(tmp_path)
+    assert [(start, length) for start, length, _ in report.fences] == [(lost, size)]
+    assert report.end_offset == end and bodies[-1] == b"in the next file"
+    assert log_file(tmp_path).read_bytes()[lost + size :] == before[lost + size :]
