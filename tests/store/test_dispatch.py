@@ -13,7 +13,7 @@ from mqlake.store.dispatch import Arrival, ReputMessageService
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.log.commit_log import CommitLog
 from mqlake.store.running_flags import RunningFlags
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, until
 
 FILE_SIZE = 4096
 
@@ -97,6 +97,29 @@ def test_from_where_recovery_has_come(bench: Bench) -> None:
     bench.service.start(offsets[12])
     assert bench.service.wait_until_dispatched(timeout_s=PATIENCE_S)
     assert bench.dispatcher.offsets == offsets[12:]
+
+
+def test_a_service_that_sleeps_is_woken_by_a_message(bench: Bench) -> None:
+    came = threading.Event()
+    bench.service.listeners.append(lambda _: came.set())
+    bench.service.start(0)
+    for _ in range(3):
+        until(lambda: bench.service._sleeping, "nothing is left to dispatch")
+        came.clear()
+        bench.put(1)
+        assert came.wait(PATIENCE_S)
+    assert len(bench.dispatcher.offsets) == 3
+
+
+def test_how_far_it_is_behind(bench: Bench) -> None:
+    offsets = bench.put(10)
+    bench.confirmed = offsets[4]
+    assert bench.service.dispatch_behind_bytes == offsets[4]
+    bench.service.start(0)
+    assert bench.service.wait_until_dispatched(timeout_s=PATIENCE_S)
+    assert bench.service.dispatch_behind_bytes == 0
+    bench.confirmed = 0  # a flush that is still to come, say
+    assert bench.service.dispatch_behind_bytes == 0
 
 
 def test_not_beyond_what_is_confirmed(bench: Bench) -> None:

@@ -134,17 +134,33 @@ def test_a_filter_that_nothing_passes_goes_on_behind_it(tmp_path):
     on_a_broker(tmp_path, scene)
 
 
-def test_offsets_that_come_with_a_pull_are_committed(tmp_path):
+@pytest.mark.parametrize("code", [RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE])
+def test_offsets_that_come_with_a_pull_are_committed(tmp_path, code):
     async def scene(peer: Peer) -> None:
         await sent(peer)
         offsets = peer.controller.broker.consumer_offset_manager
-        await peer.pull("T", 3, commit_offset=2)
+        await peer.ask(code, pull_header("T", 3, commit_offset=2))
         assert offsets.query_offset("CG", "T", 0) == -1
         assert offsets.query_pull_offset("CG", "T", 0) == 5
-        await peer.pull("T", 3, commit_offset=2, sys_flag=SUBSCRIPTION | COMMIT_OFFSET)
+        await peer.ask(code, pull_header("T", 1, max_msg_nums=1))
+        assert offsets.query_pull_offset("CG", "T", 0) == 2
+        await peer.ask(code, pull_header("T", 3, commit_offset=2, sys_flag=SUBSCRIPTION | COMMIT_OFFSET))
         assert offsets.query_offset("CG", "T", 0) == 2
 
     on_a_broker(tmp_path, scene)
+
+
+def test_without_long_polling_a_pull_is_held_for_a_short_while(tmp_path):
+    """However long its client would wait."""
+
+    async def scene(peer: Peer) -> None:
+        await sent(peer, count=1)
+        answer = await peer.pull(
+            "T", 1, sys_flag=SUBSCRIPTION | SUSPEND, suspend_timeout_millis=1000 * 3600 * 24
+        )
+        assert answer.code == ResponseCode.PULL_NOT_FOUND and place(answer)[0] == 1
+
+    on_a_broker(tmp_path, scene, longPollingEnable="false", shortPollingTimeMills="1")
 
 
 def test_an_operators_reset_is_told_once(tmp_path):

@@ -168,12 +168,42 @@ class TestMemory:
         assert mapped_file.select(0, 101) is None
         assert mapped_file.select(-1, 4) is None
 
-    @pytest.mark.parametrize("sync_flush", [True, False])
-    def test_warming_touches_all_pages_and_changes_nothing(
-        self, mapped_file: MappedFile, sync_flush: bool
+    @pytest.mark.parametrize(
+        ("error", "resident"),
+        [
+            (BlockingIOError(errno.EAGAIN, "not in the page cache"), False),
+            (OSError(errno.ENOTSUP, "?"), True),
+        ],
+    )
+    def test_what_the_system_says_of_residence(
+        self, mapped_file: MappedFile, monkeypatch: pytest.MonkeyPatch, error: OSError, resident: bool
     ) -> None:
-        mapped_file.warm(sync_flush=sync_flush, flush_pages=3)
+        mapped_file.append_record(record(100), 1)
+        assert mapped_file.is_resident(0)
+
+        def fail(*_: object) -> None:
+            raise error
+
+        monkeypatch.setattr(os, "preadv", fail)
+        assert mapped_file.is_resident(0) is resident
+
+    @pytest.mark.parametrize(
+        ("sync_flush", "flush_pages", "flushes"), [(True, 3, 6), (True, 16, 1), (True, 0, 16), (False, 3, 0)]
+    )
+    def test_warming_touches_all_pages_and_changes_nothing(
+        self,
+        mapped_file: MappedFile,
+        monkeypatch: pytest.MonkeyPatch,
+        sync_flush: bool,
+        flush_pages: int,
+        flushes: int,
+    ) -> None:
+        synced: list[int] = []
+        monkeypatch.setattr(os, "fdatasync", synced.append)
+        mapped_file.array[::OS_PAGE_SIZE] = 1
+        mapped_file.warm(sync_flush=sync_flush, flush_pages=flush_pages)
         assert not mapped_file.array.any()
+        assert len(synced) == flushes
         mapped_file.lock_in_memory()
         mapped_file.unlock_in_memory()
 
