@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from mqlake.client.produce.fault_strategy import MQFaultStrategy
 from mqlake.client.routes import TopicPublishInfo, readable_queues, writable_queues
 from mqlake.remoting.bodies.route import BrokerData, QueueData, TopicRouteData
 from mqlake.remoting.bodies.topic import MessageQueue
@@ -51,13 +50,3 @@ def test_queues_in_turn() -> None:
     assert sorted(taken) == sorted(queues * 2) and taken[:3] == taken[3:]
     assert {info.select_one_message_queue(frozenset("a")) for _ in range(5)} == {queue("b", 0)}
     assert info.select_one_message_queue(frozenset("ab")) in queues
-
-
-def test_slow_and_failed_brokers_are_left_out() -> None:
-    faults = MQFaultStrategy()
-    faults.succeeded("fast", 0.3)
-    faults.succeeded("slow", 2.0)
-    faults.failed("gone")
-    assert faults.not_available() == {"slow", "gone"}
-    faults.succeeded("gone", 0.01)
-    assert faults.not_available() == {"slow"}

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mqlake.errors import ForeignFormatError, NotAStoreError
+from mqlake.store.files.store_directory import check_is_store
+
+
+@pytest.mark.parametrize("must_exist", [True, False])
+def test_a_store(tmp_path: Path, must_exist: bool) -> None:
+    (tmp_path / "commitlog").mkdir()
+    (tmp_path / "lost+found").mkdir()  # its own file system
+    check_is_store(str(tmp_path), must_exist=must_exist)
+
+
+def test_a_new_or_empty_directory_becomes_one(tmp_path: Path) -> None:
+    check_is_store(str(tmp_path / "new"), must_exist=False)
+    check_is_store(str(tmp_path), must_exist=False)
+    (tmp_path / "lock").touch()  # as far as a first start came that failed
+    check_is_store(str(tmp_path), must_exist=False)
+
+
+def test_what_has_to_be_there(tmp_path: Path) -> None:
+    with pytest.raises(NotAStoreError, match="no such directory"):
+        check_is_store(str(tmp_path / "nowhere"), must_exist=True)
+    (tmp_path / "lock").touch()
+    with pytest.raises(NotAStoreError, match=r"no commitlog directory in it\)$"):
+        check_is_store(str(tmp_path), must_exist=True)
+
+
+def test_a_directory_with_other_things_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "letters").mkdir()
+    with pytest.raises(NotAStoreError, match="name an empty or new directory"):
+        check_is_store(str(tmp_path), must_exist=False)
+
+
+@pytest.mark.parametrize("must_exist", [True, False])
+def test_what_is_no_directory_or_another_kind_of_store(tmp_path: Path, must_exist: bool) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(NotAStoreError, match="a store is a directory"):
+        check_is_store(str(tmp_path / "file"), must_exist=must_exist)
+    (tmp_path / "raft" / "dledger-n0").mkdir(parents=True)
+    (tmp_path / "raft" / "commitlog").mkdir()
+    with pytest.raises(ForeignFormatError, match="DLedger"):
+        check_is_store(str(tmp_path / "raft"), must_exist=must_exist)
