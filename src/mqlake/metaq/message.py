@@ -1,4 +1,4 @@
-"""What MetaQ calls a message, and what it calls a partition.
+"""Messages and partitions.
 
 A message belongs to a topic, carries data and perhaps an attribute; the broker gives it an id and a partition.
 """
@@ -33,9 +33,11 @@ class Partition(NamedTuple):
 
 
 def check_topic(topic: str) -> None:
-    """IllegalTopicError for what cannot be a word of a command and a node in ZooKeeper."""
+    """IllegalTopicError unless `topic` can be a word of a command and a node in ZooKeeper."""
     if not topic or "/" in topic or any(character.isspace() for character in topic):
-        raise IllegalTopicError(f"{topic!r} is no topic: it must not be empty or have white space or / in it")
+        raise IllegalTopicError(
+            f"{topic!r} is not a topic name: it must not be empty or contain white space or /"
+        )
 
 
 @dataclass(slots=True, eq=True)
@@ -63,7 +65,7 @@ class Message:
 
     @property
     def has_attribute(self) -> bool:
-        """An empty attribute is one too."""
+        """True for an empty attribute, too."""
         return self.attribute is not None
 
     def set_read_only(self) -> None:
@@ -71,11 +73,11 @@ class Message:
 
 
 def check_types(message: Message) -> None:
-    """TypeError, which names the part, for a message that was made or changed with a value of the wrong type."""
+    """TypeError, which names the field, for a message with a value of the wrong type."""
     for name, kinds, needed in _TYPES:
         value = getattr(message, name)
         if not isinstance(value, kinds):
-            hint = ": encode() makes bytes of it" if name == "data" and isinstance(value, str) else ""
+            hint = ": call encode() on it" if name == "data" and isinstance(value, str) else ""
             raise TypeError(f"Message: {name} has to be {needed}, not {type(value).__name__}{hint}")
 
 

@@ -1,9 +1,9 @@
-"""The broker: what a request means.
+"""The broker: request processing.
 
-broker                      everything together, started and stopped in order
+broker                      starts and stops everything in order
 command_processor           put, get, offset, stats, version, quit
 transactional               BEGIN to FORGET, and puts inside a transaction
-transaction                 one transaction's states
-transaction_store, journal  what survives a crash of it
+transaction                 the states of one transaction
+transaction_store, journal  transactions on the disk
 stats                       the counters and their text
 """

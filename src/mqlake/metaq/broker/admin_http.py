@@ -1,19 +1,20 @@
-"""AdminHttp: what operators ask a running broker, over HTTP; the original has JMX for it.
+"""AdminHttp: administration of a running broker over HTTP, in place of the original's JMX.
 
-    GET  /stats  /stats/<item>                        as the stats command tells it, text
+    GET  /stats  /stats/<item>                        the text of the stats command
     GET  /config                                      the configuration file, text
     POST /reload-config                               {"reloaded": true}
     GET  /partitions/closed                           {"orders": [0, 1]}
-    POST /partitions/close?topic=T&start=0&end=3      puts and gets are answered 403 from now on
+    POST /partitions/close?topic=T&start=0&end=3      puts and gets are then answered 403
     POST /partitions/open?topic=T
     POST /run-delete-policies                         {"gone": [paths]}
     GET  /transactions                                {"active": 2, "prepared": ["XID:..."]}
     POST /transactions/commit|rollback|complete?key=XID:...
     POST /checkpoint
-    GET  / and the pages of dashboard.py              HTML for who accepts it, else JSON
+    GET  / and the pages of dashboard.py              HTML for clients that accept it, else JSON
 
-It listens on the loopback unless told otherwise: there are no passwords. Answers are JSON unless they are text;
-a refusal is {"error": "..."} with status 400, 404 or 409. What a page of another site has a browser post is refused.
+It listens on the loopback by default, because there are no passwords. Answers are JSON unless they are text; a
+refusal is {"error": "..."} with status 400, 404 or 409. Posts that a page of another site makes a browser send are
+refused.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from urllib.parse import unquote, urlsplit
 
 import orjson
 
-from mqlake.errors import ConfigError, MqlakeError
+from mqlake.errors import MqlakeError
 from mqlake.metaq.broker.dashboard import PAGES, Dashboard, as_html
 from mqlake.metaq.wire.http import HTML, JSON, HttpAnswer, HttpRequest, HttpServer
 
@@ -37,7 +38,7 @@ Action = Callable[[Query], Awaitable[Any]]
 
 
 class AdminHttp:
-    """`start`, look at `port`, `stop`."""
+    """`start`, then `port` is known; `stop` at the end."""
 
     def __init__(self, broker: MetaMorphosisBroker) -> None:
         self._broker = broker
@@ -63,7 +64,7 @@ class AdminHttp:
         return self._server.port
 
     async def start(self, host: str, port: int) -> None:
-        """ConfigError when it cannot listen there."""
+        """ConfigError if it cannot listen there."""
         await self._server.start(host, port)
 
     async def stop(self) -> None:
@@ -73,7 +74,7 @@ class AdminHttp:
     async def _answer(self, request: HttpRequest) -> HttpAnswer:
         origin = urlsplit(request.headers.get("origin", "")).netloc
         if request.method == "POST" and origin not in ("", request.headers.get("host")):
-            return HttpAnswer(403, f"a page of {origin} has nothing to say here\n".encode())
+            return HttpAnswer(403, f"posts from pages of {origin} are refused\n".encode())
         status, value = await self._ask(request.method, request.path, request.query)
         if "text/html" in request.headers.get("accept", ""):
             return HttpAnswer(status, as_html(request.path, value), HTML)
@@ -93,9 +94,9 @@ class AdminHttp:
                 return 200, page
             known = [other for other, name in self._actions if name == path]
             if known:
-                return 405, {"error": f"{path} wants {known[0]}"}
+                return 405, {"error": f"{path} needs {known[0]}"}
             there = sorted({name for _, name in self._actions} | {f"/{name}" for name in PAGES})
-            return 404, {"error": f"there is no {path}; there are {there}"}
+            return 404, {"error": f"there is no {path}; the paths are {there}"}
         except KeyError as error:
             return 400, {"error": f"the parameter {error.args[0]} is missing"}
         except ValueError as error:
@@ -111,16 +112,13 @@ class AdminHttp:
                 return await self._dashboard.page([word for word in words if word], query)
         return None
 
-    # --- what it does
+    # --- actions
 
     async def _stats(self, query: Query) -> str:
         return self._broker.stats.get_stats_info(query.get("item", ""))
 
     async def _config(self, _: Query) -> str:
-        if not self._broker.config.path:
-            raise ConfigError("the broker runs without a configuration file")
-        with open(self._broker.config.path, "rb") as file:
-            return file.read().decode("utf-8", "replace")
+        return self._broker.config.file_content().decode("utf-8", "replace")
 
     async def _reload(self, _: Query) -> Any:
         return {"reloaded": self._broker.config.reload()}

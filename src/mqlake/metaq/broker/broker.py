@@ -1,10 +1,10 @@
-"""MetaMorphosisBroker: everything together.
+"""MetaMorphosisBroker: starts and stops all parts of a broker, and dispatches requests.
 
-    start   partitions ─▶ transactions ─▶ listen ─▶ ZooKeeper, topics       (in the order of need)
+    start   partitions ─▶ transactions ─▶ listen ─▶ ZooKeeper, topics
     stop    ZooKeeper ─▶ connections ─▶ transactions ─▶ partitions
 
-The original listens before it has replayed its transactions and opens the partitions a second time for that; here
-nobody is served before both are one.
+The original listens before it has replayed its transactions, and opens the partitions a second time for the replay;
+mqlake serves no request before the replay is done.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from mqlake.metaq.zookeeper.session import ZkSession
 logger = logging.getLogger(__name__)
 
 MASTER_LOOK_S = 0.5
-"""How often an asynchronous slave looks who its master is."""
+"""How often an asynchronous slave looks up its master."""
 JOURNAL_FLUSH_S = 1.0
 """How often, with flushTxLogAtCommit=2."""
 
@@ -74,7 +74,7 @@ class MetaMorphosisBroker:
         gregor: bool = False,
         slave: SlaveConfig | None = None,
     ) -> None:
-        """`host`: what to listen on, empty: everything. `use_zookeeper`: False for a broker that nobody looks up.
+        """`host`: the address to listen on, empty for all. `use_zookeeper` False: the broker is not registered.
 
         `samsa`: a master with a synchronous slave; `gregor`: that slave; `slave`: an asynchronous one. ConfigError.
         """
@@ -119,14 +119,14 @@ class MetaMorphosisBroker:
 
     @property
     def transaction_processor(self) -> TransactionalCommandProcessor:
-        """ConfigError when the broker does not run."""
+        """ConfigError unless the broker runs."""
         if self.transactions is None:
             raise ConfigError("the broker does not run")
         return self.transactions
 
     @property
     def broker_string(self) -> str:
-        """meta://host:port, as others reach it."""
+        """meta://host:port, as others reach the broker."""
         return broker_string(self.config.system.host_name, self.server.port)
 
     @property
@@ -136,7 +136,7 @@ class MetaMorphosisBroker:
     # --- start and stop
 
     async def start(self) -> None:
-        """Serves when it returns. ConfigError, StoreError, OSError; whatever was begun is then undone."""
+        """Returns when the broker serves. After ConfigError, StoreError or OSError everything is stopped again."""
         self._loop = asyncio.get_running_loop()
         try:
             self.load_report = await asyncio.to_thread(self.manager.load)
@@ -164,7 +164,7 @@ class MetaMorphosisBroker:
                 self.zookeeper = BrokerZooKeeper(
                     self.config, self.broker_string, self.manager.all_topics, slave_id=slave_id
                 )
-                await asyncio.to_thread(self.zookeeper.start, self._before_it_shows)
+                await asyncio.to_thread(self.zookeeper.start, self._before_registration)
             if self._slave is not None:
                 self._tasks.append(asyncio.create_task(self._follow_master(self._slave)))
         except BaseException:
@@ -173,7 +173,7 @@ class MetaMorphosisBroker:
             raise
 
     async def stop(self) -> None:
-        """Serves what has come, writes everything, gives everything back. StoreFencedError, OSError."""
+        """Serves the requests received so far, writes everything, releases everything. StoreFencedError, OSError."""
         if self.zookeeper is not None:
             zookeeper, self.zookeeper = self.zookeeper, None
             await asyncio.to_thread(zookeeper.stop)
@@ -249,7 +249,7 @@ class MetaMorphosisBroker:
             return
         try:
             handler(connection, request)
-        except Exception as error:  # a request's failure is its own, never its connection's or another's
+        except Exception as error:  # one request must not fail its connection or others
             logger.exception("%s: %s failed", connection.remote_address, type(request).__name__)
             connection.respond(
                 HttpStatus.INTERNAL_SERVER_ERROR, str(error) or type(error).__name__, request.opaque
@@ -260,17 +260,17 @@ class MetaMorphosisBroker:
             self.transactions.connection_closed(connection)
 
     def _begin_flush(self, begin: Callable[[], None]) -> None:
-        """At the end of this turn of the loop: what else has come in it rides on the same fsync."""
+        """At the end of this iteration of the loop: all its puts share one fsync."""
         assert self._loop is not None
         self._loop.call_soon(begin)
 
     def _deliver(self, batch: Callable[[], None]) -> None:
-        """Has callbacks of a group commit run on the loop, all of them in one wake."""
+        """Runs the callbacks of a group commit on the loop, which is woken once for all of them."""
         assert self._loop is not None
         try:
             self._loop.call_soon_threadsafe(batch)
         except RuntimeError:
-            logger.debug("the loop is closed, nobody waits for these any more")
+            logger.debug("the loop is closed, no client waits for these answers")
 
     # --- replication
 
@@ -282,12 +282,12 @@ class MetaMorphosisBroker:
         if self.zookeeper is not None:
             self.zookeeper.come_back()
 
-    def _before_it_shows(self, session: ZkSession) -> None:
+    def _before_registration(self, session: ZkSession) -> None:
         if self._samsa is not None and self._samsa.recover_offset:
             recover_offsets(session, self.zookeeper_paths, self.manager, self.config.system.broker_id)
 
     async def _follow_master(self, slave: SlaveConfig) -> None:
-        """Follows whoever is the master now, anew when its configuration or the own topics have changed."""
+        """Follows the current master; starts again when it, its configuration or the own topics have changed."""
         followed: tuple[str, str, object] = "", "", None
         synced = ""
         while True:
@@ -304,18 +304,18 @@ class MetaMorphosisBroker:
             await asyncio.sleep(MASTER_LOOK_S)
 
     async def _sync_config(self, handler: SubscribeHandler) -> bool:
-        """Whether the master could be asked."""
+        """Whether the master was reached."""
         try:
             await handler.sync_config()
         except RemotingError as error:
-            logger.warning("the configuration is not taken over yet: %s", error)
+            logger.warning("the configuration is not copied yet: %s", error)
             return False
         except (MqlakeError, OSError) as error:
-            logger.error("the master's configuration is not taken over: %s", error)
+            logger.error("the master's configuration is not copied: %s", error)
         return True
 
     def _master(self) -> tuple[str, str]:
-        """Its address and its configuration's checksum, as ZooKeeper has them; empty when it has not."""
+        """The master's address and its configuration's checksum in ZooKeeper; empty if they are not there."""
         zookeeper = self.zookeeper
         if zookeeper is None or zookeeper.session is None:
             return "", ""
@@ -329,7 +329,7 @@ class MetaMorphosisBroker:
             return "", ""
         return address, checksum
 
-    # --- the clock's part
+    # --- timers
 
     async def _checkpoints(self, store: JournalTransactionStore) -> None:
         while True:
@@ -337,7 +337,7 @@ class MetaMorphosisBroker:
             try:
                 store.make_checkpoint()
             except (MqlakeError, OSError) as error:
-                logger.error("no checkpoint: %s", error)
+                logger.error("the checkpoint failed: %s", error)
 
     async def _journal_flushes(self, store: JournalTransactionStore) -> None:
         while True:
@@ -345,7 +345,7 @@ class MetaMorphosisBroker:
             try:
                 await asyncio.to_thread(store.journal.sync_all_now)
             except OSError as error:
-                logger.error("the journal is not flushed: %s", error)
+                logger.error("the flush of the journal failed: %s", error)
 
     def _topic_created(self, topic: str) -> None:
         if self.zookeeper is not None:

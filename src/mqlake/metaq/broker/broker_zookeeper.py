@@ -1,7 +1,7 @@
-"""BrokerZooKeeper: tells ZooKeeper that the broker is there and which topics it takes and gives.
+"""BrokerZooKeeper: registers the broker and its topics in ZooKeeper.
 
-A new session (the old one expired) is told everything anew; a changed configuration file shows in the checksum node
-and in the topics' nodes. At the end all of it is taken back.
+After a session has expired everything is registered again; a changed configuration file updates the checksum node and
+the nodes of the topics. `stop` removes everything.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ POLL_S = 0.1
 
 
 class BrokerZooKeeper:
-    """`start` and `stop` block; the other calls leave the work to the session's thread."""
+    """`start` and `stop` block; the other calls hand the work to the session's thread."""
 
     def __init__(
         self, config: MetaConfig, broker_string: str, topics: Callable[[], list[str]], *, slave_id: int = -1
     ) -> None:
-        """`topics`: what the broker has, configured or found. `slave_id`: 0 or more for an asynchronous slave."""
+        """`topics`: configured ones and those with messages. `slave_id`: 0 or more for an asynchronous slave."""
         self.config = config
         self.broker_string = broker_string
         self.paths = MetaZookeeper(config.zookeeper.zk_root)
@@ -46,9 +46,9 @@ class BrokerZooKeeper:
         self._withdrawn = False
 
     def start(self, before: Callable[[ZkSession], object] = lambda session: None) -> None:
-        """`before` runs when ZooKeeper is there and before it is told anything.
+        """Registers everything; `before` runs first, with the session.
 
-        RemotingError without ZooKeeper; ConfigError when another broker has the id and keeps it.
+        RemotingError without ZooKeeper; ConfigError if another broker keeps the id.
         """
         if not self.config.zookeeper.zk_enable:
             return
@@ -65,7 +65,7 @@ class BrokerZooKeeper:
         self.config.add_property_change_listener("topics", self._topics_changed)
 
     def stop(self) -> None:
-        """Takes everything back; what fails is logged: the nodes go with the session."""
+        """Removes everything. Failures are logged: the nodes end with the session."""
         self.config.remove_property_change_listener(self._checksum_changed)
         self.config.remove_property_change_listener(self._topics_changed)
         self._stopping.set()
@@ -74,22 +74,22 @@ class BrokerZooKeeper:
                 if self.session.connected:
                     self.session.submit(self._unregister_everything).result()
             except MqlakeError as error:
-                logger.warning("not taken back from ZooKeeper: %s", error)
+                logger.warning("not removed from ZooKeeper: %s", error)
             self.session.close()
             self.session = None
 
     def withdraw(self) -> None:
-        """Takes everything back for now."""
+        """Removes everything until `come_back`."""
         self._withdrawn = True
         self._later(self._unregister_everything)
 
     def come_back(self) -> None:
-        """Tells everything again."""
+        """Registers everything again."""
         self._withdrawn = False
         self._later(self._register_everything)
 
     def topic_created(self, topic: str) -> None:
-        """A topic's first message has come."""
+        """Registers a topic that has got its first message."""
         self._later(lambda: self._register_topic(topic))
 
     def _checksum_changed(self) -> None:
@@ -137,20 +137,20 @@ class BrokerZooKeeper:
     def _register_broker(self) -> None:
         own = self._own_path
         address = self.broker_string.encode()
-        patience_s = self.config.zookeeper.zk_session_timeout_ms / 1000 + 2 * POLL_S
-        deadline = time.monotonic() + patience_s
+        wait_max_s = self.config.zookeeper.zk_session_timeout_ms / 1000 + 2 * POLL_S
+        deadline = time.monotonic() + wait_max_s
         waiting = False
         while not self._session.create_ephemeral(own, address):
             if self._session.is_own(own):
                 break
             holder = (self._session.read(own) or b"").decode("utf-8", "replace")
             if not waiting:
-                logger.warning("%s is still that of %s; waiting for its session to end", own, holder)
+                logger.warning("%s still belongs to %s; waiting for its session to end", own, holder)
                 waiting = True
             if self._stopping.wait(POLL_S) or time.monotonic() > deadline:
                 raise ConfigError(
-                    f"{own} is that of {holder}: another broker has brokerId {self._broker_id} "
-                    f"and has kept it for {patience_s:.0f} s"
+                    f"{own} belongs to {holder}: another broker has brokerId {self._broker_id} "
+                    f"and has kept it for {wait_max_s:.0f} s"
                 )
         if not self._is_slave:
             self._session.put_persistent(self.paths.broker_id(self._broker_id), address)

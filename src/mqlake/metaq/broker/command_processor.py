@@ -1,8 +1,8 @@
 """BrokerCommandProcessor: put, get, offset, stats, version, quit; answers with the original's codes and texts.
 
-put      200 "<id> <partition> <offset>" when the message is as safe as its topic asks for
-get      value ...   301 go on at this offset   404 nothing there (yet)   403 closed   400 a size that is none
-offset   200 the nearest offset to go on at
+put      200 "<id> <partition> <offset>" once the message is as safe as its topic asks for
+get      value ...   301 continue at this offset   404 no message (yet)   403 closed   400 invalid size
+offset   200 the nearest offset to continue at
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from mqlake.metaq.config.meta_config import MetaConfig
 from mqlake.metaq.formats.command import (
     ANY_PARTITION,
     NO_CHECKSUM,
+    DataCommand,
     GetCommand,
     HttpStatus,
     OffsetCommand,
@@ -33,11 +34,11 @@ from mqlake.metaq.wire.connection import BODY_MAX, Connection
 
 logger = logging.getLogger(__name__)
 transfer_log = logging.getLogger("mqlake.metaq.TransferLog")
-"""At debug a line for each answer to a get: who got which bytes, and how many went without a copy (sendfile)."""
+"""At debug, a line for each answer to a get: the client, the bytes, and how many went without a copy (sendfile)."""
 
 VERSION = "1.4.6.2"
 CONSUME_FROM_MAX = (1 << 63) - 1
-"""The offset by which a consumer asks where the end is."""
+"""The offset with which a consumer asks for the end."""
 
 
 class BrokerCommandProcessor:
@@ -51,7 +52,7 @@ class BrokerCommandProcessor:
         broker_string: Callable[[], str] = lambda: "",
         topic_created: Callable[[str], None] = lambda topic: None,
     ) -> None:
-        """`broker_string`: the broker's meta:// address; `topic_created` hears of a topic's first message."""
+        """`broker_string`: the broker's meta:// address; `topic_created` is called at a topic's first message."""
         self.config = config
         self.manager = manager
         self.ids = ids
@@ -99,7 +100,7 @@ class BrokerCommandProcessor:
         message_id: int,
         crc: int,
     ) -> None:
-        """Stores a message and answers when that is done. MqlakeError, OSError when it cannot begin."""
+        """Stores a message and answers when it is stored. Raises MqlakeError, OSError if it cannot be appended."""
 
         def stored(location: Location | None, error: Exception | None) -> None:
             if location is not None:
@@ -142,7 +143,7 @@ class BrokerCommandProcessor:
         try:
             found = store.slice(offset, self._size_for(store, command))
             if found is None:
-                self._behind_the_end(connection, command, store.max_offset)
+                self._respond_after_end(connection, command, store.max_offset)
                 return
             accepts = self.filters.find(topic, command.group)
             if accepts is None:
@@ -153,7 +154,7 @@ class BrokerCommandProcessor:
             if start or not data:
                 connection.respond(HttpStatus.MOVED, str(offset + start), opaque)
             else:
-                connection.send(b"value %d %d\r\n%b" % (len(data), opaque, data))
+                connection.send(DataCommand(data, opaque).encode())
         except OffsetOutOfRangeError:
             self.stats.stats_get_miss(topic)
             self.stats.stats_offset(topic)
@@ -167,9 +168,9 @@ class BrokerCommandProcessor:
             )
 
     def _size_for(self, store: MessageStore, command: GetCommand) -> int:
-        """What is asked for, up to maxTransferSize, or to the end of one message that is longer.
+        """The requested size, at most maxTransferSize, but enough for one longer message.
 
-        The original knows no exception, so a message longer than maxTransferSize is taken and never given.
+        The original makes no exception, so it accepts messages longer than maxTransferSize and never delivers them.
         """
         size = min(self.config.system.max_transfer_size, command.max_size)
         if size < command.max_size:
@@ -179,7 +180,7 @@ class BrokerCommandProcessor:
                 size = max(size, min(length, command.max_size, BODY_MAX + HEADER_SIZE))
         return size
 
-    def _behind_the_end(self, connection: Connection, command: GetCommand, max_offset: int) -> None:
+    def _respond_after_end(self, connection: Connection, command: GetCommand, max_offset: int) -> None:
         self.stats.stats_get_miss(command.topic)
         asks_for_end = self.config.system.update_consumer_offsets or command.offset == CONSUME_FROM_MAX
         if command.offset > max_offset and asks_for_end:
@@ -209,10 +210,7 @@ class BrokerCommandProcessor:
             connection.respond(HttpStatus.SUCCESS, self.stats.get_stats_info(command.item), command.opaque)
             return
         try:
-            if not self.config.path:
-                raise ConfigError("the broker runs without a configuration file")
-            with open(self.config.path, "rb") as file:
-                raw = file.read()
+            raw = self.config.file_content()
         except (ConfigError, OSError) as error:
             connection.respond(HttpStatus.INTERNAL_SERVER_ERROR, str(error), command.opaque)
             return
@@ -220,11 +218,11 @@ class BrokerCommandProcessor:
 
 
 class RefusedError(MqlakeError):
-    """The message is not stored; the text is the answer."""
+    """The message was not stored; the text is the answer."""
 
 
 def right_checksum(command: PutCommand | SyncCommand) -> int:
-    """The payload's. RefusedError when the sender says another."""
+    """The payload's checksum. RefusedError if the sender gave another."""
     crc = checksum(command.data)
     if command.checksum not in (NO_CHECKSUM, crc):
         raise RefusedError("Checksum failure,message may be corrupted when transfering on networking.")
@@ -233,7 +231,7 @@ def right_checksum(command: PutCommand | SyncCommand) -> int:
 
 def _log_transfer(connection: Connection, command: GetCommand, size: int, sent: int) -> None:
     if transfer_log.isEnabledFor(logging.DEBUG):
-        # the names are those of the original's log of that name
+        # the names of the original's transfer log
         fields = {
             "topic": command.topic,
             "group": command.group,

@@ -1,11 +1,11 @@
-"""ConsumerFilterManager: a broker that keeps messages from consumer groups that do not want them.
+"""ConsumerFilterManager: filters at the broker, which keep messages from consumer groups that do not want them.
 
     [topic=orders]
     group.billing = my.filters:only_paid        only_paid(group, message) -> bool
 
-The original loads a Java class and returns the records it accepts back to back, which leads a consumer's offset
-astray as soon as one between them is left out. Here an answer is a stretch of the file that was accepted whole;
-over what was not, the consumer is sent by 301. So its offsets stay those of the file.
+The original loads a Java class and sends the accepted records back to back, so a consumer's offsets are wrong as soon
+as one record between them is left out. Here an answer is a range of the file in which all records were accepted; a
+301 leads the consumer over the others. So its offsets stay those of the file.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ConsumerFilterManager:
         self._any = any(topic.filter_class_names for topic in self._config.topic_config_map.values())
 
     def find(self, topic: str, group: str) -> Accepts | None:
-        """The group's filter for the topic; None: it gets everything."""
+        """The group's filter for the topic; None if it has none."""
         if not self._any:
             return None
         name = self._config.topic_config(topic).filter_class_names.get(group)
@@ -47,7 +47,7 @@ class ConsumerFilterManager:
         return self._loaded[name]
 
     def accepted(self, accepts: Accepts, group: str, topic: str, data: bytes) -> tuple[int, bytes]:
-        """(bytes to skip, the records behind them that are accepted one after the other)."""
+        """Returns (bytes to skip, the run of accepted records after them)."""
         messages = MessageIterator(topic, data)
         start = 0
         while True:
@@ -55,7 +55,7 @@ class ConsumerFilterManager:
             try:
                 message = next(messages)
             except StopIteration:
-                # the cut record at the end goes along, or a record larger than the request would never come
+                # with the incomplete record at the end: a record larger than the request would never arrive otherwise
                 return start, data[start:] if before == start == 0 else data[start:before]
             wanted = _asked(accepts, group, message)
             if not wanted and before > start:

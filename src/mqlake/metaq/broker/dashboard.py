@@ -1,12 +1,12 @@
-"""Dashboard: the original's pages for a browser, and the same as JSON.
+"""Dashboard: the original's pages, as HTML or JSON.
 
-    /dashboard         instance, version, system     /topics            those that have messages
-    /cluster           the brokers in ZooKeeper      /topics/T          one of them; ?group=G: what is left for a group
-    /logging           the last lines that were logged
-    /java-properties   what runs the broker          /thread-dump       where its threads are
-    POST /topics/T/groups/G/partitions/P/skip        the group goes on at the end; nobody may own the partition
+    /dashboard         instance, version, system     /topics            topics with messages
+    /cluster           the brokers in ZooKeeper      /topics/T          one of them; ?group=G: what is left for G
+    /logging           the last lines of the log
+    /java-properties   the process                   /thread-dump       the stacks of its threads
+    POST /topics/T/groups/G/partitions/P/skip        the group continues at the end, if no consumer owns the partition
 
-A page is a value; who accepts HTML gets it as tables (`as_html`), who does not as JSON.
+A page is a value; clients that accept HTML get it as tables (`as_html`), others as JSON.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ if TYPE_CHECKING:
     from mqlake.metaq.broker.broker import MetaMorphosisBroker
 
 Value = Any
-"""What orjson can write: a page."""
+"""A page: anything that orjson can write."""
 
 LOG_LINES = 500
 ASK_S = 2.0
 PAGES = ("dashboard", "cluster", "topics", "stats", "config", "logging", "java-properties", "thread-dump")
-"""Those that a browser is offered; `stats` and `config` are told by the broker as text."""
+"""The links of each page; `stats` and `config` are text."""
 
 
 class _LastLines(logging.Handler):
@@ -60,7 +60,7 @@ class _LastLines(logging.Handler):
 
 
 class Dashboard:
-    """Keeps what is logged from the constructor to `close`."""
+    """Keeps the last lines of the log from the constructor to `close`."""
 
     def __init__(self, broker: MetaMorphosisBroker) -> None:
         self._broker = broker
@@ -72,7 +72,7 @@ class Dashboard:
         logging.getLogger("mqlake").removeHandler(self._logged)
 
     async def page(self, words: list[str], query: dict[str, str]) -> Value:
-        """The page of a path's words, None when there is none. MqlakeError, OSError."""
+        """The page for the words of a path; None if there is no such page. MqlakeError, OSError."""
         match words:
             case []:
                 return {"brokerId": self._broker.config.system.broker_id, "version": VERSION}
@@ -87,7 +87,7 @@ class Dashboard:
                     return await asyncio.to_thread(self._group, topic, group)
                 return self._topic(topic)
             case ["logging"]:
-                return "\n".join(self._logged.lines) or "nothing was logged"
+                return "\n".join(self._logged.lines) or "the log is empty"
             case ["java-properties"]:
                 return _properties()
             case ["thread-dump"]:
@@ -95,7 +95,7 @@ class Dashboard:
         return None
 
     async def skip(self, topic: str, group: str, partition: int) -> Value:
-        """The group goes on behind what is there now. ConfigError when somebody reads it, RemotingError."""
+        """Moves the group to the end of the partition. ConfigError if a consumer owns it, RemotingError."""
         return await asyncio.to_thread(self._skip, topic, group, partition)
 
     # --- the pages
@@ -155,7 +155,7 @@ class Dashboard:
         }
 
     def _average_size(self, topic: str) -> int | None:
-        """Bytes of a record, None when none was counted: those of old segments are not."""
+        """Bytes per record; None if no record was counted: those of old segments are not."""
         stores = self._broker.manager.stores(topic)
         counted = sum(store.message_count for store in stores)
         size = sum(store.segments[-1].message_set.size for store in stores)
@@ -205,7 +205,7 @@ class Dashboard:
         if zookeeper is None or zookeeper.session is None:
             raise ConfigError("the broker runs without ZooKeeper")
         if not zookeeper.session.connected:
-            raise RemotingError("ZooKeeper is away")
+            raise RemotingError("the connection to ZooKeeper is lost")
         return zookeeper.session
 
 
@@ -250,7 +250,7 @@ def _threads() -> Value:
 
 
 async def _dashboard_of(address: str) -> str | None:
-    """Where another broker's dashboard is, by its configuration; None when it does not tell."""
+    """The URL of another broker's dashboard, from its configuration; None if that is not available."""
     try:
         host, port = parse_address(address.removeprefix("meta://"))
         async with asyncio.timeout(ASK_S):
@@ -276,11 +276,11 @@ _STYLE = (
 
 
 def as_html(path: str, value: Value) -> bytes:
-    """A page: objects are tables with a row a field, lists of them tables with a row each."""
+    """A page: objects are tables with a row per field, lists of objects tables with a row each."""
     links = "".join(f'<a href="/{page}">{page}</a>' for page in PAGES)
     words = path.strip("/").split("/")
     form = (
-        '<form><input name="group" placeholder="consumer group"><button>what is left for it</button></form>'
+        '<form><input name="group" placeholder="consumer group"><button>show what it has not consumed</button></form>'
         if words[0] == "topics" and len(words) == 2
         else ""
     )

@@ -1,10 +1,10 @@
-"""DataHttp: puts and gets over HTTP, as the original's jettyBroker plugin has them.
+"""DataHttp: puts and gets over HTTP, like the original's jettyBroker plugin.
 
     POST /put/<bid>?topic&partition&flag&length[&checksum]     the payload as the body
     GET  /get/<bid>?topic&partition&group&offset&maxsize       200 and the records, or the code and text of `get`
     GET  /offset/<bid>?topic&partition&group&offset
 
-The first letter of the path decides, as there. The status is that of the text protocol's answer, the body its text.
+The first letter of the path decides, as in the original. Status and body are those of the text protocol's answer.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ OPAQUE = 0
 
 
 class _Waiting:
-    """Stands for the connection: its answer is what was sent."""
+    """Takes the place of a connection, and keeps the answer."""
 
     remote_address = "http"
 
@@ -59,7 +59,7 @@ class _Waiting:
 
 
 class DataHttp:
-    """`start`, look at `server.port`, `stop`."""
+    """`start`, then `server.port` is known; `stop` at the end."""
 
     def __init__(self, broker: MetaMorphosisBroker) -> None:
         self._broker = broker
@@ -87,7 +87,7 @@ class DataHttp:
 
 
 def _command(request: HttpRequest) -> Request | None:
-    """KeyError for what is missing, ProtocolError for what is wrong; None for another path."""
+    """None for an unknown path. KeyError for a missing parameter, ProtocolError for an invalid one."""
     query, kind = request.query, request.path[1:2]
     if kind not in ("p", "g", "o"):
         return None

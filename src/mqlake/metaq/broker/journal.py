@@ -1,11 +1,10 @@
-"""JournalStore: the transaction journal's files, and the checkpoints that say where in them to begin.
+"""JournalStore: the files of the transaction journal, and the checkpoints at which recovery begins.
 
     <dataLogPath>/transactions/   redo.7   redo.8 ◀─ write     checkpoint.3  checkpoint.4  checkpoint.5
 
-All records of a transaction go to the file that holds its first one. A file counts the transactions that have begun
-in it and not ended; when it is full a new one takes those that begin, and when nothing in it is open it is deleted.
-Records are written at once and on the disk after `sync`; whoever syncs while another does waits for the next round,
-which is one for all of them.
+All records of a transaction go to the file with its first record. A file counts its open transactions; when it is
+full, new transactions go to a new file, and when it has no open ones it is deleted. Records are written at once and
+durable after `sync`; callers that arrive during a sync share the next one.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class JournalFile:
         self._next_round: asyncio.Task[None] | None = None
 
     def append(self, data: bytes) -> int:
-        """Where it was written. OSError: then the file is as it was."""
+        """Returns where it was written. After an OSError the file is unchanged."""
         position = self.size
         try:
             self.write_at(data, position)
@@ -83,7 +82,7 @@ class JournalFile:
         os.fdatasync(self._fd)
 
     async def sync(self) -> None:
-        """All that is written is on the disk. OSError: then nothing is known of it."""
+        """Makes everything written durable. After an OSError its state is unknown."""
         if self._next_round is None:
             self._next_round = asyncio.ensure_future(self._sync_after(self._round))
         await asyncio.shield(self._next_round)
@@ -91,7 +90,7 @@ class JournalFile:
     async def _sync_after(self, before: asyncio.Task[None] | None) -> None:
         if before is not None:
             await asyncio.wait([before])
-        self._round, self._next_round = self._next_round, None  # who comes from now on rides on the next
+        self._round, self._next_round = self._next_round, None  # callers from now on share the next round
         await asyncio.to_thread(self.sync_now)
 
     def close(self) -> None:
@@ -99,12 +98,12 @@ class JournalFile:
 
 
 class JournalStore:
-    """The files of one directory. Calls come from the broker's event loop."""
+    """The files of one directory. To be called on the broker's event loop."""
 
     def __init__(
         self, directory: str, *, file_size_max: int = FILE_SIZE_MAX, checkpoints_max: int = 3
     ) -> None:
-        """Opens what is there; `recover` must follow. OSError."""
+        """`recover` must follow. OSError."""
         self.directory = directory
         self._file_size_max = file_size_max
         self._checkpoints = Checkpoints(directory, checkpoints_max)
@@ -126,10 +125,9 @@ class JournalStore:
     # --- opening
 
     def recover(self, replay: Replay) -> None:
-        """Hands every record since the checkpoint to `replay`, in order; it raises FormatError for what is none.
+        """Calls `replay` for every record since the checkpoint, in order; it raises FormatError for an invalid one.
 
-        What is no whole record, and what is behind it, is kept beside, as `cut-redo.<n>-<byte>`, before it is cut
-        off. OSError.
+        Bytes from the first that is not a whole record on are kept in `cut-redo.<n>-<byte>`, then cut off. OSError.
         """
         numbers = redo_numbers(self.directory)
         start = self._checkpoints.load()
@@ -152,7 +150,9 @@ class JournalStore:
             except FormatError as error:
                 kept = os.path.join(self.directory, f"cut-redo.{file.number}-{position}")
                 write_durably(kept, data[position:])
-                logger.error("%s: byte %d: %s; the rest is now %s", file.path, position, error.reason, kept)
+                logger.error(
+                    "%s: byte %d: %s; the rest was moved to %s", file.path, position, error.reason, kept
+                )
                 file.truncate(position)
                 return
             position = decoded.end
@@ -160,7 +160,7 @@ class JournalStore:
     # --- writing
 
     def write(self, record: JournalRecord, first: JournalLocation | None = None) -> JournalLocation:
-        """Writes a record of the transaction that begins at `first`, or (None) begins with it; where it is now.
+        """Writes a record of the transaction that begins at `first` (None: with this record); returns its location.
 
         StoreFencedError after a failed sync, OSError.
         """
@@ -175,12 +175,12 @@ class JournalStore:
         return JournalLocation(file.number, file.append(encode_journal_record(record)))
 
     def write_locations(self, at: JournalLocation, locations: tuple[MessageLocation, ...]) -> None:
-        """Puts other locations of the same length in the place `at`. OSError."""
+        """Overwrites the locations at `at` with others of the same length. OSError."""
         self._check()
         self._files[at.number].write_at(encode_locations(locations), at.offset)
 
     async def sync(self, number: int) -> None:
-        """What is in file `number` is on the disk. StoreFencedError: then, and from then on, nothing is taken."""
+        """Makes file `number` durable. StoreFencedError now and from then on if that fails."""
         self._check()
         try:
             await self._files[number].sync()
@@ -194,21 +194,21 @@ class JournalStore:
             file.sync_now()
 
     def began(self, first: JournalLocation) -> None:
-        """Replay has come upon the first record of a transaction."""
+        """Counts a transaction, whose first record replay has found."""
         self._files[first.number].open_transactions += 1
 
     def ended(self, first: JournalLocation) -> None:
-        """Nothing of the transaction that begins at `first` is needed any more."""
+        """The transaction that begins at `first` is no longer needed."""
         file = self._files[first.number]
         file.open_transactions -= 1
         self._drop_if_done(file)
 
     def make_checkpoint(self, location: JournalLocation) -> None:
-        """Recovery begins at `location` from now on, if that is later than before. OSError."""
+        """Recovery will begin at `location`, if that is later than before. OSError."""
         self._checkpoints.check(location)
 
     def close(self) -> None:
-        """OSError when the last sync fails."""
+        """OSError if the last sync fails."""
         try:
             if self._failure is None:
                 self.sync_all_now()
@@ -220,8 +220,8 @@ class JournalStore:
     def _check(self) -> None:
         if self._failure is not None:
             raise StoreFencedError(
-                f"{self.directory}: no transaction goes on since an I/O error: {self._failure}; "
-                "a new start decides what became of those under way"
+                f"{self.directory}: transactions are stopped since an I/O error: {self._failure}; "
+                "the next start decides the outcome of open ones"
             )
 
     def _current(self) -> JournalFile:
@@ -242,7 +242,7 @@ class JournalStore:
 
 
 class Checkpoints:
-    """`checkpoint.<n>`: the highest one that can be read and leads somewhere counts, so many are kept."""
+    """`checkpoint.<n>`: the highest usable one counts, at most `count_max` are kept."""
 
     def __init__(self, directory: str, count_max: int) -> None:
         self._directory = directory
@@ -250,10 +250,10 @@ class Checkpoints:
         self._last: JournalLocation | None = None
 
     def load(self) -> JournalLocation | None:
-        """None: recovery begins at the first record there is. OSError."""
+        """None: recovery begins at the first record. OSError."""
         self._last, unusable = find_checkpoint(self._directory)
         for path, reason in unusable:
-            logger.warning("%s: %s; an older one counts", path, reason)
+            logger.warning("%s: %s; an older one is used", path, reason)
         return self._last
 
     def check(self, location: JournalLocation) -> None:

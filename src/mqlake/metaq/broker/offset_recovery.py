@@ -1,9 +1,9 @@
-"""What a samsa does with recoverOffset=true before it shows itself: sets the groups' offsets right for its own log.
+"""recoverOffset=true: before a samsa registers itself, it corrects the groups' offsets for its own log.
 
-    <message id>-<offset>   ─▶   the same id, or the last one that is not greater, and the offset behind that message
+    <message id>-<offset>   ─▶   the same id, or the last one that is not greater, and the offset after that message
 
-A log that took another's place may have the same messages elsewhere. A group whose messages are not here begins at
-the start (`-1-0`). Only ids above 0 are looked for, as in the original; the original's brokers give others.
+A log that replaced another may have the same messages elsewhere. A group whose messages are not in it begins at the
+start (`-1-0`). Only ids above 0 are searched, as in the original, whose brokers give negative ones, too.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ FROM_THE_START = ConsumedOffset(0, -1)
 def recover_offsets(
     session: ZkSession, paths: MetaZookeeper, manager: MessageStoreManager, broker_id: int
 ) -> int:
-    """How many were changed. RemotingError, OSError."""
+    """Returns the number of changed offsets. RemotingError, OSError."""
     changed = 0
     for (topic, number), nodes in _known(session, paths, broker_id).items():
         store = manager.get(topic, number)
         wanted = {known.message_id for known in nodes.values()}
-        behind = _behind(store, wanted) if store is not None else {}
+        ends = _ends_of(store, wanted) if store is not None else {}
         for path, known in nodes.items():
-            found = behind.get(known.message_id, FROM_THE_START)
+            found = ends.get(known.message_id, FROM_THE_START)
             if found != known:
                 logger.warning("%s: %s becomes %s", path, known.encode().decode(), found.encode().decode())
                 session.put_persistent(path, found.encode())
@@ -48,7 +48,7 @@ def recover_offsets(
 def _known(
     session: ZkSession, paths: MetaZookeeper, broker_id: int
 ) -> dict[tuple[str, int], dict[str, ConsumedOffset]]:
-    """Topic and partition → node → what it says; of this broker's partitions and with ids that can be looked for."""
+    """(topic, partition) → node → offset, for this broker's partitions and ids that can be searched."""
     found: dict[tuple[str, int], dict[str, ConsumedOffset]] = defaultdict(dict)
     for group in session.children(paths.consumers):
         for topic in session.children(f"{paths.consumers}/{group}/offsets"):
@@ -58,15 +58,15 @@ def _known(
                     path = paths.consumer_offset(group, topic, partition)
                     known = ConsumedOffset.decode(session.read(path) or b"")
                 except FormatError as error:
-                    logger.warning("an offset of group %s is left as it is: %s", group, error.reason)
+                    logger.warning("an offset of group %s is not changed: %s", group, error.reason)
                     continue
                 if partition.broker_id == broker_id and known.message_id > 0:
                     found[topic, partition.partition][path] = known
     return found
 
 
-def _behind(store: MessageStore, wanted: set[int]) -> dict[int, ConsumedOffset]:
-    """Id → where the last message with it, or a lower one, ends; without those that have none. OSError."""
+def _ends_of(store: MessageStore, wanted: set[int]) -> dict[int, ConsumedOffset]:
+    """Id → where the last message with it or a lower one ends, if there is one. OSError."""
     found: dict[int, ConsumedOffset] = {}
     for start, message_set in reversed(store.segments):
         here: dict[int, ConsumedOffset] = {}

@@ -1,12 +1,12 @@
-"""Replication, in the original's two ways.
+"""Synchronous and asynchronous replication, compatible with the original.
 
     synchronous     producer ─▶ samsa (master) ─┬─▶ own partition ─────┐
-                                                └─▶ sync ─▶ gregor ────┴─▶ answer, when both have it
+                                                └─▶ sync ─▶ gregor ────┴─▶ answer, once both have it
 
-    asynchronous    slave<n> ─▶ get ─▶ master          raw records, appended where they were: files byte for byte alike
+    asynchronous    slave<n> ─▶ get ─▶ master          raw records at the same offsets: identical files
 
-Gregor has the master's brokerId, a directory of its own and no place in ZooKeeper. A samsa whose gregor refuses too
-often leaves ZooKeeper, asks until it is well, and comes back. Local and XA transactions are not for a samsa.
+Gregor has the master's brokerId, its own directory, and no node in ZooKeeper. A samsa whose gregor fails too often
+leaves ZooKeeper, probes the gregor until it works again, and returns. A samsa has no transactions.
 An asynchronous slave is in ZooKeeper as `slave<n>`: consumers read from it while there is no master.
 """
 
@@ -43,7 +43,7 @@ from mqlake.metaq.wire.connection import BODY_MAX, Connection
 logger = logging.getLogger(__name__)
 
 STATUS_TOPIC = "_metaq_slave_status_test"
-"""Where a samsa asks its gregor how it is."""
+"""The topic to which a samsa sends probes for its gregor."""
 CONNECT_S = 5.0
 FETCH_S = 10.0
 
@@ -58,7 +58,7 @@ class SamsaConfig:
     check_slave_interval_in_mills: int = 100
     slave_continuous_failure_threshold: int = 100
     recover_offset: bool = False
-    """Before the broker shows itself, the groups' offsets are set right for its log: offset_recovery."""
+    """Corrects the groups' offsets for this log before the broker registers itself: offset_recovery."""
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, str]) -> SamsaConfig:
@@ -90,11 +90,11 @@ class SlaveConfig:
 
     slave_id: int
     slave_group: str = ""
-    """As whom it reads; empty: meta-slave-group_<id>."""
+    """The group as which it reads; empty: meta-slave-group_<id>."""
     slave_max_delay_in_mills: int = 500
     """The longest pause when the master has nothing new."""
     auto_sync_master_config: bool = False
-    """Whether the topics of the own server.ini become the master's whenever they differ."""
+    """Whether the topics in its own server.ini follow the master's."""
 
     @property
     def group(self) -> str:
@@ -118,10 +118,10 @@ class SlaveConfig:
 
 
 class Link:
-    """A connection to another broker, made again and again until `close`."""
+    """A connection to another broker, renewed until `close`."""
 
     def __init__(self, address: str, retry_s: float) -> None:
-        """`address`: host:port. RemotingConnectError when it is none."""
+        """`address`: host:port. RemotingConnectError if it is invalid."""
         self.address = address
         self._host, self._port = parse_address(address)
         self._retry_s = retry_s
@@ -148,7 +148,7 @@ class Link:
             await asyncio.sleep(self._retry_s)
 
     def begin(self, request: Request, timeout_s: float) -> asyncio.Task[BooleanCommand | DataCommand]:
-        """Sends at once, in the order of the calls; the answer later. RemotingConnectError."""
+        """Sends at once, in the order of the calls; the task has the answer. RemotingConnectError."""
         if self._connection is None or self._connection.closed:
             raise RemotingConnectError(self.address, "not connected")
         return asyncio.ensure_future(self._connection.invoke(request, timeout_s))
@@ -161,7 +161,7 @@ class Link:
 
 
 class SamsaCommandProcessor(BrokerCommandProcessor):
-    """Puts into the own partition and the gregor's; answers 200 when both have the message."""
+    """Puts into its own partition and the gregor's; answers 200 once both have the message."""
 
     def begin_replication(
         self, config: SamsaConfig, withdraw: Callable[[], None], come_back: Callable[[], None]
@@ -252,9 +252,7 @@ class SamsaCommandProcessor(BrokerCommandProcessor):
     def _slave_failed(self, reason: str) -> None:
         self._failures += 1
         if self._failures >= self._samsa.slave_continuous_failure_threshold and self._healing is None:
-            logger.error(
-                "the slave %s fails again and again: %s; leaving ZooKeeper", self._samsa.slave, reason
-            )
+            logger.error("the slave %s fails repeatedly: %s; leaving ZooKeeper", self._samsa.slave, reason)
             self._healing = asyncio.ensure_future(self._heal())
 
     async def _heal(self) -> None:
@@ -270,14 +268,14 @@ class SamsaCommandProcessor(BrokerCommandProcessor):
                 continue
             if isinstance(answer, BooleanCommand) and answer.code == HttpStatus.SUCCESS:
                 break
-        logger.warning("the slave %s is well again; coming back", self._samsa.slave)
+        logger.warning("the slave %s works again; returning to ZooKeeper", self._samsa.slave)
         self._failures = 0
         self._healing = None
         self._come_back()
 
 
 def process_sync(processor: BrokerCommandProcessor, connection: Connection, command: SyncCommand) -> None:
-    """What a gregor does: stores a message under the id that the master gave it."""
+    """Gregor's side: stores a message under the id that the master gave it."""
     processor.stats.stats_put(command.topic, len(command.data))
     try:
         store = processor.manager.get_or_create(command.topic, command.partition)
@@ -287,12 +285,12 @@ def process_sync(processor: BrokerCommandProcessor, connection: Connection, comm
 
 
 class SubscribeHandler:
-    """An asynchronous slave's work: follows every partition of its master."""
+    """Copies every partition of a master to an asynchronous slave."""
 
     def __init__(
         self, config: MetaConfig, manager: MessageStoreManager, slave: SlaveConfig, master: str
     ) -> None:
-        """`master`: meta://host:port. Made on the loop, where its work begins; `stop` at the end."""
+        """`master`: meta://host:port. Begins at once, on the running loop; `stop` at the end."""
         self._config = config
         self._manager = manager
         self._slave = slave
@@ -311,10 +309,10 @@ class SubscribeHandler:
         await self._link.close()
 
     async def sync_config(self) -> None:
-        """Takes the topics of the master's server.ini over into the own one. RemotingError, ConfigError, OSError."""
+        """Copies the topics of the master's server.ini to its own. RemotingError, ConfigError, OSError."""
         answer = await self._link.begin(StatsCommand("config", self._link.next_opaque()), FETCH_S)
         if not isinstance(answer, BooleanCommand) or answer.code != HttpStatus.SUCCESS:
-            raise RemotingError(f"the master does not give its configuration: {answer}")
+            raise RemotingError(f"the master did not send its configuration: {answer}")
         if await asyncio.to_thread(self._config.take_topics, answer.message):
             logger.warning("%s has the master's topics now", self._config.path)
 
@@ -337,7 +335,7 @@ class SubscribeHandler:
             await asyncio.sleep(pause_s)
 
     async def _store(self, topic: str, partition: int) -> MessageStore | None:
-        """The own partition; a new one begins where the master's does. None while the master has none."""
+        """The slave's partition, which begins where the master's does. None while the master has none."""
         store = self._manager.get(topic, partition)
         if store is not None:
             return store
@@ -367,7 +365,7 @@ class SubscribeHandler:
         return b""
 
     async def _append(self, store: MessageStore, data: bytes) -> bool:
-        """Whether a whole message was in `data`."""
+        """Whether `data` had a whole message."""
         messages = MessageIterator(store.topic, data)
         count = sum(1 for _ in messages)
         if not count:

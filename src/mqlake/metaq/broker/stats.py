@@ -1,8 +1,8 @@
-"""StatsManager: what `stats` tells, with the original's fields in its order.
+"""StatsManager: the text of the `stats` command, with the original's fields in its order.
 
     STATS\r\n   name value value ...\r\n   END\r\n
 
-The real-time counters are kept for topics with `stat=true` and begin anew every half hour.
+The real-time counters are kept for topics with `stat=true` and start again every half hour.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Counter:
 
 
 class RealTimeStat:
-    """item → topic → how often, and the sum of the values."""
+    """Item → topic → count and sum of the values."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -56,7 +56,7 @@ class RealTimeStat:
                 counter.count = counter.value = 0
 
     def text(self, item: str, topic: str | None = None) -> str:
-        """Of one topic, or of all of them together."""
+        """Of one topic, or of all together."""
         topics = self._items.get(item)
         if topics is None:
             return "null"
@@ -71,12 +71,12 @@ class RealTimeStat:
 
 
 def _number(value: float) -> str:
-    """As Java's DecimalFormat("#.##"): two digits, zeros at the end left out."""
+    """Like Java's DecimalFormat("#.##"): two digits, without trailing zeros."""
     return f"{value:.2f}".rstrip("0").rstrip(".").removeprefix("0") or "0"
 
 
 class StatsManager:
-    """Counters are plain attributes; the broker's loop is the only one that changes them."""
+    """Counters are plain attributes, which only the broker's loop changes."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class StatsManager:
                 config.stat and topic_pattern(config.topic).fullmatch(topic)
                 for config in self._config.topic_config_map.values()
             )
-            if len(self._stat_topics) < 10_000:  # topics that nobody configured do not fill the memory
+            if len(self._stat_topics) < 10_000:  # unknown topics must not fill the memory
                 self._stat_topics[topic] = known
         return known
 

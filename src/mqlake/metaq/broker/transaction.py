@@ -1,10 +1,10 @@
-"""One transaction's states.
+"""The states of one transaction.
 
     START ──put──▶ IN_USE ──prepare (XA)──▶ PREPARED
       └───────commit, rollback─┴─────────────────┴──▶ FINISHED
 
-The state changes when a method is called, what the disk has to do with it is in the awaitable that it returns. What
-is not allowed raises XAError with the code and the text of the original; a finished transaction is not found any more.
+A method changes the state at once and returns an awaitable for the work on the disk. A call that is not allowed
+raises XAError with the original's code and text; a finished transaction is no longer found.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class XACode(enum.IntEnum):
-    """What XAException.errorCode and the answer to a prepare may be."""
+    """XAException.errorCode, and answers to a prepare."""
 
     XA_OK = 0
     XA_RDONLY = 3
@@ -43,7 +43,7 @@ class TransactionState(enum.Enum):
 
 
 class Transaction:
-    """What local and XA transactions have in common; `on_finished` hears of the end."""
+    """Base of local and XA transactions; `on_finished` is called at the end."""
 
     def __init__(
         self, xid: TransactionId, store: JournalTransactionStore, on_finished: Callable[[TransactionId], None]
@@ -125,5 +125,5 @@ class XATransaction(Transaction):
 
 
 async def _nothing(result: T) -> T:
-    """For what needs no disk."""
+    """For operations without work on the disk."""
     return result

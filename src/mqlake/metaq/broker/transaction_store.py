@@ -1,18 +1,18 @@
-"""JournalTransactionStore: makes transactions all or nothing, over crashes too.
+"""JournalTransactionStore: makes transactions atomic, also across crashes.
 
     put        ─▶ journal: AppendMessage
     prepare    ─▶ journal: XA_PREPARE ─▶ sync
-    commit     ─▶ journal: COMMIT with where the messages will go ─▶ sync ─▶ stores ─▶ flush ─▶ answer
+    commit     ─▶ journal: COMMIT with the locations of the messages ─▶ sync ─▶ stores ─▶ flush ─▶ answer
     rollback   ─▶ journal: ROLLBACK ─▶ sync
 
-The commit record on the disk is the decision: before it nothing of the transaction is in any partition, after it
-all of it will be. (The original appends first and writes the record then; a crash between the two leaves messages
-of a transaction that was never committed.) When another message took the foreseen place, the record's locations are
-put right before the messages are appended.
+The commit record on the disk is the decision: before it no partition has messages of the transaction, after it all
+of them will be stored. (The original appends first and then writes the record; a crash in between leaves messages
+of a transaction that was never committed.) If another message took the planned location, the locations in the
+record are corrected before the messages are appended.
 
-Recovery replays the journal once all partitions are open. A committed transaction's messages are looked for at
-their location and, since a crash may have come between, behind it; a part of them at the partition's end is taken
-back; what is missing is appended. What was not prepared is rolled back, what was prepared waits for its manager.
+Recovery replays the journal once all partitions are open. The messages of a committed transaction are searched at
+their location and, because of crashes in between, after it; an incomplete batch at the end of a partition is removed;
+missing messages are appended. Unprepared transactions are rolled back, prepared ones wait for their manager.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Tx:
-    """A transaction with messages that is not finished."""
+    """An unfinished transaction with messages."""
 
     first: JournalLocation
-    """Of its first record."""
+    """The location of its first record."""
     messages: dict[str, list[tuple[int, PutCommand]]] = field(default_factory=dict)
     """Partition (`<topic>-<partition>`) → ids and puts, in their order."""
 
     def batches(self) -> dict[str, tuple[bytes, int]]:
-        """Partition → (records back to back, how many)."""
+        """Partition → (records back to back, their number)."""
         return {
             name: (b"".join(encode_record(put.data, identity, put.flag) for identity, put in puts), len(puts))
             for name, puts in self.messages.items()
@@ -74,7 +74,7 @@ class JournalTransactionStore:
         flush_at_commit: int = 1,
         file_size_max: int = FILE_SIZE_MAX,
     ) -> None:
-        """`flush_at_commit`: 0 the system syncs, 1 each commit, rollback and prepare, 2 the owner, each second."""
+        """`flush_at_commit`: 0 the system syncs; 1 each commit, rollback and prepare; 2 the owner, each second."""
         self._manager = manager
         self._sync_each = flush_at_commit == 1
         self.journal = JournalStore(
@@ -91,10 +91,10 @@ class JournalTransactionStore:
     def active_transaction_count(self) -> int:
         return len(self.inflight) + len(self.prepared)
 
-    # --- what a transaction goes through
+    # --- operations of a transaction
 
     def add_message(self, store: MessageStore, message_id: int, put: PutCommand) -> None:
-        """A message that will be stored in `store` if its transaction is committed. StoreFencedError, OSError."""
+        """Adds a message, which a commit stores in `store`. StoreFencedError, OSError."""
         assert put.transaction_id is not None
         tx = self.inflight.get(put.transaction_id)
         location = self.journal.write(AppendMessage(message_id, put.encode()), tx.first if tx else None)
@@ -129,8 +129,8 @@ class JournalTransactionStore:
     async def commit(self, xid: TransactionId, was_prepared: bool) -> None:
         """Returns when the messages are on the disk and can be read.
 
-        StoreFencedError, OSError: before the decision nothing has happened; after it (the log says so) the next
-        start completes it.
+        StoreFencedError, OSError: before the decision nothing was stored; after it, which is logged, the next start
+        completes the commit.
         """
         waiting = self.prepared if was_prepared else self.inflight
         tx = waiting.get(xid)
@@ -138,32 +138,34 @@ class JournalTransactionStore:
             return
         batches = tx.batches()
         stores = {name: self._store(name) for name in batches}
-        foreseen = tuple(
+        planned = tuple(
             MessageLocation(name, stores[name].append_offset, len(data), checksum(data))
             for name, (data, _) in batches.items()
         )
         is_xa = isinstance(xid, XATransactionId)
         kind = OperationType.XA_COMMIT if is_xa else OperationType.LOCAL_COMMIT
-        operation = TransactionOperation(kind, str(xid), was_prepared, foreseen)
+        operation = TransactionOperation(kind, str(xid), was_prepared, planned)
         record_at = self.journal.write(operation, tx.first)
         attachment_at = JournalLocation(
-            record_at.number, self._end_of(record_at) - len(encode_locations(foreseen))
+            record_at.number, self._end_of(record_at) - len(encode_locations(planned))
         )
         self._committing[xid] = waiting.pop(xid)
         await self._sync(tx)
-        actual = tuple(each._replace(offset=stores[each.store].append_offset) for each in foreseen)
-        if actual != foreseen:
+        actual = tuple(each._replace(offset=stores[each.store].append_offset) for each in planned)
+        if actual != planned:
             self.journal.write_locations(attachment_at, actual)
         try:
             await asyncio.gather(*(_append(stores[name], *batch) for name, batch in batches.items()))
         except (StoreError, OSError) as error:
-            logger.error("%s is committed, but not stored as a whole until the next start: %s", xid, error)
+            logger.error(
+                "%s is committed, but its messages are incomplete until the next start: %s", xid, error
+            )
             raise
         del self._committing[xid]
         self.journal.ended(tx.first)
 
     def _end_of(self, record_at: JournalLocation) -> int:
-        """Where the record just written ends: nothing else is behind it in its file."""
+        """Where the record just written ends, which is the end of its file."""
         return next(file.size for file in self.journal.files if file.number == record_at.number)
 
     async def _sync(self, tx: Tx) -> None:
@@ -177,10 +179,10 @@ class JournalTransactionStore:
     # --- recovery
 
     def recover(self) -> dict[XATransactionId, list[PutCommand]]:
-        """Brings partitions and journal to one state; the prepared transactions, with their puts. OSError."""
+        """Makes partitions and journal consistent; returns the prepared transactions with their puts. OSError."""
         self.journal.recover(self._replay)
         for xid, tx in list(self.inflight.items()):
-            logger.info("%s was not finished and is rolled back", xid)
+            logger.info("%s was not finished: it is rolled back", xid)
             self._write_rollback(xid, tx)
             self.journal.ended(tx.first)
         self.inflight.clear()
@@ -234,11 +236,11 @@ class JournalTransactionStore:
         actual = dict(known)
         for name, (data, count) in tx.batches().items():
             store = self._store(name)
-            foreseen = known.get(name)
-            found = _find_batch(store, foreseen.offset, data) if foreseen is not None else None
+            planned = known.get(name)
+            found = _find_batch(store, planned.offset, data) if planned is not None else None
             if found is None:
                 found = store.append(data, count=count)
-                logger.info("%s: the %d messages of %s are appended", name, count, record.transaction_id)
+                logger.info("%s: appended the %d messages of %s", name, count, record.transaction_id)
             actual[name] = MessageLocation(name, found.offset, len(data), checksum(data))
             store.flush()
         locations = tuple(actual.values())
@@ -247,12 +249,12 @@ class JournalTransactionStore:
         ):
             self.journal.write_locations(attachment_at, locations)
 
-    # --- the clock's part
+    # --- checkpoints
 
     def make_checkpoint(self) -> None:
-        """Recovery begins at the oldest transaction that is not finished. OSError.
+        """Lets recovery begin at the oldest unfinished transaction. OSError.
 
-        Nothing before recovery is through: what it has not replayed must be replayed by the next start.
+        Does nothing until recovery is done: what it has not replayed, the next start must replay.
         """
         if not self._recovered:
             return
@@ -267,7 +269,7 @@ class JournalTransactionStore:
 
 
 async def _append(store: MessageStore, data: bytes, count: int) -> None:
-    """Appends and returns when it is on the disk."""
+    """Appends records and makes them durable."""
     if not store.uses_group_commit:
         store.append(data, count=count)
         await asyncio.to_thread(store.flush)
@@ -290,10 +292,10 @@ async def _append(store: MessageStore, data: bytes, count: int) -> None:
 
 
 def _find_batch(store: MessageStore, offset: int, data: bytes) -> Location | None:
-    """Where `data` lies in the partition, at `offset` or behind it; a part of it at the very end is taken back."""
+    """Where `data` is in the partition, from `offset` on; a part of it at the very end is removed."""
     size = len(data)
     if offset < store.min_offset:
-        return Location(offset, size)  # it has grown old and was deleted
+        return Location(offset, size)  # a delete policy has removed it
     first_id = decode_header(data).id
     position = offset
     while position < store.max_offset:

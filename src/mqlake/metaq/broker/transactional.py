@@ -1,11 +1,11 @@
 """TransactionalCommandProcessor: BEGIN to FORGET, and puts inside a transaction.
 
 Local transactions belong to their connection and are rolled back when it closes; XA transactions belong to the
-broker and outlive both when they are prepared. Either is rolled back when its time is over and it is not prepared.
+broker, and prepared ones outlive it. Transactions that time out before they are prepared are rolled back.
 
-An operator may end a prepared transaction in its manager's place (`commit_heuristically` and so on). The manager is
-told when it asks, until it says FORGET; `heuristic.json` keeps that over restarts. (The original keeps a stream of
-Java objects in `heuristic.log`, which is left as it is.)
+An operator may end a prepared transaction in place of its manager (`commit_heuristically` and so on). When the
+manager asks, it gets this outcome until it sends FORGET; `heuristic.json` keeps it over restarts. (The original keeps
+Java objects in `heuristic.log`, which is neither read nor changed.)
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ class TransactionalCommandProcessor:
         self.xa_transactions: dict[XATransactionId, XATransaction] = {}
         self.heuristic: dict[XATransactionId, XACode] = {}
         self._heuristic_path = os.path.join(store.journal.directory, HEURISTIC_FILE)
-        self._under_way: set[asyncio.Future[None]] = set()
+        self._in_flight: set[asyncio.Future[None]] = set()
 
     def recover(self) -> None:
-        """Brings the transaction store back; prepared ones wait for their manager. OSError."""
+        """Recovers the transaction store; prepared transactions wait for their manager. OSError."""
         self._load_heuristic()
         for xid in self._store.recover():
             transaction = XATransaction(xid, self._store, self._xa_finished)
@@ -82,9 +82,9 @@ class TransactionalCommandProcessor:
                 self.xa_transactions[xid] = transaction
 
     async def close(self) -> None:
-        """Waits for what is under way and makes a checkpoint. OSError."""
-        if self._under_way:
-            await asyncio.wait(self._under_way)
+        """Waits for operations in flight and makes a checkpoint. OSError."""
+        if self._in_flight:
+            await asyncio.wait(self._in_flight)
         try:
             self._store.make_checkpoint()
         except MqlakeError as error:
@@ -95,7 +95,7 @@ class TransactionalCommandProcessor:
     # --- requests
 
     def process_put(self, connection: Connection, command: PutCommand) -> None:
-        """A put inside a transaction: its answer's offset is -1."""
+        """A put in a transaction; the offset in its answer is -1."""
         stats, topic, partition = self._processor.stats, command.topic, command.partition
         xid = command.transaction_id
         assert xid is not None
@@ -108,7 +108,7 @@ class TransactionalCommandProcessor:
             transaction.set_in_use()
             if partition == ANY_PARTITION:
                 raise TransactionError(f"Invalid partition for transaction command:{partition}")
-            command = command._replace(checksum=right_checksum(command))  # so the journal has it in any case
+            command = command._replace(checksum=right_checksum(command))  # for the journal
             message_store = self._processor.manager.get_or_create(topic, partition)
             message_id = self._processor.ids.next_id()
             self._store.add_message(message_store, message_id, command)
@@ -120,7 +120,7 @@ class TransactionalCommandProcessor:
         connection.respond(HttpStatus.SUCCESS, f"{message_id} {partition} -1", command.opaque)
 
     def process(self, connection: Connection, command: TransactionCommand) -> None:
-        """Everything but END is answered; what waits for the disk, when it is there."""
+        """Answers every type but END; operations on the disk when they are done."""
         kind = command.type
         if kind is TransactionType.END:
             return
@@ -166,8 +166,8 @@ class TransactionalCommandProcessor:
 
     def _start(self, work: Awaitable[None]) -> None:
         future = asyncio.ensure_future(work)
-        self._under_way.add(future)
-        future.add_done_callback(self._under_way.discard)
+        self._in_flight.add(future)
+        future.add_done_callback(self._in_flight.discard)
 
     @staticmethod
     def _refuse(connection: Connection, command: TransactionCommand, error: MqlakeError | OSError) -> None:
@@ -177,7 +177,7 @@ class TransactionalCommandProcessor:
     # --- the operations
 
     def begin(self, connection: Connection, xid: TransactionId, timeout_s: int) -> None:
-        """Nothing when it has begun already."""
+        """Does nothing if the transaction has already begun."""
         transaction: Transaction
         if isinstance(xid, XATransactionId):
             self._processor.stats.tx_xa_begin += 1
@@ -199,14 +199,14 @@ class TransactionalCommandProcessor:
             )
 
     def forget(self, xid: TransactionId) -> None:
-        """XAError unless it is an XA transaction; nothing when it is not known."""
+        """Ignores an unknown transaction. XAError unless it is an XA transaction."""
         if not isinstance(xid, XATransactionId):
             raise XAError(XACode.XAER_NOTA, f"{xid} is not a valid xid")
         if self.heuristic.pop(xid, None) is not None:
             self._save_heuristic()
 
     def prepared_transactions(self, unique_qualifier: str | None = None) -> list[XATransactionId]:
-        """Those of a resource, or all; also those that an operator has ended and nobody has forgotten."""
+        """Those of a resource, or all; with those that an operator has ended until their manager forgets them."""
         prepared = [
             xid for xid, each in self.xa_transactions.items() if each.state is TransactionState.PREPARED
         ]
@@ -258,11 +258,11 @@ class TransactionalCommandProcessor:
         assert isinstance(xid, XATransactionId)
         self.xa_transactions.pop(xid, None)
 
-    # --- what an operator may do
+    # --- operators
 
     @property
     def active_transaction_count(self) -> int:
-        """With messages, prepared or not."""
+        """Open transactions with messages, prepared or not."""
         return self._store.active_transaction_count
 
     def make_checkpoint(self) -> None:
@@ -270,14 +270,14 @@ class TransactionalCommandProcessor:
         self._store.make_checkpoint()
 
     async def commit_heuristically(self, key: str) -> None:
-        """Commits a prepared transaction in its manager's place. TransactionError, OSError."""
+        """Commits a prepared transaction in place of its manager. TransactionError, OSError."""
         await self._end_heuristically(key, XACode.XA_HEURCOM, lambda transaction: transaction.commit(False))
 
     async def rollback_heuristically(self, key: str) -> None:
         await self._end_heuristically(key, XACode.XA_HEURRB, lambda transaction: transaction.rollback())
 
     async def complete_heuristically(self, key: str) -> None:
-        """Takes it off the list of the prepared; its messages stay in the journal."""
+        """Removes it from the list of prepared ones; its messages stay in the journal."""
 
         async def nothing(transaction: XATransaction) -> None:
             self.xa_transactions.pop(transaction.xid, None)
@@ -314,7 +314,7 @@ class TransactionalCommandProcessor:
         except (ValueError, AttributeError, FormatError) as error:
             kept = f"{self._heuristic_path}.unreadable"
             os.replace(self._heuristic_path, kept)
-            logger.error("%s cannot be read, what operators decided is not known: %s", kept, error)
+            logger.error("%s cannot be read, so the decisions of operators are lost: %s", kept, error)
 
 
 def _local_transactions(connection: Connection) -> dict[LocalTransactionId, LocalTransaction]:

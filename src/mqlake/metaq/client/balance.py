@@ -1,6 +1,6 @@
-"""Which consumer of a group gets which partitions: the same for all who ask, as the original computes it.
+"""Load balancing: which consumer of a group gets which partitions, computed as in the original.
 
-Partitions are `<broker>-<number>` in the order of their text ("0-10" before "0-2"), consumers in that of theirs.
+Partitions, `<broker>-<number>`, and consumers are sorted as text ("0-10" before "0-2").
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _POINTS = struct.Struct("<4I")
 
 class LoadBalanceStrategyType(enum.Enum):
     DEFAULT = "default"
-    """A range each, the first ones get one more when it does not divide."""
+    """A range each; the first ones get one more if the division leaves a rest."""
     CONSIST = "consist"
-    """A ring of hashes (ketama): few partitions move when a consumer comes or goes."""
+    """Consistent hashing (ketama): few partitions move when a consumer joins or leaves."""
 
 
 def partitions_of(
@@ -28,7 +28,7 @@ def partitions_of(
     partitions: Sequence[str],
     strategy: LoadBalanceStrategyType = LoadBalanceStrategyType.DEFAULT,
 ) -> list[str]:
-    """Those of `consumer`, none when it is not among `consumers`."""
+    """The partitions of `consumer`; none if it is not in `consumers`."""
     consumers, partitions = sorted(consumers), sorted(partitions)
     if consumer not in consumers:
         return []

@@ -1,4 +1,4 @@
-"""TopicBrowser: all messages of a topic from the first to the last, without a trace in ZooKeeper."""
+"""TopicBrowser: all messages of a topic from the first to the last; leaves nothing in ZooKeeper."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ MAX_SIZE_LIMIT = 64 << 20
 
 @checked
 class TopicBrowser:
-    """`async for message in browser`: partition after partition, up to what is there when it gets there.
+    """`async for message in browser`: partition after partition, each to its current end.
 
-    FormatError at damage, which names topic and partition; RemotingError.
+    Raises FormatError at damage, with topic and partition; RemotingError.
     """
 
     def __init__(self, session: MetaSession, topic: str) -> None:
         self.topic = topic
         self.closed: list[Partition] = []
-        """Those that gave nothing because an operator has closed them."""
+        """Partitions that were skipped because an operator has closed them."""
         self._session = session
 
     async def partitions(self) -> list[Partition]:
-        """None when no broker gives the topic's messages. RemotingError."""
+        """The topic's partitions; empty if no broker has the topic. RemotingError."""
         return sorted(map(Partition.parse, await self._session.subscribe_partitions(self.topic)))
 
     async def __aiter__(self) -> AsyncIterator[Message]:
@@ -67,14 +67,14 @@ class TopicBrowser:
             elif len(data) >= max_size < MAX_SIZE_LIMIT:
                 max_size *= 2
             elif await self._ends(address, partition, offset + len(data)):
-                raise self._damage(partition, offset, f"{len(data)} bytes up to the end are no message")
+                raise self._damage(partition, offset, f"{len(data)} bytes at the end are not a message")
             else:
-                return  # of a message that is being written, or longer than anything
+                return  # a message that is being written, or longer than MAX_SIZE_LIMIT
 
     def _damage(self, partition: Partition, offset: int, reason: str) -> FormatError:
         return FormatError(offset, f"{self.topic} {partition}: {reason}")
 
     async def _ends(self, address: str, partition: Partition, offset: int) -> bool:
-        """Whether a segment or the partition ends at `offset`: then a message does, too."""
+        """Whether a segment or the partition ends at `offset`, and with it a message."""
         remoting = self._session.remoting
         return await nearest_offset(remoting, address, self.topic, GROUP, partition, offset) == offset

@@ -1,11 +1,11 @@
-"""MessageConsumer: takes its share of a group's partitions and hands their messages to listeners, one by one.
+"""MessageConsumer: takes its share of a group's partitions and passes their messages to listeners, one by one.
 
-    ZooKeeper: who is in the group, which partitions there are ─▶ my share ─▶ own it ─▶ one task a partition
-                                                                                          │
-        offsets ◀─ every few seconds, at the end, before partitions are given up ─────────┘
+    ZooKeeper: members of the group, partitions ─▶ my share ─▶ own it ─▶ a task per partition
+                                                                               │
+        offsets ◀─ every few seconds, at the end, before releasing partitions ─┘
 
-A listener that raises (or sets `message.rollback_only`) gets the message again, later each time; after
-`max_fetch_retries` it goes to the RejectConsumptionHandler and the partition goes on.
+A listener that raises (or sets `message.rollback_only`) gets the message again, with increasing delays; after
+`max_fetch_retries` the message goes to the RejectConsumptionHandler and the partition continues.
 """
 
 from __future__ import annotations
@@ -54,26 +54,26 @@ MessageListener = Callable[[Message], Awaitable[None] | None]
 @checked
 @dataclass(frozen=True, kw_only=True)
 class ConsumerConfig:
-    """How one consumer behaves. Times are seconds, sizes bytes."""
+    """Settings of a consumer. Times are in seconds, sizes in bytes."""
 
     group: str
     consumer_id: str = ""
-    """Empty: made up of the machine, the process and chance."""
+    """Empty: made of the host name, the process id and a random number."""
     offset: int = 0
-    """Where a group begins that has no offset yet; MAX_OFFSET: at the end."""
+    """Where a group without an offset begins; MAX_OFFSET: at the end."""
     max_delay_fetch_s: float = 5.0
-    """The longest pause when there is nothing."""
+    """The longest pause between fetches without messages."""
     commit_offset_period_s: float = 5.0
     max_fetch_retries: int = 5
-    """How often a message is offered again before it is rejected."""
+    """How often a message is delivered again before it is rejected."""
     max_increase_fetch_data_retries: int = 5
-    """How many fruitless tries before more is asked for at once."""
+    """How many fetches without a whole message before the fetch size grows."""
     max_size_limit: int = 64 << 20
     strategy: LoadBalanceStrategyType = LoadBalanceStrategyType.DEFAULT
 
     def __post_init__(self) -> None:
         if not self.group or set(self.group) & _GROUP_FORBIDDEN:
-            raise ConfigError(f"{self.group!r} cannot be a group: letters, digits, - and _ are good for it")
+            raise ConfigError(f"{self.group!r} cannot be a group: use letters, digits, - and _")
 
 
 @dataclass
@@ -84,7 +84,7 @@ class _Subscription:
 
 @dataclass
 class _Owned:
-    """A partition of ours and how far we are in it."""
+    """A partition that this consumer owns, and its position there."""
 
     topic: str
     partition: Partition
@@ -94,15 +94,15 @@ class _Owned:
     message_id: int = -1
     committed: int = -1
     retries: int = 0
-    """How often the listener has refused the message that is next."""
+    """How often the listener has refused the next message."""
     fruitless: int = 0
-    """How many answers on end had no whole message in them."""
+    """How many consecutive answers had no whole message."""
     delay_s: float = 0.0
     stopping: bool = False
     task: asyncio.Task[None] | None = None
 
     def advance(self, offset: int, message_id: int | None = None) -> None:
-        """On to another offset, where nothing has been tried yet."""
+        """Moves to another offset and resets the counters."""
         self.offset = offset
         self.retries = self.fruitless = 0
         if message_id is not None:
@@ -111,7 +111,7 @@ class _Owned:
 
 @dataclass
 class _Processed:
-    """The ids of the last messages: one that comes again is not offered again, as in the original."""
+    """The ids of the last messages: a message is not delivered twice, as in the original."""
 
     ids: OrderedDict[int, None] = field(default_factory=OrderedDict)
 
@@ -123,7 +123,7 @@ class _Processed:
 
 @checked
 class MessageConsumer:
-    """Made by a session: `subscribe` to topics, then `complete_subscribe`; `shutdown` at the end."""
+    """Created by a session: `subscribe` to topics, then `complete_subscribe`; `shutdown` at the end."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class MessageConsumer:
         reject: RejectConsumptionHandler | None = None,
         offsets: OffsetStorage | None = None,
     ) -> None:
-        """`offsets`: where the group's are kept; None: in ZooKeeper."""
+        """`offsets`: where the group's offsets are stored; None: in ZooKeeper."""
         self.config = config
         self.consumer_id = f"{config.group}_{config.consumer_id or _make_id()}"
         self._session = session
@@ -154,13 +154,13 @@ class MessageConsumer:
         """
         check_topic(topic)
         if self._tasks:
-            raise ConfigError("subscribe before complete_subscribe")
+            raise ConfigError("call subscribe before complete_subscribe")
         if topic in self._subscriptions:
-            raise ConfigError(f"{topic!r} is subscribed already")
+            raise ConfigError(f"{topic!r} is already subscribed")
         self._subscriptions[topic] = _Subscription(listener, max_size)
 
     async def complete_subscribe(self) -> None:
-        """Joins the group; returns when the first share is owned. RemotingError, ConfigError."""
+        """Joins the group; returns when its first share is owned. RemotingError, ConfigError."""
         if not self._subscriptions:
             raise ConfigError("there is no subscription")
         _ = self._session.zookeeper
@@ -173,11 +173,11 @@ class MessageConsumer:
 
     @property
     def owned_partitions(self) -> list[tuple[str, Partition]]:
-        """(topic, partition) of those that this consumer reads now."""
+        """(topic, partition) of each partition that this consumer owns."""
         return sorted(self._owned)
 
     async def shutdown(self) -> None:
-        """Lets the listeners finish the message they have, commits, leaves the group."""
+        """Lets the listeners finish their current message, commits, leaves the group."""
         if self._closed:
             return
         self._closed = True
@@ -195,10 +195,10 @@ class MessageConsumer:
         except (MqlakeError, OSError) as error:
             logger.warning("%s: %s", self.consumer_id, error)
 
-    # --- who reads what
+    # --- sharing out partitions
 
     def _changed(self, _: object) -> None:
-        """ZooKeeper has news; called in a thread of its client's."""
+        """A watch has fired; called in a thread of ZooKeeper's client."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._wake.set)
 
@@ -218,7 +218,7 @@ class MessageConsumer:
                 self._wake.set()
 
     async def _rebalance(self) -> None:
-        """Tries until the partitions that are to be ours are ours."""
+        """Tries until this consumer owns its share."""
         for attempt in range(REBALANCE_TRIES):
             if self._register:
                 await self._give_up(list(self._owned))
@@ -228,7 +228,7 @@ class MessageConsumer:
             if attempt + 1 < REBALANCE_TRIES:
                 await asyncio.sleep(self._session.zk_config.zk_sync_time_ms / 1000)
         raise RemotingConnectError(
-            self.consumer_id, f"other consumers hold its partitions, {REBALANCE_TRIES} tries were made"
+            self.consumer_id, f"other consumers still own its partitions after {REBALANCE_TRIES} tries"
         )
 
     async def _join(self) -> None:
@@ -276,7 +276,7 @@ class MessageConsumer:
         return await self._session.ask(read)
 
     async def _take(self, topic: str, partition: Partition, address: str) -> bool:
-        """Owns a partition and begins to read it; False when another still owns it."""
+        """Takes a partition and begins to read it; False if another consumer still owns it."""
         paths, group = self._session.paths, self.config.group
         owner = paths.consumer_owner(group, topic, partition)
 
@@ -295,7 +295,7 @@ class MessageConsumer:
         return True
 
     async def _give_up(self, keys: list[tuple[str, Partition]]) -> None:
-        """Stops reading, commits, and lets others own the partitions."""
+        """Stops reading, commits, and releases the partitions."""
         given = [self._owned[key] for key in keys]
         for owned in given:
             assert owned.task is not None
@@ -319,7 +319,7 @@ class MessageConsumer:
     # --- offsets
 
     async def commit_offsets(self) -> None:
-        """Keeps how far the group has come. RemotingError, OSError."""
+        """Stores the current offsets. RemotingError, OSError."""
         await self._commit(list(self._owned.values()))
 
     async def _commit(self, many: list[_Owned]) -> None:
@@ -372,8 +372,8 @@ class MessageConsumer:
                 owned.delay_s = 0.0
             except FormatError as error:
                 logger.error("%s %s: offset %d: %s", owned.topic, owned.partition, owned.offset, error)
-                if not await self._pass_over(owned, data or b"", error):
-                    await self._find_the_way(owned)
+                if not await self._skip_damage(owned, data or b"", error):
+                    await self._resynchronize(owned)
             except PartitionClosedError:
                 self._pause(owned)
             except (MqlakeError, OSError) as error:
@@ -384,11 +384,11 @@ class MessageConsumer:
         step = self.config.max_delay_fetch_s / DELAY_PARTS
         owned.delay_s = min(owned.delay_s + step, self.config.max_delay_fetch_s)
 
-    async def _pass_over(self, owned: _Owned, data: bytes, error: FormatError) -> bool:
-        """Goes on behind a message whose payload is damaged, which its broker gives out again and again.
+    async def _skip_damage(self, owned: _Owned, data: bytes, error: FormatError) -> bool:
+        """Skips a message with a damaged payload, which its broker would deliver again and again.
 
-        That it is one, and not a place inside of another message, is proved by what follows: a whole message, or the
-        end of a segment.
+        What follows proves that it is a message, and not a position inside another one: a whole message, or the end
+        of a segment.
         """
         if not isinstance(error, BadCrcError):
             return False
@@ -399,31 +399,31 @@ class MessageConsumer:
             try:
                 following = next(MessageIterator(owned.topic, data[end:]), None)
             except BadCrcError:
-                at = end  # the next one is damaged as well, or this is no message either
+                at = end  # the next one is damaged as well, or this is not a message either
                 continue
             except FormatError:
                 return False
             break
-        behind = owned.offset + end - error.offset
+        after = owned.offset + end - error.offset
         try:
-            if following is None and await self._nearest_offset(owned, behind) != behind:
+            if following is None and await self._nearest_offset(owned, after) != after:
                 return False
         except MqlakeError as problem:
             logger.warning("%s %s: %s", owned.topic, owned.partition, problem)
             return False
         logger.error(
-            "%s %s: passes over the damaged bytes %d to %d",
+            "%s %s: skips the damaged bytes %d to %d",
             owned.topic,
             owned.partition,
             owned.offset,
-            behind,
+            after,
         )
-        owned.advance(behind)
+        owned.advance(after)
         owned.delay_s = 0.0
         return True
 
-    async def _find_the_way(self, owned: _Owned) -> None:
-        """Asks the broker where to go on; the messages there may come a second time."""
+    async def _resynchronize(self, owned: _Owned) -> None:
+        """Asks the broker where to continue; messages from there on may be delivered a second time."""
         try:
             owned.advance(await self._nearest_offset(owned, owned.offset))
         except MqlakeError as error:
@@ -470,21 +470,21 @@ class MessageConsumer:
             if len(data) >= owned.max_size:
                 owned.max_size = min(owned.max_size * 2, self.config.max_size_limit)
             elif await self._nearest_offset(owned, base + len(data)) == base + len(data):
-                # a segment or the partition ends there, and no message does: it began at none
-                raise TruncatedRecordError(0, f"{len(data)} bytes up to the end are no message")
+                # a segment or the partition ends there but no message does, so the offset was not a boundary
+                raise TruncatedRecordError(0, f"{len(data)} bytes at the end are not a message")
         self._pause(owned)
 
     def _rejected(self, message: Message) -> bool:
-        """Whether the handler, which may be anybody's, has taken what the listener has not."""
+        """Whether the handler, which may be the application's, took the message that the listener refused."""
         try:
             self._reject(self.config.group, message)
         except Exception as error:
-            logger.error("message %d of %s cannot be put aside: %s", message.id, message.topic, error)
+            logger.error("message %d of %s: the reject handler failed: %s", message.id, message.topic, error)
             return False
         return True
 
     async def _offer(self, listener: MessageListener, message: Message) -> bool:
-        """Whether the listener took it. A listener at work is not interrupted."""
+        """Whether the listener took it. A running listener is not interrupted."""
         message.set_read_only()
 
         async def offer() -> None:
@@ -498,7 +498,7 @@ class MessageConsumer:
         except asyncio.CancelledError:
             await asyncio.gather(task, return_exceptions=True)
             if not task.cancelled() and task.exception() is None and not message.rollback_only:
-                return True  # it is done with; `stopping` ends the reading
+                return True  # consumed; `stopping` ends the reading
             raise
         except Exception as error:
             logger.warning(

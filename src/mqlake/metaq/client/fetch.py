@@ -1,4 +1,4 @@
-"""One `get` and what its answer means; shared by consumers and browsers."""
+"""A `get` or `offset` request and its answer; shared by consumers and browsers."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ FETCH_S = 10.0
 
 
 class OffsetMovedError(Exception):
-    """Go on at `offset`."""
+    """Continue at `offset`."""
 
     def __init__(self, offset: int) -> None:
         self.offset = offset
 
 
 class PartitionClosedError(ResponseError):
-    """An operator has closed the partition; it may be opened again."""
+    """An operator has closed the partition, and may open it again."""
 
 
 async def fetch(
@@ -34,7 +34,7 @@ async def fetch(
     offset: int,
     max_size: int,
 ) -> bytes | None:
-    """Records from `offset` on, cut anywhere; None when there are none (yet).
+    """Records from `offset` on, the last one perhaps incomplete; None if there are none (yet).
 
     Raises OffsetMovedError, PartitionClosedError, ResponseError, RemotingError.
     """
@@ -54,7 +54,7 @@ async def fetch(
 async def nearest_offset(
     remoting: RemotingClient, address: str, topic: str, group: str, partition: Partition, offset: int
 ) -> int:
-    """Where the broker says to go on when `offset` leads nowhere. ResponseError, RemotingError."""
+    """The offset nearest to `offset` at which the broker says to continue. ResponseError, RemotingError."""
     command = OffsetCommand(topic, group, partition.partition, offset, remoting.next_opaque())
     answer = await remoting.invoke(address, command, FETCH_S)
     if not isinstance(answer, BooleanCommand):

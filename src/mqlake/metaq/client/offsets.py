@@ -1,7 +1,7 @@
-"""OffsetStorage: where a group's offsets are kept.
+"""OffsetStorage: where the offsets of a group are stored.
 
 ZkOffsetStorage      in ZooKeeper, for all consumers of the group
-LocalOffsetStorage   in a file of this machine's, for a consumer that is its group's only one
+LocalOffsetStorage   in a local file, for the only consumer of a group
 
 {"group": [{"topic": "t", "partition": {"brokerId": 0, "partition": 1}, "offset": 4711, "messageId": 7}]}
 """
@@ -22,15 +22,14 @@ from mqlake.metaq.message import Partition
 from mqlake.metaq.zookeeper.paths import ConsumedOffset
 from mqlake.metaq.zookeeper.session import ZkSession
 
-Place = tuple[str, Partition]
-"""A topic and a partition."""
+TopicPartition = tuple[str, Partition]
 
 
 class OffsetStorage(Protocol):
     async def load(self, group: str, topic: str, partition: Partition) -> ConsumedOffset | None:
-        """None when there is none yet. FormatError, RemotingError, OSError."""
+        """None if there is none yet. FormatError, RemotingError, OSError."""
 
-    async def commit(self, group: str, offsets: Mapping[Place, ConsumedOffset]) -> None:
+    async def commit(self, group: str, offsets: Mapping[TopicPartition, ConsumedOffset]) -> None:
         """RemotingError, OSError."""
 
 
@@ -43,7 +42,7 @@ class ZkOffsetStorage:
         raw = await self._session.ask(lambda zookeeper: zookeeper.read(path))
         return ConsumedOffset.decode(raw) if raw else None
 
-    async def commit(self, group: str, offsets: Mapping[Place, ConsumedOffset]) -> None:
+    async def commit(self, group: str, offsets: Mapping[TopicPartition, ConsumedOffset]) -> None:
         def write(zookeeper: ZkSession) -> None:
             for (topic, partition), offset in offsets.items():
                 zookeeper.put_persistent(
@@ -54,7 +53,7 @@ class ZkOffsetStorage:
 
 
 class LocalOffsetStorage:
-    """One process at a time may use a file."""
+    """Only one process at a time may use a file."""
 
     def __init__(self, path: str = "") -> None:
         """`path` empty: ~/.meta_offsets."""
@@ -63,7 +62,7 @@ class LocalOffsetStorage:
     async def load(self, group: str, topic: str, partition: Partition) -> ConsumedOffset | None:
         return self._read().get(group, {}).get((topic, partition))
 
-    async def commit(self, group: str, offsets: Mapping[Place, ConsumedOffset]) -> None:
+    async def commit(self, group: str, offsets: Mapping[TopicPartition, ConsumedOffset]) -> None:
         known = self._read()
         known.setdefault(group, {}).update(offsets)
         value = {
@@ -80,7 +79,7 @@ class LocalOffsetStorage:
         }
         await asyncio.to_thread(write_durably, self.path, orjson.dumps(value))
 
-    def _read(self) -> dict[str, dict[Place, ConsumedOffset]]:
+    def _read(self) -> dict[str, dict[TopicPartition, ConsumedOffset]]:
         try:
             with open(self.path, "rb") as file:
                 value: dict[str, list[dict[str, Any]]] = orjson.loads(file.read() or b"{}")
@@ -97,4 +96,4 @@ class LocalOffsetStorage:
         except FileNotFoundError:
             return {}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise FormatError(0, f"{self.path} does not hold offsets: {error}") from None
+            raise FormatError(0, f"{self.path} is not a file of offsets: {error}") from None

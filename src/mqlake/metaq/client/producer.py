@@ -1,8 +1,8 @@
-"""MessageProducer: puts messages, alone or several as one.
+"""MessageProducer: sends messages, single or in transactions.
 
     producer.send_message ─▶ selector ─▶ partition ─▶ its broker ─▶ SendResult
 
-A message is sent once: when the answer stays away nobody knows whether it is stored, and who called decides.
+A message is sent once: without an answer it is unknown whether it is stored, and the caller decides.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ logger = logging.getLogger(__name__)
 _XA_ERROR = re.compile(r"XAException:code=(-?\d+),msg=(.*)", re.DOTALL)
 
 PartitionSelector = Callable[[str, Sequence[Partition], Message], Partition]
-"""Given a topic, its partitions and a message."""
+"""Called with a topic, its partitions and a message."""
 
 _sessions = itertools.count(1)
 
 
 def round_robin() -> PartitionSelector:
-    """One partition after the other; the first is the second of them, as in the original."""
+    """One partition after the other, beginning with the second, as in the original."""
     counter = itertools.count(1)
     return lambda topic, partitions, message: partitions[next(counter) % len(partitions)]
 
@@ -68,26 +68,26 @@ def random_partition(_: str, partitions: Sequence[Partition], __: Message) -> Pa
 
 
 def by_key(key: Callable[[Message], bytes]) -> PartitionSelector:
-    """Messages of one key go to one partition, as long as there are so many."""
+    """Messages with the same key go to the same partition, as long as their number does not change."""
     return lambda topic, partitions, message: partitions[checksum(key(message)) % len(partitions)]
 
 
 @dataclass(frozen=True, slots=True)
 class SendResult:
-    """What became of a message."""
+    """The outcome of a send."""
 
     success: bool
     partition: Partition | None = None
     offset: int = -1
-    """Where it is in its partition; -1 in a transaction."""
+    """Its offset in the partition; -1 in a transaction."""
     message_id: int = 0
     error_message: str = ""
-    """The broker's; `403` when the partition is closed."""
+    """The broker's; `403` if the partition is closed."""
 
 
 @checked
 class MessageProducer:
-    """Made by a session. `publish` first, or `default_topic`, which all unpublished topics then use."""
+    """Created by a session; `publish` a topic before sending to it."""
 
     def __init__(self, session: MetaSession, selector: PartitionSelector | None = None) -> None:
         self._session = session
@@ -102,7 +102,7 @@ class MessageProducer:
         session.on_new_session(self._refresh_all)
 
     async def publish(self, topic: str) -> None:
-        """Finds out who takes the topic's messages, and hears of changes. IllegalTopicError, RemotingError."""
+        """Looks up the topic's partitions, and follows changes. IllegalTopicError, RemotingError."""
         check_topic(topic)
         if topic not in self._topics and not self._session.server_url:
             self._watches[topic] = lambda _: self._changed(topic)
@@ -113,7 +113,7 @@ class MessageProducer:
         self._topics[topic] = await self._session.publish_partitions(topic, self._watches[topic])
 
     def _changed(self, topic: str) -> None:
-        """ZooKeeper has news of a topic; called in its thread."""
+        """A watch of the topic has fired; called in a thread of ZooKeeper's client."""
 
         def refresh() -> None:
             if not self._closed:
@@ -128,14 +128,14 @@ class MessageProducer:
         try:
             await self._refresh(topic)
         except RemotingError as error:
-            logger.warning("%s: what has changed is not known: %s", topic, error)
+            logger.warning("%s: the new partitions are not known: %s", topic, error)
 
     def _refresh_all(self) -> None:
         for topic in self._watches:
             self._changed(topic)
 
     def partitions(self, topic: str) -> list[Partition]:
-        """Those that the topic has now. ConfigError when it is not published."""
+        """The topic's current partitions. ConfigError if it is not published."""
         if topic not in self._topics:
             raise ConfigError(f"{topic!r} is not published; call publish() first")
         return list(self._topics[topic][0])
@@ -152,7 +152,7 @@ class MessageProducer:
         return self._topics[message.topic][1][chosen.broker_id], chosen
 
     async def send_message(self, message: Message, timeout_s: float | None = None) -> SendResult:
-        """Sends it once; its id and partition are then set. ConfigError, RemotingError."""
+        """Sends a message once and sets its id and partition. ConfigError, RemotingError."""
         address, partition = self._select(message)
         return await self._put(address, partition, message, None, DEFAULT_TIMEOUTS.of(timeout_s))
 
@@ -188,16 +188,16 @@ class MessageProducer:
         return SendResult(True, stored, offset, identity)
 
     def begin_transaction(self, timeout_s: int = 0) -> ProducerTransaction:
-        """A local transaction; the broker hears of it with the first message. `timeout_s` 0: none."""
+        """A local transaction, which begins at the broker with its first message. `timeout_s` 0: no timeout."""
         identity = LocalTransactionId(self._session_id, next(self._transactions))
         return ProducerTransaction(self, identity, timeout_s)
 
     def begin_xa_transaction(self, xid: XATransactionId, timeout_s: int = 0) -> ProducerXATransaction:
-        """A branch of a transaction that a transaction manager leads; `xid` is its name for it."""
+        """A branch `xid` of a transaction that a transaction manager coordinates."""
         return ProducerXATransaction(self, xid, timeout_s)
 
     async def recover_xa(self, unique_qualifier: str) -> list[ProducerXATransaction]:
-        """The prepared transactions of a resource, on all brokers that take the published topics.
+        """The prepared transactions of a resource, on all brokers of the published topics.
 
         TransactionError, RemotingError.
         """

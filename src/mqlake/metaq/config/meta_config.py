@@ -220,6 +220,12 @@ class MetaConfig:
         config.config_file_checksum = zlib.crc32(raw)
         return config
 
+    def file_content(self) -> bytes:
+        """The configuration file as it is now. ConfigError without one, OSError."""
+        if not self.path:
+            raise ConfigError("the broker runs without a configuration file")
+        return _read(self.path)[0]
+
     # --- topics
 
     @property

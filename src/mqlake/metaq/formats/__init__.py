@@ -1,1 +1,1 @@
-"""What MetaQ's bytes mean. Nothing here opens a file or a socket."""
+"""MetaQ's formats, on disk and on the wire. No I/O here."""

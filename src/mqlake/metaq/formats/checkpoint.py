@@ -1,4 +1,4 @@
-"""The transaction checkpoint: where in the journal the oldest transaction that is not finished begins.
+"""The transaction checkpoint: where in the journal the oldest unfinished transaction begins.
 
 The file `checkpoint.<n>` holds `{"number":3,"offset":4711}`: journal file `redo.3`, byte 4711. It may be empty.
 """

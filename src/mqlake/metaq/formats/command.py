@@ -1,4 +1,4 @@
-r"""The text protocol: a line of words, and behind some lines so many bytes.
+r"""The text protocol: a line of words, and after some lines a payload of the length that the line gives.
 
     put <topic> <partition> <length> <flag> <checksum> [<transaction>] <opaque>\r\n<payload>
     get <topic> <group> <partition> <offset> <maxSize> <opaque>\r\n
@@ -13,9 +13,9 @@ r"""The text protocol: a line of words, and behind some lines so many bytes.
     value <length> <opaque>\r\n<records>
 
 Old forms are understood: `put` and `sync` without a checksum, `version` and `stats` without an opaque. Words
-are split as Java's Pattern(" ").split does: words at the end that are empty do not count, others do. Which
-command it is, the first letter tells, and for v and s the whole word. Numbers are those that Java's parseInt
-and parseLong take. An opaque is an i32 and comes back in the answer as it was sent.
+are split as Java's Pattern(" ").split does: empty words at the end do not count, others do. The first letter
+decides which command it is, for v and s the whole word. Numbers are those that Java's parseInt and parseLong
+accept. An opaque is an i32, which the answer repeats.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from mqlake.metaq.formats.transaction_id import TransactionId, parse_transaction
 
 NO_CHECKSUM = -1
 NO_OPAQUE = 0x7FFFFFFF
-"""What a command without an opaque is taken to have."""
+"""The opaque of a command that was sent without one."""
 ANY_PARTITION = -1
 """In a `put`: the broker chooses."""
 
 CRLF = b"\r\n"
 LINE_MAX = 64 * 1024
-"""Bytes of a line; a longer one is a mistake or worse."""
+"""Bytes of a line; a longer one is refused."""
 DIGITS_MAX = 64
-"""Of one number, zeros in front too."""
+"""Of one number, leading zeros included."""
 _SURE_DIGITS = 10
-"""Fewer than these are an i32 for sure: most numbers are through quickly."""
+"""A number with fewer digits always fits an i32: the fast path."""
 
 
 class HttpStatus(enum.IntEnum):
     SUCCESS = 200
     MOVED = 301
-    """The text is the offset to go on at."""
+    """The text is the offset to continue at."""
     BAD_REQUEST = 400
     UNAUTHORIZED = 401
     FORBIDDEN = 403
@@ -72,7 +72,7 @@ class PutCommand(NamedTuple):
     topic: str
     partition: int
     data: bytes
-    """The payload: what is stored behind the record's header."""
+    """The payload, which is stored after the record's header."""
     flag: int
     checksum: int
     transaction_id: TransactionId | None
@@ -194,7 +194,7 @@ class DataCommand(NamedTuple):
 
 
 def encode_value_head(size: int, opaque: int) -> bytes:
-    """The line in front of `size` bytes of records."""
+    """The line before `size` bytes of records."""
     return b"value %d %d\r\n" % (size, opaque)
 
 
@@ -216,10 +216,9 @@ Command = Request | Response
 
 
 def decode_command(buf: bytes | bytearray, position: int, *, body_max: int) -> tuple[Command, int] | int:
-    """The command at `position` and where the next one begins; or how many bytes are needed at least.
+    """The command at `position` and where the next one begins; or the size that `buf` must at least have for it.
 
-    A number is the size that `buf` must have before it is of use to ask again. ProtocolError when no bytes
-    to come can make it a command: then the connection is of no use any more.
+    Raises ProtocolError for bytes that cannot become a command: then the connection is of no more use.
     """
     line_end = buf.find(CRLF, position)
     if line_end < 0:
@@ -241,7 +240,7 @@ def decode_command(buf: bytes | bytearray, position: int, *, body_max: int) -> t
             return _decode_line(words), body_start
         length = int32(words[place])
         if not 0 <= length <= body_max:
-            raise ProtocolError(f"{words[0]}: a body of {length} bytes; 0 to {body_max} are taken")
+            raise ProtocolError(f"{words[0]}: a body of {length} bytes; 0 to {body_max} are allowed")
         body_end = body_start + length
         if body_end > len(buf):
             return body_end
@@ -253,7 +252,7 @@ def decode_command(buf: bytes | bytearray, position: int, *, body_max: int) -> t
 
 
 _LENGTH_PLACE = {"put": 3, "sync": 3, "result": 2, "value": 1}
-"""Commands with a body, and which word says how long it is."""
+"""Commands with a body, and the index of the word with its length."""
 
 
 def _decode_body(words: list[str], data: bytes) -> Command:
@@ -276,7 +275,7 @@ def _decode_put(words: list[str], data: bytes) -> PutCommand:
     count = len(words)
     crc, transaction = NO_CHECKSUM, None
     if count == 7:
-        # a client before 1.4.4 puts the transaction here, a later one the checksum
+        # clients before 1.4.4 send the transaction here, later ones the checksum
         if words[5][:1].isdigit() or words[5].startswith("-"):
             crc = int32(words[5])
         else:
@@ -334,14 +333,14 @@ def _not_understood(words: list[str]) -> ProtocolError:
 
 
 def int32(text: str) -> int:
-    """What Java's parseInt takes. ProtocolError."""
+    """Parses what Java's parseInt accepts. ProtocolError."""
     if len(text) < _SURE_DIGITS and text.isdigit() and text.isascii():
         return int(text)
     return _int(text, 1 << 31)
 
 
 def int64(text: str) -> int:
-    """What Java's parseLong takes. ProtocolError."""
+    """Parses what Java's parseLong accepts. ProtocolError."""
     return _int(text, 1 << 63)
 
 

@@ -1,13 +1,13 @@
-"""IdWorker: message ids that are never given twice.
+"""IdWorker: message ids that are never repeated.
 
      63                                    22         12           0
     ├┼──────────────────────────────────────┼──────────┼───────────┤
     │0│ milliseconds since 2011-04-27 (41)  │worker(10)│sequence(12)│
     └─┴─────────────────────────────────────┴──────────┴───────────┘
 
-The original takes the milliseconds since the machine was started, so its ids are negative and come again after
-the next start; consumers remember ids and skip those they know. Here it is the wall clock: positive, and new
-after every start. Readers take both.
+The original uses the milliseconds since the machine was started, so its ids are negative and repeat after a
+restart; consumers remember ids and skip those they know. mqlake uses the wall clock: ids are positive and never
+repeat. Readers accept both.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SEQUENCE_MASK = (1 << SEQUENCE_BITS) - 1
 
 
 class IdWorker:
-    """One for each broker process. Not for several threads at once."""
+    """One per broker process. Not thread-safe."""
 
     def __init__(self, worker_id: int, clock_ms: Callable[[], int] = now_ms) -> None:
         """ConfigError when `worker_id` (the broker's id) is not 0 to 1023."""
@@ -38,7 +38,7 @@ class IdWorker:
         self._sequence = 0
 
     def next_id(self) -> int:
-        """Larger than every one before it, also when the clock stands still or is put back."""
+        """Larger than every earlier one, even when the clock stands still or is set back."""
         now = self._clock_ms()
         if now > self._last_ms:
             self._last_ms = now

@@ -1,17 +1,17 @@
-"""The transaction journal: what was put in which transaction, and what became of the transaction.
+"""The transaction journal: the puts of each transaction, and its outcome.
 
-    ├──────┼───────────┼┄┄┄┄┄┄┄┄┄┄┄┄┤      length: i32 big-endian, of the TxCommand alone
-    │length│ TxCommand │ locations? │      locations: only behind a commit, `data_length` bytes
+    ├──────┼───────────┼┄┄┄┄┄┄┄┄┄┄┄┄┤      length: i32 big-endian, of the TxCommand only
+    │length│ TxCommand │ locations? │      locations: only after a commit, `data_length` bytes
     └──────┴───────────┴┄┄┄┄┄┄┄┄┄┄┄┄┘
 
     TxCommand             required cmdType=1 (1 APPEND_MSG, 2 TX_OP); required bytes cmd_content=2;
                           optional bool force=3
-    AppendMessageCommand  required int64 message_id=1; required bytes put_command=2 (the `put` as it came)
+    AppendMessageCommand  required int64 message_id=1; required bytes put_command=2 (the `put` as received)
     TransactionOperation  required type=1; required bool was_prepared=2; required string transaction_id=3;
                           optional int32 data_length=4
     location              i64 offset, i32 length, i32 checksum of these bytes, i32 n, n bytes `<topic>-<partition>`
 
-The first three are protobuf 2.5 messages; the few kinds of fields they have are coded here.
+The first three are protobuf 2.5 messages; this module codes the few kinds of fields they have.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class OperationType(enum.IntEnum):
 
     @property
     def is_end(self) -> bool:
-        """Nothing comes after it."""
+        """Whether it is the last record of its transaction."""
         return self is not OperationType.XA_PREPARE
 
 
 @dataclass(frozen=True, slots=True)
 class AppendMessage:
-    """A message of a transaction: its id, and the `put` command that brought it, whole."""
+    """A message of a transaction: its id, and the whole `put` command as it was received."""
 
     message_id: int
     put_command: bytes
@@ -67,7 +67,7 @@ class MessageLocation(NamedTuple):
     offset: int
     length: int
     checksum: int
-    """Of all their records' bytes, headers too."""
+    """Of the bytes of all their records, headers included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ def decode_locations(data: bytes) -> tuple[MessageLocation, ...]:
 class DecodedRecord(NamedTuple):
     record: JournalRecord
     locations_start: int
-    """Where the locations begin (there may be none)."""
+    """Where the locations begin, if there are any."""
     end: int
     """Where the next record begins."""
 
@@ -134,7 +134,7 @@ class DecodedRecord(NamedTuple):
 def decode_journal_record(data: bytes, position: int = 0) -> DecodedRecord:
     """The record at `position`.
 
-    Raises TruncatedRecordError when the data ends inside it, FormatError when it is none.
+    Raises TruncatedRecordError when the data ends inside it, FormatError when it is not a record.
     """
     if len(data) - position < LENGTH.size:
         raise TruncatedRecordError(position, "a record's length is cut off")
@@ -144,7 +144,7 @@ def decode_journal_record(data: bytes, position: int = 0) -> DecodedRecord:
     start = position + LENGTH.size
     end = start + length
     if end > len(data):
-        raise TruncatedRecordError(position, f"the command ends {end - len(data)} bytes behind the data")
+        raise TruncatedRecordError(position, f"the command ends {end - len(data)} bytes after the data")
     outer = _fields(data[start:end], start)
     content = _required(outer, 2, bytes, start)
     kind = _required(outer, 1, int, start)
@@ -154,12 +154,12 @@ def decode_journal_record(data: bytes, position: int = 0) -> DecodedRecord:
         signed = message_id - _INT64 if message_id >> 63 else message_id
         return DecodedRecord(AppendMessage(signed, _required(fields, 2, bytes, start)), end, end)
     if kind != 2:
-        raise FormatError(start, f"command type {kind} is not known")
+        raise FormatError(start, f"unknown command type {kind}")
     number = _required(fields, 1, int, start)
     try:
         operation = OperationType(number)
     except ValueError:
-        raise FormatError(start, f"transaction operation {number} is not known") from None
+        raise FormatError(start, f"unknown transaction operation {number}") from None
     size = _required(fields, 4, int, start) if 4 in fields else 0
     if size > len(data) - end:
         raise TruncatedRecordError(position, "the locations are cut off")
@@ -173,7 +173,7 @@ def decode_journal_record(data: bytes, position: int = 0) -> DecodedRecord:
 
 
 def put_of(record: AppendMessage) -> PutCommand:
-    """The message, of a transaction. FormatError when it is none, or not what its sender sent."""
+    """The put. FormatError unless it belongs to a transaction and matches its checksum."""
     try:
         decoded = decode_command(record.put_command, 0, body_max=_PUT_MAX)
     except ProtocolError as error:
@@ -216,7 +216,7 @@ def _read_varint(data: bytes, position: int, base: int) -> tuple[int, int]:
 
 
 def _fields(data: bytes, base: int) -> dict[int, int | bytes]:
-    """Field number → value, the last one counts; fields of other kinds are no part of these messages."""
+    """Field number → value; the last one counts. FormatError for fields of kinds that these messages do not have."""
     fields: dict[int, int | bytes] = {}
     position = 0
     while position < len(data):
@@ -230,7 +230,7 @@ def _fields(data: bytes, base: int) -> dict[int, int | bytes]:
             fields[tag >> 3] = data[position : position + value]
             position += value
         else:
-            raise FormatError(base + position, f"wire type {tag & 7} is not used here")
+            raise FormatError(base + position, f"unexpected wire type {tag & 7}")
     return fields
 
 

@@ -1,7 +1,7 @@
-"""How directories and files of a data directory are called.
+"""Names of directories and files in a data directory.
 
 <dataPath>/<topic>-<partition>/<offset of the first byte, 20 digits>.meta
-                               <...>.meta.arc  <...>.meta.zip        archived, not read any more
+                               <...>.meta.arc  <...>.meta.zip        archived, no longer read
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def segment_name(offset: int) -> str:
 
 
 def segment_offset(name: str) -> int | None:
-    """The offset that a segment's bare name says, None when it is not a segment's."""
+    """The offset in a segment's bare name; None if it is not the name of a segment."""
     stem = name.removesuffix(SEGMENT_SUFFIX)
     return file_name_to_offset(stem) if stem != name else None
 
@@ -29,7 +29,7 @@ def store_name(topic: str, partition: int) -> str:
 
 
 def parse_store_name(name: str) -> tuple[str, int]:
-    """`"a-topic-3"` → `("a-topic", 3)`. FormatError when the name is no partition's."""
+    """`"a-topic-3"` → `("a-topic", 3)`. FormatError if it is not the name of a partition's directory."""
     topic, dash, number = name.rpartition("-")
     is_number = number.isascii() and number.isdigit() and len(number) <= 10 and int(number) <= _PARTITION_MAX
     if not dash or not topic or not is_number:

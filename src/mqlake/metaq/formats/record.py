@@ -1,4 +1,4 @@
-"""The record: how a message lies in a segment file and travels in the answer to a `get`.
+"""The record: a message in a segment file and in the answer to a `get`.
 
     0      4        8          16     20        24
     ├──────┼────────┼──────────┼──────┼┄┄┄┄┄┄┄┄┄┼┄┄┄┄┄┄┄┄┄┄┼──────────┤
@@ -7,8 +7,8 @@
                                       └────────── payload, `length` bytes ─────────┘
 
 `checksum` is the CRC-32 of the payload with its top bit cleared; the header is not covered. Bit 0 of `flag`
-says that the payload begins with an attribute. Zeros are 20 bytes of a valid empty record, so zeros at the end
-of a file are read as empty messages, as the original does.
+says that the payload begins with an attribute. 20 zero bytes are a valid empty record, so the original reads
+zeros at the end of a file as empty messages.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class Header(NamedTuple):
 
 
 def checksum(data: Buffer) -> int:
-    """CRC-32 without its top bit: what the disk and the wire carry."""
+    """CRC-32 without its top bit, as on the disk and on the wire."""
     return int(_crc32(data)) & _CRC_MASK
 
 
 def encode_payload(data: bytes, attribute: str | None) -> bytes:
-    """The bytes that a `put` carries."""
+    """The payload of a `put`."""
     if attribute is None:
         return data
     raw = attribute.encode()
@@ -55,7 +55,7 @@ def encode_payload(data: bytes, attribute: str | None) -> bytes:
 
 
 def decode_payload(payload: bytes, flag: int) -> tuple[str | None, bytes]:
-    """(attribute, data). What is not UTF-8 becomes U+FFFD. FormatError when the attribute does not fit the payload."""
+    """(attribute, data). What is not UTF-8 becomes U+FFFD. FormatError if the attribute does not fit."""
     if not flag & HAS_ATTRIBUTE:
         return None, payload
     if len(payload) < 4:
@@ -75,7 +75,7 @@ def message_flag(message: Message) -> int:
 
 
 def encode_header(payload: Buffer, message_id: int, flag: int, crc: int | None = None) -> bytes:
-    """The 20 bytes in front of `payload`; `crc` when it is known already."""
+    """The 20 bytes before `payload`; `crc` if it is already known."""
     return HEADER.pack(len(payload), checksum(payload) if crc is None else crc, message_id, flag)
 
 
@@ -94,12 +94,12 @@ def decode_header(buf: Buffer, position: int = 0) -> Header:
 
 
 def check_record(buf: Buffer, position: int, limit: int) -> Header:
-    """The record at `position`, whole and with the right checksum, none of it at or beyond `limit`.
+    """The header of the record at `position`, which must be whole, end at `limit` or before, and match its checksum.
 
     Raises TruncatedRecordError, BadLengthError, BadCrcError.
     """
     if limit - position < HEADER_SIZE:
-        raise TruncatedRecordError(position, f"{limit - position} bytes are no whole header")
+        raise TruncatedRecordError(position, f"{limit - position} bytes are not a whole header")
     header = decode_header(buf, position)
     end = position + HEADER_SIZE + header.length
     if end > limit:
@@ -110,12 +110,12 @@ def check_record(buf: Buffer, position: int, limit: int) -> Header:
 
 
 class MessageIterator:
-    """The messages in the answer to a `get`: a cut of a segment, whose last record may be incomplete.
+    """The messages in the answer to a `get`: bytes of a segment, whose last record may be incomplete.
 
-    A payload in which the attribute that the flag promises does not fit is all data: its checksum is right, and a
-    consumer must get past it.
+    When the attribute that the flag promises does not fit, the whole payload is data: its checksum is right, and
+    consumers must get past it.
 
-    `offset` is how many bytes the messages so far take: where, counted from the start of the cut, to go on.
+    `offset` is the number of bytes that the messages so far take: where to continue, from the start of the data.
     """
 
     def __init__(self, topic: str, data: bytes, partition: Partition | None = None) -> None:
@@ -128,7 +128,7 @@ class MessageIterator:
         return self
 
     def __next__(self) -> Message:
-        """StopIteration also at an incomplete record. Raises BadCrcError, BadLengthError."""
+        """Stops at an incomplete record, too. Raises BadCrcError, BadLengthError."""
         data, start = self.data, self.offset + HEADER_SIZE
         if start > len(data):
             raise StopIteration

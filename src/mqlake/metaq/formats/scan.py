@@ -1,4 +1,4 @@
-"""Many records at a time: a segment file to columns. Recovery, verify, dump and Spark walk through here.
+"""Many records at a time: a segment file to columns. Recovery, verify, dump and Spark use this walk.
 
 ├─rec─┼──rec──┼rec┼────rec────┼─½ rec─┤       position  length  id  flag      end → ┐
                                └ end, why ┘       0      ...                         where the walk stopped
@@ -31,17 +31,17 @@ _HEADER = Struct(">iIqi")
 
 class ScanStop(enum.IntEnum):
     LIMIT = 0
-    """Everything up to the limit is records."""
+    """There are only records up to the limit."""
     MAX_RECORDS = 1
-    """There may be more: go on at `end`."""
+    """There may be more: continue at `end`."""
     TRUNCATED = 2
-    """The record at `end` is cut off by the limit."""
+    """The limit cuts off the record at `end`."""
     INVALID = 3
-    """What is at `end` has a negative length or the wrong checksum."""
+    """The bytes at `end` have a negative length or the wrong checksum."""
 
 
 class Scan(NamedTuple):
-    """n records that lie back to back; positions are those of the scanned buffer."""
+    """n consecutive records; positions are those of the scanned buffer."""
 
     position: NDArray[np.int64]
     length: NDArray[np.int32]
@@ -59,7 +59,7 @@ class Scan(NamedTuple):
 
     @property
     def is_zeros(self) -> NDArray[np.bool_]:
-        """Where a record is 20 bytes of nothing, as a power cut may leave them."""
+        """Which records are 20 zero bytes, as a power cut may leave them."""
         zeros: NDArray[np.bool_] = (self.message_id == 0) & (self.length == 0) & (self.flag == 0)
         return zeros
 
@@ -75,9 +75,9 @@ def scan_records(
     max_records: int = CHUNK_RECORDS,
     check_crc: bool = True,
 ) -> Scan:
-    """The records from `start` on, none of them beyond `limit`, up to the first that is none."""
+    """The records from `start` up to `limit`, or to the first position without a record."""
     if not 0 <= start <= limit <= len(buf):
-        raise ValueError(f"positions {start} to {limit} do not lie in a buffer of {len(buf)} bytes")
+        raise ValueError(f"positions {start} to {limit} are not in a buffer of {len(buf)} bytes")
     capacity = min(max_records, (limit - start) // HEADER_SIZE + 1)
     position = np.empty(capacity, np.int64)
     length = np.empty(capacity, np.int32)
@@ -126,7 +126,7 @@ def _plain_scan(
 
 
 def attribute_lengths(buf: NDArray[np.uint8], scan: Scan) -> NDArray[np.int64]:
-    """Bytes of each record's attribute; 0 also where there is none. Below 0 or too large where none fits."""
+    """Bytes of each record's attribute, 0 if it has none. Damaged lengths are returned as they are."""
     length = np.zeros(len(scan), np.int64)
     holders = has_attribute(scan) & (scan.length >= ATTRIBUTE_LENGTH_SIZE)
     length[holders] = int32_at(buf, scan.position[holders] + HEADER_SIZE)
@@ -134,13 +134,14 @@ def attribute_lengths(buf: NDArray[np.uint8], scan: Scan) -> NDArray[np.int64]:
 
 
 def misfits(scan: Scan, lengths: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Where the flag says that there is an attribute, and none of such a length fits into the payload."""
+    """Which records have a flag that promises an attribute, and a length that does not fit into the payload."""
     room = scan.length - ATTRIBUTE_LENGTH_SIZE
     found: NDArray[np.bool_] = has_attribute(scan) & ((room < 0) | (lengths < 0) | (lengths > room))
     return found
 
 
 def has_attribute(scan: Scan) -> NDArray[np.bool_]:
+    """Which flags promise an attribute."""
     has: NDArray[np.bool_] = (scan.flag & HAS_ATTRIBUTE) != 0
     return has
 
@@ -149,7 +150,7 @@ def has_attribute(scan: Scan) -> NDArray[np.bool_]:
 
 
 class NoRecords(NamedTuple):
-    """Bytes `start` to `end` of the buffer are no records."""
+    """Bytes `start` to `end` of the buffer are not records."""
 
     start: int
     end: int
@@ -168,10 +169,10 @@ def walk_records(
     max_records: int = CHUNK_RECORDS,
     check_crc: bool = True,
 ) -> Iterator[Scan | NoRecords]:
-    """All there is from `position` on, in its order: records, many at a time, and what is none up to the next record.
+    """Everything from `position` on, in order: records, many at a time, and the bytes that are not records.
 
-    Records of nothing but zeros are none: no broker gives the id 0. `may_be_torn`: bytes that are no record and have
-    none behind them are where a writer died, or is at work, and are not told.
+    20 zero bytes are not a record here: no broker gives a message the id 0. `may_be_torn`: bytes at the end that are
+    not a record are where a writer died, or is writing, and are not reported.
     """
     while position < limit:
         scan = scan_records(buf, position, limit, max_records=max_records, check_crc=check_crc)
@@ -205,8 +206,8 @@ def _reason(stop: ScanStop, buf: NDArray[np.uint8], position: int) -> str:
 def find_record(buf: NDArray[np.uint8], start: int, limit: int) -> int:
     """The first position from `start` on where a record with a payload and the right checksum begins, or -1.
 
-    Records without a payload do not count: zeros look like them. A length of over 4 MiB is believed only when a
-    header follows behind it: in random bytes such lengths are many.
+    Records without a payload do not count, because zeros look like them. A length of more than 4 MiB counts only
+    if a plausible header follows: random bytes contain many such lengths.
     """
     for first in range(start, limit - HEADER_SIZE, _WINDOW):
         last = min(first + _WINDOW, limit - HEADER_SIZE)
@@ -233,7 +234,7 @@ def _is_header(buf: NDArray[np.uint8], position: int, limit: int) -> bool:
 
 
 def is_record(buf: NDArray[np.uint8], position: int, limit: int) -> bool:
-    """Whether a record with a payload and the right checksum begins at `position`, before `limit` - HEADER_SIZE."""
+    """Whether a record with a payload and the right checksum begins at `position`, which is before `limit` - 20."""
     length, crc = int32_at(buf, np.array([position, position + 4])).tolist()
     end = position + HEADER_SIZE + length
     return bool(length > 0 and end <= limit and checksum(buf[position + HEADER_SIZE : end].data) == crc)

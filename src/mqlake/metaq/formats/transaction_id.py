@@ -1,7 +1,7 @@
 """Transaction ids as text: `TX:<sessionId>:<n>` and `XID:<formatId>:<global>:<branch>:<uniqueQualifier>`.
 
-A local transaction belongs to a connection's session; an XA transaction to the transaction manager that made
-its global and branch ids (bytes, written as lower-case hex) and to the resource `uniqueQualifier`.
+A local transaction belongs to the session of a connection; an XA transaction to the transaction manager that
+chose its global and branch ids (bytes, written as lower-case hex) and to the resource `uniqueQualifier`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TransactionId = LocalTransactionId | XATransactionId
 
 
 def parse_transaction_id(text: str) -> TransactionId:
-    """The id that `str()` of one gives. Raises FormatError."""
+    """The inverse of `str()`. Raises FormatError."""
     parts = text.split(":")
     try:
         if parts[0] == "TX" and len(parts) == 3:

@@ -1,6 +1,6 @@
-"""MetaQ's files: one directory a partition, segments in it, written at the end and read anywhere.
+"""MetaQ's files: a directory per partition, with segments that are written at the end and read anywhere.
 
-manager        all partitions of a broker; who opens, flushes, deletes and closes them when
+manager        all partitions of a broker: opening, flushing, deleting, closing
 message_store  one partition: its segments, group commit
-message_set    one file, or a part of it
+message_set    one file, or a range of it
 """

@@ -1,6 +1,6 @@
-"""Copies of what is taken out of a data directory: nothing that may be a message is thrown away unseen.
+"""Copies of what is removed from a data directory: nothing that may be a message is thrown away.
 
-<data directory>/repair_<time>/<topic>-<partition>/<segment>.<byte>      what was there from this byte on
+<data directory>/repair_<time>/<topic>-<partition>/<segment>.<byte>      the bytes from this one on
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 from mqlake.base.durable import fsync_dir, make_dirs
 
 BACKUP_PREFIX = "repair_"
-"""A dash would make such a directory a partition."""
+"""With a dash it would look like a partition."""
 _STEP = 1 << 20
 
 
@@ -20,7 +20,7 @@ def backup_directory(data_path: str, now: time.struct_time) -> str:
 
 
 def keep_copy(backup: str, path: str, start: int, size: int) -> str:
-    """Copies `size` bytes of a segment, from `start` on, durably; where they are. OSError: then there is no copy."""
+    """Copies `size` bytes of a segment from `start` on, durably; returns the path. No copy after an OSError."""
     directory = os.path.join(backup, os.path.basename(os.path.dirname(path)))
     make_dirs(directory)
     kept = os.path.join(directory, f"{os.path.basename(path)}.{start}")

@@ -1,4 +1,4 @@
-"""What the delete policies do with a segment's file.
+"""Deleting or archiving a segment's file, by a delete policy.
 
 delete     unlinked
 archive    NAME.meta → NAME.meta.arc, or with compression → NAME.meta.zip with one entry NAME.meta
@@ -14,7 +14,7 @@ from mqlake.metaq.config.values import DeletePolicy
 
 
 def process_segment(policy: DeletePolicy, path: str) -> None:
-    """Does to the file at `path` what the policy says, durably. OSError: then the file is still there."""
+    """Applies the policy to the file at `path`, durably. After an OSError the file still exists."""
     if policy.name == "delete":
         os.unlink(path)
     elif policy.compress:

@@ -1,11 +1,11 @@
-"""GroupCommitService: flushes in threads, so that one fsync answers all that was written while the last one ran.
+"""GroupCommitService: flushes in threads, so that one fsync serves everything written during the last one.
 
     append ─▶ waiting ─┐
     append ─▶ waiting ─┼─▶ fsync (thread) ─▶ deliver ─▶ the callbacks, together
     append ─▶ waiting ─┘
 
-When a flush begins and where callbacks run is the owner's choice: a broker begins it when it has handled all that
-came in one turn of its event loop, and has the callbacks run there, one wake a batch.
+The owner decides when a flush begins and where callbacks run: a broker begins it at the end of an iteration of
+its event loop and runs the callbacks there, waking the loop once per batch.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from queue import SimpleQueue
 logger = logging.getLogger(__name__)
 
 THREADS = 3
-"""Partitions that are flushed at the same time. More of them hand the interpreter's lock around for longer than they
-save in waiting for the disk."""
+"""Partitions flushed at the same time. More threads lose more to the interpreter's lock than they save in waiting for
+the disk."""
 
 Job = Callable[[], None]
 
@@ -29,7 +29,7 @@ def at_once(job: Job) -> None:
 
 
 class GroupCommitService:
-    """`begin` is given what starts a flush, `deliver` what runs the callbacks of one; each must run it some time."""
+    """`begin` gets a function that starts a flush, `deliver` one that runs its callbacks; each must call it."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class GroupCommitService:
             thread.start()
 
     def submit(self, job: Job) -> None:
-        """Has `job` run in a thread."""
+        """Runs `job` in a thread."""
         self._begin(lambda: self._jobs.put(job))
 
     def _run(self) -> None:
@@ -58,7 +58,7 @@ class GroupCommitService:
                 logger.exception("a flush failed")
 
     def close(self) -> None:
-        """Waits for the jobs that were submitted."""
+        """Waits for the submitted jobs."""
         for _ in self._threads:
             self._jobs.put(None)
         for thread in self._threads:

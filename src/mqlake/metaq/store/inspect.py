@@ -1,4 +1,4 @@
-"""Looks into a data directory that may be in use, and changes nothing.
+"""Reads a data directory, which may be in use, and modifies nothing.
 
 DataDirectory ─▶ PartitionFiles ─▶ segments ─▶ records
 """
@@ -60,7 +60,7 @@ class PartitionFiles:
     path: str
     segments: list[SegmentFile] = field(default_factory=list)
     archived: int = 0
-    """Files that an archive policy has put aside."""
+    """Files that an archive policy has renamed or compressed."""
     foreign: list[str] = field(default_factory=list)
 
     @property
@@ -93,7 +93,7 @@ class DataDirectory:
     in_use: bool
     partitions: list[PartitionFiles] = field(default_factory=list)
     foreign: list[str] = field(default_factory=list)
-    """What is neither a partition nor the broker's own."""
+    """Paths that are neither partitions nor the broker's own files."""
 
     def partition(self, topic: str, partition: int) -> PartitionFiles:
         """NotAStoreError if it does not exist."""
@@ -110,7 +110,7 @@ class DataDirectory:
 
 
 def open_data_directory(path: str) -> DataDirectory:
-    """What lies in a MetaQ data directory. NotAStoreError when nothing of MetaQ's does, OSError."""
+    """The contents of a MetaQ data directory. NotAStoreError if it is not one, OSError."""
     if not os.path.isdir(path):
         raise NotAStoreError(f"{path} is not a directory")
     found = DataDirectory(path, is_locked(path))
@@ -216,7 +216,7 @@ class SegmentReader:
             self._mapped.madvise(mmap.MADV_DONTNEED, first, last - first)
 
     def misfits(self, scan: Scan) -> list[int]:
-        """Where records begin that should have an attribute and have none."""
+        """Positions of records whose flag promises an attribute that does not fit."""
         positions: list[int] = scan.position[misfits(scan, attribute_lengths(self.array, scan))].tolist()
         return positions
 
@@ -230,15 +230,15 @@ class Record:
 
 
 def read_records(files: PartitionFiles, offset: int | None = None, broker_id: int = 0) -> Iterator[Record]:
-    """The messages of a partition from `offset` (None: its first) on, to the end of what is whole.
+    """The messages of a partition from `offset` (None: its first) to its last whole one.
 
-    OffsetOutOfRangeError when no segment has the offset, FormatError where no record begins at it,
+    Raises OffsetOutOfRangeError if no segment has the offset, FormatError if no record begins there,
     StoreCorruptError at damage.
     """
     given, offset = offset, files.min_offset if offset is None else offset
     if not files.min_offset <= offset <= files.max_offset:
         raise OffsetOutOfRangeError(
-            f"{files.name}: offset {offset}; there are {files.min_offset} to {files.max_offset}"
+            f"{files.name}: offset {offset} is not in the partition, which has {files.min_offset} to {files.max_offset}"
         )
     for segment in files.segments:
         if segment.end <= offset:
@@ -291,9 +291,9 @@ class VerifyReport:
 
 
 def verify_data_directory(path: str, progress: Progress = no_progress) -> VerifyReport:
-    """Checks every record of every partition, that segments follow one another, and the transaction journal.
+    """Checks every record of every partition, gaps between segments, and the transaction journal.
 
-    `progress` is told (bytes done, bytes in all). NotAStoreError, OSError.
+    NotAStoreError, OSError.
     """
     directory = open_data_directory(path)
     total = sum(files.size for files in directory.partitions)
@@ -301,10 +301,12 @@ def verify_data_directory(path: str, progress: Progress = no_progress) -> Verify
     findings = Findings()
     report = VerifyReport(path, directory.in_use, len(directory.partitions))
     for foreign in directory.foreign:
-        findings.note("foreign file", foreign, 0, "neither a partition nor the broker's; it is left alone")
+        findings.note(
+            "foreign file", foreign, 0, "neither a partition nor a file of the broker; it is ignored"
+        )
     for files in directory.partitions:
         for foreign in files.foreign:
-            findings.note("foreign file", foreign, 0, "no segment; it is left alone")
+            findings.note("foreign file", foreign, 0, "not a segment; it is ignored")
         for gap in files.gaps():
             findings.damage("gap", gap.path, gap.offset, gap.reason)
         for segment in files.segments:
@@ -338,16 +340,19 @@ def _verify_segment(
                 report.records += len(found)
                 report.record_bytes += int(found.length.sum()) + HEADER_SIZE * len(found)
                 for at in reader.misfits(found):
-                    text = "the flag says that there is an attribute, and none fits into the payload"
+                    text = "the flag promises an attribute that does not fit into the payload"
                     findings.damage("flag", segment.path, at, text)
             else:
-                text = f"{found.end - found.start} bytes are no record: {found.reason}"
+                text = f"{found.end - found.start} bytes are not a record: {found.reason}"
                 findings.damage("damage", segment.path, found.start, text)
         rest = reader.array[end:]
         if len(rest) == 0:
             return
         if rest.any():
-            kind, text = "torn tail", f"{len(rest)} bytes are no whole record; the next start cuts them off"
+            kind, text = (
+                "torn tail",
+                f"{len(rest)} bytes are not a whole record; the next start cuts them off",
+            )
         else:
             kind, text = "zeros", f"{len(rest)} zeros that a power cut left; the next start cuts them off"
         findings.note(kind, segment.path, end, text)

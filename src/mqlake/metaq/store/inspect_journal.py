@@ -1,6 +1,6 @@
-"""Looks into the transaction journal of a data directory: where recovery begins, and what is no record from there on.
+"""Inspects the transaction journal of a data directory: where recovery begins, and damage from there on.
 
-checkpoint.3   unusable        checkpoint.2  ─▶  redo.7 ├──old──┼──rec──┼──rec──┼─ no record ─┤
+checkpoint.3   unusable        checkpoint.2  ─▶  redo.7 ├──old──┼──rec──┼──rec──┼─ damage ────┤
                                                         recovery begins ▲       ▲ JournalDamage
 """
 
@@ -26,23 +26,23 @@ _REDO = re.compile(r"redo\.([0-9]{1,9})")
 
 
 class JournalDamage(NamedTuple):
-    """What stands in a file from byte `offset` on is no record, and what is behind it cannot be found."""
+    """The bytes of a file from `offset` on are not a record, so nothing after them can be found."""
 
     path: str
     offset: int
     size: int
     reason: str
     is_torn: bool
-    """The file ends in the middle of a record: where a writer died, or is at work."""
+    """The file ends in the middle of a record: a writer died there, or is writing."""
 
 
 def redo_numbers(directory: str) -> list[int]:
-    """Of the journal's files, in their order. OSError."""
+    """The numbers of the journal's files, sorted. OSError."""
     return sorted(int(found[1]) for name in os.listdir(directory) if (found := _REDO.fullmatch(name)))
 
 
 def find_checkpoint(directory: str) -> tuple[JournalLocation | None, list[tuple[str, str]]]:
-    """(where recovery begins, None: at the first record; those that are no use, and why). OSError."""
+    """Where recovery begins (None: at the first record), and (path, reason) of unusable checkpoints. OSError."""
     numbers = (checkpoint_number(name) for name in os.listdir(directory))
     unusable: list[tuple[str, str]] = []
     for number in sorted((each for each in numbers if each is not None), reverse=True):
@@ -60,7 +60,7 @@ def find_checkpoint(directory: str) -> tuple[JournalLocation | None, list[tuple[
 
 
 def _is_there(directory: str, location: JournalLocation) -> bool:
-    """Whether a record begins at the location, or ended there; or its file is done with, and later ones are."""
+    """Whether the location is a record boundary, or its file was deleted after use and later ones exist."""
     try:
         data = _read(os.path.join(directory, f"redo.{location.number}"))
     except FileNotFoundError:
@@ -77,7 +77,7 @@ def _is_boundary(data: bytes, offset: int) -> bool:
         return True
     except FormatError:
         pass
-    position = 0  # it may be one that is torn; then the records before it lead there
+    position = 0  # it may be a torn record; then the records before it end there
     while position < offset:
         try:
             position = decode_journal_record(data, position).end
@@ -87,7 +87,7 @@ def _is_boundary(data: bytes, offset: int) -> bool:
 
 
 def find_journal_damage(data_path: str) -> list[JournalDamage]:
-    """What recovery would cut off, one place a file at most. OSError."""
+    """What recovery would cut off, at most once per file. OSError."""
     directory = os.path.join(data_path, TRANSACTIONS)
     if not os.path.isdir(directory):
         return []
@@ -117,11 +117,14 @@ def verify_journal(data_path: str, findings: Findings) -> None:
     if not os.path.isdir(directory):
         return
     for path, reason in find_checkpoint(directory)[1]:
-        findings.note("checkpoint", path, 0, f"{reason}; an older one counts")
+        findings.note("checkpoint", path, 0, f"{reason}; an older one is used")
     for path, offset, size, reason, is_torn in find_journal_damage(data_path):
         if is_torn:
             findings.note(
-                "torn tail", path, offset, f"{size} bytes: {reason}; the next start puts them aside"
+                "torn tail",
+                path,
+                offset,
+                f"{size} bytes: {reason}; the next start moves them to a file of their own",
             )
         else:
             findings.damage("damage", path, offset, f"{reason}; {size} bytes from here on cannot be read")

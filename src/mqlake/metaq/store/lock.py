@@ -1,4 +1,4 @@
-"""DirectoryLock: one broker a data directory, without a file that the original would stumble over.
+"""DirectoryLock: one broker per data directory, without a file that the original would stumble over.
 
 The lock is flock() on the directory itself; the kernel drops it with the process.
 """
@@ -15,7 +15,7 @@ class DirectoryLock:
     """The exclusive right to write below `path`, from the constructor to `release`."""
 
     def __init__(self, path: str) -> None:
-        """StoreLockedError when somebody has it, OSError."""
+        """StoreLockedError if another process has it, OSError."""
         self.path = path
         self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -31,7 +31,7 @@ class DirectoryLock:
 
 
 def is_locked(path: str) -> bool:
-    """Whether a broker of ours writes below `path`. OSError."""
+    """Whether an mqlake broker writes below `path`. OSError."""
     try:
         DirectoryLock(path).release()
     except StoreLockedError:

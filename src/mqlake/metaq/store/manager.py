@@ -1,11 +1,10 @@
-"""MessageStoreManager: all partitions that a broker has, and what is done to them by the clock.
+"""MessageStoreManager: all partitions of a broker, with their timers.
 
     dataPath/  orders-0/  orders-1/  log-a-0/  transactions/        a topic may have a dataPath of its own
 
-Partitions that are there are opened by `load`, others when the first message comes: if a configured topic, `*` in
-it standing for anything, is that of the message, and the partition is one of so many.
-Timers, one for each distinct value, flush what lies around for a topic's unflushInterval, and run the delete
-policies by the topics' deleteWhen.
+`load` opens the existing partitions; others are created by their first message, if its topic matches a configured one
+(`*` stands for anything) with enough partitions. Timers, one per distinct value, flush messages that have waited for a
+topic's unflushInterval, and run the delete policies at the topics' deleteWhen.
 """
 
 from __future__ import annotations
@@ -37,19 +36,19 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class LoadReport:
-    """What `load` found."""
+    """The result of `load`."""
 
     stores: int = 0
     truncated: dict[str, int] = field(default_factory=dict)
-    """Partition → bytes that recovery cut off, where it did."""
+    """Partition → bytes that recovery cut off."""
     kept: dict[str, str] = field(default_factory=dict)
-    """Partition → the file that has them, where they were more than a torn tail."""
+    """Partition → the file with these bytes, if they were more than a torn tail."""
     ignored: list[str] = field(default_factory=list)
-    """Paths in the data directories that are no partition's."""
+    """Paths in the data directories that are not partitions."""
 
 
 class MessageStoreManager:
-    """Open from `load` to `close`; `start` sets the timers going."""
+    """Open from `load` to `close`; `start` starts the timers."""
 
     def __init__(
         self,
@@ -64,7 +63,7 @@ class MessageStoreManager:
         self._fast_boot = fast_boot
         self._stores: dict[str, dict[int, MessageStore]] = {}
         self._accepting: dict[tuple[str, int], MessageStore] = {}
-        """Those that `get_or_create` has found to take messages, as the topics are now."""
+        """Partitions that `get_or_create` has checked against the current topics."""
         self._locks: dict[str, DirectoryLock] = {}
         self._creating = threading.Lock()
         config.add_property_change_listener("topics", self._topics_changed)
@@ -73,7 +72,7 @@ class MessageStoreManager:
     # --- opening and closing
 
     def load(self) -> LoadReport:
-        """Opens every partition there is, each one recovered. StoreLockedError, StoreCorruptError, OSError."""
+        """Opens and recovers every existing partition. StoreLockedError, StoreCorruptError, OSError."""
         report = LoadReport()
         try:
             found = [each for path in self._data_paths() for each in self._partitions(path, report)]
@@ -88,7 +87,10 @@ class MessageStoreManager:
                     if store.kept:
                         report.kept[store.name] = store.kept
                         logger.error(
-                            "%s: damage; %d bytes are in %s now", store.name, store.truncated, store.kept
+                            "%s: damage; recovery moved %d bytes to %s",
+                            store.name,
+                            store.truncated,
+                            store.kept,
                         )
         except BaseException:
             self.close()
@@ -97,7 +99,7 @@ class MessageStoreManager:
         return report
 
     def _data_paths(self) -> list[str]:
-        """Of the broker and of the topics, each made and locked."""
+        """Data paths of the broker and of the topics, each created and locked."""
         topics = self.config.topic_config_map.values()
         paths = [self.config.system.effective_data_path, *(topic.data_path for topic in topics)]
         return [self._claim(path) for path in dict.fromkeys(map(os.path.abspath, paths))]
@@ -118,7 +120,7 @@ class MessageStoreManager:
                 if not os.path.isdir(full):
                     raise FormatError(0, "not a directory")
                 if self._data_path(topic) != path:
-                    raise FormatError(0, f"{topic} has its dataPath elsewhere")
+                    raise FormatError(0, f"the dataPath of {topic} is another directory")
             except FormatError as error:
                 logger.warning("%s is ignored: %s", full, error.reason)
                 report.ignored.append(full)
@@ -144,13 +146,13 @@ class MessageStoreManager:
         )
 
     def start(self) -> None:
-        """Sets the timers for flushing and deleting."""
+        """Starts the timers for flushing and deleting."""
         self._schedule_flushes()
         self._schedule_deletes()
         self.schedule.start()
 
     def close(self) -> None:
-        """Flushes and closes every partition. The first error that kept one from it is raised at the end."""
+        """Flushes and closes every partition, then raises the first error."""
         self.config.remove_property_change_listener(self._topics_changed)
         self.config.remove_property_change_listener(self._schedule_flushes)
         self.schedule.stop()
@@ -171,7 +173,7 @@ class MessageStoreManager:
     # --- what is there
 
     def stores(self, topic: str | None = None) -> list[MessageStore]:
-        """Of a topic, or all, in the order of their names and numbers."""
+        """The partitions of a topic, or all, sorted by topic and number."""
         topics = [topic] if topic is not None else sorted(self._stores)
         return [store for each in topics for _, store in sorted(self._stores.get(each, {}).items())]
 
@@ -192,7 +194,7 @@ class MessageStoreManager:
         return store
 
     def get_or_open(self, topic: str, partition: int, offset_if_create: int = 0) -> MessageStore:
-        """The same for whatever topic and partition: what was once accepted must find its place. OSError."""
+        """Without checking the topic: messages that were accepted once must be stored. OSError."""
         store = self.get(topic, partition)
         if store is None:
             with self._creating:
@@ -200,7 +202,7 @@ class MessageStoreManager:
                 if store is None:
                     store = self._open(topic, partition, offset_if_create)
                     self._stores.setdefault(topic, {})[partition] = store
-                    logger.info("%s is new", store.directory)
+                    logger.info("%s is created", store.directory)
         return store
 
     def num_partitions(self, topic: str) -> int:
@@ -214,7 +216,7 @@ class MessageStoreManager:
         return sum(store.message_count for store in self.stores())
 
     def all_topics(self) -> list[str]:
-        """Configured ones and those that have messages."""
+        """Configured topics, and those with messages."""
         return sorted({*self.config.topics, *self._stores})
 
     # --- timers
@@ -224,7 +226,7 @@ class MessageStoreManager:
         for store in self.stores():
             topic_config = self.config.topic_config(store.topic)
             store.unflush_interval_ms = topic_config.unflush_interval
-            if not store.uses_group_commit:  # which way a store flushes is settled when it is opened
+            if not store.uses_group_commit:  # the way of flushing is fixed when the store is opened
                 store.unflush_threshold = max(1, topic_config.unflush_threshold)
         self._schedule_deletes()
 
@@ -268,7 +270,7 @@ class MessageStoreManager:
                 self.schedule.put(name, next_time, job)
 
     def run_delete_policies(self, topics: Iterable[str] | None = None) -> list[str]:
-        """Of the topics, or of all: the paths of the segments that went. What fails is logged."""
+        """For some topics, or all: the paths of the removed segments. Failures are logged."""
         gone = []
         for topic in sorted(self._stores) if topics is None else topics:
             for store in self.stores(topic):

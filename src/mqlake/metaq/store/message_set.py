@@ -1,13 +1,13 @@
-"""FileMessageSet: the messages in one file, or in a part of one.
+"""FileMessageSet: the messages in one file, or in a range of one.
 
     0                          high_water_mark        size
     ├──────── on the disk ─────────────┼── written ───┤
     ├── rec ──┼─── rec ───┼──── rec ───┼──── rec ─────┤◀─ append
               └ slice(offset, limit) ──┘
 
-`append` moves the size, `flush` (fsync) the high-water mark to it, and only what lies below the mark is given to
-readers: nothing that a power cut could take back. A mutable set is opened by recovery, which cuts the file off
-behind its last whole record; an immutable one is taken as it is. Slices share the file and keep it open.
+`append` advances the size, `flush` (fsync) moves the high-water mark up to it, and readers get only the bytes below the
+mark: nothing that a power cut could take back. Opening a mutable set recovers it: the file is truncated after its last
+whole record. An immutable set is used as it is. Slices share the file and keep it open.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ SEARCHED_BYTES = 1 << 20
 
 
 class Receiver(Protocol):
-    """Where a message set is written to: a connection."""
+    """A connection that a message set is written to."""
 
     def transfer(self, head: bytes, fd: int, offset: int, count: int) -> int:
-        """Sends `head`, then `count` bytes of the file `fd` from `offset` on; how many of them were not copied."""
+        """Sends `head` and `count` bytes of the file `fd` from `offset` on; returns how many went without a copy."""
 
 
 class MessageSet(Protocol):
-    """What the original calls a message set."""
+    """The original's interface of a message set."""
 
     def slice(self, offset: int, limit: int) -> MessageSet: ...
     def write(self, opaque: int, receiver: Receiver) -> int: ...
@@ -47,7 +47,7 @@ class MessageSet(Protocol):
 
 
 BeforeCut = Callable[[int, int, int], None]
-"""Told a file's descriptor, from which byte on it will be cut off, and how long it is."""
+"""Called with a file's descriptor, the size to which it will be truncated, and its size."""
 
 
 def _nothing(fd: int, end: int, length: int) -> None:
@@ -55,7 +55,7 @@ def _nothing(fd: int, end: int, length: int) -> None:
 
 
 class _File:
-    """A descriptor that is closed when the last set that uses it is gone: never under a reader."""
+    """A descriptor that is closed when the last set that uses it is gone, so never while it is read."""
 
     __slots__ = ("fd", "flushing", "path")
 
@@ -84,19 +84,19 @@ class FileMessageSet:
         self._start = start
         self._count = count
         self.size = size
-        """Bytes from the start of the set on."""
+        """In bytes."""
         self.high_water_mark = size
-        """So many of them are on the disk."""
+        """The first bytes, up to this one, are on the disk."""
         self.mutable = mutable
 
     @classmethod
     def open(
         cls, path: str, *, mutable: bool, fast_boot: bool = False, before_cut: BeforeCut = _nothing
     ) -> FileMessageSet:
-        """The messages of a file. A mutable one is made when it is missing, and recovered.
+        """The messages of a file. A mutable set creates a missing file, and recovers an existing one.
 
-        `fast_boot`: the file is taken as whole, unread, and its messages are not counted. `before_cut` is called when
-        recovery will cut something off. OSError, and what `before_cut` raises.
+        `fast_boot`: the file is trusted without being read, and its messages are not counted. `before_cut` is called
+        before recovery truncates. OSError, and what `before_cut` raises.
         """
         file = _File(path, os.O_RDWR | os.O_CREAT if mutable else os.O_RDONLY)
         size = os.fstat(file.fd).st_size
@@ -114,13 +114,13 @@ class FileMessageSet:
         return self._file.fd
 
     def message_count(self) -> int:
-        """Messages found by recovery and appended since; immutable files are not counted."""
+        """Messages found by recovery or appended since; those of immutable files are not counted."""
         return self._count
 
     def append(self, data: Buffer, count: int = 1) -> int:
-        """Writes `count` records behind the last and returns where they begin; they are not on the disk yet.
+        """Writes `count` records after the last one and returns where they begin; they are not on the disk yet.
 
-        Raises StoreError on an immutable set; OSError, and then the set is as it was before.
+        Raises StoreError for an immutable set, and OSError, after which the set is unchanged.
         """
         if not self.mutable:
             raise StoreError(f"{self.path}: nothing can be appended to an immutable message set")
@@ -141,7 +141,7 @@ class FileMessageSet:
             raise
 
     def flush(self) -> None:
-        """What is appended is on the disk and can be read. OSError: then nothing is known of it."""
+        """Makes appended records durable and readable. After an OSError their state is unknown."""
         with self._file.flushing:
             size = self.size
             if size > self.high_water_mark:
@@ -149,18 +149,18 @@ class FileMessageSet:
                 self.high_water_mark = size
 
     def truncate(self, size: int) -> None:
-        """Cuts off what lies behind `size`, durably. OSError."""
+        """Truncates to `size`, durably. OSError."""
         os.ftruncate(self._file.fd, size)
         os.fsync(self._file.fd)
         self.size = self.high_water_mark = size
 
     def freeze(self) -> None:
-        """Flushes; nothing can be appended any more. OSError."""
+        """Flushes and makes the set immutable. OSError."""
         self.flush()
         self.mutable = False
 
     def slice(self, offset: int, limit: int) -> FileMessageSet:
-        """The readable bytes from `offset` up to `limit` (or to what can be read), both from the set's start."""
+        """The readable bytes from `offset` to `limit`, both counted from the start of the set."""
         end = max(offset, min(limit, self.high_water_mark))
         return FileMessageSet(self._file, self._start + offset, end - offset, mutable=False)
 
@@ -170,11 +170,11 @@ class FileMessageSet:
         return os.pread(self._file.fd, size, self._start + offset) if size > 0 else b""
 
     def write(self, opaque: int, receiver: Receiver) -> int:
-        """Sends the set as the answer `value`, its bytes straight from the file; how many went without a copy."""
+        """Sends the set as the answer `value`, straight from the file; returns how many bytes went without a copy."""
         return receiver.transfer(encode_value_head(self.size, opaque), self._file.fd, self._start, self.size)
 
     def recover(self, before_cut: BeforeCut = _nothing) -> int:
-        """Cuts the file off behind its last whole record and counts the messages; how many bytes went.
+        """Truncates the file after its last whole record and counts the messages; returns the number of bytes removed.
 
         Zeros at the end of the file, which a power cut may leave, count as not written: no broker gives a
         message the id 0. OSError.
@@ -198,9 +198,9 @@ class FileMessageSet:
 
 
 def has_records(fd: int, start: int) -> bool:
-    """Whether a whole record begins anywhere behind the byte `start`, which begins none.
+    """Whether a whole record begins anywhere after the byte `start`, where none begins.
 
-    Of what is long only whether it is anything but zeros is asked. OSError.
+    In more than SEARCHED_BYTES anything but zeros counts as one. OSError.
     """
     data = np.frombuffer(os.pread(fd, SEARCHED_BYTES + 1, start), np.uint8)
     if len(data) > SEARCHED_BYTES:
@@ -217,7 +217,7 @@ def _is_zeros(fd: int, start: int) -> bool:
 
 
 def whole_records(fd: int, length: int) -> tuple[int, int]:
-    """(where the records of a file that are whole end, how many they are). OSError."""
+    """Returns (where the last whole record of a file ends, the number of records). OSError."""
     if length == 0:
         return 0, 0
     position = count = 0

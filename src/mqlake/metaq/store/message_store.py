@@ -4,12 +4,12 @@
                 immutable                   immutable                   mutable ◀─ append
     offset      0                           1073741900                  2147483877     max_offset
 
-A segment begins where the one before it ends; a partition's offset is a segment's start plus a position in it.
-When an append has brought a segment to `max_segment_size` it is flushed and a new one begins.
+A segment begins where the one before it ends; an offset in the partition is a segment's start plus a position in it.
+When a segment reaches `max_segment_size` it is flushed and a new one begins.
 
-Two ways of flushing, by the topic's unflushThreshold when the store is opened:
-    above 0    an append is done when it is written; flushed when more than so many messages, or the topic's
-               interval, have passed
+The topic's unflushThreshold, when the store is opened, decides how it is flushed:
+    above 0    an append is done when it is written; flushed after more than so many messages, or after the
+               topic's interval
     else       group commit: an append is done when it is flushed, whatever its size
 """
 
@@ -32,6 +32,7 @@ from mqlake.metaq.formats.record import Buffer
 from mqlake.metaq.store.backup import backup_directory, keep_copy
 from mqlake.metaq.store.delete import process_segment
 from mqlake.metaq.store.group_commit import GroupCommitService
+from mqlake.metaq.store.inspect import REPAIR_HINT
 from mqlake.metaq.store.message_set import FileMessageSet, has_records
 
 logger = logging.getLogger(__name__)
@@ -40,14 +41,14 @@ MAX_SEGMENT_SIZE = 1 << 30
 
 
 class Location(NamedTuple):
-    """Where records were appended: offset in the partition and length, bytes."""
+    """Where records were appended: offset in the partition and length, in bytes."""
 
     offset: int
     length: int
 
 
 AppendCallback = Callable[[Location | None, Exception | None], None]
-"""Told where the records are, or why they are not safe: one of the two."""
+"""Called with the location of the records, or with the error because of which they are not safe."""
 
 
 class Segment(NamedTuple):
@@ -57,12 +58,12 @@ class Segment(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Offset up to which it can be read."""
+        """The offset up to which it can be read."""
         return self.start + self.message_set.high_water_mark
 
 
 class MessageStore:
-    """Open from the constructor to `close`. Appends may come from any thread; reads need no lock."""
+    """Open from the constructor to `close`. Any thread may append; reads need no lock."""
 
     def __init__(
         self,
@@ -78,10 +79,10 @@ class MessageStore:
         offset_if_create: int = 0,
         fast_boot: bool = False,
     ) -> None:
-        """Opens `data_path`/`topic`-`partition`, made when missing: its first offset is then `offset_if_create`.
+        """Opens `data_path`/`topic`-`partition`, or creates it with `offset_if_create` as its first offset.
 
         Without a `group_commit` service each flush is done before `append` returns. Raises StoreCorruptError
-        when there is a gap between segments, OSError.
+        for a gap between segments, OSError.
         """
         self.topic = topic
         self.partition = partition
@@ -95,7 +96,7 @@ class MessageStore:
         self.truncated = 0
         """Bytes that recovery cut off."""
         self.kept = ""
-        """The file that has them now, when it was damage with records behind it and no torn tail."""
+        """The file that has them now, if they were not a torn tail but damage with records after it."""
         self._service = group_commit
         self._lock = threading.Condition(threading.Lock())
         self._closed = False
@@ -119,7 +120,7 @@ class MessageStore:
                     segment.message_set.path,
                     segment.message_set.size,
                     f"the segment ends at offset {segment.end}, but the next one begins at {following}",
-                    hint="`mqlake metaq store repair` says what can be done",
+                    hint=REPAIR_HINT,
                 )
         last = starts[-1] if starts else offset_if_create
         path = self._path(last)
@@ -145,7 +146,7 @@ class MessageStore:
 
     @property
     def segments(self) -> list[Segment]:
-        """A view of now."""
+        """A snapshot."""
         return list(self._segments)
 
     @property
@@ -154,7 +155,7 @@ class MessageStore:
 
     @property
     def max_offset(self) -> int:
-        """Up to here messages can be read."""
+        """Messages can be read up to here."""
         return self._segments[-1].end
 
     @property
@@ -169,15 +170,15 @@ class MessageStore:
 
     @property
     def message_count(self) -> int:
-        """Of those that this process has appended or recovered."""
+        """Messages that this process has appended or recovered."""
         return sum(segment.message_set.message_count() for segment in self._segments)
 
     # --- writing
 
     def append(self, data: Buffer, callback: AppendCallback | None = None, count: int = 1) -> Location:
-        """Appends `count` whole records. `callback` is told when they are as safe as the topic asks for.
+        """Appends `count` whole records; calls `callback` when they are as safe as the topic asks for.
 
-        Raises StoreClosedError, StoreFencedError after a failed fsync, OSError when the file cannot be
+        Raises StoreClosedError, StoreFencedError after a failed fsync, OSError if the file cannot be
         written: then nothing was appended and `callback` is not called.
         """
         with self._lock:
@@ -207,10 +208,10 @@ class MessageStore:
         return location
 
     def flush(self) -> None:
-        """All that is appended is on the disk and can be read.
+        """Makes everything appended durable and readable.
 
-        Raises StoreFencedError when it cannot be made so, now or earlier: then nothing is known of what was
-        appended since the last flush, and the store takes no more.
+        Raises StoreFencedError if this fails, or has failed before: then the state of what was appended since the
+        last flush is unknown, and the store takes no more.
         """
         with self._lock:
             last = self._segments[-1].message_set
@@ -222,14 +223,14 @@ class MessageStore:
         except OSError as error:
             with self._lock:
                 self._failure = self._failure or error
-            logger.error("%s: flush failed, no more is taken: %s", self.directory, error)
+            logger.error("%s: flush failed, the store takes no more messages: %s", self.directory, error)
             raise self._fenced(error) from error
         with self._lock:
             self._unflushed = max(0, self._unflushed - unflushed)
             self._last_flush_ms = _now_ms()
 
     def _flush_waiting(self) -> None:
-        """Flushes for all that wait, again and again until nobody does."""
+        """Flushes for all waiting appends, until there are no more."""
         first = True
         while True:
             with self._lock:
@@ -265,7 +266,7 @@ class MessageStore:
             run()
 
     def _roll(self) -> None:
-        """Begins a new segment. The old one is on the disk before the new one's name is."""
+        """Begins a new segment. The old one is durable before the new one's name is."""
         last = self._segments[-1]
         try:
             last.message_set.freeze()
@@ -274,7 +275,7 @@ class MessageStore:
             fsync_dir(self.directory)
         except OSError as error:
             self._failure = self._failure or error
-            logger.error("%s: no new segment, no more is taken: %s", self.directory, error)
+            logger.error("%s: no new segment, the store takes no more messages: %s", self.directory, error)
             return
         self._segments = [*self._segments, following]
         self._starts = [*self._starts, start]
@@ -287,14 +288,14 @@ class MessageStore:
             raise self._fenced(self._failure)
 
     def _fenced(self, error: OSError) -> StoreFencedError:
-        return StoreFencedError(f"{self.directory}: no more is taken since an I/O error: {error}")
+        return StoreFencedError(f"{self.directory}: takes no more messages since an I/O error: {error}")
 
     # --- reading
 
     def find_segment(self, offset: int) -> Segment | None:
-        """The segment that `offset` lies in, None when it is at or behind the end of what can be read.
+        """The segment that contains `offset`; None at or after the end of the readable bytes.
 
-        Raises OffsetOutOfRangeError when it lies before the first segment.
+        Raises OffsetOutOfRangeError before the first segment.
         """
         segments, starts = self._segments, self._starts
         if offset < starts[0]:
@@ -304,9 +305,9 @@ class MessageStore:
         return segments[bisect.bisect_right(starts, offset) - 1]
 
     def slice(self, offset: int, max_size: int) -> FileMessageSet | None:
-        """At most `max_size` bytes of one segment from `offset` on, cut by bytes, not between messages.
+        """At most `max_size` bytes of one segment from `offset` on; the last message may be cut off.
 
-        None at or behind the end; OffsetOutOfRangeError before the first offset.
+        None at or after the end; OffsetOutOfRangeError before the first offset.
         """
         segment = self.find_segment(offset)
         if segment is None:
@@ -315,7 +316,7 @@ class MessageStore:
         return segment.message_set.slice(position, position + max_size)
 
     def nearest_offset(self, offset: int) -> int:
-        """Where a consumer that has lost its way can go on: the segment's start, else the nearer end."""
+        """Where a consumer with a wrong offset can continue: the start of its segment, else the nearer end."""
         try:
             segment = self.find_segment(offset)
         except OffsetOutOfRangeError:
@@ -323,16 +324,16 @@ class MessageStore:
         return self.max_offset if segment is None else segment.start
 
     def read(self, offset: int, size: int) -> bytes:
-        """At most `size` readable bytes of one segment; empty outside. OSError."""
+        """At most `size` readable bytes of one segment; empty outside the partition. OSError."""
         found = self.slice(offset, size) if offset >= self.min_offset else None
         return found.read(size) if found is not None else b""
 
     # --- deleting
 
     def run_delete_policy(self, at_ms: int | None = None) -> list[str]:
-        """Deletes or archives the oldest segments that are due, never the last; their paths.
+        """Deletes or archives the oldest segments that are due, never the last; returns their paths.
 
-        It stops at the first that is not due: a gap would keep the store from opening. OSError.
+        Stops at the first that is not due: a gap would keep the store from opening. OSError.
         """
         policy = self.delete_policy
         if policy is None:
@@ -348,13 +349,13 @@ class MessageStore:
                 self._segments = self._segments[1:]
                 self._starts = self._starts[1:]
             gone.append(path)
-            logger.info("%s: %s by its policy", path, policy.name)
+            logger.info("%s: removed by the policy %s", path, policy.name)
         return gone
 
     # --- recovery of transactions
 
     def cut_off(self, offset: int) -> None:
-        """Takes back what was appended from `offset` on, all of it in the last segment. OSError."""
+        """Removes everything from `offset`, which is in the last segment, to the end. OSError."""
         with self._lock:
             last = self._segments[-1]
             if offset < last.start:
@@ -364,7 +365,7 @@ class MessageStore:
     # --- the end
 
     def close(self) -> None:
-        """Takes no more, waits for the flushes under way, flushes the rest, closes the files. StoreFencedError."""
+        """Takes no more messages, waits for flushes in flight, flushes the rest, closes the files. StoreFencedError."""
         with self._lock:
             if self._closed:
                 return

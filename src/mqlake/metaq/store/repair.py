@@ -1,14 +1,13 @@
-"""Makes a data directory that cannot be opened, or leads its readers astray, good to use again.
+"""Repairs a data directory that cannot be opened or that misleads its readers.
 
     torn tail       cut off (as the next start would do), zeros too
-    damage inside   filled by one record of the same size, so every offset behind it stays what it is
-    wrong flag      bit 0 cleared where no attribute fits into the payload: no checksum covers flags
-    journal         cut off where it is no journal any more, as the next start would do
-    gap             the segments before it are put aside: a partition must be of one piece
+    damage inside   replaced by one record of the same size, so that all later offsets stay the same
+    wrong flag      bit 0 cleared if no attribute fits into the payload: no checksum covers flags
+    journal         cut off at its first damage, as the next start would do
+    gap             the segments before it are moved away: a partition must be contiguous
 
-What is changed or put aside is kept in `<data directory>/repair_<time>/` (a dash would make it a partition). A
-filling record has the attribute FILLER where there is room for it, and zeros for the rest; its id is not 0, so that
-it is taken for a message.
+The original bytes are kept in `<data directory>/repair_<time>/`. A filler record has the attribute FILLER if there is
+room for it, and zeros for the rest; its id is not 0, so that readers take it for a message.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _ATTRIBUTE_ROOM = 4 + len(FILLER)
 
 @dataclass(frozen=True, slots=True)
 class RepairAction:
-    """Something to do: `kind` cut, fill, flag or put aside, at `offset` (bytes from the file's start)."""
+    """One change: `kind` is cut, fill, flag or put aside, `offset` counts bytes from the start of the file."""
 
     kind: str
     path: str
@@ -55,24 +54,24 @@ class RepairPlan:
     path: str
     actions: list[RepairAction] = field(default_factory=list)
     backup: str = ""
-    """Where what was changed is kept; empty before anything is."""
+    """Directory of the original bytes; empty until something is changed."""
 
 
 def plan_repair(path: str) -> RepairPlan:
-    """What there is to do. NotAStoreError, OSError."""
+    """The changes that a repair would make. NotAStoreError, OSError."""
     plan = RepairPlan(path)
     for files in open_data_directory(path).partitions:
-        kept = _of_one_piece(files, plan)
+        kept = _contiguous(files, plan)
         for segment in kept:
             _plan_segment(segment, segment is kept[-1], plan)
     for each in find_journal_damage(path):
-        text = f"no record of the journal: {each.reason}"
+        text = f"not a journal record: {each.reason}"
         plan.actions.append(RepairAction("cut", each.path, each.offset, each.size, text))
     return plan
 
 
-def _of_one_piece(files: PartitionFiles, plan: RepairPlan) -> list[SegmentFile]:
-    """The segments behind the last gap."""
+def _contiguous(files: PartitionFiles, plan: RepairPlan) -> list[SegmentFile]:
+    """The segments after the last gap; those before it are put aside."""
     first = 0
     for i in range(len(files.segments) - 1):
         if files.segments[i].end != files.segments[i + 1].start:
@@ -85,21 +84,20 @@ def _of_one_piece(files: PartitionFiles, plan: RepairPlan) -> list[SegmentFile]:
 
 def _plan_segment(segment: SegmentFile, is_last: bool, plan: RepairPlan) -> None:
     with SegmentReader(segment) as reader:
-        spans, flags, cut_at = _bad_places(reader, is_last)
+        spans, flags, cut_at = _find_damage(reader, is_last)
         limit = len(reader.array)
     for at in flags:
-        text = "it says that there is an attribute, and none fits: bit 0 is cleared"
+        text = "it promises an attribute that does not fit: bit 0 is cleared"
         plan.actions.append(RepairAction("flag", segment.path, at + FLAG_AT, 4, text))
     for start, end in _merged(spans):
-        text = "no records: they are replaced by one of the same size"
+        text = "not records: replaced by one record of the same size"
         plan.actions.append(RepairAction("fill", segment.path, start, end - start, text))
     if cut_at < limit:
         plan.actions.append(RepairAction("cut", segment.path, cut_at, limit - cut_at, "a torn tail"))
 
 
-def _bad_places(reader: SegmentReader, is_last: bool) -> tuple[list[tuple[int, int]], list[int], int]:
-    """(where what is no record begins and ends, 20 bytes or more each; records whose flag is wrong; from where on to
-    cut off)."""
+def _find_damage(reader: SegmentReader, is_last: bool) -> tuple[list[tuple[int, int]], list[int], int]:
+    """Returns (spans of 20 bytes or more without a record, positions of records with a wrong flag, where to cut)."""
     limit = len(reader.array)
     spans: list[tuple[int, int]] = []
     flags: list[int] = []
@@ -112,7 +110,7 @@ def _bad_places(reader: SegmentReader, is_last: bool) -> tuple[list[tuple[int, i
             continue
         start = found.start
         if end - start < HEADER_SIZE:
-            # too short for a record: the one behind it, or at the end the one before it, goes too
+            # too short for a filler: the next record, or at the end the one before, is replaced as well
             if end < limit:
                 end += HEADER_SIZE + decode_header(reader.array.data, end).length
             else:
@@ -122,7 +120,7 @@ def _bad_places(reader: SegmentReader, is_last: bool) -> tuple[list[tuple[int, i
 
 
 def _merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Spans that touch or overlap as one."""
+    """Merges spans that touch or overlap."""
     found: list[tuple[int, int]] = []
     for start, end in sorted(spans):
         if found and start <= found[-1][1]:
@@ -133,7 +131,7 @@ def _merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def repair_data_directory(path: str, *, now: Callable[[], time.struct_time] = time.localtime) -> RepairPlan:
-    """Does what `plan_repair` says. StoreLockedError while a broker runs, NotAStoreError, OSError."""
+    """Carries out `plan_repair`. StoreLockedError while a broker runs, NotAStoreError, OSError."""
     lock = DirectoryLock(path)
     try:
         plan = plan_repair(path)

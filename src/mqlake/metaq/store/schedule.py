@@ -1,4 +1,4 @@
-"""Schedule: runs jobs at their times, one after the other, in a thread of its own."""
+"""Schedule: runs jobs at their times, one after the other, in its own thread."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 logger = logging.getLogger(__name__)
 
 NextTime = Callable[[float], float | None]
-"""Given now, when to run next; both seconds since 1970. None: never again."""
+"""The next time to run, given the current time; both in seconds since 1970. None: never."""
 
 
 def every(interval_s: float) -> NextTime:
@@ -33,7 +33,7 @@ class Schedule:
         return sorted(self._jobs)
 
     def put(self, name: str, next_time: NextTime, job: Callable[[], object]) -> None:
-        """Adds a job or puts another in its place."""
+        """Adds or replaces a job."""
         with self._changed:
             self._jobs[name] = next_time, job
             self._plan(name)
@@ -49,7 +49,7 @@ class Schedule:
         self._thread.start()
 
     def stop(self) -> None:
-        """Waits for the job that runs."""
+        """Waits for the running job."""
         with self._changed:
             self._stopping = True
             self._changed.notify()
@@ -57,7 +57,7 @@ class Schedule:
             self._thread.join()
 
     def run_due(self) -> None:
-        """Runs what is due."""
+        """Runs the jobs that are due."""
         now = self._clock()
         with self._changed:
             due = [name for name, at in self._due.items() if at <= now]
