@@ -96,8 +96,8 @@ def test_a_broker_from_nothing_and_everything_done_with_it(tmp_path: Path) -> No
         assert sorted(offsets) == ["t part 0", "t part 1", "u part 0"]
         assert offsets["u part 0"].startswith("min_offset 0 max_offset ")
         assert "without a configuration file" in mqlake("stats", "config", *direct, status=1).output
-        assert "no broker gives" in mqlake("consume", "nosuch", *zk, status=1).output
-        assert "no broker is known" in mqlake("stats", *zk, "--zk-root", "/other", status=1).output
+        assert "no broker has" in mqlake("consume", "nosuch", *zk, status=1).output
+        assert "has no broker below /other" in mqlake("stats", *zk, "--zk-root", "/other", status=1).output
         admin = ["--admin", served.admin]
         assert "all partitions are open" in mqlake("partitions", "list", *admin).output
         assert "closed: 0 1" in mqlake("partitions", "close", "t", "0", "1", *admin).output
@@ -178,7 +178,7 @@ def test_nobody_there() -> None:
     assert "127.0.0.1:1" in mqlake("produce", "t", "--server", "127.0.0.1:1", text="x\n", status=1).output
     assert "No such option" in mqlake("consume", "t", "--server", "127.0.0.1:1", status=2).output
     assert "number of seconds" in mqlake("consume", "t", "-g", "g", "--wait", "nan", status=2).output
-    assert "is no topic" in mqlake("stats", "a b", "--server", "127.0.0.1:1", status=1).output
+    assert "is not a topic name" in mqlake("stats", "a b", "--server", "127.0.0.1:1", status=1).output
 
 
 def filled(path: Path) -> Path:
@@ -226,7 +226,7 @@ def test_damage_is_found_and_repaired(tmp_path: Path) -> None:
     last.write_bytes(last.read_bytes() + b"torn")
     (root / "t-0" / "README").write_bytes(b"")
     found = mqlake("store", "verify", str(root), status=1).output
-    assert f"{middle}: byte 50: damage: 50 bytes are no record" in found
+    assert f"{middle}: byte 50: damage: 50 bytes are not a record" in found
     assert f"{last}: byte 50: torn tail" in found and "README: byte 0: foreign file" in found
     assert f"{middle}: corrupt at byte 50" in mqlake("store", "dump", str(root), "t", "0", status=1).output
     plan = json.loads(mqlake("store", "repair", str(root), "--dry-run", "--json").output)

@@ -59,7 +59,7 @@ def test_everything_an_operator_may_ask(tmp_path: Path) -> None:
                 ("POST /partitions/close?topic=nosuch&start=0&end=1", 409, "no topic"),
                 ("POST /transactions/commit?key=XID:1:aa:bb:q", 409, "no prepared"),
                 ("GET /config", 409, "without a configuration file"),
-                ("nonsense\r\n\r\n", 400, "not an HTTP request that is understood: 'nonsense'"),
+                ("nonsense\r\n\r\n", 400, "not a valid HTTP request: 'nonsense'"),
                 ("x" * 20_000 + "\r\n\r\n", 400, "not an HTTP request"),
             ):
                 found = await asked(admin.port, request)

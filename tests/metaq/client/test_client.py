@@ -358,7 +358,7 @@ def test_a_browser_tells_of_closed_partitions_and_of_damage(
         with path.open("r+b") as file:
             file.seek(21)
             file.write(b"\x7f")
-        with pytest.raises(FormatError, match=r"byte 21: t 0-2: 21 bytes up to the end are no message"):
+        with pytest.raises(FormatError, match=r"byte 21: t 0-2: 21 bytes at the end are not a message"):
             [message async for message in session.create_topic_browser("t")]
 
     live(test)
@@ -394,7 +394,7 @@ def test_broadcast_consumers_get_everything_and_go_on_where_their_file_says(
         (group,) = json.loads(Path(path).read_bytes())
         assert session.zookeeper.children(f"{session.paths.consumers}/{group}/offsets") == []
         Path(path).write_bytes(b"{x")
-        with pytest.raises(FormatError, match="does not hold offsets"):
+        with pytest.raises(FormatError, match="is not a file of offsets"):
             await take(session, 1)
 
     live(test)
@@ -459,7 +459,7 @@ def test_a_damaged_payload_is_passed_over_alone(
                 file.seek(number * 26 + 20)
                 file.write(b"B")
         async with collecting(session, topic="u", max_delay_fetch_s=0.02) as (_, found):
-            await until_async(lambda: "passes over" in caplog.text)
+            await until_async(lambda: "skips the damaged" in caplog.text)
             await producer.send_message(Message("u", b"later"))
             await until_async(lambda: bool(found) and found[-1].data == b"later")
             expected = [body for number, body in enumerate(bodies) if number not in hit]
@@ -467,7 +467,7 @@ def test_a_damaged_payload_is_passed_over_alone(
 
     live(test)
     for number in hit[:1]:
-        assert f"u 0-0: passes over the damaged bytes {number * 26} to " in caplog.text
+        assert f"u 0-0: skips the damaged bytes {number * 26} to " in caplog.text
 
 
 def test_a_message_that_is_long_in_coming_is_offered_like_any_other(live: Live) -> None:

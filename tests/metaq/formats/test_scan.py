@@ -55,7 +55,7 @@ def test_both_walks_find_the_same(records: list[tuple[bytes, int]], data: st.Dat
 
 
 def test_positions_outside_the_buffer() -> None:
-    with pytest.raises(ValueError, match="do not lie"):
+    with pytest.raises(ValueError, match="are not in a buffer"):
         scan_records(np.zeros(10, np.uint8), 0, 11)
 
 

@@ -11,7 +11,7 @@ from mqlake.metaq.zookeeper.embedded import EmbeddedZookeeper, find_jars
 
 
 def test_a_port_that_is_taken_is_said(zookeeper: EmbeddedZookeeper, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=f"port {zookeeper.port} is taken; --zookeeper"):
+    with pytest.raises(ConfigError, match=f"port {zookeeper.port} is in use; .*--zookeeper"):
         EmbeddedZookeeper(str(tmp_path), zookeeper.port).start()
 
 

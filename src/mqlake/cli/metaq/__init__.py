@@ -7,15 +7,18 @@ import click
 from mqlake.cli.lazy_group import LazyGroup
 
 COMMANDS = {
-    "serve": ("mqlake.cli.metaq.serve:serve", "Run a broker, with a ZooKeeper when there is none."),
+    "serve": ("mqlake.cli.metaq.serve:serve", "Run a broker, and a ZooKeeper unless one is given."),
     "produce": ("mqlake.cli.metaq.messages:produce", "Send lines, or a file, to a topic."),
-    "consume": ("mqlake.cli.metaq.messages:consume", "Print a topic's messages, as a group or all of them."),
-    "stats": ("mqlake.cli.metaq.messages:stats", "What brokers tell of themselves."),
-    "store": ("mqlake.cli.metaq.store:store", "Look into, check and mend a data directory."),
-    "migrate": ("mqlake.cli.metaq.migrate:migrate", "Make a RocketMQ store of a data directory."),
+    "consume": (
+        "mqlake.cli.metaq.messages:consume",
+        "Print messages: all of a topic, or as a consumer of a group.",
+    ),
+    "stats": ("mqlake.cli.metaq.messages:stats", "Show the statistics of brokers."),
+    "store": ("mqlake.cli.metaq.store:store", "Inspect, check and repair a data directory."),
+    "migrate": ("mqlake.cli.metaq.migrate:migrate", "Turn a data directory into a RocketMQ store."),
     "partitions": ("mqlake.cli.metaq.admin:partitions", "Close and open a topic's partitions."),
-    "transactions": ("mqlake.cli.metaq.admin:transactions", "List prepared transactions, and end them."),
-    "reload": ("mqlake.cli.metaq.admin:reload_config", "Have a broker read its topics anew."),
+    "transactions": ("mqlake.cli.metaq.admin:transactions", "List and end prepared transactions."),
+    "reload": ("mqlake.cli.metaq.admin:reload_config", "Make a broker read its topics again."),
 }
 
 

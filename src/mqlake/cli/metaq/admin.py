@@ -1,4 +1,4 @@
-"""`mqlake metaq partitions | transactions | reload`: what operators ask a running broker."""
+"""`mqlake metaq partitions | transactions | reload`: administration of a running broker."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def broker_option(command: Command) -> Command:
         metavar="HOST:PORT",
         default="127.0.0.1:8120",
         show_default=True,
-        help="Where the broker answers operators.",
+        help="The broker's address for administration.",
     )(command)
 
 
 def asked(admin: str, method: str, path: str, **query: object) -> Any:
-    """The broker's answer. ConfigError when it refuses, RemotingConnectError."""
+    """The broker's answer. ConfigError if it refuses, RemotingConnectError."""
     host, port = parse_address(admin)
     connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
     target = f"{path}?{urllib.parse.urlencode(query)}" if query else path
@@ -41,11 +41,11 @@ def asked(admin: str, method: str, path: str, **query: object) -> Any:
     except (OSError, http.client.HTTPException) as error:
         raise RemotingConnectError(admin, getattr(error, "strerror", None) or str(error)) from None
     except orjson.JSONDecodeError:
-        raise RemotingConnectError(admin, "not a MetaQ broker's answer") from None
+        raise RemotingConnectError(admin, "this is not the answer of a MetaQ broker") from None
     finally:
         connection.close()
     if not isinstance(value, dict) or (answer.status != http.client.OK and "error" not in value):
-        raise RemotingConnectError(admin, "not a MetaQ broker's answer")
+        raise RemotingConnectError(admin, "this is not the answer of a MetaQ broker")
     if answer.status != http.client.OK:
         raise ConfigError(f"{admin}: {value['error']}")
     return value
@@ -62,7 +62,7 @@ def _show(value: Any, as_json: bool, empty: str) -> None:
 
 @click.group()
 def partitions() -> None:
-    """Close and open a topic's partitions: puts and gets of closed ones are answered 403."""
+    """Close and open a topic's partitions: puts to and gets from closed ones are answered 403."""
 
 
 def _closed(value: dict[str, list[int]], as_json: bool) -> None:
@@ -74,7 +74,7 @@ def _closed(value: dict[str, list[int]], as_json: bool) -> None:
 @broker_option
 @json_option
 def list_closed(admin: str, as_json: bool) -> None:
-    """Which partitions are closed."""
+    """List the closed partitions."""
     _closed(asked(admin, "GET", "/partitions/closed"), as_json)
 
 
@@ -100,14 +100,14 @@ def open_partitions(topic: str, admin: str, as_json: bool) -> None:
 
 @click.group()
 def transactions() -> None:
-    """List prepared XA transactions, and end them in their manager's place."""
+    """List prepared XA transactions, and end them in place of their manager."""
 
 
 @transactions.command("list")
 @broker_option
 @json_option
 def list_transactions(admin: str, as_json: bool) -> None:
-    """How many transactions are active, and which are prepared."""
+    """Show the number of active transactions, and the prepared ones."""
     value = asked(admin, "GET", "/transactions")
     if as_json:
         print_json(value)
@@ -124,7 +124,7 @@ def list_transactions(admin: str, as_json: bool) -> None:
 @yes_option
 @json_option
 def end_transaction(how: str, key: str, admin: str, yes: bool, as_json: bool) -> None:
-    """Commit, roll back, or take off the list the prepared transaction KEY; its manager is told when it asks."""
+    """Commit, roll back, or only delist the prepared transaction KEY; its manager gets the outcome when it asks."""
     confirm(
         f"End transaction {key} on {admin} by {how}, whatever its manager decides", yes=yes, as_json=as_json
     )
@@ -135,7 +135,7 @@ def end_transaction(how: str, key: str, admin: str, yes: bool, as_json: bool) ->
 @broker_option
 @json_option
 def reload_config(admin: str, as_json: bool) -> None:
-    """Have a broker read the topics of its server.ini anew."""
+    """Make a broker read the topics in its server.ini again."""
     value = asked(admin, "POST", "/reload-config")
     if as_json:
         print_json(value)

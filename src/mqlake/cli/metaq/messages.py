@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import signal
 import sys
@@ -23,19 +24,19 @@ from mqlake.remoting.loop import run
 Command = TypeVar("Command", bound=Callable[..., Any])
 MAX_WAIT_S = 1e9
 BATCH, BATCH_BYTES = 64, 4 << 20
-"""So many messages, or bytes, are under way at a time."""
+"""At most so many messages, and about so many bytes, are in flight."""
 SEND_S = 30.0
 
 
 def zookeeper_options(command: Command) -> Command:
     for option in (
-        click.option("--zk-root", default="/meta", show_default=True, help="Where in ZooKeeper MetaQ is."),
+        click.option("--zk-root", default="/meta", show_default=True, help="MetaQ's root node in ZooKeeper."),
         click.option(
             "--zookeeper",
             metavar="HOST:PORT",
             default="127.0.0.1:2181",
             show_default=True,
-            help="Where brokers are asked for.",
+            help="The ZooKeeper of the brokers.",
         ),
     ):
         command = option(command)
@@ -45,7 +46,7 @@ def zookeeper_options(command: Command) -> Command:
 def session_options(command: Command) -> Command:
     """ZooKeeper, or one broker."""
     return zookeeper_options(
-        click.option("--server", metavar="HOST:PORT", help="One broker, without ZooKeeper.")(command)
+        click.option("--server", metavar="HOST:PORT", help="Use this broker, without ZooKeeper.")(command)
     )
 
 
@@ -63,8 +64,8 @@ def _session(zookeeper: str, zk_root: str, server: str | None = None) -> MetaMes
 @click.argument("file", type=click.File("rb"), default="-")
 @session_options
 @click.option("--attribute", help="The attribute of every message.")
-@click.option("--whole", is_flag=True, help="The whole file is one message, not each of its lines.")
-@click.option("--transaction", is_flag=True, help="All messages or none: one local transaction.")
+@click.option("--whole", is_flag=True, help="Send the whole file as one message, not line by line.")
+@click.option("--transaction", is_flag=True, help="Send all messages or none, in one local transaction.")
 @json_option
 def produce(
     topic: str,
@@ -77,7 +78,7 @@ def produce(
     transaction: bool,
     as_json: bool,
 ) -> None:
-    """Send the lines of FILE (or of the input) to TOPIC, one message each."""
+    """Send each line of FILE (or of the input) to TOPIC as a message."""
     bodies = [file.read()] if whole else (line.rstrip(b"\n") for line in file)
     job = _Sending(topic, attribute, as_json)
 
@@ -109,18 +110,18 @@ def produce(
 
 
 class _Sending:
-    """Messages on their way, and how many are stored, whatever comes of the others."""
+    """Sends messages, and counts those that are stored."""
 
     def __init__(self, topic: str, attribute: str | None, as_json: bool) -> None:
         self.topic, self.attribute, self.as_json = topic, attribute, as_json
         self.stored = 0
         self._line = 0
-        """Of the last message that was given away, from 1."""
+        """Of the last message that was sent, from 1."""
 
     async def send(
         self, bodies: Iterable[bytes], send: Callable[[Message, float], Awaitable[SendResult]], at_once: int
     ) -> None:
-        """RemotingError for the first that is not stored; those given away at the same time are waited for."""
+        """RemotingError for the first message that is not stored, after all answers of its batch."""
         waiting: list[Awaitable[SendResult]] = []
         size = 0
         for body in bodies:
@@ -168,17 +169,15 @@ def _reason(result: SendResult | BaseException) -> str:
 @click.command()
 @click.argument("topic")
 @zookeeper_options
-@click.option(
-    "-g", "--group", help="Consume as this group; without it all messages are shown and none is consumed."
-)
-@click.option("-c", "--count", type=click.IntRange(1), help="End after so many messages.")
+@click.option("-g", "--group", help="Consume as a member of this group.  [show all messages, consume none]")
+@click.option("-c", "--count", type=click.IntRange(1), help="Stop after so many messages.")
 @click.option(
     "--wait",
     "wait_s",
     type=click.FloatRange(0, MAX_WAIT_S),
-    help="With --group: end when none has come for so many seconds.",
+    help="With --group: stop after so many seconds without a message.",
 )
-@click.option("--from-end", is_flag=True, help="A new group begins at the end.")
+@click.option("--from-end", is_flag=True, help="A group without an offset begins at the end.")
 @json_option
 def consume(
     topic: str,
@@ -192,17 +191,34 @@ def consume(
 ) -> None:
     """Print the messages of TOPIC.
 
-    Without --group: what is there now, from the first to the last. With it: as one consumer of the group, until Ctrl-C,
-    --count or --wait; the group goes on from there the next time.
+    Without --group: the messages that exist now, from the first to the last. With it: as one consumer of the group,
+    until Ctrl-C, --count or --wait; the next time the group continues from there.
     """
     if wait_s is not None and math.isnan(wait_s):
         raise ConfigError("--wait: a number of seconds is needed")
-    shown = 0
+    printer = _Printer(as_json, count)
+    session = _session(zookeeper, zk_root)
+    if group is None:
+        run(_browse(session, topic, printer))
+    else:
+        config = ConsumerConfig(group=group, offset=MAX_OFFSET if from_end else 0, max_delay_fetch_s=1.0)
+        run(_consume(session, topic, config, printer, wait_s))
 
-    def show(message: Message) -> None:
-        nonlocal shown
-        shown += 1
-        if as_json:
+
+class _Printer:
+    """Prints messages, at most `count` of them."""
+
+    def __init__(self, as_json: bool, count: int | None) -> None:
+        self._as_json = as_json
+        self._left = math.inf if count is None else count
+
+    @property
+    def is_done(self) -> bool:
+        return self._left <= 0
+
+    def show(self, message: Message) -> None:
+        self._left -= 1
+        if self._as_json:
             print_json_line(
                 {
                     "id": message.id,
@@ -215,51 +231,53 @@ def consume(
             sys.stdout.buffer.write(message.data + b"\n")
             sys.stdout.buffer.flush()
 
-    async def browse() -> None:
-        async with _session(zookeeper, zk_root) as session:
-            browser = session.create_topic_browser(topic)
-            if not await browser.partitions():
-                raise RemotingError(f"{topic}: no broker gives messages of this topic now")
-            async for message in browser:
-                show(message)
-                if shown == count:
-                    return
-            for partition in browser.closed:
-                note(f"{topic}: partition {partition} is closed (403); what is in it is not shown")
 
-    async def take() -> None:
-        done = asyncio.Event()
-        last = time.monotonic()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, done.set)
-
-        def listener(message: Message) -> None:
-            nonlocal last
-            if done.is_set():
-                message.rollback_only = True  # it stays for the next time
+async def _browse(factory: MetaMessageSessionFactory, topic: str, printer: _Printer) -> None:
+    async with factory as session:
+        browser = session.create_topic_browser(topic)
+        if not await browser.partitions():
+            raise RemotingError(f"{topic}: no broker has messages of this topic")
+        async for message in browser:
+            printer.show(message)
+            if printer.is_done:
                 return
-            show(message)
-            last = time.monotonic()
-            if shown == count:
-                done.set()
+        for partition in browser.closed:
+            note(f"{topic}: partition {partition} is closed (403); its messages are not shown")
 
-        async with _session(zookeeper, zk_root) as session:
-            assert group is not None
-            config = ConsumerConfig(group=group, offset=MAX_OFFSET if from_end else 0, max_delay_fetch_s=1.0)
-            consumer = session.create_consumer(config)
-            consumer.subscribe(topic, listener)
-            await consumer.complete_subscribe()
-            last = time.monotonic()
-            while not done.is_set():
-                left = None if wait_s is None else last + wait_s - time.monotonic()
-                if left is not None and left <= 0:
-                    break
-                try:
-                    await asyncio.wait_for(done.wait(), left)
-                except TimeoutError:
-                    pass
 
-    run(browse() if group is None else take())
+async def _consume(
+    factory: MetaMessageSessionFactory,
+    topic: str,
+    config: ConsumerConfig,
+    printer: _Printer,
+    wait_s: float | None,
+) -> None:
+    done = asyncio.Event()
+    last = time.monotonic()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, done.set)
+
+    def listener(message: Message) -> None:
+        nonlocal last
+        if done.is_set():
+            message.rollback_only = True  # the next run gets it
+            return
+        printer.show(message)
+        last = time.monotonic()
+        if printer.is_done:
+            done.set()
+
+    async with factory as session:
+        consumer = session.create_consumer(config)
+        consumer.subscribe(topic, listener)
+        await consumer.complete_subscribe()
+        last = time.monotonic()
+        while not done.is_set():
+            left = None if wait_s is None else last + wait_s - time.monotonic()
+            if left is not None and left <= 0:
+                break
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(done.wait(), left)
 
 
 # ---------------------------------------------------------------------- stats
@@ -270,7 +288,7 @@ def consume(
 @session_options
 @json_option
 def stats(item: str, zookeeper: str, zk_root: str, server: str | None, as_json: bool) -> None:
-    """What each broker tells: nothing, topics, offsets, realtime, config, help, or a topic's name as ITEM."""
+    """Show each broker's statistics; ITEM is topics, offsets, realtime, config, help or the name of a topic."""
 
     async def ask() -> dict[str, dict[str, str]]:
         async with _session(zookeeper, zk_root, server) as session:
@@ -278,7 +296,7 @@ def stats(item: str, zookeeper: str, zk_root: str, server: str | None, as_json: 
 
     found = run(ask())
     if not found:
-        raise RemotingError(f"no broker is known to ZooKeeper {zookeeper} below {zk_root}")
+        raise RemotingError(f"ZooKeeper {zookeeper} has no broker below {zk_root}")
     if as_json:
         print_json(found)
         return

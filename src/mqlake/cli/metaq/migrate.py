@@ -23,7 +23,7 @@ EXIT_DIFFERENT = 1
     "topics",
     multiple=True,
     metavar="NAME[=NEW]",
-    help="Only this topic, under a new name perhaps; any number of times.  [all topics]",
+    help="Only this topic, perhaps with a new name; may be repeated.  [all topics]",
 )
 @click.option(
     "--attribute",
@@ -33,15 +33,15 @@ EXIT_DIFFERENT = 1
     help="What a message's attribute becomes: its tag, or the property METAQ_ATTRIBUTE.",
 )
 @click.option(
-    "--zookeeper", metavar="HOST:PORT", help="Take the groups' positions from this ZooKeeper.  [none]"
+    "--zookeeper", metavar="HOST:PORT", help="Migrate the offsets of groups from this ZooKeeper.  [none]"
 )
-@click.option("--zk-root", default="/meta", show_default=True, help="MetaQ's root there.")
+@click.option("--zk-root", default="/meta", show_default=True, help="MetaQ's root node there.")
 @click.option(
     "--broker-id",
     type=click.IntRange(0, 1023),
     default=0,
     show_default=True,
-    help="Whose partitions these are there.",
+    help="The broker's number there.",
 )
 @set_option
 @json_option
@@ -56,12 +56,11 @@ def migrate(
     settings: dict[str, str],
     as_json: bool,
 ) -> None:
-    """Make a RocketMQ store of a MetaQ data directory.
+    """Turn a MetaQ data directory into a RocketMQ store.
 
-    DIR is a MetaQ broker's dataPath. A partition becomes the queue of its number; ids become keys, attributes tags.
-    STORE/metaq/offsets says which queue offset became of each byte offset. A run that was ended goes on where it was,
-    and a later one takes what has come since. At the end both sides are read again and compared: exit status 1 when
-    they are not the same.
+    DIR is a MetaQ broker's dataPath. A partition becomes the queue with its number; ids become keys, attributes tags.
+    STORE/metaq/offsets maps byte offsets to queue offsets. An interrupted run resumes where it was, and a later run
+    adds new messages. At the end both sides are read again and compared: exit status 1 if they differ.
     """
     require_modules("pyarrow", command=INSTALL_SPARK)
     from mqlake.migrate.migration import migrate as run
@@ -109,13 +108,13 @@ def migrate(
         count = sum(each.messages for each in report.partitions)
         click.echo(f"\n{count_text(count, 'message')} in {report.store}, {report.seconds:.1f} s")
     if report.source_in_use:
-        note("a broker writes to the source: run this again when it has ended, for what came last")
+        note("a broker writes to the source: when it has stopped, run this again for its last messages")
     if report.changed_attributes:
         note(
-            f"{count_text(report.changed_attributes, 'attribute')} had control characters; they are blanks now"
+            f"{count_text(report.changed_attributes, 'attribute')} had control characters, which became blanks"
         )
     if not report.ok:
-        note("error: the store does not hold what the source does")
+        note("error: the store and the source differ")
         sys.exit(EXIT_DIFFERENT)
 
 

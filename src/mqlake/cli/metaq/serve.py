@@ -1,4 +1,4 @@
-"""`mqlake metaq serve`: a broker, until it is told to stop."""
+"""`mqlake metaq serve`: runs a broker until a signal stops it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ZOOKEEPER_PORT = 2181
 HTTP_PORT = 8080
 PLUGINS = ("samsa", "gregor", "metaslave", "jettyBroker")
 OWN_SESSION_MS = 6000
-"""How long a ZooKeeper of our own remembers a broker that was killed; the next one waits for so long."""
+"""Session timeout with our own ZooKeeper: after a crash the next broker waits this long."""
 
 
 @click.command()
@@ -38,11 +38,11 @@ OWN_SESSION_MS = 6000
 )
 @click.option(
     "--host",
-    help="Address to listen on; 0.0.0.0: every one of this machine.  [127.0.0.1, or 0.0.0.0 with a host name]",
+    help="Address to listen on; 0.0.0.0: all addresses.  [127.0.0.1, or 0.0.0.0 with a host name]",
 )
 @click.option(
     "--host-name",
-    help="Name under which clients reach the broker.  [that of --host, or the machine's address]",
+    help="Name under which clients reach the broker.  [--host, or the machine's address]",
 )
 @click.option("--broker-id", type=click.IntRange(0, 1023), help="The broker's number.  [0]")
 @click.option(
@@ -51,9 +51,9 @@ OWN_SESSION_MS = 6000
     "topics",
     multiple=True,
     metavar="NAME[=PARTITIONS]",
-    help="A topic; any number of times.  [test]",
+    help="A topic; may be repeated.  [test]",
 )
-@click.option("-c", "--config", "config_path", type=click.Path(), help="A server.ini, as MetaQ has it.")
+@click.option("-c", "--config", "config_path", type=click.Path(), help="MetaQ's server.ini.")
 @click.option(
     "--zookeeper", metavar="HOST:PORT", help="The ZooKeeper to use, host:port,... or host:port/path."
 )
@@ -62,27 +62,27 @@ OWN_SESSION_MS = 6000
     type=click.IntRange(0, 65535),
     default=ZOOKEEPER_PORT,
     show_default=True,
-    help="Where to start a ZooKeeper when none is given; 0: any free port.",
+    help="Port of the ZooKeeper to start when none is given; 0: any free port.",
 )
 @click.option(
-    "--admin-host", default="127.0.0.1", show_default=True, help="Where to answer operators over HTTP."
+    "--admin-host", default="127.0.0.1", show_default=True, help="Address of the HTTP administration."
 )
 @click.option(
     "--admin-port",
     type=click.IntRange(0, 65535),
     help="Its port; 0: any free one.  [8120, dashboardHttpPort]",
 )
-@click.option("--fast-boot", is_flag=True, help="Take the partitions as whole, unread.")
+@click.option("--fast-boot", is_flag=True, help="Trust the partitions without checking them.")
 @click.option(
     "-F",
     "plugins",
     multiple=True,
     metavar="NAME=FILE",
-    help="Replication, as the original has it: samsa=FILE (a master with a synchronous slave), gregor (that slave), "
+    help="Replication as in the original: samsa=FILE (a master with a synchronous slave), gregor (that slave), "
     "metaslave=FILE (an asynchronous slave); FILE is a .properties file. jettyBroker[=FILE]: messages over HTTP on "
     "port 8080, or `port` in the file.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Say where it listens as one line of JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the addresses as one line of JSON.")
 @log_options
 def serve(
     store_path: str | None,
@@ -102,30 +102,28 @@ def serve(
 ) -> None:
     """Run a MetaQ broker.
 
-    It is for clients on this machine, unless --host or a host name says otherwise.
+    By default it serves clients on this machine only; use --host or --host-name for others.
 
-    Without --zookeeper (and without a zk.zkConnect in --config) a real ZooKeeper is started as a child, on the
-    loopback; it ends with the broker, its data stays in the data directory. The broker ends with Ctrl-C or SIGTERM;
-    SIGHUP has it read its topics anew.
+    Without --zookeeper and --config it starts a real ZooKeeper as a child process, on the loopback; that ends with the
+    broker, its data stays in the data directory. Ctrl-C or SIGTERM stop the broker, SIGHUP makes it read its topics
+    again.
     """
     config = _config(config_path, topics)
     given: dict[str, Any] = {
         "data_path": store_path,
+        "data_log_path": None if store_path is None else "",
         "server_port": port,
         "host_name": host_name,
         "broker_id": broker_id,
         "dashboard_http_port": admin_port,
     }
-    config.system = dataclasses.replace(
-        config.system, **{name: value for name, value in given.items() if value is not None}
-    )
+    _change_system(config, **{name: value for name, value in given.items() if value is not None})
     check_system(config.system)
     if host is None:
         host = "0.0.0.0" if config.system.host_name else "127.0.0.1"
     if not config.system.host_name and not is_every_address(host):
-        config.system = dataclasses.replace(config.system, host_name=host)
+        _change_system(config, host_name=host)
     if store_path is not None:
-        config.system = dataclasses.replace(config.system, data_log_path="")
         config.topic_config_map = {
             name: dataclasses.replace(topic, data_path=store_path)
             for name, topic in config.topic_config_map.items()
@@ -158,12 +156,16 @@ def _config(config_path: str | None, topics: tuple[str, ...]) -> MetaConfig:
         for topic, values in topic_values(topics).items():
             config.add_topic(topic, values)
         return config
-    # without a file: each message is on the disk before its answer, and the topic is that of the original's sample
+    # without a file: each message is on the disk before its answer; the topic is that of the original's sample
     return MetaConfig(SystemConfig(unflush_threshold=0), ZKConfig(), topic_values(topics or ("test",)))
 
 
+def _change_system(config: MetaConfig, **changes: Any) -> None:
+    config.system = dataclasses.replace(config.system, **changes)
+
+
 def _roles(plugins: tuple[str, ...]) -> dict[str, Any]:
-    """The broker's arguments that the plugins stand for. ConfigError, OSError."""
+    """The plugins as arguments of the broker. ConfigError, OSError."""
     found: dict[str, Any] = {}
     for plugin in plugins:
         name, _, path = plugin.partition("=")
@@ -200,31 +202,36 @@ async def _serve(
         note_where_it_listens(host)
         loaded = broker.load_report
         for name, size in loaded.truncated.items():
-            if name not in loaded.kept:  # the log has those
-                note(f"{name}: {count_text(size, 'byte')} of a message that was not whole cut off")
-        if as_json:
-            print_json_line(
-                {
-                    "broker": broker.broker_string,
-                    "listens": format_address((host, broker.server.port)),
-                    "brokerId": config.system.broker_id,
-                    "admin": f"{admin_host}:{admin.port}",
-                    "httpPort": None if http_port is None else data_http.server.port,
-                    "zookeeper": config.zookeeper.zk_connect,
-                    "dataPath": config.system.effective_data_path,
-                    "partitions": loaded.stores,
-                }
-            )
-        else:
-            if http_port is not None:
-                click.echo(f"messages over HTTP on {format_address((host, data_http.server.port))}")
-            click.echo(f"{config.system.effective_data_path}: {count_text(loaded.stores, 'partition')}")
-            click.echo(f"operators ask on http://{admin_host}:{admin.port}")
-            listens = format_address((host, broker.server.port))
-            click.echo(f"clients find the broker as {broker.broker_string}")
-            click.echo(f"broker {config.system.broker_id} listens on {listens}")
+            if name not in loaded.kept:  # those are in the log
+                note(f"{name}: {count_text(size, 'byte')} of an incomplete message cut off")
+        _print_addresses(
+            {
+                "broker": broker.broker_string,
+                "listens": format_address((host, broker.server.port)),
+                "brokerId": config.system.broker_id,
+                "admin": f"{admin_host}:{admin.port}",
+                "httpPort": None if http_port is None else data_http.server.port,
+                "zookeeper": config.zookeeper.zk_connect,
+                "dataPath": config.system.effective_data_path,
+                "partitions": loaded.stores,
+            },
+            host,
+            as_json,
+        )
         await stop.wait()
     finally:
         await data_http.stop()
         await admin.stop()
         await broker.stop()
+
+
+def _print_addresses(shown: dict[str, Any], host: str, as_json: bool) -> None:
+    if as_json:
+        print_json_line(shown)
+        return
+    if shown["httpPort"] is not None:
+        click.echo(f"messages over HTTP on {format_address((host, shown['httpPort']))}")
+    click.echo(f"{shown['dataPath']}: {count_text(shown['partitions'], 'partition')}")
+    click.echo(f"administration on http://{shown['admin']}")
+    click.echo(f"clients reach the broker as {shown['broker']}")
+    click.echo(f"broker {shown['brokerId']} listens on {shown['listens']}")

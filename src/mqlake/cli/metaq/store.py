@@ -29,9 +29,9 @@ SHOWN_BYTES = 60
 
 @click.group()
 def store() -> None:
-    """Look into, check and mend a data directory.
+    """Inspect, check and repair a data directory.
 
-    DIR is a broker's dataPath: the directory with <topic>-<partition> directories in it.
+    DIR is a broker's dataPath: the directory that contains the <topic>-<partition> directories.
     """
 
 
@@ -39,7 +39,7 @@ def store() -> None:
 @directory_argument
 @json_option
 def info(directory: str, as_json: bool) -> None:
-    """Partitions, their segments and offsets."""
+    """Show the partitions, their segments and offsets."""
     found = open_data_directory(directory)
     if as_json:
         print_json(
@@ -78,8 +78,8 @@ def info(directory: str, as_json: bool) -> None:
 @directory_argument
 @click.argument("topic")
 @click.argument("partition", type=int)
-@click.option("--offset", type=int, help="Where a message begins.  [the first]")
-@click.option("-c", "--count", type=click.IntRange(1), help="So many messages.  [all]")
+@click.option("--offset", type=int, help="Begin at the message with this offset.  [the first]")
+@click.option("-c", "--count", type=click.IntRange(1), help="Print at most so many messages.  [all]")
 @json_option
 def dump(
     directory: str, topic: str, partition: int, offset: int | None, count: int | None, as_json: bool
@@ -112,7 +112,7 @@ def dump(
 @directory_argument
 @json_option
 def verify(directory: str, as_json: bool) -> None:
-    """Check every record; change nothing. Exit status 1 when something is damaged."""
+    """Check every record; modify nothing. Exit status 1 if there is damage."""
     with progress("verifying") as report_progress:
         report = verify_data_directory(directory, report_progress)
     if as_json:
@@ -136,7 +136,7 @@ def verify(directory: str, as_json: bool) -> None:
         else:
             note(
                 f"error: {count_text(report.damage_count, 'finding')} of damage; "
-                "`mqlake metaq store repair --dry-run` says what can be done"
+                "`mqlake metaq store repair --dry-run` shows what can be done"
             )
     if not report.ok:
         sys.exit(EXIT_DAMAGE)
@@ -144,20 +144,20 @@ def verify(directory: str, as_json: bool) -> None:
 
 @store.command()
 @directory_argument
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 @yes_option
 @json_option
 def repair(directory: str, dry_run: bool, yes: bool, as_json: bool) -> None:
-    """Mend what keeps a directory from opening or its readers from going on.
+    """Repair what keeps a directory from opening or stops its readers.
 
-    Torn tails are cut off, damage is replaced by a record of the same size, segments before a gap are put aside. All
-    of it is kept in a directory repair_<time> beside the partitions. No broker may run.
+    Torn tails are cut off, damage is replaced by a record of the same size, segments before a gap are moved away. The
+    original bytes are kept in a directory repair_<time> beside the partitions. No broker may be running.
     """
     plan = plan_repair(directory)
     if not dry_run and plan.actions:
         if not yes and not as_json:
             _print_actions(plan)
-        confirm(f"Repair {directory} (--dry-run only says how)", yes=yes, as_json=as_json)
+        confirm(f"Repair {directory} (--dry-run only shows how)", yes=yes, as_json=as_json)
         plan = repair_data_directory(directory)
     if as_json:
         print_json(plan)
@@ -167,10 +167,10 @@ def repair(directory: str, dry_run: bool, yes: bool, as_json: bool) -> None:
         click.echo("there is nothing to repair")
     elif plan.backup:
         click.echo(
-            f"\n{count_text(len(plan.actions), 'repair')} done; what was there is in {os.path.abspath(plan.backup)}"
+            f"\n{count_text(len(plan.actions), 'repair')} done; the old bytes are in {os.path.abspath(plan.backup)}"
         )
     else:
-        click.echo(f"\n{count_text(len(plan.actions), 'repair')} to do; nothing was changed")
+        click.echo(f"\n{count_text(len(plan.actions), 'repair')} to do; nothing was modified")
 
 
 def _print_actions(plan: RepairPlan) -> None:

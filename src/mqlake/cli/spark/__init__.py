@@ -15,7 +15,7 @@ COMMANDS = {
     "export": ("mqlake.cli.spark.read:export", "Messages to Parquet, each once, run after run."),
     "ingest": ("mqlake.cli.spark.write:ingest", "Parquet, CSV, JSON, … to brokers or to a new store."),
     "compact": ("mqlake.cli.spark.write:compact", "The last message of each key, as a new store."),
-    "migrate": ("mqlake.cli.metaq.migrate:migrate", "A MetaQ data directory becomes a RocketMQ store."),
+    "migrate": ("mqlake.cli.metaq.migrate:migrate", "Turn a MetaQ data directory into a RocketMQ store."),
     "replay": ("mqlake.cli.spark.write:replay", "Send stored messages again, to a topic or a cluster."),
 }
 

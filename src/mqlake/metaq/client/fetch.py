@@ -56,9 +56,7 @@ async def nearest_offset(
 ) -> int:
     """The offset nearest to `offset` at which the broker says to continue. ResponseError, RemotingError."""
     command = OffsetCommand(topic, group, partition.partition, offset, remoting.next_opaque())
-    answer = await remoting.invoke(address, command, FETCH_S)
-    if not isinstance(answer, BooleanCommand):
-        raise RemotingError(f"{address}: an answer of the wrong kind")
+    answer = await remoting.ask(address, command, FETCH_S)
     if answer.code != HttpStatus.SUCCESS:
         raise ResponseError(answer.code, answer.message)
     return _offset(answer)

@@ -33,7 +33,6 @@ from mqlake.metaq.formats.command import (
     BooleanCommand,
     HttpStatus,
     PutCommand,
-    Response,
     TransactionCommand,
     TransactionType,
 )
@@ -174,9 +173,7 @@ class MessageProducer:
             transaction,
             self._session.remoting.next_opaque(),
         )
-        answer = await self._session.remoting.invoke(address, command, timeout_s)
-        if not isinstance(answer, BooleanCommand):
-            raise RemotingError(f"{address}: an answer of the wrong kind")
+        answer = await self._session.remoting.ask(address, command, timeout_s)
         if answer.code == HttpStatus.FORBIDDEN:
             return SendResult(False, partition, error_message=str(int(HttpStatus.FORBIDDEN)))
         if answer.code != HttpStatus.SUCCESS:
@@ -209,7 +206,7 @@ class MessageProducer:
             command = TransactionCommand(
                 None, self._session_id, TransactionType.RECOVER, 0, unique_qualifier, remoting.next_opaque()
             )
-            answer = _expect_success(await remoting.invoke(address, command, DEFAULT_TIMEOUTS.transaction_s))
+            answer = _expect_success(await remoting.ask(address, command, DEFAULT_TIMEOUTS.transaction_s))
             for key in filter(None, answer.message.split("\r\n")):
                 xid = parse_transaction_id(key)
                 if isinstance(xid, XATransactionId):
@@ -227,7 +224,7 @@ class MessageProducer:
 
 @checked
 class ProducerTransaction:
-    """Messages for one broker, all or none of them. `async with` commits, or rolls back after an exception."""
+    """Messages for one broker, all or none. `async with` commits, or rolls back after an exception."""
 
     def __init__(self, producer: MessageProducer, identity: TransactionId, timeout_s: int) -> None:
         self._producer = producer
@@ -238,13 +235,11 @@ class ProducerTransaction:
         self._ended = False
 
     async def send_message(self, message: Message, timeout_s: float | None = None) -> SendResult:
-        """To a partition of the broker that the first message went to. TransactionError, RemotingError."""
+        """Sends to a partition of the first message's broker. TransactionError, RemotingError."""
         self._require_open()
         address, partition = self._producer._select(message)
         if partition.partition == ANY_PARTITION:
-            raise TransactionError(
-                "in a transaction the partition must be known: a session with ZooKeeper is needed"
-            )
+            raise TransactionError("a transaction needs a session with ZooKeeper, which knows the partitions")
         if not self._address:
             await self._command(address, TransactionType.BEGIN, self._timeout_s)
             self._address, self._broker_id = address, partition.broker_id
@@ -258,12 +253,12 @@ class ProducerTransaction:
         own = [each for each in self._producer.partitions(message.topic) if each.broker_id == self._broker_id]
         if not own:
             raise TransactionError(
-                f"broker {self._broker_id}, where the transaction began, does not take {message.topic!r}"
+                f"broker {self._broker_id}, on which the transaction began, does not take {message.topic!r}"
             )
         return self._producer._selector(message.topic, own, message)
 
     async def commit(self) -> None:
-        """TransactionError when the broker refuses; RemotingError, then nobody knows."""
+        """TransactionError if the broker refuses. After a RemotingError the outcome is unknown."""
         await self._end(TransactionType.COMMIT_ONE_PHASE)
 
     async def rollback(self) -> None:
@@ -272,7 +267,7 @@ class ProducerTransaction:
     async def _end(self, kind: TransactionType) -> None:
         self._require_open()
         self._ended = True
-        if self._address:  # else the broker has never heard of it
+        if self._address:  # else the broker does not know it
             await self._command(self._address, kind)
 
     def _require_open(self) -> None:
@@ -285,7 +280,7 @@ class ProducerTransaction:
         command = TransactionCommand(
             identity, self._producer._session_id, kind, timeout_s, qualifier, remoting.next_opaque()
         )
-        return _expect_success(await remoting.invoke(address, command, DEFAULT_TIMEOUTS.transaction_s))
+        return _expect_success(await remoting.ask(address, command, DEFAULT_TIMEOUTS.transaction_s))
 
     async def __aenter__(self) -> ProducerTransaction:
         return self
@@ -299,12 +294,12 @@ class ProducerTransaction:
 
 @checked
 class ProducerXATransaction(ProducerTransaction):
-    """`prepare`, then `commit` or `rollback`; or `commit` at once, in one phase."""
+    """`prepare`, then `commit` or `rollback`; or `commit` in one phase."""
 
     def __init__(
         self, producer: MessageProducer, xid: XATransactionId, timeout_s: int = 0, *, prepared_at: str = ""
     ) -> None:
-        """`prepared_at`: the broker that has it prepared."""
+        """`prepared_at`: the broker on which it is prepared."""
         super().__init__(producer, xid, timeout_s)
         self.xid = xid
         self._address = prepared_at
@@ -316,7 +311,7 @@ class ProducerXATransaction(ProducerTransaction):
         return await super().send_message(message, timeout_s)
 
     async def prepare(self) -> bool:
-        """False when there was nothing in it, and it has ended so. XAError, RemotingError."""
+        """False if it had no messages and has therefore ended. XAError, RemotingError."""
         self._require_open()
         if not self._address:
             self._ended = True
@@ -333,9 +328,7 @@ class ProducerXATransaction(ProducerTransaction):
         )
 
 
-def _expect_success(answer: Response) -> BooleanCommand:
-    if not isinstance(answer, BooleanCommand):
-        raise RemotingError("an answer of the wrong kind")
+def _expect_success(answer: BooleanCommand) -> BooleanCommand:
     if answer.code != HttpStatus.SUCCESS:
         found = _XA_ERROR.fullmatch(answer.message)
         if found is not None:

@@ -1,9 +1,9 @@
-"""What becomes of messages that a listener has refused too often: a RejectConsumptionHandler has the last word.
+"""RejectConsumptionHandlers: messages that a listener has refused too often.
 
-drop_policy       forgets them
-RecoverManager    keeps them in files and offers them again every few minutes
+drop_policy       logs and drops them
+RecoverManager    keeps them in files and delivers them again every few minutes
 
-    <directory>/<topic>@<group>    records, one behind the other, as in a segment
+    <directory>/<topic>@<group>    records, one after the other, as in a segment
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RETRY_S = 300.0
 FIRST_RETRY_S = 5.0
 
 RejectConsumptionHandler = Callable[[str, Message], None]
-"""Given the group and the message."""
+"""Called with the group and the message."""
 Listener = Callable[[Message], Awaitable[None] | None]
 
 
@@ -38,7 +38,7 @@ def _record(message: Message) -> bytes:
 
 
 class RecoverManager:
-    """A RejectConsumptionHandler. `start` has the messages of a group's topics offered again, until `stop`."""
+    """A RejectConsumptionHandler. From `start` to `stop` it delivers the messages of a group's topics again."""
 
     def __init__(
         self, directory: str = "", *, retry_s: float = RETRY_S, first_retry_s: float = FIRST_RETRY_S
@@ -75,7 +75,7 @@ class RecoverManager:
         return self._read(topic, group)[0]
 
     def _read(self, topic: str, group: str) -> tuple[list[Message], int]:
-        """The messages, and how many bytes of the file they are."""
+        """The messages, and the number of bytes they take in the file."""
         path = self._path(topic, group)
         try:
             with open(path, "rb") as file:
@@ -86,11 +86,11 @@ class RecoverManager:
         try:
             found.extend(messages)
         except FormatError as error:
-            logger.error("%s: %s; what is behind is left as it is", path, error)
+            logger.error("%s: %s; the messages after it cannot be read and stay in the file", path, error)
         return found, messages.offset
 
     async def retry(self, group: str, listeners: dict[str, Listener]) -> None:
-        """Offers what is kept once more; what is refused again stays. OSError."""
+        """Delivers the kept messages again; those refused again stay. OSError."""
         for topic, listener in listeners.items():
             kept, size = self._read(topic, group)
             again = [message for message in kept if not await self._is_taken(group, listener, message)]
@@ -99,7 +99,7 @@ class RecoverManager:
             path = self._path(topic, group)
             with open(path, "rb") as file:
                 file.seek(size)
-                rest = file.read()  # what came meanwhile, and what is damaged
+                rest = file.read()  # messages added meanwhile, and damage
             write_durably(path, b"".join(map(_record, again)) + rest)
 
     async def _is_taken(self, group: str, listener: Listener, message: Message) -> bool:

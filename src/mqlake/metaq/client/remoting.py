@@ -1,7 +1,7 @@
-"""RemotingClient: one connection to each broker, opened when it is needed and kept alive.
+"""RemotingClient: one connection per broker, opened when needed and kept alive.
 
-A connection that was idle is asked for its version; when that stays unanswered three times it is closed, and the
-next request opens another.
+An idle connection gets a `version` request as a heartbeat; after three without an answer it is closed, and the next
+request opens another.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import random
 
 from mqlake.base.net import parse_address
 from mqlake.errors import RemotingConnectError, RemotingError
-from mqlake.metaq.formats.command import QuitCommand, Request, Response, VersionCommand
+from mqlake.metaq.formats.command import BooleanCommand, QuitCommand, Request, Response, VersionCommand
 from mqlake.metaq.wire.connection import Connection
 
 logger = logging.getLogger(__name__)
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 SCHEME = "meta://"
 CONNECT_S = 10.0
 BEAT_S = 1.0
-"""How often it is looked who was idle for IDLE_S."""
+"""How often idle connections are looked for."""
 IDLE_S = 10.0
 HEARTBEAT_S = 5.0
 HEARTBEATS_MISSED_MAX = 3
@@ -42,7 +42,7 @@ class RemotingClient:
         self._heartbeats = asyncio.ensure_future(self._beat())
 
     def next_opaque(self) -> int:
-        """A signed 32-bit number; each comes again after 2^32 others."""
+        """A signed 32-bit number; repeats after 2^32 calls."""
         return (next(self._opaques) + _INT32) % (2 * _INT32) - _INT32
 
     async def invoke(self, address: str, request: Request, timeout_s: float) -> Response:
@@ -50,8 +50,15 @@ class RemotingClient:
         connection = await self._connected(address)
         return await connection.invoke(request, timeout_s)
 
+    async def ask(self, address: str, request: Request, timeout_s: float) -> BooleanCommand:
+        """The same for requests that are never answered by records. RemotingError for such an answer."""
+        answer = await self.invoke(address, request, timeout_s)
+        if not isinstance(answer, BooleanCommand):
+            raise RemotingError(f"{address}: an answer of the wrong kind")
+        return answer
+
     async def send(self, address: str, request: Request) -> None:
-        """For what is not answered. RemotingConnectError."""
+        """Sends a request that has no answer. RemotingConnectError."""
         (await self._connected(address)).send(request.encode())
 
     async def _connected(self, address: str) -> Connection:
@@ -94,7 +101,7 @@ class RemotingClient:
                 connection.abort()
 
     async def close(self) -> None:
-        """Says goodbye to every broker."""
+        """Sends `quit` to every broker and closes the connections."""
         if self._heartbeats is not None:
             self._heartbeats.cancel()
             await asyncio.gather(self._heartbeats, return_exceptions=True)

@@ -1,7 +1,7 @@
-"""What producers, consumers and browsers of one session share: the connections to brokers and to ZooKeeper.
+"""MetaSession: the connections to brokers and to ZooKeeper that producers, consumers and browsers share.
 
 With `server_url` (meta://host:port) there is no ZooKeeper: everything goes to that one broker, which chooses the
-partitions; groups cannot share a topic then.
+partitions, and there are no consumer groups.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mqlake.base.arguments import checked
 from mqlake.errors import ConfigError, ResponseError
 from mqlake.metaq.client.remoting import RemotingClient
 from mqlake.metaq.config.meta_config import ZKConfig
-from mqlake.metaq.formats.command import BooleanCommand, HttpStatus, StatsCommand
+from mqlake.metaq.formats.command import HttpStatus, StatsCommand
 from mqlake.metaq.message import Partition, check_topic
 from mqlake.metaq.zookeeper.paths import MetaZookeeper, TopicBroker
 from mqlake.metaq.zookeeper.session import ZkSession
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Child(Protocol):
-    """What ends with its session."""
+    """Ends with its session."""
 
     async def shutdown(self) -> None: ...
 
@@ -43,7 +43,7 @@ class MetaSession(Service):
         zk_config: ZKConfig | None = None,
         server_url: str = "",
     ) -> None:
-        """One of the three. ConfigError."""
+        """Exactly one of the three is needed. ConfigError."""
         if bool(zk_connect) + (zk_config is not None) + bool(server_url) != 1:
             raise ConfigError("one of zk_connect, zk_config and server_url is needed")
         self.server_url = server_url
@@ -55,7 +55,7 @@ class MetaSession(Service):
         self._new_session_callbacks: list[Callable[[], None]] = []
 
     async def start(self) -> None:
-        """RemotingConnectError when ZooKeeper does not answer."""
+        """RemotingConnectError if ZooKeeper does not answer."""
         if not self.server_url:
             self._zookeeper = await asyncio.to_thread(ZkSession, self.zk_config)
             loop = asyncio.get_running_loop()
@@ -81,9 +81,9 @@ class MetaSession(Service):
             self._children.remove(child)
 
     async def stats(self, item: str = "") -> dict[str, dict[str, str]]:
-        """Broker → name → the rest of the line, as the `stats` command tells it. RemotingError.
+        """The answers to the `stats` command: broker → name → rest of the line. RemotingError.
 
-        A line of `offsets` is called `<topic> part <number>`; of `config` there is but the name `config`.
+        The names of `offsets` are `<topic> part <number>`; `config` has the single name `config`.
         """
         if item:
             check_topic(item)
@@ -93,9 +93,9 @@ class MetaSession(Service):
         found = {}
         for address in addresses:
             request = StatsCommand(item, self.remoting.next_opaque())
-            answer = await self.remoting.invoke(address, request, DEFAULT_TIMEOUTS.request_s)
-            if not isinstance(answer, BooleanCommand) or answer.code != HttpStatus.SUCCESS:
-                raise ResponseError(getattr(answer, "code", 0), getattr(answer, "message", "not a text"))
+            answer = await self.remoting.ask(address, request, DEFAULT_TIMEOUTS.request_s)
+            if answer.code != HttpStatus.SUCCESS:
+                raise ResponseError(answer.code, answer.message)
             found[address] = {"config": answer.message} if item == "config" else _fields(answer.message)
         return found
 
@@ -103,10 +103,10 @@ class MetaSession(Service):
 
     @property
     def zookeeper(self) -> ZkSession:
-        """ConfigError when the session has none."""
+        """ConfigError if the session has none."""
         if self._zookeeper is None:
             raise ConfigError(
-                f"a session with {self.server_url} has no ZooKeeper: zk_connect is needed for this"
+                f"a session with {self.server_url} has no ZooKeeper: this needs zk_connect"
                 if self.server_url
                 else "the session is not started"
             )
@@ -118,7 +118,7 @@ class MetaSession(Service):
         return await asyncio.wrap_future(zookeeper.submit(lambda: job(zookeeper)))
 
     def on_new_session(self, callback: Callable[[], None]) -> None:
-        """`callback` runs on the loop whenever a ZooKeeper session was lost and another began."""
+        """`callback` runs on the loop after a ZooKeeper session was lost and another began."""
         self._new_session_callbacks.append(callback)
 
     def remove_new_session(self, callback: Callable[[], None]) -> None:
@@ -126,7 +126,7 @@ class MetaSession(Service):
             self._new_session_callbacks.remove(callback)
 
     async def broker_addresses(self) -> dict[int, str]:
-        """Broker id → where its messages are read: at the master, else at a slave."""
+        """Broker id → address to read from: of the master, else of a slave."""
 
         def read(zookeeper: ZkSession) -> dict[int, str]:
             found = {}
@@ -148,7 +148,7 @@ class MetaSession(Service):
     async def publish_partitions(
         self, topic: str, watch: Callable[[object], None]
     ) -> tuple[list[Partition], dict[int, str]]:
-        """Where messages of a topic may be put: sorted partitions, and the masters' addresses."""
+        """A topic's writable partitions, sorted, and broker id → address of the master."""
 
         def read(zookeeper: ZkSession) -> tuple[list[Partition], dict[int, str]]:
             path = self.paths.topic_pub(topic)
@@ -161,7 +161,7 @@ class MetaSession(Service):
                 raw = zookeeper.read(f"{path}/{node}")
                 address = self._address(zookeeper, int(number), or_slave=False)
                 if raw is None or not address:
-                    continue  # it is just going
+                    continue  # it is being removed
                 addresses[int(number)] = address
                 partitions += [Partition(int(number), i) for i in range(TopicBroker.decode(raw).num_parts)]
             return sorted(partitions), addresses
@@ -171,7 +171,7 @@ class MetaSession(Service):
     async def subscribe_partitions(
         self, topic: str, watch: Callable[[object], None] | None = None
     ) -> list[str]:
-        """`<broker>-<number>` of all partitions of a topic that can be read, in the order of their text."""
+        """`<broker>-<number>` of all readable partitions of a topic, sorted as text."""
 
         def read(zookeeper: ZkSession) -> list[str]:
             path = self.paths.topic_sub(topic)

@@ -1,4 +1,4 @@
-"""MetaMessageSessionFactory: where a program begins; makes producers, consumers and browsers of one session."""
+"""MetaMessageSessionFactory: the entry point; creates the producers, consumers and browsers of a session."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from mqlake.metaq.client.session import MetaSession
 
 @checked
 class MetaMessageSessionFactory(MetaSession):
-    """A session that makes what works in it, and ends it with itself."""
+    """A session with factory methods; what they create ends with the session."""
 
     def create_producer(self, selector: PartitionSelector | None = None) -> MessageProducer:
-        """`selector` says which partition a message goes to; one after the other when there is none."""
+        """`selector` chooses the partition of a message; None: one after the other."""
         producer = MessageProducer(self, selector)
         self._children.append(producer)
         return producer
@@ -31,7 +31,7 @@ class MetaMessageSessionFactory(MetaSession):
         reject: RejectConsumptionHandler | None = None,
         offsets: OffsetStorage | None = None,
     ) -> MessageConsumer:
-        """`reject` gets the messages that the listener refused too often; `offsets` None: kept in ZooKeeper."""
+        """`reject` gets messages that the listener refused too often; `offsets` None: in ZooKeeper."""
         consumer = MessageConsumer(self, config, reject, offsets)
         self._children.append(consumer)
         return consumer
@@ -42,9 +42,9 @@ class MetaMessageSessionFactory(MetaSession):
         reject: RejectConsumptionHandler | None = None,
         offsets_path: str = "",
     ) -> MessageConsumer:
-        """One that gets all messages, as each such consumer on another machine does: a group of its own.
+        """A consumer that gets all messages, like each such consumer on other machines.
 
-        The group has the machine's address behind its name, its offsets are in a file (empty: ~/.meta_offsets).
+        It forms its own group, named with the machine's address; its offsets are in a file (empty: ~/.meta_offsets).
         """
         own = f"{config.group}-{re.sub('[.:]', '-', local_address())}"
         return self.create_consumer(

@@ -1,4 +1,4 @@
-"""MetaQ's configuration: server.ini, what its values mean, and who is told when it changes."""
+"""MetaQ's configuration: server.ini, its values, and listeners for changes."""
 
 from mqlake.metaq.config.meta_config import MetaConfig, SystemConfig, TopicConfig, ZKConfig
 

@@ -1,6 +1,6 @@
-"""When the delete jobs run: Quartz cron expressions.
+"""Quartz cron expressions, for the times of delete jobs.
 
-    second minute hour day-of-month month day-of-week [year]      0 0 6,18 * * ?   at 6 and at 18 o'clock
+    second minute hour day-of-month month day-of-week [year]      0 0 6,18 * * ?   at 6:00 and 18:00
 
 Each field is `*`, `?` (days only), a list of numbers, names (JAN, MON) and ranges, any of them with `/step`.
 Days of the week are 1 (SUN) to 7 (SAT). `L` is the last day of the month, `6L` the last Friday, `6#3` the
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from mqlake.errors import ConfigError
 
-# by three letters, one name behind the other
+# three letters each, back to back
 _MONTH_NAMES, _DAY_NAMES = "JANFEBMARAPRMAYJUNJULAUGSEPOCTNOVDEC", "SUNMONTUEWEDTHUFRISAT"
 _MONTHS = {_MONTH_NAMES[3 * i : 3 * i + 3]: str(i + 1) for i in range(12)}
 _DAYS = {_DAY_NAMES[3 * i : 3 * i + 3]: str(i + 1) for i in range(7)}
@@ -35,21 +35,21 @@ _YEARS_AHEAD = 5
 
 @dataclass(frozen=True, slots=True)
 class CronExpression:
-    """Made by `parse_cron`; times are naive and local, as the original takes them."""
+    """Made by `parse_cron`; times are naive and local, as in the original."""
 
     text: str
     seconds: frozenset[int]
     minutes: frozenset[int]
     hours: frozenset[int]
     days: frozenset[int] | None
-    """Days of the month; None: any, 0 among them: the last."""
+    """Days of the month, 0 is the last; None: any."""
     months: frozenset[int]
     weekdays: frozenset[tuple[int, int]] | None
     """(1 SUN .. 7 SAT, which one in the month: 0 any, 1 to 5, -1 the last); None: any."""
     years: frozenset[int] | None
 
     def next_after(self, moment: datetime.datetime) -> datetime.datetime | None:
-        """The first time behind `moment`; None when there is none within the next years."""
+        """The first time after `moment`; None if there is none within the next five years."""
         start = moment.replace(microsecond=0) + datetime.timedelta(seconds=1)
         for day in self._days_from(start.date()):
             earliest = start.time() if day == start.date() else datetime.time()
@@ -85,7 +85,7 @@ class CronExpression:
 
 
 def parse_cron(text: str) -> CronExpression:
-    """ConfigError, with the field that cannot be used."""
+    """ConfigError, with the invalid field."""
     fields = text.upper().split()
     if not 6 <= len(fields) <= 7:
         raise ConfigError(f"cron expression {text!r}: 6 or 7 fields are needed, there are {len(fields)}")
@@ -133,7 +133,7 @@ def _numbers(text: str, field: int) -> frozenset[int]:
 def _number(text: str, name: str, low: int, high: int) -> int:
     text = _MONTHS.get(text, text) if name == "month" else _DAYS.get(text, text) if "week" in name else text
     if not text.isascii() or not text.isdigit() or not low <= int(text) <= high:
-        raise ValueError(f"{text!r} is no {name} ({low} to {high})")
+        raise ValueError(f"{text!r} is not a {name} ({low} to {high})")
     return int(text)
 
 

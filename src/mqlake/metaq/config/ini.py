@@ -1,4 +1,4 @@
-r"""The text of server.ini, as ini4j 0.5.1 reads it.
+r"""Parsing server.ini as ini4j 0.5.1 does.
 
     ; a comment        # another
     [system]
@@ -9,7 +9,7 @@ r"""The text of server.ini, as ini4j 0.5.1 reads it.
                    true
 
 `=` or `:` ends the key, a backslash at the end continues the line, \t \n \r \f \\ \uXXXX and a backslash before
-any other character are escapes. The last of a key counts; a section that comes twice is one section.
+any other character are escapes. The last value of a key counts; sections of the same name are merged.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _OPTION = re.compile(r"((?:\\.|[^\\=:])*)[=:](.*)", re.DOTALL)
 
 
 def parse_ini(text: str) -> dict[str, dict[str, str]]:
-    """Section → key → value, white space around each dropped. ConfigError, with the line's number."""
+    """Section → key → value, all without surrounding white space. ConfigError, with the line number."""
     sections: dict[str, dict[str, str]] = {}
     section: dict[str, str] | None = None
     for number, line in _logical_lines(text):
         if line.startswith("["):
             if not line.endswith("]"):
-                raise ConfigError(f"line {number}: {line!r} is no section: the ] is missing")
+                raise ConfigError(f"line {number}: {line!r} is not a section: the ] is missing")
             section = sections.setdefault(_unescape(line[1:-1].strip()), {})
             continue
         option = _OPTION.fullmatch(line)
@@ -43,14 +43,14 @@ def parse_ini(text: str) -> dict[str, dict[str, str]]:
 
 
 def replace_sections(text: str, other: str, prefix: str) -> str:
-    """`text` with the sections of `other` whose names begin with `prefix` in place of its own, at the end."""
+    """`text` with its sections whose names begin with `prefix` replaced by those of `other`, at the end."""
     kept = [lines for name, lines in _sections(text) if not name.startswith(prefix)]
     taken = [lines for name, lines in _sections(other) if name.startswith(prefix)]
     return "".join(line if line.endswith("\n") else f"{line}\n" for part in kept + taken for line in part)
 
 
 def _sections(text: str) -> list[tuple[str, list[str]]]:
-    """(name, natural lines, the head among them) in the order of the file; what comes before the first has no name."""
+    """(name, lines with the header) in the order of the file; lines before the first section have no name."""
     sections: list[tuple[str, list[str]]] = [("", [])]
     continued = False
     for natural in text.removeprefix("\ufeff").splitlines(keepends=True):
@@ -64,7 +64,7 @@ def _sections(text: str) -> list[tuple[str, list[str]]]:
 
 
 def _logical_lines(text: str) -> list[tuple[int, str]]:
-    """(number of the first natural line, text) without comments, blanks and the white space around."""
+    """(number of its first line, text) of each logical line, without comments, blank lines and outer white space."""
     lines: list[tuple[int, str]] = []
     held: tuple[int, str] | None = None
     for number, natural in enumerate(text.removeprefix("\ufeff").splitlines(), 1):

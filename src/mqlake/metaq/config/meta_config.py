@@ -1,11 +1,11 @@
-"""MetaConfig: what server.ini says, and what has changed in it since.
+"""MetaConfig: the settings in server.ini, and its changes.
 
     [system]         brokerId, numPartitions, unflushThreshold, ...     SystemConfig
     [zookeeper]      zk.zkConnect, zk.zkRoot, ...                       ZKConfig
-    [topic=<name>]   numPartitions, deletePolicy, group.<g>, ...        TopicConfig; what is missing, [system] gives
+    [topic=<name>]   numPartitions, deletePolicy, group.<g>, ...        TopicConfig; defaults from [system]
 
-`reload` takes only the topics anew. Listeners hear of `configFileChecksum`, `topics`, `topicConfigMap` and
-`unflushInterval`. The keys, their defaults and which of them must be there are the original's (1.4.6.2).
+`reload` reads only the topics again. Listeners are called for `configFileChecksum`, `topics`, `topicConfigMap` and
+`unflushInterval`. The keys, their defaults and the required ones are the original's (1.4.6.2).
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ EVENTS = ("configFileChecksum", "topics", "topicConfigMap", "unflushInterval")
 
 DEFAULT_PORT = 8123
 TOPIC_MAX = 200
-"""Characters of a topic's name: with its partition it must be a directory's."""
+"""Characters of a topic's name: with the partition it is the name of a directory."""
 TOPIC_SECTION = "topic="
 GROUP_KEY = "group."
 
 
 @dataclass(frozen=True, kw_only=True)
 class ZKConfig:
-    """[zookeeper]. The keys have `zk.` in front."""
+    """[zookeeper]. The keys begin with `zk.`."""
 
     zk_connect: str = "localhost:2181"
     zk_root: str = "/meta"
@@ -62,21 +62,21 @@ class SystemConfig:
     broker_id: int = 0
     num_partitions: int = 1
     unflush_threshold: int = 1000
-    """Flushed when more messages than these are not; 0 or less: group commit, each is flushed before its answer."""
+    """A flush begins after more unflushed messages than this; 0 or less: group commit, flushed before each answer."""
     unflush_interval: int = 10000
-    """ms after which messages are flushed at the latest."""
+    """Messages are flushed after so many ms at the latest."""
     max_segment_size: int = 1 << 30
     max_transfer_size: int = 1 << 20
-    """Bytes that one `get` brings at most."""
+    """The most bytes in the answer to one `get`."""
     server_port: int = DEFAULT_PORT
     dashboard_http_port: int = 8120
-    """Where operators ask over HTTP; 0: any free one."""
+    """Port of the HTTP administration; 0: any free one."""
     host_name: str = ""
-    """Under which others reach the broker; empty: the machine's first address that is not the loopback's."""
+    """The name under which others reach the broker; empty: the machine's first address that is not a loopback."""
     data_path: str = ""
     """Empty: ~/meta."""
     data_log_path: str = ""
-    """Where `transactions/` is; empty: as data_path."""
+    """The parent of `transactions/`; empty: data_path."""
     app_class_path: str = ""
     get_process_thread_count: int = 0
     put_process_thread_count: int = 0
@@ -88,12 +88,12 @@ class SystemConfig:
     max_tx_timeout_timer_capacity: int = 30000
     max_tx_timeout_in_seconds: int = 60
     flush_tx_log_at_commit: int = 1
-    """0: when the system likes, 1: at each commit, 2: each second."""
+    """0: left to the system, 1: at each commit, 2: each second."""
     accept_publish: bool = True
     accept_subscribe: bool = True
     stat: bool = False
     update_consumer_offsets: bool = False
-    """A `get` behind the end is answered by the offset of the end (301) instead of 404."""
+    """A `get` after the end is answered with the offset of the end (301) instead of 404."""
     load_message_stores_in_parallel: bool = False
 
     @property
@@ -120,7 +120,7 @@ class TopicConfig:
     accept_subscribe: bool
     stat: bool
     filter_class_names: Mapping[str, str] = field(default_factory=dict)
-    """Consumer group → who says which messages it gets."""
+    """Consumer group → its filter, module:function."""
 
 
 _REQUIRED = (
@@ -165,7 +165,7 @@ _TOPIC_KEYS = {key: each for key, each in _keys(TopicConfig).items() if key != "
 
 
 class MetaConfig:
-    """The configuration of one broker; `load` reads a file, the constructor takes what is known already."""
+    """The configuration of one broker, from a file (`load`) or from values."""
 
     def __init__(
         self,
@@ -173,12 +173,12 @@ class MetaConfig:
         zookeeper: ZKConfig | None = None,
         topics: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
-        """`topics`: name → keys and values as they stand in the file. ConfigError."""
+        """`topics`: name → keys and values as in the file. ConfigError."""
         self.system = system or SystemConfig()
         self.zookeeper = zookeeper or ZKConfig()
         self.path = ""
         self.remarks: list[str] = []
-        """Keys that are known and have no effect here, and why."""
+        """Known keys without an effect here, with the reason."""
         self.config_file_checksum = 0
         """CRC-32 of the file, all 32 bits."""
         self.topic_config_map: dict[str, TopicConfig] = {}
@@ -233,7 +233,7 @@ class MetaConfig:
         return sorted(self.topic_config_map)
 
     def topic_config(self, topic: str) -> TopicConfig:
-        """Of the topic, else of the first pattern that it matches, else what [system] says."""
+        """The settings of the topic, else of the first pattern that it matches, else of [system]."""
         found = self.topic_config_map.get(topic)
         if found is not None:
             return found
@@ -243,7 +243,7 @@ class MetaConfig:
         return self._topic_config(topic, {})
 
     def accepts(self, topic: str) -> bool:
-        """Whether a configured topic or pattern is `topic`, and it can be the name of a directory and a node."""
+        """Whether a configured topic or pattern matches, and `topic` can be the name of a directory and a node."""
         if "/" in topic or "\0" in topic or len(topic) > TOPIC_MAX:
             return False
         if topic in self.topic_config_map and "*" not in topic:
@@ -251,12 +251,12 @@ class MetaConfig:
         return any(topic_pattern(name).fullmatch(topic) for name in self.topic_config_map if "*" in name)
 
     def add_topic(self, topic: str, values: Mapping[str, str]) -> None:
-        """Makes a topic known, as if it stood in the file. ConfigError."""
+        """Adds a topic, as if it were in the file. ConfigError."""
         self.topic_config_map = {**self.topic_config_map, topic: self._topic_config(topic, values)}
         self._fire("topics", "topicConfigMap")
 
     def reload(self) -> bool:
-        """Takes the topics of the file anew when it has changed; whether it had. What fails is only logged."""
+        """Reads the topics again if the file has changed; returns whether it had. Failures are logged."""
         if not self.path:
             return False
         try:
@@ -278,12 +278,12 @@ class MetaConfig:
         return True
 
     def take_topics(self, other: str) -> bool:
-        """Has the topics of another broker's server.ini in the own file, and known; whether they were others.
+        """Replaces the topics in this file by those of another broker's server.ini, and reloads; whether they differed.
 
-        What the own file says otherwise stays. ConfigError, OSError; then nothing is changed.
+        The rest of the file stays. After ConfigError or OSError nothing is changed.
         """
         if not self.path:
-            raise ConfigError("the broker has no configuration file that could take the topics over")
+            raise ConfigError("the broker has no configuration file to copy the topics to")
         sections = _topic_sections(parse_ini(other))
         topics = {topic: self._topic_config(topic, values) for topic, values in sections.items()}
         if not topics or topics == self.topic_config_map:
@@ -306,7 +306,7 @@ class MetaConfig:
         self._closed.setdefault(topic, set()).update(range(start, end + 1))
 
     def open_partitions(self, topic: str) -> None:
-        """Opens all of a topic. ConfigError when there is none of that name."""
+        """Opens all partitions of a topic. ConfigError if there is no such topic."""
         if not self.accepts(topic):
             raise ConfigError(f"there is no topic {topic!r}")
         self._closed.pop(topic, None)
@@ -341,9 +341,13 @@ class MetaConfig:
 
     def _topic_config(self, topic: str, values: Mapping[str, str]) -> TopicConfig:
         if not topic or any(character.isspace() for character in topic):
-            raise ConfigError(f"{topic!r} cannot be a topic: it must have a name without white space")
+            raise ConfigError(
+                f"{topic!r} cannot be a topic: its name must not be empty or contain white space"
+            )
         if "/" in topic or "\0" in topic or topic in (".", "..") or len(topic) > TOPIC_MAX:
-            raise ConfigError(f"{topic[:80]!r} cannot be a topic: it must be good for a directory's name")
+            raise ConfigError(
+                f"{topic[:80]!r} cannot be a topic: it must be usable as the name of a directory"
+            )
         groups = {
             key.removeprefix(GROUP_KEY): value
             for key, value in values.items()
@@ -371,7 +375,7 @@ class MetaConfig:
 
 
 def topic_pattern(name: str) -> re.Pattern[str]:
-    """A configured name as an expression: `*` is anything, all else stands for itself."""
+    """A configured name as a regular expression: `*` matches anything, all else is literal."""
     return re.compile(".*".join(map(re.escape, name.split("*"))))
 
 
@@ -386,7 +390,7 @@ def _topic_sections(sections: Mapping[str, dict[str, str]]) -> dict[str, dict[st
 def _values(
     section: str, values: Mapping[str, str], keys: Mapping[str, dataclasses.Field[Any]]
 ) -> dict[str, Any]:
-    """Field → value for the keys that have one."""
+    """Field → value, for keys with a value."""
     found: dict[str, Any] = {}
     for key, text in values.items():
         if key not in keys:
@@ -420,7 +424,7 @@ def check_system(system: SystemConfig) -> None:
             if not low <= number <= high:
                 raise ConfigError(f"{key} is {number}; it must be between {low} and {high}")
     if re.search(r"[\s/?#@]", system.host_name):
-        raise ConfigError(f"hostName is {system.host_name!r}; it must be good for meta://<hostName>:<port>")
+        raise ConfigError(f"hostName is {system.host_name!r}; it must be usable in meta://<hostName>:<port>")
     _check_schedule(system.delete_policy, system.delete_when)
 
 
@@ -450,7 +454,7 @@ def _in_file(error: ConfigError, path: str) -> ConfigError:
 
 
 def topic_values(assignments: Iterable[str]) -> dict[str, dict[str, str]]:
-    """`["orders=4", "log"]` → topics with so many partitions each. ConfigError."""
+    """`["orders=4", "log"]` → topics and their settings. ConfigError."""
     found: dict[str, dict[str, str]] = {}
     for text in assignments:
         topic, equals, count = text.partition("=")

@@ -1,6 +1,6 @@
-"""What the values of server.ini mean. The original evaluates numbers with Aviator: `1024*1024*1024` is one.
+"""Parsing values of server.ini. The original evaluates numbers with Aviator: `1024*1024*1024` is one.
 
-deletePolicy   delete,<n>[s|m|h]   archive,<n>[s|m|h][,true|false]     hours when no unit is given
+deletePolicy   delete,<n>[s|m|h]   archive,<n>[s|m|h][,true|false]     hours without a unit
 """
 
 from __future__ import annotations
@@ -63,23 +63,23 @@ def parse_bool(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DeletePolicy:
-    """What becomes of a segment whose last change is more than `max_reserved_ms` ago."""
+    """What to do with a segment that was last changed more than `max_reserved_ms` ago."""
 
     name: str
     """`delete` or `archive`."""
     max_reserved_ms: int
     compress: bool = False
-    """Archive into a zip file instead of under a new name."""
+    """Archive as a zip file instead of renaming."""
 
 
 _UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000}
 
 
 def parse_delete_policy(text: str) -> DeletePolicy:
-    """ConfigError, with what is wrong."""
+    """ConfigError, with the reason."""
     name, *values = text.split(",")
     if name not in ("delete", "archive"):
-        raise ConfigError(f"unknown delete policy {name!r}: there are delete and archive")
+        raise ConfigError(f"unknown delete policy {name!r}: use delete or archive")
     if not values or not values[0]:
         raise ConfigError(f"delete policy {text!r} does not say how long to keep: {name},168 or {name},30m")
     age = values[0]

@@ -36,7 +36,7 @@ from mqlake.metaq.store.lock import is_locked
 
 _ARCHIVED = re.compile(r"[0-9]{20}\.meta\.(arc|zip)")
 OWN_DIRECTORIES = {TRANSACTIONS, "zookeeper"}
-REPAIR_HINT = "`mqlake metaq store repair` says what can be done"
+REPAIR_HINT = "`mqlake metaq store repair --dry-run` shows what can be done"
 
 
 @dataclass(frozen=True, slots=True)

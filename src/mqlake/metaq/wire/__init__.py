@@ -1,1 +1,1 @@
-"""Connections that speak the text protocol: a server's, a client's."""
+"""Connections of the text protocol, for servers and clients, and a small HTTP server."""

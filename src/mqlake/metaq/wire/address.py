@@ -1,4 +1,4 @@
-"""Under which address a MetaQ broker is known."""
+"""The address of a MetaQ broker."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from mqlake.base.net import format_address, local_address
 
 
 def broker_string(host: str, port: int) -> str:
-    """`meta://host:port`, an IPv6 host in brackets; an empty host stands for this machine's own address."""
+    """`meta://host:port`, an IPv6 host in brackets; an empty host means this machine's own address."""
     return f"meta://{format_address((host or local_address(), port))}"

@@ -1,11 +1,10 @@
-"""Connection: one peer, from bytes to commands and back; the same class at both ends.
+"""Connection: one peer, from bytes to commands and back; the same class for servers and clients.
 
-    read ─▶ all commands of what came ─▶ a handler each ─▶ all that was answered at once ─▶ one write
+    read ─▶ all commands in it ─▶ a handler each ─▶ the answers so far ─▶ one write
 
-Answers may come in another order than the requests: they carry the request's opaque. A client that does not read
-its answers is not read from; one that sends faster than it can be served has its turn like everybody: after TURN_S,
-or a read of LARGE_READ, the loop's other connections come first. Bytes that are no command end the connection, as
-in the original, without an answer.
+Answers, which carry the request's opaque, may come in another order than the requests. Reading from a client pauses
+while it does not read its answers, and after TURN_S or a read of LARGE_READ bytes until the loop has served its other
+connections. Bytes that are not a command end the connection without an answer, as in the original.
 """
 
 from __future__ import annotations
@@ -31,19 +30,19 @@ from mqlake.remoting.peer import TURN_S, PeerConnection
 logger = logging.getLogger(__name__)
 
 BODY_MAX = 64 << 20
-"""Bytes of one message or answer; the original has no limit but the memory."""
+"""Bytes of one message or answer; the original is limited by memory only."""
 WRITE_HIGH_WATER = 4 << 20
 WRITE_BUFFER_MAX = 64 << 20
 LARGE_READ = 128 * 1024
-"""Bytes; after a read that filled its buffer the loop would go on with the same connection."""
+"""Bytes; after a full read the loop would continue with the same connection."""
 SENDFILE_FROM = 16 * 1024
-"""Smaller pieces of a file are copied: that is less work than one more system call."""
+"""Smaller ranges of a file are copied, which costs less than another system call."""
 
 Handler = Callable[["Connection", Request], None]
 
 
 class Connection(PeerConnection[Response], asyncio.Protocol):
-    """Made by a server, with an `on_request` that gets the peer's requests, or by a client, without."""
+    """A server passes `on_request`, which gets the peer's requests; a client does not."""
 
     def __init__(
         self,
@@ -63,10 +62,10 @@ class Connection(PeerConnection[Response], asyncio.Protocol):
         self._needed = 0
         self._out: list[bytes] = []
 
-    # --- what others may do
+    # --- sending
 
     def send(self, data: bytes) -> None:
-        """Writes an encoded command: in a batch with its end, else with the end of this turn of the loop."""
+        """Writes an encoded command at the end of the current batch, else of this iteration of the loop."""
         if self.closed:
             return
         self._out.append(data)
@@ -76,8 +75,8 @@ class Connection(PeerConnection[Response], asyncio.Protocol):
         self.send(BooleanCommand(code, message, opaque).encode())
 
     def transfer(self, head: bytes, fd: int, offset: int, count: int) -> int:
-        """Sends `head` and `count` bytes of the file `fd` from `offset` on, past this process when it can; how many of
-        them went to the socket without a copy."""
+        """Sends `head` and `count` bytes of the file `fd` from `offset` on, with sendfile if possible; returns how many
+        bytes went without a copy."""
         if self.closed:
             return 0
         if count < SENDFILE_FROM:
@@ -111,15 +110,15 @@ class Connection(PeerConnection[Response], asyncio.Protocol):
         return sent
 
     async def invoke(self, request: Request, timeout_s: float) -> Response:
-        """Sends a request; its answer, whatever its code.
+        """Sends a request and returns the answer, whatever its code.
 
-        Raises RemotingTimeoutError, RemotingConnectError when the connection is or gets lost.
+        Raises RemotingTimeoutError, RemotingConnectError if the connection is or gets lost.
         """
         if self.closed:
             raise RemotingConnectError(self.remote_address, "the connection is closed")
         return await self._ask(request.opaque, lambda: self.send(request.encode()), timeout_s)
 
-    # --- what the loop calls
+    # --- called by the loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = self._opened(transport, WRITE_HIGH_WATER)
@@ -186,7 +185,9 @@ class Connection(PeerConnection[Response], asyncio.Protocol):
         if isinstance(command, BooleanCommand | DataCommand):
             self._answered(command.opaque, command)
         elif self._on_request is None:
-            logger.warning("%s asks a client for %s; ignored", self.remote_address, type(command).__name__)
+            logger.warning(
+                "%s sent a request, %s, to a client; ignored", self.remote_address, type(command).__name__
+            )
         else:
             self._on_request(self, command)
 
@@ -204,8 +205,9 @@ class Connection(PeerConnection[Response], asyncio.Protocol):
 
     def _check_unsent(self, transport: asyncio.Transport) -> None:
         unsent = transport.get_write_buffer_size()
-        if (
-            unsent > WRITE_BUFFER_MAX and self._on_request is not None
-        ):  # what a client asks is its caller's choice
-            logger.warning("%s: does not read, %d bytes wait for it; closed", self.remote_address, unsent)
+        # a client may send as much as its caller wants
+        if unsent > WRITE_BUFFER_MAX and self._on_request is not None:
+            logger.warning(
+                "%s: does not read its answers, %d bytes are waiting; closed", self.remote_address, unsent
+            )
             transport.abort()

@@ -1,4 +1,4 @@
-"""As much HTTP/1.1 as operators and the original's HTTP plugin need: one request a connection."""
+"""The part of HTTP/1.1 that administration and the original's HTTP plugin need: one request per connection."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class HttpRequest(NamedTuple):
     method: str
     path: str
     query: dict[str, str]
-    """The last of a name counts."""
+    """The last value of a name counts."""
     body: bytes
     headers: dict[str, str]
-    """Names in small letters."""
+    """Names in lower case."""
 
 
 class HttpAnswer(NamedTuple):
@@ -41,7 +41,7 @@ HttpHandler = Callable[[HttpRequest], Awaitable[HttpAnswer]]
 
 
 class HttpServer:
-    """`start`, look at `port`, `stop`. A handler that raises is answered 500."""
+    """`start`, then `port` is known; `stop` at the end. An exception of the handler is answered with 500."""
 
     def __init__(self, handler: HttpHandler, *, body_max: int = 0) -> None:
         self._handler = handler
@@ -50,7 +50,7 @@ class HttpServer:
         self.port = 0
 
     async def start(self, host: str, port: int) -> None:
-        """ConfigError when it cannot listen there."""
+        """ConfigError if it cannot listen there."""
         try:
             self._server = await asyncio.start_server(self._serve, host, port, limit=HEAD_MAX)
         except OSError as error:
@@ -69,7 +69,7 @@ class HttpServer:
                 request = await self._read(reader)
             answer = await self._handler(request)
         except (asyncio.LimitOverrunError, UnicodeDecodeError, ValueError) as error:
-            answer = HttpAnswer(400, f"not an HTTP request that is understood: {error}\n".encode())
+            answer = HttpAnswer(400, f"not a valid HTTP request: {error}\n".encode())
         except (asyncio.IncompleteReadError, TimeoutError, OSError):
             writer.close()
             return
@@ -89,7 +89,7 @@ class HttpServer:
         writer.close()
 
     async def _read(self, reader: asyncio.StreamReader) -> HttpRequest:
-        """ValueError when it is no request."""
+        """ValueError for an invalid request."""
         lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
         words = lines[0].split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/"):
@@ -100,7 +100,7 @@ class HttpServer:
         }
         size = int(headers.get("content-length", "0"))
         if not 0 <= size <= self._body_max:
-            raise ValueError(f"a body of {size} bytes; 0 to {self._body_max} are taken")
+            raise ValueError(f"a body of {size} bytes; 0 to {self._body_max} are allowed")
         body = await reader.readexactly(size) if size else b""
         parts = urlsplit(words[1])
         query = {name: values[-1] for name, values in parse_qs(parts.query).items()}

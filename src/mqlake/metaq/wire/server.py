@@ -1,4 +1,4 @@
-"""MetaServer: listens, and hands what comes to one handler."""
+"""MetaServer: listens, and passes the requests of all connections to one handler."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ logger = logging.getLogger(__name__)
 
 BACKLOG = 4096
 IDLE_S = 300.0
-"""A connection without a byte in either direction for so long is closed, as the original does."""
+"""Connections without traffic for this long are closed, as in the original."""
 
 
 class MetaServer:
-    """`start`, look at `port`, `stop`."""
+    """`start`, then `port` is known; `stop` at the end."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class MetaServer:
     ) -> None:
         self.connections: set[Connection] = set()
         self.port = 0
-        """Where it listens, from `start` on."""
+        """Known from `start` on."""
         self._on_request = on_request
         self._on_close = on_close
         self._body_max = body_max
@@ -38,7 +38,7 @@ class MetaServer:
         self._idle_checks = IdleChecks(self.connections, idle_s)
 
     async def start(self, host: str, port: int) -> None:
-        """Listens on `port` (0: any free one). ConfigError when that is not possible."""
+        """Listens on `port` (0: any free one). ConfigError if that is not possible."""
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(
@@ -64,7 +64,7 @@ class MetaServer:
             self._on_close(connection)
 
     async def stop(self, grace_s: float = 1.0) -> None:
-        """Takes no more connections, closes those there are when all is sent, or after `grace_s`."""
+        """Accepts no more connections; closes the open ones when all is sent, or after `grace_s`."""
         if self._server is not None:
             self._server.close()
             self._server = None

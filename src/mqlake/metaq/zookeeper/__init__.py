@@ -1,6 +1,6 @@
-"""ZooKeeper: where brokers, topics, consumers and offsets are found.
+"""ZooKeeper: registry of brokers, topics, consumers and offsets.
 
-paths      which nodes there are and what they hold                  no I/O
-session    a kazoo client whose owner hears when a session was lost and another began
+paths      the nodes and their values                no I/O
+session    a kazoo client that reports new sessions
 embedded   the real server, as a child process
 """

@@ -1,6 +1,6 @@
 """EmbeddedZookeeper: the real ZooKeeper server as a child process, from the jars that come with PySpark or Debian.
 
-It listens on the loopback only, keeps its data in a directory of its own, and dies with this process.
+It listens on the loopback only, keeps its data in its own directory, and dies with this process.
 """
 
 from __future__ import annotations
@@ -39,12 +39,14 @@ _PR_SET_PDEATHSIG = 1
 
 
 def find_jars() -> list[str]:
-    """The server's class path. MissingPartError when there is none."""
+    """The server's class path. MissingPartError if the jars are not found."""
     spec = importlib.util.find_spec("pyspark")
-    places = [os.path.join(os.path.dirname(spec.origin), "jars")] if spec and spec.origin else []
-    for place in [*places, DEBIAN_JARS]:
-        if glob.glob(os.path.join(place, "zookeeper*.jar")):
-            return [jar for name in _NEEDED for jar in sorted(glob.glob(os.path.join(place, f"{name}.jar")))]
+    directories = [os.path.join(os.path.dirname(spec.origin), "jars")] if spec and spec.origin else []
+    for directory in [*directories, DEBIAN_JARS]:
+        if glob.glob(os.path.join(directory, "zookeeper*.jar")):
+            return [
+                jar for name in _NEEDED for jar in sorted(glob.glob(os.path.join(directory, f"{name}.jar")))
+            ]
     raise MissingPartError(
         "a ZooKeeper server", "pip install 'mqlake[spark]' (or apt-get install libzookeeper-java)"
     )
@@ -67,10 +69,10 @@ def free_port() -> int:
 
 
 class EmbeddedZookeeper:
-    """Runs from `start` to `stop`. Start it from the main thread: the child dies with the thread that made it."""
+    """Runs from `start` to `stop`. Start it in the main thread: the child dies with the thread that started it."""
 
     def __init__(self, directory: str, port: int = 0) -> None:
-        """`directory` is made when missing; `port` 0: any free one."""
+        """`directory` is created if missing; `port` 0: any free one."""
         self.directory = directory
         self.port = port
         self._process: subprocess.Popen[bytes] | None = None
@@ -81,7 +83,7 @@ class EmbeddedZookeeper:
         return f"{HOST}:{self.port}"
 
     def start(self) -> None:
-        """Returns when it answers.
+        """Returns when the server answers.
 
         MissingPartError, ConfigError (the port is taken), StoreLockedError (the directory is), RemotingConnectError.
         """
@@ -94,7 +96,7 @@ class EmbeddedZookeeper:
         self.port = self.port or free_port()
         if _asked(self.port, b"ruok") is not None:
             raise ConfigError(
-                f"port {self.port} is taken; --zookeeper HOST:PORT uses the ZooKeeper that is there"
+                f"port {self.port} is in use; to use a ZooKeeper that runs there, give --zookeeper HOST:PORT"
             )
         os.makedirs(self.directory, exist_ok=True)
         self._lock = DirectoryLock(self.directory)
@@ -123,20 +125,20 @@ class EmbeddedZookeeper:
                 preexec_fn=_die_with_parent(),
             )
         deadline = time.monotonic() + START_S
-        # "imok" comes before it serves; what it is (srvr) it tells from then on
+        # it answers "imok" before it serves, but srvr only from then on
         while not (_asked(self.port, b"srvr") or b"").startswith(b"Zookeeper"):
             ended = self._process.poll() is not None
             if ended or time.monotonic() > deadline:
                 self.stop()
                 with open(log_path, "rb") as log:
                     words = log.read()[-600:].decode("utf-8", "replace").strip().splitlines()
-                said = words[-1] if words else "it said nothing"
+                said = words[-1] if words else "it logged nothing"
                 what = "has ended" if ended else f"does not answer within {START_S:.0f} s"
                 raise RemotingConnectError(self.connect_string, f"ZooKeeper {what}: {said} (see {log_path})")
             time.sleep(0.05)
 
     def kill(self) -> None:
-        """As a crash does it."""
+        """Like a crash."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -161,7 +163,7 @@ class EmbeddedZookeeper:
 
 
 def _asked(port: int, word: bytes) -> bytes | None:
-    """ZooKeeper's answer to a four-letter word; None when nobody listens."""
+    """ZooKeeper's answer to a four-letter word; None if the port is closed."""
     try:
         with socket.create_connection((HOST, port), timeout=2) as connection:
             connection.sendall(word)

@@ -1,17 +1,17 @@
-"""MetaZookeeper: which nodes there are and what they hold.
+"""MetaZookeeper: the nodes and their values.
 
     <root>/brokers/ids/<bid>                               meta://host:port        persistent, for old clients
     <root>/brokers/ids/<bid>/master                        meta://host:port        ephemeral
     <root>/brokers/ids/<bid>/slave<sid>                    meta://host:port        ephemeral
     <root>/brokers/ids/<bid>/master_config_checksum        CRC-32 of server.ini    ephemeral
     <root>/brokers/topics/<topic>/<bid>-m | -s<sid>        number of partitions    ephemeral, for old clients
-    <root>/brokers/topics-pub/<topic>/<bid>-m | -s<sid>    {"broker":..,"numParts":..}  ephemeral: takes messages
-    <root>/brokers/topics-sub/<topic>/<bid>-m | -s<sid>    the same                ephemeral: gives messages
+    <root>/brokers/topics-pub/<topic>/<bid>-m | -s<sid>    {"broker":..,"numParts":..}  ephemeral: accepts messages
+    <root>/brokers/topics-sub/<topic>/<bid>-m | -s<sid>    the same                ephemeral: delivers messages
     <root>/consumers/<group>/ids/<consumer>                topicA,topicB           ephemeral
     <root>/consumers/<group>/offsets/<topic>/<bid>-<p>     <message id>-<offset>   persistent
     <root>/consumers/<group>/owners/<topic>/<bid>-<p>      <consumer>              ephemeral
 
-All values are UTF-8 text; nodes on the way to others hold nothing.
+All values are UTF-8 text; inner nodes are empty.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ class MetaZookeeper:
 
 
 def broker_node(broker_id: int, slave_id: int = -1) -> str:
-    """How a broker is called below a topic: `0-m`, `0-s1`."""
+    """A broker's node below a topic: `0-m`, `0-s1`."""
     return f"{broker_id}-s{slave_id}" if slave_id >= 0 else f"{broker_id}-m"
 
 
 class TopicBroker(NamedTuple):
-    """A broker's part of a topic."""
+    """A broker's partitions of a topic."""
 
     broker: str
     num_parts: int
@@ -84,18 +84,18 @@ class TopicBroker(NamedTuple):
             value = orjson.loads(data or b"")
             found = cls(value["broker"], value["numParts"])
             if not isinstance(found.broker, str) or not isinstance(found.num_parts, int):
-                raise TypeError("fields of the wrong kind")
+                raise TypeError("fields of the wrong type")
         except (orjson.JSONDecodeError, KeyError, TypeError) as error:
             raise FormatError(0, f"not a topic's broker: {data!r}: {error}") from None
         return found
 
 
 class ConsumedOffset(NamedTuple):
-    """How far a group has come in a partition."""
+    """A group's position in a partition."""
 
     offset: int
     message_id: int = 0
-    """The last message's; often negative."""
+    """Of the last consumed message; often negative."""
 
     def encode(self) -> bytes:
         return f"{self.message_id}-{self.offset}".encode()

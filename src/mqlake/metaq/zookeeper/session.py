@@ -1,9 +1,9 @@
-"""ZkSession: a ZooKeeper client that says when a session was lost and another began.
+"""ZkSession: a ZooKeeper client with a callback for new sessions.
 
-    connected ─▶ suspended ─▶ connected                 the session lives: nothing is lost
+    connected ─▶ suspended ─▶ connected                 the session survives: nothing is lost
                      └──────▶ lost ─▶ connected         all ephemeral nodes and watches are gone: on_new_session
 
-Callbacks and jobs run one after the other in a thread of the session's own, so they may ask ZooKeeper things.
+Callbacks and jobs run one after the other in the session's own thread, so they may call ZooKeeper.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 RETRY_S = 0.5
 RECONNECT_MAX_S = 2.0
-"""Between two tries to reach a ZooKeeper that is away; kazoo's own tries are up to an hour apart."""
+"""The longest pause between attempts to reconnect; kazoo's own is up to an hour."""
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ def _kazoo() -> Any:
 
 
 def _kazoo_logger() -> logging.Logger:
-    """It warns of each connection that ends, of those that are closed too; what matters, `_state_changed` says."""
+    """Without kazoo's warnings for each closed connection; `_state_changed` logs what matters."""
     found = logging.getLogger(f"{__name__}.kazoo")
     found.setLevel(logging.ERROR)
     return found
@@ -48,14 +48,14 @@ class ZkSession:
     """Connected from the constructor to `close`."""
 
     def __init__(self, config: ZKConfig) -> None:
-        """RemotingConnectError when no server answers within zk.zkConnectionTimeoutMs, ConfigError for no address."""
+        """RemotingConnectError if no server answers within zk.zkConnectionTimeoutMs, ConfigError for a bad address."""
         kazoo = _kazoo()
         hosts, _, chroot = config.zk_connect.partition("/")
         self._errors = kazoo.exceptions
         self._on_new_session: Callable[[], None] | None = None
         self._lost = self._away = False
         self._closing = threading.Event()
-        self._patience_s = config.zk_connection_timeout_ms / 1000
+        self._timeout_s = config.zk_connection_timeout_ms / 1000
         self._timed_out = kazoo.handlers.threading.KazooTimeoutError
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="metaq-zookeeper")
         try:
@@ -84,11 +84,11 @@ class ZkSession:
             self.client.chroot = f"/{chroot.strip('/')}"
 
     def on_new_session(self, callback: Callable[[], None]) -> None:
-        """Called after a session was lost; again and again until it does not raise."""
+        """`callback` is called after a session was lost and another began, until it does not raise."""
         self._on_new_session = callback
 
     def submit(self, job: Callable[[], T]) -> Future[T]:
-        """Has `job` run in the session's thread, behind what is there already."""
+        """Runs `job` in the session's thread, after those submitted before."""
         return self._worker.submit(job)
 
     @property
@@ -99,14 +99,14 @@ class ZkSession:
     def _state_changed(self, state: str) -> None:
         if state == "CONNECTED" and self._away:
             self._away = False
-            logger.warning("ZooKeeper is back")
+            logger.warning("connected to ZooKeeper again")
         if state == "LOST":
             self._lost = True
             if not self._closing.is_set():
                 logger.warning("the ZooKeeper session is lost")
         elif state == "SUSPENDED" and not self._closing.is_set():
             self._away = True
-            logger.warning("ZooKeeper is away")
+            logger.warning("the connection to ZooKeeper is lost")
         elif state == "CONNECTED" and self._lost:
             self._lost = False
             with contextlib.suppress(RuntimeError):  # it is being closed
@@ -122,7 +122,7 @@ class ZkSession:
                 self._closing.wait(RETRY_S)
 
     def close(self) -> None:
-        """Ends the session: its ephemeral nodes go. Who still waits for a ZooKeeper that is away waits no longer."""
+        """Ends the session and its ephemeral nodes; calls that wait for a lost connection return."""
         self._closing.set()
         if self.connected:
             self._worker.shutdown()
@@ -134,7 +134,7 @@ class ZkSession:
     # --- nodes; RemotingError when ZooKeeper does not answer within zk.zkConnectionTimeoutMs
 
     def create_ephemeral(self, path: str, value: bytes) -> bool:
-        """False when there is a node of that path already."""
+        """False if the node already exists."""
         try:
             self._call(self.client.create_async, path, value, ephemeral=True, makepath=True)
         except self._errors.NodeExistsError:
@@ -142,7 +142,7 @@ class ZkSession:
         return True
 
     def put_ephemeral(self, path: str, value: bytes) -> None:
-        """Makes the node, or gives it another value."""
+        """Creates the node, or sets its value."""
         if not self.create_ephemeral(path, value):
             self.put(path, value)
 
@@ -161,7 +161,7 @@ class ZkSession:
         self._call(self.client.ensure_path_async, path)
 
     def read(self, path: str) -> bytes | None:
-        """None when there is no such node."""
+        """None if there is no such node."""
         try:
             value = self._call(self.client.get_async, path)[0]
         except self._errors.NoNodeError:
@@ -169,7 +169,7 @@ class ZkSession:
         return bytes(value or b"")
 
     def is_own(self, path: str) -> bool:
-        """Whether the node was made in this session."""
+        """Whether this session created the node."""
         try:
             stat = self._call(self.client.get_async, path)[1]
         except self._errors.NoNodeError:
@@ -177,9 +177,9 @@ class ZkSession:
         return bool(self.client.client_id) and stat.ephemeralOwner == self.client.client_id[0]
 
     def children(self, path: str, watch: Callable[[object], None] | None = None) -> list[str]:
-        """Sorted; empty when there is no such node.
+        """Sorted; empty if there is no such node.
 
-        `watch` is called once, in a thread of the client's, when they change; the same function is kept once.
+        `watch` is called once, in a thread of the client, when they change; a function is registered only once.
         """
         try:
             return sorted(self._call(self.client.get_children_async, path, watch=watch))
@@ -187,7 +187,7 @@ class ZkSession:
             return []
 
     def delete(self, path: str) -> bool:
-        """False when it has children; nothing when it is not there."""
+        """False if it has children. A missing node is ignored."""
         try:
             self._call(self.client.delete_async, path)
         except self._errors.NoNodeError:
@@ -198,10 +198,10 @@ class ZkSession:
 
     def _call(self, function: Callable[..., Any], path: str, *args: Any, **options: Any) -> Any:
         try:
-            return function(path, *args, **options).get(timeout=self._patience_s)
+            return function(path, *args, **options).get(timeout=self._timeout_s)
         except (self._errors.NoNodeError, self._errors.NodeExistsError, self._errors.NotEmptyError):
             raise
         except self._timed_out:
-            raise RemotingError(f"ZooKeeper, {path}: no answer within {self._patience_s:g} s") from None
+            raise RemotingError(f"ZooKeeper, {path}: no answer within {self._timeout_s:g} s") from None
         except (self._errors.KazooException, OSError) as error:
             raise RemotingError(f"ZooKeeper, {path}: {error or type(error).__name__}") from error

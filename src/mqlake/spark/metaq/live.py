@@ -1,9 +1,9 @@
-"""MetaQ's live brokers for the source `metaq`: what partitions hold when a query is planned, fetched as it lies there.
+"""MetaQ's live brokers for the source `metaq`: the partitions as they are when a query is planned.
 
     driver   ZooKeeper ─▶ brokers of the topic ─▶ per partition: first and end offset ─▶ ranges
-    task     range ─▶ get, get, … ─▶ bytes of the segment files ─▶ scan ─▶ Records, or Damage
+    task     range ─▶ get, get, … ─▶ bytes of the segments ─▶ scan ─▶ Records, or Damage
 
-No group is joined and no offset is kept, so nothing of a read is left in ZooKeeper.
+A read joins no group and stores no offset, so it leaves nothing in ZooKeeper.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from mqlake.metaq.zookeeper.paths import MetaZookeeper, TopicBroker, broker_node
 from mqlake.metaq.zookeeper.session import ZkSession
 from mqlake.spark.log.topics import require_topics
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 LAST = (1 << 63) - 1
 
@@ -59,9 +59,9 @@ class LiveRange:
 def live_ranges(
     zookeeper: str, root: str, topics: frozenset[str] | None, *, fail_on_data_loss: bool = True
 ) -> list[LiveRange]:
-    """All partitions of the topics (None: all there are) at all masters that anything was ever put into.
+    """All partitions of the topics (None: of all topics) on all masters, except those that never had a message.
 
-    ConfigError for a topic that no broker has, RemotingError, ResponseError, FormatError.
+    ConfigError for an unknown topic, RemotingError, ResponseError, FormatError.
     """
     paths = MetaZookeeper(root)
     session = ZkSession(ZKConfig.of_command(zookeeper, root))
@@ -74,7 +74,7 @@ def live_ranges(
             for node in session.children(paths.topic_sub(topic)):
                 number = node.removesuffix("-m")
                 if not number.isdecimal() or node != broker_node(int(number)):
-                    continue  # a slave: its master has the same
+                    continue  # a slave, which has the same as its master
                 address = session.read(paths.master(int(number)))
                 parts = TopicBroker.decode(session.read(f"{paths.topic_sub(topic)}/{node}")).num_parts
                 if address:
@@ -87,24 +87,24 @@ def live_ranges(
 
 
 def fetch_range(wanted: LiveRange, *, verify: bool) -> Iterator[Records | Damage]:
-    """Its records. OffsetOutOfRangeError when the broker has deleted them meanwhile, RemotingError and its like."""
+    """Its records. OffsetOutOfRangeError if the broker has deleted them since, RemotingError, ResponseError."""
     with _Client() as client:
         offset, size = wanted.start, MAX_SIZE
         while offset < wanted.end:
             try:
                 data = client.fetch(wanted, offset, size)
             except OffsetMovedError as moved:
-                text = f"{wanted.name}: offset {offset} is gone, {moved.offset} is there"
+                text = f"{wanted.name}: offset {offset} is gone, the broker continues at {moved.offset}"
                 if wanted.fail_on_data_loss or moved.offset <= offset:
                     raise OffsetOutOfRangeError(text) from None
-                log.warning("%s; reading goes on with what is there", text)
+                logger.warning("%s; reading continues with what is left", text)
                 offset = moved.offset
                 continue
             if not data:
                 text = f"{wanted.name}: offset {offset} is gone, the partition ends before it now"
                 if wanted.fail_on_data_loss:
                     raise OffsetOutOfRangeError(text)
-                log.warning("%s", text)
+                logger.warning("%s", text)
                 return
             buf = np.frombuffer(data, np.uint8)
             limit = min(len(buf), wanted.end - offset)
@@ -126,7 +126,7 @@ def fetch_range(wanted: LiveRange, *, verify: bool) -> Iterator[Records | Damage
 
 
 class _Client:
-    """A client and its event loop, for those who wait."""
+    """A client with its own event loop; calls block."""
 
     def __enter__(self) -> _Client:
         self._loop = asyncio.new_event_loop()
@@ -141,7 +141,7 @@ class _Client:
         return self._loop.run_until_complete(work)
 
     def range(self, address: str, topic: str, partition: Partition) -> LiveRange | None:
-        """None for a partition that nothing was put into yet."""
+        """None for a partition without messages so far."""
         try:
             start, end = (
                 self._run(nearest_offset(self._remoting, address, topic, GROUP, partition, offset))

@@ -1,10 +1,10 @@
-"""Where the source `metaq` reads, in one way for batches and streams: data directories, or live brokers.
+"""Where the source `metaq` reads, for batches and streams: data directories, or live brokers.
 
-    bounds     each partition's first offset, and its end
-    pieces     what tasks read of a partition from one offset to another
-    behind     the offset behind so many messages, or bytes
+    bounds     the first offset and the end of each partition
+    pieces     the work of tasks, from one offset of a partition to another
+    end_after  the offset after so many messages, or bytes
 
-Offsets are those of MetaQ: bytes; a record begins at every one that comes from here.
+Offsets are MetaQ's, in bytes; a record begins at each one that is returned.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from mqlake.spark.metaq.live import LiveRange, fetch_range, live_ranges
 from mqlake.spark.metaq.segments import Split, open_directory, splits, walk, written_end
 from mqlake.spark.offsets import EARLIEST, LATEST, Position, PositionKind
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Piece = Split | LiveRange
 Bounds = tuple[int, int]
 
 
 @dataclass(frozen=True, order=True)
-class Part:
+class PartitionKey:
     """A partition: `place` is a data directory, or a broker's id."""
 
     topic: str
@@ -42,30 +42,29 @@ class Part:
 
     @property
     def name(self) -> str:
-        """As offsets in JSON call it."""
+        """Its name in JSON offsets."""
         return f"{self.place}:{self.partition}"
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition} of {self.place}"
 
 
-Offsets = dict[Part, int]
+Offsets = dict[PartitionKey, int]
 
 
 class Place(Protocol):
-    def bounds(self, known: Mapping[Part, int] | None = None) -> dict[Part, Bounds]:
-        """What is there now. `known`: how far partitions were read; given, ends are where a whole record ends.
+    def bounds(self, known: Mapping[PartitionKey, int] | None = None) -> dict[PartitionKey, Bounds]:
+        """The current bounds. `known`: how far partitions were read; with it, ends are those of whole records.
 
-        Raises ConfigError for a topic that is not there, NotAStoreError, StoreCorruptError, RemotingError and
-        their like.
+        Raises ConfigError for an unknown topic, NotAStoreError, StoreCorruptError, RemotingError, ResponseError.
         """
 
-    def pieces(self, part: Part, start: int, end: int | None = None) -> Iterator[Piece]:
-        """Of a partition that `bounds` has seen; `end` None: all there is, a torn record too."""
+    def pieces(self, part: PartitionKey, start: int, end: int | None = None) -> Iterator[Piece]:
+        """Of a partition that `bounds` has returned; `end` None: to its end, a torn record included."""
 
 
 class Directories:
-    """Data directories, wherever they lie."""
+    """Data directories, local or remote."""
 
     def __init__(
         self,
@@ -80,10 +79,10 @@ class Directories:
         self._topics = topics
         self._split_size = split_size
         self._must_be_whole = must_be_whole
-        self._found: dict[Part, tuple[Storage, PartitionFiles]] = {}
+        self._found: dict[PartitionKey, tuple[Storage, PartitionFiles]] = {}
         self._ends: Offsets = {}
 
-    def bounds(self, known: Mapping[Part, int] | None = None) -> dict[Part, Bounds]:
+    def bounds(self, known: Mapping[PartitionKey, int] | None = None) -> dict[PartitionKey, Bounds]:
         self._found = {}
         known_topics: set[str] = set()
         for storage in self._storages:
@@ -97,9 +96,9 @@ class Directories:
             except StoreCorruptError as error:
                 if self._must_be_whole:
                     raise
-                log.warning("%s; reading goes on behind the gap", error)
+                logger.warning("%s; reading continues after the gap", error)
             for files in directory.partitions:
-                self._found[Part(files.topic, storage.root, files.partition)] = storage, files
+                self._found[PartitionKey(files.topic, storage.root, files.partition)] = storage, files
         if self._topics is not None:
             require_topics(self._topics, known_topics)
         if known is None:
@@ -109,43 +108,43 @@ class Directories:
             self._ends[part] = written_end(storage, files, seen)
         return {part: (files.min_offset, self._ends[part]) for part, (_, files) in self._found.items()}
 
-    def pieces(self, part: Part, start: int, end: int | None = None) -> Iterator[Piece]:
+    def pieces(self, part: PartitionKey, start: int, end: int | None = None) -> Iterator[Piece]:
         storage, files = self._found[part]
         return splits(storage, files, self._split_size, start, end)
 
 
 class Brokers:
-    """All masters that a ZooKeeper knows. They say themselves where messages end."""
+    """All masters in a ZooKeeper. They report the end of their messages themselves."""
 
     def __init__(
         self, zookeeper: str, zk_root: str, topics: frozenset[str] | None, *, fail_on_data_loss: bool
     ) -> None:
         self._where = zookeeper, zk_root, topics
         self._fail_on_data_loss = fail_on_data_loss
-        self._found: dict[Part, LiveRange] = {}
+        self._found: dict[PartitionKey, LiveRange] = {}
 
-    def bounds(self, known: Mapping[Part, int] | None = None) -> dict[Part, Bounds]:
+    def bounds(self, known: Mapping[PartitionKey, int] | None = None) -> dict[PartitionKey, Bounds]:
         self._found = {
-            Part(each.topic, str(each.broker_id), each.partition): each
+            PartitionKey(each.topic, str(each.broker_id), each.partition): each
             for each in live_ranges(*self._where, fail_on_data_loss=self._fail_on_data_loss)
         }
         return {part: (each.start, each.end) for part, each in self._found.items()}
 
-    def pieces(self, part: Part, start: int, end: int | None = None) -> Iterator[Piece]:
+    def pieces(self, part: PartitionKey, start: int, end: int | None = None) -> Iterator[Piece]:
         found = self._found[part].part(start, end)
         return iter([found] if found.start < found.end else [])
 
 
 def read_piece(piece: Piece, *, verify: bool) -> Iterator[Records | Damage]:
-    """A task's part: records and the damage between them, in their order."""
+    """Records and the damage between them, in their order."""
     return walk(piece, verify=verify) if isinstance(piece, Split) else fetch_range(piece, verify=verify)
 
 
-def behind(
+def end_after(
     pieces: Iterator[Piece], start: int, end: int, *, records: int | None = None, size: int | None = None
 ) -> int:
-    """The offset behind the first so many records from `start` on, or of the first one `size` bytes on; `end` at
-    most."""
+    """The offset after the first `records` records from `start` on, or of the first one `size` bytes later; at most
+    `end`."""
     for found in itertools.chain.from_iterable(read_piece(piece, verify=True) for piece in pieces):
         if isinstance(found, Damage):
             continue
@@ -159,10 +158,10 @@ def behind(
     return end
 
 
-def resolve(position: Position, bounds: Mapping[Part, Bounds], default: int) -> Offsets:
-    """Where partitions begin or end; `default` (EARLIEST or LATEST) for those that it does not name.
+def resolve(position: Position, bounds: Mapping[PartitionKey, Bounds], default: int) -> Offsets:
+    """Where partitions begin or end; `default` (EARLIEST or LATEST) for those that `position` does not name.
 
-    ConfigError for a partition that is named and not there.
+    ConfigError for an unknown partition.
     """
     named = dict(position.queues)
     if position.kind is not PositionKind.QUEUES:
@@ -179,6 +178,6 @@ def resolve(position: Position, bounds: Mapping[Part, Bounds], default: int) -> 
     for topic, name in named:
         if (topic, name) not in plain:
             raise ConfigError(
-                f"option {position.option!r} names partition {name} of topic {topic}, which is not there"
+                f"option {position.option!r} names partition {name} of topic {topic}, which does not exist"
             )
     return found

@@ -1,9 +1,9 @@
 # mypy: disable-error-code="misc"
-"""What a read of MetaQ's data may be told: which places, from where to where, which columns.
+"""The options of a read of MetaQ's data.
 
-path (one or more, separated by commas; also what fsspec opens, with storageOptions) or zookeeper (and zkRoot), topics,
-columns, includeBody, verify (none, crc), mode (failFast, permissive, dropMalformed), splitSize (of directories; a
-broker's partition is one task's), startingOffsets, endingOffsets, maxBytesPerTrigger, maxOffsetsPerTrigger
+path (one or more, separated by commas; also URLs of fsspec, with storageOptions) or zookeeper (and zkRoot), topics,
+columns, includeBody, verify (none, crc), mode (failFast, permissive, dropMalformed), splitSize (of directories; of
+brokers each partition is a task), startingOffsets, endingOffsets, maxBytesPerTrigger, maxOffsetsPerTrigger
 (messages), failOnDataLoss.
 """
 
@@ -85,7 +85,7 @@ class MetaqOptions(SourceOptions):
         given = named(options, OPTIONS)
         if ("path" in given or "paths" in given) == ("zookeeper" in given):
             raise ConfigError(
-                "one of the options 'path' (data directories) and 'zookeeper' (of brokers) is needed, and not both"
+                "either the option 'path' (data directories) or 'zookeeper' (of brokers) is needed"
             )
         from_end = stream and "zookeeper" in given
         default = PositionKind.LATEST if from_end else PositionKind.EARLIEST
@@ -109,7 +109,7 @@ class MetaqOptions(SourceOptions):
 
 
 def chosen_columns(schema: StructType) -> list[str]:
-    """Those of a schema that a user may have given: a way to choose columns, not to cast them. ConfigError."""
+    """The columns of a schema, which a user may give to choose columns, not to cast them. ConfigError."""
     columns: list[str] = schema.fieldNames()
     check_columns(columns, COLUMNS)
     if schema != (expected := schemas(columns)[0]):

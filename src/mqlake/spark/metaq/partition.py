@@ -1,5 +1,5 @@
 # mypy: disable-error-code="misc"
-"""What one task reads of MetaQ's data, and how it makes rows of it."""
+"""The work of one task of the source `metaq`: reading its pieces and making rows of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from mqlake.spark.readers import grouped
 
 @dataclass
 class MetaqPartition(InputPartition):
-    """What one task reads."""
+    """The work of one task."""
 
     pieces: tuple[Piece, ...]
 
@@ -59,11 +59,11 @@ def read_partition(
                 elif options.mode is Mode.PERMISSIVE:
                     yield damage_row(found, piece, schema)
         except FileNotFoundError as error:
-            options.data_loss(f"{error.filename or error}: gone while it was read")
+            options.data_loss(f"{error.filename or error}: deleted while it was read")
 
 
 def _error(damage: Damage, options: MetaqOptions) -> MqlakeError:
-    """Offsets that somebody has made up look like damage, but nothing is to be repaired."""
+    """Offsets in options at which no record begins look like damage, but there is nothing to repair."""
     for position, offset, what in (
         (options.start, damage.offset, "begins"),
         (options.end, damage.end, "ends"),
@@ -103,7 +103,7 @@ def column(name: str, records: Records, split: Piece) -> pa.Array:
 
 
 def damage_row(damage: Damage, split: Piece, schema: pa.Schema) -> pa.RecordBatch:
-    """The row of mode permissive that stands for damage."""
+    """The row for damage in mode permissive."""
     values = {
         "topic": split.topic,
         "partition": split.partition,

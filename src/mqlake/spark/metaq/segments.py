@@ -55,7 +55,7 @@ class Split:
 
 
 def open_directory(storage: Storage) -> DataDirectory:
-    """The partitions that lie there; what is not MetaQ's is passed over. NotAStoreError, OSError."""
+    """The partitions of a data directory; foreign files are skipped. NotAStoreError, OSError."""
     if storage.is_local:
         return open_data_directory(storage.root)
     found = DataDirectory(storage.root, in_use=False)
@@ -85,10 +85,9 @@ def splits(
     start: int = 0,
     end: int | None = None,
 ) -> Iterator[Split]:
-    """Of one partition, in order, from the offset `start` to `end` (None: to where it ends now); at both a record
-    begins.
+    """The splits of one partition from the offset `start` to `end` (None: its current end), both record boundaries.
 
-    `split_size` None: a split a segment. OSError.
+    `split_size` None: a split per segment. OSError.
     """
     for segment in files.segments:
         last = segment.size if end is None else min(segment.size, end - segment.start)
@@ -132,10 +131,10 @@ def _cuts(storage: Storage, file: str, position: int, size: int, split_size: int
 
 
 def written_end(storage: Storage, files: PartitionFiles, known: int) -> int:
-    """The offset behind a partition's last whole record; `known`: where one begins, or the end once was. OSError.
+    """The offset after a partition's last whole record; `known`: a record boundary to search from. OSError.
 
-    A record in the last segment that says more bytes than there are is taken for one that is being written, and is
-    not passed before a new segment shows that it was not.
+    A record in the last segment that claims more bytes than there are may still be written: the end stays before it
+    until a new segment shows that it was damage.
     """
     if not files.segments:
         return 0

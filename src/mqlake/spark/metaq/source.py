@@ -2,12 +2,12 @@
 """The source `metaq`: MetaQ data directories as a table or a stream, read in place, also while a broker writes; or
 live brokers.
 
-    spark.read.format("metaq").load(DIR)      a row a message:
+    spark.read.format("metaq").load(DIR)      a row per message:
     spark.readStream.format("metaq").option("zookeeper", "HOST:PORT").load()
     topic partition offset size id flag attribute body checksum path
 
-`offset` is that of the record's first byte in its partition, `size` the record's bytes (`offset + size` is where the
-next one begins), `checksum` what the record says, `path` the directory, or the broker as `meta://host:port`.
+`offset` is that of the record's first byte in its partition, `size` the record's bytes (`offset + size` is the next
+offset), `checksum` the one in the record, `path` the directory, or the broker as `meta://host:port`.
 """
 
 from __future__ import annotations
@@ -73,11 +73,13 @@ class MetaqReader(FilteredReader):
                 continue
             for offset in (starts[part], ends[part]):
                 if not low <= offset <= high:
-                    options.data_loss(f"{part}: offset {offset} is not there; there are {low} to {high}")
+                    options.data_loss(
+                        f"{part}: offset {offset} is not in the partition, which has {low} to {high}"
+                    )
             start, end = max(starts[part], low), min(ends[part], high)
             pieces += place.pieces(part, start, None if end == high else end)
         return partitions_of(pieces, options.split_size)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, MetaqPartition):  # else Spark's stand-in when there are no partitions
+        if isinstance(partition, MetaqPartition):  # else Spark's placeholder for no partitions
             yield from read_partition(partition, self._options, self._columns)

@@ -2,12 +2,11 @@
 """`metaq` as a stream.
 
     checkpoint   {"orders": {"/data/meta:0": 27000, "/data/meta:1": 0}}     of brokers: {"orders": {"0:1": 27000}}
-    a batch      for each partition the records in [start, end): the same whenever it is read again
+    a batch      the records in [start, end) of each partition: the same whenever it is read again
 
-An offset is where a record begins, or the end. Of a directory that a broker writes to, a batch takes whole records
-only, whether they are flushed yet or not; brokers give what is flushed. A partition that comes later is read from its
-first offset on. One whose offset is known stays in the offsets for ever, so that it goes on where it was when it
-comes back.
+An offset is a record boundary. Of a directory that a broker writes to, a batch takes whole records, flushed or not;
+brokers send flushed ones only. A new partition is read from its first offset on. The offset of a partition that
+disappears is kept, so that reading continues there if it returns.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, ReadMaxRows
 
 from mqlake.spark.error_messages import tells_reasons
-from mqlake.spark.metaq.locations import Offsets, Part, Piece, behind, resolve
+from mqlake.spark.metaq.locations import Offsets, PartitionKey, Piece, end_after, resolve
 from mqlake.spark.metaq.options import MetaqOptions
 from mqlake.spark.metaq.partition import MetaqPartition, partitions_of, read_partition
 from mqlake.spark.offsets import EARLIEST
@@ -28,7 +27,7 @@ from mqlake.spark.stream_readers import LimitedStreamReader
 Json = dict[str, dict[str, int]]
 
 
-def to_json(offsets: Mapping[Part, int]) -> Json:
+def to_json(offsets: Mapping[PartitionKey, int]) -> Json:
     found: Json = {}
     for part in sorted(offsets):
         found.setdefault(part.topic, {})[part.name] = offsets[part]
@@ -40,12 +39,12 @@ def from_json(offsets: Mapping[str, Mapping[str, int]]) -> Offsets:
     for topic, partitions in offsets.items():
         for name, offset in partitions.items():
             place, _, partition = name.rpartition(":")
-            found[Part(topic, place, int(partition))] = offset
+            found[PartitionKey(topic, place, int(partition))] = offset
     return found
 
 
 @tells_reasons
-class MetaqStreamReader(LimitedStreamReader[Part]):
+class MetaqStreamReader(LimitedStreamReader[PartitionKey]):
     def __init__(self, options: MetaqOptions, columns: Sequence[str]) -> None:
         super().__init__(options)
         self._options = options
@@ -60,7 +59,9 @@ class MetaqStreamReader(LimitedStreamReader[Part]):
         for part, start in starts.items():
             low, high = bounds[part]
             if not low <= start <= high:
-                self._options.data_loss(f"{part}: offset {start} is not there; there are {low} to {high}")
+                self._options.data_loss(
+                    f"{part}: offset {start} is not in the partition, which has {low} to {high}"
+                )
                 starts[part] = min(max(start, low), high)
         return to_json(starts)
 
@@ -86,17 +87,17 @@ class MetaqStreamReader(LimitedStreamReader[Part]):
                 1, sum(left.values())
             )
             for part, size in left.items():
-                ends[part] = self._behind(
+                ends[part] = self._end_after(
                     part, ends[part] - size, ends[part], limit, max(1, round(size * share))
                 )
         return to_json({**known, **ends})
 
-    def _behind(self, part: Part, start: int, end: int, limit: ReadLimit, amount: int) -> int:
-        """Where the next batch ends in one partition, which has its share of the limit by what is left to read."""
+    def _end_after(self, part: PartitionKey, start: int, end: int, limit: ReadLimit, amount: int) -> int:
+        """Where the next batch ends in one partition, whose share of the limit is that of its unread bytes."""
         pieces = self._place.pieces(part, start, end)
         if isinstance(limit, ReadMaxBytes):
-            return behind(pieces, start, end, size=amount)
-        return behind(pieces, start, end, records=amount)
+            return end_after(pieces, start, end, size=amount)
+        return end_after(pieces, start, end, records=amount)
 
     # ------------------------------------------------------------------ batches
 
@@ -110,14 +111,16 @@ class MetaqStreamReader(LimitedStreamReader[Part]):
         lost = self._options.data_loss
         for part, last in changed.items():
             if part not in bounds:
-                lost(f"{part}: there is no such partition (any more)")
+                lost(f"{part}: the partition does not exist, or no longer")
                 continue
             low, high = bounds[part]
             first = starts.get(part, low)
             if first < low:
-                lost(f"{part}: offsets {first} to {min(low, last)} are gone; there are {low} to {high}")
+                lost(
+                    f"{part}: offsets {first} to {min(low, last)} are gone; the partition has {low} to {high}"
+                )
             if max(first, last) > high or first > last:
-                lost(f"{part}: it had been read up to {max(first, last)}; there are {low} to {high}")
+                lost(f"{part}: it was read up to {max(first, last)}; the partition has {low} to {high}")
             first, last = max(first, low), min(last, high)
             if first < last:
                 pieces += self._place.pieces(part, first, last)
