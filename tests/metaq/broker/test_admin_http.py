@@ -53,7 +53,7 @@ def test_everything_an_operator_may_ask(tmp_path: Path) -> None:
             assert broker.manager.stores()[0].max_offset == 21
             for request, status, text in (
                 ("GET /nosuch", 404, "there is no /nosuch"),
-                ("GET /checkpoint", 405, "wants POST"),
+                ("GET /checkpoint", 405, "needs POST"),
                 ("POST /partitions/close?topic=test", 400, "start is missing"),
                 ("POST /partitions/close?topic=test&start=x&end=1", 400, "invalid literal"),
                 ("POST /partitions/close?topic=nosuch&start=0&end=1", 409, "no topic"),
