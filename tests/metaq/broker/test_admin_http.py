@@ -60,7 +60,7 @@ def test_everything_an_operator_may_ask(tmp_path: Path) -> None:
                 ("POST /transactions/commit?key=XID:1:aa:bb:q", 409, "no prepared"),
                 ("GET /config", 409, "without a configuration file"),
                 ("nonsense\r\n\r\n", 400, "not a valid HTTP request: 'nonsense'"),
-                ("x" * 20_000 + "\r\n\r\n", 400, "not an HTTP request"),
+                ("x" * 20_000 + "\r\n\r\n", 400, "not a valid HTTP request"),
             ):
                 found = await asked(admin.port, request)
                 assert found[0] == status and text in found[1], (request, found)
