@@ -1,8 +1,8 @@
-"""The name server: who has which topic.
+"""The name server: which brokers have which topic.
 
 route_info_manager   brokers, clusters, topics and routes       state only
 kv_config            namespaces of keys and values, in one file
-config               what an operator may set
-processors           request code → what it means
+config               settings
+processors           request code → processor
 server               all of it on a port
 """

@@ -18,7 +18,7 @@ NAMESPACE_ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 
 
 class KVConfigManager:
-    """Every change is on disk before it is answered."""
+    """Persists every change before it is answered."""
 
     def __init__(self, path: str) -> None:
         self._file = ConfigFile(path)
@@ -38,7 +38,7 @@ class KVConfigManager:
         }
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        """OSError when it cannot be kept; then it does not hold."""
+        """Raises OSError if it cannot be persisted, and then undoes it."""
         changed = {name: dict(keys) for name, keys in self._table.items()}
         changed.setdefault(namespace, {})[key] = value
         self._persist(changed)
@@ -58,5 +58,5 @@ class KVConfigManager:
         return self._table.get(namespace, {}).get(key)
 
     def get_namespace(self, namespace: str) -> dict[str, str] | None:
-        """All keys and values of a namespace, None when nobody has used it."""
+        """All keys and values of a namespace, None if it does not exist."""
         return self._table.get(namespace)

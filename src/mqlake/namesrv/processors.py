@@ -1,4 +1,4 @@
-"""What each request code means to a name server: header and body in, tables, header and body out."""
+"""The processors of a name server: header and body in, tables, header and body out."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class NamesrvProcessors:
         kv_config: KVConfigManager,
         store_config: Callable[[NamesrvConfig], None],
     ) -> None:
-        """`store_config` keeps a changed configuration; OSError when it cannot."""
+        """`store_config` persists a changed configuration, or raises OSError."""
         self.config = config
         self._routes = routes
         self._kv_config = kv_config
@@ -204,7 +204,7 @@ class NamesrvProcessors:
     def _wipe_write_perm(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         header = request.decode_header(headers.WipeWritePermOfBrokerRequestHeader)
         count = self._routes.wipe_write_perm_of_broker(header.broker_name)
-        logger.info("%s: nothing more is sent to its %d topics", header.broker_name, count)
+        logger.info("%s: no more messages are sent to its %d topics", header.broker_name, count)
         return RemotingCommand.create_response(
             header=headers.WipeWritePermOfBrokerResponseHeader(wipe_topic_count=count)
         )

@@ -3,10 +3,10 @@
     topic_queue_table     topic → broker name → QueueData
     broker_addr_table     broker name → BrokerData (broker id → address)
     cluster_addr_table    cluster → broker names
-    broker_live_table     (cluster, address) → when last heard of, its data version, its connection
+    broker_live_table     (cluster, address) → time of its last request, its data version, its connection
 
-Brokers fill the tables by registering, again and again. One that unregisters, is silent for too long or loses
-its connection is taken out, and its topics with the last of its replicas. Times are ms.
+Brokers fill the tables by registering periodically. One that unregisters, is silent for too long or loses its
+connection is removed, and its topics with the last of its replicas. Times are ms.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class RouteInfoManager:
         support_acting_master: bool = False,
         delete_topic_with_broker_registration: bool = False,
     ) -> None:
-        """`support_acting_master`: a route without a master shows its lowest replica, which lets clients read,
-        as one. `delete_topic_with_broker_registration`: a topic missing in a registration is taken out."""
+        """`support_acting_master`: a route without a master shows its lowest replica, from which clients can read,
+        as master. `delete_topic_with_broker_registration`: a topic missing in a registration is removed."""
         self._clock_ms = clock_ms
         self.support_acting_master = support_acting_master
         self.delete_topic_with_broker_registration = delete_topic_with_broker_registration
@@ -98,9 +98,9 @@ class RouteInfoManager:
         enable_acting_master: bool | None = None,
         channel: Hashable | None = None,
     ) -> RegisterBrokerResult | None:
-        """Takes a broker and, from a master, its topics in; None when a broker nobody knows names one topic.
+        """Registers a broker and, from a master, its topics; None if an unknown broker registers only one topic.
 
-        Such a registration is a change of one topic, sent before the broker's first whole one was heard here.
+        Such a registration reports one changed topic, and came before the broker's first complete one.
         """
         version = topic_config_wrapper.data_version
         data = self.broker_addr_table.get(broker_name)
@@ -209,7 +209,7 @@ class RouteInfoManager:
         return None if live is None else live.data_version
 
     def update_broker_info_update_timestamp(self, cluster_name: str, broker_addr: str) -> None:
-        """The broker was heard of."""
+        """The broker sent a request."""
         live = self.broker_live_table.get((cluster_name, broker_addr))
         if live is not None:
             live.last_update_ms = self._clock_ms()
@@ -228,7 +228,7 @@ class RouteInfoManager:
         logger.info("%s[%d] of %s at %s is gone", broker_name, broker_id, cluster_name, broker_addr)
         if data.broker_addrs:
             if data.enable_acting_master and MASTER_ID not in data.broker_addrs:
-                # What is left can be read, by way of the acting master.
+                # The remaining replicas can still be read from, through the acting master.
                 for queues in self.topic_queue_table.values():
                     if broker_name in queues:
                         queues[broker_name].perm &= ~PERM_WRITE
@@ -250,13 +250,13 @@ class RouteInfoManager:
             del self.topic_queue_table[topic]
 
     def on_channel_destroy(self, channel: Hashable) -> None:
-        """The connection is closed: brokers that registered over it are gone."""
+        """Removes the brokers that registered over a closed connection."""
         for (cluster_name, broker_addr), live in list(self.broker_live_table.items()):
             if live.channel is channel:
                 self._forget(cluster_name, broker_addr)
 
     def scan_not_active_broker(self) -> list[Hashable]:
-        """Takes out brokers that were silent for too long; the connections to close."""
+        """Removes brokers that were silent for too long; returns the connections to close."""
         now = self._clock_ms()
         expired = []
         for (cluster_name, broker_addr), live in list(self.broker_live_table.items()):
@@ -281,7 +281,7 @@ class RouteInfoManager:
     # --- operators
 
     def wipe_write_perm_of_broker(self, broker_name: str) -> int:
-        """Nothing more is sent to the broker; the number of its topics."""
+        """Makes the broker's topics read-only; returns their number."""
         return self._set_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
 
     def add_write_perm_of_broker(self, broker_name: str) -> int:
@@ -297,7 +297,7 @@ class RouteInfoManager:
         return count
 
     def register_topic(self, topic: str, queue_datas: Iterable[QueueData]) -> None:
-        """Queues that an operator names; those of an unknown broker end it."""
+        """Registers queues that an operator names, up to the first of an unknown broker."""
         for queue_data in queue_datas:
             if queue_data.broker_name not in self.broker_addr_table:
                 logger.warning("%s: broker %s is not known", topic, queue_data.broker_name)
@@ -305,7 +305,7 @@ class RouteInfoManager:
             self.topic_queue_table.setdefault(topic, {})[queue_data.broker_name] = queue_data
 
     def delete_topic(self, topic: str, cluster_name: str | None = None) -> None:
-        """Takes a topic out, of one cluster or of all. Its brokers bring it again if they still have it."""
+        """Removes a topic from one cluster or from all. Its brokers register it again if they still have it."""
         if not cluster_name:
             self.topic_queue_table.pop(topic, None)
             return
@@ -315,7 +315,7 @@ class RouteInfoManager:
     # --- questions
 
     def pickup_topic_route_data(self, topic: str) -> TopicRouteData | None:
-        """Where `topic` is, None when no broker that is here has it."""
+        """The route of `topic`, None if no registered broker has it."""
         queues = self.topic_queue_table.get(topic)
         if not queues:
             return None
@@ -371,7 +371,7 @@ class RouteInfoManager:
         )
 
     def get_system_topic_list(self) -> TopicList:
-        """The topics that clusters and brokers are called by, and a broker to ask for more."""
+        """The topics named after clusters and brokers, and a broker to ask for more."""
         topics = set(self.cluster_addr_table).union(*self.cluster_addr_table.values())
         for data in self.broker_addr_table.values():
             for addr in data.broker_addrs.values():

@@ -24,7 +24,7 @@ from mqlake.remoting.server import RemotingServer
 
 
 def _monotonic_ms() -> int:
-    """A clock that is set must not make all brokers look silent."""
+    """Monotonic: setting the time of day must not make all brokers look silent."""
     return time.monotonic_ns() // 1_000_000
 
 

@@ -1,11 +1,11 @@
-"""TLS: who uses it, with which certificate, and the server's side of it without I/O.
+"""TLS: its configuration, and the server's side of it without I/O.
 
 A TLS client begins with byte 0x16, a frame with 0x00 (frames are shorter than 16 MiB + 1), so one port serves
-both and the first byte tells.
+both: the first byte decides.
 
     disabled     TLS clients are closed
-    permissive   either is served
-    enforcing    plain clients are closed
+    permissive   both kinds of clients are served
+    enforcing    clients without TLS are closed
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class TlsConfig:
     key_path: str = ""
     key_password: str = ""
     trust_cert_path: str = ""
-    """Certificates that a client's must be signed by."""
+    """Certificates that must have signed a client's certificate."""
     client_auth: str = "none"
-    """none, optional or require: whether clients show a certificate."""
+    """none, optional or require: whether clients must present a certificate."""
     enable: bool = False
-    """Whether this process calls others with TLS, as a broker its name servers."""
+    """Whether this process uses TLS to call other servers, as a broker its name servers."""
     auth_server: bool = False
-    """Whether it then asks for a certificate that names the address it calls."""
+    """Whether it then requires a certificate that names the address it calls."""
     client_cert_path: str = ""
     client_key_path: str = ""
     client_trust_cert_path: str = ""
@@ -146,7 +146,7 @@ def server_context(config: TlsConfig) -> ssl.SSLContext | None:
         if config.client_auth == "require":
             raise ConfigError(
                 "tls.server.need.client.auth is require, which needs tls.server.certPath and tls.server.keyPath: "
-                "without them there is no TLS, and everyone would be served"
+                "without them there is no TLS, and every client would be served"
             )
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -185,7 +185,7 @@ def client_context(
 
 
 def caller_context(config: TlsConfig) -> ssl.SSLContext | None:
-    """What a server calls other servers with, None when it does so plainly. ConfigError."""
+    """The context for calls to other servers, None for no TLS. ConfigError."""
     if not config.enable:
         return None
     return client_context(
@@ -199,7 +199,7 @@ def caller_context(config: TlsConfig) -> ssl.SSLContext | None:
 class TlsPipe:
     """The server's side of one TLS connection: bytes in, plain bytes out, and the other way. No I/O.
 
-    `ssl.SSLError` means that the connection cannot go on; what `outgoing` gives then is the alert to send.
+    After `ssl.SSLError` the connection cannot continue; `outgoing` then returns the alert to send.
     """
 
     __slots__ = ("_incoming", "_object", "_outgoing", "_shaken")
@@ -215,7 +215,7 @@ class TlsPipe:
         self._incoming.write(data)
 
     def read_into(self, buffer: memoryview) -> int:
-        """Decrypts into `buffer`: the number of bytes, 0 when more must come first, -1 when the peer is done."""
+        """Decrypts into `buffer`; returns the number of bytes, 0 if more must come first, -1 if the peer has closed."""
         try:
             if not self._shaken:
                 self._object.do_handshake()
@@ -228,7 +228,7 @@ class TlsPipe:
         return count if count else -1
 
     def write(self, data: bytes) -> None:
-        """Plain bytes for the peer. Only after its first frame, so the handshake is over."""
+        """Encrypts bytes for the peer. Call it only after its first frame, when the handshake is over."""
         view = memoryview(data)
         while view:
             view = view[self._object.write(view) :]

@@ -283,7 +283,7 @@ def test_what_is_no_hook_is_refused() -> None:
         def send_message_before(self, context: SendMessageContext) -> None: ...
 
     hooks = Hooks()
-    with pytest.raises(TypeError, match="Half is no SendMessageHook: it lacks send_message_after"):
+    with pytest.raises(TypeError, match="Half is not a SendMessageHook: it lacks send_message_after"):
         hooks.register_send_message_hook(Half())  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="it lacks consume_message_before, consume_message_after"):
         hooks.register_consume_message_hook(Half())  # type: ignore[arg-type]

@@ -34,7 +34,7 @@ NO_COLD_DATA_FLOW_CTR = (
     b'{"runtimeTable":{},"configTable":{},"cgColdReadThreshold":3145728,"globalColdReadThreshold":104857600,'
     b'"globalAcc":0}'
 )
-"""Groups and bytes that they read of what is no longer in memory: none is counted."""
+"""The groups' reads of data that is no longer in memory; mqlake does not count them."""
 ALWAYS_REFUSED = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList"})
 
 
@@ -66,7 +66,7 @@ class ConfigAdmin:
         )
 
     async def update_broker_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """25 UPDATE_BROKER_CONFIG. The remark says what waits for the next start."""
+        """25 UPDATE_BROKER_CONFIG. The remark names the keys that wait for the next start."""
         try:
             properties = parse_properties(request.body_bytes().decode())
         except (ConfigError, UnicodeDecodeError) as error:
@@ -82,11 +82,11 @@ class ConfigAdmin:
                 ResponseCode.SYSTEM_ERROR, f"the settings cannot be written, nothing is changed: {error}"
             ) from error
         if "brokerPermission" in properties:
-            await self._register_anew()
+            await self._register_again()
         return RemotingCommand.create_response(remark=_remark(waiting, idle))
 
-    async def _register_anew(self) -> None:
-        """Lets the name servers know what may be done with every topic now; they are not waited for long."""
+    async def _register_again(self) -> None:
+        """Reports the new permissions of every topic to the name servers; waits for them only briefly."""
         manager = self._broker.topic_config_manager
         manager.data_version.next_version()
         registered = manager.on_change(list(manager.topic_config_table.values()))
@@ -103,7 +103,7 @@ class ConfigAdmin:
             )
 
     def _check(self, properties: Mapping[str, str]) -> tuple[list[str], list[str]]:
-        """The keys that wait for the next start, and those without effect. ResponseError for what is wrong."""
+        """The keys that wait for the next start, and those without effect. ResponseError for a wrong key or value."""
         try:
             broker_settings.require_known(properties)
             broker_settings.read_settings(properties)
@@ -119,7 +119,7 @@ class ConfigAdmin:
             if setting.fixed:
                 raise ResponseError(
                     ResponseCode.INVALID_PARAMETER,
-                    f"{key}: the files on the disk have it, it cannot be changed",
+                    f"{key}: cannot be changed, the files on disk were made with it",
                 )
             if not setting.live:
                 waiting.append(key)
@@ -144,7 +144,7 @@ class ConfigAdmin:
         self._data_version.next_version()
 
     def _write(self, properties: Mapping[str, str]) -> None:
-        """Into the broker.conf, whose content of before is kept in .bak. OSError, ConfigError."""
+        """Writes to the broker.conf, and keeps its old content in .bak. OSError, ConfigError."""
         path = self._broker.config.broker_config_path
         if not path:
             return
@@ -152,7 +152,7 @@ class ConfigAdmin:
         write_durably(f"{path}.bak", format_properties(before).encode())
         write_durably(path, format_properties({**before, **properties}).encode())
 
-    # --- what is never on here: the answers of RocketMQ's broker with it off
+    # --- features that are always off: the answers are those of RocketMQ's broker with them off
 
     def export_rocksdb_config_to_json(
         self, connection: Connection, request: RemotingCommand
@@ -177,7 +177,7 @@ class ConfigAdmin:
         return RemotingCommand.create_response(body=KVTable(table=self.runtime_info()).to_json())
 
     def runtime_info(self) -> dict[str, str]:
-        """RocketMQ's keys (reference §4.7); what belongs to thread pools is 0, as there are none."""
+        """RocketMQ's keys (reference §4.7); figures of thread pools are 0, as there are no pools."""
         broker = self._broker
         store, store_config = broker.store, broker.store_config
         info = dict(store.runtime_info())
@@ -217,7 +217,7 @@ class ConfigAdmin:
 
 
 def earliest_message_time(store: DefaultMessageStore) -> int:
-    """Store time (ms) of the first message in the log, -1 when there is none."""
+    """Store time (ms) of the first message in the log, -1 if it is empty."""
     first = store.min_phy_offset
     record = store.select_one_message_by_offset(first)
     return -1 if record is None else store.store_timestamp_at(first, len(record))

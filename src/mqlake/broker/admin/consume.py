@@ -1,4 +1,4 @@
-"""What operators ask of consuming: how far groups are, who is connected, what a consumer tells of itself."""
+"""Operators' requests on consuming: the progress of groups, connections, the state of a consumer."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class ConsumeAdmin:
         return RemotingCommand.create_response(body=body)
 
     def _topics_of(self, group: str, topic: str | None, topic_list: str | None) -> list[str]:
-        """Topics that are named in a list as they are; else the one, or all, that the group has to do with."""
+        """The topics of a list as they are; else the one given, or all that the group consumes."""
         named = [name for name in (topic_list or "").split(TOPIC_NAME_SEPARATOR) if name]
         if named:
             return named
@@ -114,7 +114,7 @@ class ConsumeAdmin:
         broker = self._broker
         consumers = broker.consumer_manager
         answer = bodies.ConsumeStatsList(broker_addr=broker.broker_addr)
-        topics_of = broker.consumer_offset_manager.group_topic_map()  # once: it reads all offsets
+        topics_of = broker.consumer_offset_manager.group_topic_map()  # once, since it reads all offsets
         for group in list(broker.subscription_group_manager.subscription_group_table):
             found = []
             for topic in sorted(topics_of.get(group, ())):
@@ -128,7 +128,7 @@ class ConsumeAdmin:
                     answer.total_inflight_diff += each.pull_offset - each.consumer_offset
                 found.append(stats)
             answer.consume_stats_list.append({group: found})
-            await asyncio.sleep(0)  # with many groups others have their turn
+            await asyncio.sleep(0)  # lets other requests run, as there may be many groups
         return RemotingCommand.create_response(body=answer.to_json())
 
     def query_consume_time_span(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
@@ -265,7 +265,7 @@ class ConsumeAdmin:
     async def _call_consumer(
         self, request: RemotingCommand, group: str, client_id: str, fields: dict[str, str], body: Body
     ) -> RemotingCommand:
-        """Passes a request on to one consumer, and its answer back."""
+        """Forwards a request to one consumer, and its answer back."""
         info = self._broker.consumer_manager.find_channel(group, client_id)
         if info is None:
             raise ResponseError(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")

@@ -1,4 +1,4 @@
-"""Consumer groups as operators see them: make, change, delete, list, what they may read, and how."""
+"""Operators' requests on consumer groups: create, change, delete, list, permissions, request mode."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class GroupAdmin:
         return RemotingCommand.create_response(body=json_config.dumps(content, pretty=False).encode())
 
     def get_subscription_group(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """352 GET_SUBSCRIPTIONGROUP_CONFIG. As everywhere, a group that may make itself does so now."""
+        """352 GET_SUBSCRIPTIONGROUP_CONFIG. As everywhere, this creates an unknown group if that is allowed."""
         group = request.decode_header(GetSubscriptionGroupConfigRequestHeader).group
         config = self._broker.subscription_group_manager.find_subscription_group_config(group)
         if config is None:
@@ -81,7 +81,7 @@ class GroupAdmin:
         return RemotingCommand.create_response(body=config.to_json())
 
     def delete_subscription_group(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """207 DELETE_SUBSCRIPTIONGROUP. No error when there is none, as the tool asks every broker."""
+        """207 DELETE_SUBSCRIPTIONGROUP. Not an error if it does not exist, as the tool asks every broker."""
         header = request.decode_header(DeleteSubscriptionGroupRequestHeader)
         broker = self._broker
         logger.info("%s: group %s is deleted", connection.remote_address, header.group_name)
@@ -94,7 +94,7 @@ class GroupAdmin:
     def update_and_get_group_forbidden(
         self, connection: Connection, request: RemotingCommand
     ) -> RemotingCommand:
-        """353 UPDATE_AND_GET_GROUP_FORBIDDEN: without `readable` it is only told."""
+        """353 UPDATE_AND_GET_GROUP_FORBIDDEN: without `readable` it only reports."""
         header = request.decode_header(UpdateGroupForbiddenRequestHeader)
         manager = self._broker.subscription_group_manager
         group, topic = header.group, header.topic
@@ -108,7 +108,7 @@ class GroupAdmin:
     # --- pull or pop
 
     def set_message_request_mode(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """401 SET_MESSAGE_REQUEST_MODE. Pull is what all groups do; pop is refused."""
+        """401 SET_MESSAGE_REQUEST_MODE. All groups pull; pop is refused."""
         mode = SetMessageRequestModeRequestBody.from_json(request.body_bytes())
         broker, topic, group = self._broker, mode.topic, mode.consumer_group
         if topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
@@ -130,6 +130,6 @@ class GroupAdmin:
     def get_all_message_request_mode(
         self, connection: Connection, request: RemotingCommand
     ) -> RemotingCommand:
-        """402 GET_ALL_MESSAGE_REQUEST_MODE: what has been set."""
+        """402 GET_ALL_MESSAGE_REQUEST_MODE: the modes that were set."""
         modes = self._broker.message_request_mode_manager.modes
         return RemotingCommand.create_response(body=modes.to_json())

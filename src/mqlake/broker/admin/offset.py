@@ -1,9 +1,8 @@
-"""Offsets: where queues begin and end, and where groups are set to.
+"""Operators' requests on offsets: the ends of queues, and resets of groups.
 
-A reset is remembered by the broker (useServerSideResetOffset): the group's next pull is told PULL_OFFSET_MOVED with
-the new offset, whether its consumers are connected now or later. A pull that waits for messages is answered at once;
-RocketMQ lets it wait to its end. Without that setting the connected consumers are
-told, and those that are not connected cannot be reset.
+The broker remembers a reset (useServerSideResetOffset): the group's next pull is answered PULL_OFFSET_MOVED with the
+new offset, whether its consumers are connected now or later. A held pull is answered at once; RocketMQ holds it to its
+end. Without that setting the connected consumers are notified, and those that are not connected cannot be reset.
 """
 
 from __future__ import annotations
@@ -97,7 +96,7 @@ class OffsetAdmin:
     def get_min_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """31 GET_MIN_OFFSET."""
         header = request.decode_header(GetMinOffsetRequestHeader)
-        # a queue that nothing was ever sent to begins at 0: clients go there
+        # a queue without messages begins at 0: clients go there
         offset = max(self._broker.store.min_offset_in_queue(header.topic, header.queue_id), 0)
         return RemotingCommand.create_response(header=GetMinOffsetResponseHeader(offset=offset))
 
@@ -155,7 +154,7 @@ class OffsetAdmin:
         return offsets
 
     def _target(self, header: ResetOffsetRequestHeader) -> int:
-        """Where one queue is set to. ResponseError when there is no such place."""
+        """The new offset of one queue. ResponseError if the queue does not have it."""
         if header.offset is None or header.offset == END_OF_QUEUE:
             return self._at_time(header.topic, header.queue_id, header.timestamp)
         store = self._broker.store
@@ -191,7 +190,7 @@ class OffsetAdmin:
         return RemotingCommand.create_response()
 
     def query_correction_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """308 QUERY_CORRECTION_OFFSET: the least offset of all groups, where the compared one is not behind it."""
+        """308 QUERY_CORRECTION_OFFSET: the least offset of all groups, unless the compared group has a smaller one."""
         header = request.decode_header(QueryCorrectionOffsetHeader)
         manager = self._broker.consumer_offset_manager
         least = manager.query_min_offset_in_all_group(
@@ -205,11 +204,11 @@ class OffsetAdmin:
         return RemotingCommand.create_response(body=body.to_json())
 
     def get_all_consumer_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """43 GET_ALL_CONSUMER_OFFSET: what a slave copies."""
+        """43 GET_ALL_CONSUMER_OFFSET: copied by slaves."""
         content = self._broker.consumer_offset_manager.encode()
         return RemotingCommand.create_response(body=json_config.dumps(content, pretty=False).encode())
 
     def get_all_delay_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """45 GET_ALL_DELAY_OFFSET: what a slave copies."""
+        """45 GET_ALL_DELAY_OFFSET: copied by slaves."""
         content = self._schedule_message_service.encode()
         return RemotingCommand.create_response(body=json_config.dumps(content, pretty=False).encode())

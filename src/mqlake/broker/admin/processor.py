@@ -1,13 +1,13 @@
-"""AdminBrokerProcessor: the request codes of operators and their tools, by families.
+"""AdminBrokerProcessor: the request codes of operators and their tools, by family.
 
-    admin_topic      topics: make, change, delete, list; their offsets
-    admin_group      consumer groups: make, change, delete, list; what they may read
-    admin_consume    how far groups are, who is connected, what consumers tell of themselves
-    admin_offset     offsets of queues; resets and clones of groups' offsets
-    admin_store      queues, counters, cleaning
-    admin_config     settings, and the broker's figures
+    topic      topics: create, change, delete, list; their offsets
+    group      consumer groups: create, change, delete, list; their permissions
+    consume    progress of groups, connections, state of consumers
+    offset     offsets of queues; resets and clones of groups' offsets
+    store      queues, counters, cleaning
+    config     settings, and the broker's figures
 
-Codes of RocketMQ that mean something not there here are answered REQUEST_CODE_NOT_SUPPORTED with what it is.
+Codes of RocketMQ for features that mqlake lacks are answered REQUEST_CODE_NOT_SUPPORTED, naming the feature.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NOT_THERE: dict[int, str] = {
     906: "a slave that acts as master",
     1007: "controller mode",
     1008: "controller mode",
-    2001: "thresholds for cold data: reading it holds up nobody here",
+    2001: "thresholds for cold data: reading it does not delay other requests here",
     **dict.fromkeys(range(3001, 3011), "users and access rules"),
 }
 
@@ -63,7 +63,7 @@ class AdminBrokerProcessor:
 
     def register(self, table: ProcessorTable) -> None:
         for code in NOT_THERE:
-            if table.find(code) is None:  # whoever has it knows better
+            if table.find(code) is None:  # an earlier registration takes precedence
                 table.register(code, self.not_there)
         for family in self.families:
             family.register(table)

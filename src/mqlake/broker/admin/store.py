@@ -1,4 +1,4 @@
-"""What operators ask of the store: units of queues, counters, and cleaning at any hour."""
+"""Operators' requests on the store: units of queues, counters, and cleaning at any hour."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from mqlake.store.config import BrokerRole
 logger = logging.getLogger(__name__)
 
 POP_STORE = "kvStore"
-"""Where RocketMQ keeps pop records with popConsumerKVServiceEnable."""
+"""The directory of RocketMQ's pop records with popConsumerKVServiceEnable."""
 _READ_AHEAD = {"0": True, "1": False}
 """MADV_NORMAL and MADV_RANDOM."""
 UNITS_MAX = 1 << 16
-"""Units that one answer lists: more would not fit into a frame."""
+"""Maximum units in one answer: more would not fit into a frame."""
 
 
 class StoreAdmin:
@@ -108,7 +108,7 @@ class StoreAdmin:
     async def clean_expired_consume_queue(
         self, connection: Connection, request: RemotingCommand
     ) -> RemotingCommand:
-        """306 CLEAN_EXPIRED_CONSUMEQUEUE: answered when it is done."""
+        """306 CLEAN_EXPIRED_CONSUMEQUEUE: answered after the cleaning."""
         store = self._broker.store
         deleted = await asyncio.to_thread(store.consume_queues.clean_expired, store.min_phy_offset)
         logger.info("%s: %d expired consume queues are deleted", connection.remote_address, deleted)
@@ -121,7 +121,7 @@ class StoreAdmin:
         return RemotingCommand.create_response()
 
     async def clean_unused_topic(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """316 CLEAN_UNUSED_TOPIC: queues of topics that nobody configures any more; answered when it is done."""
+        """316 CLEAN_UNUSED_TOPIC: deletes queues of topics that no longer exist; answered when that is done."""
         broker = self._broker
         queues = broker.store.consume_queues
         unused = [
@@ -133,7 +133,9 @@ class StoreAdmin:
         ]
         for topic in unused:
             logger.info(
-                "%s: the queues of %s, which is no topic, are deleted", connection.remote_address, topic
+                "%s: the queues of %s, which is no longer a topic, are deleted",
+                connection.remote_address,
+                topic,
             )
             await asyncio.to_thread(queues.delete_topic, topic)
         return RemotingCommand.create_response()
@@ -150,7 +152,7 @@ class StoreAdmin:
         return RemotingCommand.create_response(body=info.to_json())
 
     def reset_master_flush_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """908 RESET_MASTER_FLUSH_OFFSET: a word to slaves, which a master takes and forgets, as RocketMQ's does."""
+        """908 RESET_MASTER_FLUSH_OFFSET: meant for slaves; a master accepts and ignores it, as RocketMQ's does."""
         if self._broker.store_config.broker_role is BrokerRole.SLAVE:
             raise ResponseError(
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
@@ -175,9 +177,9 @@ class StoreAdmin:
         return RemotingCommand.create_response(remark=f"set commitlog readahead mode success, mode: {mode}")
 
     def export_pop_records(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """200056 POP_ROLLBACK: what RocketMQ's pop consumers have left in its own store of them goes to topics.
+        """200056 POP_ROLLBACK: moves pop records from RocketMQ's separate store to topics.
 
-        There is nothing to do where there is no such store, which is RocketMQ's default; mqlake does not read one."""
+        Nothing to do without such a store, which is RocketMQ's default; mqlake does not read one."""
         path = os.path.join(self._broker.store_config.store_path_root_dir, POP_STORE)
         if os.path.isdir(path):
             raise ResponseError(

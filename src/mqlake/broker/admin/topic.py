@@ -1,4 +1,4 @@
-"""Topics as operators see them: make, change, delete, list, and how full their queues are.
+"""Operators' requests on topics: create, change, delete, list, statistics.
 
 Facts: reference §4.7; the checks and their answers are those of RocketMQ's AdminBrokerProcessor.
 """
@@ -39,7 +39,7 @@ QUEUES_AT_ONCE = 500
 """A body with more queues is encoded on a thread: it takes longer than one turn of the event loop."""
 PERM_MAX = 7
 DISPATCH_WAIT_S = 1.0
-"""What was put to a deleted topic just before is waited for so long, so that it does not make the queues anew."""
+"""How long the deletion of a topic waits for puts just before it, so that they do not create its queues again."""
 
 
 class TopicAdmin:
@@ -61,7 +61,7 @@ class TopicAdmin:
     async def update_and_create_topic(
         self, connection: Connection, request: RemotingCommand
     ) -> RemotingCommand:
-        """17 UPDATE_AND_CREATE_TOPIC: answered when the topic is on disk and the name servers know of it."""
+        """17 UPDATE_AND_CREATE_TOPIC: answered when the topic is on disk and the name servers know it."""
         header = request.decode_header(CreateTopicRequestHeader)
         if header.topic_filter_type not in TopicFilterType.__members__:
             kinds = " or ".join(TopicFilterType.__members__)
@@ -110,10 +110,10 @@ class TopicAdmin:
         }
         if settled:
             await asyncio.wait(settled)
-        await manager.persist_in_background()  # when that write has failed: its error is the answer
+        await manager.persist_in_background()  # if that write failed, its error is the answer
 
     def _check(self, config: TopicConfig) -> None:
-        """ResponseError INVALID_PARAMETER for what no topic may be."""
+        """Raises ResponseError INVALID_PARAMETER for a configuration that is not allowed."""
         self._check_name(config.topic_name)
         for key, count in (
             ("readQueueNums", config.read_queue_nums),
@@ -140,8 +140,8 @@ class TopicAdmin:
     # --- delete
 
     async def delete_topic(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """215 DELETE_TOPIC_IN_BROKER: with its queues and its consumers' offsets, and its pop retry topics; answered
-        when it is gone from the disk."""
+        """215 DELETE_TOPIC_IN_BROKER: with its queues, its consumers' offsets and its pop retry topics; answered
+        when they are deleted on disk."""
         topic = request.decode_header(DeleteTopicRequestHeader).topic
         if not topic or topic.isspace():
             raise _invalid("The specified topic is blank.")
@@ -175,7 +175,7 @@ class TopicAdmin:
     # --- tell
 
     async def get_all_topic_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """21 GET_ALL_TOPIC_CONFIG: what a slave copies. Encoded on a thread, as there may be thousands."""
+        """21 GET_ALL_TOPIC_CONFIG: copied by slaves. Encoded on a thread, as there may be thousands of topics."""
         wrapper = self._broker.topic_config_manager.build_serialize_wrapper()
         return RemotingCommand.create_response(body=await asyncio.to_thread(wrapper.to_json))
 

@@ -1,7 +1,7 @@
-"""BloomFilter: the bits that RocketMQ gives a group and topic, so that it finds its own in our file.
+"""BloomFilter: the bits of a group and topic that RocketMQ expects in consumerFilter.json.
 
-Nothing is looked up by them here. RocketMQ tells by them whether a consumerFilter.json was written with its own
-settings, and ignores all of it when not.
+mqlake does not use them. RocketMQ checks by them whether a consumerFilter.json was written with its own settings, and
+ignores the whole file if not.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a pull's messages are filtered by: ExpressionMessageFilter, and the same that knows retried messages.
+"""The filters of pulls: ExpressionMessageFilter, and a variant that knows retried messages.
 
-By tags, the consume queue's hash decides; clients compare the text again, as hashes collide. By an expression,
-the record's properties decide; where nothing is known of the expression every message passes, as in RocketMQ.
+By tags, the consume queue's hash decides; clients compare the text again, as hashes collide. By an expression, the
+record's properties decide; if the expression is unknown, every message passes, as in RocketMQ.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mqlake.store.filter import SUBSCRIBE_ALL
 
 
 class ExpressionMessageFilter:
-    """A store MessageFilter for a subscription. `filter_data`: of a subscription by expression."""
+    """A MessageFilter of the store for a subscription. `filter_data`: for a subscription by expression."""
 
     __slots__ = ("_by_tags", "_codes", "_expression")
 
@@ -39,12 +39,12 @@ class ExpressionMessageFilter:
         return self._by_tags or self.is_matched_by_properties(RecordProperties(record))
 
     def is_matched_by_properties(self, properties: Properties) -> bool:
-        """Whether a message with these properties passes; for those that wait for one."""
+        """Whether a message with these properties passes; for held pulls."""
         return self._expression is None or self._expression.matches(properties)
 
 
 class ExpressionForRetryMessageFilter(ExpressionMessageFilter):
-    """A retried message passes by the filter for the topic it was first sent to (filterSupportRetry)."""
+    """Filters a retried message by the filter for its original topic (filterSupportRetry)."""
 
     __slots__ = ("_group", "_manager")
 

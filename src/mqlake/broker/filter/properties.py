@@ -1,4 +1,4 @@
-"""RecordProperties: looks properties up in a record's bytes, without making a dict of all of them."""
+"""RecordProperties: looks up properties in a record's bytes, without making a dict of all of them."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _HEAD_V4 = 84
 
 
 class RecordProperties:
-    """Of one whole record; its bytes may change or go afterwards. A damaged one has no properties."""
+    """The properties of one complete record, whose bytes may change afterwards. A damaged record has none."""
 
     __slots__ = ("_text",)
 
     def __init__(self, record: memoryview) -> None:
         try:
             self._text = b"\x02" + _properties_of(record) + b"\x02"
-        except (struct.error, IndexError):  # a length leads out of the record
+        except (struct.error, IndexError):  # a length points past the end of the record
             self._text = b"\x02"
 
     def get(self, name: str, /) -> str | None:
-        """The property's value; the last one counts, as in a dict, and an empty one is none."""
+        """The property's value; the last one counts, as in a dict, and an empty one is missing."""
         text = self._text
         key = f"\x02{name}\x01".encode()
         end = len(text)

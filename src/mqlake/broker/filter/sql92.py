@@ -1,14 +1,14 @@
 """SQL92 conditions on properties, as RocketMQ understands them: `a > 5 AND (b IS NULL OR c IN ('x', 'y'))`.
 
-An expression is parsed once (the grammar is sql92.lark) and becomes closures, each of which gives a value for a
-message's properties. Conditions are true, false or unknown (None): what a missing property is compared with is
-unknown, and a message matches only when the whole is true.
+An expression is parsed once (the grammar is sql92.lark) and becomes closures, each of which computes a value from a
+message's properties. Conditions are true, false or unknown (None): a comparison with a missing property is unknown,
+and a message matches only if the whole expression is true.
 
-Limits keep an expression from costing more than it may: its length, how many parts it has and how deep they nest. A
-chain of ANDs or ORs is one level however long, and a list of IN is one part.
+Limits bound the cost of an expression: its length, the number of its comparisons and how deep they nest. A chain of
+ANDs or ORs is one level however long, and a list of IN is one comparison.
 
-Where RocketMQ's parser stops at the first token that does not continue the expression and ignores the rest (`a = 1 b`,
-`a LIKE 'x%'`), this one refuses: such a filter never does what was meant.
+RocketMQ's parser stops at the first token that does not continue the expression and ignores the rest (`a = 1 b`,
+`a LIKE 'x%'`); this one refuses it, as such a filter never does what was meant.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 EXPRESSION_LENGTH_MAX = 16_384
 """Characters."""
 PARTS_MAX = 500
-"""Comparisons and what joins them; each costs up to a microsecond a message."""
+"""Comparisons and the operators that join them; each costs up to a microsecond per message."""
 NESTING_MAX = 64
 
 
 class Properties(Protocol):
-    """Where an expression looks up its properties: a dict, or what reads them out of a record."""
+    """The source of an expression's properties: a dict, or a reader of a record."""
 
     def get(self, name: str, /) -> str | None: ...
 
@@ -52,7 +52,7 @@ Evaluate = Callable[[Properties], Value]
 
 
 class Expression:
-    """A compiled filter; `text` is what it was compiled from."""
+    """A compiled filter; `text` is its source."""
 
     __slots__ = ("_evaluate", "text")
 
@@ -61,7 +61,7 @@ class Expression:
         self._evaluate = evaluate
 
     def evaluate(self, properties: Properties) -> Value:
-        """True, False, or None when it is unknown. NotComparableError."""
+        """True, False, or None for unknown. NotComparableError."""
         return self._evaluate(properties)
 
     def matches(self, properties: Properties) -> bool:
@@ -73,7 +73,7 @@ class Expression:
 
 
 def compile_sql92(text: str) -> Expression:
-    """The expression, ready for many messages. FilterExpressionError says what is wrong and where."""
+    """Compiles an expression. FilterExpressionError says what is wrong and where."""
     if len(text) > EXPRESSION_LENGTH_MAX:
         raise FilterExpressionError(
             f"the filter expression has {len(text)} characters, {EXPRESSION_LENGTH_MAX} are allowed"
@@ -86,7 +86,7 @@ def compile_sql92(text: str) -> Expression:
 
 @functools.lru_cache(maxsize=256)
 def _compiled(text: str) -> Expression | str:
-    """The expression, or what is wrong with it: every heartbeat brings the same ones again."""
+    """The expression, or its error. Cached, as every heartbeat repeats the same expressions."""
     from lark import exceptions
 
     if not text.strip():
@@ -206,7 +206,7 @@ def _negate(operand: _Node) -> _Node:
 
 
 def _condition(node: _Node) -> _Node:
-    """The node as something true or false; a property alone is true only if it were a boolean, so never."""
+    """The node as a condition; a property alone would be true only if it were a boolean, so never."""
     if node.kind == "condition" or (node.kind == "constant" and type(node.constant) in (bool, type(None))):
         return node
     if node.kind != "property":
@@ -227,7 +227,7 @@ def _negation(operand: _Node) -> _Node:
 
 
 def _joined(joined_by: str, decisive: bool) -> Callable[[_Node, _Node], _Node]:
-    """AND (a False decides) or OR (a True does); without a decision one unknown makes all unknown."""
+    """AND (False decides) or OR (True decides); otherwise one unknown makes the result unknown."""
 
     def build(left: _Node, right: _Node) -> _Node:
         left, right = _condition(left), _condition(right)
@@ -350,7 +350,7 @@ _TEXT_TESTS: dict[str, Callable[[str, str], bool]] = {
 
 
 def _text_test(negated: bool) -> Callable[[_Node, str, Token], _Node]:
-    """Never unknown: what is no text, and an empty literal, give false, negated or not."""
+    """Never unknown: a value that is not text, and an empty literal, give false, negated or not."""
 
     def build(operand: _Node, test: str, token: Token) -> _Node:
         inner, search, holds = operand.evaluate, _unquoted(token), _TEXT_TESTS[test.upper()]

@@ -4,10 +4,10 @@
     int, Long  an integer literal, by its size: 32 or 64 bits
     float      any other number
     bool       TRUE, FALSE, and what conditions give
-    None       a property that the message has not, and NULL
+    None       a missing property, and NULL
 
-A text beside a number becomes a number of the same kind; when it is none, NotComparableError ends the whole
-evaluation and the message does not match, whatever the rest of the expression says.
+A text compared with a number becomes a number of the same kind; if it is not a number, NotComparableError ends the
+whole evaluation and the message does not match, whatever the rest of the expression says.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Long(int):
 
 
 class NotComparableError(Exception):
-    """The message does not match, for two of its values cannot be compared."""
+    """Two values cannot be compared, so the message does not match."""
 
 
 def _parse_integer(text: str, low: int, high: int) -> int:
@@ -43,7 +43,7 @@ def _parse_integer(text: str, low: int, high: int) -> int:
 
 
 def parse_double(text: str) -> float:
-    """As Double.valueOf reads it (without its hexadecimal form). NotComparableError."""
+    """The number that Double.valueOf reads (without its hexadecimal form). NotComparableError."""
     text = text.strip(_BLANKS)
     if not _DOUBLE.fullmatch(text):
         raise NotComparableError
@@ -103,13 +103,13 @@ _COMPARATORS: dict[tuple[type, type], Callable[[Any, Any], int]] = {
 
 
 def compare(left: Value, right: Value) -> int:
-    """-1, 0 or 1 for two values that are there; -1 for kinds that have nothing in common. NotComparableError."""
+    """-1, 0 or 1 for two values that are present; -1 for unrelated kinds. NotComparableError."""
     comparator = _COMPARATORS.get((type(left), type(right)))
     return -1 if comparator is None else comparator(left, right)
 
 
 def compare_in_order(left: Value, right: Value) -> int:
-    """compare() for `<` and its like: two texts are compared as numbers. NotComparableError."""
+    """compare() for `<` and other orders: two texts are compared as numbers. NotComparableError."""
     if type(left) is str and type(right) is str:
         return _compare_doubles(parse_double(left), parse_double(right))
     return compare(left, right)

@@ -1,4 +1,4 @@
-"""BrokerStats: how many messages had come and gone when the day, and the day before, began.
+"""BrokerStats: how many messages had been put and delivered when today and yesterday began.
 
 The totals are those of BrokerStatsManager (without system topics); `record` is called at least once a minute.
 """
@@ -32,7 +32,7 @@ class BrokerStats:
         return moment.tm_year, moment.tm_yday
 
     def record(self) -> None:
-        """Takes the totals over when a new day has begun."""
+        """Saves the totals when a new day has begun."""
         today = self._today()
         if today == self._day:
             return
@@ -55,7 +55,7 @@ class BrokerStats:
         return 0 if item is None else item.value
 
     def runtime_info(self) -> dict[str, str]:
-        """All of it under RocketMQ's keys."""
+        """The figures under RocketMQ's keys."""
         self.record()
         return {
             "msgPutTotalYesterdayMorning": str(self.msg_put_total_yesterday_morning),

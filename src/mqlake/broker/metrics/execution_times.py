@@ -11,11 +11,11 @@ BUCKETS_MS = (10, 100, 1000, 3000, 5000)
 
 
 class ExecutionTimes:
-    """Counts by (invocation status, whether it was about a system topic)."""
+    """Counts by (invocation status, whether the topic is a system topic)."""
 
     def __init__(self) -> None:
         self.counts: dict[tuple[str, bool], list[int]] = {}
-        """By upper bound of BUCKETS_MS, the last for all that took longer."""
+        """Counts by upper bound in BUCKETS_MS; the last is for all that took longer."""
         self.sums_ms: dict[tuple[str, bool], int] = {}
 
     def record(self, elapsed_ms: int, *, success: bool, is_system: bool = False) -> None:

@@ -3,9 +3,9 @@
     Prometheus ── GET /metrics ──▶ thread of the exporter ── asks ──▶ event loop: reads the counters there are
                                           └── makes the text of them
 
-Nothing is counted for metrics alone, so a message costs nothing; a scrape reads what the broker and its store count
-anyway. The event loop only takes the figures down, with a turn for others in between; metrics and their text are made
-of them on the exporter's thread. `metric_families` has what they are.
+Nothing is counted for metrics alone, so they cost a message nothing; a scrape reads what the broker and its store count
+anyway. The event loop only copies the figures, in turns with other work; the exporter's thread turns them into metrics
+and text. The metrics are in `families`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class MetricsExporter:
         self.port = 0
 
     async def start(self) -> None:
-        """ConfigError when it cannot listen."""
+        """Raises ConfigError if it cannot listen."""
         from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
 
         config = self._sources.broker.config
@@ -67,7 +67,7 @@ class MetricsExporter:
 
     @property
     def where(self) -> str:
-        """Their URL, and whether every address of this machine has them; from start() on."""
+        """The URL, and whether it is on every address of this machine; from start() on."""
         if not is_every_address(self._host):
             return f"http://{format_address((self._host, self.port))}/metrics"
         url = f"http://{format_address((self._sources.broker.config.broker_ip1, self.port))}/metrics"
@@ -87,7 +87,7 @@ class MetricsExporter:
         await asyncio.to_thread(end)
 
     def describe(self) -> Iterable[Metric]:
-        """The registry asks at registration, when nothing can be collected yet."""
+        """Empty: the registry calls this at registration, when nothing can be collected yet."""
         return []
 
     def collect(self) -> Iterator[Metric]:

@@ -1,17 +1,16 @@
 """The families of metrics that a broker has, under RocketMQ 5's names and labels.
 
-Names and labels were seen at a RocketMQ 5.3.3 broker (its exporter puts the unit behind the name). Where the same
-figure is not to be had:
+Names and labels are those of a RocketMQ 5.3.3 broker (its exporter appends the unit to the name). Differences:
 
     message_type               the topic's attribute message.type, `normal` without one; not each message's own.
                                `delay` and `transaction` in the topics where such messages wait, which are counted
                                there and once more where they are delivered, as in RocketMQ
     rocketmq_message_size      sum and count only
-    lag, ready, in flight      offsets apart; RocketMQ estimates how many of them a filter lets through
-    messages out               a group that got nothing for a day begins at 0 again
+    lag, ready, in flight      differences of offsets; RocketMQ estimates how many messages a filter lets through
+    messages out               starts at 0 again for a group that got no messages for a day
 
-`metricsOtelCardinalityLimit` is the most series one metric may have: those that come later are left out, and
-mqlake_metrics_dropped_series says how many.
+`metricsOtelCardinalityLimit` is the maximum number of series of one metric: later ones are left out, and
+mqlake_metrics_dropped_series counts them.
 """
 
 from __future__ import annotations
@@ -50,14 +49,14 @@ if TYPE_CHECKING:
 
 
 ROWS_AT_ONCE = 500
-"""Rows that are taken down before the loop sees to others."""
+"""Rows that are copied before the event loop serves others."""
 SYSTEM_GROUP_PREFIX = "cid_rmq_sys_"
 _TYPES_OF_SYSTEM_TOPICS = {SCHEDULE_TOPIC: "delay", TRANS_HALF_TOPIC: "transaction"}
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Who has the figures."""
+    """The sources of the figures."""
 
     broker: Broker
     servers: tuple[RemotingServer, ...]
@@ -68,7 +67,7 @@ class Sources:
 
 @dataclass(slots=True)
 class Family:
-    """What one metric is made of; each row has its labels, then what its kind takes."""
+    """The data of one metric; each row has its labels, then the values of its kind."""
 
     kind: str
     name: str
@@ -126,7 +125,7 @@ class Families:
         yield self._gauge("mqlake_metrics_dropped_series", "Series left out of a metric", dropped)
 
     async def _taken(self, family: Family) -> Family:
-        """With the rows that a metric may have, taken down a few at a time."""
+        """Copies the rows, up to the limit of a metric, a few at a time."""
         left = iter(family.rows)
         rows: list[tuple[Any, ...]] = []
         while some := list(islice(left, min(ROWS_AT_ONCE, self._limit - len(rows)))):
@@ -372,7 +371,7 @@ class Families:
         yield self._gauge("rocketmq_consumer_ready_messages", "Consumer ready messages", ready)
 
     def _lag_of(self, group: str, topic: str) -> tuple[int, int, int, int, int] | None:
-        """(messages behind, ms behind, in flight, ms since the next one to pull, ready); None for no such topic."""
+        """(messages of lag, ms of lag, in flight, ms since the next one to pull, ready); None for an unknown topic."""
         broker = self._broker
         config = broker.topic_config_manager.select_topic_config(topic)
         if config is None or not config.perm & broker.config.broker_permission & PERM_READ_WRITE:
@@ -440,7 +439,7 @@ def _execution_rows(
 
 
 def _buckets(bounds: Iterable[int], counts: Iterable[int]) -> list[tuple[str, float]]:
-    """Cumulated, as Prometheus has them; the last count is of what exceeds all bounds."""
+    """Cumulative counts, as in Prometheus; the last count is of values above all bounds."""
     names = (*(str(float(bound)) for bound in bounds), "+Inf")
     return list(zip(names, accumulate(counts), strict=True))
 

@@ -1,11 +1,11 @@
 """RpcLatencies: how long requests took, by code and answer, as RocketMQ's histogram rocketmq_rpc_latency counts it.
 
-    latencies.processor_table()     a table whose processors are measured, to be given to a server
-    latencies.record(...)           for those that answer many requests at once
+    latencies.processor_table()     a table for a server, whose processors are measured
+    latencies.record(...)           for fast paths, which answer many requests at once
 
-A request's time runs from the call of its processor until there is an answer; that of a pull that was held includes
-the wait (`is_long_polling`). Requests that were never answered, since their client had gone, are not counted. There is
-one series for each (request code, response code, held, one way) that has occurred.
+A request's time runs from the call of its processor to its answer; for a held pull it includes the wait
+(`is_long_polling`). Requests that were never answered because their client disconnected are not counted. There is one
+series for each (request code, response code, held, one way) that has occurred.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PULLS = frozenset((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE))
 
 @dataclass(frozen=True, slots=True)
 class Rpc:
-    """What the requests of one series have in common."""
+    """The labels of one series."""
 
     request_code: int
     response_code: int
@@ -38,7 +38,7 @@ class Rpc:
 @dataclass(slots=True)
 class Histogram:
     counts: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS_MS) + 1))
-    """By upper bound of BUCKETS_MS, the last for all that took longer."""
+    """Counts by upper bound in BUCKETS_MS; the last is for all that took longer."""
     sum_ns: int = 0
 
 
@@ -49,7 +49,7 @@ class RpcLatencies:
         self.histograms: dict[Rpc, Histogram] = {}
 
     def record(self, rpc: Rpc, elapsed_ns: int, times: int = 1) -> None:
-        """`times` requests that took so long each. RocketMQ counts whole milliseconds."""
+        """Counts `times` requests of the same duration. RocketMQ counts whole milliseconds."""
         if not times:
             return
         histogram = self.histograms.get(rpc)
@@ -92,7 +92,7 @@ class _MeasuredTable(ProcessorTable):
             if isinstance(answer, RemotingCommand):
                 answered(answer.code)
                 return answer
-            held = code in _PULLS and isinstance(answer, asyncio.Future)  # one from the disk is a coroutine
+            held = code in _PULLS and isinstance(answer, asyncio.Future)  # a pull from disk is a coroutine
             later = asyncio.ensure_future(answer)
 
             def done(later: asyncio.Future[Answer]) -> None:

@@ -1,1 +1,1 @@
-"""What sees each send and each delivery: hooks of programs and plug-ins, and the broker's own message trace."""
+"""Hooks of programs and plug-ins that see each send and each delivery, and the broker's own message trace."""

@@ -1,4 +1,4 @@
-"""What hooks are told: contexts made of requests and of what became of them."""
+"""The contexts of hooks, made from requests and their results."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def send_context(
     request: RemotingCommand,
     header: SendMessageRequestHeader | SendMessageRequestHeaderV2,
 ) -> SendMessageContext:
-    """Of a send before anything is checked."""
+    """The context of a send, before any check."""
     properties = string_to_properties(header.properties or "")
     body = request.body_bytes()
     return SendMessageContext(
@@ -64,7 +64,7 @@ def send_context(
 def _keys_of_batch(body: bytes) -> str:
     try:
         items = decode_messages(body)
-    except FormatError:  # the checks that follow say so
+    except FormatError:  # the checks that follow report it
         return ""
     of_each = (bytes_to_properties(item.properties) for item in items)
     return ",".join(each.get(PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX, "") for each in of_each)
@@ -81,7 +81,7 @@ def _kind_of(properties: dict[str, str]) -> MessageType:
 
 
 def note_result(context: SendMessageContext, result: PutMessageResult, queue_id: int) -> None:
-    """Completes a send's context with what became of the message."""
+    """Completes a send's context with the result."""
     appended = result.append_result
     if appended is not None and appended.is_ok:
         context.msg_id = appended.msg_id or ""
@@ -98,7 +98,7 @@ def pull_context(
     result: GetMessageResult,
     response: RemotingCommand,
 ) -> ConsumeMessageContext:
-    """Of a pull that is about to be answered."""
+    """The context of a pull that is about to be answered."""
     found = response.code == ResponseCode.SUCCESS
     return ConsumeMessageContext(
         consumer_group=header.consumer_group,
@@ -125,7 +125,7 @@ def send_back_context(
     *,
     is_dlq: bool,
 ) -> ConsumeMessageContext:
-    """Of `message` of `topic`, which a consumer of `group` sent back, and which was stored again."""
+    """The context of a `message` of `topic` that a consumer of `group` sent back, and which was stored again."""
     return ConsumeMessageContext(
         consumer_group=group,
         topic=topic,

@@ -34,7 +34,7 @@ CONSUME_HOOKS = "mqlake.consume_message_hooks"
 
 
 class StatsType(enum.Enum):
-    """What became of it: RocketMQ's BrokerStatsManager.StatsType."""
+    """The result: RocketMQ's BrokerStatsManager.StatsType."""
 
     SEND_SUCCESS = "SEND_SUCCESS"
     SEND_FAILURE = "SEND_FAILURE"
@@ -51,36 +51,36 @@ class SendMessageContext:
     producer_group: str
     topic: str
     queue_id: int
-    """As asked for before, -1 for any; where it went after."""
+    """Before: the requested queue, -1 for any; after: the queue it went to."""
     body_length: int
     msg_props: dict[str, str]
-    """The message's properties as they came; changes have no effect."""
+    """The message's properties as received; changes have no effect."""
     born_host: str
     broker_addr: str
     broker_region_id: str
     born_timestamp: int
     request_timestamp: int
     msg_unique_key: str
-    """UNIQ_KEY; of a batch those of all its messages, with commas between; empty without one."""
+    """UNIQ_KEY; for a batch those of all its messages, separated by commas; empty without one."""
     msg_type: MessageType
 
     # after
     msg_id: str = ""
-    """Where it is stored, as an offset message id; of a batch with commas between; empty when it is not."""
+    """The offset message id; for a batch several, separated by commas; empty if it was not stored."""
     queue_offset: int = -1
     code: int = 0
-    """Of the answer."""
+    """The answer's."""
     error_msg: str = ""
     success: bool = False
-    """The message is as safe as the configuration asks."""
+    """Whether the message was stored as durably as the configuration demands."""
     send_stat: StatsType = StatsType.SEND_FAILURE
     send_msg_num: int = 0
     """Messages stored."""
     send_msg_size: int = 0
-    """Their bytes in the log."""
+    """Bytes of the records."""
 
     mq_trace_context: Any = None
-    """The hooks' own, from before to after."""
+    """The hooks' own data, kept from before to after."""
 
 
 @dataclass(kw_only=True)
@@ -94,13 +94,13 @@ class ConsumeMessageContext:
     store_host: str
     success: bool
     status: str
-    """Of a pull what the store said, as in the answer's remark."""
+    """For a pull: the store's status, as in the answer's remark."""
     rcv_stat: StatsType
     rcv_msg_num: int = 0
     rcv_msg_size: int = 0
     """Bytes of the records."""
     delay_level: int = 0
-    """Of a message sent back: the level it was stored with; 0 for a dead letter."""
+    """For a message sent back: its delay level; 0 for a dead letter."""
     read: Callable[[], Sequence[MessageExt]] = field(default=tuple, repr=False)
     mq_trace_context: Any = None
 
@@ -157,7 +157,7 @@ class Hooks:
         logger.info("consume hook: %s", hook.hook_name())
 
     def register_plugins(self, broker: object) -> None:
-        """Those that installed packages offer. ConfigError when one cannot be used, which names it."""
+        """Registers the hooks of installed packages. ConfigError names one that cannot be used."""
         for group, register in (
             (SEND_HOOKS, self.register_send_message_hook),
             (CONSUME_HOOKS, self.register_consume_message_hook),
@@ -204,7 +204,7 @@ class Hooks:
                 self._log(hook, "consume_message_after")
 
     def _log(self, hook: SendMessageHook | ConsumeMessageHook, method: str) -> None:
-        """The first failure of a hook's method as an error, those that follow at debug: there may be one a message."""
+        """Logs the first failure of a hook's method as an error, later ones at debug level: there may be many."""
         key = (hook.hook_name(), method)
         level = logging.DEBUG if key in self._failed else logging.ERROR
         self._failed.add(key)
@@ -215,4 +215,4 @@ def _require(hook: object, protocol: type[Any]) -> None:
     if not isinstance(hook, protocol):
         needed = [name for name in vars(protocol) if not name.startswith("_")]
         missing = ", ".join(name for name in needed if not callable(getattr(hook, name, None)))
-        raise TypeError(f"{type(hook).__name__} is no {protocol.__name__}: it lacks {missing}")
+        raise TypeError(f"{type(hook).__name__} is not a {protocol.__name__}: it lacks {missing}")

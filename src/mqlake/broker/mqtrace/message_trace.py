@@ -1,13 +1,13 @@
-"""MessageTrace: the broker traces its messages itself (brokerMessageTraceEnable), whatever clients do.
+"""MessageTrace: message traces written by the broker (brokerMessageTraceEnable), whatever clients do.
 
     send hook     ── Pub ────────┐
     consume hook  ── SubBefore ──┼─▶ gathered ── BATCH traces, or GATHER_S ──▶ one message in RMQ_SYS_TRACE_TOPIC
                   ── SubAfter ───┘                                             KEYS: ids and keys of the traced messages
 
-RocketMQ's clients write the same traces when they are told to (enableMsgTrace), and its tools read both. A broker knows
-less than a client: SubBefore says that a message was handed out, and a SubAfter is there only for one that was sent
-back, as failed. Sends to and deliveries from the trace topic are not traced. Traces are best effort: those that are
-gathered when the process dies are lost, and one that cannot be stored is counted and logged.
+RocketMQ's clients write the same traces with enableMsgTrace, and its tools read both. A broker knows less than a
+client: SubBefore says that a message was delivered, and SubAfter exists only for a message that was sent back as
+failed. Sends to and deliveries from the trace topic are not traced. Traces are best effort: those gathered but not yet
+stored are lost when the process dies, and one that cannot be stored is counted and logged.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from mqlake.message import (
 logger = logging.getLogger(__name__)
 
 BATCH = 100
-"""Traces of one message at most."""
+"""Maximum traces in one message."""
 BODY_SIZE_MAX = 128_000
 KEYS_SIZE_MAX = 16_000
-"""Bytes of KEYS at most: all properties of a message together have 32,767."""
+"""Maximum bytes of KEYS: the properties of a message have at most 32,767 together."""
 GATHER_S = 0.1
 
 
@@ -144,7 +144,7 @@ class MessageTrace:
             self._later = asyncio.get_running_loop().call_later(GATHER_S, self.flush)
 
     def flush(self) -> None:
-        """Stores what is gathered, without waiting for the disk."""
+        """Stores the gathered traces, without waiting for the disk."""
         if self._later is not None:
             self._later.cancel()
             self._later = None
@@ -172,7 +172,7 @@ class MessageTrace:
         if put.done() and not put.result().is_ok:
             if not self.lost:
                 logger.warning(
-                    "traces cannot be stored in %s: %s; those that follow are counted only",
+                    "traces cannot be stored in %s: %s; further failures are only counted",
                     self._topic,
                     put.result().reason or put.result().status.name,
                 )
@@ -184,10 +184,10 @@ def _id_of(message: MessageExt) -> str:
 
 
 def _request_id(context: ConsumeMessageContext, message: MessageExt) -> str:
-    """The same when a message is handed out and when it is sent back; another for each group and each try."""
+    """The same id for the delivery of a message and its return; another for each group and each try."""
     return f"{_id_of(message)}@{context.consumer_group}@{message.reconsume_times}"
 
 
 def _shortened(keys: str) -> str:
-    """One message's keys alone may be too long; the first of them are kept."""
+    """The keys of one message may be too long; the first of them are kept."""
     return keys if len(keys) <= KEYS_SIZE_MAX else keys[:KEYS_SIZE_MAX].rpartition(" ")[0]

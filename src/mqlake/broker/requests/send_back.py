@@ -87,7 +87,7 @@ class ConsumerSendMsgBackProcessor:
             queue_id = random.randrange(group_config.retry_queue_nums)
             message.delay_time_level = header.delay_level or FIRST_RETRY_DELAY_LEVEL + message.reconsume_times
         result = await broker.store.async_put_message(
-            _stored_anew(message, topic, queue_id, broker.store_host)
+            _stored_again(message, topic, queue_id, broker.store_host)
         )
         if broker.hooks.consume:
             broker.hooks.execute_consume_message_hook_after(
@@ -153,7 +153,7 @@ def _create_dlq_topic(broker: Broker, group: str) -> str:
     return topic
 
 
-def _stored_anew(
+def _stored_again(
     message: MessageExt, topic: str, queue_id: int, store_host: tuple[str, int]
 ) -> MessageExtBrokerInner:
     properties = message.properties

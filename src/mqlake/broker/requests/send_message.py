@@ -117,7 +117,7 @@ class SendMessageChecks:
                 f"(brokerPermission is {config.broker_permission})",
             )
         if topic_config is None or topic in NOT_ALLOWED_SEND_TOPICS:
-            topic_config = self._unusual_topic(connection, header)
+            topic_config = self._find_topic(connection, header)
         queue_nums = max(topic_config.write_queue_nums, topic_config.read_queue_nums)
         if header.queue_id >= queue_nums:
             raise ResponseError(
@@ -127,7 +127,7 @@ class SendMessageChecks:
             )
         return topic_config
 
-    def _unusual_topic(self, connection: Connection, header: SendHeader) -> TopicConfig:
+    def _find_topic(self, connection: Connection, header: SendHeader) -> TopicConfig:
         topic = header.topic
         try:
             validate_topic(topic)

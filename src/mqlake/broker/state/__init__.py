@@ -1,1 +1,1 @@
-"""What a broker remembers: topics, groups, offsets, filters, clients, queue locks."""
+"""The state of a broker: topics, groups, offsets, filters, clients, queue locks."""

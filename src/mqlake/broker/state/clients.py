@@ -1,10 +1,10 @@
-"""Who is connected: ProducerManager and ConsumerManager know the clients by what their heartbeats say.
+"""The connected clients: ProducerManager and ConsumerManager know them from their heartbeats.
 
-A client is one connection. It belongs to groups, is forgotten when its connection closes, when it says goodbye
+A client is one connection. It belongs to groups, and is forgotten when its connection closes, when it unregisters
 (UNREGISTER_CLIENT), or when it has been silent for 120 s; then its connection is closed too.
 
-ConsumerManager tells its listeners whenever the members of a group or what they subscribe to have changed: the
-members share the queues anew.
+ConsumerManager notifies its listeners whenever the members of a group or their subscriptions change: the members
+then rebalance.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SUBSCRIPTION_EXPIRED_TIMEOUT_MS = 600_000
 
 
 def monotonic_ms() -> int:
-    """What silence is measured by: a clock that is set must not make everybody look silent."""
+    """The clock for silence: setting the time of day must not make all clients look silent."""
     return time.monotonic_ns() // 1_000_000
 
 
@@ -48,20 +48,20 @@ class ClientChannelInfo:
 
 
 class ConsumerIdsChangeListener(Protocol):
-    """Who wants to know of consumers."""
+    """A listener to changes of consumer groups."""
 
     def on_change(self, group: str, connections: list[Connection]) -> None:
-        """The members, or what they subscribe to, are others than before. These are the members now."""
+        """The members or their subscriptions have changed. `members` is the current list."""
 
     def on_register(self, group: str, subscriptions: Collection[SubscriptionData]) -> None:
-        """A heartbeat said what the group subscribes to."""
+        """A heartbeat brought the group's subscriptions."""
 
     def on_unregister(self, group: str) -> None:
-        """The last member has gone."""
+        """The last member has left."""
 
 
 class ConsumerGroupInfo:
-    """The members of a group and what they subscribe to. The last heartbeat's word counts for all."""
+    """The members of a group and their subscriptions. The last heartbeat counts for all members."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class ConsumerGroupInfo:
         """By topic."""
         self.channel_info_table: dict[Connection, ClientChannelInfo] = {}
         self.heartbeat_fingerprint: int | None = None
-        """Of the subscriptions in the last heartbeat, 0 for one without; None before they are known."""
+        """The fingerprint of the subscriptions in the last heartbeat, 0 without one; None before they are known."""
 
     def find_channel(self, client_id: str) -> ClientChannelInfo | None:
         for info in self.channel_info_table.values():
@@ -106,7 +106,7 @@ class ConsumerGroupInfo:
         message_model: MessageModel | None,
         consume_from_where: ConsumeFromWhere | None,
     ) -> bool:
-        """Takes a heartbeat; whether its client is a new member."""
+        """Handles a heartbeat; returns whether its client is a new member."""
         self.consume_type = consume_type
         self.message_model = message_model
         self.consume_from_where = consume_from_where
@@ -122,8 +122,8 @@ class ConsumerGroupInfo:
         return False
 
     def update_subscription(self, subscriptions: Iterable[SubscriptionData]) -> bool:
-        """Takes what a heartbeat subscribes to; whether topics came or went. A new expression for a topic
-        counts when it is younger than the known one."""
+        """Takes the subscriptions of a heartbeat; returns whether topics were added or removed. A new expression for
+        a topic counts if it is newer than the known one."""
         topics, came = set(), []
         for subscription in subscriptions:
             topic = subscription.topic
@@ -144,12 +144,12 @@ class ConsumerGroupInfo:
 
 
 def _some_of(names: list[str]) -> str:
-    """For the log: a heartbeat may bring thousands."""
+    """Shortens a list for the log: a heartbeat may bring thousands."""
     return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
 
 
 class ConsumerManager:
-    """Groups of consumers, by heartbeat. The compensation table holds what pulls said of groups without one."""
+    """Consumer groups, from heartbeats. The compensation table holds groups that are known only from pulls."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class ConsumerManager:
         clock_ms: Callable[[], int] = now_ms,
         monotonic_clock_ms: Callable[[], int] = monotonic_ms,
     ) -> None:
-        """`clock_ms` is what subscriptions are dated by, the other one measures silence."""
+        """`clock_ms` dates subscriptions, the other clock measures silence."""
         self.consumer_table: dict[str, ConsumerGroupInfo] = {}
         self._groups_of: dict[Connection, set[str]] = {}
         self._groups_by_topic: dict[str, set[str]] = {}
@@ -173,7 +173,7 @@ class ConsumerManager:
         return len(self._groups_of.get(connection, ()))
 
     def append_consumer_ids_change_listener(self, listener: ConsumerIdsChangeListener) -> None:
-        """Tells it of all that comes and goes from now on."""
+        """Notifies it of every change from now on."""
         self._listeners.append(listener)
 
     # --- what is known
@@ -227,7 +227,7 @@ class ConsumerManager:
         subscriptions: Collection[SubscriptionData] | None,
         notify_consumer_ids_changed: bool = True,
     ) -> bool:
-        """Takes a heartbeat; whether members or subscriptions changed by it.
+        """Handles a heartbeat; returns whether it changed members or subscriptions.
 
         `subscriptions` is None for a heartbeat that leaves them as they are (withoutSub).
         """
@@ -250,7 +250,7 @@ class ConsumerManager:
     def compensate_basic_consumer_info(
         self, group: str, consume_type: ConsumeType, message_model: MessageModel
     ) -> None:
-        """What a pull says of a group that sends no heartbeats."""
+        """Records the subscription in a pull of a group without heartbeats."""
         info = self._compensation_table.setdefault(group, ConsumerGroupInfo(group))
         info.consume_type, info.message_model = consume_type, message_model
 
@@ -263,19 +263,19 @@ class ConsumerManager:
     def unregister_consumer(
         self, group: str, connection: Connection, notify_consumer_ids_changed: bool = True
     ) -> None:
-        """A client says goodbye to a group."""
+        """Removes a client that unregisters from a group."""
         group_info = self.consumer_table.get(group)
         if group_info is not None and self._remove(group_info, connection) and notify_consumer_ids_changed:
             self._notify(group_info)
 
     def do_channel_close_event(self, connection: Connection) -> bool:
-        """Forgets the clients of a closed connection; whether there were any."""
+        """Forgets the clients of a closed connection; returns whether there were any."""
         known = connection in self._groups_of
         at_once(self.leave(connection))
         return known
 
     def leave(self, connection: Connection) -> Iterator[None]:
-        """As do_channel_close_event, one group a step."""
+        """Like do_channel_close_event, one group a step."""
         for group in self._groups_of.pop(connection, set()):
             group_info = self.consumer_table.get(group)
             if group_info is not None and self._remove(group_info, connection):
@@ -335,14 +335,14 @@ class ConsumerManager:
             self._groups_by_topic.setdefault(topic, set()).add(group_info.group_name)
 
     def _notify(self, group_info: ConsumerGroupInfo) -> None:
-        """Members of a broadcasting group share nothing, so they need not know."""
+        """Members of a broadcasting group share no queues, so they are not notified."""
         if not group_info.is_broadcasting and group_info.channel_info_table:
             for listener in self._listeners:
                 listener.on_change(group_info.group_name, group_info.all_connections())
 
 
 class ProducerManager:
-    """Groups of producers, by heartbeat: whom to ask about a transaction, whom to send a reply."""
+    """Producer groups, from heartbeats: the clients to ask about a transaction or to send a reply to."""
 
     def __init__(
         self,
@@ -350,7 +350,7 @@ class ProducerManager:
         clock_ms: Callable[[], int] = now_ms,
         monotonic_clock_ms: Callable[[], int] = monotonic_ms,
     ) -> None:
-        """`clock_ms` is what get_producer_table() tells times by, the other one measures silence."""
+        """`clock_ms` dates the times of get_producer_table(), the other clock measures silence."""
         self.group_channel_table: dict[str, dict[Connection, ClientChannelInfo]] = {}
         self._groups_of: dict[Connection, set[str]] = {}
         self._client_channel_table: dict[str, Connection] = {}
@@ -386,7 +386,7 @@ class ProducerManager:
         )
 
     def register_producer(self, group: str, info: ClientChannelInfo) -> None:
-        """Takes a heartbeat."""
+        """Handles a heartbeat."""
         channels = self.group_channel_table.setdefault(group, {})
         known = channels.get(info.connection)
         if known is not None:
@@ -398,7 +398,7 @@ class ProducerManager:
         logger.info("%s: new producer %s", group, info)
 
     def unregister_producer(self, group: str, connection: Connection) -> None:
-        """A client says goodbye to a group."""
+        """Removes a client that unregisters from a group."""
         groups = self._groups_of.get(connection, set())
         if group not in groups:
             return
@@ -410,13 +410,13 @@ class ProducerManager:
             self._forget_client(info)
 
     def do_channel_close_event(self, connection: Connection) -> bool:
-        """Forgets the clients of a closed connection; whether there were any."""
+        """Forgets the clients of a closed connection; returns whether there were any."""
         known = connection in self._groups_of
         at_once(self.leave(connection))
         return known
 
     def leave(self, connection: Connection) -> Iterator[None]:
-        """As do_channel_close_event, one group a step."""
+        """Like do_channel_close_event, one group a step."""
         for group in self._groups_of.pop(connection, set()):
             info = self._remove(group, connection)
             if info is not None:

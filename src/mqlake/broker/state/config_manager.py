@@ -1,8 +1,8 @@
-"""ConfigManager: a table that lives in memory and is kept in one of the broker's config files.
+"""ConfigManager: a table in memory that is persisted in one of the broker's config files.
 
-Some changes are written at once (an operator's), others with the next interval (commits of offsets, groups that
-made themselves); `dirty` says that there is something to write. The table belongs to the event loop. Writing in
-the background takes a snapshot on the loop; the content, its text and the disk are another thread's work.
+Some changes are written at once (an operator's), others at the next interval (commits of offsets, groups created by
+requests); `dirty` says that there is something to write. The table belongs to the event loop. A write in the
+background takes a snapshot on the loop; another thread encodes and writes it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ConfigManager:
         return self._file.path
 
     def load(self) -> None:
-        """Takes what the file holds, if there is one. StoreCorruptError, FormatError, OSError."""
+        """Reads the file, if there is one. StoreCorruptError, FormatError, OSError."""
         value = self._file.load()
         if value is None:
             return
@@ -40,15 +40,15 @@ class ConfigManager:
             raise FormatError(error.offset, f"{self.path}: {error.reason}") from None
 
     def persist(self) -> None:
-        """Writes the table, durably, before it returns. OSError; then the file's old content stays."""
+        """Writes the table durably before it returns. On OSError the file keeps its old content."""
         self._write(self._next_copy(), self.snapshot())
         self.dirty = False
 
     async def persist_in_background(self) -> None:
-        """Writes the table when it has changed, and holds up nobody meanwhile. OSError."""
+        """Writes the table if it has changed, without blocking the event loop. OSError."""
         if not self.dirty:
             return
-        self.dirty = False  # what changes from here on is not in the copy
+        self.dirty = False  # later changes are not in the copy
         try:
             await asyncio.to_thread(self._write, self._next_copy(), self.snapshot())
         except BaseException:
@@ -65,19 +65,19 @@ class ConfigManager:
                 return  # a later copy was faster
             try:
                 self._file.persist(content())
-            except OSError as error:  # a full disk's names no file
+            except OSError as error:  # the error of a full disk names no file
                 raise OSError(error.errno, f"{error.strerror}; the change is not kept", self.path) from error
             self._written = copy
 
     def encode(self) -> dict[str, Any]:
-        """The file's content; later changes of the table do not reach it."""
+        """The file's content, which later changes of the table do not affect."""
         raise NotImplementedError
 
     def snapshot(self) -> Callable[[], dict[str, Any]]:
-        """Makes the file's content, on any thread. A large table takes a shallow copy here and encodes there."""
+        """Returns a function that encodes the content, on any thread. A large table makes a shallow copy first."""
         content = self.encode()
         return lambda: content
 
     def decode(self, value: Any) -> None:
-        """Takes the file's content over. FormatError."""
+        """Fills the table from the file's content. FormatError."""
         raise NotImplementedError

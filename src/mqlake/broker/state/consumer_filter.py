@@ -4,11 +4,10 @@
 "clientVersion":…,"consumerGroup":"G","dead":false,"deadTime":0,"expression":"…","expressionType":"SQL92",
 "topic":"T"}},"topic":"T"}}}
 
-A filter comes with a heartbeat, is dead when its group has gone, and forgotten 24 hours later; a group that comes
-back with the same subscription finds it. `clientVersion` is the subscription's: an older one changes nothing.
+A filter comes with a heartbeat, is dead when its group has left, and is forgotten 24 hours later; a group that returns
+with the same subscription finds it. `clientVersion` is the subscription's: an older one changes nothing.
 
-The bloom filter's positions are written for RocketMQ, which takes a file without them for one of other settings and
-ignores it. Here nothing is looked up by them.
+The bloom filter's positions are written for RocketMQ, which ignores a file without them. mqlake does not use them.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class BloomFilterData(JsonBody):
 
 @dataclass(slots=True, kw_only=True)
 class ConsumerFilterBody(JsonBody):
-    """One group's filter of one topic, as the file has it. `dead_time` (ms) from `born_time` on: dead since."""
+    """One group's filter of one topic, as in the file. It is dead if `dead_time` (ms) is not before `born_time`."""
 
     consumer_group: str = ""
     topic: str = ""
@@ -66,7 +65,7 @@ class ConsumerFilterFile(JsonBody):
 
 
 class ConsumerFilterData:
-    """One group's filter of one topic. `compiled_expression` is None when it could not be understood."""
+    """One group's filter of one topic. `compiled_expression` is None if the expression is invalid."""
 
     __slots__ = ("body", "compiled_expression")
 
@@ -92,7 +91,7 @@ class ConsumerFilterData:
 
 
 class ConsumerFilterManager(ConfigManager):
-    """`clean_time_span_ms`: how long the dead are kept (filterDataCleanTimeSpan). `expected_groups` a topic and
+    """`clean_time_span_ms`: how long dead filters are kept (filterDataCleanTimeSpan). `expected_groups` per topic and
     `error_rate_percent` size the bloom filter (expectConsumerNumUseFilter, maxErrorRateOfBloomFilter)."""
 
     def __init__(
@@ -109,7 +108,7 @@ class ConsumerFilterManager(ConfigManager):
         self._clock_ms = clock_ms
         self._by_topic: dict[str, dict[str, ConsumerFilterData]] = {}
         self._topics_of: dict[str, set[str]] = {}
-        """Group → topics it has a filter of."""
+        """Group → topics for which it has a filter."""
         self._bloom_filter = BloomFilter(error_rate_percent, expected_groups)
 
     def get(self, topic: str, group: str) -> ConsumerFilterData | None:
@@ -119,7 +118,7 @@ class ConsumerFilterManager(ConfigManager):
     def build(
         self, topic: str, group: str, expression: str | None, expression_type: str | None, client_version: int
     ) -> ConsumerFilterData:
-        """The filter of a subscription that is not registered, as a pull brings it along."""
+        """The filter of a subscription that a pull carries, without registering it."""
         return ConsumerFilterData(
             ConsumerFilterBody(
                 consumer_group=group,
@@ -137,7 +136,7 @@ class ConsumerFilterManager(ConfigManager):
         return BloomFilterData(bit_pos=positions, bit_num=self._bloom_filter.m)
 
     def register_group(self, group: str, subscriptions: Collection[SubscriptionData]) -> None:
-        """Takes all that a group's heartbeat subscribes to; its filters of other topics die."""
+        """Takes all subscriptions of a group's heartbeat; its filters of other topics become dead."""
         for data in subscriptions:
             self.register(data.topic, group, data.sub_string, data.expression_type, data.sub_version)
         topics = {data.topic for data in subscriptions}
@@ -145,15 +144,15 @@ class ConsumerFilterManager(ConfigManager):
             self._die(self._by_topic[topic][group])
 
     def unregister_group(self, group: str) -> None:
-        """The group's last member has gone."""
+        """The group's last member has left."""
         for topic in self._topics_of.get(group, ()):
             self._die(self._by_topic[topic][group])
 
     def register(
         self, topic: str, group: str, expression: str | None, expression_type: str | None, client_version: int
     ) -> bool:
-        """Takes a subscription by expression; whether it changed anything. Of an older version than the known
-        one it changes nothing; one that cannot be understood removes the known one."""
+        """Takes a subscription by expression; returns whether it changed anything. An older version than the known
+        one changes nothing; an invalid expression removes the known filter."""
         if is_tag_type(expression_type) or not expression:
             return False
         groups = self._by_topic.get(topic, {})
@@ -199,7 +198,7 @@ class ConsumerFilterManager(ConfigManager):
             self.dirty = True
 
     def clean(self) -> None:
-        """Forgets what has been dead for too long."""
+        """Forgets filters that have been dead for too long."""
         oldest = self._clock_ms() - self._clean_time_span_ms
         for topic, groups in list(self._by_topic.items()):
             for group, data in list(groups.items()):

@@ -1,13 +1,13 @@
-"""ConsumerOffsetManager: how far each group has come in each queue, kept in consumerOffset.json.
+"""ConsumerOffsetManager: the progress of each group in each queue, kept in consumerOffset.json.
 
 {"dataVersion":…,"groupTopicMap":{"G":["T"]},"offsetTable":{"T@G":{0:12,1:7}}}
 
-offset table    what consumers have committed; may go backwards, the last word counts
-pull offsets    how far they have pulled, for statistics; not kept on disk
-reset offsets   what an operator has set: answered until the group's next pull takes it. Commits that come
-                meanwhile are from before the reset, so they are dropped
+offset table    committed by consumers; may go backwards, the last commit counts
+pull offsets    how far consumers have pulled, for statistics; not kept on disk
+reset offsets   set by an operator: answered until the group's next pull takes them. Commits that come before that
+                pull are from before the reset, so they are dropped
 
-`groupTopicMap` is written because RocketMQ writes it (it comes from a getter there); nobody reads it.
+`groupTopicMap` is written because RocketMQ writes it (it comes from a getter there); it is never read.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def topic_at_group(topic: str, group: str) -> str:
 
 
 def split_topic_at_group(key: str) -> tuple[str, str] | None:
-    """(topic, group), None when it is no such key."""
+    """(topic, group), None if the key has another form."""
     parts = key.split(TOPIC_GROUP_SEPARATOR)
     return (parts[0], parts[1]) if len(parts) == 2 else None
 
 
 class ConsumerOffsetManager(ConfigManager):
-    """`update_version_step`: so many commits make a new data version (consumerOffsetUpdateVersionStep).
+    """`update_version_step`: commits per new data version (consumerOffsetUpdateVersionStep).
     `server_side_reset`: whether reset offsets are answered (useServerSideResetOffset)."""
 
     def __init__(self, path: str, update_version_step: int = 500, server_side_reset: bool = True) -> None:
@@ -54,7 +54,7 @@ class ConsumerOffsetManager(ConfigManager):
     # --- commits
 
     def commit_offset(self, client_host: str, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """`client_host` is named when the offset goes backwards."""
+        """`client_host` is logged when the offset goes backwards."""
         key = f"{topic}@{group}"
         offsets = self.offset_table.get(key)
         if offsets is None:
@@ -73,7 +73,7 @@ class ConsumerOffsetManager(ConfigManager):
             self.dirty = True
 
     def query_offset(self, group: str, topic: str, queue_id: int) -> int:
-        """The offset, an operator's reset first; -1 when none is known."""
+        """The offset, an operator's reset first; -1 if it is unknown."""
         key = f"{topic}@{group}"
         if self._server_side_reset and (reset := self._reset_offset_table.get(key)) is not None:
             offset = reset.get(queue_id)
@@ -114,7 +114,7 @@ class ConsumerOffsetManager(ConfigManager):
         return self._server_side_reset and queue_id in self._reset_offset_table.get(f"{topic}@{group}", ())
 
     def query_then_erase_reset_offset(self, topic: str, group: str, queue_id: int) -> int | None:
-        """The pending reset of a queue, which this takes away."""
+        """Removes and returns the pending reset of a queue."""
         resets = self._reset_offset_table.get(f"{topic}@{group}")
         if resets is None:
             return None
@@ -126,7 +126,7 @@ class ConsumerOffsetManager(ConfigManager):
     # --- groups and topics
 
     def _keys(self) -> Iterator[tuple[str, str, str]]:
-        """(key, topic, group) of the whole table; it may be changed meanwhile."""
+        """(key, topic, group) of the whole table, which may change during the iteration."""
         for key in list(self.offset_table):
             if (parts := split_topic_at_group(key)) is not None:
                 yield key, *parts
@@ -154,8 +154,8 @@ class ConsumerOffsetManager(ConfigManager):
     ) -> Offsets:
         """Queue id → the least offset of any group in the topic, groups in the `,` list left out.
 
-        Offsets of messages that are gone already do not count. (RocketMQ deletes the offsets of the groups that
-        are to be left out; here they stay.)
+        Offsets of messages that are already deleted do not count. (RocketMQ deletes the offsets of the groups that
+        are left out; here they stay.)
         """
         left_out = set((filter_groups or "").split(","))
         least: Offsets = {}
@@ -170,11 +170,11 @@ class ConsumerOffsetManager(ConfigManager):
     # --- cleaning
 
     def clean_offset_by_topic(self, topic: str) -> None:
-        """Forgets every group's offsets in a topic that is deleted."""
+        """Forgets every group's offsets in a deleted topic."""
         self._remove(lambda of, group: of == topic)
 
     def remove_offset(self, group: str) -> None:
-        """Forgets all offsets of a group that is deleted."""
+        """Forgets all offsets of a deleted group."""
         self._remove(lambda topic, of: of == group)
 
     def _remove(self, is_meant: Callable[[str, str], bool]) -> None:

@@ -2,8 +2,8 @@
 
 {"messageRequestModeMap":{"T":{"G":{"consumerGroup":"G","mode":"PULL","popShareQueueNum":0,"topic":"T"}}}}
 
-Only what an operator has set is there. Without pop consumers PULL is all that can be set here; what RocketMQ's broker
-has left in the file is kept.
+It holds only what an operator has set. Without pop consumers, PULL is the only mode that can be set here; other modes
+that RocketMQ's broker has left in the file are kept.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""RebalanceLockManager: who consumes a queue in order.
+"""RebalanceLockManager: which client consumes a queue in order.
 
-A queue of a group is locked by one client, which must lock it again before 60 s are over. Nobody is told when
-a lock runs out: then whoever asks next has it.
+A queue of a group is locked by one client, which must lock it again within 60 s. No client is notified when a lock
+expires: the next client to ask gets it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class RebalanceLockManager:
         self._table: dict[str, dict[MessageQueue, _LockEntry]] = {}
 
     def is_lock_all_expired(self, group: str) -> bool:
-        """Whether nobody holds any queue of the group."""
+        """Whether no client holds any queue of the group."""
         now = self._clock_ms()
         return all(self._is_expired(entry, now) for entry in self._table.get(group, {}).values())
 
@@ -45,7 +45,7 @@ class RebalanceLockManager:
         return bool(self.try_lock_batch(group, (mq,), client_id))
 
     def try_lock_batch(self, group: str, mqs: Iterable[MessageQueue], client_id: str) -> set[MessageQueue]:
-        """Those of the queues that the client holds now, for 60 s from now on."""
+        """Locks queues for 60 s; returns those that the client holds now."""
         now = self._clock_ms()
         locked: set[MessageQueue] = set()
         for mq in mqs:
@@ -64,7 +64,7 @@ class RebalanceLockManager:
         return locked
 
     def unlock_batch(self, group: str, mqs: Iterable[MessageQueue], client_id: str) -> None:
-        """Gives up those of the queues that are the client's; those of others stay as they are."""
+        """Unlocks the queues that the client holds."""
         entries = self._table.get(group, {})
         for mq in mqs:
             entry = entries.get(mq)
@@ -75,7 +75,7 @@ class RebalanceLockManager:
             self._table.pop(group, None)
 
     def remove_expired(self) -> None:
-        """Forgets locks that have run out, which changes nothing but memory."""
+        """Forgets expired locks, to save memory."""
         now = self._clock_ms()
         for group, entries in list(self._table.items()):
             for mq in [mq for mq, entry in entries.items() if self._is_expired(entry, now)]:

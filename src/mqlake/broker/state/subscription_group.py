@@ -2,7 +2,7 @@
 
 {"dataVersion":…,"forbiddenTable":{"G":{"T":1}},"subscriptionGroupTable":{"G":{"consumeEnable":true,…}}}
 
-A group that nobody has configured is made with the defaults when it is first asked for, as RocketMQ does.
+A group that is not configured is created with the defaults when it is first used, as in RocketMQ.
 `forbiddenTable` holds bits for a group and topic; bit 0 forbids the group to read the topic.
 """
 
@@ -48,7 +48,7 @@ def is_legal_group(group: str) -> bool:
 
 
 class SubscriptionGroupManager(ConfigManager):
-    """`auto_create`: make groups that are asked for; `create_sys_groups`: those of RocketMQ itself anyway."""
+    """`auto_create`: create groups at their first use; `create_sys_groups`: create RocketMQ's own in any case."""
 
     def __init__(self, path: str, auto_create: bool = True, create_sys_groups: bool = True) -> None:
         super().__init__(path)
@@ -75,18 +75,18 @@ class SubscriptionGroupManager(ConfigManager):
     # --- groups
 
     def find_subscription_group_config(self, group: str) -> SubscriptionGroupConfig | None:
-        """The group's configuration, made now if need be; None when it may not be made."""
+        """The group's configuration, created if needed; None if it may not be created."""
         config = self.subscription_group_table.get(group)
         if config is None and self._may_create(group):
             config = SubscriptionGroupConfig(group_name=group)
             self.subscription_group_table[group] = config
             logger.info("the subscription group %s was made", group)
-            # made again whenever it is asked for, so it need not be on disk at once
+            # created again at its next use, so it need not be on disk at once
             self._changed()
         return config
 
     def existing_group(self, group: str) -> SubscriptionGroupConfig:
-        """As find_subscription_group_config. ResponseError SUBSCRIPTION_GROUP_NOT_EXIST."""
+        """Like find_subscription_group_config. ResponseError SUBSCRIPTION_GROUP_NOT_EXIST."""
         config = self.find_subscription_group_config(group)
         if config is None:
             raise ResponseError(
@@ -104,7 +104,7 @@ class SubscriptionGroupManager(ConfigManager):
         return group in self.subscription_group_table
 
     def update_subscription_group_config(self, config: SubscriptionGroupConfig) -> None:
-        """Makes or replaces a group. ConfigError when its name or its attributes are not allowed, OSError."""
+        """Creates or replaces a group. ConfigError if its name or its attributes are not allowed, OSError."""
         self.update_subscription_group_config_list([config])
 
     def update_subscription_group_config_list(self, configs: list[SubscriptionGroupConfig]) -> None:
@@ -115,7 +115,7 @@ class SubscriptionGroupManager(ConfigManager):
                     f"the group name {config.group_name[:300]!r} is not allowed: "
                     f"1 to {GROUP_LENGTH_MAX} letters, digits and % | _ -"
                 )
-            if config.retry_queue_nums > QUEUES_MAX:  # the retry topic would have so many
+            if config.retry_queue_nums > QUEUES_MAX:  # the retry topic would have that many
                 raise ConfigError(
                     f"retryQueueNums of {config.group_name} is {config.retry_queue_nums}: at most {QUEUES_MAX}"
                 )
@@ -180,7 +180,7 @@ class SubscriptionGroupManager(ConfigManager):
         self.dirty = True
 
     def _persist_or(self, undo: Any) -> None:
-        """An operator's change is on disk before it is answered, or it does not hold."""
+        """Persists an operator's change before it is answered; undoes it if that fails."""
         try:
             self.persist()
         except OSError:

@@ -2,9 +2,9 @@
 
 {"dataVersion":{…},"topicConfigTable":{"T":{"attributes":{},"order":false,"perm":6,…}}}
 
-Topics come from an operator, from the broker itself (RocketMQ's built-in ones) or from a send to a topic that
-nobody knows: then the topic that the client names as its default (TBW102) is the pattern. A topic that made itself
-is on disk and known to the name servers before the send that made it is answered; see `settled`.
+Topics come from an operator, from the broker itself (RocketMQ's built-in ones) or from a send to an unknown topic: then
+the topic that the client names as its default (TBW102) is the pattern. A topic that a send created is on disk and known
+to the name servers before the send is answered; see `settled`.
 """
 
 from __future__ import annotations
@@ -61,20 +61,20 @@ class TopicConfigManager(ConfigManager):
         super().__init__(path)
         self._config = config
         self.on_change: Callable[[list[TopicConfig]], asyncio.Future[None] | None] = lambda topics: None
-        """Is called with the topics that came or changed in one iteration of the event loop; its future is done when
-        the name servers know them."""
+        """Called with the topics that were added or changed in one loop iteration; its future is done when the name
+        servers know them."""
         self.topic_config_table: dict[str, TopicConfig] = {}
         self.data_version = DataVersion()
         self._writing = asyncio.Lock()
         self._write_after = 0.0
-        """Each write is of the whole table: while topics keep coming, at most half of the time goes into writing."""
+        """Each write covers the whole table: while topics keep coming, writes take at most half of the time."""
         self.system_topics: set[str] = set()
         """The built-in topics of this broker, by name."""
         self.unsettled: dict[str, asyncio.Future[None]] = {}
-        """Topics that are not yet on disk and known: done when they are."""
+        """Topics that are not yet on disk and known to the name servers → a future that is done when they are."""
         self._new_topics: dict[str, TopicConfig] = {}
         self._settling: asyncio.Future[None] | None = None
-        """What settles `_new_topics`, until it begins to."""
+        """The task that will settle `_new_topics`, until it starts."""
 
     # --- what is known
 
@@ -107,7 +107,7 @@ class TopicConfigManager(ConfigManager):
         client_default_topic_queue_nums: int,
         topic_sys_flag: int,
     ) -> TopicConfig | None:
-        """The topic, made after the pattern of `default_topic` when it was not there. None when it may not."""
+        """The topic, created after the pattern of `default_topic` if needed. None if it may not be created."""
         known = self.topic_config_table.get(topic)
         if known is not None:
             return known
@@ -136,7 +136,7 @@ class TopicConfigManager(ConfigManager):
     def create_topic_in_send_message_back_method(
         self, topic: str, queue_nums: int, perm: int, topic_sys_flag: int, *, is_order: bool = False
     ) -> TopicConfig:
-        """The topic (a retry topic, a dead letter queue), made when it was not there."""
+        """The topic (a retry topic, a dead letter queue), created if needed."""
         known = self.topic_config_table.get(topic)
         if known is None:
             return self._create(
@@ -166,7 +166,7 @@ class TopicConfigManager(ConfigManager):
     # --- an operator's changes
 
     def update_topic_config(self, config: TopicConfig) -> None:
-        """Makes or changes a topic. Its attributes are edits: `+name` sets, `-name` removes. ConfigError."""
+        """Creates or changes a topic. Its attributes are edits: `+name` sets, `-name` removes. ConfigError."""
         self.update_topic_config_list([config])
 
     def update_topic_config_list(self, configs: Iterable[TopicConfig]) -> None:
@@ -205,7 +205,7 @@ class TopicConfigManager(ConfigManager):
     # --- disk and name servers
 
     def _changed(self, configs: list[TopicConfig]) -> None:
-        """All that changes in one iteration of the loop is settled together: one heartbeat can make 10,000 topics."""
+        """Settles all changes of one loop iteration together: one heartbeat can create 10,000 topics."""
         self.data_version.next_version()
         self.dirty = True
         if not _has_loop():
@@ -232,7 +232,7 @@ class TopicConfigManager(ConfigManager):
                     del self.unsettled[topic]
 
     def _keep(self) -> None:
-        """Writes in the background where there is a loop, else before it returns."""
+        """Writes in the background if there is an event loop, else before it returns."""
         self.dirty = True
         if _has_loop():
             self._keeping = asyncio.ensure_future(self._persist_logged())
@@ -242,13 +242,13 @@ class TopicConfigManager(ConfigManager):
     async def _persist_logged(self) -> None:
         clock = asyncio.get_running_loop().time
         try:
-            async with self._writing:  # whoever is not the first waits for the write that has its change
+            async with self._writing:  # later callers wait for the write that includes their change
                 if self.dirty and (pause_s := self._write_after - clock()) > 0:
                     await asyncio.sleep(pause_s)
                 began = clock()
                 await self.persist_in_background()
                 self._write_after = clock() + min(clock() - began, WRITE_PAUSE_MAX_S)
-        except OSError as error:  # tried again with the next change, and at the end
+        except OSError as error:  # tried again with the next change, and at shutdown
             logger.error("%s cannot be written: %s", self.path, error)
 
     def build_serialize_wrapper(
@@ -278,7 +278,7 @@ class TopicConfigManager(ConfigManager):
     # --- built-in topics
 
     def init(self) -> None:
-        """Puts RocketMQ's built-in topics into the table; what is loaded from the file comes on top of them."""
+        """Puts RocketMQ's built-in topics into the table; topics loaded from the file replace them."""
         config = self._config()
         cluster, name = config.broker_cluster_name, config.broker_name
         cluster_perm = PERM_INHERIT | (PERM_READ_WRITE if config.cluster_topic_enable else 0)
@@ -319,8 +319,8 @@ def _has_loop() -> bool:
 def alter_attributes(current: dict[str, str] | None, edits: Mapping[str, str]) -> dict[str, str]:
     """Attributes after the edits `+name` (set) and `-name` (remove); `current` None for a new topic.
 
-    ConfigError for names and values that RocketMQ's TopicAttributes does not have, and for changes of those that
-    hold for a topic's whole life.
+    Raises ConfigError for names and values that RocketMQ's TopicAttributes does not have, and for changes of
+    attributes that are fixed for a topic's life.
     """
     result = dict(current or {})
     names = set()

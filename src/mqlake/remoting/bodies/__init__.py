@@ -2,6 +2,6 @@
 
 topic      DataVersion, TopicConfig, what a broker registers, TopicList
 route      where a topic is: TopicRouteData, ClusterInfo, BrokerMemberGroup
-client     what clients say and are told: heartbeat, locks, assignments, offsets
-admin      what operators are told: statistics, connections, running state
+client     requests and answers of clients: heartbeat, locks, assignments, offsets
+admin      requests and answers of operators: statistics, connections, running state
 """

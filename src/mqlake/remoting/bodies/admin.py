@@ -1,4 +1,4 @@
-"""What operators set and are told: groups, statistics, connections, queues."""
+"""Requests and answers of operators: groups, statistics, connections, queues."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class ConsumerOffsetSerializeWrapper(JsonBody):
 
 @dataclass(slots=True, kw_only=True)
 class Connection(JsonBody):
-    """A client that is connected. `language` by its name."""
+    """A connected client. `language` by its name."""
 
     client_id: str | None = None
     client_addr: str | None = None
@@ -230,7 +230,7 @@ class HAClientRuntimeInfo(JsonBody):
 @dataclass(slots=True, kw_only=True)
 class CheckRocksdbCqWriteResult(JsonBody):
     CHECK_ERROR: ClassVar[int] = 3
-    """The one `check_status` that lets mqadmin print the result."""
+    """The only `check_status` with which mqadmin prints the result."""
 
     check_result: str | None = None
     check_status: int = 0

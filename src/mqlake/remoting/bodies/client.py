@@ -1,4 +1,4 @@
-"""What clients say to brokers and are told by them."""
+"""Requests and answers of clients."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class GetConsumerListByGroupResponseBody(JsonBody):
 
 @dataclass(slots=True, kw_only=True)
 class LockBatchRequestBody(JsonBody):
-    """Also what is unlocked."""
+    """Also the body of an unlock."""
 
     consumer_group: str = ""
     client_id: str = ""
@@ -199,7 +199,7 @@ class PopProcessQueueInfo(JsonBody):
 
 @dataclass(slots=True, kw_only=True)
 class ConsumeStatus(JsonBody):
-    """Times in ms, rates a second, the rest in the last hour."""
+    """Times in ms, rates per second, the rest in the last hour."""
 
     pull_rt: float = field(default=0.0, metadata=json_name("pullRT"))
     pull_tps: float = field(default=0.0, metadata=json_name("pullTPS"))

@@ -7,17 +7,17 @@ have their defaults. Maps may have numbers or objects (a dataclass with frozen=T
     {"brokerAddrs":{0:"10.0.0.1:10911"}}
     {"brokerAddrs":{"0":"10.0.0.1:10911"}}                              the same in strict JSON
 
-Either is read. What is written is RocketMQ's, unless strict JSON is asked for.
+Both are read. RocketMQ's form is written, unless strict JSON is requested.
 
 Clients in other languages rely on how fastjson 1.2.83, RocketMQ's parser, converts values of another type. The same
 conversions are made here:
 
     enum      its name in any case, or its ordinal (C++: "consumeType":1); an unknown name is a missing field
-    number    also as a text, with commas between digits; true is 1, a fraction is cut off
+    number    also as a text, with commas between digits; true is 1, a fraction is truncated
     true      also 1, "1", "true", "Y", "T"; any other number is false
     text      also a number or true; an object or list as its own JSON
     list      also one item without brackets
-    any       "" for what is no text, and "null" for a number or true, is a missing field
+    any       "" for anything but text, and "null" for a number or true, is a missing field
     name      of a field also in another case, or with _ or - in it (group_name)
 """
 
@@ -63,7 +63,7 @@ class JsonBody:
     def to_json(self, *, strict: bool = False) -> bytes:
         """The body's bytes. `strict`: every key in quotes, ASCII only."""
         value = self.to_value()
-        # not for keys that are no texts, nor for half a character in some name
+        # not for keys other than text, nor for a lone surrogate in a name
         with contextlib.suppress(orjson.JSONEncodeError):
             return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
         return json_config.dumps(value, pretty=False, browser_compatible=strict).encode()
@@ -111,11 +111,11 @@ def _expected(what: str, value: Any) -> _WrongTypeError:
 
 
 _NULLS = ("", "null", "NULL")
-"""Texts that are no number, true or false, and are read as a missing field."""
+"""Texts that are read as a missing field where a number or boolean belongs."""
 _TRUE = frozenset({"true", "1", "y", "t"})
 _FALSE = frozenset({"false", "0", "f", "n"})
 _DIGITS_MAX = 30
-"""Of a number in a text, commas included; none of 64 bits is longer."""
+"""Maximum characters of a number in a text, commas included; 64 bits need no more."""
 
 
 def _read_int(value: Any) -> int | None:

@@ -1,4 +1,4 @@
-"""The compressed form of RegisterBrokerBody that older brokers send. It is read and never written.
+"""The compressed form of RegisterBrokerBody, from older brokers. It is read but never written.
 
 one zlib stream of
 i32 n, DataVersion as JSON
@@ -53,7 +53,7 @@ def _decompress(data: bytes | bytearray | memoryview) -> bytes:
     try:
         plain = stream.decompress(data, DECOMPRESSED_SIZE_MAX)
     except zlib.error as error:
-        raise FormatError(0, f"the registration is no zlib stream: {error}") from error
+        raise FormatError(0, f"the registration is not a zlib stream: {error}") from error
     if not stream.eof:
         raise FormatError(len(data), "the registration's zlib stream has no end, or is too large")
     return plain
@@ -85,7 +85,7 @@ class _Reader:
         if end > len(self.data):
             raise FormatError(self.position, "the registration ends where a number belongs")
         number: int = _I32.unpack_from(self.data, self.position)[0]
-        # every counted thing and every byte takes room, so no count can be larger than what is left
+        # every item and every byte takes room, so no count can exceed the remaining bytes
         if not 0 <= number <= len(self.data) - end:
             raise FormatError(self.position, f"{number} things in {len(self.data) - end} bytes")
         self.position = end

@@ -1,4 +1,4 @@
-"""Where things are: what the name server tells."""
+"""Routes and clusters, from the name server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class BrokerData(JsonBody):
 
 @dataclass(slots=True, kw_only=True)
 class QueueData(JsonBody):
-    """How many queues of a topic a broker has, and what may be done with them."""
+    """The queues of a topic on one broker, and their permissions."""
 
     broker_name: str = ""
     read_queue_nums: int = 0

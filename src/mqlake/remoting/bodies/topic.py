@@ -13,7 +13,7 @@ PERM_WRITE = 2
 PERM_READ = 4
 
 QUEUES_MAX = 1 << 16
-"""Of one topic; RocketMQ has no limit, but some requests go through all queues."""
+"""Maximum queues of a topic; RocketMQ has no limit, but some requests go through all queues."""
 TOPIC_SYS_FLAG_UNIT = 1
 TOPIC_SYS_FLAG_UNIT_SUB = 2
 
@@ -64,7 +64,7 @@ class TopicConfig(JsonBody):
 
 @dataclass(slots=True, kw_only=True)
 class TopicQueueMappingInfo(JsonBody):
-    """Which queues of a static topic a broker holds: logical queue → its own."""
+    """The queues of a static topic on one broker: logical queue → its own."""
 
     topic: str | None = None
     scope: str | None = "__global__"

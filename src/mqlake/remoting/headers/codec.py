@@ -1,14 +1,14 @@
-"""How a code's own header becomes text fields and is read from them.
+"""Encodes a code's own header as text fields, and decodes it.
 
 A header is a dataclass whose attributes are the protocol's field names in Python's spelling (`queue_id` is
 `queueId` on the wire), in the order of RocketMQ's class:
 
     topic: str                        mandatory: without it the request fails
     properties: str | None = None     may be missing, then the default holds; None is not sent
-    order: bool = mandatory(False)    mandatory to a reader, and a writer's default
+    order: bool = mandatory(False)    mandatory when read, with a default when written
 
-Unknown fields are ignored, so headers of newer versions can be read. Types: str, int (32 bits), Long, bool,
-float. A value of the wrong type is an error here, with the field's name; RocketMQ would go on without it.
+Unknown fields are ignored, so headers of newer versions can be read. Types: str, int (32 bits), Long, bool, float. A
+value of the wrong type is an error here, with the field's name; RocketMQ would ignore it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MISSING: Any = object()
 
 
 def mandatory(default: Any) -> Any:
-    """A field that must be there to be read, and need not be given to be written."""
+    """A field that is mandatory when a header is read, and has a default when it is written."""
     return dataclasses.field(default=default, metadata={"mandatory": True})
 
 
@@ -47,7 +47,7 @@ def _whole_number(bits: int) -> Callable[[str], int]:
     low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
 
     def convert(text: str) -> int:
-        if len(text) <= 20:  # int() takes its time for more
+        if len(text) <= 20:  # int() is slow for longer texts
             number = int(text)
             if low <= number <= high and "_" not in text:
                 return number
@@ -90,8 +90,8 @@ def _reader_of(header_class: type[CommandHeader]) -> Callable[[Any, Callable[[st
 
 
 def _made_reader(fields: tuple[_Field, ...]) -> Callable[[Any, Callable[[str], str | None]], None]:
-    """A function that sets the fields of a header one by one, written out as `dataclass` writes its `__init__`: a loop
-    over them takes three times as long, at every request. ValueError when one is missing or wrong."""
+    """Generates a function that sets the fields of a header one by one, as `dataclass` generates `__init__`: a loop
+    takes three times as long, at every request. ValueError if a field is missing or wrong."""
     lines = ["def read(header, get):"]
     values: dict[str, Any] = {"missing": ValueError()}
     for number, (attribute, name, convert, default, _) in enumerate(fields):
@@ -148,7 +148,7 @@ class CommandHeader:
 
     @classmethod
     def decode(cls, ext_fields: Mapping[str, str]) -> Self:
-        """The header that `ext_fields` hold. HeaderError for a mandatory field missing or a wrong type."""
+        """The header in `ext_fields`. HeaderError if a mandatory field is missing or a type is wrong."""
         header = cls.__new__(cls)
         try:
             _reader_of(cls)(header, ext_fields.get)
@@ -158,7 +158,7 @@ class CommandHeader:
 
     @classmethod
     def _decode_and_explain(cls, header: Self, ext_fields: Mapping[str, str]) -> None:
-        """The same field by field: HeaderError names the one that is missing or wrong."""
+        """Decodes field by field: HeaderError names the one that is missing or wrong."""
         get = ext_fields.get
         for attribute, name, convert, default, type_name in _fields_of(cls):
             text = get(name)

@@ -1,4 +1,4 @@
-"""What many headers begin with."""
+"""The common beginning of many headers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class RpcRequestHeader(CommandHeader):
     ns: str | None = None
     """Namespace."""
     nsd: bool | None = None
-    """Whether the names in the header carry the namespace already."""
+    """Whether the names in the header already contain the namespace."""
     bname: str | None = None
     """The broker's name, for requests that a proxy passes on."""
     oway: bool | None = None
