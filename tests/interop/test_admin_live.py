@@ -472,7 +472,7 @@ MQADMIN = {
 
 MQADMIN_REFUSED = {
     f"setConsumeMode -b ADDRESS -t {TOPIC} -g {GROUP} -m POP": "this broker has no pop consumers",
-    "updateColdDataFlowCtrGroupConfig -b ADDRESS -g G -v 1024": "reading it holds up nobody here",
+    "updateColdDataFlowCtrGroupConfig -b ADDRESS -g G -v 1024": "reading it does not delay other requests here",
     f"updateStaticTopic -t Static -qn 4 -c {CLUSTER}": "does not have static topics",
 }
 

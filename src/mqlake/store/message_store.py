@@ -441,7 +441,7 @@ class DefaultMessageStore(StoreView):
             return self._refuse("the store is not running")
         if self.config.broker_role is BrokerRole.SLAVE:
             return self._refuse("the store is a slave: its messages come from the master")
-        if self.running_flags.flag_bits and not self.running_flags.is_writeable:
+        if self.running_flags.flag_bits:
             return self._refuse("; ".join(self.running_flags.reasons()))
         begin = self.commit_log.begin_time_in_lock
         if begin:
@@ -521,7 +521,7 @@ class DefaultMessageStore(StoreView):
 
     def _fence(self, reason: str) -> None:
         """No message is taken any more, until the store is opened anew and has recovered."""
-        if self.running_flags.make_fenced(True, reason):
+        if self.running_flags.make_fenced(reason):
             log.critical("the store is fenced: %s", reason)
 
     # ------------------------------------------------------------------ dispatch

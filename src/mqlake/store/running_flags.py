@@ -1,46 +1,30 @@
-"""RunningFlags: why the store does not take or give messages, one bit a reason.
+"""RunningFlags: why the store does not accept messages, one bit per reason.
 
-    bit   name                      readable   writeable   queues writeable
-      1   NOT_READABLE              no
-      2   NOT_WRITEABLE                        no          no
-      4   WRITE_LOGICS_QUEUE_ERROR             no          no
-      8   WRITE_INDEX_FILE_ERROR               no          no
-     16   DISK_FULL                            no
-     32   FENCED                               no
-     64   LOGIC_DISK_FULL                      no          no
+    bit   name
+      4   WRITE_LOGICS_QUEUE_ERROR   writing a consume queue failed
+     16   DISK_FULL
+     32   FENCED                     after an error of a flush, until the next start
 
-The bits are RocketMQ's. Unlike there, making the store not writeable always sets its own bit, so it lasts
-when another reason (a full disk) goes away.
+The bits are RocketMQ's.
 """
 
 from __future__ import annotations
 
 import threading
 
-NOT_READABLE = 1
-NOT_WRITEABLE = 1 << 1
 WRITE_LOGICS_QUEUE_ERROR = 1 << 2
-WRITE_INDEX_FILE_ERROR = 1 << 3
 DISK_FULL = 1 << 4
 FENCED = 1 << 5
-LOGIC_DISK_FULL = 1 << 6
-
-_STOPS_QUEUE_WRITES = NOT_WRITEABLE | WRITE_LOGICS_QUEUE_ERROR | WRITE_INDEX_FILE_ERROR | LOGIC_DISK_FULL
-_STOPS_WRITES = _STOPS_QUEUE_WRITES | DISK_FULL | FENCED
 
 _MEANING = {
-    NOT_READABLE: "not readable",
-    NOT_WRITEABLE: "not writeable",
     WRITE_LOGICS_QUEUE_ERROR: "writing a consume queue failed",
-    WRITE_INDEX_FILE_ERROR: "writing the index failed",
     DISK_FULL: "the disk is full",
     FENCED: "fenced",
-    LOGIC_DISK_FULL: "the disk of the consume queues is full",
 }
 
 
 class RunningFlags:
-    """Set and cleared from any thread. Setters answer whether the bit was clear before."""
+    """Set and cleared from any thread. `make_*` return whether the bit was clear before."""
 
     __slots__ = ("_details", "_lock", "flag_bits")
 
@@ -50,17 +34,8 @@ class RunningFlags:
         self._lock = threading.Lock()
 
     @property
-    def is_readable(self) -> bool:
-        return not self.flag_bits & NOT_READABLE
-
-    @property
     def is_writeable(self) -> bool:
-        return not self.flag_bits & _STOPS_WRITES
-
-    @property
-    def is_cq_writeable(self) -> bool:
-        """True also while the commit log's disk is full: what the log holds is still dispatched."""
-        return not self.flag_bits & _STOPS_QUEUE_WRITES
+        return not self.flag_bits
 
     @property
     def is_fenced(self) -> bool:
@@ -74,51 +49,24 @@ class RunningFlags:
     def is_logics_queue_error(self) -> bool:
         return bool(self.flag_bits & WRITE_LOGICS_QUEUE_ERROR)
 
-    @property
-    def is_index_file_error(self) -> bool:
-        return bool(self.flag_bits & WRITE_INDEX_FILE_ERROR)
-
-    def make_readable(self) -> None:
-        self._clear(NOT_READABLE)
-
-    def make_not_readable(self, detail: str = "") -> bool:
-        return self._set(NOT_READABLE, detail)
-
-    def make_writeable(self) -> None:
-        self._clear(NOT_WRITEABLE)
-
-    def make_not_writeable(self, detail: str = "") -> bool:
-        return self._set(NOT_WRITEABLE, detail)
-
     def make_logics_queue_error(self, detail: str = "") -> bool:
         return self._set(WRITE_LOGICS_QUEUE_ERROR, detail)
 
     def clear_logics_queue_error(self) -> None:
         self._clear(WRITE_LOGICS_QUEUE_ERROR)
 
-    def make_index_file_error(self, detail: str = "") -> bool:
-        return self._set(WRITE_INDEX_FILE_ERROR, detail)
-
-    def make_fenced(self, fenced: bool, detail: str = "") -> bool:
-        """Fences, or lifts the fence. Answers whether the store was not fenced before."""
-        return self._set(FENCED, detail) if fenced else self._clear(FENCED)
+    def make_fenced(self, detail: str = "") -> bool:
+        return self._set(FENCED, detail)
 
     def make_disk_full(self, detail: str = "") -> bool:
         return self._set(DISK_FULL, detail)
 
     def make_disk_ok(self) -> bool:
-        """Clears DISK_FULL; answers whether it was clear before."""
+        """Clears DISK_FULL; returns whether it was clear before."""
         return self._clear(DISK_FULL)
 
-    def make_logic_disk_full(self, detail: str = "") -> bool:
-        return self._set(LOGIC_DISK_FULL, detail)
-
-    def make_logic_disk_ok(self) -> bool:
-        """Clears LOGIC_DISK_FULL; answers whether it was clear before."""
-        return self._clear(LOGIC_DISK_FULL)
-
     def reasons(self) -> list[str]:
-        """What stops reads or writes, in words; empty when nothing does."""
+        """Why the store accepts no messages; empty if it does."""
         with self._lock:
             return [
                 f"{meaning}: {self._details[bit]}" if self._details.get(bit) else meaning
