@@ -74,7 +74,7 @@ class _Brokers:
         room[: len(data)] = data
         connection.buffer_updated(len(data))
         await asyncio.sleep(0)
-        while controller.server.under_way:
+        while controller.server.in_flight:
             await asyncio.sleep(0.001)
         await asyncio.sleep(0)
         connection.connection_lost(None)

@@ -309,7 +309,7 @@ def test_a_lost_connection_fails_what_waits_and_is_made_again(run):
             waiting = asyncio.ensure_future(client.invoke(service.address, request(SLOW)))
             await until_async(lambda: service.server.connections)
             (connection,) = service.server.connections
-            await until_async(connection.requests_under_way)
+            await until_async(lambda: connection._in_flight)
             connection.abort()
             with pytest.raises(RemotingConnectError, match="lost before the answer"):
                 await waiting
@@ -356,7 +356,7 @@ def test_the_body_of_an_async_request_is_its_own(run):
     run(main())
 
 
-def test_too_many_requests_under_way(run):
+def test_too_many_requests_in_flight(run):
     async def main():
         async with (
             serving(Limits(in_flight_max=2)) as service,
@@ -474,9 +474,7 @@ def test_a_client_that_never_reads_is_closed(run, caplog):
         async with serving(limits) as service:
             _, writer = await asyncio.open_connection("127.0.0.1", service.server.port)
             writer.write(encode_frame(request(SLOW)) * 20)
-            await until_async(
-                lambda: any(len(c.requests_under_way()) == 20 for c in service.server.connections)
-            )
+            await until_async(lambda: any(len(c._in_flight) == 20 for c in service.server.connections))
             (connection,) = service.server.connections
             for _ in range(20):  # answers that come although nobody reads
                 connection.send(RemotingCommand.create_response(body=bytes(4 << 20)))
@@ -491,7 +489,7 @@ def test_a_stopping_server_sends_new_clients_away(run):
     async def main():
         async with serving() as service, RemotingClient() as client:
             waiting = asyncio.ensure_future(client.call(service.address, request(SLOW, b"last")))
-            await until_async(lambda: any(c.requests_under_way() for c in service.server.connections))
+            await until_async(lambda: any(c._in_flight for c in service.server.connections))
             connection = await client.connection(service.address)
             stopping = asyncio.ensure_future(service.server.stop(grace_s=PATIENCE_S))
             await until_async(lambda: service.server.going_away)

@@ -121,7 +121,7 @@ class Endpoint:
         self.limits = limits or Limits()
         self.processors = ProcessorTable()
         self.connections: set[Connection] = set()
-        self.under_way: set[asyncio.Future[Answer]] = set()
+        self.in_flight: set[asyncio.Future[Answer]] = set()
         """The awaitables of requests in flight, also of those whose peer has disconnected."""
         self.on_open: list[Callable[[Connection], None]] = []
         self.on_close: list[Callable[[Connection], None]] = []
@@ -178,10 +178,6 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
         """Whether the peer reads its answers: no more than `write_high_water` bytes are unsent."""
         return not self.closed and not self._paused
 
-    def requests_under_way(self) -> list[asyncio.Future[Answer]]:
-        """The awaitables of the peer's requests in flight."""
-        return list(self._in_flight)
-
     async def invoke(self, command: RemotingCommand, timeout_s: float | None = None) -> RemotingCommand:
         """Sends a request; its answer, whatever its code. The answer's body is the caller's.
 
@@ -229,8 +225,8 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
 
     def stop_waits_for(self, later: asyncio.Future[Answer]) -> None:
         """Keeps a stopping server from closing the connection until `later` is done."""
-        self._endpoint.under_way.add(later)
-        later.add_done_callback(self._endpoint.under_way.discard)
+        self._endpoint.in_flight.add(later)
+        later.add_done_callback(self._endpoint.in_flight.discard)
 
     # --- what the loop calls
 
@@ -398,11 +394,11 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
             return
         later = asyncio.ensure_future(answer_or_later, loop=self._loop)
         self._in_flight.add(later)
-        self._endpoint.under_way.add(later)
+        self._endpoint.in_flight.add(later)
 
         def done(later: asyncio.Future[Answer]) -> None:
             self._in_flight.discard(later)
-            self._endpoint.under_way.discard(later)
+            self._endpoint.in_flight.discard(later)
             if later.cancelled():
                 return
             error = later.exception()

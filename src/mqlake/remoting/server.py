@@ -81,8 +81,8 @@ class RemotingServer(Endpoint):
         self.idle_checks.stop()
         if self._server is not None:
             self._server.close()
-        if self.under_way:
-            await asyncio.wait(self.under_way, timeout=grace_s)
+        if self.in_flight:
+            await asyncio.wait(self.in_flight, timeout=grace_s)
         for connection in list(self.connections):
             connection.close()
         await self._closed(grace_s)

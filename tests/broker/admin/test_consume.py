@@ -161,7 +161,7 @@ def test_others_are_served_while_the_progress_of_many_topics_is_looked_up(tmp_pa
                 broker.consumer_offset_manager.commit_offset("h", "G", topic.topic_name, 0, 1)
             header = GetConsumeStatsRequestHeader(consumer_group="G")
             asked = asyncio.create_task(asking.ask(RequestCode.GET_CONSUME_STATS, header))
-            await until_async(lambda: controller.server.under_way, "the request has begun")
+            await until_async(lambda: controller.server.in_flight, "the request has begun")
             assert (await other.heartbeat("H")).code == ResponseCode.SUCCESS
             assert not asked.done()
             answer = await asked

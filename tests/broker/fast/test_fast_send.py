@@ -177,7 +177,7 @@ class Wire:
     async def say(self, data: bytes) -> list[bytes]:
         """The answers to `data`; the last one says so when the broker hangs up."""
         answers = await self._until_asked(data)
-        while self._controller.server.under_way:
+        while self._controller.server.in_flight:
             await asyncio.sleep(0.001)
         return answers + await self._until_asked(b"")
 

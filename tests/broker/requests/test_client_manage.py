@@ -236,7 +236,7 @@ def test_a_client_that_closes_during_a_long_heartbeat_leaves_nothing(tmp_path):
                 assert "many-2999" not in consumers.consumer_table
             await asyncio.wait([taken])
             assert taken.exception() is not None
-            await until_async(lambda: not controller.server.under_way, "the heartbeat has ended")
+            await until_async(lambda: not controller.server.in_flight, "the heartbeat has ended")
             await until_async(lambda: list(consumers.consumer_table) == ["G"])
             assert not producers.group_channel_table
             assert (await other.heartbeat("G")).code == ResponseCode.SUCCESS
