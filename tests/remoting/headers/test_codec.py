@@ -98,3 +98,10 @@ def test_unknown_fields_are_ignored_and_defaults_hold():
 def test_headers_have_no_dict():
     for kind in KINDS:
         assert dataclasses.is_dataclass(kind) and not hasattr(kind.__new__(kind), "__dict__")
+
+
+def test_a_header_without_fields() -> None:
+    assert (
+        admin.GetAllProducerInfoRequestHeader.decode({"other": "1"})
+        == admin.GetAllProducerInfoRequestHeader()
+    )

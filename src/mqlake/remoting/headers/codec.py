@@ -92,7 +92,7 @@ def _reader_of(header_class: type[CommandHeader]) -> Callable[[Any, Callable[[st
 def _made_reader(fields: tuple[_Field, ...]) -> Callable[[Any, Callable[[str], str | None]], None]:
     """Generates a function that sets the fields of a header one by one, as `dataclass` generates `__init__`: a loop
     takes three times as long, at every request. ValueError if a field is missing or wrong."""
-    lines = ["def read(header, get):"]
+    lines = ["def read(header, get):", "    pass"]  # a header may have no fields
     values: dict[str, Any] = {"missing": ValueError()}
     for number, (attribute, name, convert, default, _) in enumerate(fields):
         lines.append(f"    text = get({name!r})")
