@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import shutil
 import struct
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -17,14 +18,14 @@ from mqlake.broker.fast import fast_send
 from mqlake.broker.fast.fast_send import FastSend
 from mqlake.broker.requests import send_message
 from mqlake.compiled import Worth
-from mqlake.message import MessageSysFlag
+from mqlake.message import MessageExt, MessageSysFlag
 from mqlake.remoting.codec import decode_frame, encode_frame, frame_end
 from mqlake.remoting.codes import LanguageCode, RequestCode, SerializeType
 from mqlake.remoting.command import ONEWAY_FLAG, RemotingCommand
 from mqlake.remoting.headers.produce import EndTransactionRequestHeader, SendMessageResponseHeader
 from mqlake.remoting.loop import run
 from mqlake.store.log.log_reader import LogReader
-from tests.broker.live import SCENE_S, running, send_header
+from tests.broker.live import SCENE_S, now_ms, running, send_header
 
 TOPIC = "Orders"
 RECORD_PLACES = (slice(52, 56), slice(56, 64), slice(68, 72))
@@ -117,7 +118,17 @@ def half(body: bytes = b"body", **values: object) -> bytes:
     return send(body, **{**given, **fields})  # type: ignore[arg-type]
 
 
-_SEND_FIELDS = ("opaque", "kind", "topic", "queue_id", "sys_flag", "flag", "properties", "command_flag")
+_SEND_FIELDS = (
+    "opaque",
+    "kind",
+    "topic",
+    "queue_id",
+    "sys_flag",
+    "flag",
+    "properties",
+    "command_flag",
+    "born_timestamp",
+)
 
 
 def end(
@@ -788,6 +799,76 @@ def test_a_flush_of_commits_that_fails(tmp_path: Path, monkeypatch: pytest.Monke
         assert sum(numbers) == 3 and len(said) == 2
 
     transactions_on_two_brokers(tmp_path, scene, flushDiskType="SYNC_FLUSH")
+
+
+def test_commits_are_found_again_after_a_crash(tmp_path: Path) -> None:
+    """Their op messages are in memory only. What is open is asked for, before and after."""
+    copy = tmp_path / "copy"
+
+    async def asked_in_a_round(controller: BrokerController) -> list[bytes]:
+        bodies = []
+
+        async def ask(message: MessageExt) -> bool:
+            bodies.append(bytes(message.body))
+            return True
+
+        await controller.transactional_message_service.check(ask)
+        return sorted(bodies)
+
+    async def scene(fast: BrokerController, plain: BrokerController) -> None:
+        numbers = taken(fast)
+        born = now_ms() - 60_000
+        halves = [half(b"%02d" % n, opaque=n, queue_id=0, born_timestamp=born) for n in range(40)]
+        answers = await prepared(fast, plain, *halves)
+        await both_say(fast, plain, b"".join(end(answer) for answer in answers[::2]))
+        assert sum(numbers) == 60
+        for controller in (fast, plain):
+            await asyncio.to_thread(controller.broker.store.wait_until_dispatched)
+        await asyncio.to_thread(shutil.copytree, tmp_path / "fast", copy)
+
+    async def after() -> None:
+        async with running(copy, **NO_OPS) as controller:
+            assert await asked_in_a_round(controller) == [b"%02d" % n for n in range(1, 40, 2)]
+            store = controller.broker.store
+            assert await asyncio.to_thread(store.wait_until_dispatched)
+            found = store.get_message("g", TOPIC, 0, 0, 64)
+            assert [bytes(message.body) for message in found.messages()] == [
+                b"%02d" % n for n in range(0, 40, 2)
+            ]
+            assert all(message.sys_flag & 0xC == 8 for message in found.messages())
+
+    transactions_on_two_brokers(tmp_path, scene)
+    run(after())
+
+
+def test_a_commit_of_a_half_message_that_was_put_back(tmp_path: Path) -> None:
+    """Its place is the first one, and it ends once, whichever of the two is ended."""
+
+    async def scene(fast: BrokerController, plain: BrokerController) -> None:
+        born = now_ms() - 60_000
+        answers = await prepared(fast, plain, *(half(opaque=n, born_timestamp=born) for n in range(2)))
+        copies: list[MessageExt] = []
+
+        async def ask(message: MessageExt) -> bool:
+            copies.append(message)
+            return True
+
+        until_ms = now_ms()
+        while now_ms() == until_ms:
+            await asyncio.sleep(0.001)
+        for controller in (fast, plain):
+            assert await asyncio.to_thread(controller.broker.store.wait_until_dispatched)
+            copies.clear()
+            await controller.transactional_message_service.check(ask)
+            assert [message.queue_offset for message in copies] == [2, 3]
+        place = {"tran_state_table_offset": 2, "commit_log_offset": copies[0].physical_offset}
+        await both_say(fast, plain, end(answers[0], **place) + end(answers[0], command_flag=0))
+        place = {"tran_state_table_offset": 3, "commit_log_offset": copies[1].physical_offset}
+        await both_say(fast, plain, end(answers[1]) + end(answers[1], 12, command_flag=0, **place))
+        for controller in (fast, plain):
+            assert controller.broker.store.commit_log.queue_offsets[TOPIC, 1] == 3
+
+    transactions_on_two_brokers(tmp_path, scene)
 
 
 def test_a_changed_topic_is_looked_at_again(tmp_path: Path) -> None:
