@@ -150,6 +150,20 @@ def test_offsets_that_come_with_a_pull_are_committed(tmp_path, code):
     on_a_broker(tmp_path, scene)
 
 
+def test_only_a_pull_that_may_be_held_and_finds_nothing_is(tmp_path):
+    """A day would be the limit."""
+    day = {"suspend_timeout_millis": 1000 * 3600 * 24}
+
+    async def scene(peer: Peer) -> None:
+        await sent(peer, count=1)
+        nothing = await peer.ask(RequestCode.LITE_PULL_MESSAGE, pull_header("T", 1, **day))
+        assert nothing.code == ResponseCode.PULL_NOT_FOUND
+        may_be_held = pull_header("T", 0, sys_flag=SUBSCRIPTION | SUSPEND, **day)
+        assert bodies(await peer.ask(RequestCode.LITE_PULL_MESSAGE, may_be_held)) == [b"0"]
+
+    on_a_broker(tmp_path, scene)
+
+
 def test_without_long_polling_a_pull_is_held_for_a_short_while(tmp_path):
     """However long its client would wait."""
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from mqlake.errors import StoreClosedError, WrongFileSizeError
+from mqlake.formats.record import encode_blank
 from mqlake.store.files.mapped_file import OS_PAGE_SIZE, MappedFile
 
 SIZE = 16 * OS_PAGE_SIZE
@@ -103,6 +104,16 @@ class TestAppend:
         on_disk = Path(file.path).read_bytes()
         assert on_disk[:100] == record(100)
         assert on_disk[100:104] == b"\0\0\0\0"
+
+    def test_a_blank_ends_the_file(self, tmp_path: Path, kind: str) -> None:
+        file = self.make(tmp_path, kind)
+        file.append_record(record(100), 5)
+        file.append_blank(encode_blank(SIZE - 100))
+        assert file.is_full and (file.wrote_position, file.store_timestamp) == (SIZE, 5)
+        assert file.commit(0) == file.flush(0) == SIZE
+        on_disk = Path(file.path).read_bytes()
+        assert on_disk[:108] == record(100) + encode_blank(SIZE - 100)
+        assert not any(on_disk[108:])
 
     def test_a_file_can_be_filled_to_the_last_byte(self, tmp_path: Path, kind: str) -> None:
         file = self.make(tmp_path, kind)
@@ -227,6 +238,52 @@ class TestMemory:
         mapped_file.erase(10)
         assert mapped_file.last_data(0) == 1
         assert np.count_nonzero(mapped_file.array) == 1
+
+
+def resident_kib(path: str) -> int:
+    """How much of a file's mapping is in this process's memory."""
+    mapping = Path("/proc/self/smaps").read_text().split(path)[1]
+    return int(mapping.partition("Rss:")[2].split()[0])
+
+
+class TestPages:
+    def test_pages_are_there_before_they_are_written_and_go_when_they_are_evicted(
+        self, mapped_file: MappedFile
+    ) -> None:
+        assert resident_kib(mapped_file.path) == 0
+        if mapped_file.prefault(OS_PAGE_SIZE + 1, 3 * OS_PAGE_SIZE):
+            assert resident_kib(mapped_file.path) == 8
+            assert mapped_file.prefault(15 * OS_PAGE_SIZE, 100 * OS_PAGE_SIZE)  # no further than the file
+            assert resident_kib(mapped_file.path) == 12
+        assert mapped_file.prefault(SIZE, SIZE + 1)
+        mapped_file.warm(sync_flush=False, flush_pages=16)
+        assert resident_kib(mapped_file.path) == 64
+        mapped_file.evict(OS_PAGE_SIZE + 5, 3 * OS_PAGE_SIZE + 5)  # the third is not over yet
+        assert resident_kib(mapped_file.path) == 56
+        mapped_file.evict(5 * OS_PAGE_SIZE, 5 * OS_PAGE_SIZE + 5)
+        assert resident_kib(mapped_file.path) == 56
+
+    def test_holes_are_no_data(self, tmp_path: Path) -> None:
+        path = tmp_path / "00000000000000000000"
+        with path.open("wb") as file:
+            file.truncate(SIZE)
+            os.pwrite(file.fileno(), b"x" * OS_PAGE_SIZE, 2 * OS_PAGE_SIZE)
+        sparse = MappedFile(str(path), SIZE)
+        assert sparse.data_extents(0) == [(2 * OS_PAGE_SIZE, 3 * OS_PAGE_SIZE)]
+        assert sparse.data_extents(2 * OS_PAGE_SIZE + 5) == [(2 * OS_PAGE_SIZE + 5, 3 * OS_PAGE_SIZE)]
+        assert sparse.data_extents(3 * OS_PAGE_SIZE) == sparse.data_extents(SIZE) == []
+        assert sparse.last_data(0) == 3 * OS_PAGE_SIZE
+        assert sparse.last_data(0, 2 * OS_PAGE_SIZE + 7) == 2 * OS_PAGE_SIZE + 7
+
+    def test_large_files_are_looked_through_from_their_end(self, tmp_path: Path) -> None:
+        size = 3 << 20
+        file = MappedFile(str(tmp_path / "00000000000000000000"), size)
+        for at in (0, 1 << 20, (2 << 20) - 1, size - 1):
+            file.view[at] = 1
+            os.fdatasync(file._fd)
+            assert file.last_data(0) == at + 1
+        file.erase(1)
+        assert file.last_data(0) == 1
 
 
 def advised_random(path: str) -> bool:
