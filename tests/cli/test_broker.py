@@ -25,7 +25,10 @@ brokrName=oops
 """
 
 
-EXPOSED = "it listens on every address of this machine, for anyone who reaches it; --host 127.0.0.1 keeps others out"
+EXPOSED = (
+    "listening on every address of this machine, open to anyone who can reach it; "
+    "--host 127.0.0.1 keeps others out"
+)
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:
@@ -68,7 +71,7 @@ def test_a_broker_conf_is_taken_as_it_is(conf, ends_with):
         said = [
             f"{conf}: without effect here: sendMessageThreadPoolNums",
             f"{conf}: unknown configuration key 'brokrName'; did you mean 'brokerName'?",
-            "no name server is told of this broker: give namesrvAddr, or -n",
+            "this broker registers with no name server; set namesrvAddr, or use -n",
         ]
         if ends_with == "SIGTERM":
             said.append(EXPOSED)

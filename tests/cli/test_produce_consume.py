@@ -113,14 +113,14 @@ def test_it_ends_when_nobody_reads_what_it_prints(broker, topic) -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ('{"text":"t","properties":[1]}', "`properties` is no object"),
-        ('{"text":"t","keys":5}', "`keys` is no text"),
-        ('{"text":"t","tags":["a"]}', "`tags` is no text"),
+        ('{"text":"t","properties":[1]}', "`properties` is not an object"),
+        ('{"text":"t","keys":5}', "`keys` is not a string"),
+        ('{"text":"t","tags":["a"]}', "`tags` is not a string"),
     ],
 )
 def test_a_json_line_of_wrong_types_is_named(broker, topic, line, words) -> None:
     _, err = mqlake(broker, "produce", topic, "--format", "json", stdin=line.encode(), status=1)
-    assert f"line 1 is no message: {words}" in err
+    assert f"line 1 is not a message: {words}" in err
 
 
 def test_keys_in_the_lines(broker, topic) -> None:
@@ -142,7 +142,7 @@ def test_json_goes_round(broker, topic) -> None:
     assert first["uniqKey"] != "old" and (first["topic"], first["queueOffset"]) == (topic, 0)
     assert mqlake(broker, "consume", topic, "-e", "--sql", "n > 6")[0].decode() == "ü\n"
     _, err = mqlake(broker, "produce", topic, "--format", "json", stdin=b'{"text": 1}\n', status=1)
-    assert "error: line 1 is no message: `text` is missing or no text" in err
+    assert "error: line 1 is not a message: `text` is missing or not a string" in err
 
 
 def test_files_and_arguments(broker, topic, tmp_path) -> None:
@@ -219,9 +219,9 @@ def test_a_pipe_is_sent_as_it_comes_and_ctrl_c_ends_both(broker, topic) -> None:
         (["consume", "T", "--tags", "a", "--sql", "b"], 2, "either --tags or --sql"),
         (["consume", "a b"], 1, "contains ' '"),
         (["produce", "T", "-p", "x"], 2, "not NAME=VALUE"),
-        (["produce", "T", "-p", "KEYS=x"], 2, "RocketMQ's own"),
+        (["produce", "T", "-p", "KEYS=x"], 2, "reserved by RocketMQ"),
         (["produce", "SCHEDULE_TOPIC_XXXX", "-m", "x"], 1, "the broker's own"),
-        (["produce", "T", "--delay", "1", "--batch", "2"], 2, "cannot be sent in a --batch"),
+        (["produce", "T", "--delay", "1", "--batch", "2"], 2, "a batch cannot be delayed"),
     ],
 )
 def test_what_cannot_be_is_said(broker, args: list[str], status: int, words: str) -> None:
@@ -231,7 +231,10 @@ def test_what_cannot_be_is_said(broker, args: list[str], status: int, words: str
 
 def test_a_condition_that_cannot_be_parsed(broker, topic) -> None:
     mqlake(broker, "produce", topic, "-m", "x")
-    for args, words in [(("--sql", "n >"), "code 23"), (("--queue", "9"), "--queue 9 is none of broker-a:0")]:
+    for args, words in [
+        (("--sql", "n >"), "code 23"),
+        (("--queue", "9"), "--queue 9 is not one of broker-a:0"),
+    ]:
         result = CliRunner().invoke(cli, ["consume", topic, *args], env={"NAMESRV_ADDR": broker.namesrv})
         assert result.exit_code in (1, 2) and words in result.output
 

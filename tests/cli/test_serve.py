@@ -166,7 +166,7 @@ def test_a_broker_that_dies_is_started_again_and_the_others_go_on(tmp_path):
         os.kill(victim, signal.SIGKILL)
         said = process.stderr.readline()
         assert said.startswith(
-            f"broker-0 (process {victim}) has ended with status -9; 1 go on, it is started again"
+            f"broker-0 (process {victim}) ended with status -9; 1 still running, restarting it"
         )
         assert send(brokers[1], "T", b"x").code == 0
 
@@ -191,7 +191,7 @@ def test_a_broker_that_cannot_start_ends_it(tmp_path):
         _, errors = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 1
         assert errors.splitlines()[-1] == "error: a broker ended before it was ready"
-        assert "started again" not in errors
+        assert "restarting" not in errors
 
 
 def test_brokers_end_with_the_process_that_started_them(tmp_path):
@@ -258,7 +258,7 @@ def test_it_is_for_this_machine_unless_told_otherwise(tmp_path, host):
         where = ready(process)
         ports = [int(address.rpartition(":")[2]) for address in (where["namesrv"], *where["brokers"])]
         assert [listens_on_all(port) for port in (*ports, metrics_port)] == [host is not None] * 3
-        assert ("it listens on every address" in stopped(process)) is (host is not None)
+        assert ("listening on every address" in stopped(process)) is (host is not None)
 
 
 def test_settings_of_a_file_and_of_the_command_line(tmp_path):
@@ -273,7 +273,7 @@ def test_settings_of_a_file_and_of_the_command_line(tmp_path):
         assert not listens_on_all(int(where["brokers"][0].rpartition(":")[2]))
         assert stopped(process) == (
             f"{conf}: without effect here: isolateLogEnable\n"
-            f"{conf}: bindAddress=0.0.0.0 is not used here; --host is 127.0.0.1\n"
+            f"{conf}: bindAddress=0.0.0.0 is ignored; --host is 127.0.0.1\n"
         )
 
 
@@ -285,4 +285,4 @@ def test_a_port_that_is_taken_is_named_with_its_option(tmp_path: Path, option: s
     ):
         _, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 2 and len(errors.splitlines()) == 1
-    assert "cannot listen on 127.0.0.1:" in errors and f"; {option} chooses another port" in errors
+    assert "cannot listen on 127.0.0.1:" in errors and f"; use {option} to choose another port" in errors

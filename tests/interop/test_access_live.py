@@ -66,7 +66,7 @@ def test_tools_that_are_not_let_in_say_why(broker: Broker, secret_key: str):
         assert "(code 16)" in result.stderr.splitlines()[-1] and "Traceback" not in result.output
     listed = mqlake(broker, "admin", "cluster", "list", secret_key=secret_key)
     assert listed.exit_code == 0 and "V5_3_3" not in listed.stdout
-    assert f"broker-0 at {broker.address} does not tell of itself: " in listed.stderr
+    assert f"broker-0 at {broker.address} does not report its state: " in listed.stderr
 
 
 def test_client(broker: Broker):

@@ -1,4 +1,4 @@
-"""Quick figures of one machine. For comparisons there is the project's bench/, which warms up and repeats."""
+"""Quick figures of one machine. For comparisons use the project's bench/, which warms up and repeats."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HOST: Host = ("127.0.0.1", 10911)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BenchResult:
-    """`bytes` are those of the records; `cpu_seconds` are this process's, all threads together."""
+    """`bytes` counts whole records; `cpu_seconds` counts all threads of this process."""
 
     name: str
     messages: int
@@ -35,7 +35,7 @@ class BenchResult:
 
 
 Step = Callable[[], tuple[int, int]]
-"""Does a little of the work; (messages, bytes)."""
+"""Does a little of the work; returns (messages, bytes)."""
 
 
 def run_bench(
@@ -46,7 +46,7 @@ def run_bench(
     body_size: int,
     progress: Progress,
 ) -> list[BenchResult]:
-    """Each step for about `seconds`, in a directory that is made under `directory` and deleted. OSError."""
+    """Runs each step for about `seconds` in a temporary directory under `directory`. Raises OSError."""
     root = tempfile.mkdtemp(prefix="mqlake-bench-", dir=directory)
     results: list[BenchResult] = []
     body = os.urandom(body_size)
@@ -59,7 +59,7 @@ def run_bench(
         path = os.path.join(root, "async")
         with open_store(path, settings) as store:
             warm_up = _put_batch(store, body)
-            for _ in range(PLAIN_RECORDS_MAX // BATCH + 1):  # then the compiled parts are loaded
+            for _ in range(PLAIN_RECORDS_MAX // BATCH + 1):  # enough work for the compiled code to be loaded
                 warm_up()
             store.wait_until_dispatched()
             run("append", _put(store, body))

@@ -1,4 +1,4 @@
-"""`mqlake broker`: one broker, until it is told to stop."""
+"""`mqlake broker`: one broker, until a signal stops it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mqlake.base.net import format_address, is_every_address
 from mqlake.base.settings import parse_assignments
 from mqlake.cli.logs import log_options
 from mqlake.cli.output import note, note_where_it_listens, print_json, print_json_line
-from mqlake.cli.serve import settle, told_to_stop
+from mqlake.cli.serve import settle, stop_event
 from mqlake.remoting.loop import run
 from mqlake.remoting.server import raise_open_files_limit
 
@@ -22,23 +22,25 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("-c", "--config", "config_path", type=click.Path(), help="A broker.conf, as RocketMQ has it.")
+@click.option("-c", "--config", "config_path", type=click.Path(), help="RocketMQ broker.conf.")
 @click.option(
     "--host",
-    help="Address to listen on and to tell clients.  [0.0.0.0: every one; clients are told brokerIP1]",
+    help="Address to listen on and to advertise.  [listens on 0.0.0.0, advertises brokerIP1]",
 )
-@click.option("-n", "--namesrv", "namesrv_addr", help="Name servers: host:port with ; between.")
+@click.option("-n", "--namesrv", "namesrv_addr", help="Name servers: host:port, separated by `;`.")
 @click.option(
-    "--set", "settings", metavar="KEY=VALUE", multiple=True, help="A key of broker.conf; any number of times."
+    "--set", "settings", metavar="KEY=VALUE", multiple=True, help="Setting of broker.conf; repeatable."
 )
 @click.option(
     "-p",
     "--print-config",
     is_flag=True,
-    help="Print every setting with its value, and end.",
+    help="Print every setting with its value, and exit.",
 )
-@click.option("--json", "as_json", is_flag=True, help="JSON instead of text.")
-@click.option("--until-eof", is_flag=True, hidden=True, help="Stop when stdin ends: who holds it has gone.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@click.option(
+    "--until-eof", is_flag=True, hidden=True, help="Stop at the end of stdin: the parent process has gone."
+)
 @log_options
 def broker(
     config_path: str | None,
@@ -51,8 +53,8 @@ def broker(
 ) -> None:
     """Run a broker.
 
-    It registers with the name servers of namesrvAddr (or of NAMESRV_ADDR in the environment), and ends with
-    Ctrl-C or SIGTERM.
+    It registers with the name servers in namesrvAddr, or in $NAMESRV_ADDR. Ctrl-C or SIGTERM shuts it down
+    cleanly.
     """
     from mqlake.broker.config import read_settings, require_known
 
@@ -91,7 +93,7 @@ async def _run(
 ) -> None:
     from mqlake.broker.controller import BrokerController
 
-    stop = told_to_stop(until_eof=until_eof)
+    stop = stop_event(until_eof=until_eof)
     controller = BrokerController(config, store_config)
     await controller.start()
     settle()
@@ -109,12 +111,12 @@ async def _run(
         else:
             click.echo(f"broker {config.broker_name} listens on {listens}")
             if known_to:
-                click.echo(f"it is known as {controller.broker_addr} to {', '.join(known_to)}")
+                click.echo(f"registered as {controller.broker_addr} with {', '.join(known_to)}")
         if not known_to:
-            note("no name server is told of this broker: give namesrvAddr, or -n")
+            note("this broker registers with no name server; set namesrvAddr, or use -n")
         if controller.metrics is not None:
             note(f"metrics: {controller.metrics.where}")
-        if not until_eof:  # a broker of `mqlake serve`, which says so itself
+        if not until_eof:  # else `mqlake serve` warns
             note_where_it_listens(config.bind_address)
         await stop.wait()
     finally:

@@ -1,4 +1,4 @@
-r"""`mqlake consume`: a topic's messages as text, formatted or as JSON lines, in the manner of kcat."""
+"""`mqlake consume`: prints messages as text, formatted or as JSON lines, as kcat does."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import click
 import orjson
 
 from mqlake.base.progress import Progress
-from mqlake.cli.clients import client_config, cluster_options, reachable, stop_on_signals
+from mqlake.cli.clients import cluster_options, reachable, stop_on_signals
 from mqlake.cli.options import json_option, time_ms
 from mqlake.cli.output import count_text, note, progress
 from mqlake.cli.produce import queue_matches
@@ -32,7 +32,7 @@ from mqlake.remoting.bodies.topic import MessageQueue
 from mqlake.remoting.loop import run
 
 TOOLS_GROUP = "TOOLS_CONSUMER"
-"""RocketMQ's group for tools that read; it leaves no offsets."""
+"""RocketMQ's group for tools that read; it stores no offsets."""
 COMMIT_INTERVAL_S = 1.0
 POLL_S = 0.2
 
@@ -55,7 +55,7 @@ _TOKEN = re.compile(r"%(.)|\\(x[0-9a-fA-F]{2}|.)|([^%\\]+)|(.)", re.DOTALL)
 
 
 def formatter(text: str) -> Formatter:
-    """What makes a message's bytes as `text` says. ConfigError names a token that is none."""
+    """A function from a message to its output in the format `text`. Raises ConfigError for an unknown token."""
     parts: list[bytes | Callable[[MessageClientExt], bytes | str | int]] = []
     for token, escape, plain, odd in _TOKEN.findall(text):
         if token == "%":
@@ -63,7 +63,7 @@ def formatter(text: str) -> Formatter:
         elif token:
             if token not in _FIELDS:
                 raise ConfigError(
-                    f"--format has %{token}; it can have {' '.join('%' + name for name in _FIELDS)} %%"
+                    f"--format: unknown token %{token}; use {' '.join('%' + name for name in _FIELDS)} %%"
                 )
             parts.append(_FIELDS[token])
         elif escape:
@@ -72,9 +72,9 @@ def formatter(text: str) -> Formatter:
             elif escape in _ESCAPES:
                 parts.append(_ESCAPES[escape].encode())
             else:
-                raise ConfigError(f"--format has \\{escape}; it can have \\n \\r \\t \\0 \\\\ \\xHH")
+                raise ConfigError(f"--format: unknown escape \\{escape}; use \\n \\r \\t \\0 \\\\ \\xHH")
         elif odd:
-            raise ConfigError(f"--format ends with {odd}; write {odd}{odd} for the character")
+            raise ConfigError(f"--format ends with {odd}; use {odd}{odd} for the character itself")
         else:
             parts.append(plain.encode())
 
@@ -92,7 +92,7 @@ def json_line(message: MessageClientExt) -> bytes:
     return orjson.dumps(record_object(message) | more) + b"\n"
 
 
-# --- where to begin
+# --- the start
 
 
 @dataclass(frozen=True)
@@ -136,12 +136,10 @@ def parse_start(_ctx: click.Context, _param: click.Parameter, text: str) -> Star
     default="%s\\n",
     show_default=True,
     metavar="TEXT",
-    help="%t topic, %b broker, %q queue, %o offset, %k keys, %g tags, %i id, %T store time in ms, %p properties, "
-    "%s body, %S its size; \\n \\t \\xHH.",
+    help="Output format: %t topic, %b broker, %q queue, %o offset, %k keys, %g tags, %i id, %T store time in ms, "
+    "%p properties, %s body, %S body size; \\n \\t \\xHH.",
 )
-@click.option(
-    "-g", "--group", help="Share the queues with the group's other consumers, and commit its offsets."
-)
+@click.option("-g", "--group", help="Join this consumer group: share its queues and commit its offsets.")
 @click.option(
     "--from",
     "start",
@@ -149,21 +147,20 @@ def parse_start(_ctx: click.Context, _param: click.Parameter, text: str) -> Star
     show_default=True,
     metavar="WHERE",
     callback=parse_start,
-    help="earliest, latest, an offset, -N from the end, @TIME (ms or ISO 8601). With --group: where it has no offset.",
+    help="Start position: earliest, latest, an offset, -N from the end, @TIME (ms or ISO 8601). With --group: where "
+    "the group has no offset.",
 )
-@click.option("--tags", help="Only messages with this tag, or one of `a || b`.")
-@click.option("--sql", metavar="CONDITION", help="Only messages whose properties fulfil an SQL92 condition.")
-@click.option(
-    "--queue", "wanted", metavar="[BROKER:]ID", multiple=True, help="Only this queue; any number of times."
-)
-@click.option("-c", "--count", type=click.IntRange(min=1), help="End after so many messages.")
-@click.option("-e", "--exit-at-end", is_flag=True, help="End where the topic ended when this began.")
+@click.option("--tags", help="Only messages with this tag, or with one of several: `a || b`.")
+@click.option("--sql", metavar="CONDITION", help="Only messages whose properties match this SQL92 condition.")
+@click.option("--queue", "wanted", metavar="[BROKER:]ID", multiple=True, help="Only this queue; repeatable.")
+@click.option("-c", "--count", type=click.IntRange(min=1), help="Stop after this many messages.")
+@click.option("-e", "--exit-at-end", is_flag=True, help="Stop at the end that the topic had at the start.")
 @click.option(
     "--on-undecodable",
     type=click.Choice(CHOICES),
     default="raise",
     show_default=True,
-    help="When a body cannot be unpacked: raise ends with an error that names the message, skip says so and goes on, "
+    help="If a body cannot be decompressed: raise stops with an error that names the message, skip warns and goes on, "
     "raw prints it as it is stored.",
 )
 @cluster_options
@@ -179,31 +176,27 @@ def consume(
     count: int | None,
     exit_at_end: bool,
     on_undecodable: Literal["raise", "skip", "raw"],
-    namesrv: str,
-    tls: bool,
-    tls_ca: str,
-    access_key: str,
-    secret_key: str,
+    where: ClientConfig,
     as_json: bool,
 ) -> None:
-    """Print a topic's messages, and those to come until Ctrl-C.
+    """Print the messages of a topic, and wait for new ones until Ctrl-C.
 
-    Without --group all queues are read and nothing is committed: others do not notice. --json prints an object a
-    line, as `mqlake store dump --json` does.
+    Without --group it reads all queues and commits nothing, so other consumers are not affected. --json prints one
+    object per line, like `mqlake store dump --json`.
 
     \b
-    mqlake consume T -e                              everything that is there
+    mqlake consume T -e                              all messages up to now
     mqlake consume T -f '%t %q %o %k %s\\n' --from -10
     mqlake consume T --group g --json                as a member of group g
     mqlake consume T --from 2024-05-01T12:00 --tags 'a || b' -c 100
     """
     validate_topic(topic)
     if tags is not None and sql is not None:
-        raise click.UsageError("either --tags or --sql")
+        raise click.UsageError("use either --tags or --sql")
     if group is not None and wanted:
-        raise click.UsageError("--queue goes without --group: a group shares its queues out itself")
+        raise click.UsageError("--queue excludes --group: a group assigns its queues itself")
     if group is not None and start.kind in ("offset", "from_end"):
-        raise click.UsageError("with --group, --from is earliest, latest or a time")
+        raise click.UsageError("with --group, --from must be earliest, latest or a time")
     selector = MessageSelector.by_sql(sql) if sql is not None else MessageSelector.by_tag(tags or "*")
     job = _Job(
         topic,
@@ -216,12 +209,11 @@ def consume(
         group is not None,
         on_undecodable,
     )
-    where = client_config(namesrv, tls, tls_ca, access_key, secret_key)
     with reachable(), progress("consuming", in_bytes=False, among_results=True) as report:
         try:
             run(job.run(group or TOOLS_GROUP, where, report))
         except TopicNotFoundError as error:
-            raise MqlakeError(f"{error}; `mqlake admin topic list` names those there are") from error
+            raise MqlakeError(f"{error}; `mqlake admin topic list` lists the topics") from error
     note(count_text(job.taken, "message") + (f", {job.skipped} skipped" if job.skipped else ""))
 
 
@@ -239,7 +231,7 @@ class _Job:
     taken: int = 0
     skipped: int = 0
     ends: dict[MessageQueue, int] = field(default_factory=dict)
-    """Where the queues ended in the beginning."""
+    """Ends of the queues at the start."""
 
     async def run(self, group: str, where: ClientConfig, report: Progress) -> None:
         stop = stop_on_signals()
@@ -266,7 +258,7 @@ class _Job:
                 await self._consume(consumer, stop, report)
             except UndecodableMessageError as error:
                 raise MqlakeError(
-                    f"{error}; --on-undecodable skip goes on behind it, raw prints its body as it is stored"
+                    f"{error}; --on-undecodable skip goes on after it, raw prints its body as it is stored"
                 ) from error
             finally:
                 if self.commits:
@@ -281,7 +273,7 @@ class _Job:
         for wanted in self.wanted:
             if not any(queue_matches(queue, wanted) for queue in queues):
                 names = ", ".join(f"{queue.broker_name}:{queue.queue_id}" for queue in queues)
-                raise ConfigError(f"--queue {wanted} is none of {names}")
+                raise ConfigError(f"--queue {wanted} is not one of {names}")
         if self.wanted:
             queues = [queue for queue in queues if any(queue_matches(queue, each) for each in self.wanted)]
         return queues

@@ -1,8 +1,7 @@
 """Ctrl-C while modules are imported.
 
-An exception in the middle of an import comes out as whatever the module in the middle makes of it: as an ImportError
-that says something is not installed, as a traceback that cannot be caught. There is nothing to put in order yet, so the
-signal ends the process by itself.
+Modules turn an exception in the middle of an import into other errors: an ImportError that says something is not
+installed, or a traceback that cannot be caught. There is nothing to clean up yet, so the signal ends the process.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def ends_at_once() -> Iterator[None]:
-    """For as long as the `with` lasts SIGINT has its default action, where Python would raise KeyboardInterrupt."""
+    """While the `with` lasts SIGINT has its default action instead of raising KeyboardInterrupt."""
     if (
         threading.current_thread() is not threading.main_thread()
         or signal.getsignal(signal.SIGINT) is not signal.default_int_handler

@@ -1,7 +1,7 @@
-"""LazyGroup: a click group whose commands are imported when they are asked for.
+"""LazyGroup: a click group that imports a command when it is used.
 
-`mqlake --help` and shell completion name every command from the table below each group; only the command that
-runs is imported, with all it needs. So a start costs what click costs.
+`mqlake --help` and shell completion take names and help from a table; only the command that runs is imported, so a
+start costs no more than click does.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class LazyGroup(click.Group):
         ]
 
     def names_to_suggest(self, ctx: click.Context) -> list[str]:
-        """What somebody may have meant."""
+        """Names to suggest for an unknown one."""
         return self.list_commands(ctx)
 
     def resolve_command(

@@ -1,10 +1,10 @@
-"""What servers log: `--log-level` and `--log-format`, on stderr.
+"""Logs of servers on stderr: `--log-level` and `--log-format`.
 
 text   2026-05-01T12:00:00.123Z WARNING mqlake.broker.state.topic_config: topic T: there is none to delete
 json   {"time":"2026-05-01T12:00:00.123Z","level":"WARNING","logger":"mqlake.broker.state.topic_config","message":"…"}
 
-One line a record, whatever the message holds. A record's `extra` fields are fields of the JSON object. Processes that
-a server starts log the same way, as the settings are in their environment.
+One line per record, whatever the message holds. A record's `extra` fields become fields of the JSON object. Processes
+that a server starts log the same way: they find the settings in their environment.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ _OWN_FIELDS = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "ascti
 
 
 def log_options(command: Command) -> Command:
-    """Gives a command the options, and sets logging up before it runs."""
+    """Adds the options to a command, and sets up logging before it runs."""
 
     @click.option(
         "--log-level",
         type=click.Choice(LEVELS, case_sensitive=False),
         envvar=LEVEL_VARIABLE,
-        help=f"The least that is logged; {LEVEL_VARIABLE} sets it as well.  [warning]",
+        help=f"Lowest level to log; defaults to ${LEVEL_VARIABLE} if it is set.  [warning]",
     )
     @click.option(
         "--log-format",
         type=click.Choice(FORMATS),
         envvar=FORMAT_VARIABLE,
-        help=f"Lines of text or of JSON; {FORMAT_VARIABLE} sets it as well.  [text]",
+        help=f"Log as text or as JSON; defaults to ${FORMAT_VARIABLE} if it is set.  [text]",
     )
     @functools.wraps(command)
     def logging_command(*args: Any, log_level: str | None, log_format: str | None, **options: Any) -> Any:
@@ -54,7 +54,7 @@ def log_options(command: Command) -> Command:
 
 
 def set_up(level: str, log_format: str) -> None:
-    """Logs to stderr, in place of whatever was set up before."""
+    """Logs to stderr, replacing any earlier set-up."""
     os.environ[LEVEL_VARIABLE], os.environ[FORMAT_VARIABLE] = level, log_format
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
@@ -70,7 +70,7 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         message = " ".join(record.getMessage().splitlines())
         text = f"{_time_of(record)} {record.levelname} {record.name}: {message}"
-        # a traceback is for people, so it has its own lines
+        # a traceback is for people: it keeps its own lines
         return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
 
 

@@ -1,8 +1,8 @@
 """`mqlake`: one command with a group of subcommands for each room.
 
-Exit status: 0 all is well, 1 something is wrong with the store or the data (named by file and offset), 2 the
-command line or the configuration cannot be used as it is, 3 something is not installed. Whatever goes wrong on purpose
-(MqlakeError) or in the system (OSError) is one line on stderr; MQLAKE_DEBUG=1 shows where it came from.
+Exit status: 0 success, 1 the store or the data is damaged or the command failed (named by file and offset), 2 the
+command line or the configuration is invalid, 3 something is not installed. An expected error (MqlakeError) or an error
+of the system (OSError) is one line on stderr; MQLAKE_DEBUG=1 adds the traceback.
 """
 
 from __future__ import annotations
@@ -30,13 +30,16 @@ from mqlake.cli.standard_streams import (
 from mqlake.errors import MissingPartError, MqlakeError
 
 COMMANDS = {
-    "serve": ("mqlake.cli.serve:serve", "Run a name server and a broker, with nothing to configure."),
+    "serve": ("mqlake.cli.serve:serve", "Run a name server and a broker, with no configuration needed."),
     "produce": ("mqlake.cli.produce:produce", "Send messages to a topic: lines, JSON lines or files."),
-    "consume": ("mqlake.cli.consume:consume", "Print a topic's messages: as text, formatted or as JSON."),
-    "admin": ("mqlake.cli.admin:admin", "Look after clusters: topics, groups, messages, brokers."),
+    "consume": (
+        "mqlake.cli.consume:consume",
+        "Print the messages of a topic: as text, formatted or as JSON.",
+    ),
+    "admin": ("mqlake.cli.admin:admin", "Administer clusters: topics, groups, messages, brokers."),
     "broker": ("mqlake.cli.broker:broker", "Run a broker with a broker.conf."),
     "namesrv": ("mqlake.cli.namesrv:namesrv", "Run a name server."),
-    "store": ("mqlake.cli.store:store", "Look into, check, fill and mend a store directory."),
+    "store": ("mqlake.cli.store:store", "Inspect, check, fill and repair a store directory."),
     "spark": ("mqlake.cli.spark:spark", "Jobs over whole logs: verify, export, search, stats, ingest, …"),
     "metaq": (
         "mqlake.cli.metaq:metaq",
@@ -44,7 +47,7 @@ COMMANDS = {
     ),
     "demo": (
         "mqlake_flights.demo:demo",
-        "The main job: a year of flights, a crash, recovery, Spark over the log.",
+        "Demo: a year of flights, a crash, recovery, and Spark on the log.",
     ),
 }
 EXIT_INTERRUPTED = 128 + signal.SIGINT
@@ -61,7 +64,7 @@ EXTRAS = {
     "pyarrow": "spark",
     "pyspark": "spark",
 }
-"""Module → the extra of mqlake's that brings it."""
+"""Module → the extra of mqlake that installs it."""
 SHELLS = {
     "bash": 'eval "$(mqlake completion bash)"   # in ~/.bashrc',
     "zsh": 'eval "$(mqlake completion zsh)"   # in ~/.zshrc, after compinit',
@@ -89,7 +92,7 @@ class MainGroup(LazyGroup):
 
 
 def missing_extra(error: ModuleNotFoundError) -> MissingPartError | None:
-    """A module that one of mqlake's extras brings is not there; None for any other."""
+    """The error for a missing module that one of mqlake's extras installs; None for any other module."""
     name = (error.name or "").partition(".")[0]
     if name not in EXTRAS:
         return None
@@ -116,10 +119,10 @@ def one_line(error: MqlakeError | OSError) -> str:
 )
 @click.version_option(__version__, prog_name="mqlake", message="%(prog)s %(version)s")
 def cli() -> None:
-    """A message store and broker that are Apache RocketMQ on disk and on the wire, and whose log is read in place.
+    """A message store and broker compatible with Apache RocketMQ on disk and on the wire; Spark reads its log in place.
 
-    Every command takes --help, and --json for output that programs read. MQLAKE_DEBUG=1 shows tracebacks and
-    what the store logs. Begin with `mqlake serve`, or with `mqlake store info DIR`.
+    Every command takes --help, and --json for machine-readable output. MQLAKE_DEBUG=1 shows tracebacks and debug
+    logs. Start with `mqlake serve`, or with `mqlake store info DIR`.
     """
     level = logging.DEBUG if debugging() else logging.WARNING
     logging.basicConfig(level=level, format="%(levelname)s: %(message)s", stream=sys.stderr)
@@ -127,9 +130,9 @@ def cli() -> None:
 
 @cli.command()
 @click.argument("shell", type=click.Choice(sorted(SHELLS)))
-@click.option("--json", "as_json", is_flag=True, help="JSON instead of text.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 def completion(shell: str, as_json: bool) -> None:
-    """Print the script that completes mqlake's commands in a shell.
+    """Print the completion script for a shell.
 
     \b
     bash  in ~/.bashrc:              eval "$(mqlake completion bash)"
@@ -148,7 +151,7 @@ def completion(shell: str, as_json: bool) -> None:
 
 
 def main() -> None:
-    """Runs the command line, and ends the process."""
+    """Runs the command line and ends the process."""
     prepare()
     try:
         cli(prog_name="mqlake")
@@ -157,5 +160,5 @@ def main() -> None:
     except OSError as error:  # click could not write a help text
         status = output_failed(error)
     if status == EXIT_INTERRUPTED:
-        raise KeyboardInterrupt  # Python ends by the signal, when all is cleaned up
+        raise KeyboardInterrupt  # Python cleans up, then ends by the signal
     sys.exit(status)

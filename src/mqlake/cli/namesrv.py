@@ -1,9 +1,6 @@
-"""`mqlake namesrv`: the name server, until it is told to stop."""
+"""`mqlake namesrv`: a name server, until a signal stops it."""
 
 from __future__ import annotations
-
-import asyncio
-import signal
 
 import click
 
@@ -11,6 +8,7 @@ from mqlake.base.java_properties import read_properties
 from mqlake.base.net import format_address, is_every_address
 from mqlake.cli.logs import log_options
 from mqlake.cli.output import note, note_where_it_listens, print_json_line
+from mqlake.cli.serve import stop_event
 from mqlake.namesrv.config import NamesrvConfig
 from mqlake.namesrv.server import NamesrvController
 from mqlake.remoting.loop import run
@@ -19,19 +17,19 @@ from mqlake.remoting.server import raise_open_files_limit
 
 @click.command()
 @click.option(
-    "-p", "--port", type=click.IntRange(0, 65535), help="Port to listen on; 0: any free one.  [9876]"
+    "-p", "--port", type=click.IntRange(0, 65535), help="Port to listen on; 0 picks a free one.  [9876]"
 )
-@click.option("--host", help="Address to listen on.  [0.0.0.0: every one of this machine]")
-@click.option("-c", "--config", "config_path", type=click.Path(), help="A namesrv.conf, as RocketMQ has it.")
-@click.option("--kv-path", type=click.Path(), help="Where the key-value configuration is kept.")
-@click.option("--json", "as_json", is_flag=True, help="Say where it listens as one line of JSON.")
+@click.option("--host", help="Address to listen on.  [0.0.0.0]")
+@click.option("-c", "--config", "config_path", type=click.Path(), help="RocketMQ namesrv.conf.")
+@click.option("--kv-path", type=click.Path(), help="File for the key-value configuration.")
+@click.option("--json", "as_json", is_flag=True, help="Print the addresses as one line of JSON.")
 @log_options
 def namesrv(
     port: int | None, host: str | None, config_path: str | None, kv_path: str | None, as_json: bool
 ) -> None:
-    """Run a name server: brokers register with it, clients ask it where topics are.
+    """Run a name server: brokers register with it, clients look topics up.
 
-    It ends with Ctrl-C or SIGTERM.
+    Ctrl-C or SIGTERM shuts it down cleanly.
     """
     properties = {} if config_path is None else read_properties(config_path)
     if port is not None:
@@ -48,10 +46,7 @@ def namesrv(
 
 
 async def _serve(config: NamesrvConfig, as_json: bool) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+    stop = stop_event()
     controller = NamesrvController(config)
     await controller.start()
     try:
@@ -62,7 +57,7 @@ async def _serve(config: NamesrvConfig, as_json: bool) -> None:
             print_json_line({"namesrv": address, "listens": listens})
         else:
             click.echo(f"name server listens on {listens}")
-            click.echo(f"give brokers and clients  namesrvAddr={address}")
+            click.echo(f"set on brokers and clients  namesrvAddr={address}")
         note_where_it_listens(config.bind_address)
         await stop.wait()
     finally:

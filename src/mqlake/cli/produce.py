@@ -1,4 +1,4 @@
-"""`mqlake produce`: messages from lines, JSON lines or whole files, in the manner of kcat."""
+"""`mqlake produce`: sends messages from lines, JSON lines or whole files, as kcat does."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ import click
 import orjson
 
 from mqlake.base.progress import Progress
-from mqlake.cli.clients import client_config, cluster_options, reachable, stop_on_signals
+from mqlake.cli.clients import cluster_options, reachable, stop_on_signals
 from mqlake.cli.options import json_option
 from mqlake.cli.output import count_text, note, print_json, progress, size_text
+from mqlake.client.config import ClientConfig
 from mqlake.client.produce.producer import Producer, ProducerConfig, select_by_hash
 from mqlake.client.results import SendResult
 from mqlake.errors import ConfigError, MessageError, MqlakeError
@@ -30,13 +31,13 @@ from mqlake.remoting.loop import run
 from mqlake.remoting.timeouts import DEFAULT_TIMEOUTS
 
 BATCH_BYTES_MAX = 1 << 20
-"""A batch is sent when it has so many bytes, whatever --batch says."""
+"""A batch that reaches this size is sent, whatever --batch says."""
 READ_SIZE = 1 << 20
 
 
 @dataclass
 class _Template:
-    """What all messages have, unless a JSON line says otherwise."""
+    """What all messages have unless a JSON line overrides it."""
 
     topic: str
     key: str | None
@@ -57,17 +58,17 @@ class _Template:
         return message
 
     def from_json(self, line: bytes, number: int) -> Message:
-        """A line as `consume --json` prints it: `body` in base64 or `text`, tags, keys, properties, flag."""
+        """A message of a line as `consume --json` prints it; `text` may replace `body`."""
         try:
             fields = orjson.loads(line)
             if not isinstance(fields, dict):
-                raise ValueError("an object is needed")
+                raise ValueError("not an object")
             given = fields.get("properties") or {}
             if not isinstance(given, dict):
-                raise ValueError("`properties` is no object")
+                raise ValueError("`properties` is not an object")
             for name in ("tags", "keys"):
                 if not isinstance(fields.get(name) or "", str):
-                    raise ValueError(f"`{name}` is no text")
+                    raise ValueError(f"`{name}` is not a string")
             if "text" in fields:
                 body = _text(fields, "text").encode()
             else:
@@ -81,10 +82,10 @@ class _Template:
                 properties=dict(self.properties),
             )
             for name, value in given.items():
-                if name not in STRING_PROPERTY:  # those are made anew
+                if name not in STRING_PROPERTY:  # the client sets these
                     message.properties[name] = str(value)
         except (ValueError, TypeError, AttributeError, binascii.Error) as error:
-            raise MessageError(f"line {number} is no message: {error}") from error
+            raise MessageError(f"line {number} is not a message: {error}") from error
         if self.delay is not None:
             message.delay_time_level = self.delay
         return message
@@ -93,7 +94,7 @@ class _Template:
 def _text(fields: dict[str, Any], name: str) -> str:
     value = fields.get(name)
     if not isinstance(value, str):
-        raise ValueError(f"`{name}` is missing or no text (`text`, or `body` in base64)")
+        raise ValueError(f"`{name}` is missing or not a string (use `text`, or `body` in base64)")
     return value
 
 
@@ -104,7 +105,7 @@ def _properties(_ctx: click.Context, _param: click.Parameter, values: Sequence[s
         if not equals or not name:
             raise click.BadParameter(f"{value!r} is not NAME=VALUE")
         if name in STRING_PROPERTY:
-            raise click.BadParameter(f"{name} is a name of RocketMQ's own")
+            raise click.BadParameter(f"{name} is reserved by RocketMQ")
         properties[name] = text
     return properties
 
@@ -112,18 +113,18 @@ def _properties(_ctx: click.Context, _param: click.Parameter, values: Sequence[s
 @click.command()
 @click.argument("topic")
 @click.argument("files", nargs=-1, type=click.Path(allow_dash=True))
-@click.option("-m", "--message", "texts", multiple=True, help="A message as it is; any number of times.")
+@click.option("-m", "--message", "texts", multiple=True, help="Body of a message; repeatable.")
 @click.option(
     "--format",
     "kind",
     type=click.Choice(["lines", "json", "file"]),
     default="lines",
     show_default=True,
-    help="What a message is: a line, a line of JSON as `consume --json` prints it, or a whole file.",
+    help="Each message is a line, a line of JSON as printed by `consume --json`, or a whole file.",
 )
-@click.option("-k", "--key", help="The messages' key.")
-@click.option("-K", "--key-separator", metavar="TEXT", help="Lines are a key, this, and the body.")
-@click.option("-t", "--tag", help="The messages' tag.")
+@click.option("-k", "--key", help="Key of the messages.")
+@click.option("-K", "--key-separator", metavar="TEXT", help="Separator between key and body in each line.")
+@click.option("-t", "--tag", help="Tag of the messages.")
 @click.option(
     "-p",
     "--property",
@@ -131,44 +132,44 @@ def _properties(_ctx: click.Context, _param: click.Parameter, values: Sequence[s
     metavar="NAME=VALUE",
     multiple=True,
     callback=_properties,
-    help="A property.",
+    help="Property of the messages; repeatable.",
 )
 @click.option(
     "--delay", type=click.IntRange(1, 18), metavar="LEVEL", help="Delay level: 1 (1 s) to 18 (2 h)."
 )
-@click.option("--queue", metavar="[BROKER:]ID", help="Send all to this queue.")
-@click.option("--by-key", is_flag=True, help="Messages with the same key go to the same queue, in order.")
+@click.option("--queue", metavar="[BROKER:]ID", help="Send everything to this queue.")
+@click.option("--by-key", is_flag=True, help="Send messages with the same key to the same queue, in order.")
 @click.option(
     "--batch",
     type=click.IntRange(1, 10_000),
     default=1,
     show_default=True,
-    help="Messages that are sent as one.",
+    help="Number of messages per batch.",
 )
 @click.option(
     "--in-flight",
     type=click.IntRange(1, 4096),
     default=64,
     show_default=True,
-    help="Sends that may be under way. More than 1: the order is kept by mqlake's brokers, not by others.",
+    help="Maximum number of sends in flight. Above 1, only mqlake brokers preserve order.",
 )
 @click.option(
     "--compress",
     type=click.Choice(["zlib", "lz4", "zstd", "none"]),
     default="zlib",
     show_default=True,
-    help="For bodies of 4 KiB or more.",
+    help="Compression of bodies of 4 KiB or more.",
 )
-@click.option("-g", "--group", default="mqlake_produce", show_default=True, help="The producer's group.")
+@click.option("-g", "--group", default="mqlake_produce", show_default=True, help="Producer group.")
 @click.option(
     "--timeout",
     "timeout_s",
     type=click.FloatRange(0.1, 3600),
     default=DEFAULT_TIMEOUTS.request_s,
     show_default=True,
-    help="Seconds for a send.",
+    help="Seconds to wait for each send.",
 )
-@click.option("-v", "--verbose", is_flag=True, help="A line for each message: id, queue, offset.")
+@click.option("-v", "--verbose", is_flag=True, help="Print a line per message: id, queue, offset.")
 @cluster_options
 @json_option
 def produce(
@@ -189,17 +190,13 @@ def produce(
     group: str,
     timeout_s: float,
     verbose: bool,
-    namesrv: str,
-    tls: bool,
-    tls_ca: str,
-    access_key: str,
-    secret_key: str,
+    where: ClientConfig,
     as_json: bool,
 ) -> None:
-    """Send messages to a topic: lines of FILES, or of stdin.
+    """Send messages to a topic: the lines of FILES, or of stdin.
 
-    Each line is a message; empty lines are left out. The first that cannot be sent ends it, with exit status 1.
-    Ctrl-C ends it cleanly: what was begun is finished. So does Ctrl-D where lines are typed.
+    Each line is a message; empty lines are skipped. The command stops at the first message that cannot be sent, with
+    exit status 1. Ctrl-C, or Ctrl-D when typing, stops it after the sends in flight have finished.
 
     \b
     echo hello | mqlake produce T
@@ -209,18 +206,17 @@ def produce(
     """
     validate_topic(topic)
     if delay is not None and batch > 1:
-        raise click.UsageError("messages with a --delay cannot be sent in a --batch")
+        raise click.UsageError("--delay and --batch exclude each other: a batch cannot be delayed")
     if by_key and (batch > 1 or queue is not None):
-        raise click.UsageError("--by-key goes with neither --batch nor --queue")
+        raise click.UsageError("--by-key excludes --batch and --queue")
     if texts and files:
-        raise click.UsageError("either -m or FILES")
+        raise click.UsageError("use either -m or FILES")
     settings = ProducerConfig(
         send_msg_timeout_s=timeout_s,
         compress_type="ZLIB" if compress == "none" else compress.upper(),
         compress_msg_body_over_howmuch=sys.maxsize if compress == "none" else 4096,
     )
     template = _Template(topic, key, tag, properties, delay, key_separator)
-    where = client_config(namesrv, tls, tls_ca, access_key, secret_key)
     job = _Job(template, list(files), list(texts), kind, batch, in_flight, queue, by_key, verbose)
 
     async def main() -> None:
@@ -252,21 +248,21 @@ class _Job:
     sent: int = 0
     bytes: int = 0
     taken: int = 0
-    """Bytes of the input that messages were made of."""
+    """Bytes of input read so far."""
     begun: float = field(default_factory=time.monotonic)
     failure: MqlakeError | OSError | None = None
 
     def shares_the_terminal(self) -> bool:
-        """Whether lines are printed, or typed, while messages are sent."""
+        """Whether lines are printed or typed on the terminal while messages are sent."""
         return self.verbose or (not self.texts and not self.files and sys.stdin.isatty())
 
     def input_size(self) -> int:
-        """Bytes of all that is read; 0 when nobody can know, or nothing is read."""
+        """Bytes of the whole input; 0 if unknown, or if there is none."""
         sizes = []
         for path in [] if self.texts else self.files or ["-"]:
             try:
                 found = os.fstat(0) if path == "-" else os.stat(path)
-            except OSError:  # it is reported when the file is opened
+            except OSError:  # opening the file reports it
                 return 0
             if not stat.S_ISREG(found.st_mode):
                 return 0
@@ -295,7 +291,7 @@ class _Job:
                     sends.add(task)
                     task.add_done_callback(sends.discard)
                     if not self.sent:
-                        # until routes and connections are there, sends would overtake one another
+                        # before routes and connections exist, sends would overtake one another
                         await asyncio.wait([task])
         finally:
             stopping.cancel()
@@ -319,7 +315,7 @@ class _Job:
             report(self.sent, 0)
             if self.verbose:
                 _print_result(result)
-        except (MqlakeError, OSError) as error:  # OSError: nobody reads what is printed
+        except (MqlakeError, OSError) as error:  # OSError: stdout cannot be written
             self.failure = self.failure or error
 
     async def _batches(self) -> AsyncIterator[list[Message]]:
@@ -384,7 +380,7 @@ def _find_queue(queues: list[MessageQueue], wanted: str) -> MessageQueue:
     found = [queue for queue in queues if queue_matches(queue, wanted)]
     if len(found) != 1:
         names = ", ".join(f"{queue.broker_name}:{queue.queue_id}" for queue in queues)
-        raise ConfigError(f"--queue {wanted} names {count_text(len(found), 'queue')} of {names}")
+        raise ConfigError(f"--queue {wanted} matches {count_text(len(found), 'queue')} of {names}")
     return found[0]
 
 
@@ -404,7 +400,7 @@ def _opened(path: str) -> Any:
 
 
 async def _chunks(file: BinaryIO) -> AsyncIterator[bytes]:
-    """What the file brings, as it comes. Waiting for a pipe or a terminal can be cancelled."""
+    """Chunks of the file as they arrive. Waiting for a pipe or a terminal can be cancelled."""
     loop = asyncio.get_running_loop()
     descriptor = file.fileno()
     mode = os.fstat(descriptor).st_mode
@@ -424,7 +420,7 @@ async def _chunks(file: BinaryIO) -> AsyncIterator[bytes]:
 
 
 async def _lines(file: BinaryIO) -> AsyncIterator[bytes]:
-    """The lines without their ends, each as soon as it is whole."""
+    """Lines without their line ends, each as soon as it is complete."""
     rest = b""
     async for data in _chunks(file):
         *lines, rest = (rest + data).split(b"\n")

@@ -1,4 +1,4 @@
-"""A record as the commands show it: a JSON object, or a line of text."""
+"""A record as commands show it: a JSON object, or a line of text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def host_text(host: Host) -> str:
 
 
 def record_object(message: MessageExt) -> dict[str, Any]:
-    """All that a record says, under RocketMQ's names; the body in base64."""
+    """All fields of a record under RocketMQ's names; the body in base64."""
     return {
         "topic": message.topic,
         "queueId": message.queue_id,
@@ -43,7 +43,7 @@ def record_object(message: MessageExt) -> dict[str, Any]:
 
 
 def record_line(message: MessageExt) -> str:
-    """`physical offset  topic/queue@offset  store time  size  tags=… keys=…  the body's beginning`."""
+    """`physical offset  topic/queue@offset  store time  size  tags=… keys=…  beginning of the body`."""
     parts = [
         f"{message.physical_offset:>12}",
         f"{message.topic}/{message.queue_id}@{message.queue_offset}",
@@ -61,11 +61,11 @@ def record_line(message: MessageExt) -> str:
 
 
 def body_text(body: bytes) -> str:
-    """The beginning of a body on one line: as text when it is that, else in hexadecimal."""
+    """The beginning of a body on one line: as text if it is text, else in hexadecimal."""
     try:
         text = body[: 4 * BODY_SHOWN].decode("utf-8")
     except UnicodeDecodeError as error:
-        # cut in the middle of a character, or no text
+        # cut in the middle of a character, or not text
         whole = error.start > len(body[: 4 * BODY_SHOWN]) - 4 and len(body) > 4 * BODY_SHOWN
         text = body[: error.start].decode("utf-8") if whole else ""
         if not whole:

@@ -1,7 +1,8 @@
-"""`mqlake serve`: a name server and brokers, with nothing to configure.
+"""`mqlake serve`: a name server and brokers, with no configuration needed.
 
-One broker runs in this process, beside the name server. Several are processes of their own, which share nothing: each
-has a store and a port, and a topic's queues are spread over all of them. One that dies is started again.
+One broker runs in this process, next to the name server. Several brokers run in processes of their own and share
+nothing: each has a store and a port, and the queues of a topic are spread over all of them. A broker that dies is
+restarted.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ if TYPE_CHECKING:
     from mqlake.namesrv.server import NamesrvController
 
 BROKER_PORT_STEP = 10
-"""Between the ports of brokers; two below each is its VIP port, one above its HA port."""
+"""Between the ports of brokers; the VIP port is two below, the HA port one above."""
 READY_TIMEOUT_S = 600.0
 STOP_TIMEOUT_S = 60.0
 RESTART_S, RESTART_MAX_S = 0.5, 60.0
-"""Until a broker that ended is started again; twice as long each time it ends within LIVED_S."""
+"""Pause before a broker is restarted; it doubles each time a broker ends within LIVED_S."""
 LIVED_S = 10.0
 
 
@@ -48,31 +49,33 @@ LIVED_S = 10.0
     type=click.IntRange(0, 65535),
     default=9876,
     show_default=True,
-    help="Port of the name server; 0: any free one.",
+    help="Port of the name server; 0 picks a free one.",
 )
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
     default=10911,
     show_default=True,
-    help="Port of the broker; 0: any free one. The next broker's is 10 above.",
+    help="Port of the first broker; 0 picks a free one. Each further broker is 10 above the one before.",
 )
 @click.option(
     "--host",
     default="127.0.0.1",
     show_default=True,
-    help="Address to listen on and to tell clients. 0.0.0.0: listen on all, tell clients this machine's.",
+    help="Address to listen on and to advertise. 0.0.0.0 listens on all and advertises this machine's address.",
+)
+@click.option("-c", "--config", "config_path", type=click.Path(), help="broker.conf with further settings.")
+@click.option(
+    "--brokers",
+    type=click.IntRange(1, 256),
+    default=1,
+    show_default=True,
+    help="Number of brokers; several run in processes of their own.",
 )
 @click.option(
-    "-c", "--config", "config_path", type=click.Path(), help="A broker.conf for the other settings."
+    "--set", "settings", metavar="KEY=VALUE", multiple=True, help="Setting of broker.conf; repeatable."
 )
-@click.option(
-    "--brokers", type=click.IntRange(1, 256), default=1, show_default=True, help="Broker processes."
-)
-@click.option(
-    "--set", "settings", metavar="KEY=VALUE", multiple=True, help="A key of broker.conf; any number of times."
-)
-@click.option("--json", "as_json", is_flag=True, help="Say where it listens as one line of JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the addresses as one line of JSON.")
 @log_options
 def serve(
     directory: str,
@@ -86,7 +89,7 @@ def serve(
 ) -> None:
     """Run a name server and a broker.
 
-    RocketMQ's clients talk to them as to their own. Ctrl-C or SIGTERM ends both cleanly.
+    RocketMQ clients connect to them unchanged. Ctrl-C or SIGTERM shuts both down cleanly.
     """
     from mqlake.base.net import local_address
     from mqlake.broker.config import is_known, read_settings, require_known
@@ -97,15 +100,15 @@ def serve(
         common.update(read_properties(config_path))
     chosen = {"bindAddress": host, **parse_assignments(settings)}
     require_known(chosen)
-    config, _, remarks = read_settings({**common, **chosen})  # a bad value ends the command here
+    config, _, remarks = read_settings({**common, **chosen})  # raises ConfigError for an invalid value
     for remark in remarks:
         note(f"{config_path or '--set'}: {remark}")
     if common.get("bindAddress", host) != host:
-        note(f"{config_path}: bindAddress={common['bindAddress']} is not used here; --host is {host}")
-    common = {key: value for key, value in common.items() if is_known(key)}  # it becomes --set of brokers
+        note(f"{config_path}: bindAddress={common['bindAddress']} is ignored; --host is {host}")
+    common = {key: value for key, value in common.items() if is_known(key)}  # passed on to brokers as --set
     if "storePathRootDir" not in chosen and os.path.isdir(os.path.join(directory, "commitlog")):
         raise ConfigError(
-            f"{directory} is itself a store, not a directory of brokers: say --set storePathRootDir={directory}"
+            f"{directory} is itself a store, not a directory of brokers; use --set storePathRootDir={directory}"
         )
     of_brokers = [
         {
@@ -119,7 +122,7 @@ def serve(
     ]
     if config.tls.mode is TlsMode.ENFORCING:
         for properties in of_brokers:
-            properties.setdefault("tls.enable", "true")  # the name server here wants it, too
+            properties.setdefault("tls.enable", "true")  # the name server enforces it, too
     if brokers > 1:
         _set_apart(of_brokers, {**common, **chosen}, chosen, config.metrics_prom_exporter_port)
     raise_open_files_limit()
@@ -130,10 +133,10 @@ def serve(
 def _set_apart(
     of_brokers: list[dict[str, str]], given: Mapping[str, str], chosen: Mapping[str, str], metrics_port: int
 ) -> None:
-    """What is given once for all brokers is made different for each, or refused with ConfigError."""
+    """Makes settings given for all brokers differ between them; raises ConfigError if they cannot."""
     for key in ("listenPort", "storePathRootDir", "storePathCommitLog"):
         if key in chosen or (key == "storePathCommitLog" and key in given):
-            raise ConfigError(f"{key}: brokers cannot share it; leave it out with --brokers")
+            raise ConfigError(f"{key}: brokers cannot share it; do not set it with --brokers")
     for i, properties in enumerate(of_brokers):
         if "brokerName" in given:
             properties["brokerName"] = f"{given['brokerName']}-{i}"
@@ -152,7 +155,7 @@ async def _serve(
     from mqlake.namesrv.config import NamesrvConfig
     from mqlake.namesrv.server import NamesrvController
 
-    stop = told_to_stop()
+    stop = stop_event()
     async with contextlib.AsyncExitStack() as running:
         namesrv = NamesrvController(
             NamesrvConfig(
@@ -205,7 +208,7 @@ def _port_to_choose(option: str) -> Iterator[None]:
     except ConfigError as error:
         if not str(error).startswith("cannot listen on"):
             raise
-        raise ConfigError(f"{error}; {option} chooses another port, 0 any free one") from error
+        raise ConfigError(f"{error}; use {option} to choose another port; 0 picks a free one") from error
 
 
 def _say_where(namesrv_addr: str, brokers: list[str], directory: str, as_json: bool) -> None:
@@ -221,13 +224,13 @@ def _say_where(namesrv_addr: str, brokers: list[str], directory: str, as_json: b
 
 
 def settle() -> None:
-    """What was made to start stays to the end: the collector of garbage need not stop everything to look at it."""
+    """Takes all objects made at the start out of garbage collection: they live to the end."""
     gc.collect()
     gc.freeze()
 
 
-def told_to_stop(*, until_eof: bool = False) -> asyncio.Event:
-    """Set by Ctrl-C and SIGTERM, and with `until_eof` when stdin ends."""
+def stop_event(*, until_eof: bool = False) -> asyncio.Event:
+    """An event set by Ctrl-C and SIGTERM, and with `until_eof` at the end of stdin."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -244,10 +247,9 @@ def told_to_stop(*, until_eof: bool = False) -> asyncio.Event:
 
 
 class _Children:
-    """Broker processes. Each holds the other end of a pipe as its stdin, and stops when this process is gone.
+    """Broker processes. Each has a pipe from this process as its stdin, and stops when this process is gone.
 
-    One that ends by itself is started again, once all have been ready: after a second, and later each time when it
-    does not live long.
+    Once all have been ready, one that ends by itself is restarted, after longer and longer pauses if it keeps ending.
     """
 
     def __init__(self, stop: asyncio.Event) -> None:
@@ -271,7 +273,7 @@ class _Children:
             *(f"--set={key}={value}" for key, value in properties.items()),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is for this process; it tells them
+            start_new_session=True,  # Ctrl-C goes to this process, which stops them
         )
         self._processes[properties["brokerName"]] = process
         return process
@@ -285,9 +287,9 @@ class _Children:
             if self._stop.is_set():
                 return
             pause_s = RESTART_S if loop.time() - began > LIVED_S else min(pause_s * 2, RESTART_MAX_S)
-            others = f"{len(self._processes)} go on"
-            again = f", it is started again in {pause_s:g} s" if self._ready else ""
-            note(f"{name} (process {process.pid}) has ended with status {status}; {others}{again}")
+            others = f"{len(self._processes)} still running"
+            again = f", restarting it in {pause_s:g} s" if self._ready else ""
+            note(f"{name} (process {process.pid}) ended with status {status}; {others}{again}")
             if not self._ready:
                 return
             with contextlib.suppress(TimeoutError):
@@ -299,7 +301,7 @@ class _Children:
             process = await self._run(properties)
 
     async def wait_until_ready(self, namesrv: NamesrvController) -> list[str]:
-        """Their addresses, when all have registered. MqlakeError when one ends before."""
+        """Their addresses, once all have registered. Raises MqlakeError if one ends before."""
         started = dict(self._processes)
         async with asyncio.timeout(READY_TIMEOUT_S):
             while not self._stop.is_set():
@@ -320,6 +322,6 @@ class _Children:
             _, late = await asyncio.wait(self._keepers, timeout=STOP_TIMEOUT_S)
             if late:
                 for name, process in self._processes.items():
-                    note(f"{name} (process {process.pid}) does not stop; it is killed")
+                    note(f"{name} (process {process.pid}) does not stop; killing it")
                     process.kill()
                 await asyncio.wait(late)

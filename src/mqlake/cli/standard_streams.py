@@ -1,11 +1,11 @@
 """stdin, stdout and stderr that the caller closed, or that cannot be written.
 
-A descriptor from 0 to 2 that is closed would be taken by the next file or socket, and libuv aborts when it has to close
-one of those. So they are opened, in the direction in which their use fails: to read from a closed stdin or print to a
-closed stdout is an error, as it is for cat and ls. What would go to a closed stderr is gone.
+The next file or socket would take a closed descriptor from 0 to 2, and libuv aborts when it has to close one of those.
+So they are opened in the direction in which their use fails: reading a closed stdin or printing to a closed stdout is
+an error, as for cat and ls. Output to a closed stderr is dropped.
 
-An error of stdout names it, as one of a file names the file. What Python has buffered of it is written before the
-process ends, where an error can still be reported and be the exit status.
+An error of stdout names it, as an error of a file names the file. Buffered output is written before the process ends,
+while an error can still be reported and set the exit status.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 EXIT_ERROR = 1
 EXIT_BROKEN_PIPE = 128 + signal.SIGPIPE
-"""What a filter that ends by SIGPIPE shows."""
+"""The status of a filter that SIGPIPE ended."""
 
 STDOUT = "standard output"
-"""Its name in errors."""
+"""Name of stdout in errors."""
 
 Status = str | int | None
 """Of SystemExit."""
@@ -61,7 +61,7 @@ def prepare() -> None:
 
 
 def write_out(status: Status) -> Status:
-    """Writes what was printed; the exit status after it. A status that is an error already stays."""
+    """Flushes stdout and returns the exit status; an error status stays as it is."""
     try:
         sys.stdout.flush()
     except OSError as error:
@@ -71,19 +71,19 @@ def write_out(status: Status) -> Status:
 
 
 def output_failed(error: OSError) -> int:
-    """Says why stdout cannot be written; the exit status for it."""
+    """Reports why stdout cannot be written, and returns the exit status."""
     discard_output()
     if isinstance(error, BrokenPipeError):
         return EXIT_BROKEN_PIPE
     try:
         print(f"error: {STDOUT}: {error.strerror}", file=sys.stderr, flush=True)
     except OSError:
-        pass  # nobody reads anything
+        pass  # stderr cannot be written either
     return EXIT_ERROR
 
 
 def discard_output() -> None:
-    """Whoever read our output has enough of it: nothing more goes there, at exit neither."""
+    """The reader of our output has gone: drops the rest, at exit too."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
     os.close(null)

@@ -142,7 +142,7 @@ def test_a_broker_for_other_machines_says_so(tmp_path: Path) -> None:
         "--store", str(tmp_path), "--zookeeper-port", str(free_port()), "--host-name", "127.0.0.1"
     ) as served:
         assert listens_on_all(int(served.address.rpartition(":")[2]))
-        assert "it listens on every address of this machine" in served.stop()[1]
+        assert "listening on every address of this machine" in served.stop()[1]
 
 
 def test_the_child_goes_with_a_killed_broker(tmp_path: Path) -> None:

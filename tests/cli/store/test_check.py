@@ -115,7 +115,7 @@ def test_repair_asks_on_a_terminal(damaged: tuple[Path, Path, int], answer: str)
         terminal.flush()
         result = run("store", "repair", str(store), stdin=theirs)
         os.close(theirs)
-    assert f"byte {position}" in result.stdout and "(--dry-run only says how)? [y/N]" in result.stderr
+    assert f"byte {position}" in result.stdout and "(--dry-run shows how)? [y/N]" in result.stderr
     assert result.returncode == (0 if answer == "y" else 1)
     assert (path.read_bytes() == before) == (answer == "n")
 

@@ -81,7 +81,7 @@ def test_copies_that_were_never_put_back_are_not_deleted_unasked(store: Path) ->
 def test_as_new_without_put_back_is_a_usage_error(store: Path) -> None:
     result = mqlake("dropped", store, "--as-new")
     assert result.exit_code == 2
-    assert "need --put-back" in result.stderr
+    assert "require --put-back" in result.stderr
 
 
 def test_info_and_verify_mention_the_copies(store: Path) -> None:

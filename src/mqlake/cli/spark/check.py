@@ -22,16 +22,18 @@ SHOWN = 20
 
 @click.command()
 @click.argument("directories", metavar="DIR...", nargs=-1, required=True, type=click.Path())
-@click.option("--html", type=click.Path(dir_okay=False), help="Write a page with figures and pictures there.")
+@click.option(
+    "--html", type=click.Path(dir_okay=False), help="Write a report with figures and charts to this file."
+)
 @set_option
 @json_option
 @spark_options
 def verify(
     directories: tuple[str, ...], html: str | None, settings: dict[str, str], as_json: bool, where: Where
 ) -> None:
-    """Check stores in parallel, everything against everything; change nothing.
+    """Verify stores in parallel, as `mqlake store verify` does; modify nothing.
 
-    The findings are those of `mqlake store verify`. Exit status 1 when something is damaged.
+    The exit status is 1 if anything is damaged.
     """
     check_stores(*directories)
     with job(where, "verifying") as spark:
@@ -76,23 +78,23 @@ def verify(
             damages = sum(store.damage_count for store in report.stores)
             note(
                 f"error: {count_text(damages, 'finding')} of damage; "
-                "`mqlake store repair --dry-run` says what can be done"
+                "`mqlake store repair --dry-run` shows what can be done"
             )
         sys.exit(EXIT_DAMAGE)
 
 
 @click.command()
 @directory_argument
-@click.option("--trust-log", is_flag=True, help="Take the log's word also where the queues know better.")
+@click.option("--trust-log", is_flag=True, help="Trust the log even where the queues contradict it.")
 @set_option
 @json_option
 @spark_options
 def rebuild(directory: str, trust_log: bool, settings: dict[str, str], as_json: bool, where: Where) -> None:
-    """Make consume queues and index anew from the log, in parallel.
+    """Rebuild consume queues and index from the log, in parallel.
 
-    The same bytes as `mqlake store rebuild` makes, put in place when complete. No writer may run; a damaged log
-    is refused: repair it first. So is one whose records contradict consume queues that know better, unless with
-    --trust-log.
+    Writes the same bytes as `mqlake store rebuild`, and replaces the old files when complete. No writer may run. A
+    damaged log is refused: repair it first. So is a log that its consume queues prove wrong, unless --trust-log is
+    given.
     """
     with job(where, "rebuilding") as spark:
         from mqlake.spark.jobs.rebuild import rebuild as rebuild_job
@@ -112,17 +114,17 @@ def rebuild(directory: str, trust_log: bool, settings: dict[str, str], as_json: 
 @click.argument("first", metavar="DIR", type=click.Path())
 @click.argument("second", metavar="OTHER", type=click.Path())
 @click.option(
-    "--physical", is_flag=True, help="As a replica has them: at the same place, stored at the same time."
+    "--physical", is_flag=True, help="Compare as replicas: same physical offsets, same store times."
 )
-@click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="Only these topics.")
+@click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="Only this topic; repeatable.")
 @json_option
 @spark_options
 def diff(
     first: str, second: str, physical: bool, topics: tuple[str, ...], as_json: bool, where: Where
 ) -> None:
-    """What two stores do not have in common: missing ranges, different messages, the first in time before others.
+    """Compare two stores: missing ranges and different messages, earliest first.
 
-    Exit status 1 when there is a difference.
+    The exit status is 1 if there is a difference.
     """
     check_stores(first, second)
     with job(where, "comparing") as spark:

@@ -24,14 +24,16 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("directories", metavar="DIR...", nargs=-1, required=True, type=click.Path())
 @wanted_options
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="So many at most.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=100, show_default=True, help="Maximum number of messages."
+)
 @json_option
 @spark_options
 def search(directories: tuple[str, ...], limit: int, as_json: bool, where: Where, **wanted: Any) -> None:
-    """Find messages in stores. All of what is given has to hold.
+    """Find messages in stores. All conditions must match.
 
-    Keys, topics, tags and times skip what need not be read. A message is shown as by `mqlake store search`: where its
-    record lies, topic/queue@offset, when it was stored; --json prints an object a line.
+    Conditions on key, topic, tag and time skip parts of the log. Messages are shown as by `mqlake store search`:
+    physical offset, topic/queue@offset, store time, …; --json prints one object per line.
     """
     check_stores(*directories)
     with job(where, "searching") as spark:
@@ -57,7 +59,7 @@ def search(directories: tuple[str, ...], limit: int, as_json: bool, where: Where
 
 
 def _message(row: Any) -> MessageExt:
-    """The message of a row whose times are ms; 0 for a time that a timestamp could not hold."""
+    """The message of a row with times in ms; 0 for a time that a timestamp cannot hold."""
     return MessageExt(
         row.topic,
         bytes(row.body),
@@ -88,10 +90,18 @@ def _host(text: str) -> Host:
 
 @click.command()
 @click.argument("directories", metavar="DIR...", nargs=-1, required=True, type=click.Path())
-@click.option("--interval", metavar="TIME", help="Of rates, such as 1m or 1h; default: as the log spans.")
-@click.option("--top", type=click.IntRange(min=1), default=20, show_default=True, help="So many keys.")
-@click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="Only these topics.")
-@click.option("--html", type=click.Path(dir_okay=False), help="Write a page with tables and plots there.")
+@click.option(
+    "--interval",
+    metavar="TIME",
+    help="Interval of rates, such as 1m or 1h; by default it depends on the time the log spans.",
+)
+@click.option(
+    "--top", type=click.IntRange(min=1), default=20, show_default=True, help="Number of most frequent keys."
+)
+@click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="Only this topic; repeatable.")
+@click.option(
+    "--html", type=click.Path(dir_okay=False), help="Write a page with tables and plots to this file."
+)
 @json_option
 @spark_options
 def stats(
@@ -103,7 +113,7 @@ def stats(
     as_json: bool,
     where: Where,
 ) -> None:
-    """Rates, sizes, time from producer to store, the most frequent keys, how even the queues are."""
+    """Show rates, sizes, time from producer to store, the most frequent keys, and skew of queues."""
     check_stores(*directories)
     with job(where, "counting") as spark:
         from mqlake.spark.jobs.stats import collected, log_stats, stats_page
@@ -123,7 +133,7 @@ def stats(
 
 
 def print_stats(tables: dict[str, list[dict[str, Any]]], interval: str) -> None:
-    """The tables of mqlake.spark.jobs.stats.collected(), without what is too much for a terminal."""
+    """Prints the tables of mqlake.spark.jobs.stats.collected() that fit a terminal."""
     topics = tables["topics"]
     records, size = (sum(row[name] for row in topics) for name in ("records", "bytes"))
     first, last = (
@@ -161,14 +171,27 @@ def print_stats(tables: dict[str, list[dict[str, Any]]], interval: str) -> None:
 @click.command()
 @click.argument("source", metavar="DIR")
 @click.argument("target", metavar="OUT", type=click.Path(file_okay=False))
-@click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="Only these topics.")
-@click.option("--json-schema", metavar="SCHEMA", help='Bodies are JSON: "id long, name string", or `infer`.')
+@click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="Only this topic; repeatable.")
 @click.option(
-    "--avro-schema", metavar="FILE", type=click.Path(exists=True, dir_okay=False), help="Bodies are Avro."
+    "--json-schema",
+    metavar="SCHEMA",
+    help='Decode bodies as JSON with this schema: "id long, name string", or `infer`.',
 )
-@click.option("--from-broker", is_flag=True, help="DIR is host:port of a name server; --topic says what.")
-@click.option("--follow", is_flag=True, help="Go on with what comes, until interrupted.")
-@click.option("--batch-size", metavar="BYTES", default="1g", show_default=True, help="Of log, a batch.")
+@click.option(
+    "--avro-schema",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Decode bodies as Avro with the schema in this file.",
+)
+@click.option(
+    "--from-broker",
+    is_flag=True,
+    help="Read from brokers: DIR is host:port of a name server; requires --topic.",
+)
+@click.option("--follow", is_flag=True, help="Keep exporting new messages until interrupted.")
+@click.option(
+    "--batch-size", metavar="BYTES", default="1g", show_default=True, help="Bytes of log per batch."
+)
 @json_option
 @spark_options
 def export(
@@ -183,14 +206,14 @@ def export(
     as_json: bool,
     where: Where,
 ) -> None:
-    """Messages to Parquet (zstd), a directory a topic and day.
+    """Export messages to Parquet (zstd), one directory per topic and day.
 
-    Run it again and it goes on where it was: every message is there once, whatever is stopped or killed. With
-    --json-schema or --avro-schema bodies become the columns `value.…`; one that cannot be decoded is kept as it
-    is in `undecoded`.
+    Another run continues where the last one stopped: every message is exported exactly once, even if a run is killed.
+    With --json-schema or --avro-schema bodies become the columns `value.…`; a body that cannot be decoded is kept in
+    `undecoded`.
     """
     if json_schema and avro_schema:
-        raise ConfigError("one of --json-schema and --avro-schema")
+        raise ConfigError("use either --json-schema or --avro-schema")
     if not from_broker:
         check_stores(source)
     with job(where, "exporting") as spark:
@@ -206,7 +229,7 @@ def export(
         decoding = job_module.Decoding()
         if json_schema == "infer":
             if from_broker:
-                raise ConfigError("--json-schema infer works for store directories")
+                raise ConfigError("--json-schema infer only works for store directories")
             decoding = job_module.Decoding(
                 job_module.JSON,
                 job_module.infer_json_schema(spark, job_module.sampled(spark, source, topics)),
@@ -224,7 +247,7 @@ def export(
                 asked_again(query.stop)
             return query
 
-        query = when_workers_start(run)  # goes on from its checkpoint
+        query = when_workers_start(run)  # continues from its checkpoint
         report = job_module.report_of(query, target, time.monotonic() - began)
     if as_json:
         print_json(report)

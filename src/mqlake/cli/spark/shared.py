@@ -1,4 +1,4 @@
-"""What the commands of `mqlake spark` share: options, the session, and errors as a person wants them."""
+"""Commands of `mqlake spark`: their options, the Spark session, and readable errors."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ CONNECT_SCHEME, STANDALONE_SCHEME = "sc://", "spark://"
 PORTS = {CONNECT_SCHEME: 15002, STANDALONE_SCHEME: 7077}
 CONNECT_TIMEOUT_S = 10.0
 NO_VALUE = "[INVALID_CONF_VALUE"
-"""In what Spark says of a setting (--conf) with a value that it cannot have."""
+"""In Spark's error for a setting (--conf) with an invalid value."""
 MASTER = re.compile(r"local(\[(\*|\d+)(, *\d+)?\])?|local-cluster\[[\d, ]+\]|yarn|(spark|k8s|sc)://.+")
 
 
 @dataclass(frozen=True)
 class Where:
-    """Where a job runs; `config` goes to Spark."""
+    """Where a job runs; `config` holds settings of Spark."""
 
     master: str
     config: Mapping[str, str]
@@ -68,13 +68,13 @@ def spark_options(command: Command) -> Command:
             metavar="KEY=VALUE",
             multiple=True,
             callback=_parse_config,
-            help="A setting of Spark; any number of times.",
+            help="Spark setting; repeatable.",
         ),
         click.option(
             "--master",
             default="local[*]",
             show_default=True,
-            help="Where Spark runs: local[N], spark://…, yarn, k8s://…, or sc://… (Connect).",
+            help="Spark master: local[N], spark://…, yarn, k8s://…, or sc://… (Spark Connect).",
         ),
     ):
         decorated = option(decorated)
@@ -82,28 +82,43 @@ def spark_options(command: Command) -> Command:
 
 
 def wanted_options(command: Command) -> Command:
-    """What `search` looks for; the command gets the fields of mqlake.spark.jobs.search.Wanted."""
+    """Conditions of a search; the command gets the fields of mqlake.spark.jobs.search.Wanted."""
     for option in (
         click.option(
-            "--sql", metavar="CONDITION", help='Of Spark\'s SQL, such as "queueId = 1 and size > 1000".'
+            "--sql", metavar="CONDITION", help='Spark SQL condition, such as "queueId = 1 and size > 1000".'
         ),
-        click.option("--text", metavar="TEXT", help="In the body."),
+        click.option("--text", metavar="TEXT", help="Text in the body."),
         click.option(
-            "--until", metavar="TIME", callback=_time, help="Stored before: ISO 8601, or ms since 1970."
+            "--until",
+            metavar="TIME",
+            callback=_time,
+            help="Stored before this time: ISO 8601, or ms since 1970.",
         ),
-        click.option("--since", metavar="TIME", callback=_time, help="Stored then or later."),
-        click.option("--tag", "tags", metavar="TAG", multiple=True, help="One of these tags."),
+        click.option("--since", metavar="TIME", callback=_time, help="Stored at or after this time."),
         click.option(
-            "--key", "keys", metavar="KEY", multiple=True, help="One of these keys (KEYS or UNIQ_KEY)."
+            "--tag", "tags", metavar="TAG", multiple=True, help="Tag; repeatable, any of them matches."
         ),
-        click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="One of these topics."),
+        click.option(
+            "--key",
+            "keys",
+            metavar="KEY",
+            multiple=True,
+            help="Key (KEYS or UNIQ_KEY); repeatable, any of them matches.",
+        ),
+        click.option(
+            "--topic",
+            "topics",
+            metavar="TOPIC",
+            multiple=True,
+            help="Topic; repeatable, any of them matches.",
+        ),
     ):
         command = option(command)
     return command
 
 
 def check_stores(*directories: str) -> None:
-    """Raises what mqlake.spark.read_log() raises for a path that is no store, before Spark is started to find out."""
+    """Raises the errors of mqlake.spark.read_log() for a path that is not a store, before Spark is started."""
     require_pyspark()
     from mqlake.spark.options import LogOptions, option_texts
 
@@ -113,9 +128,9 @@ def check_stores(*directories: str) -> None:
 
 @contextlib.contextmanager
 def job(where: Where, what: str) -> Iterator[SparkSession]:
-    """A session for as long as the `with` lasts, with progress on a terminal.
+    """A session while the `with` lasts, with progress on a terminal.
 
-    Raises MissingPartError, SparkJobError for what Spark says, with the line of mqlake's own error in it if any.
+    Raises MissingPartError, and SparkJobError for an error of Spark, with mqlake's own error if there is one in it.
     """
     if where.master.startswith(CONNECT_SCHEME):
         require_modules("pyspark", "pyarrow", "grpc", "grpc_status", command=INSTALL_CONNECT)
@@ -128,7 +143,7 @@ def job(where: Where, what: str) -> Iterator[SparkSession]:
     with ended_by_signals():
         with translated():
             spark = _session(where)
-        # PySpark's own handler asks the JVM to cancel while an answer is awaited, which only ends in tracebacks
+        # PySpark's own handler calls the JVM while another call waits for its answer, which ends in tracebacks
         signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             with translated(), _progress(spark, where, what):
@@ -139,8 +154,8 @@ def job(where: Where, what: str) -> Iterator[SparkSession]:
 
 @contextlib.contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """SIGTERM ends the program as Ctrl-C does, which leaves no files behind. Py4J, too, knows what Ctrl-C is: any
-    other exception leaves its connection waiting for the answer to what was asked."""
+    """SIGTERM ends the program as Ctrl-C does, which leaves no files over. Py4J handles KeyboardInterrupt; any other
+    exception would leave its connection waiting for an answer."""
     before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     logging.getLogger().addFilter(_is_no_interrupt)
@@ -153,13 +168,13 @@ def ended_by_signals() -> Iterator[None]:
 
 
 def _is_no_interrupt(record: logging.LogRecord) -> bool:
-    """What Py4J says of Ctrl-C, with a traceback, is no error."""
+    """Filters out what Py4J logs on Ctrl-C, which is not an error."""
     return record.msg != "KeyboardInterrupt while sending command."
 
 
 def asked_again(ask: Callable[[], T]) -> T:
-    """The first question after an interrupted one: Py4J opens a connection for it, which the JVM sometimes drops with
-    the old one."""
+    """Makes the first call after an interrupted one, twice if needed: the JVM sometimes drops the new connection of
+    Py4J together with the old one."""
     from py4j.protocol import Py4JNetworkError
 
     try:
@@ -191,18 +206,16 @@ def _session(where: Where) -> SparkSession:
 
 
 def _check_master(master: str) -> None:
-    """ConfigError for what is no master, SparkJobError when nobody listens there: Spark would try for minutes."""
+    """Raises ConfigError for an invalid master, SparkJobError if none listens there: Spark would try for minutes."""
     if not MASTER.fullmatch(master):
-        raise ConfigError(
-            f"--master {master!r}: local[N], spark://HOST:PORT, yarn, k8s://… or sc://… is needed"
-        )
+        raise ConfigError(f"--master {master!r}: use local[N], spark://HOST:PORT, yarn, k8s://… or sc://…")
     for scheme, port in PORTS.items():
         if master.startswith(scheme):
             _check_reachable(master, port)
 
 
 def _check_reachable(master: str, default_port: int) -> None:
-    """Of several masters, with commas between, one will do."""
+    """One of several masters, separated by commas, is enough."""
     scheme, _, places = master.partition("://")
     failed: OSError | None = None
     for each in places.split(","):
@@ -230,7 +243,7 @@ def _progress(spark: SparkSession, where: Where, what: str) -> contextlib.Abstra
 
 @contextlib.contextmanager
 def translated() -> Iterator[None]:
-    """Spark's exceptions as SparkJobError. Those of mqlake and the system go through."""
+    """Turns Spark's exceptions into SparkJobError; those of mqlake and the system pass through."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -241,7 +254,7 @@ def translated() -> Iterator[None]:
 
 
 def spark_error(text: str) -> SparkJobError:
-    """The line of a task's or a source's own error, if there is one in what Spark says; else its first line."""
+    """The error of a task or a source in Spark's message, if there is one; else the first line of the message."""
     from mqlake.spark.error_messages import reason
 
     own = re.findall(r"mqlake\.errors\.(\w+): ", text)

@@ -31,24 +31,36 @@ def _show_written(path: str, rows: list[dict[str, Any]], as_json: bool) -> None:
 @click.command()
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @click.option("--to-broker", "namesrv", metavar="HOST:PORT", help="Send to the cluster of this name server.")
-@click.option("--to-store", "store", metavar="DIR", type=click.Path(), help="Write a new store.")
 @click.option(
-    "--format", "kind", metavar="FORMAT", help="parquet, csv, json, orc, text, …; default: by the ending."
+    "--to-store", "store", metavar="DIR", type=click.Path(), help="Write a new store to this directory."
 )
 @click.option(
-    "--option", "options", metavar="KEY=VALUE", multiple=True, callback=_assignments, help="Of the format."
+    "--format",
+    "kind",
+    metavar="FORMAT",
+    help="parquet, csv, json, orc, text, …; by default taken from the file extension.",
 )
-@click.option("--topic", metavar="TOPIC", help="Where all rows go.")
 @click.option(
-    "--topic-from", "topic_sql", metavar="SQL", help="The topic of a row; default: its column `topic`."
+    "--option",
+    "options",
+    metavar="KEY=VALUE",
+    multiple=True,
+    callback=_assignments,
+    help="Option of the format; repeatable.",
+)
+@click.option("--topic", metavar="TOPIC", help="Topic for all rows.")
+@click.option("--topic-from", "topic_sql", metavar="SQL", help="Topic of each row; default: column `topic`.")
+@click.option(
+    "--body-from", "body", metavar="SQL", help="Body of each row; default: column `body`, or the row as JSON."
 )
 @click.option(
-    "--body-from", "body", metavar="SQL", help="Default: the column `body`, or else the row as JSON."
+    "--keys-from", "keys", metavar="SQL", help="Keys of each row; default: column `keys`, if there is one."
 )
-@click.option("--keys-from", "keys", metavar="SQL", help="Default: the column `keys`, if there is one.")
-@click.option("--tags-from", "tags", metavar="SQL", help="Default: the column `tags`, if there is one.")
 @click.option(
-    "--order-by", "sharding_key", metavar="SQL", help="Rows with equal values keep their order, in one queue."
+    "--tags-from", "tags", metavar="SQL", help="Tags of each row; default: column `tags`, if there is one."
+)
+@click.option(
+    "--order-by", "sharding_key", metavar="SQL", help="Rows with equal values go to one queue, in order."
 )
 @click.option(
     "--property",
@@ -56,10 +68,14 @@ def _show_written(path: str, rows: list[dict[str, Any]], as_json: bool) -> None:
     metavar="NAME=SQL",
     multiple=True,
     callback=_assignments,
-    help="A property of the messages; any number of times.",
+    help="Property of the messages; repeatable.",
 )
 @click.option(
-    "--queues", type=click.IntRange(min=1), default=4, show_default=True, help="Of a new store's topics."
+    "--queues",
+    type=click.IntRange(min=1),
+    default=4,
+    show_default=True,
+    help="Number of queues per topic of a new store.",
 )
 @set_option
 @json_option
@@ -76,13 +92,13 @@ def ingest(
     where: Where,
     **shape: Any,
 ) -> None:
-    """Rows of files to messages: to brokers, or to a new store that RocketMQ opens too.
+    """Turn rows of files into messages, sent to brokers or written to a new store that RocketMQ can open.
 
-    What is named SQL is an expression of Spark's over a row's columns, such as a column's name. To brokers each
-    row is sent at least once; a new store is there when it is complete.
+    SQL is a Spark SQL expression over the columns of a row, such as a column name. Brokers get each row at least
+    once; a new store appears when it is complete.
     """
     if (namesrv is None) == (store is None):
-        raise ConfigError("one of --to-broker and --to-store")
+        raise ConfigError("use either --to-broker or --to-store")
     with job(where, "ingesting") as spark:
         from mqlake.spark.jobs.ingest import read_rows, to_brokers
         from mqlake.spark.jobs.messages import Shape, shaped, write_store
@@ -106,7 +122,7 @@ def ingest(
 
 @click.command()
 @click.argument("directories", metavar="DIR... OUT", nargs=-1, required=True, type=click.Path())
-@click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="Only these topics.")
+@click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="Only this topic; repeatable.")
 @set_option
 @json_option
 @spark_options
@@ -117,13 +133,13 @@ def compact(
     as_json: bool,
     where: Where,
 ) -> None:
-    """The last message of each key, of the stores DIR..., as a new store OUT.
+    """Write the last message of each key in the stores DIR... to a new store OUT.
 
-    As RocketMQ's compaction topics: an empty body deletes its key, messages without keys are left out.
+    As in RocketMQ's compaction topics, an empty body deletes its key. Messages without keys are dropped.
     """
     *stores, out = directories
     if not stores:
-        raise ConfigError("name a store and where the new one is to be")
+        raise ConfigError("DIR or OUT is missing: name at least one store, and the directory of the new one")
     check_stores(*stores)
     with job(where, "compacting") as spark:
         import mqlake.spark
@@ -140,11 +156,13 @@ def compact(
 @click.argument("directories", metavar="DIR...", nargs=-1, required=True, type=click.Path())
 @wanted_options
 @click.option(
-    "--to-broker", "namesrv", metavar="HOST:PORT", required=True, help="A name server of the cluster."
+    "--to-broker", "namesrv", metavar="HOST:PORT", required=True, help="Name server of the cluster."
 )
-@click.option("--to-topic", "topic", metavar="TOPIC", help="Where all go; default: their own topics.")
-@click.option("--ordered", is_flag=True, help="Messages of one queue keep their order, in one queue.")
-@click.option("--dry-run", is_flag=True, help="Only count them.")
+@click.option(
+    "--to-topic", "topic", metavar="TOPIC", help="Topic for all messages; default: their own topics."
+)
+@click.option("--ordered", is_flag=True, help="Send messages of one queue to one queue, in order.")
+@click.option("--dry-run", is_flag=True, help="Only count the messages.")
 @json_option
 @spark_options
 def replay(
@@ -157,10 +175,10 @@ def replay(
     where: Where,
     **wanted: Any,
 ) -> None:
-    """Send messages of stores again, to another topic or another cluster: all, a time range, or what is wanted.
+    """Send stored messages again, to another topic or another cluster: all of them, or those that match.
 
-    Each is sent at least once, but for those without a body, which brokers refuse. Keys, tags and properties of
-    the application go along.
+    Each message is sent at least once, except those without a body, which brokers refuse. Keys, tags and properties
+    of the application are kept.
     """
     check_stores(*directories)
     with job(where, "replaying") as spark:

@@ -1,4 +1,4 @@
-"""`mqlake store`: the commands on a store directory."""
+"""`mqlake store`: commands for a store directory."""
 
 from __future__ import annotations
 
@@ -7,24 +7,27 @@ import click
 from mqlake.cli.lazy_group import LazyGroup
 
 COMMANDS = {
-    "info": ("mqlake.cli.store.read:info", "Files, ranges, topics, queues, checkpoint; clean or not."),
-    "dump": ("mqlake.cli.store.read:dump", "Print records from an offset, a queue position or a time."),
+    "info": ("mqlake.cli.store.read:info", "Show files, offsets, topics, queues, checkpoint and state."),
+    "dump": ("mqlake.cli.store.read:dump", "Print records from an offset, a queue offset or a time."),
     "search": ("mqlake.cli.store.read:search", "Find messages by key, id, time, tag or topic."),
-    "verify": ("mqlake.cli.store.check:verify", "Check everything against everything; change nothing."),
-    "append": ("mqlake.cli.store.write:append", "Put lines or JSON lines into a topic."),
-    "rebuild": ("mqlake.cli.store.check:rebuild", "Make consume queues and index anew from the log."),
-    "repair": ("mqlake.cli.store.check:repair", "Save what a damaged store still holds."),
+    "verify": (
+        "mqlake.cli.store.check:verify",
+        "Check the log, queues and index against each other; modify nothing.",
+    ),
+    "append": ("mqlake.cli.store.write:append", "Append lines or JSON lines to a topic."),
+    "rebuild": ("mqlake.cli.store.check:rebuild", "Rebuild consume queues and index from the log."),
+    "repair": ("mqlake.cli.store.check:repair", "Repair a damaged store, keeping every intact message."),
     "dropped": (
         "mqlake.cli.store.dropped:dropped",
-        "List the copies of bytes that left the log, and put their messages back.",
+        "List bytes that were cut out of the log, and put their messages back.",
     ),
-    "bench": ("mqlake.cli.store.write:bench", "Quick figures of this machine."),
+    "bench": ("mqlake.cli.store.write:bench", "Measure this machine quickly."),
 }
 
 
 @click.group(cls=LazyGroup, lazy=COMMANDS)
 def store() -> None:
-    """Look into, check, fill and mend a store directory.
+    """Inspect, check, fill and repair a store directory.
 
-    DIR is a store's root (RocketMQ's storePathRootDir): the directory with `commitlog` in it.
+    DIR is the root of a store (RocketMQ's storePathRootDir): the directory that contains `commitlog`.
     """

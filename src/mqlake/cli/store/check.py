@@ -1,4 +1,4 @@
-"""`mqlake store verify | rebuild | repair`: is it whole, and what to do when it is not."""
+"""`mqlake store verify | rebuild | repair`: finding and mending damage."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from mqlake.store.check.verify_queues import LostMessage
 
 EXIT_DAMAGE = 1
 SHOWN = 20
-RATE_SHOWN_FROM = 1 << 26  # with less, most of the time goes into starting
+RATE_SHOWN_FROM = 1 << 26  # below this, most of the time is start-up
 
 # ---------------------------------------------------------------------- verify
 
@@ -37,11 +37,11 @@ RATE_SHOWN_FROM = 1 << 26  # with less, most of the time goes into starting
 @set_option
 @json_option
 def verify(directory: str, settings: dict[str, str], as_json: bool) -> None:
-    """Check everything against everything; change nothing.
+    """Check the log, queues and index against each other; modify nothing.
 
-    Records (sizes, magic, CRC, physical offset, queue offsets), consume queues and index against the records
-    and the records against them, the checkpoint. A torn tail, stale bytes and corruption are told apart. Exit
-    status 1 when something is damaged; what the next start of the store puts right is only noted.
+    Checks records (sizes, magic, CRC, physical and queue offsets), consume queues and index against the records and
+    the records against them, and the checkpoint. Distinguishes a torn tail, stale bytes and corruption. The exit
+    status is 1 if anything is damaged; what the next start of the store repairs by itself is only a note.
     """
     with progress("verifying") as report_progress:
         report = verify_store(directory, settings, progress=report_progress)
@@ -77,7 +77,7 @@ def _print_verify(report: VerifyReport) -> None:
         ]
     )
     if report.lost_count:
-        click.echo(f"\nlost: {count_text(report.lost_count, 'message')}, as far as the consume queues know")
+        click.echo(f"\nlost: {count_text(report.lost_count, 'message')}, according to the consume queues")
         _print_lost(report.lost, report.lost_count)
     for severity, title in ((Severity.DAMAGE, "damage"), (Severity.NOTE, "notes")):
         found = report.of(severity)
@@ -93,7 +93,7 @@ def _print_verify(report: VerifyReport) -> None:
     else:
         note(
             f"error: {count_text(report.damage_count, 'finding')} of damage; "
-            "`mqlake store repair --dry-run` says what can be done"
+            "`mqlake store repair --dry-run` shows what can be done"
         )
 
 
@@ -112,15 +112,14 @@ def _print_lost(messages: list[LostMessage], count: int) -> None:
 
 @click.command()
 @directory_argument
-@click.option("--trust-log", is_flag=True, help="Take the log's word also where the queues know better.")
+@click.option("--trust-log", is_flag=True, help="Trust the log even where the queues contradict it.")
 @set_option
 @json_option
 def rebuild(directory: str, trust_log: bool, settings: dict[str, str], as_json: bool) -> None:
-    """Make consume queues and index anew from the log.
+    """Rebuild consume queues and index from the log.
 
-    They are built beside those that are there and put in their place when complete. No writer may run. A
-    damaged log is refused: repair it first. So is one whose records contradict consume queues that know better,
-    unless with --trust-log.
+    The new files are built next to the old ones and replace them when complete. No writer may run. A damaged log is
+    refused: repair it first. So is a log that its consume queues prove wrong, unless --trust-log is given.
     """
     with progress("rebuilding") as report_progress:
         report = rebuild_store(directory, settings, trust_log=trust_log, progress=report_progress)
@@ -136,7 +135,9 @@ def _rebuilt(report: RebuildReport) -> str:
         f"{report.end_offset}): {count_text(report.queues, 'queue')} of {count_text(report.topics, 'topic')}, "
         f"{report.index_entries:,} index entries in {count_text(report.index_files, 'file')}; "
         f"{report.seconds:.2f} s"
-    ) + (f"\ndeleted topics, left out: {', '.join(report.deleted_topics)}" if report.deleted_topics else "")
+    ) + (
+        f"\ndeleted topics, not rebuilt: {', '.join(report.deleted_topics)}" if report.deleted_topics else ""
+    )
 
 
 # ---------------------------------------------------------------------- repair
@@ -144,16 +145,16 @@ def _rebuilt(report: RebuildReport) -> str:
 
 @click.command()
 @directory_argument
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 @yes_option
 @set_option
 @json_option
 def repair(directory: str, dry_run: bool, yes: bool, settings: dict[str, str], as_json: bool) -> None:
-    """Save what a damaged store still holds.
+    """Repair a damaged store, keeping every intact message.
 
-    Damage between records is filled so that mqlake and RocketMQ read across it, a torn tail is cut off,
-    consume queues and index are made anew. Every byte that is changed is copied to DIR/repair-<time>/ before.
-    Exit status 1 when the store is still damaged after it.
+    Fills damage between records so that mqlake and RocketMQ read past it, truncates a torn tail, and rebuilds
+    consume queues and index. Every changed byte is first copied to DIR/repair-<time>/. The exit status is 1 if the
+    store is still damaged afterwards.
     """
     with contextlib.ExitStack() as bars:
 
@@ -171,7 +172,7 @@ def repair(directory: str, dry_run: bool, yes: bool, settings: dict[str, str], a
             if dry_run:
                 return
             if plan.actions:
-                confirm(f"Repair {directory} (--dry-run only says how)", yes=yes, as_json=as_json)
+                confirm(f"Repair {directory} (--dry-run shows how)", yes=yes, as_json=as_json)
         report = repair_store(directory, settings, stage=stage)
     after = report.after
     if as_json:
@@ -190,13 +191,13 @@ def repair(directory: str, dry_run: bool, yes: bool, settings: dict[str, str], a
         if report.rebuild is not None:
             click.echo(_rebuilt(report.rebuild))
         if report.copies is not None:
-            click.echo(f"what was there before is in {report.copies}")
+            click.echo(f"the replaced bytes are in {report.copies}")
         if after is not None and after.ok:
             click.echo(f"verified: {count_text(after.records, 'record')}, all is well now")
         elif after is not None:
             for finding in after.of(Severity.DAMAGE):
                 click.echo(f"  {finding}")
-            note(f"error: {count_text(after.damage_count, 'finding')} of damage are left")
+            note(f"error: {count_text(after.damage_count, 'finding')} of damage left")
     if after is not None and not after.ok:
         sys.exit(EXIT_DAMAGE)
 
@@ -209,12 +210,10 @@ def _print_plan(plan: RepairPlan, done: str) -> None:
     for action in plan.actions:
         click.echo(f"  {action.kind.value}: {action.path}: byte {action.offset}: {action.text}")
     if plan.unfinished:
-        click.echo("  then the log is read again, and what is found there is put right in the same way")
+        click.echo("  then the log is read again, and further damage is repaired in the same way")
     if plan.lost_count:
-        click.echo(
-            f"lost already, as far as the consume queues know: {count_text(plan.lost_count, 'message')}"
-        )
+        click.echo(f"already lost, according to the consume queues: {count_text(plan.lost_count, 'message')}")
         _print_lost(plan.lost, plan.lost_count)
     if plan.given_up:
-        click.echo("given up, because the filler needs their room:")
+        click.echo("given up, because the filler needs their space:")
         _print_lost(plan.given_up, len(plan.given_up))

@@ -1,4 +1,4 @@
-"""`mqlake store dropped`: the copies of what left the log, and their messages put back."""
+"""`mqlake store dropped`: copies of bytes cut out of the log, and putting their messages back."""
 
 from __future__ import annotations
 
@@ -25,10 +25,12 @@ from mqlake.store.put_back import PutBack, Way, look_at_copies, put_back
 @directory_argument
 @click.argument("names", metavar="[NAME]...", nargs=-1)
 @click.option("--put-back", "restore", is_flag=True, help="Put the messages back into the log.")
-@click.option("--as-new", is_flag=True, help="With --put-back: never in place, always as new messages.")
-@click.option("--again", is_flag=True, help="With --put-back: also what was put back before.")
-@click.option("--delete", is_flag=True, help="Delete the copies; with --put-back, after it.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option(
+    "--as-new", is_flag=True, help="With --put-back: always store them as new messages, never in place."
+)
+@click.option("--again", is_flag=True, help="With --put-back: include copies that were put back before.")
+@click.option("--delete", is_flag=True, help="Delete the copies, after --put-back if both are given.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 @yes_option
 @set_option
 @json_option
@@ -44,17 +46,17 @@ def dropped(
     settings: dict[str, str],
     as_json: bool,
 ) -> None:
-    """List the copies of bytes that left the log, and put their messages back.
+    """List bytes that were cut out of the log, and put their messages back.
 
-    Recovery keeps what it cuts off or fences off in DIR/dropped/ when it is worth it, and repair what it changes in
-    DIR/repair-<time>/. NAME is a copy as the list shows it (default: all). Without --put-back and --delete nothing is
-    changed, and a writer may run.
+    Recovery keeps bytes worth keeping that it truncates or fences off in DIR/dropped/, and repair keeps the bytes it
+    changes in DIR/repair-<time>/. NAME is a copy as listed (default: all). Without --put-back and --delete nothing is
+    modified, and a writer may run.
 
-    Messages go back in place, with their old offsets, when the log still ends where the copy began; else they are
+    Messages go back in place, with their old offsets, if the log still ends where the copy began; otherwise they are
     stored as new messages at the end of their queues. The copies stay until --delete.
     """
     if (as_new or again) and not restore:
-        raise click.UsageError("--as-new and --again need --put-back")
+        raise click.UsageError("--as-new and --again require --put-back")
     copies = look_at_copies(directory, settings, names)
     if dry_run or not (restore or delete):
         _report(
@@ -63,7 +65,7 @@ def dropped(
         return
     if delete:
         lost = sum(looked.messages for looked in copies if not (restore or looked.copy.put_back))
-        never = f", with {count_text(lost, 'message')} that were never put back" if lost else ""
+        never = f", with {count_text(lost, 'message')} never put back" if lost else ""
         confirm(f"Delete {_copies(copies)}{never}", yes=yes, as_json=as_json)
     done = copies
     if restore:
@@ -112,7 +114,7 @@ def _report(copies: list[PutBack], done: str, *, delete: bool, dry_run: bool, as
     if delete:
         click.echo(f"{_copies(copies)} {'would be ' if dry_run else ''}deleted")
     elif not done and any(c.messages and not c.copy.put_back for c in copies):
-        note("`--put-back` puts the messages back, `--put-back --dry-run` says how")
+        note("`--put-back` puts the messages back, `--put-back --dry-run` shows how")
 
 
 def _object(looked: PutBack) -> dict[str, Any]:

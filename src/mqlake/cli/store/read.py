@@ -1,4 +1,4 @@
-"""`mqlake store info | dump | search`: look into a store, also beside a running writer."""
+"""`mqlake store info | dump | search`: inspecting a store, also while a writer runs."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ from mqlake.store.results import BoundaryType
 @set_option
 @json_option
 def info(directory: str, settings: dict[str, str], as_json: bool) -> None:
-    """Files, ranges, topics, queues, checkpoint; clean or not.
+    """Show files, offsets, topics, queues, checkpoint and state.
 
-    Works beside a running writer and changes nothing.
+    Works while a writer runs, and modifies nothing.
     """
     found = store_info(directory, settings)
     if as_json:
@@ -136,13 +136,19 @@ def _print_info(found: StoreInfo) -> None:
 
 @click.command()
 @directory_argument
-@click.option("--offset", type=click.IntRange(min=0), help="Physical offset, of a record's first byte.")
-@click.option("--topic", help="Records of this topic only.")
-@click.option("--queue", "queue_id", type=int, help="Records of this queue of --topic only.")
-@click.option("--from-offset", type=click.IntRange(min=0), help="Queue offset to begin at; needs --queue.")
-@click.option("--time", "time_from", type=time_ms, metavar="TIME", help="First store time: ms, or ISO 8601.")
-@click.option("--max", "count_max", type=click.IntRange(min=0), help="No more records than this.")
-@click.option("--raw", is_flag=True, help="The records' bytes as they lie in the log.")
+@click.option("--offset", type=click.IntRange(min=0), help="Physical offset of the first record.")
+@click.option("--topic", help="Only records of this topic.")
+@click.option("--queue", "queue_id", type=int, help="Only records of this queue of --topic.")
+@click.option("--from-offset", type=click.IntRange(min=0), help="Queue offset to start at; requires --queue.")
+@click.option(
+    "--time",
+    "time_from",
+    type=time_ms,
+    metavar="TIME",
+    help="Earliest store time: ms since 1970, or ISO 8601.",
+)
+@click.option("--max", "count_max", type=click.IntRange(min=0), help="Maximum number of records.")
+@click.option("--raw", is_flag=True, help="Print the bytes of the records as they are in the log.")
 @set_option
 @json_option
 def dump(
@@ -157,21 +163,21 @@ def dump(
     settings: dict[str, str],
     as_json: bool,
 ) -> None:
-    """Print records from an offset, a queue position or a time, to the log's end.
+    """Print records from an offset, a queue offset or a time to the end of the log.
 
-    Without --queue they come in the order of the log. Damage in the log is passed over, named on stderr, and the
-    exit status is 1. --json prints an object a line, the body in base64.
+    Without --queue they come in the order of the log. Damage in the log is skipped and reported on stderr, with exit
+    status 1. --json prints one object per line, with the body in base64.
     """
     if queue_id is not None and topic is None:
-        raise click.UsageError("--queue needs --topic")
+        raise click.UsageError("--queue requires --topic")
     if from_offset is not None and queue_id is None:
-        raise click.UsageError("--from-offset needs --topic and --queue")
+        raise click.UsageError("--from-offset requires --topic and --queue")
     if raw and as_json:
         raise click.UsageError("--raw and --json exclude each other")
     if sum(value is not None for value in (offset, from_offset, time_from)) > 1:
-        raise click.UsageError("one of --offset, --from-offset and --time at most")
+        raise click.UsageError("use only one of --offset, --from-offset and --time")
     if offset is not None and queue_id is not None:
-        raise click.UsageError("--offset goes by the log; with --queue use --from-offset")
+        raise click.UsageError("--offset is a physical offset; with --queue use --from-offset")
     if topic is not None and queue_id is not None:
         with ReadOnlyStore(directory, settings) as store:
             if store.consume_queues.get(topic, queue_id) is None:
@@ -201,7 +207,7 @@ def dump(
 
 
 class _KnownRecords:
-    """What the consume queues know of a log, opened when it is asked for: behind damage, by a clock that went back."""
+    """The records that consume queues point to; loaded only when needed, after damage or after a clock went back."""
 
     def __init__(self, config: MessageStoreConfig) -> None:
         self._config = config
@@ -251,7 +257,7 @@ def _end_with_holes(holes: list[Hole]) -> None:
         raise StoreCorruptError(
             hole.path,
             hole.position,
-            f"{hole.size} bytes were passed over ({hole.reason})",
+            f"{hole.size} bytes skipped ({hole.reason})",
             hint="`mqlake store verify` shows what is lost",
         )
 
@@ -261,14 +267,20 @@ def _end_with_holes(holes: list[Hole]) -> None:
 
 @click.command()
 @directory_argument
-@click.option("--key", help="One of the message's KEYS, or its UNIQ_KEY.")
-@click.option("--id", "message_id", metavar="ID", help="Offset message id, or the id its producer gave it.")
-@click.option("--topic", help="Messages of this topic only.")
-@click.option("--tag", help="Messages with this tag only.")
-@click.option("--from", "begin", type=time_ms, metavar="TIME", help="Stored at or after: ms, or ISO 8601.")
-@click.option("--to", "end", type=time_ms, metavar="TIME", help="Stored at or before.")
-@click.option("--max", "count_max", type=click.IntRange(min=0), help="No more messages than this.")
-@click.option("--scan", is_flag=True, help="Read the whole log and trust neither index nor queues.")
+@click.option("--key", help="One of the KEYS of the message, or its UNIQ_KEY.")
+@click.option("--id", "message_id", metavar="ID", help="Offset message id, or the id given by the producer.")
+@click.option("--topic", help="Only messages of this topic.")
+@click.option("--tag", help="Only messages with this tag.")
+@click.option(
+    "--from",
+    "begin",
+    type=time_ms,
+    metavar="TIME",
+    help="Stored at or after this time: ms since 1970, or ISO 8601.",
+)
+@click.option("--to", "end", type=time_ms, metavar="TIME", help="Stored at or before this time.")
+@click.option("--max", "count_max", type=click.IntRange(min=0), help="Maximum number of messages.")
+@click.option("--scan", is_flag=True, help="Read the whole log; use neither index nor queues.")
 @set_option
 @json_option
 def search(
@@ -286,14 +298,14 @@ def search(
 ) -> None:
     """Find messages by key, id, time, tag or topic.
 
-    Everything given has to match. Keys are looked up in the index, tags in the topic's queues; what neither
-    covers is read. --json prints an object a line.
+    All conditions must match. Keys are looked up in the index, tags in the queues of the topic; the rest of the log
+    is read. --json prints one object per line.
     """
     wanted = (key, message_id, topic, tag, begin, end)
     if all(value is None for value in wanted):
-        raise click.UsageError("say what to search: --key, --id, --topic, --tag, --from or --to")
+        raise click.UsageError("nothing to search for: use --key, --id, --topic, --tag, --from or --to")
     if message_id is not None and any(value is not None for value in (key, tag, begin, end)):
-        raise click.UsageError("--id goes alone, or with --topic")
+        raise click.UsageError("--id can only be combined with --topic")
     with ReadOnlyStore(directory, settings) as store:
         log = open_log(store.config)
         try:

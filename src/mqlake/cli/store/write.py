@@ -1,4 +1,4 @@
-"""`mqlake store append | bench`: fill a store, and see how fast this machine does it."""
+"""`mqlake store append | bench`: filling a store, and measuring this machine."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from mqlake.store.results import PutMessageFuture
 
 HOST: Host = ("127.0.0.1", 10911)
 FUTURES_MAX = 1024
-# what a batch's item takes beside body and properties, generously
+# upper bound of what an item of a batch takes besides body and properties
 ITEM_OVERHEAD = 64
 
 
 def open_for_writing(directory: str, settings: dict[str, str]) -> DefaultMessageStore:
-    """The store in a directory, recovered and running; a new one when there is none."""
+    """The store in a directory, recovered and running; a new store if there is none."""
     check_is_store(directory, must_exist=False)
     known = detect_settings(directory) if os.path.isdir(directory) else {}
     config = MessageStoreConfig.from_mapping({**known, **settings, "storePathRootDir": directory})
@@ -55,7 +55,7 @@ def open_for_writing(directory: str, settings: dict[str, str]) -> DefaultMessage
 
 @dataclasses.dataclass(slots=True)
 class AppendedRange:
-    """`count` messages from a queue offset on."""
+    """`count` messages starting at a queue offset."""
 
     first_offset: int
     count: int = 0
@@ -63,7 +63,7 @@ class AppendedRange:
 
 @dataclasses.dataclass(slots=True)
 class Appended:
-    """Where messages went: per queue the range of queue offsets, in all the range of physical offsets."""
+    """Where messages were stored: queue offsets per queue, and physical offsets."""
 
     topic: str
     messages: int = 0
@@ -77,7 +77,7 @@ class Appended:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Defaults:
-    """What every message gets that does not say otherwise itself."""
+    """Defaults for messages that do not set them."""
 
     topic: str
     tag: str | None
@@ -89,34 +89,41 @@ class Defaults:
 
 @click.command()
 @directory_argument
-@click.option("--topic", required=True, help="The topic to put the messages into.")
-@click.option("--file", "source", type=click.File("rb"), default="-", help="Read this, not standard input.")
+@click.option("--topic", required=True, help="Topic to append to.")
+@click.option("--file", "source", type=click.File("rb"), default="-", help="Input file.  [standard input]")
 @click.option(
     "--format",
     "kind",
     type=click.Choice(["lines", "json"]),
     default="lines",
     show_default=True,
-    help="A line is a body; or a JSON object as `dump --json` prints it (`text` may stand for `body`).",
+    help="Each line is a body, or a JSON object as printed by `dump --json` (`text` may replace `body`).",
 )
-@click.option("--queue", "queue_id", type=click.IntRange(min=0), help="Put all into this queue.")
+@click.option("--queue", "queue_id", type=click.IntRange(min=0), help="Append everything to this queue.")
 @click.option(
     "--queues",
     type=click.IntRange(1, 65536),
     default=4,
     show_default=True,
-    help="Spread over so many queues.",
+    help="Number of queues to spread messages over.",
 )
-@click.option("--tag", help="Tag of messages that have none.")
-@click.option("--key", "keys", multiple=True, help="Key of messages that have none; any number of times.")
+@click.option("--tag", help="Tag for messages without one.")
+@click.option("--key", "keys", multiple=True, help="Key for messages without one; repeatable.")
 @click.option(
-    "--property", "properties", metavar="NAME=VALUE", multiple=True, help="A property of every message."
+    "--property",
+    "properties",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="Property of every message; repeatable.",
 )
-@click.option("--delay-level", type=click.IntRange(0, 18), default=0, help="RocketMQ's delay level.")
+@click.option("--delay-level", type=click.IntRange(0, 18), default=0, help="RocketMQ delay level.")
 @click.option(
-    "--batch", type=click.IntRange(1, 65536), default=1, help="Put so many as one batch: all or none."
+    "--batch",
+    type=click.IntRange(1, 65536),
+    default=1,
+    help="Messages per batch; a batch is stored as a whole or not at all.",
 )
-@click.option("--sync", is_flag=True, help="A message counts as stored when the disk has it (SYNC_FLUSH).")
+@click.option("--sync", is_flag=True, help="Wait until each message is on disk (SYNC_FLUSH).")
 @set_option
 @json_option
 def append(
@@ -135,12 +142,12 @@ def append(
     settings: dict[str, str],
     as_json: bool,
 ) -> None:
-    """Put lines or JSON lines into a topic; make the store when DIR is new or empty.
+    """Append lines or JSON lines to a topic; creates the store if DIR is new or empty.
 
-    Reads standard input, or --file. Says how many messages were stored, and where.
+    Reads standard input, or --file. Reports how many messages were stored, and where.
     """
     if delay_level and batch > 1:
-        raise click.UsageError("a batch cannot be delayed: --delay-level and --batch exclude each other")
+        raise click.UsageError("--delay-level and --batch exclude each other: a batch cannot be delayed")
     validate_topic(topic)
     if sync:
         settings = {**settings, "flushDiskType": "SYNC_FLUSH"}
@@ -149,7 +156,7 @@ def append(
     began = time.monotonic()
     with progress("appending") as report:
         messages = _read(source, kind, defaults, report)
-        first = next(messages, None)  # what is wrong with the first message is known before a store is made
+        first = next(messages, None)  # an invalid first message fails before a store is created
         with open_for_writing(directory, settings) as store:
             appender = _Appender(store, topic, queues if queue_id is None else 0, queue_id, batch)
             if first is not None:
@@ -181,7 +188,7 @@ def _print_appended(appended: Appended) -> None:
 def _read(
     source: IO[bytes], kind: str, defaults: Defaults, report: Progress
 ) -> Iterator[tuple[int, MessageExtBrokerInner, int | None]]:
-    """(line number, message, the queue it asks for)."""
+    """(line number, message, the queue it names)."""
     try:
         total = os.fstat(source.fileno()).st_size
     except (OSError, ValueError):
@@ -213,7 +220,7 @@ def _from_json(line: bytes, defaults: Defaults) -> tuple[MessageExtBrokerInner, 
     except orjson.JSONDecodeError as error:
         raise MessageError(f"not JSON: {error}") from error
     if not isinstance(value, dict):
-        raise MessageError("a JSON object is needed")
+        raise MessageError("not a JSON object")
     body = _body_of(value)
     properties = _typed(value, "properties", dict, {})
     if not all(isinstance(text, str) for text in properties.values()):
@@ -246,7 +253,7 @@ def _body_of(value: dict[str, Any]) -> bytes:
     try:
         return base64.b64decode(encoded, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise MessageError("`body` must be base64; `text` takes plain text") from error
+        raise MessageError("`body` must be base64; use `text` for text") from error
 
 
 def _typed(value: dict[str, Any], name: str, kind: type, default: Any) -> Any:
@@ -263,7 +270,7 @@ def _complete(message: MessageExtBrokerInner, defaults: Defaults) -> None:
     """Adds what a RocketMQ client and broker would add."""
     if len(message.body) > defaults.body_max:
         raise MessageTooLargeError(
-            f"the body has {len(message.body)} bytes, maxMessageSize allows {defaults.body_max}"
+            f"the body has {len(message.body)} bytes, more than maxMessageSize allows ({defaults.body_max})"
         )
     for name, text in defaults.properties.items():
         message.properties.setdefault(name, text)
@@ -281,7 +288,7 @@ def _complete(message: MessageExtBrokerInner, defaults: Defaults) -> None:
 
 
 class _Appender:
-    """Puts messages one by one or in batches, and keeps some on their way to the disk."""
+    """Puts messages one by one or in batches, with some in flight to the disk."""
 
     def __init__(
         self, store: DefaultMessageStore, topic: str, queues: int, queue_id: int | None, batch: int
@@ -355,7 +362,7 @@ class _Appender:
             where = f"line {line}: " if line else ""
             raise StoreError(
                 f"{where}{result.status.name}: {result.reason}; "
-                f"{count_text(appended.messages, 'message')} stored before"
+                f"{count_text(appended.messages, 'message')} stored before that"
             )
         if appended.first_physical_offset < 0:
             appended.first_physical_offset = found.wrote_offset
@@ -371,17 +378,17 @@ class _Appender:
 @click.command()
 @click.argument("directory", metavar="[DIR]", type=click.Path(exists=True, file_okay=False), required=False)
 @click.option(
-    "--seconds", type=click.FloatRange(0.05, 600), default=2.0, show_default=True, help="For each step."
+    "--seconds", type=click.FloatRange(0.05, 600), default=2.0, show_default=True, help="Seconds per step."
 )
 @click.option(
-    "--size", type=click.IntRange(0, 1 << 20), default=1024, show_default=True, help="Bytes of a body."
+    "--size", type=click.IntRange(0, 1 << 20), default=1024, show_default=True, help="Body size in bytes."
 )
 @set_option
 @json_option
 def bench(directory: str | None, seconds: float, size: int, settings: dict[str, str], as_json: bool) -> None:
-    """Quick figures of this machine: append, get, scan, verify.
+    """Measure this machine quickly: append, get, scan, verify.
 
-    Works in a temporary directory under DIR (default: the system's), which is deleted in the end.
+    Works in a temporary directory under DIR (default: the system's), which it deletes at the end.
     """
     from mqlake.cli.bench import run_bench
 
