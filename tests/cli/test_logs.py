@@ -61,7 +61,8 @@ def test_the_options_are_the_commands_own():
 
 
 def test_a_server_logs_what_is_asked_for(tmp_path):
-    command = [sys.executable, "-m", "mqlake", "namesrv", "-p", "0", "--kv-path", str(tmp_path / "kv.json")]
+    command = [sys.executable, "-m", "mqlake", "namesrv", "-p", "0", "--host", "127.0.0.1"]
+    command += ["--kv-path", str(tmp_path / "kv.json")]
     process = subprocess.Popen(
         [*command, "--log-level", "debug", "--log-format", "json"],
         stdout=subprocess.PIPE,
