@@ -403,7 +403,7 @@ class TestPoolWithSyncFlush:
             for _ in range(200):
                 assert store.put_message(MessageExtBrokerInner("T", b"x" * 500)).is_ok
             assert store.flushed_where == store.max_phy_offset
-            assert len(store.log.mapped_files) > 1
+            assert len(store.commit_log_files.mapped_files) > 1
 
 
 class TestFullDisk:

@@ -137,7 +137,7 @@ def read_log(store: StoreView) -> tuple[dict[int, int], list[tuple[int, int, int
     offset = store.min_phy_offset
     file_size = store.config.mapped_file_size_commit_log
     while offset < store.max_phy_offset:
-        head = store.log.select(offset, 8)
+        head = store.commit_log_files.select(offset, 8)
         if head is not None and bytes(head[4:]) == b"\xcb\xd4\x31\x94":
             offset += file_size - offset % file_size
             continue
