@@ -219,11 +219,11 @@ def records(view: StoreView, at: int | None = None) -> Iterator[memoryview]:
     if at is None:
         at = view.min_phy_offset
     while at < end:
-        head = view.log.select(at, 8)
+        head = view.commit_log_files.select(at, 8)
         assert head is not None, f"no data at physical offset {at} of {end}"
         size, magic = (int.from_bytes(head[i : i + 4], "big", signed=True) for i in (0, 4))
         if magic != BLANK_MAGIC_CODE:
-            record = view.log.select(at, size)
+            record = view.commit_log_files.select(at, size)
             assert record is not None, f"no record of {size} bytes at physical offset {at} of {end}"
             yield record
         at += size

@@ -36,7 +36,7 @@ def place_of(store: Path, topic: str, number: int) -> tuple[Path, int]:
 
         until(all_there)
         unit = view.consume_queues.get(topic, 0).get(number)  # type: ignore[union-attr]
-        file = view.log.find_mapped_file_by_offset(unit.physical_offset)
+        file = view.commit_log_files.find_mapped_file_by_offset(unit.physical_offset)
         assert file is not None
         return Path(file.path), unit.physical_offset - file.file_from_offset
 

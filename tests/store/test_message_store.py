@@ -233,7 +233,7 @@ class TestPut:
             store.flush()
             assert store.wait_until_dispatched(PATIENCE_S)
             assert store.max_offset_in_queue("T", 0) == len(bodies) + 5
-            assert len(store.log.mapped_files) > 2
+            assert len(store.commit_log_files.mapped_files) > 2
         with open_store(tmp_path, SMALL) as store:
             found: list[bytes] = []
             while len(found) < len(bodies):

@@ -256,7 +256,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        assert self.store.flush() == self.store.log.max_wrote_position
+        assert self.store.flush() == self.store.commit_log_files.max_wrote_position
         self.safe = len(self.messages)
 
     # ------------------------------------------------------------------ restarts

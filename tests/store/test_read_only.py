@@ -54,7 +54,7 @@ def test_what_a_writer_adds_is_seen_over_the_borders_of_files(
             put(writer, last - 10, last)
             view.refresh()
             assert bodies(view) == list(range(last))
-        assert len(view.log.mapped_files) > 4
+        assert len(view.commit_log_files.mapped_files) > 4
 
 
 def test_a_store_of_which_little_was_there(writer: DefaultMessageStore, tmp_path: Path) -> None:
@@ -74,14 +74,14 @@ def test_queues_are_never_ahead_of_the_log(
 ) -> None:
     put(writer, 0, 3)
     with ReadOnlyStore(tmp_path) as view:
-        refresh_queues, refresh_log = view.consume_queues.refresh, view.log.refresh
+        refresh_queues, refresh_log = view.consume_queues.refresh, view.commit_log_files.refresh
 
         def then_more_comes() -> None:
             refresh_queues()
             put(writer, 3, 6)
 
         monkeypatch.setattr(view.consume_queues, "refresh", then_more_comes)
-        monkeypatch.setattr(view.log, "refresh", lambda: (put(writer, 6, 9), refresh_log()))
+        monkeypatch.setattr(view.commit_log_files, "refresh", lambda: (put(writer, 6, 9), refresh_log()))
         view.refresh()
         assert (view.max_offset_in_queue("T", 0), bodies(view)) == (3, list(range(9)))
         got = view.get_message("group", "T", 0, 0, 10)

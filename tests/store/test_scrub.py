@@ -44,7 +44,7 @@ def place(store: DefaultMessageStore, number: int) -> tuple[Path, int]:
     number, queue_id = number // 2, number // 2 % QUEUES
     topic = TOPICS[0]
     unit = store.consume_queues.get(topic, queue_id).get(number // QUEUES)  # type: ignore[union-attr]
-    file = store.log.find_mapped_file_by_offset(unit.physical_offset)
+    file = store.commit_log_files.find_mapped_file_by_offset(unit.physical_offset)
     assert file is not None
     return Path(file.path), unit.physical_offset - file.file_from_offset
 
@@ -56,7 +56,7 @@ def found(store: DefaultMessageStore) -> int:
 
 
 def test_a_healthy_store_has_nothing(store: DefaultMessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert len(store.log.mapped_files) > 4
+    assert len(store.commit_log_files.mapped_files) > 4
     whole = sum(store.scrub_service.chunks())
     assert store.damage.count == 0 and whole >= store.max_phy_offset - SETTINGS["mappedFileSizeCommitLog"]
     for chunk in (64, 300, 1000, 5000):  # records that do not fit, and that lie over an edge
@@ -153,7 +153,7 @@ def test_it_runs_by_itself_pauses_and_ends(store: DefaultMessageStore) -> None:
     busy = [True]
     service = ScrubService(
         store.config,
-        store.log,
+        store.commit_log_files,
         store.consume_queues,
         store.damage,
         lambda: store.max_phy_offset,
@@ -181,7 +181,7 @@ def test_it_runs_by_itself_pauses_and_ends(store: DefaultMessageStore) -> None:
 def test_a_file_that_is_deleted_meanwhile(store: DefaultMessageStore) -> None:
     pieces = store.scrub_service.chunks()
     next(pieces)
-    os.unlink(store.log.mapped_files[1].path)
+    os.unlink(store.commit_log_files.mapped_files[1].path)
     assert sum(pieces) > 0 and store.damage.count == 0
 
 

@@ -19,7 +19,7 @@ def test_what_was_written_is_taken_out_of_memory(tmp_path: Path) -> None:
             assert store.put_message(message).is_ok
         store.wait_until_dispatched()
         assert resident(tmp_path) > 4 << 20
-        give_up_pages(store.log, store.index)
+        give_up_pages(store.commit_log_files, store.index)
         assert resident(tmp_path) < 1 << 20
         last = next(iter(store.get_message("g", "T", 0, 9, 1).messages()))
         assert last.body == bytes([9]) * (400 << 10)

@@ -56,7 +56,7 @@ class Appender:
         self._store = store
         self._attribute_as = attribute_as
         self._batch_bytes = min(BATCH_BYTES, store.config.mapped_file_size_commit_log // 4)
-        self._pages = WrittenPages(store.log, store.index)
+        self._pages = WrittenPages(store.commit_log_files, store.index)
         self.changed_attributes = 0
 
     def run(

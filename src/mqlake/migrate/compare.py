@@ -137,7 +137,7 @@ def compare(
 
 def _queues_of(view: ReadOnlyStore) -> Iterator[tuple[Bytes, Any, Ints, tuple[str, int]]]:
     """The log's records by topic and queue, chunk by chunk."""
-    pages = WrittenPages(view.log, None)
+    pages = WrittenPages(view.commit_log_files, None)
     for chunk in view.scan():
         pages.add(chunk.end - chunk.start)
         scan = chunk.scan

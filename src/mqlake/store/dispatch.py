@@ -26,7 +26,7 @@ from mqlake.store.log.log_reader import LogChunk, LogReader
 from mqlake.store.queues.by_queue import order_by_queue
 from mqlake.store.running_flags import RunningFlags
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 GATHER_S = 0.002
 GATHER_MAX_S = 0.01
@@ -184,7 +184,7 @@ class ReputMessageService:
                 dispatch_chunk(chunk, self._dispatchers, self._delay_levels)
             except OSError as error:
                 if self._running_flags.make_logics_queue_error(str(error)):
-                    log.error("dispatch failed, the store takes no messages until it works: %s", error)
+                    logger.error("dispatch failed, the store takes no messages until it works: %s", error)
                 with self._progress:
                     self._refusals += 1
                     self._progress.notify_all()
@@ -196,7 +196,7 @@ class ReputMessageService:
                 continue
             if self._running_flags.is_logics_queue_error:
                 self._running_flags.clear_logics_queue_error()
-                log.warning("dispatch works again, the store takes messages")
+                logger.warning("dispatch works again, the store takes messages")
             if self.listeners:
                 self._tell(chunk.scan)
             return True
@@ -207,7 +207,7 @@ class ReputMessageService:
                 try:
                     listener(arrival)
                 except Exception:  # a listener's failure is its own: dispatch goes on
-                    log.exception("a message arriving listener failed")
+                    logger.exception("a message arriving listener failed")
 
 
 def _few_arrivals(scan: Scan) -> Iterator[Arrival]:

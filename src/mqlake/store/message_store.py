@@ -61,7 +61,7 @@ from mqlake.store.scrub import ScrubService
 from mqlake.store.stats import StoreStatsService
 from mqlake.store.store_view import StoreView
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 SLOW_PUT_MS = 500
 Inner = TypeVar("Inner", bound=MessageExtBrokerInner)
@@ -190,14 +190,14 @@ class DefaultMessageStore(StoreView):
             try_mapped_file(self._mapped_file_type, config.store_path_root_dir)
             last_exit = self._last_exit()
             self._checkpoint = checkpoint = StoreCheckpoint(config.checkpoint_path)
-            self.log.load()
+            self.commit_log_files.load()
             self.consume_queues.load()
             if self.index is not None:
                 self.index.load(last_exit.clean, checkpoint)
             self._allocate_service.start()
             report = Recovery(
                 config,
-                self.log,
+                self.commit_log_files,
                 self.consume_queues,
                 self.index,
                 checkpoint,
@@ -230,7 +230,7 @@ class DefaultMessageStore(StoreView):
         if not self.config.data_read_ahead_enable:
             self.set_data_read_ahead(False)  # recovery has read the log from end to end
         self._prefault_service.start()
-        self._reput_service.start(self.log.max_offset)
+        self._reput_service.start(self.commit_log_files.max_offset)
         if self._sync_flush:
             self._group_commit_service.start()
         else:
@@ -256,7 +256,7 @@ class DefaultMessageStore(StoreView):
                 self._abort_file.delete()
             else:
                 self._doubt_page_cache()
-                log.warning("no clean shutdown (%s): the next start recovers", self._why_not_clean())
+                logger.warning("no clean shutdown (%s): the next start recovers", self._why_not_clean())
         if self._state != "closed":
             self._release()
 
@@ -267,7 +267,7 @@ class DefaultMessageStore(StoreView):
         if self.running_flags.is_fenced:
             return False
         try:
-            self.log.flush_all()
+            self.commit_log_files.flush_all()
         except OSError as error:
             self._on_flush_error(error)
             return False
@@ -287,7 +287,7 @@ class DefaultMessageStore(StoreView):
             checkpoint.flush()
             write_ends(self.config, self.consume_queues)
         except OSError as error:
-            log.error("flushing the consume queues and the index failed: %s", error)
+            logger.error("flushing the consume queues and the index failed: %s", error)
             return False
         return True
 
@@ -309,7 +309,7 @@ class DefaultMessageStore(StoreView):
         try:
             self.consume_queues.close()
         except OSError as error:
-            log.error("closing the consume queues failed: %s", error)
+            logger.error("closing the consume queues failed: %s", error)
         if self.index is not None:
             self.index.close()
         if self._checkpoint is not None:
@@ -421,7 +421,7 @@ class DefaultMessageStore(StoreView):
             result = PutMessageResult(PutMessageStatus.UNKNOWN_ERROR, None, str(error))
         elapsed = (time.monotonic_ns() - begin) // 1_000_000
         if elapsed > SLOW_PUT_MS:
-            log.warning("put took %d ms: topic %s, body %d bytes", elapsed, msg.topic, len(msg.body))
+            logger.warning("put took %d ms: topic %s, body %d bytes", elapsed, msg.topic, len(msg.body))
         appended = result.append_result
         if result.status is not PutMessageStatus.PUT_OK or appended is None:
             self.store_stats_service.put_failed()
@@ -456,7 +456,7 @@ class DefaultMessageStore(StoreView):
         now = time.monotonic()
         if now >= self._next_warning:
             self._next_warning = now + 10.0
-            log.warning("messages are refused: %s", reason)
+            logger.warning("messages are refused: %s", reason)
         return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, None, reason)
 
     @property
@@ -485,28 +485,28 @@ class DefaultMessageStore(StoreView):
     def confirm_offset(self) -> int:
         """Where dispatch may go: under SYNC_FLUSH (unless readUnCommitted) only what the disk has."""
         if self._sync_flush and not self.config.read_un_committed:
-            return self.log.flushed_where
-        return self.log.max_offset
+            return self.commit_log_files.flushed_where
+        return self.commit_log_files.max_offset
 
     @property
     def flushed_where(self) -> int:
-        return self.log.flushed_where
+        return self.commit_log_files.flushed_where
 
     def flush(self) -> int:
         """Flushes all that was put before the call; the flushed offset. OSError fences the store and is raised."""
         self._check_open()
         try:
-            self.log.flush_all()
+            self.commit_log_files.flush_all()
         except OSError as error:
             self._on_flush_error(error)
             raise
         self._on_flushed()
-        return self.log.flushed_where
+        return self.commit_log_files.flushed_where
 
     def _on_flushed(self) -> None:
         checkpoint = self._checkpoint
-        if checkpoint is not None and self.log.store_timestamp > checkpoint.physic_msg_timestamp:
-            checkpoint.physic_msg_timestamp = self.log.store_timestamp
+        if checkpoint is not None and self.commit_log_files.store_timestamp > checkpoint.physic_msg_timestamp:
+            checkpoint.physic_msg_timestamp = self.commit_log_files.store_timestamp
         if self._sync_flush:
             self._reput_service.notify()
 
@@ -522,7 +522,7 @@ class DefaultMessageStore(StoreView):
     def _fence(self, reason: str) -> None:
         """No message is taken any more, until the store is opened anew and has recovered."""
         if self.running_flags.make_fenced(reason):
-            log.critical("the store is fenced: %s", reason)
+            logger.critical("the store is fenced: %s", reason)
 
     # ------------------------------------------------------------------ dispatch
 
@@ -547,10 +547,6 @@ class DefaultMessageStore(StoreView):
         """Lets the next cleaning rounds delete expired files at any hour."""
         self._clean_commit_log_service.execute_delete_files_manually()
 
-    def clean_once(self) -> None:
-        """One round of cleaning, now."""
-        self._clean_service.run_once()
-
     def _has_better_to_do(self) -> bool:
         """Whether work that nobody waits for should pause."""
         return (
@@ -565,7 +561,9 @@ class DefaultMessageStore(StoreView):
         info["commitLogMinOffset"] = str(self.min_phy_offset)
         info["commitLogMaxOffset"] = str(self.max_phy_offset)
         info["dispatchBehindBytes"] = str(self.dispatch_behind_bytes)
-        info["remainHowManyDataToFlush"] = str(max(0, self.log.max_wrote_position - self.log.flushed_where))
+        info["remainHowManyDataToFlush"] = str(
+            max(0, self.commit_log_files.max_wrote_position - self.commit_log_files.flushed_where)
+        )
         info |= self.scrub_service.runtime_info()
         info["damagedPlaces"] = str(self.damage.count)
         pool = self.transient_store_pool

@@ -155,7 +155,7 @@ def _look(store: ReadOnlyStore, copy: KeptCopy, end: int) -> PutBack:
         ):
             if fillers[record]:
                 continue
-            there = store.log.select(copy.physical_offset + position, size)
+            there = store.commit_log_files.select(copy.physical_offset + position, size)
             if there is not None and there == data[position : position + size]:
                 in_log += 1
                 continue

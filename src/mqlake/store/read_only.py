@@ -75,7 +75,7 @@ class ReadOnlyStore(StoreView):
         log = MappedFileQueue(config.commit_log_dir, config.mapped_file_size_commit_log, read_only=True)
         log.load()
         super().__init__(config, log, consume_queues, index)
-        LogReader(self.log).find_end()
+        LogReader(self.commit_log_files).find_end()
         self._correct_min_offsets()
 
     @property
@@ -102,13 +102,13 @@ class ReadOnlyStore(StoreView):
         self.consume_queues.refresh()
         if self.index is not None:
             self.index.refresh()
-        self.log.refresh()
-        LogReader(self.log).find_end()
+        self.commit_log_files.refresh()
+        LogReader(self.commit_log_files).find_end()
         self._correct_min_offsets()
 
     def _correct_min_offsets(self) -> None:
         for queue in self.consume_queues:
-            queue.correct_min_offset(self.log.min_offset)
+            queue.correct_min_offset(self.commit_log_files.min_offset)
 
     def scan(
         self, start: int | None = None, end: int | None = None, *, check_crc: bool = True
@@ -116,14 +116,16 @@ class ReadOnlyStore(StoreView):
         """The log's records in chunks of columns; `start` (a record's physical offset) None: from the first."""
         self._check_open()
         reader = LogReader(
-            self.log, check_crc=check_crc, force_prop_crc=check_crc and self.config.writes_prop_crc
+            self.commit_log_files,
+            check_crc=check_crc,
+            force_prop_crc=check_crc and self.config.writes_prop_crc,
         )
         return reader.scan(self.min_phy_offset if start is None else start, end)
 
     def close(self) -> None:
         if not self._closed:
             self._closed = True
-            self.log.close()
+            self.commit_log_files.close()
             self.consume_queues.close()
             if self.index is not None:
                 self.index.close()

@@ -42,7 +42,7 @@ from mqlake.store.queues.consume_queue import ConsumeQueue
 from mqlake.store.queues.consume_queue_store import ConsumeQueueStore
 from mqlake.store.queues.queue_ends import DoubtfulEnds, NotDeleted, write_ends
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 NAMED = 10
 """Queues that a warning names."""
@@ -194,7 +194,9 @@ class Recovery:
         self._consume_queues.recover_queue_offsets(self._files.min_offset)
         report.end_offset = self._files.max_offset
         report.seconds = time.monotonic() - began
-        log.log(logging.WARNING if report.lost_something else logging.INFO, "recovery: %s", report.describe())
+        logger.log(
+            logging.WARNING if report.lost_something else logging.INFO, "recovery: %s", report.describe()
+        )
         return report
 
     # ------------------------------------------------------------------ where to start
@@ -296,7 +298,7 @@ class Recovery:
     def _fill_gaps(self, end: int) -> None:
         """Queues that lack units in the middle (a file of theirs was lost) get them from the log up to `end`."""
         if self._consume_queues.cut_gaps():
-            log.warning("units of consume queues are missing: the whole log is dispatched again")
+            logger.warning("units of consume queues are missing: the whole log is dispatched again")
             self._dispatch_again(end)
 
     def _dispatch_again(self, end: int) -> None:
@@ -316,7 +318,7 @@ class Recovery:
         if not lost:
             return
         names = ", ".join(f"{topic}/{queue_id}" for topic, queue_id in lost[:NAMED])
-        log.warning(
+        logger.warning(
             "the files of %d consume queues are gone, or a part of them (%s%s): the whole log is dispatched again",
             len(lost),
             names,
@@ -373,7 +375,7 @@ class Recovery:
         report, mapped_file = self._report, fence.mapped_file
         if fence.missing_size:
             mapped_file.write_at(fence.position, fence.missing_size.to_bytes(4, "big"))
-            log.warning("recovery: the record at offset %d lacked its size alone, and got it", fence.start)
+            logger.warning("recovery: the record at offset %d lacked its size alone, and got it", fence.start)
             return
         last = mapped_file.last_data(fence.position, fence.end)
         if last > fence.position:
@@ -411,7 +413,7 @@ class Recovery:
     def _index_again(self, end: int) -> None:
         """The index knows records that the log has lost; entries cannot be taken out of it, so it is made again."""
         assert self._index is not None
-        log.warning("the index reaches behind the end of the log: it is made again from the whole log")
+        logger.warning("the index reaches behind the end of the log: it is made again from the whole log")
         self._index.destroy(self._checkpoint)
         self._report.records_indexed_again_from = self._files.min_offset
         for chunk in self._reader.scan(self._files.min_offset, end):

@@ -60,17 +60,17 @@ which takes less time than to make a slice of each and have them joined for the 
 
 
 class StoreView:
-    """The read side over `log`, `consume_queues` and `index` (None when the store keeps none)."""
+    """The read side over `commit_log_files`, `consume_queues` and `index` (None when the store keeps none)."""
 
     def __init__(
         self,
         config: MessageStoreConfig,
-        log: MappedFileQueue,
+        commit_log_files: MappedFileQueue,
         consume_queues: ConsumeQueueStore,
         index: IndexService | None,
     ) -> None:
         self.config = config
-        self.log = log
+        self.commit_log_files = commit_log_files
         self.consume_queues = consume_queues
         self.index = index
         self.damage = DamageLog()
@@ -89,11 +89,11 @@ class StoreView:
 
     @property
     def min_phy_offset(self) -> int:
-        return self.log.min_offset
+        return self.commit_log_files.min_offset
 
     @property
     def max_phy_offset(self) -> int:
-        return self.log.max_offset
+        return self.commit_log_files.max_offset
 
     def min_offset_in_queue(self, topic: str, queue_id: int) -> int:
         """The first queue offset still there; -1 for a queue that does not exist."""
@@ -115,12 +115,12 @@ class StoreView:
         if queue is None:
             return 0
         return queue.get_offset_in_queue_by_time(
-            timestamp, boundary, self.store_timestamp_at, commit_log_min=self.log.min_offset
+            timestamp, boundary, self.store_timestamp_at, commit_log_min=self.commit_log_files.min_offset
         )
 
     def store_timestamp_at(self, physical_offset: int, size: int) -> int:
         """Store time (ms) of the record at an offset, -1 when it is not there."""
-        record = self.log.select(physical_offset, size)
+        record = self.commit_log_files.select(physical_offset, size)
         if record is None or len(record) < RECORD_SIZE_MIN:
             return -1
         return store_timestamp(record)
@@ -142,7 +142,10 @@ class StoreView:
         """Whether a queue has this message and it is young enough to be taken for in memory."""
         queue = self.consume_queues.get(topic, queue_id)
         unit = queue.get(queue_offset) if queue is not None else None
-        return unit is not None and self.log.max_offset - unit.physical_offset <= self._in_memory_bytes
+        return (
+            unit is not None
+            and self.commit_log_files.max_offset - unit.physical_offset <= self._in_memory_bytes
+        )
 
     # ------------------------------------------------------------------ by queue
 
@@ -197,7 +200,7 @@ class StoreView:
         units = queue.get_range(offset, min(max_count, self.config.max_transfer_count_on_message_in_memory))
         left = self.config.max_transfer_bytes_on_message_in_memory
         for physical_offset, size in zip(units["offset"].tolist(), units["size"].tolist(), strict=True):
-            mapped_file = self.log.find_mapped_file_by_offset(physical_offset)
+            mapped_file = self.commit_log_files.find_mapped_file_by_offset(physical_offset)
             if mapped_file is None or left <= 0:
                 return
             left -= size
@@ -207,7 +210,7 @@ class StoreView:
                 return  # it is being deleted; or the read itself says what is wrong
 
     def _is_resident(self, physical_offset: int) -> bool:
-        mapped_file = self.log.find_mapped_file_by_offset(physical_offset)
+        mapped_file = self.commit_log_files.find_mapped_file_by_offset(physical_offset)
         return mapped_file is None or mapped_file.is_resident(physical_offset - mapped_file.file_from_offset)
 
     def _corrected(self, offset: int, correct: int) -> int:
@@ -247,8 +250,8 @@ class StoreView:
         else:
             begins = range(offset, offset + len(units))
             ends = range(offset + 1, offset + 1 + len(units))
-        log_end = self.log.max_offset
-        select = self.log.select
+        log_end = self.commit_log_files.max_offset
+        select = self.commit_log_files.select
         # the units of a light message queue point to records of other queues
         queue_id = None if queue.topic.startswith(LMQ_PREFIX) else queue.queue_id
         topic = queue.topic.encode()
@@ -278,7 +281,9 @@ class StoreView:
             if message_filter is not None and not message_filter.is_matched_by_consume_queue(code):
                 continue
             record = select(physical_offset, size)
-            if record is None and (physical_offset < self.log.min_offset or size == PRE_BLANK_SIZE):
+            if record is None and (
+                physical_offset < self.commit_log_files.min_offset or size == PRE_BLANK_SIZE
+            ):
                 if not buffers:
                     result.status = GetMessageStatus.MESSAGE_WAS_REMOVING
                 continue
@@ -333,8 +338,8 @@ class StoreView:
         else:
             return False
         physical_offset = int.from_bytes(units[:8], "big")
-        mapped_file = self.log.find_mapped_file_by_offset(physical_offset)
-        if mapped_file is None or self.log.max_offset - physical_offset > self._in_memory_bytes:
+        mapped_file = self.commit_log_files.find_mapped_file_by_offset(physical_offset)
+        if mapped_file is None or self.commit_log_files.max_offset - physical_offset > self._in_memory_bytes:
             return False
         if not (may_wait or mapped_file.is_resident(physical_offset - mapped_file.file_from_offset)):
             return False
@@ -391,7 +396,9 @@ class StoreView:
         self.damage.report(PULL, error, queue.topic, queue.queue_id, "consumers pass over it")
 
     def _damage_at(self, physical_offset: int, reason: str) -> StoreCorruptError:
-        mapped_file = self.log.find_mapped_file_by_offset(physical_offset, first_if_not_found=True)
+        mapped_file = self.commit_log_files.find_mapped_file_by_offset(
+            physical_offset, first_if_not_found=True
+        )
         if mapped_file is None:  # no file at all
             return StoreCorruptError(self.config.commit_log_dir, physical_offset, reason)
         return StoreCorruptError(
@@ -407,9 +414,9 @@ class StoreView:
         """The record's bytes at a physical offset (its size read from it when not given), or None."""
         self._check_open()
         if size <= 0:
-            head = self.log.select(physical_offset, 4)
+            head = self.commit_log_files.select(physical_offset, 4)
             size = int.from_bytes(head, "big", signed=True) if head is not None else 0
-        return self.log.select(physical_offset, size) if size > 0 else None
+        return self.commit_log_files.select(physical_offset, size) if size > 0 else None
 
     def look_message_by_offset(self, physical_offset: int) -> MessageExt:
         """The message at a physical offset, all of it checked.
@@ -439,7 +446,7 @@ class StoreView:
     def _check_prop_crc(self, record: memoryview, physical_offset: int) -> None:
         """Raises BadCrcError. Whether a property CRC is the store's own may show at the next record only."""
         size = len(record) + max(0, self._size_at(physical_offset + len(record)))
-        both = self.log.select(physical_offset, size)
+        both = self.commit_log_files.select(physical_offset, size)
         checked = check_record(
             record if both is None else both,
             0,
@@ -491,7 +498,7 @@ class StoreView:
             if len(found) >= wanted or len(candidates) < asked:
                 break
             asked *= 4  # hash collisions or doubles took places: look further back
-        buffers = [self.log.select(offset, self._size_at(offset)) for offset in sorted(found)]
+        buffers = [self.commit_log_files.select(offset, self._size_at(offset)) for offset in sorted(found)]
         return QueryMessageResult(
             [buffer for buffer in buffers if buffer is not None],
             self.index.last_update_timestamp,
@@ -499,16 +506,16 @@ class StoreView:
         )
 
     def _size_at(self, physical_offset: int) -> int:
-        head = self.log.select(physical_offset, 4)
+        head = self.commit_log_files.select(physical_offset, 4)
         return int.from_bytes(head, "big", signed=True) if head is not None else 0
 
     def _has_key(
         self, physical_offset: int, topic: str, key: str, begin: int, end: int, check_crc: bool
     ) -> bool:
         size = self._size_at(physical_offset)
-        record = self.log.select(physical_offset, size) if size > 0 else None
+        record = self.commit_log_files.select(physical_offset, size) if size > 0 else None
         if record is None:
-            if self.log.min_offset <= physical_offset < self.log.max_offset:
+            if self.commit_log_files.min_offset <= physical_offset < self.commit_log_files.max_offset:
                 self._not_what_the_index_says(physical_offset, topic, f"a size of {size} bytes")
             return False
         try:

@@ -215,7 +215,7 @@ class Wire:
 def log_of(controller: BrokerController) -> list[bytes]:
     """The records, without what differs between two brokers, and the four bytes behind them."""
     records = []
-    for chunk in LogReader(controller.broker.store.log).scan(0):
+    for chunk in LogReader(controller.broker.store.commit_log_files).scan(0):
         view, scan = chunk.mapped_file.view, chunk.scan
         for start, size in zip(scan.position.tolist(), scan.size.tolist(), strict=True):
             record = bytearray(view[start : start + size])
@@ -527,7 +527,7 @@ def test_a_full_file_is_left_to_the_other_way(tmp_path: Path, frames: list[bytes
             await both_say(fast, plain, b"".join(frames))
         messages = sum(numbers) // (2 if frames[0][8:20] == b'{"code":320,' else 1)
         assert 110 < messages < 120
-        assert len(fast.broker.store.log.mapped_files) > 2
+        assert len(fast.broker.store.commit_log_files.mapped_files) > 2
 
     on_two_brokers(tmp_path, scene, mappedFileSizeCommitLog="400000")
 
@@ -734,7 +734,7 @@ def test_a_half_message_of_an_earlier_file(tmp_path: Path) -> None:
             waiting += await prepared(fast, plain, *(half(bytes(9_000), opaque=n) for n in range(n, n + 10)))
             await both_say(fast, plain, ends)
         assert 120 < sum(numbers) < 120 + 110
-        assert len(fast.broker.store.log.mapped_files) > 3
+        assert len(fast.broker.store.commit_log_files.mapped_files) > 3
 
     transactions_on_two_brokers(tmp_path, scene, mappedFileSizeCommitLog="400000")
 
@@ -792,7 +792,9 @@ def test_a_flush_of_commits_that_fails(tmp_path: Path, monkeypatch: pytest.Monke
         numbers = taken(fast)
         answers = await prepared(fast, plain, half(opaque=1), half(opaque=2))
         for controller in (fast, plain):
-            monkeypatch.setattr(controller.broker.store.log, "flush", no_flush_after(controller, 1 + 5))
+            monkeypatch.setattr(
+                controller.broker.store.commit_log_files, "flush", no_flush_after(controller, 1 + 5)
+            )
         numbers.clear()
         ends = end(answers[0]) + end(answers[1], command_flag=0)
         said = await both_say(fast, plain, ends + send())
@@ -887,7 +889,9 @@ def test_a_flush_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     async def scene(fast: BrokerController, plain: BrokerController) -> None:
         numbers = taken(fast)
         for controller in (fast, plain):
-            monkeypatch.setattr(controller.broker.store.log, "flush", no_flush_after(controller, 1 + 7))
+            monkeypatch.setattr(
+                controller.broker.store.commit_log_files, "flush", no_flush_after(controller, 1 + 7)
+            )
         frames = [
             send(opaque=1),
             send(opaque=2, command_flag=ONEWAY_FLAG),

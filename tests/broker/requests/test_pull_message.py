@@ -311,7 +311,7 @@ def test_the_records_of_an_answer_outlive_their_file(tmp_path):
         store = peer.controller.broker.store
         result = store.get_message("CG", "T", 0, 0, 1)
         await asyncio.to_thread(store.flush)
-        store.log.mapped_files[0].destroy()
+        store.commit_log_files.mapped_files[0].destroy()
         assert decode_record(result.buffers[0]).body == bytes(1 << 20)
 
     on_a_broker(tmp_path, scene)

@@ -38,7 +38,7 @@ def store(root: Path) -> Iterator[ReadOnlyStore]:
 
 
 def everything(store: ReadOnlyStore) -> list[MessageExt]:
-    return [decode_record(record) for record in records_of_log(LogReader(store.log).walk())]
+    return [decode_record(record) for record in records_of_log(LogReader(store.commit_log_files).walk())]
 
 
 def offsets(found: Iterator[tuple[memoryview, MessageExt]]) -> list[int]:
@@ -63,7 +63,7 @@ def test_every_way_finds_the_same(store: ReadOnlyStore, scan: bool) -> None:
     assert len(messages) == COUNT
     for query in queries(messages):
         expected = [message.physical_offset for message in messages if query.matches(message)]
-        assert sorted(offsets(search(store, store.log, query, scan=scan))) == expected, query
+        assert sorted(offsets(search(store, store.commit_log_files, query, scan=scan))) == expected, query
 
 
 def test_what_the_index_does_not_cover_is_scanned(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_what_the_index_does_not_cover_is_scanned(tmp_path: Path) -> None:
         path.unlink()
     with ReadOnlyStore(root) as store:
         for number in (0, COUNT // 2, COUNT - 1):
-            found = list(search(store, store.log, Query(key=f"key-{number}")))
+            found = list(search(store, store.commit_log_files, Query(key=f"key-{number}")))
             assert [message.uniq_key for _, message in found] == [f"{number:032X}"]
 
 
@@ -82,10 +82,10 @@ def test_by_id(store: ReadOnlyStore) -> None:
     message = everything(store)[19]
     assert message.uniq_key is not None
     for text in (message.msg_id, message.msg_id.lower(), message.uniq_key):
-        assert offsets(find_by_id(store, store.log, text, None)) == [message.physical_offset]
-    assert offsets(find_by_id(store, store.log, "F" * 32, None)) == []
+        assert offsets(find_by_id(store, store.commit_log_files, text, None)) == [message.physical_offset]
+    assert offsets(find_by_id(store, store.commit_log_files, "F" * 32, None)) == []
     with pytest.raises(MessageError):
-        list(find_by_id(store, store.log, "nonsense", None))
+        list(find_by_id(store, store.commit_log_files, "nonsense", None))
 
 
 def test_a_queue_from_an_offset_on_and_by_tag(store: ReadOnlyStore) -> None:
@@ -104,7 +104,7 @@ def test_messages_of_classic_batches(tmp_path: Path) -> None:
 
 
 def test_where_a_time_begins(store: ReadOnlyStore) -> None:
-    log = store.log
+    log = store.commit_log_files
     times = [first_timestamp(file) for file in log.mapped_files]
     assert file_at_time(log, 0) == log.min_offset
     assert file_at_time(log, times[0]) == log.min_offset
@@ -113,8 +113,8 @@ def test_where_a_time_begins(store: ReadOnlyStore) -> None:
 
 
 def test_an_offset_where_no_record_begins_is_named(store: ReadOnlyStore) -> None:
-    check_begins_record(store.log, everything(store)[5].physical_offset)
+    check_begins_record(store.commit_log_files, everything(store)[5].physical_offset)
     with pytest.raises(OffsetOutOfRangeError, match="no record begins there"):
-        check_begins_record(store.log, everything(store)[5].physical_offset + 1)
+        check_begins_record(store.commit_log_files, everything(store)[5].physical_offset + 1)
     with pytest.raises(OffsetOutOfRangeError, match="not in the log"):
-        check_begins_record(store.log, 1 << 40)
+        check_begins_record(store.commit_log_files, 1 << 40)

@@ -81,7 +81,9 @@ def test_a_store_with_another_ratio_is_read_as_it_is(tmp_path: Path, slots: int,
     assert report.ok and report.findings == [] and report.index_entries == 3 * COUNT
     assert sum(file.entries for file in store_info(root).index_files) == 3 * COUNT
     with ReadOnlyStore(root) as view:
-        (hit,) = [found for _, found in search(view, view.log, Query(topic="Orders", key="key-10"))]
+        (hit,) = [
+            found for _, found in search(view, view.commit_log_files, Query(topic="Orders", key="key-10"))
+        ]
         assert hit.body == message(10).body
 
 

@@ -288,7 +288,7 @@ class Families:
         if disk is not None:
             used = (disk.f_blocks - disk.f_bfree) * disk.f_frsize
             yield self._one("rocketmq_storage_size_bytes", "Broker storage size", used, storage)
-        behind = max(0, store.log.max_wrote_position - store.log.flushed_where)
+        behind = max(0, store.commit_log_files.max_wrote_position - store.commit_log_files.flushed_where)
         yield self._one("rocketmq_storage_flush_behind_bytes", "Broker flush behind bytes", behind, storage)
         behind = store.dispatch_behind_bytes
         yield self._one(

@@ -352,7 +352,7 @@ def _write_log(
     """Messages by topic and queue."""
     written: Counter[tuple[str, int]] = Counter()
     with open_store(root, settings) as store:
-        pages = WrittenPages(store.log, store.index)
+        pages = WrittenPages(store.commit_log_files, store.index)
         for batch in itertools.chain.from_iterable(map(_pieces, batches)):
             pages.add(batch.nbytes)
             columns = [batch.column(name).to_pylist() for name in ("topic", "queueId", "messages", "batch")]

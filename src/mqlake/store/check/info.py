@@ -97,7 +97,7 @@ def store_info(path: str | os.PathLike[str], settings: Mapping[str, object] | No
     Raises what ReadOnlyStore raises, ForeignFormatError also for a log without any record in it.
     """
     with ReadOnlyStore(path, settings) as store:
-        refuse_foreign(store.log)
+        refuse_foreign(store.commit_log_files)
         config = store.config
         queues = _queues(store.consume_queues)
         size, disk_size = _usage(config.store_path_root_dir)
@@ -110,7 +110,7 @@ def store_info(path: str | os.PathLike[str], settings: Mapping[str, object] | No
             size=size,
             disk_size=disk_size,
             file_size=config.mapped_file_size_commit_log,
-            log_files=_log_files(store.log),
+            log_files=_log_files(store.commit_log_files),
             topics=len({queue.topic for queue in queues}),
             messages=sum(queue.count for queue in queues),
             queues=queues,

@@ -139,7 +139,7 @@ def records_of_queue(
             chosen &= (units["tags_code"] == code) | (units["tags_code"] <= MAX_ADDRESS)
         places = zip(units["offset"][chosen].tolist(), units["size"][chosen].tolist(), strict=True)
         for physical_offset, size in places:
-            record = store.log.select(physical_offset, size)
+            record = store.commit_log_files.select(physical_offset, size)
             if record is not None:
                 yield record
 

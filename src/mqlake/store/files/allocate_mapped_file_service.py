@@ -22,7 +22,7 @@ from mqlake.store.files.mapped_file import MappedFile
 from mqlake.store.files.memory import how_to_lock
 from mqlake.store.files.transient_store_pool import TransientStorePool
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 WAIT_TIMEOUT_S = 5.0
 
@@ -59,8 +59,8 @@ class AllocateMappedFileService:
         self._stopped = False
         self._thread: threading.Thread | None = None
         # each put tries again, so on a full disk there may be thousands of failures a second
-        self._trouble = LastingTrouble(log)
-        self._pool_trouble = LastingTrouble(log, logging.WARNING)
+        self._trouble = LastingTrouble(logger)
+        self._pool_trouble = LastingTrouble(logger, logging.WARNING)
 
     def start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="AllocateMappedFileService", daemon=True)
@@ -153,7 +153,7 @@ class AllocateMappedFileService:
                 sync_flush=config.is_sync_flush, flush_pages=config.flush_least_pages_when_warm_maped_file
             )
             if not mapped_file.lock_in_memory():
-                log.warning(
+                logger.warning(
                     "warmMapedFileEnable: %s cannot be locked in memory and may be swapped out: %s",
                     path,
                     how_to_lock(config.mapped_file_size_commit_log),

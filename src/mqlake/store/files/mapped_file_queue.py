@@ -21,7 +21,7 @@ from mqlake.errors import StoreCorruptError, WrongFileSizeError
 from mqlake.formats.names import file_name_to_offset, offset_to_file_name
 from mqlake.store.files.mapped_file import MappedFile
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Allocator = Callable[[str, str], MappedFile | None]
 
@@ -60,7 +60,7 @@ class MappedFileQueue:
         self.create_error: OSError | None = None
         self._unfinished = ""
         self._closed = False
-        self._trouble = LastingTrouble(log)
+        self._trouble = LastingTrouble(logger)
         # the first flush or commit that failed. The kernel tells of lost pages once, so a later fdatasync that
         # succeeds proves nothing, whoever calls it: every flush after this one fails too
         self.write_error: OSError | None = None

@@ -21,7 +21,7 @@ from mqlake.formats.names import file_name_to_offset
 from mqlake.store.files.file_pool import Buffer, FilePool, PooledFile
 from mqlake.store.files.mapped_file import OS_PAGE_SIZE
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 UNFLUSHED_FILES_MAX = 3
 """So many files at most, the last one among them, hold bytes that may not be on disk: where a crash can leave
@@ -93,7 +93,7 @@ class PooledFileQueue:
             file = PooledFile(self.directory, offset)
             if size == 0 and number == len(found) - 1:
                 if not self.pool.read_only:
-                    log.warning("%s: empty, deleted", file.path)
+                    logger.warning("%s: empty, deleted", file.path)
                     self.pool.delete(file)
                 continue
             if size != self.file_size:

@@ -16,7 +16,7 @@ import threading
 
 from mqlake.store.files.mapped_file import MappedFile
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 AHEAD = 4 << 20
 STEP = 1 << 20
@@ -54,7 +54,7 @@ class PrefaultService:
             if self._stopped:
                 return
             if mapped_file is not None and not self._go_ahead(mapped_file):
-                log.info("pages cannot be prefaulted here: puts touch them themselves")
+                logger.info("pages cannot be prefaulted here: puts touch them themselves")
                 return
 
     def _go_ahead(self, mapped_file: MappedFile) -> bool:

@@ -18,7 +18,7 @@ import numpy as np
 
 from mqlake.store.files.memory import how_to_lock, lock_memory
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class TransientStorePool:
@@ -31,7 +31,7 @@ class TransientStorePool:
         self.locked = sum(_lock(buffer) for buffer in self._free)
         """Buffers that cannot be swapped out."""
         if self.locked < pool_size:
-            log.warning(
+            logger.warning(
                 "transientStorePoolEnable: %d of %d buffers cannot be locked in memory and may be swapped out, which "
                 "makes puts wait for the disk: %s",
                 pool_size - self.locked,

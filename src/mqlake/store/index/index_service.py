@@ -28,7 +28,7 @@ from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.index.index_file import IndexFile
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 NAME_LENGTH = 17
 ONE_MS = datetime.timedelta(milliseconds=1)
@@ -104,7 +104,7 @@ class IndexService:
             first = dropped[0]
             self.rebuild_from = max(0, first.header.begin_phy_offset) if first.is_sound else 0
         for file in dropped:
-            log.warning("%r cannot be relied on, deleted; its entries are made again", file)
+            logger.warning("%r cannot be relied on, deleted; its entries are made again", file)
             file.destroy()
 
     def _tell_flushed(self, checkpoint: StoreCheckpoint) -> None:

@@ -22,7 +22,7 @@ from mqlake.store.config import MessageStoreConfig
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.results import PutMessageFuture, PutMessageStatus, wake_all
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 OnFlushed = Callable[[], None]
 OnError = Callable[[OSError], None]

@@ -24,7 +24,7 @@ from mqlake.store.queues.consume_queue_ext import ConsumeQueueExt
 from mqlake.store.queues.unit_queue import CHUNK, I64Array, UnitQueue, Units
 from mqlake.store.results import BoundaryType
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 StoreTimeOf = Callable[[int, int], int]
 """(physical offset, size) -> store timestamp (ms) of the record there, negative when it is not in the log."""
@@ -133,7 +133,7 @@ class ConsumeQueue(UnitQueue):
     def _begin_anew(self) -> None:
         """A newer message that is the queue's first: the topic was deleted and created again."""
         if not self.is_empty:
-            log.warning(
+            logger.warning(
                 "%r begins anew, its %d units were of an earlier topic", self, self.max_offset_in_queue
             )
             self.destroy()
@@ -160,10 +160,10 @@ class ConsumeQueue(UnitQueue):
             if offset > 0:
                 self._note_gap(0)
         elif offset < end:
-            log.warning("%r: units from %d on are dispatched again", self, offset // CQ_STORE_UNIT_SIZE)
+            logger.warning("%r: units from %d on are dispatched again", self, offset // CQ_STORE_UNIT_SIZE)
             return end, data[end - offset :]
         else:
-            log.warning("%r: the units from %d on are missing", self, self.max_offset_in_queue)
+            logger.warning("%r: the units from %d on are missing", self, self.max_offset_in_queue)
             self._note_gap(end // CQ_STORE_UNIT_SIZE)
             start = end
             if end < file_start:
@@ -328,7 +328,7 @@ class ConsumeQueue(UnitQueue):
                 continue
             store_time = store_time_of(unit[0], unit[1])
             if store_time < 0:
-                log.warning("%r: no store time for the record at %d", self, unit[0])
+                logger.warning("%r: no store time for the record at %d", self, unit[0])
                 return 0
             if store_time == timestamp:
                 step, limit = (-1, floor) if lower else (1, last)

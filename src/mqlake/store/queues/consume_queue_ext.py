@@ -33,7 +33,7 @@ from mqlake.formats.consume_queue_ext import (
 from mqlake.store.files.file_pool import FilePool, PooledFile
 from mqlake.store.files.pooled_file_queue import PooledFileQueue
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 I64Array = npt.NDArray[np.int64]
 
@@ -82,10 +82,10 @@ class ConsumeQueueExt:
         """
         room = self._room()
         if unit.size > min(MAX_EXT_UNIT_SIZE, self.files.file_size - END_BLANK_DATA_LENGTH):
-            log.error("an extension unit of %d bytes is too large", unit.size)
+            logger.error("an extension unit of %d bytes is too large", unit.size)
             return None
         if self.files.max_offset + unit.size > MAX_REAL_OFFSET:
-            log.warning(
+            logger.warning(
                 "%s: the extension cannot grow beyond %d", self.files.directory, self.files.max_offset
             )
             return None
@@ -126,7 +126,7 @@ class ConsumeQueueExt:
         try:
             return decode_unit(data)
         except FormatError as error:
-            log.error("%s: no unit at offset %d: %s", self.files.directory, offset, error)
+            logger.error("%s: no unit at offset %d: %s", self.files.directory, offset, error)
             return None
 
     def _room(self) -> int:
@@ -161,7 +161,7 @@ class ConsumeQueueExt:
             return
         unit = self.get(max_address)
         if unit is None:
-            log.error("%s: address %d is not there", self.files.directory, max_address)
+            logger.error("%s: address %d is not there", self.files.directory, max_address)
             return
         self.files.cut(undecorate(max_address) + unit.size, erase=True)
 

@@ -33,7 +33,7 @@ from mqlake.store.queues.consume_queue import ConsumeQueue
 from mqlake.store.queues.consume_queue_ext import ConsumeQueueExt
 from mqlake.store.queues.unit_queue import I64Array, Units
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Queue = ConsumeQueue | BatchConsumeQueue
 QueueTypeOf = Callable[[str], str]
@@ -302,7 +302,7 @@ class ConsumeQueueStore:
                 self.left_out.add(place[0])
                 return None
             if not _may_name_a_directory(topic):
-                log.error("records of topic %r get no consume queue", topic)
+                logger.error("records of topic %r get no consume queue", topic)
                 return None
             queue = self.find_or_create(*place)
             self._by_wire_topic[topic] = self._table[place[0]]
@@ -344,7 +344,7 @@ class ConsumeQueueStore:
                 following = self.queue_offsets.get((queue.topic, queue.queue_id))
                 waiting = following is not None and following > queue.max_offset_in_queue
                 if expired and not waiting and not is_system_topic(queue.topic):
-                    log.info("%r: nothing of it is in the commit log any more, deleted", queue)
+                    logger.info("%r: nothing of it is in the commit log any more, deleted", queue)
                     self._remove(queue)
                     deleted += 1
         return deleted

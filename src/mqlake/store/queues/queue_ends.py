@@ -25,7 +25,7 @@ from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.queues.batch_consume_queue import BatchConsumeQueue
 from mqlake.store.queues.consume_queue_store import ConsumeQueueStore, Queue
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Place = tuple[str, int]
 
@@ -46,7 +46,7 @@ def read_ends(config: MessageStoreConfig) -> dict[Place, int]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        log.warning(
+        logger.warning(
             "%s cannot be read (%s): queues that are gone are not noticed", config.queue_ends_path, error
         )
         return {}
@@ -161,7 +161,7 @@ class DoubtfulEnds:
                 places.append(int(queue.last_unit()[0]))
                 queue.drop_last()
             if places or queue.ends_in_damage:
-                log.warning(
+                logger.warning(
                     "%r: the unit at %d cannot be right, it is made again", queue, queue.max_offset_in_queue
                 )
                 self._dropped.append((queue, end, places))

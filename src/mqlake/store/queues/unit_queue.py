@@ -26,7 +26,7 @@ import numpy.typing as npt
 from mqlake.store.files.file_pool import FilePool, PooledFile
 from mqlake.store.files.pooled_file_queue import UNFLUSHED_FILES_MAX, PooledFileQueue
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Units = npt.NDArray[np.void]
 I64Array = npt.NDArray[np.int64]
@@ -262,7 +262,7 @@ class UnitQueue(ABC):
             before = self._unit(number - 1)
             if before is not None and before[0] + before[1] > physical_offset:
                 number -= 1
-        log.info("%r: cut to %d units, the log ends at %d", self, number, physical_offset)
+        logger.info("%r: cut to %d units, the log ends at %d", self, number, physical_offset)
         self._set_end(number * self.unit_size, erase=True)
         if self.is_empty:
             self.files.destroy()
