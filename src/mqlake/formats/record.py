@@ -66,12 +66,18 @@ RECORD_SIZE_MIN = 91
 """An empty v1 record between IPv4 hosts."""
 
 # Positions that are the same in every record.
+BODY_CRC_POSITION = 8
+QUEUE_ID_POSITION = 12
+FLAG_POSITION = 16
+QUEUE_OFFSET_POSITION = 20
 PHYSICAL_OFFSET_POSITION = 28
 SYS_FLAG_POSITION = 36
+BORN_TIMESTAMP_POSITION = 40
+BORN_HOST_POSITION = 48
 
 _BORN_V6 = MessageSysFlag.BORNHOST_V6_FLAG
 _STORE_V6 = MessageSysFlag.STOREHOSTADDRESS_V6_FLAG
-_HOST_FLAGS = _BORN_V6 | _STORE_V6
+HOST_FLAGS = _BORN_V6 | _STORE_V6
 
 
 def _head(born_host_length: int, store_host_length: int) -> Struct:
@@ -99,7 +105,7 @@ HEADS = {
     0: _head(8, 8),
     _BORN_V6: _head(20, 8),
     _STORE_V6: _head(8, 20),
-    _HOST_FLAGS: _head(20, 20),
+    HOST_FLAGS: _head(20, 20),
 }
 """Everything up to the body, by the two host bits of SYSFLAG."""
 
@@ -129,7 +135,7 @@ def calculate_message_length(
     sys_flag: int, body_length: int, topic_length: int, properties_length: int, version: int = 1
 ) -> int:
     """TOTALSIZE in bytes; lengths are in bytes, `properties_length` includes a CRC tail."""
-    return HEADS[sys_flag & _HOST_FLAGS].size + body_length + version + topic_length + 2 + properties_length
+    return HEADS[sys_flag & HOST_FLAGS].size + body_length + version + topic_length + 2 + properties_length
 
 
 @lru_cache(maxsize=16384)
@@ -175,12 +181,12 @@ def encode_record(
         properties_length = len(properties) + CRC32_TAIL_LENGTH
     body_length = len(body)
     if len(born_host) == 8 and len(store_host) == 8:
-        sys_flag &= ~_HOST_FLAGS
+        sys_flag &= ~HOST_FLAGS
         pack = _pack_head_v4
         head_length = 88
     else:
         shape = _host_flags(born_host, store_host)
-        sys_flag = sys_flag & ~_HOST_FLAGS | shape
+        sys_flag = sys_flag & ~HOST_FLAGS | shape
         pack = HEADS[shape].pack
         head_length = HEADS[shape].size
     try:
@@ -237,7 +243,7 @@ def encode_blank(max_blank: int) -> bytes:
     return _SIZE_AND_MAGIC.pack(max_blank, BLANK_MAGIC_CODE)
 
 
-def _layout(buf: Buffer, pos: int, available: int) -> tuple[tuple[Any, ...], int, int, int, int, int]:
+def record_layout(buf: Buffer, pos: int, available: int) -> tuple[tuple[Any, ...], int, int, int, int, int]:
     """The parts of the record at `pos`, which has at least 8 and at most `available` bytes.
 
     Returns the head's fields and, as positions in `buf`: start of the body, start and end of the topic, start
@@ -257,7 +263,7 @@ def _layout(buf: Buffer, pos: int, available: int) -> tuple[tuple[Any, ...], int
     if size > available:
         raise TruncatedRecordError(pos, f"the record has {size} bytes, {available} are there")
     end = pos + size
-    head_struct = HEADS[buf[pos + SYS_FLAG_POSITION + 3] & _HOST_FLAGS]
+    head_struct = HEADS[buf[pos + SYS_FLAG_POSITION + 3] & HOST_FLAGS]
     body_start = pos + head_struct.size
     if body_start + version + 2 > end:  # the smallest record between IPv4 hosts is too small for IPv6 ones
         raise BadLengthError(pos, f"{size} bytes do not hold a record with these hosts")
@@ -293,7 +299,7 @@ def decode_record(
     available = len(buf) - pos
     if pos < 0 or available < END_FILE_MIN_BLANK_LENGTH:
         raise TruncatedRecordError(pos, f"{max(0, available)} bytes are no record")
-    head, body_start, topic_start, topic_end, properties_start, end = _layout(buf, pos, available)
+    head, body_start, topic_start, topic_end, properties_start, end = record_layout(buf, pos, available)
     message = message_class.__new__(message_class)
     (
         message.store_size,
@@ -345,7 +351,7 @@ def why_not_at(buf: Buffer, pos: int, available: int, place: RecordPlace, *, che
     if not END_FILE_MIN_BLANK_LENGTH <= available <= len(buf) - pos or pos < 0:
         return "the log has no such bytes"
     try:
-        head, body_start, topic_start, topic_end, _, _ = _layout(buf, pos, available)
+        head, body_start, topic_start, topic_end, _, _ = record_layout(buf, pos, available)
     except FormatError as error:
         return error.reason
     if (head[0], head[6]) != place[:2]:
@@ -450,7 +456,7 @@ def check_record(
             return RecordCheck(RecordKind.TRUNCATED, size, f"a blank of {size} bytes, {available} are there")
         return RecordCheck(RecordKind.BLANK, size, "")
     try:
-        head, body_start, _, _, properties_start, end = _layout(buf, pos, available)
+        head, body_start, _, _, properties_start, end = record_layout(buf, pos, available)
     except TruncatedRecordError as e:
         return RecordCheck(RecordKind.TRUNCATED, size, e.reason)
     except FormatError as e:

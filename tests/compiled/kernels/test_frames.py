@@ -1,4 +1,4 @@
-"""The compiled reader of frames beside the codec: the same, or UNUSUAL; and never outside of its buffers."""
+"""The compiled reader of frames beside the codec: the same, or CODEC_ONLY; and never outside of its buffers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.headers.produce import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from tests.formats.columns_cases import INPUT, OUTPUT
 
-HEAD = np.zeros(kernels.HEAD_SIZE, np.int64)
+HEAD = np.zeros(kernels.HEAD_ROOM, np.int64)
 FIELDS = np.zeros((kernels.LETTERS, 2), np.int64)
 INT32 = st.integers(-(2**31), 2**31 - 1)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
@@ -103,20 +103,20 @@ def test_what_names_there_are_is_said(kind: SerializeType) -> None:
     def names_of(*names: str) -> int:
         command = RemotingCommand(1, ext_fields=dict.fromkeys(names, "1"), serialize_type=kind)
         stop, _ = read(encode_frame(command))
-        return int(HEAD[kernels.NAMES]) if stop > 0 else stop
+        return int(HEAD[kernels.HEAD_NAMES]) if stop > 0 else stop
 
     assert names_of() == 0
     assert names_of("a", "z") == kernels.SHORT
     assert names_of("topic", "queueId") == kernels.LONG
     assert names_of("topic", "e") == kernels.SHORT | kernels.LONG
     for names in (("topics",), ("Topic",), ("A",), ("{",), ("topic", "b"), ("sysflaG",), ("é",)):
-        assert names_of(*names) == kernels.UNUSUAL, names
+        assert names_of(*names) == kernels.CODEC_ONLY, names
 
 
 @given(COMMANDS)
 def test_without_room_for_the_fields(command: RemotingCommand) -> None:
     frame = encode_frame(command)
-    assert read(frame, room=int.from_bytes(frame[5:8], "big") - 1) == (kernels.UNUSUAL, None)
+    assert read(frame, room=int.from_bytes(frame[5:8], "big") - 1) == (kernels.CODEC_ONLY, None)
 
 
 @pytest.mark.parametrize("kind", list(SerializeType))
@@ -150,12 +150,12 @@ def test_any_header_bytes_are_read_alike_or_not_at_all(kind: SerializeType) -> N
 @pytest.mark.parametrize("length", [-1, 0, 3, 16_777_213, 2**31 - 1, -(2**31)])
 def test_lengths_that_no_frame_has(length: int) -> None:
     data = struct.pack(">iI", length, 0) + b"{}"
-    assert read(data)[0] == kernels.UNUSUAL
+    assert read(data)[0] == kernels.CODEC_ONLY
 
 
 @pytest.mark.parametrize("header_length", [3, 4, 0xFFFFFF])
 def test_a_header_longer_than_its_frame(header_length: int) -> None:
-    assert read(struct.pack(">iI", 6, header_length) + b"{}", room=100)[0] == kernels.UNUSUAL
+    assert read(struct.pack(">iI", 6, header_length) + b"{}", room=100)[0] == kernels.CODEC_ONLY
 
 
 @pytest.mark.parametrize("value", [0, 9, 10, 255, 2**31 - 1, 2**63 - 1])

@@ -448,7 +448,7 @@ class FastSend:
                 _hashes(*refused, *refused_halves),
                 halves * OF_COLUMNS,
                 NAMES_MAX,
-                kernels.frames.HEAD_SIZE,
+                kernels.frames.HEAD_ROOM,
                 2 * kernels.frames.LETTERS,
                 holes,
                 end_holes,

@@ -6,7 +6,16 @@ from __future__ import annotations
 import numpy as np
 
 from mqlake.compiled.cache import compiled
-from mqlake.compiled.kernels.primitives import load16, load32, load64
+from mqlake.compiled.kernels.primitives import (
+    load16,
+    load32,
+    load64,
+    name_end,
+    pointer,
+    read_character,
+    read_digits,
+    value_end,
+)
 from mqlake.formats.columns import layout
 
 NAME_TAGS = int.from_bytes(b"TAGS", "big")
@@ -19,62 +28,23 @@ NAME_SE = int.from_bytes(b"SE", "big")
 
 
 @compiled
-def continues(buf, position, end, low, high):
-    """Whether buf[position] exists before `end` and lies in [low, high]."""
-    return position < end and low <= buf[np.uint64(position)] <= high
-
-
-@compiled
 def hash_text(buf, start, end, code):
     """Java's String.hashCode of the UTF-8 text buf[start:end], going on from `code`, in [0, 2^32).
 
-    Malformed bytes count as U+FFFD, one for each maximal run that could have begun a character: what
-    bytes.decode("utf-8", "replace") makes of them.
+    Malformed bytes count as U+FFFD, as bytes.decode("utf-8", "replace") makes of them.
     """
     code = np.int64(code)
     position = start
     while position < end:
-        lead = np.int64(buf[np.uint64(position)])
-        if lead < 0x80:
-            code = (code * 31 + lead) & 0xFFFFFFFF
-            position += 1
-            continue
-        unit = np.int64(0xFFFD)
-        if 0xC2 <= lead <= 0xDF:
-            if continues(buf, position + 1, end, 0x80, 0xBF):
-                unit = (lead & 0x1F) << 6 | np.int64(buf[np.uint64(position + 1)]) & 0x3F
-                position += 1
-        elif 0xE0 <= lead <= 0xEF:
-            low = 0xA0 if lead == 0xE0 else 0x80
-            high = 0x9F if lead == 0xED else 0xBF
-            if continues(buf, position + 1, end, low, high):
-                position += 1
-                if continues(buf, position + 1, end, 0x80, 0xBF):
-                    unit = (
-                        (lead & 0x0F) << 12
-                        | (np.int64(buf[np.uint64(position)]) & 0x3F) << 6
-                        | np.int64(buf[np.uint64(position + 1)]) & 0x3F
-                    )
-                    position += 1
-        elif 0xF0 <= lead <= 0xF4:
-            low = 0x90 if lead == 0xF0 else 0x80
-            high = 0x8F if lead == 0xF4 else 0xBF
-            if continues(buf, position + 1, end, low, high):
-                position += 1
-                if continues(buf, position + 1, end, 0x80, 0xBF):
-                    position += 1
-                    if continues(buf, position + 1, end, 0x80, 0xBF):
-                        point = (
-                            (lead & 0x07) << 18
-                            | (np.int64(buf[np.uint64(position - 1)]) & 0x3F) << 12
-                            | (np.int64(buf[np.uint64(position)]) & 0x3F) << 6
-                            | np.int64(buf[np.uint64(position + 1)]) & 0x3F
-                        ) - 0x10000
-                        code = (code * 31 + (0xD800 | point >> 10)) & 0xFFFFFFFF
-                        unit = 0xDC00 | point & 0x3FF
-                        position += 1
-        code = (code * 31 + unit) & 0xFFFFFFFF
-        position += 1
+        point, length = read_character(buf, position, end)
+        position += length
+        if point < 0:
+            point = np.int64(0xFFFD)
+        elif point > 0xFFFF:  # Java hashes UTF-16: two surrogates
+            point -= 0x10000
+            code = (code * 31 + (0xD800 | point >> 10)) & 0xFFFFFFFF
+            point = 0xDC00 | point & 0x3FF
+        code = (code * 31 + point) & 0xFFFFFFFF
     return code
 
 
@@ -97,15 +67,9 @@ def parse_number(buf, start, end, low, high):
     if position < end and (buf[position] == 43 or buf[position] == 45):
         negative = buf[position] == 45
         position += 1
-    if position == end:
+    value, stop = read_digits(buf, position, end)
+    if stop == position or stop != end:  # no digits, or something else, or more than 63 bits
         return False, np.int64(0)
-    value = np.int64(0)
-    while position < end:
-        digit = np.int64(buf[position]) - 48
-        if digit < 0 or digit > 9 or value > (np.int64(0x7FFFFFFFFFFFFFFF) - digit) // 10:
-            return False, np.int64(0)
-        value = value * 10 + digit
-        position += 1
     if negative:
         value = -value
     return low <= value <= high, value
@@ -134,9 +98,10 @@ def dispatch(
 
     `delays[level]` is the milliseconds of a delay level; `topic_code` is room for a hash of each topic.
     """
+    data = pointer(buf)
     for t in range(len(topic_record)):
         start = wide[layout.TOPIC_START, topic_record[t]]
-        code = hash_text(buf, start, start + narrow[layout.TOPIC_LENGTH, topic_record[t]], 0)
+        code = hash_text(data, start, start + narrow[layout.TOPIC_LENGTH, topic_record[t]], 0)
         topic_code[t] = (code * 31 + 35) & 0xFFFFFFFF  # the # between topic and key
     records = len(tags_code)
     keys = 0
@@ -146,42 +111,38 @@ def dispatch(
         tags = tags_end = names = names_end = uniq = uniq_end = np.int64(0)
         delay = delay_end = num = num_end = base = base_end = np.int64(0)
         while position < end:
-            separator = np.int64(-1)
-            stop = position
-            while stop < end and buf[np.uint64(stop)] != 2:
-                if buf[np.uint64(stop)] == 1 and separator < 0:
-                    separator = stop
-                stop += 1
-            if separator > position and separator < stop - 1:
-                length = separator - position
-                value = separator + 1
+            parting, _ = name_end(data, position, end)
+            stop = value_end(data, parting, end)
+            if position < parting and parting + 1 < stop:
+                length = parting - position
+                value = parting + 1
                 if length == 4:
-                    name = load32(buf, position)
+                    name = load32(data, position)
                     if name == NAME_TAGS:
                         tags, tags_end = value, stop
                     elif name == NAME_KEYS:
                         names, names_end = value, stop
                 elif length == 5:
-                    if load32(buf, position) == NAME_DELA and buf[position + 4] == 89:
+                    if load32(data, position) == NAME_DELA and data[position + 4] == 89:
                         delay, delay_end = value, stop
                 elif length == 8:
-                    if load64(buf, position) == NAME_UNIQ_KEY:
+                    if load64(data, position) == NAME_UNIQ_KEY:
                         uniq, uniq_end = value, stop
                 elif length == 9:
-                    if load64(buf, position) == NAME_INNER_NU and buf[position + 8] == 77:
+                    if load64(data, position) == NAME_INNER_NU and data[position + 8] == 77:
                         num, num_end = value, stop
                 elif (
                     length == 10
-                    and load64(buf, position) == NAME_INNER_BA
-                    and load16(buf, position + 8) == NAME_SE
+                    and load64(data, position) == NAME_INNER_BA
+                    and load16(data, position + 8) == NAME_SE
                 ):
                     base, base_end = value, stop
             position = stop + 1
 
         topic = narrow[layout.TOPIC_ID, n]
-        code = signed(hash_text(buf, tags, tags_end, 0))
+        code = signed(hash_text(data, tags, tags_end, 0))
         if topic == schedule_topic and delay > 0:
-            ok, level = parse_number(buf, delay, delay_end, -0x80000000, 0x7FFFFFFF)
+            ok, level = parse_number(data, delay, delay_end, -0x80000000, 0x7FFFFFFF)
             level = min(level, np.int64(len(delays) - 1))
             if ok and level > 0:
                 code = wide[layout.STORE_TIMESTAMP, n] + delays[level]
@@ -190,8 +151,8 @@ def dispatch(
         inner_num[n] = 1
         inner_base[n] = wide[layout.QUEUE_OFFSET, n]
         if num > 0 and base > 0:
-            num_ok, number = parse_number(buf, num, num_end, -0x8000, 0x7FFF)
-            base_ok, offset = parse_number(buf, base, base_end, -0x7FFFFFFFFFFFFFFF, 0x7FFFFFFFFFFFFFFF)
+            num_ok, number = parse_number(data, num, num_end, -0x8000, 0x7FFF)
+            base_ok, offset = parse_number(data, base, base_end, -0x7FFFFFFFFFFFFFFF, 0x7FFFFFFFFFFFFFFF)
             if num_ok and base_ok:
                 inner_num[n] = number
                 inner_base[n] = offset
@@ -203,17 +164,17 @@ def dispatch(
         if uniq > 0:
             if keys == len(key_hash):
                 return n, before
-            key_hash[keys] = key_hash_of(hash_text(buf, uniq, uniq_end, topic_code[topic]))
+            key_hash[keys] = key_hash_of(hash_text(data, uniq, uniq_end, topic_code[topic]))
             key_record[keys] = n
             keys += 1
         while names < names_end:
             stop = names
-            while stop < names_end and buf[np.uint64(stop)] != 32:
+            while stop < names_end and data[np.uint64(stop)] != 32:
                 stop += 1
             if stop > names:
                 if keys == len(key_hash):
                     return n, before
-                key_hash[keys] = key_hash_of(hash_text(buf, names, stop, topic_code[topic]))
+                key_hash[keys] = key_hash_of(hash_text(data, names, stop, topic_code[topic]))
                 key_record[keys] = n
                 keys += 1
             names = stop + 1

@@ -9,7 +9,7 @@ A send's fields have names of one letter (SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE
 (SEND_MESSAGE), and END_TRANSACTION's are long; `head` says which were seen.
 
 This is `codec.decode_frame` for the plainest form of a header: JSON without spaces, every name known, none
-twice; or ROCKETMQ without a remark. Whatever looks otherwise is UNUSUAL: codec may be able to read it, and says
+twice; or ROCKETMQ without a remark. Whatever looks otherwise is CODEC_ONLY: codec may be able to read it, and says
 what is wrong with it if not. Every position is compared with its limit before it is used.
 """
 
@@ -21,21 +21,38 @@ from numba import types
 from numba.extending import intrinsic
 
 from mqlake.compiled.cache import compiled
-from mqlake.compiled.kernels.primitives import copy, load16, load32, pointer, store32
+from mqlake.compiled.kernels.primitives import (
+    U1,
+    U2,
+    U3,
+    U4,
+    U5,
+    U6,
+    U7,
+    ZERO,
+    copy,
+    load16,
+    load32,
+    pointer,
+    read_character,
+    read_digits,
+    same_bytes,
+    store32,
+)
 from mqlake.remoting.codec import FRAME_SIZE_MAX
 
-UNUSUAL = -1
+CODEC_ONLY = -1
+"""A frame that `codec.decode_frame` may be able to read, and this cannot."""
 NEED_MORE = 0
 
 LETTERS = 26
-CODE, FLAG, OPAQUE, BODY_START, NAMES = range(5)
-HEAD_SIZE = 5
+HEAD_CODE, HEAD_FLAG, HEAD_OPAQUE, HEAD_BODY_START, HEAD_NAMES = range(5)
+HEAD_ROOM = 5
 SHORT, LONG = 1, 2
-"""What head[NAMES] is made of: names of one letter were seen, and long ones."""
+"""What head[HEAD_NAMES] is made of: names of one letter were seen, and long ones."""
 JSON, ROCKETMQ = 0, 1
 
 QUOTE, BACKSLASH, SLASH, COMMA, COLON, MINUS, OPEN, CLOSE, SMALL_A = (ord(c) for c in '"\\/,:-{}a')
-ZERO = 48
 
 
 def _word(text: str) -> np.ndarray:
@@ -83,33 +100,21 @@ def byte(buf, position):
 
 @compiled
 def equals(buf, start, length, word):
-    if length != len(word):
-        return False
-    for i in range(length):  # noqa: SIM110 - numba compiles no generators
-        if buf[np.uint64(start + i)] != word[i]:
-            return False
-    return True
+    return length == len(word) and same_bytes(buf, start, word, 0, length)
 
 
 @compiled
 def read_number(buf, position, end):
-    """(value, position behind it) of a number as JSON writes it, of up to 18 digits; position -1 for none."""
+    """(value, position after it) of a number as JSON writes it; position -1 when there is none, or one too large."""
     first = position
     negative = position < end and byte(buf, position) == MINUS
     if negative:
         first = position = position + 1
-    value = np.int64(0)
-    while position < end:
-        digit = byte(buf, position) - ZERO
-        if digit < 0 or digit > 9:
-            break
-        value = value * 10 + digit
-        position += 1
-        if position - first > 18:
-            return np.int64(0), np.int64(UNUSUAL)
+    value, position = read_digits(buf, position, end)
     digits = position - first
-    if digits == 0 or (byte(buf, first) == ZERO and (digits > 1 or negative)):
-        return np.int64(0), np.int64(UNUSUAL)
+    # JSON has no leading zeros, and -0 is no number that is sent
+    if digits <= 0 or (byte(buf, first) == ZERO and (digits > 1 or negative)):
+        return np.int64(0), np.int64(CODEC_ONLY)
     return -value if negative else value, np.int64(position)
 
 
@@ -137,7 +142,7 @@ def hex_digit(code):
 @compiled
 def escaped(buf, position, end):
     """(character, position behind it) of what a backslash at `position` introduces; -1 beyond ASCII."""
-    none = np.int64(UNUSUAL), np.int64(UNUSUAL)
+    none = np.int64(CODEC_ONLY), np.int64(CODEC_ONLY)
     if position + 2 > end:
         return none
     kind = byte(buf, position + 1)
@@ -165,29 +170,8 @@ def escaped(buf, position, end):
     return code, np.int64(position + 2)
 
 
-@compiled
-def character_length(buf, position, end):
-    """Bytes of the UTF-8 character of more than one byte at `position`; 0 when there is none."""
-    lead = byte(buf, position)
-    if 0xC2 <= lead <= 0xDF:
-        length, low, high = 2, 0x80, 0xBF
-    elif 0xE0 <= lead <= 0xEF:
-        length, low, high = 3, 0xA0 if lead == 0xE0 else 0x80, 0x9F if lead == 0xED else 0xBF
-    elif 0xF0 <= lead <= 0xF4:
-        length, low, high = 4, 0x90 if lead == 0xF0 else 0x80, 0x8F if lead == 0xF4 else 0xBF
-    else:
-        return 0
-    if position + length > end or not low <= byte(buf, position + 1) <= high:
-        return 0
-    for i in range(position + 2, position + length):
-        if byte(buf, i) & 0xC0 != 0x80:
-            return 0
-    return length
-
-
 EACH = np.uint64(0x0101010101010101)
 TOP = np.uint64(0x8080808080808080)
-U1, U2, U3, U4, U5, U6, U7 = (np.uint64(i) for i in range(1, 8))
 SPACES, QUOTES, BACKSLASHES = (EACH * np.uint64(code) for code in (0x20, QUOTE, BACKSLASH))
 
 
@@ -258,8 +242,8 @@ def read_text(buf, position, end, text, at):
         if code < 0x20:
             break
         if code > 0x7F:
-            length = character_length(buf, position, end)
-            if length == 0:
+            point, length = read_character(buf, position, end)
+            if point < 0:
                 break
             copy(text, at, buf, position, length)
             position += length
@@ -273,26 +257,22 @@ def read_text(buf, position, end, text, at):
             position += 1
         text[np.uint64(at)] = np.uint8(code)
         at += 1
-    return np.int64(UNUSUAL), np.int64(at)
+    return np.int64(CODEC_ONLY), np.int64(at)
 
 
 @compiled
 def field_letter(buf, start, length, head):
     """The letter (0 to 25) of the field whose name this is; -1 for names that are not known here."""
     if length == 1:
-        head[NAMES] |= SHORT
+        head[HEAD_NAMES] |= SHORT
         letter = byte(buf, start) - SMALL_A
         return letter if 0 <= letter < LETTERS else np.int64(-1)
-    head[NAMES] |= LONG
+    head[HEAD_NAMES] |= LONG
     first = np.int64(0)
     for letter in range(len(LONG_NAMES_END)):
         stop = LONG_NAMES_END[letter]
-        if stop - first == length:
-            i = 0
-            while i < length and buf[np.uint64(start + i)] == LONG_NAMES_TEXT[first + i]:
-                i += 1
-            if i == length:
-                return np.int64(letter)
+        if stop - first == length and same_bytes(buf, start, LONG_NAMES_TEXT, first, length):
+            return np.int64(letter)
         first = stop
     return np.int64(-1)
 
@@ -300,21 +280,21 @@ def field_letter(buf, start, length, head):
 @compiled
 def read_fields(buf, position, end, head, fields, text, at):
     """(position behind the object, end in `text`) of extFields whose opening brace is before `position`."""
-    unusual = np.int64(UNUSUAL), np.int64(at)
+    codec_only = np.int64(CODEC_ONLY), np.int64(at)
     while position + 5 <= end and byte(buf, position) == QUOTE:
         name = position + 1
         position += 2
         while position < end and byte(buf, position) != QUOTE:
             position += 1
         if position + 3 > end or byte(buf, position + 1) != COLON or byte(buf, position + 2) != QUOTE:
-            return unusual
+            return codec_only
         letter = field_letter(buf, name, position - name, head)
         if letter < 0 or fields[letter, 1] >= 0:
-            return unusual
+            return codec_only
         start = at
         position, at = read_text(buf, position + 3, end, text, at)
         if position < 0 or position >= end:
-            return unusual
+            return codec_only
         fields[letter, 0] = start
         fields[letter, 1] = at - start
         closing = byte(buf, position)
@@ -322,16 +302,16 @@ def read_fields(buf, position, end, head, fields, text, at):
         if closing == CLOSE:
             return np.int64(position), np.int64(at)
         if closing != COMMA:
-            return unusual
-    return unusual
+            return codec_only
+    return codec_only
 
 
 @compiled
 def read_json(buf, position, end, head, fields, text, at):
-    """The end in `text`, or UNUSUAL; fills `head` and `fields` from the JSON header buf[position:end]."""
-    head[CODE] = head[FLAG] = head[OPAQUE] = 0
+    """The end in `text`, or CODEC_ONLY; fills `head` and `fields` from the JSON header buf[position:end]."""
+    head[HEAD_CODE] = head[HEAD_FLAG] = head[HEAD_OPAQUE] = 0
     if position >= end or byte(buf, position) != OPEN:
-        return np.int64(UNUSUAL)
+        return np.int64(CODEC_ONLY)
     position += 1
     has_fields = False
     while position < end and byte(buf, position) == QUOTE:
@@ -341,71 +321,71 @@ def read_json(buf, position, end, head, fields, text, at):
             position += 1
         length = position - name
         if position + 3 > end or byte(buf, position + 1) != COLON:
-            return np.int64(UNUSUAL)
+            return np.int64(CODEC_ONLY)
         position += 2
         if equals(buf, name, length, FIELDS_NAME):
             if has_fields or byte(buf, position) != OPEN:
-                return np.int64(UNUSUAL)
+                return np.int64(CODEC_ONLY)
             has_fields = True
             position, at = read_fields(buf, position + 1, end, head, fields, text, at)
         elif equals(buf, name, length, LANGUAGE_NAME) or equals(buf, name, length, TYPE_NAME):
             if byte(buf, position) != QUOTE:
-                return np.int64(UNUSUAL)
+                return np.int64(CODEC_ONLY)
             position, _ = read_text(buf, position + 1, end, text, at)
         elif equals(buf, name, length, REMARK_NAME):
             if byte(buf, position) != QUOTE or position + 2 > end or byte(buf, position + 1) != QUOTE:
-                return np.int64(UNUSUAL)
+                return np.int64(CODEC_ONLY)
             position += 2
         else:
             value, position = read_number(buf, position, end)
             if position < 0 or value < INT32_MIN or value > INT32_MAX:
-                return np.int64(UNUSUAL)
+                return np.int64(CODEC_ONLY)
             if equals(buf, name, length, CODE_NAME):
-                head[CODE] = value
+                head[HEAD_CODE] = value
             elif equals(buf, name, length, FLAG_NAME):
-                head[FLAG] = value
+                head[HEAD_FLAG] = value
             elif equals(buf, name, length, OPAQUE_NAME):
-                head[OPAQUE] = value
+                head[HEAD_OPAQUE] = value
             elif not equals(buf, name, length, VERSION_NAME):
-                return np.int64(UNUSUAL)
+                return np.int64(CODEC_ONLY)
         if position < 0 or position >= end:
-            return np.int64(UNUSUAL)
+            return np.int64(CODEC_ONLY)
         closing = byte(buf, position)
         position += 1
         if closing == CLOSE:
-            return np.int64(at) if position == end else np.int64(UNUSUAL)
+            return np.int64(at) if position == end else np.int64(CODEC_ONLY)
         if closing != COMMA:
-            return np.int64(UNUSUAL)
-    return np.int64(UNUSUAL)
+            return np.int64(CODEC_ONLY)
+    return np.int64(CODEC_ONLY)
 
 
 @compiled
 def read_rocketmq(buf, position, end, head, fields, text, at):
     """As `read_json`, of a ROCKETMQ header."""
     if position + 21 > end or load32(buf, position + 13) != 0:
-        return np.int64(UNUSUAL)
-    head[CODE] = load16(buf, position)
-    head[OPAQUE] = load32(buf, position + 5)
-    head[FLAG] = load32(buf, position + 9)
+        return np.int64(CODEC_ONLY)
+    head[HEAD_CODE] = load16(buf, position)
+    head[HEAD_OPAQUE] = load32(buf, position + 5)
+    head[HEAD_FLAG] = load32(buf, position + 9)
     if load32(buf, position + 17) != end - position - 21:
-        return np.int64(UNUSUAL)
+        return np.int64(CODEC_ONLY)
     position += 21
     while position < end:
         if position + 2 > end:
-            return np.int64(UNUSUAL)
+            return np.int64(CODEC_ONLY)
         name, name_length = position + 2, np.int64(load16(buf, position))
         position = name + name_length + 4
         if name_length < 1 or position > end:
-            return np.int64(UNUSUAL)
+            return np.int64(CODEC_ONLY)
         letter = field_letter(buf, name, name_length, head)
         length = np.int64(load32(buf, position - 4))
         if letter < 0 or fields[letter, 1] >= 0 or not 0 < length <= end - position:
-            return np.int64(UNUSUAL)
+            return np.int64(CODEC_ONLY)
         i = position
         while i < position + length:
-            step = 1 if byte(buf, i) < 0x80 else character_length(buf, i, position + length)
-            if step == 0:
-                return np.int64(UNUSUAL)
+            point, step = read_character(buf, i, position + length)
+            if point < 0:
+                return np.int64(CODEC_ONLY)
             i += step
         copy(text, at, buf, position, length)
         fields[letter, 0] = at
@@ -417,23 +397,23 @@ def read_rocketmq(buf, position, end, head, fields, text, at):
 
 @compiled
 def read_frame(buf, start, end, head, fields, text, at):
-    """(where the frame at `start` ends, end in `text`): NEED_MORE when it is not all there, UNUSUAL when it is
+    """(where the frame at `start` ends, end in `text`): NEED_MORE when it is not all there, CODEC_ONLY when it is
     none of those above, or has no room in `text`. An absent field has the length -1."""
     if end - start < 4:
         return np.int64(NEED_MORE), np.int64(at)
     size = np.int64(load32(buf, start)) + 4
     if size < 8 or size > FRAME_SIZE_MAX:
-        return np.int64(UNUSUAL), np.int64(at)
+        return np.int64(CODEC_ONLY), np.int64(at)
     if size > end - start:
         return np.int64(NEED_MORE), np.int64(at)
     kind = byte(buf, start + 4)
     header_size = np.int64(load32(buf, start + 4)) & 0xFFFFFF
     if header_size > size - 8 or header_size > len(text) - at:
-        return np.int64(UNUSUAL), np.int64(at)
+        return np.int64(CODEC_ONLY), np.int64(at)
     for letter in range(LETTERS):
         fields[letter, 1] = -1
-    head[BODY_START] = start + 8 + header_size
-    head[NAMES] = 0
+    head[HEAD_BODY_START] = start + 8 + header_size
+    head[HEAD_NAMES] = 0
     if kind == JSON:
         at_end = read_json(pointer(buf), start + 8, start + 8 + header_size, head, fields, pointer(text), at)
     elif kind == ROCKETMQ:
@@ -441,9 +421,9 @@ def read_frame(buf, start, end, head, fields, text, at):
             pointer(buf), start + 8, start + 8 + header_size, head, fields, pointer(text), at
         )
     else:
-        at_end = np.int64(UNUSUAL)
+        at_end = np.int64(CODEC_ONLY)
     if at_end < 0:
-        return np.int64(UNUSUAL), np.int64(at)
+        return np.int64(CODEC_ONLY), np.int64(at)
     return np.int64(start + size), at_end
 
 

@@ -187,3 +187,161 @@ def crc32(buf, start, length):
 def copy(out, at, buf, start, length):
     if length > 0:
         _memcpy(address(out, at), address(buf, start), np.uint64(length))
+
+
+@compiled
+def put(out, at, data, start, length):
+    """Copies, and returns the position after the copy."""
+    copy(out, at, data, start, length)
+    return at + length
+
+
+OVERLAP = 16
+"""Bytes of room after a text that copy_text needs."""
+
+
+@compiled
+def copy_text(out, at, data, start, length, size):
+    """A memcpy of a few of the `size` bytes of data: up to OVERLAP of those after them come along."""
+    if start + length + OVERLAP <= size:
+        store64(out, at, load64(data, start))
+        store64(out, at + 8, load64(data, start + 8))
+        done = np.int64(16)
+        while done < length:
+            store64(out, at + done, load64(data, start + done))
+            done += 8
+    else:
+        for i in range(length):
+            out[np.uint64(at + i)] = data[np.uint64(start + i)]
+
+
+@compiled
+def same_bytes(a, a_start, b, b_start, length):
+    for i in range(length):  # noqa: SIM110 - numba compiles no generators
+        if a[np.uint64(a_start + i)] != b[np.uint64(b_start + i)]:
+            return False
+    return True
+
+
+# --- hash tables ---------------------------------------------------------------------------------------------
+
+HASH_SEED, HASH_FACTOR = np.uint64(14695981039346656037), np.uint64(1099511628211)  # FNV-1a
+
+
+@compiled
+def hash_bytes(data, start, length):
+    code = HASH_SEED
+    for i in range(start, start + length):
+        code = (code ^ np.uint64(data[np.uint64(i)])) * HASH_FACTOR
+    return code
+
+
+@compiled
+def find(slots, mask, code, is_it, key):
+    """(number, its slot) of what has this hash and of which is_it(number, key) is true; (-1, the free slot where it
+    belongs) when the table does not have it.
+
+    An open-addressing table: each of the mask + 1 `slots`, a power of two, is 0 while it is free, else a number + 1.
+    The caller sees to it that some stay free.
+    """
+    slot = (code ^ (code >> np.uint64(32))) & mask
+    while slots[slot] != 0:
+        number = np.int64(slots[slot]) - 1
+        if is_it(number, key):
+            return number, np.int64(slot)
+        slot = (slot + U1) & mask
+    return np.int64(-1), np.int64(slot)
+
+
+# --- text ----------------------------------------------------------------------------------------------------
+
+ZERO = 48
+TENTH_OF_MAX = np.int64(0x7FFFFFFFFFFFFFFF // 10)
+
+
+@compiled
+def read_character(buf, position, end):
+    """(code point, bytes) of the UTF-8 character at `position`.
+
+    Malformed: -1, and how many bytes could have begun a character, at least one. A decoder puts one U+FFFD in their
+    place.
+    """
+    lead = np.int64(buf[np.uint64(position)])
+    if lead < 0x80:
+        return lead, np.int64(1)
+    low, high = np.int64(0x80), np.int64(0xBF)
+    if 0xC2 <= lead <= 0xDF:  # C0 and C1 would be overlong forms of ASCII
+        length, point = 2, lead & 0x1F
+    elif 0xE0 <= lead <= 0xEF:
+        length, point = 3, lead & 0x0F
+        if lead == 0xE0:  # overlong below
+            low = np.int64(0xA0)
+        elif lead == 0xED:  # surrogates above
+            high = np.int64(0x9F)
+    elif 0xF0 <= lead <= 0xF4:
+        length, point = 4, lead & 0x07
+        if lead == 0xF0:  # overlong below
+            low = np.int64(0x90)
+        elif lead == 0xF4:  # beyond U+10FFFF above
+            high = np.int64(0x8F)
+    else:
+        return np.int64(-1), np.int64(1)
+    for i in range(1, length):
+        if position + i >= end:
+            return np.int64(-1), np.int64(i)
+        following = np.int64(buf[np.uint64(position + i)])
+        if following < low or following > high:
+            return np.int64(-1), np.int64(i)
+        point = point << 6 | following & 0x3F
+        low, high = np.int64(0x80), np.int64(0xBF)
+    return point, np.int64(length)
+
+
+@compiled
+def read_digits(buf, position, end):
+    """(number, position after it) of the decimal digits from `position` on; position -1 when 63 bits do not hold it."""
+    value = np.int64(0)
+    while position < end:
+        digit = np.int64(buf[np.uint64(position)]) - ZERO
+        if digit < 0 or digit > 9:
+            break
+        if value > TENTH_OF_MAX or (value == TENTH_OF_MAX and digit > 7):
+            return np.int64(0), np.int64(-1)
+        value = value * 10 + digit
+        position += 1
+    return value, np.int64(position)
+
+
+# --- properties ----------------------------------------------------------------------------------------------
+# NAME \1 VALUE \2 NAME \1 VALUE \2, the last \2 may be missing. From each `start` take `parting` = name_end() and
+# `stop` = value_end() after it. The pair counts if start < parting and parting + 1 < stop: a name, a \1 and a value.
+
+NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR = 1, 2
+
+
+@compiled
+def name_end(data, start, end):
+    """(where the first \\1 or \\2 from `start` on is, else `end`; hash_bytes of the name before it)."""
+    code = HASH_SEED
+    position = start
+    while position < end:
+        byte = data[np.uint64(position)]
+        if byte in (NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR):
+            break
+        code = (code ^ np.uint64(byte)) * HASH_FACTOR
+        position += 1
+    return position, code
+
+
+@compiled
+def value_end(data, position, end):
+    """Where the next \\2 is before `end`, else `end`."""
+    while position + 8 <= end:
+        word = np.uint64(load64(data, position)) ^ np.uint64(0x0202020202020202)
+        low = np.uint64(0x7F7F7F7F7F7F7F7F)
+        if ~(((word & low) + low) | word | low):  # a byte of the word is zero
+            break
+        position += 8
+    while position < end and data[np.uint64(position)] != PROPERTY_SEPARATOR:
+        position += 1
+    return position

@@ -11,13 +11,18 @@ import numpy as np
 
 from mqlake.compiled.cache import compiled
 from mqlake.compiled.kernels.primitives import (
-    U1,
+    PROPERTY_SEPARATOR,
+    ZERO,
     copy,
     crc32,
+    find,
+    hash_bytes,
     load16,
     load32,
     load64,
     pointer,
+    put,
+    same_bytes,
     store16,
     store32,
     store64,
@@ -26,12 +31,20 @@ from mqlake.formats.batch import ITEM_SIZE_MIN
 from mqlake.formats.columns import layout
 from mqlake.formats.record import (
     BLANK_MAGIC_CODE,
+    BODY_CRC_POSITION,
+    BORN_HOST_POSITION,
+    BORN_TIMESTAMP_POSITION,
     CRC32_TAIL_LENGTH,
     END_FILE_MIN_BLANK_LENGTH,
+    FLAG_POSITION,
     MESSAGE_MAGIC_CODE,
     MESSAGE_MAGIC_CODE_V2,
+    PHYSICAL_OFFSET_POSITION,
     PROPERTIES_LENGTH_MAX,
+    QUEUE_ID_POSITION,
+    QUEUE_OFFSET_POSITION,
     RECORD_SIZE_MIN,
+    SYS_FLAG_POSITION,
 )
 from mqlake.message import MessageSysFlag
 
@@ -60,10 +73,10 @@ def prop_crc_matches(data, position, tail):
             return False
     rest = crc32(data, position, tail - position)
     for i in range(tail + len(PROP_CRC_NAME), tail + CRC32_TAIL_LENGTH - 1):
-        if data[i] != 48 + rest % 10:
+        if data[i] != ZERO + rest % 10:
             return False
         rest //= 10
-    return data[tail + CRC32_TAIL_LENGTH - 1] == 2
+    return data[tail + CRC32_TAIL_LENGTH - 1] == PROPERTY_SEPARATOR
 
 
 @compiled
@@ -92,6 +105,7 @@ def check(data, position, limit, base_offset, check_crc, force_prop_crc):
     clean_end = np.int64(layout.END), none, none, none, none, none
 
     available = limit - position
+    # Too few bytes for a size and a magic: nothing a writer makes, unless they are zeros.
     if available < END_FILE_MIN_BLANK_LENGTH:
         for i in range(position, limit):
             if data[np.uint64(i)] != 0:
@@ -99,29 +113,30 @@ def check(data, position, limit, base_offset, check_crc, force_prop_crc):
         return clean_end
     size = np.int64(load32(data, position))
     magic = load32(data, position + 4)
-    if size == 0:
+    if size == 0:  # the size is written last: nothing was finished here
         return clean_end
     if magic == BLANK_MAGIC_CODE:
-        if size < END_FILE_MIN_BLANK_LENGTH:
+        if size < END_FILE_MIN_BLANK_LENGTH:  # a blank counts its own size and magic
             return invalid
         if size > available:
             return truncated
         return np.int64(layout.BLANK), size, none, none, none, none
     if magic != MESSAGE_MAGIC_CODE and magic != MESSAGE_MAGIC_CODE_V2:
         return invalid
-    if size < RECORD_SIZE_MIN:
+    if size < RECORD_SIZE_MIN:  # the head would be read beyond the record
         return invalid
-    if size > available:
+    if size > available:  # torn, or the rest lies beyond the limit
         return truncated
     end = position + size
 
-    sys_flag = load32(data, position + 36)
+    sys_flag = load32(data, position + SYS_FLAG_POSITION)
     body_start = position + layout.BODY_START_V4
     if sys_flag & BORN_V6:
         body_start += layout.IPV6_EXTRA
     if sys_flag & STORE_V6:
         body_start += layout.IPV6_EXTRA
     topic_length_size = 1 if magic == MESSAGE_MAGIC_CODE else 2
+    # RECORD_SIZE_MIN is that of IPv4 hosts and a one-byte topic length.
     if body_start + topic_length_size + 2 > end:
         return invalid
     body_length = np.int64(load32(data, body_start - 4))
@@ -138,13 +153,18 @@ def check(data, position, limit, base_offset, check_crc, force_prop_crc):
     properties_length = np.int64(load16(data, properties_start - 2))
     if properties_length < 0 or properties_start + properties_length != end:
         return invalid
-    if load64(data, position + 28) != base_offset + position:
+    # An image of a record (in a body, or from before a file was reused) says another offset than where it lies.
+    if load64(data, position + PHYSICAL_OFFSET_POSITION) != base_offset + position:
         return invalid
     if check_crc:
         tail = end - CRC32_TAIL_LENGTH
         has_tail = properties_length >= CRC32_TAIL_LENGTH and is_prop_crc(data, tail)
+        # A property CRC covers body and head. A client may have sent a property of that name to a store that writes
+        # none, so a wrong one counts only where the next record has a right one, or where the caller says so.
         if not (has_tail and prop_crc_matches(data, position, tail)):
-            if body_length > 0 and crc32(data, body_start, body_length) != load32(data, position + 8):
+            if body_length > 0 and crc32(data, body_start, body_length) != load32(
+                data, position + BODY_CRC_POSITION
+            ):
                 return invalid
             if has_tail and (force_prop_crc or has_prop_crc(data, end, limit)):
                 return invalid
@@ -152,28 +172,10 @@ def check(data, position, limit, base_offset, check_crc, force_prop_crc):
 
 
 @compiled
-def topic_number(
-    data, start, length, record, topic_count, topic_starts, topic_lengths, slots, mask, topic_record
-):
-    """Number of the topic at `start`; a new one gets `topic_count` and is remembered by its record."""
-    code = np.uint64(14695981039346656037)
-    for i in range(start, start + length):
-        code = (code ^ np.uint64(data[np.uint64(i)])) * np.uint64(1099511628211)
-    slot = (code ^ (code >> np.uint64(32))) & mask
-    while slots[slot] != 0:
-        number = slots[slot] - 1
-        known = topic_record[number]
-        if topic_lengths[known] == length:
-            known_start = topic_starts[known]
-            i = 0
-            while i < length and data[np.uint64(known_start + i)] == data[np.uint64(start + i)]:
-                i += 1
-            if i == length:
-                return number
-        slot = (slot + U1) & mask
-    slots[slot] = topic_count + 1
-    topic_record[topic_count] = record
-    return np.int32(topic_count)
+def is_topic(number, key):
+    data, start, length, first_of, starts, lengths = key
+    record = first_of[number]
+    return lengths[record] == length and same_bytes(data, starts[record], data, start, length)
 
 
 @compiled
@@ -198,8 +200,8 @@ def scan(buf, start, limit, base_offset, check_crc, force_prop_crc, wide, narrow
         )
         if kind != layout.MESSAGE:
             return n, topics, position + size, kind
-        sys_flag = load32(data, position + 36)
-        store_host_start = position + 64
+        sys_flag = load32(data, position + SYS_FLAG_POSITION)
+        store_host_start = position + BORN_HOST_POSITION + 16
         if sys_flag & BORN_V6:
             store_host_start += layout.IPV6_EXTRA
         after_hosts = store_host_start + 8
@@ -207,29 +209,32 @@ def scan(buf, start, limit, base_offset, check_crc, force_prop_crc, wide, narrow
             after_hosts += layout.IPV6_EXTRA
         wide[layout.POSITION, n] = position
         wide[layout.PHYSICAL_OFFSET, n] = base_offset + position
-        wide[layout.QUEUE_OFFSET, n] = load64(data, position + 20)
-        wide[layout.BORN_TIMESTAMP, n] = load64(data, position + 40)
+        wide[layout.QUEUE_OFFSET, n] = load64(data, position + QUEUE_OFFSET_POSITION)
+        wide[layout.BORN_TIMESTAMP, n] = load64(data, position + BORN_TIMESTAMP_POSITION)
         wide[layout.STORE_TIMESTAMP, n] = load64(data, store_host_start - 8)
         wide[layout.PREPARED_TRANSACTION_OFFSET, n] = load64(data, after_hosts + 4)
         wide[layout.BODY_START, n] = after_hosts + 16
         wide[layout.TOPIC_START, n] = topic_start
         wide[layout.PROPERTIES_START, n] = topic_start + topic_length + 2
-        wide[layout.BORN_HOST_START, n] = position + 48
+        wide[layout.BORN_HOST_START, n] = position + BORN_HOST_POSITION
         wide[layout.STORE_HOST_START, n] = store_host_start
         narrow[layout.SIZE, n] = size
-        narrow[layout.QUEUE_ID, n] = load32(data, position + 12)
+        narrow[layout.QUEUE_ID, n] = load32(data, position + QUEUE_ID_POSITION)
         narrow[layout.SYS_FLAG, n] = sys_flag
-        narrow[layout.FLAG, n] = load32(data, position + 16)
-        narrow[layout.BODY_CRC, n] = load32(data, position + 8)
+        narrow[layout.FLAG, n] = load32(data, position + FLAG_POSITION)
+        narrow[layout.BODY_CRC, n] = load32(data, position + BODY_CRC_POSITION)
         narrow[layout.RECONSUME_TIMES, n] = load32(data, after_hosts)
         narrow[layout.BODY_LENGTH, n] = body_length
         narrow[layout.TOPIC_LENGTH, n] = topic_length
         narrow[layout.PROPERTIES_LENGTH, n] = properties_length
-        topic = topic_number(
-            data, topic_start, topic_length, n, topics, topic_starts, topic_lengths, slot_at, mask, first_of
-        )
+        key = data, topic_start, topic_length, first_of, topic_starts, topic_lengths
+        topic, slot = find(slot_at, mask, hash_bytes(data, topic_start, topic_length), is_topic, key)
+        if topic < 0:
+            topic = np.int64(topics)
+            topics += 1
+            slot_at[slot] = topics
+            first_of[topic] = n
         narrow[layout.TOPIC_ID, n] = topic
-        topics = max(topics, topic + 1)
         n += 1
         position += size
     return n, topics, position, layout.LIMIT if position == limit else layout.MAX_RECORDS
@@ -247,7 +252,85 @@ def find_record(buf, start, limit, base_offset):
     return -1
 
 
-# --- append ------------------------------------------------------------------------------------------------
+# --- write ---------------------------------------------------------------------------------------------------
+
+
+@compiled
+def write_record(
+    out,
+    position,
+    is_first,
+    size,
+    head,
+    head_length,
+    flag,
+    queue_offset,
+    physical_offset,
+    data,
+    body_start,
+    body_length,
+    topic,
+    topic_start,
+    topic_length,
+):
+    """Writes the record at out[position:position + size] up to its properties; where those begin.
+
+    `head` has the fields that the records of an append share, topic[topic_start:] the topic with its length before it
+    (`topic_length` bytes together). The TOTALSIZE of the first record of an append is left to the publisher, who writes
+    it last: a reader sees none of the records before, and then all of them.
+    """
+    if not is_first:
+        store32(out, position, size)
+    copy(out, position + 4, head, 4, head_length - 4)
+    store32(out, position + BODY_CRC_POSITION, crc32(data, body_start, body_length))
+    store32(out, position + FLAG_POSITION, flag)
+    store64(out, position + QUEUE_OFFSET_POSITION, queue_offset)
+    store64(out, position + PHYSICAL_OFFSET_POSITION, physical_offset)
+    store32(out, position + head_length - 4, body_length)
+    at = put(out, position + head_length, data, body_start, body_length)
+    at = put(out, at, topic, topic_start, topic_length)
+    store16(out, at, position + size - at - 2)
+    return at + 2
+
+
+@compiled
+def put_ended(out, at, properties, start, length):
+    """Copies properties, and the separator after the last one if it is missing; the position after them."""
+    at = put(out, at, properties, start, length)
+    if length > 0 and out[np.uint64(at - 1)] != PROPERTY_SEPARATOR:
+        out[np.uint64(at)] = PROPERTY_SEPARATOR
+        at += 1
+    return at
+
+
+@compiled
+def ended_length(properties, start, length):
+    """The bytes that put_ended writes."""
+    return length + (length > 0 and properties[np.uint64(start + length - 1)] != PROPERTY_SEPARATOR)
+
+
+@compiled
+def terminate(out, end):
+    """Ends the log after the last record with a size of zero, over whatever the file held there before. The caller has
+    kept room for a blank, which is longer."""
+    store32(out, end, 0)
+
+
+@compiled
+def read_item(blob, position, end):
+    """(size, body length, properties length) of the message of a batch (`formats.batch`) at `position`; size 0 when its
+    lengths do not add up within `end`, so that nothing of it may be read."""
+    none = np.int64(0), np.int64(0), np.int64(0)
+    if end - position < ITEM_SIZE_MIN:
+        return none
+    size = np.int64(load32(blob, position))
+    body_length = np.int64(load32(blob, position + 16))
+    if size < ITEM_SIZE_MIN or size > end - position or not 0 <= body_length <= size - ITEM_SIZE_MIN:
+        return none
+    properties_length = np.int64(load16(blob, position + ITEM_SIZE_MIN - 2 + body_length))
+    if properties_length != size - ITEM_SIZE_MIN - body_length:
+        return none
+    return size, body_length, properties_length
 
 
 @compiled
@@ -270,34 +353,23 @@ def append_batch(
     `template` is what all records share: a head up to the body (head_length bytes), the topic length and the
     topic (up to extra_start), the batch's own properties. Nothing is written unless everything can be.
     """
+    log, data, shared = pointer(out), pointer(blob), pointer(template)
     extra_length = len(template) - extra_start
-    tail_length = extra_start - head_length + 2
+    topic_length = extra_start - head_length
     count = 0
     problem = np.int64(0)
     total = np.int64(0)
     item = np.int64(0)
     while item < len(blob):
-        available = len(blob) - item
-        if available < ITEM_SIZE_MIN:
+        item_size, body_length, own_length = read_item(data, item, len(blob))
+        if item_size == 0:
             return np.int64(layout.BAD_BLOB), np.int64(0)
-        item_size = np.int64(load32(blob, item))
-        body_length = np.int64(load32(blob, item + 16))
-        if (
-            item_size < ITEM_SIZE_MIN
-            or item_size > available
-            or body_length < 0
-            or body_length > item_size - ITEM_SIZE_MIN
-        ):
-            return np.int64(layout.BAD_BLOB), np.int64(0)
-        properties_start = item + ITEM_SIZE_MIN + body_length
-        own_length = np.int64(load16(blob, properties_start - 2))
         item += item_size
-        if own_length < 0 or properties_start + own_length != item:
-            return np.int64(layout.BAD_BLOB), np.int64(0)
         properties_length = own_length + extra_length
-        if own_length > 0 and extra_length > 0 and blob[np.uint64(item - 1)] != 2:
-            properties_length += 1
-        size = head_length + body_length + tail_length + properties_length
+        if extra_length > 0:
+            properties_length = ended_length(data, item - own_length, own_length) + extra_length
+        size = head_length + body_length + topic_length + 2 + properties_length
+        # A batch with damage in a later message is BAD_BLOB, so the walk goes on to its end.
         if problem == 0 and properties_length > PROPERTIES_LENGTH_MAX:
             problem = np.int64(layout.PROPERTIES_TOO_LARGE)
         elif problem == 0 and size > max_record_size:
@@ -308,38 +380,36 @@ def append_batch(
         count += 1
     if problem != 0:
         return problem, np.int64(0)
-    if total + END_FILE_MIN_BLANK_LENGTH > max_blank:
+    if total + END_FILE_MIN_BLANK_LENGTH > max_blank:  # each file ends with a blank
         return np.int64(layout.NO_ROOM), np.int64(0)
 
     item = np.int64(0)
     for n in range(count):
-        body_length = np.int64(load32(blob, item + 16))
-        body_start = item + ITEM_SIZE_MIN - 2
-        own_start = body_start + body_length + 2
-        own_length = np.int64(load16(blob, own_start - 2))
-        if n > 0:
-            store32(out, position, sizes[n])
-        copy(out, position + 4, template, 4, head_length - 4)
-        store32(out, position + 8, crc32(blob, body_start, body_length))
-        store32(out, position + 16, load32(blob, item + 12))
-        store64(out, position + 20, queue_offset + n)
-        store64(out, position + 28, offsets[n])
-        store32(out, position + head_length - 4, body_length)
-        at = position + head_length
-        copy(out, at, blob, body_start, body_length)
-        at += body_length
-        copy(out, at, template, head_length, extra_start - head_length)
-        at += extra_start - head_length
-        store16(out, at, position + sizes[n] - at - 2)
-        at += 2
-        copy(out, at, blob, own_start, own_length)
-        at += own_length
-        if at + extra_length < position + sizes[n]:
-            out[np.uint64(at)] = 2
-            at += 1
-        copy(out, at, template, extra_start, extra_length)
-        item = own_start + own_length
+        item_size, body_length, own_length = read_item(data, item, len(blob))
+        at = write_record(
+            log,
+            position,
+            n == 0,
+            sizes[n],
+            shared,
+            head_length,
+            load32(data, item + 12),
+            queue_offset + n,
+            offsets[n],
+            data,
+            item + ITEM_SIZE_MIN - 2,
+            body_length,
+            shared,
+            head_length,
+            topic_length,
+        )
+        item += item_size
+        if extra_length > 0:
+            at = put_ended(log, at, data, item - own_length, own_length)
+            copy(log, at, shared, extra_start, extra_length)
+        else:  # as they came: the last property needs no separator
+            copy(log, at, data, item - own_length, own_length)
         position += sizes[n]
     if count > 0:
-        store32(out, position, 0)
+        terminate(log, position)
     return np.int64(count), total

@@ -11,59 +11,37 @@ from __future__ import annotations
 import numpy as np
 
 from mqlake.compiled.cache import compiled
-from mqlake.compiled.kernels.primitives import load32, load64, pointer, store64
-
-NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR = 1, 2
-U1 = np.uint64(1)
-
-OVERLAP = 16
-"""Bytes that what takes text has room for behind the text."""
-
-
-# The helpers are called often, with pointers: an array would be counted as referred to, which takes longer.
-
-
-@compiled
-def copy_text(out, at, data, start, length, size):
-    """A memcpy of a few of the `size` bytes of data: what is behind them comes along, up to OVERLAP bytes."""
-    if start + length + OVERLAP <= size:
-        store64(out, at, load64(data, start))
-        store64(out, at + 8, load64(data, start + 8))
-        done = np.int64(16)
-        while done < length:
-            store64(out, at + done, load64(data, start + done))
-            done += 8
-    else:
-        for i in range(length):
-            out[np.uint64(at + i)] = data[np.uint64(start + i)]
-
-
-@compiled
-def find_separator(data, position, end):
-    """Where the next \\2 is before `end`, else `end`."""
-    while position + 8 <= end:
-        word = np.uint64(load64(data, position)) ^ np.uint64(0x0202020202020202)
-        low = np.uint64(0x7F7F7F7F7F7F7F7F)
-        if ~(((word & low) + low) | word | low):  # a byte of the word is zero
-            break
-        position += 8
-    while position < end and data[np.uint64(position)] != PROPERTY_SEPARATOR:
-        position += 1
-    return position
-
+from mqlake.compiled.kernels.primitives import (
+    NAME_VALUE_SEPARATOR,
+    OVERLAP,  # noqa: F401 - the caller makes that much room
+    copy_text,
+    find,
+    load32,
+    load64,
+    name_end,
+    pointer,
+    same_bytes,
+    store64,
+    value_end,
+)
 
 # --- properties ---------------------------------------------------------------------------------------------
 
 
 @compiled
 def begins_with(data, start, end, name, length):
-    """Whether data[start:end] begins with data[name:name + length] and the \\1 behind it."""
-    if length >= end - start or data[np.uint64(start + length)] != NAME_VALUE_SEPARATOR:
-        return False
-    for i in range(length):  # noqa: SIM110 - numba has no all() of a generator
-        if data[np.uint64(start + i)] != data[np.uint64(name + i)]:
-            return False
-    return True
+    """Whether data[start:end] begins with data[name:name + length] and the \\1 after it."""
+    return (
+        length < end - start
+        and data[np.uint64(start + length)] == NAME_VALUE_SEPARATOR
+        and same_bytes(data, start, data, name, length)
+    )
+
+
+@compiled
+def is_name(number, key):
+    data, start, length, name_start, name_length = key
+    return name_length[number] == length and same_bytes(data, name_start[number], data, start, length)
 
 
 @compiled
@@ -87,7 +65,12 @@ def split_properties(
     zeroed; the length of `table` is a power of two above twice the names that fit, `next_name` has room for one more
     than those.
     """
-    data = pointer(buf)
+    data, slots, name_starts, name_lengths = (
+        pointer(buf),
+        pointer(table),
+        pointer(name_start),
+        pointer(name_length),
+    )
     mask = np.uint64(len(table) - 1)
     pairs = names = 0
     for r in range(len(starts)):
@@ -97,40 +80,25 @@ def split_properties(
         before = 0  # the number of the name before, counted from 1
         while start < end:
             # mostly the name that came there the last time comes again
-            known = next_name[before] - 1
+            known = np.int64(next_name[before]) - 1
             if known >= 0 and begins_with(data, start, end, name_start[known], name_length[known]):
                 parting = start + name_length[known]
             else:
-                known = -1
-                code = np.uint64(14695981039346656037)
-                parting = start
-                while parting < end:
-                    byte = data[np.uint64(parting)]
-                    if byte in (NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR):
-                        break
-                    code = (code ^ np.uint64(byte)) * np.uint64(1099511628211)
-                    parting += 1
-            stop = find_separator(data, parting, end)
+                known = np.int64(-1)
+                parting, code = name_end(data, start, end)
+            stop = value_end(data, parting, end)
             if start < parting and parting + 1 < stop:
                 if known < 0:
-                    length = parting - start
-                    slot = (code ^ (code >> np.uint64(32))) & mask
-                    while table[slot] != 0:
-                        candidate = table[slot] - 1
-                        if name_length[candidate] == length and begins_with(
-                            data, start, end, name_start[candidate], length
-                        ):
-                            known = candidate
-                            break
-                        slot = (slot + U1) & mask
+                    key = data, start, parting - start, name_starts, name_lengths
+                    known, slot = find(slots, mask, code, is_name, key)
                     if known < 0:
                         if names == len(name_start):
                             return -1, names
-                        known = names
+                        known = np.int64(names)
                         names += 1
                         table[slot] = names
                         name_start[known] = start
-                        name_length[known] = length
+                        name_length[known] = parting - start
                         last_pair[known] = -1
                     next_name[before] = known + 1
                 before = known + 1
@@ -200,15 +168,24 @@ def same_host(data, a, b, length):
 
 
 @compiled
+def is_host(number, key):
+    data, start, is_v6, v6_flag, starts, sys_flag, first = key
+    record = first[number]
+    length = HOST_V6 if is_v6 else HOST_V4
+    return sys_flag[record] & v6_flag == is_v6 and same_host(data, start, starts[record], length)
+
+
+@compiled
 def number_hosts(buf, starts, sys_flag, v6_flag, number, first, table):
     """Numbers the hosts by the order in which they appear, equal ones alike; how many there are.
 
     `first` gets the first record of each. `table` is zeroed, its length a power of two above twice the records.
     """
-    data = pointer(buf)
+    data, slots = pointer(buf), pointer(table)
+    host_at, flags, first_of = pointer(starts), pointer(sys_flag), pointer(first)
     mask = np.uint64(len(table) - 1)
     hosts = 0
-    known = -1
+    known = np.int64(-1)
     for r in range(len(starts)):
         start = starts[r]
         is_v6 = sys_flag[r] & v6_flag
@@ -219,22 +196,16 @@ def number_hosts(buf, starts, sys_flag, v6_flag, number, first, table):
             or sys_flag[first[known]] & v6_flag != is_v6
             or not same_host(data, start, starts[first[known]], length)
         ):
-            known = -1
             code = np.uint64(load64(data, start))
             if is_v6:
                 code ^= np.uint64(load64(data, start + 8)) * np.uint64(31) + np.uint64(
                     load32(data, start + 16)
                 )
             code *= np.uint64(0x9E3779B97F4A7C15)
-            slot = (code >> np.uint64(32)) & mask
-            while table[slot] != 0:
-                record = first[table[slot] - 1]
-                if sys_flag[record] & v6_flag == is_v6 and same_host(data, start, starts[record], length):
-                    known = table[slot] - 1
-                    break
-                slot = (slot + U1) & mask
+            key = data, start, is_v6, v6_flag, host_at, flags, first_of
+            known, slot = find(slots, mask, code, is_host, key)
             if known < 0:
-                known = hosts
+                known = np.int64(hosts)
                 hosts += 1
                 table[slot] = hosts
                 first[known] = r

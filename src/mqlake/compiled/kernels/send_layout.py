@@ -102,7 +102,7 @@ HOLES     where in ANSWER what belongs
 END_HOLES the same, of END_ANSWER
 """
 
-NEED_MORE, UNUSUAL, UNKNOWN_QUEUE, FULL = range(4)
+NEED_MORE, SLOW_PATH, UNKNOWN_QUEUE, FULL = range(4)
 """Why parse_sends stopped."""
 
 HOLE_OPAQUE, HOLE_QUEUE_ID, HOLE_QUEUE_OFFSET, HOLE_MSG_ID, HOLE_UNIQ_KEY = range(5)

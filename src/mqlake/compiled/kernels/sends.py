@@ -15,15 +15,20 @@ from mqlake.compiled.cache import compiled
 from mqlake.compiled.kernels import frames
 from mqlake.compiled.kernels.primitives import (
     copy,
-    crc32,
+    find,
+    hash_bytes,
     load16,
     load32,
     load64,
+    name_end,
     pointer,
-    store16,
+    put,
+    same_bytes,
     store32,
     store64,
+    value_end,
 )
+from mqlake.compiled.kernels.records import ended_length, put_ended, read_item, terminate, write_record
 from mqlake.compiled.kernels.send_layout import (
     ANSWER,
     ANSWERS,
@@ -96,6 +101,7 @@ from mqlake.compiled.kernels.send_layout import (
     SHARED_START,
     SIZE,
     SLOTS,
+    SLOW_PATH,
     SYS_FLAG,
     TEMPLATE,
     TEXT,
@@ -107,10 +113,18 @@ from mqlake.compiled.kernels.send_layout import (
     UNIQ_KEY_LENGTH_MAX,
     UNIQ_KEY_START,
     UNKNOWN_QUEUE,
-    UNUSUAL,
 )
 from mqlake.formats.batch import ITEM_SIZE_MIN
-from mqlake.formats.record import END_FILE_MIN_BLANK_LENGTH, PROPERTIES_LENGTH_MAX, RECORD_SIZE_MIN
+from mqlake.formats.record import (
+    BORN_TIMESTAMP_POSITION,
+    END_FILE_MIN_BLANK_LENGTH,
+    PHYSICAL_OFFSET_POSITION,
+    PROPERTIES_LENGTH_MAX,
+    QUEUE_ID_POSITION,
+    QUEUE_OFFSET_POSITION,
+    RECORD_SIZE_MIN,
+    SYS_FLAG_POSITION,
+)
 from mqlake.message import (
     PROPERTY_REAL_QUEUE_ID,
     PROPERTY_REAL_TOPIC,
@@ -127,7 +141,7 @@ END_TRANSACTION = int(RequestCode.END_TRANSACTION)
 TRANSACTION_BITS = int(MessageSysFlag.TRANSACTION_ROLLBACK_TYPE)
 TRANSACTION_PREPARED = int(MessageSysFlag.TRANSACTION_PREPARED_TYPE)
 TRANSACTION_COMMIT = int(MessageSysFlag.TRANSACTION_COMMIT_TYPE)
-UNUSUAL_SYS_FLAGS = int(
+SLOW_PATH_SYS_FLAGS = int(
     MessageSysFlag.BORNHOST_V6_FLAG
     | MessageSysFlag.STOREHOSTADDRESS_V6_FLAG
     | MessageSysFlag.INNER_BATCH_FLAG
@@ -157,8 +171,6 @@ HALF_NAMES_LENGTH = sum(map(len, HALF_NAMES)) + 1
 I32_MIN, I32_MAX = -(2**31), 2**31 - 1
 I64_MAX = 2**63 - 1
 
-HASH_SEED, HASH_FACTOR = np.uint64(14695981039346656037), np.uint64(1099511628211)  # FNV-1a
-
 
 @compiled
 def part(numbers, array, which):
@@ -171,30 +183,23 @@ def table(numbers, which, rows, columns):
 
 
 @compiled
-def hash_bytes(data, start, length):
-    code = HASH_SEED
-    for i in range(start, start + length):
-        code = (code ^ np.uint64(data[np.uint64(i)])) * HASH_FACTOR
-    return code
+def is_queue(number, key):
+    data, start, length, queue_id, queues, topics = key
+    at = QUEUE_SIZE * number
+    return (
+        queues[at] == queue_id
+        and queues[at + 2] == length
+        and same_bytes(topics, queues[at + 1], data, start, length)
+    )
 
 
 @compiled
-def find_queue(data, start, length, queue_id, slots, queues, topics):
+def find_queue(data, start, length, queue_id, numbers, topics):
     """(number of the queue, -1 when it is not known; the slot where it is or belongs)."""
     code = hash_bytes(data, start, length) * np.uint64(31) + np.uint64(queue_id)
-    mask = np.uint64(len(slots) - 1)
-    slot = (code ^ (code >> np.uint64(32))) & mask
-    while slots[slot] != 0:
-        number = np.int64(slots[slot] - 1)
-        if queues[number, 0] == queue_id and queues[number, 2] == length:
-            known = queues[number, 1]
-            i = 0
-            while i < length and topics[np.uint64(known + i)] == data[np.uint64(start + i)]:
-                i += 1
-            if i == length:
-                return number, np.int64(slot)
-        slot = (slot + np.uint64(1)) & mask
-    return np.int64(-1), np.int64(slot)
+    slots = part(numbers, numbers, SLOTS)
+    key = data, start, length, queue_id, pointer(part(numbers, numbers, QUEUES)), topics
+    return find(pointer(slots), np.uint64(len(slots) - 1), code, is_queue, key)
 
 
 @compiled
@@ -206,7 +211,7 @@ def add_queue(number, topics_end, topic, queue_id, numbers, octets):
     slots, topics = part(numbers, numbers, SLOTS), part(numbers, octets, TOPICS)
     queues = table(numbers, QUEUES, -1, QUEUE_SIZE)
     length = len(topic)
-    _, slot = find_queue(pointer(topic), 0, length, queue_id, slots, queues, pointer(topics))
+    _, slot = find_queue(pointer(topic), 0, length, queue_id, numbers, pointer(topics))
     topics[topics_end] = np.uint8(length)
     copy(topics, topics_end + 1, topic, 0, length)
     queues[number, 0] = queue_id
@@ -231,15 +236,10 @@ def read_properties(text, start, length, refused, names, columns, n):
     position, end = start, start + length
     count = 0
     while position < end:
-        name, code = HASH_SEED, np.uint8(0)
-        separator = position
-        while separator < end:
-            code = text[np.uint64(separator)]
-            if code <= 2:
-                break
-            name = (name ^ np.uint64(code)) * HASH_FACTOR
-            separator += 1
-        if separator == position or code != 1 or count == len(names):
+        separator, name = name_end(text, position, end)
+        stop = value_end(text, separator, end)
+        # A pair without a name, a \1 or a value would be dropped by the slow path, which stores what it understood.
+        if separator == position or separator + 1 >= stop or count == len(names):
             return False
         for i in range(len(refused)):
             if np.uint64(refused[i]) == name:
@@ -249,11 +249,6 @@ def read_properties(text, start, length, refused, names, columns, n):
                 return False
         names[count] = np.int64(name)
         count += 1
-        stop = separator + 1
-        while stop < end and text[np.uint64(stop)] != 2:
-            stop += 1
-        if stop == separator + 1:
-            return False
         name_length, value, value_length = separator - position, separator + 1, stop - separator - 1
         if name_length == 8:
             word = load64(text, position)
@@ -321,7 +316,7 @@ def read_send(text, fields, is_batch, columns, n):
         and has_time
         and has_flag
         and (has_times or fields[J, 1] < 0)
-        and columns[SYS_FLAG, n] & UNUSUAL_SYS_FLAGS == 0
+        and columns[SYS_FLAG, n] & SLOW_PATH_SYS_FLAGS == 0
         and (transaction == 0 or (transaction == TRANSACTION_PREPARED and not is_batch))
         and number(text, fields, D, I32_MIN, I32_MAX)[0]
         and (fields[L, 1] < 0 or number(text, fields, L, I32_MIN, I32_MAX)[0])
@@ -331,14 +326,14 @@ def read_send(text, fields, is_batch, columns, n):
 @compiled
 def read_code(head):
     """(whether the command is one of the sends, with the names that it has; whether it is a batch)."""
-    code = head[frames.CODE]
+    code = head[frames.HEAD_CODE]
     is_batch = code == SEND_BATCH_MESSAGE
     names = frames.LONG if code == SEND_MESSAGE else frames.SHORT
     return (
         (is_batch or code in (SEND_MESSAGE_V2, SEND_MESSAGE))
-        and head[frames.NAMES] == names
-        and (head[frames.FLAG] == 0 or head[frames.FLAG] == ONEWAY_FLAG)
-        and head[frames.OPAQUE] >= 0
+        and head[frames.HEAD_NAMES] == names
+        and (head[frames.HEAD_FLAG] == 0 or head[frames.HEAD_FLAG] == ONEWAY_FLAG)
+        and head[frames.HEAD_OPAQUE] >= 0
     ), is_batch
 
 
@@ -359,17 +354,10 @@ def read_batch(data, position, end, shared_length, record_max, columns, first):
     n = first
     topic_length = columns[TOPIC_LENGTH, first]
     while position < end:
-        available = end - position
-        if available < ITEM_SIZE_MIN:
+        size, body_length, own_length = read_item(data, position, end)
+        if size == 0:
             return 0
-        size = np.int64(load32(data, position))
-        body_length = np.int64(load32(data, position + 16))
-        if size < ITEM_SIZE_MIN or size > available or body_length < 0 or body_length > size - ITEM_SIZE_MIN:
-            return 0
-        own_start = position + ITEM_SIZE_MIN + body_length
-        own_length = np.int64(load16(data, own_start - 2))
-        if own_length < 0 or own_start + own_length != position + size:
-            return 0
+        own_start = position + size - own_length
         if n == columns.shape[1]:
             return -1
         columns[MESSAGES, n] = 0
@@ -380,8 +368,7 @@ def read_batch(data, position, end, shared_length, record_max, columns, first):
         columns[BODY_LENGTH, n] = body_length
         columns[OWN_START, n] = own_start
         columns[OWN_LENGTH, n] = own_length
-        ended = own_length == 0 or data[np.uint64(own_start + own_length - 1)] == 2
-        if not read_message(columns, n, own_length + (0 if ended else 1), shared_length, record_max):
+        if not read_message(columns, n, ended_length(data, own_start, own_length), shared_length, record_max):
             return 0
         position += size
         n += 1
@@ -404,10 +391,10 @@ def read_commit(text, fields, head, stop, columns, n, queues, halves, record_max
     store is in column n then, as far as it is known, and its half message in `halves` no more: who says it again is
     answered by EndTransactionProcessor, which knows."""
     if (
-        head[frames.NAMES] != frames.LONG
-        or (head[frames.FLAG] != 0 and head[frames.FLAG] != ONEWAY_FLAG)
-        or head[frames.OPAQUE] < 0
-        or head[frames.BODY_START] != stop
+        head[frames.HEAD_NAMES] != frames.LONG
+        or (head[frames.HEAD_FLAG] != 0 and head[frames.HEAD_FLAG] != ONEWAY_FLAG)
+        or head[frames.HEAD_OPAQUE] < 0
+        or head[frames.HEAD_BODY_START] != stop
         or fields[A, 1] < 1
         or fields[MSG_ID, 1] < 0
         or len(halves) == 0
@@ -460,7 +447,7 @@ def parse_sends(buf, start, record_max, numbers, octets):
     columns = table(numbers, COLUMNS, ROWS, SENDS_MAX)
     queues = table(numbers, QUEUES, -1, QUEUE_SIZE)
     fields = table(numbers, FIELDS, -1, 2)
-    slots, halves = part(numbers, numbers, SLOTS), table(numbers, HALVES, -1, OF_COLUMNS)
+    halves = table(numbers, HALVES, -1, OF_COLUMNS)
     refused, refused_halves = part(numbers, numbers, REFUSED), part(numbers, numbers, REFUSED_HALVES)
     names, head = part(numbers, numbers, NAMES), part(numbers, numbers, HEAD)
     text_part, topics = part(numbers, octets, TEXT), pointer(part(numbers, octets, TOPICS))
@@ -471,44 +458,40 @@ def parse_sends(buf, start, record_max, numbers, octets):
     while n < SENDS_MAX:
         stop, text_end = frames.read_frame(buf, position, len(buf), head, fields, text_part, at)
         if stop <= 0:
-            return n, position, np.int64(NEED_MORE if stop == 0 else UNUSUAL), places, transactional
-        if head[frames.CODE] == END_TRANSACTION:
+            return n, position, np.int64(NEED_MORE if stop == 0 else SLOW_PATH), places, transactional
+        if head[frames.HEAD_CODE] == END_TRANSACTION:
             if not read_commit(text, fields, head, stop, columns, n, queues, halves, record_max):
-                return n, position, np.int64(UNUSUAL), places, transactional
+                return n, position, np.int64(SLOW_PATH), places, transactional
             queue, count = columns[REAL_QUEUE, n], np.int64(1)
         else:
             is_send, is_batch = read_code(head)
             if not is_send or not read_send(text, fields, is_batch, columns, n):
-                return n, position, np.int64(UNUSUAL), places, transactional
+                return n, position, np.int64(SLOW_PATH), places, transactional
             is_half = columns[KIND, n] == HALF
             if is_half and len(halves) == 0:
-                return n, position, np.int64(UNUSUAL), places, transactional
+                return n, position, np.int64(SLOW_PATH), places, transactional
             shared_start, own_length = fields[I, 0], max(np.int64(0), fields[I, 1])
             usual = read_properties(
                 text, shared_start, own_length, refused_halves if is_half else refused, names, columns, n
             )
             if not usual or (columns[UNIQ_KEY_LENGTH, n] == 0 and not is_batch):
-                return n, position, np.int64(UNUSUAL), places, transactional
+                return n, position, np.int64(SLOW_PATH), places, transactional
             topic_start, topic_length = fields[B, 0], fields[B, 1]
             columns[TOPIC_START, n] = topic_start
             columns[TOPIC_LENGTH, n] = topic_length
-            queue, _ = find_queue(
-                text, topic_start, topic_length, columns[QUEUE_ID, n], slots, queues, topics
-            )
+            queue, _ = find_queue(text, topic_start, topic_length, columns[QUEUE_ID, n], numbers, topics)
             if queue < 0:
                 return n, position, np.int64(UNKNOWN_QUEUE), places, transactional
             columns[REAL_QUEUE, n] = queue
             columns[SHARED_START, n] = shared_start
             columns[SHARED_LENGTH, n] = own_length
-            shared_length = own_length + extra_length
-            if own_length > 0 and text[np.uint64(shared_start + own_length - 1)] != 2:
-                shared_length += 1
+            shared_length = ended_length(text, shared_start, own_length) + extra_length
             if is_half:
                 shared_length += HALF_NAMES_LENGTH + columns[UNIQ_KEY_LENGTH, n]
                 shared_length += topic_length + digits_of(columns[QUEUE_ID, n])
                 queue = np.int64(HALF_QUEUE)
                 columns[TOPIC_LENGTH, n] = queues[HALF_QUEUE, 2]
-            body_start = head[frames.BODY_START]
+            body_start = head[frames.HEAD_BODY_START]
             if is_batch:
                 count = np.int64(0)
                 if stop - body_start <= record_max:
@@ -516,7 +499,7 @@ def parse_sends(buf, start, record_max, numbers, octets):
                 if count < 0 and n > 0:
                     return n, position, np.int64(FULL), places, transactional
                 if count <= 0:
-                    return n, position, np.int64(UNUSUAL), places, transactional
+                    return n, position, np.int64(SLOW_PATH), places, transactional
             else:
                 count = np.int64(1)
                 columns[BODY_START, n] = body_start
@@ -524,7 +507,7 @@ def parse_sends(buf, start, record_max, numbers, octets):
                 columns[OWN_START, n] = stop
                 columns[OWN_LENGTH, n] = 0
                 if not read_message(columns, n, 0, shared_length, record_max):
-                    return n, position, np.int64(UNUSUAL), places, transactional
+                    return n, position, np.int64(SLOW_PATH), places, transactional
         frame_size = np.int64(0)
         for i in range(n, n + count):
             frame_size += columns[SIZE, i]
@@ -539,21 +522,14 @@ def parse_sends(buf, start, record_max, numbers, octets):
         columns[FRAME_START, n] = position
         columns[FRAME_SIZE, n] = frame_size
         columns[MESSAGES, n] = count
-        columns[CODE, n] = head[frames.CODE]
-        columns[OPAQUE, n] = head[frames.OPAQUE]
-        columns[ONEWAY, n] = head[frames.FLAG]
+        columns[CODE, n] = head[frames.HEAD_CODE]
+        columns[OPAQUE, n] = head[frames.HEAD_OPAQUE]
+        columns[ONEWAY, n] = head[frames.HEAD_FLAG]
         if columns[KIND, n] != SEND:
             transactional += 1
         position, at = stop, text_end
         n += count
     return n, position, np.int64(FULL), places, transactional
-
-
-@compiled
-def put(out, at, data, start, length):
-    """Copies, and returns the position behind the copy."""
-    copy(out, at, data, start, length)
-    return at + length
 
 
 @compiled
@@ -643,40 +619,45 @@ def store_sends(out, position, base_offset, buf, count, store_timestamp, numbers
         for n in range(first, following):
             size = columns[SIZE, n]
             body_start, body_length = columns[BODY_START, n], columns[BODY_LENGTH, n]
-            if position > start:
-                store32(log, position, size)
             if kind == COMMIT:
+                if position > start:
+                    store32(log, position, size)
                 copy(log, position + 4, log, half_at + 4, HEAD_SIZE + body_length - 4)
-                store32(log, position + 36, load32(log, half_at + 36) | TRANSACTION_COMMIT)
+                sys_flag = load32(log, half_at + SYS_FLAG_POSITION) | TRANSACTION_COMMIT
+                store64(log, position + QUEUE_OFFSET_POSITION, columns[NEXT_OFFSET, place])
+                store64(log, position + PHYSICAL_OFFSET_POSITION, base_offset + position)
                 store64(log, position + 76, columns[HALF_PHYSICAL_OFFSET, first])
+                at = put(log, position + HEAD_SIZE + body_length, topics, topic_start - 1, topic_length + 1)
+                # the length of the properties, and they, are the half message's
+                rest = position + size - at
+                copy(log, at, log, half_at + columns[HALF_SIZE, n] - rest, rest)
             else:
-                copy(log, position + 4, template, 4, HEAD_SIZE - 4)
-                store32(log, position + 8, crc32(data, body_start, body_length) if body_length > 0 else 0)
-                store32(log, position + 16, columns[FLAG, n])
-                store32(log, position + 36, columns[SYS_FLAG, first] & ~TRANSACTION_BITS)
-                store64(log, position + 40, columns[BORN_TIMESTAMP, first])
-                store32(log, position + 72, columns[RECONSUME_TIMES, first])
-                store32(log, position + 84, body_length)
-                put(log, position + HEAD_SIZE, data, body_start, body_length)
-            store32(log, position + 12, queue_id)
-            store64(log, position + 20, columns[NEXT_OFFSET, place])
-            store64(log, position + 28, base_offset + position)
-            store64(log, position + 56, store_timestamp)
-            at = put(log, position + HEAD_SIZE + body_length, topics, topic_start - 1, topic_length + 1)
-            if kind == COMMIT:
-                # lengths and properties, which are the half message's
-                copy(
+                at = write_record(
                     log,
-                    at,
-                    log,
-                    half_at + columns[HALF_SIZE, n] - (position + size - at),
-                    position + size - at,
+                    position,
+                    position == start,
+                    size,
+                    template,
+                    HEAD_SIZE,
+                    columns[FLAG, n],
+                    columns[NEXT_OFFSET, place],
+                    base_offset + position,
+                    data,
+                    body_start,
+                    body_length,
+                    topics,
+                    topic_start - 1,
+                    topic_length + 1,
                 )
-            else:
-                store16(log, at, position + size - at - 2)
-                at = put_ended(log, at + 2, data, columns[OWN_START, n], columns[OWN_LENGTH, n])
+                sys_flag = columns[SYS_FLAG, first] & ~TRANSACTION_BITS
+                store64(log, position + BORN_TIMESTAMP_POSITION, columns[BORN_TIMESTAMP, first])
+                store32(log, position + 72, columns[RECONSUME_TIMES, first])
+                at = put_ended(log, at, data, columns[OWN_START, n], columns[OWN_LENGTH, n])
                 at = put_ended(log, at, text, shared_start, shared_length)
                 at = put(log, at, extra, 0, extra_length)
+            store32(log, position + QUEUE_ID_POSITION, queue_id)
+            store32(log, position + SYS_FLAG_POSITION, sys_flag)
+            store64(log, position + 56, store_timestamp)
             columns[PHYSICAL_OFFSET, n] = base_offset + position
             if kind == HALF:
                 put_half(log, at, text, topics, columns, n, queues, halves)
@@ -687,7 +668,7 @@ def store_sends(out, position, base_offset, buf, count, store_timestamp, numbers
         columns[QUEUE_PUTS, place] += 1
         first = following
     if first > 0:
-        store32(log, position, 0)
+        terminate(log, position)
     return first, position - start, write_answers(columns, first, text, numbers, octets)
 
 
@@ -704,10 +685,7 @@ def is_half_of(log, position, end, columns, n, text):
     ):
         return False
     group, start = position + columns[BODY_START, n], columns[GROUP_START, n]
-    for i in range(columns[GROUP_LENGTH, n]):  # noqa: SIM110 - numba compiles no generators
-        if log[np.uint64(group + i)] != text[np.uint64(start + i)]:
-            return False
-    return True
+    return same_bytes(log, group, text, start, columns[GROUP_LENGTH, n])
 
 
 @compiled
@@ -731,13 +709,3 @@ def put_half(log, at, text, topics, columns, n, queues, halves):
     properties = HEAD_SIZE + columns[BODY_LENGTH, n] + 1 + columns[TOPIC_LENGTH, n] + 2
     halves[half, OF_GROUP_AT] = properties + columns[GROUP_START, n] - columns[SHARED_START, n]
     halves[half, OF_GROUP_LENGTH] = columns[GROUP_LENGTH, n]
-
-
-@compiled
-def put_ended(out, at, properties, start, length):
-    """Copies properties, with a separator behind the last one; the position behind them."""
-    at = put(out, at, properties, start, length)
-    if length > 0 and out[np.uint64(at - 1)] != 2:
-        out[np.uint64(at)] = 2
-        at += 1
-    return at

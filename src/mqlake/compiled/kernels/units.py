@@ -6,11 +6,11 @@ from __future__ import annotations
 import numpy as np
 
 from mqlake.compiled.cache import compiled
-from mqlake.compiled.kernels.primitives import copy, load32, load64, pointer
+from mqlake.compiled.kernels.primitives import copy, load32, load64, pointer, put, same_bytes
 from mqlake.compiled.kernels.records import check
 from mqlake.formats.columns import layout
 from mqlake.formats.consume_queue import CQ_STORE_UNIT_SIZE
-from mqlake.formats.record import RECORD_SIZE_MIN
+from mqlake.formats.record import QUEUE_ID_POSITION, QUEUE_OFFSET_POSITION, RECORD_SIZE_MIN
 
 
 @compiled
@@ -37,14 +37,12 @@ def follow_units(buf, end, base_offset, units, topic, queue_id, queue_offsets, b
         if (
             kind != layout.MESSAGE
             or found_size != size
-            or load32(data, position + 12) != queue_id
-            or load64(data, position + 20) != queue_offsets[n]
+            or load32(data, position + QUEUE_ID_POSITION) != queue_id
+            or load64(data, position + QUEUE_OFFSET_POSITION) != queue_offsets[n]
             or topic_length != len(topic)
-        ):
+            or not same_bytes(data, topic_start, topic, 0, topic_length)
+        ):  # a stale unit, of a record that was cut off and written over
             return nowhere
-        for i in range(topic_length):
-            if data[topic_start + i] != topic[i]:
-                return nowhere
         if position != run_end:
             run += 1
             runs[run, 0] = position
@@ -76,6 +74,5 @@ def gather_runs(buf, runs, data):
         start, length = runs[i, 0], runs[i, 1] - runs[i, 0]
         if start < 0 or start > len(buf) or not 0 <= length <= len(buf) - start or length > len(data) - at:
             return False
-        copy(data, at, buf, start, length)
-        at += length
+        at = put(data, at, buf, start, length)
     return at == len(data)

@@ -7,7 +7,6 @@ costs some ten microseconds here.
 from __future__ import annotations
 
 import re
-import struct
 from typing import Any
 
 import numpy as np
@@ -28,8 +27,10 @@ from mqlake.formats.index import (
     time_diff_seconds,
 )
 from mqlake.formats.record import (
+    BORN_HOST_POSITION,
     END_FILE_MIN_BLANK_LENGTH,
     HEADS,
+    HOST_FLAGS,
     MESSAGE_MAGIC_CODE,
     PROPERTIES_LENGTH_MAX,
     RECORD_SIZE_MIN,
@@ -37,6 +38,8 @@ from mqlake.formats.record import (
     RecordKind,
     RecordPlace,
     check_record,
+    encode_record,
+    record_layout,
     why_not_at,
 )
 from mqlake.message import (
@@ -56,20 +59,11 @@ from mqlake.message import (
 Bytes = NDArray[np.uint8]
 Ints = NDArray[Any]
 
-_HOST_FLAGS = MessageSysFlag.BORNHOST_V6_FLAG | MessageSysFlag.STOREHOSTADDRESS_V6_FLAG
 _MAGIC_START = b"\xda\xa3\x20"
 _BLOCK = 1 << 20
 _NUMBER = re.compile("[+-]?[0-9]+")
-_I32 = struct.Struct(">i")
-_ORDER = struct.Struct(">iqq")  # FLAG, QUEUEOFFSET, PHYSICALOFFSET
 _I32_MAX = 2**31 - 1
 _I64_MAX = 2**63 - 1
-
-
-def _head(view: memoryview, position: int) -> tuple[int, tuple[Any, ...]]:
-    """Size and fields of what precedes the body."""
-    head = HEADS[_I32.unpack_from(view, position + SYS_FLAG_POSITION)[0] & _HOST_FLAGS]
-    return head.size, head.unpack_from(view, position)
 
 
 def _check(
@@ -107,10 +101,10 @@ def scan(
         kind, size = _check(view, position, limit, base_offset, check_crc, force_prop_crc)
         if kind != RecordKind.MESSAGE:
             return n, len(topics), position + (size if kind == RecordKind.BLANK else 0), int(kind)
-        head_length, head = _head(view, position)
+        head, body_start, topic_start, topic_end, properties_start, _ = record_layout(view, position, size)
         (
             _,
-            magic,
+            _,
             body_crc,
             queue_id,
             flag,
@@ -125,12 +119,7 @@ def scan(
             prepared_transaction_offset,
             body_length,
         ) = head
-        body_start = position + head_length
-        version = 1 if magic == MESSAGE_MAGIC_CODE else 2
-        topic_start = body_start + body_length + version
-        topic_length = int.from_bytes(view[topic_start - version : topic_start], "big")
-        properties_start = topic_start + topic_length + 2
-        topic = bytes(view[topic_start : topic_start + topic_length])
+        topic = bytes(view[topic_start:topic_end])
         if topic not in topics:
             topic_record[len(topics)] = n
             topics[topic] = len(topics)
@@ -144,8 +133,8 @@ def scan(
             body_start,
             topic_start,
             properties_start,
-            position + 48,
-            position + 48 + len(born_host) + 8,
+            position + BORN_HOST_POSITION,
+            position + BORN_HOST_POSITION + len(born_host) + 8,
         )
         narrow[:, n] = (
             size,
@@ -155,7 +144,7 @@ def scan(
             body_crc,
             reconsume_times,
             body_length,
-            topic_length,
+            len(topic),
             topics[topic],
             position + size - properties_start,
         )
@@ -388,13 +377,16 @@ def append_batch(
     sizes: Ints,
 ) -> tuple[int, int]:
     shared = template.tobytes()
-    head, topic, extra = shared[:head_length], shared[head_length:extra_start], shared[extra_start:]
+    topic, extra = shared[head_length:extra_start], shared[extra_start:]
+    head = HEADS[shared[SYS_FLAG_POSITION + 3] & HOST_FLAGS].unpack_from(shared)
+    _, magic, _, queue_id, _, _, _, *times_and_hosts, prepared_transaction_offset, _ = head
+    version = 1 if magic == MESSAGE_MAGIC_CODE else 2
     try:
         items = decode_messages(blob.data)
     except FormatError:
         return layout.BAD_BLOB, 0
     total = 0
-    records: list[bytes | bytearray] = []
+    records: list[bytes] = []
     for n, (flag, body, own) in enumerate(items):
         properties = own + b"\x02" * bool(own and extra and own[-1] != 2) + extra
         if len(properties) > PROPERTIES_LENGTH_MAX:
@@ -404,12 +396,21 @@ def append_batch(
             return layout.RECORD_TOO_LARGE, 0
         offsets[n] = base_offset + position + total
         sizes[n] = size
-        record = bytearray(head)
-        _I32.pack_into(record, 0, size)
-        _I32.pack_into(record, 8, crc32(body))
-        _ORDER.pack_into(record, 16, flag, queue_offset + n, int(offsets[n]))
-        _I32.pack_into(record, head_length - 4, len(body))
-        records += record, body, topic, len(properties).to_bytes(2, "big"), properties
+        records.append(
+            encode_record(
+                body,
+                crc32(body),
+                queue_id,
+                flag,
+                queue_offset + n,
+                int(offsets[n]),
+                *times_and_hosts,
+                prepared_transaction_offset,
+                topic[version:],
+                properties,
+                version,
+            )
+        )
         total += size
     if total + END_FILE_MIN_BLANK_LENGTH > max_blank:
         return layout.NO_ROOM, 0
