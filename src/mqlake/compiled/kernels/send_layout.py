@@ -1,7 +1,10 @@
-"""How what fast_send and its kernels share lies in two arrays, one of numbers (int64) and one of bytes.
+"""The two arrays that fast_send shares with its kernels, one of numbers (int64) and one of bytes.
 
-An array handed to compiled code costs 0.1 µs, be it ever so small: two cost less than the fifteen that they hold. Where
-each part lies says PLACES, the first of `numbers`: (start, end) in its array, for each part in turn.
+    numbers  │ start, end of each part │ COLUMNS │ QUEUES │ ... │
+    octets   │ TEXT │ TOPICS │ ... │ ANSWERS │
+
+Each array handed to compiled code costs 0.1 µs, however small: two cost less than their many parts. `numbers` begins
+with where each part starts and ends in its array. The kernels take a part with `part`, or as rows with `table`.
 """
 
 from __future__ import annotations
