@@ -1,4 +1,4 @@
-# mypy: disable-error-code="no-untyped-def,no-untyped-call,misc,untyped-decorator,no-any-return"
+# mypy: disable-error-code="assignment,no-untyped-def,no-untyped-call,misc,untyped-decorator,no-any-return"
 """The steps of making rows that cost most, compiled by numba: properties into pairs, hosts and message ids into text.
 
 `properties` and `rows` do the same with numpy where numba is missing or a process has too few records to load it for.

@@ -379,7 +379,8 @@ def append_batch(
     shared = template.tobytes()
     topic, extra = shared[head_length:extra_start], shared[extra_start:]
     head = HEADS[shared[SYS_FLAG_POSITION + 3] & HOST_FLAGS].unpack_from(shared)
-    _, magic, _, queue_id, _, _, _, *times_and_hosts, prepared_transaction_offset, _ = head
+    _, magic, _, queue_id, _, _, _, sys_flag, born_timestamp, born_host, *after_born_host = head
+    store_timestamp, store_host, reconsume_times, prepared_transaction_offset, _ = after_born_host
     version = 1 if magic == MESSAGE_MAGIC_CODE else 2
     try:
         items = decode_messages(blob.data)
@@ -404,7 +405,12 @@ def append_batch(
                 flag,
                 queue_offset + n,
                 int(offsets[n]),
-                *times_and_hosts,
+                sys_flag,
+                born_timestamp,
+                born_host,
+                store_timestamp,
+                store_host,
+                reconsume_times,
                 prepared_transaction_offset,
                 topic[version:],
                 properties,
