@@ -1,13 +1,13 @@
-"""A client of RocketMQ clusters and of mqlake's: produce, consume, administrate.
+"""A client for RocketMQ and mqlake clusters: produce, consume, administer.
 
     Producer         sends: one, oneway, batch, ordered, request and reply
     TransactionMQProducer  messages that consumers get when a transaction is committed
     PushConsumer     calls a listener with a group's messages
-    PullConsumer     hands messages out when asked
+    PullConsumer     returns messages when polled
     Admin            topics, groups, offsets, messages by key and id, brokers and name servers
-    MQClientInstance what several of them may share
+    MQClientInstance connections and heartbeats that several of them share
 
-All are asyncio; `mqlake.client.blocking` has the same for programs without an event loop. docs/client.md is the guide.
+All are asyncio; `mqlake.client.blocking` has the same for programs without an event loop. Guide: docs/client.md.
 """
 
 from mqlake.client.admin import Admin

@@ -1,15 +1,15 @@
-"""Admin: what an operator does with a cluster.
+"""Admin: operations on a cluster.
 
     async with Admin("127.0.0.1:9876") as admin:
         await admin.create_topic("orders", queues=8)
         stats = await admin.examine_consume_stats("billing")
 
-It finds the brokers through the name servers and asks each that it takes; `admin.name_servers` and `admin.brokers`
-are for what concerns one server alone. It works against RocketMQ's brokers as against ours. Method names are those
-of RocketMQ's DefaultMQAdminExt, where it has the method.
+It finds brokers through the name servers and calls those concerned; `admin.name_servers` and `admin.brokers` make
+single requests. It works with RocketMQ's brokers and mqlake's. Method names are those of RocketMQ's DefaultMQAdminExt,
+where it has the method.
 
-Raises RemotingConnectError and RemotingTimeoutError when a server does not answer, ResponseError for what a server
-refuses, UnknownKeyError for a topic, cluster or broker that does not exist (with the nearest that does).
+Raises RemotingConnectError and RemotingTimeoutError if a server does not answer, ResponseError if it refuses, and
+UnknownKeyError for a topic, cluster or broker that does not exist (with the nearest name that does).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Admin(Service):
     """Use it in an `async with`, or `close()` it."""
 
     def __init__(self, where: ClientConfig | str = DEFAULT_ADDRESS) -> None:
-        """`where`: the name servers' addresses, or a configuration. ConfigError when there is no address."""
+        """`where`: the name servers' addresses, or a configuration. Raises ConfigError if there is no address."""
         config = ClientConfig(namesrv_addr=where) if isinstance(where, str) else where
         addresses = parse_addresses(config.namesrv_addr)
         if config.access_key:
@@ -88,7 +88,7 @@ class Admin(Service):
     # --- who is there
 
     async def examine_broker_cluster_info(self) -> ClusterInfo:
-        """Clusters, their brokers, and where these are."""
+        """Clusters, their brokers, and the addresses of the brokers."""
         return await self.name_servers.get_broker_cluster_info()
 
     async def list_brokers(self, cluster: str | None = None) -> list[Broker]:
@@ -123,7 +123,7 @@ class Admin(Service):
         return table[broker].broker_addrs[MASTER_ID]
 
     async def examine_topic_route_info(self, topic: str) -> TopicRouteData:
-        """Where the topic is. UnknownKeyError when no broker has it."""
+        """The brokers and queues of the topic. Raises UnknownKeyError if no broker has it."""
         try:
             return await self.name_servers.get_topic_route_info(topic)
         except ResponseError as error:
@@ -138,7 +138,7 @@ class Admin(Service):
             return set()
 
     async def _on_route(self, topic: str, ask: Callable[[str], Awaitable[T]]) -> list[T]:
-        """What each broker of the topic answers."""
+        """The answer of each broker of the topic."""
         route = await self.examine_topic_route_info(topic)
         return await _all(ask(address) for address in map(_select_address, route.broker_datas) if address)
 
@@ -155,7 +155,7 @@ class Admin(Service):
     # --- topics
 
     async def fetch_all_topic_list(self) -> set[str]:
-        """Every topic that some broker has registered, RocketMQ's own among them."""
+        """All topics that brokers have registered, including RocketMQ's own."""
         return await self.name_servers.get_topic_list()
 
     async def create_topic(
@@ -246,7 +246,7 @@ class Admin(Service):
         return groups
 
     async def check_group(self, group: str) -> None:
-        """UnknownKeyError when no broker knows the group."""
+        """Raises UnknownKeyError if no broker knows the group."""
         groups = await self.get_all_subscription_groups()
         if group not in groups:
             raise UnknownKeyError(group, groups, what="group")
@@ -254,7 +254,7 @@ class Admin(Service):
     # --- consuming
 
     async def examine_consume_stats(self, group: str, topic: str | None = None) -> ConsumeStats:
-        """The group's place in every queue, of one topic or of all it has consumed."""
+        """The group's offset in every queue of one topic, or of all topics it has consumed."""
         addresses = await self._addresses_of_group(group)
         total = ConsumeStats()
         for stats in await _all(self.brokers.get_consume_stats(at, group, topic) for at in addresses):
@@ -263,9 +263,9 @@ class Admin(Service):
         return total
 
     async def examine_consumer_connection_info(self, group: str) -> ConsumerConnection:
-        """Consumers of the group that are connected; one that is connected to several brokers comes once.
+        """Connected consumers of the group; one connected to several brokers appears once.
 
-        ResponseError 206 when there is none.
+        Raises ResponseError 206 if there is none.
         """
         offline: ResponseError | None = None
         merged: ConsumerConnection | None = None
@@ -290,7 +290,7 @@ class Admin(Service):
         return merged
 
     async def examine_producer_connection_info(self, group: str, topic: str) -> ProducerConnection:
-        """Producers of the group that are connected to the topic's brokers. ResponseError 1 when there is none."""
+        """Producers of the group connected to the topic's brokers. Raises ResponseError 1 if there is none."""
         merged = ProducerConnection()
         missing: ResponseError | None = None
         route = await self.examine_topic_route_info(topic)
@@ -307,16 +307,16 @@ class Admin(Service):
         return merged
 
     async def query_topic_consume_by_who(self, topic: str) -> set[str]:
-        """The groups that consume the topic, or did."""
+        """The groups that consume the topic, or have consumed it."""
         answers = await self._on_route(topic, lambda at: self.brokers.query_topic_consume_by_who(at, topic))
         return set().union(*answers)
 
     async def reset_offset_by_timestamp(
         self, topic: str, group: str, timestamp: int, *, is_force: bool = True
     ) -> dict[MessageQueue, int]:
-        """Sets the group back or forth to `timestamp` (ms; -1: the end of every queue); where it is then.
+        """Moves the group to `timestamp` (ms; -1: the end of every queue); returns the new offsets.
 
-        Without `is_force` a queue is set back only. Consumers that are connected go on from there at once.
+        Without `is_force` offsets only move back. Connected consumers continue from there at once.
         """
         answers = await self._on_route(
             topic,
@@ -329,14 +329,14 @@ class Admin(Service):
     async def reset_offset_by_queue(
         self, queue: MessageQueue, group: str, offset: int
     ) -> dict[MessageQueue, int]:
-        """Sets the group to one offset of one queue."""
+        """Moves the group to an offset of one queue."""
         address = await self.broker_address(queue.broker_name)
         return await self.brokers.invoke_broker_to_reset_offset(
             address, queue.topic, group, 0, queue_id=queue.queue_id, offset=offset
         )
 
     async def clone_group_offset(self, source: str, target: str, topic: str, *, is_offline: bool) -> None:
-        """Lets `target` begin where `source` is."""
+        """Copies the offsets of `source` to `target`."""
         await self._on_route(
             topic,
             lambda at: self.brokers.clone_group_offset(at, source, target, topic, is_offline=is_offline),
@@ -345,7 +345,7 @@ class Admin(Service):
     async def consume_message_directly(
         self, group: str, client_id: str, topic: str, message_id: str
     ) -> ConsumeMessageDirectlyResult:
-        """Hands one stored message to a connected consumer; what came of it. Offsets do not move."""
+        """Hands one stored message to a connected consumer, and returns the result. Offsets do not change."""
         message = await self.view_message(topic, message_id)
         # the broker that has the message reads it out of its log
         address = _address_text(message.store_host)
@@ -364,7 +364,7 @@ class Admin(Service):
         return sorted(keep, key=lambda message: message.store_timestamp)
 
     async def query_message_by_uniq_key(self, topic: str, message_id: str) -> list[MessageExt]:
-        """Messages with that id of a client's: one, or more after a retry of the client's or of a consumer."""
+        """Messages with that client id: one, or several after a retry of the client or of a consumer."""
         found = await self._on_route(
             topic,
             lambda at: self.brokers.query_message(at, topic, message_id, 32, is_unique_key=True),
@@ -376,7 +376,7 @@ class Admin(Service):
         """The message with an offset message id, or with a client's unique id (then the topic is needed).
 
         Both are 32 hexadecimal digits: an offset message id begins with the address of a broker of the cluster.
-        MessageError when there is no such message.
+        Raises MessageError if there is no such message.
         """
         host, offset = decode_message_id(message_id)
         address = _address_text(host)
@@ -392,7 +392,7 @@ class Admin(Service):
         return messages[-1]
 
     async def message_at(self, queue: MessageQueue, offset: int) -> MessageExt:
-        """The message at an offset of a queue. MessageError when there is none."""
+        """The message at an offset of a queue. Raises MessageError if there is none."""
         address = await self.broker_address(queue.broker_name)
         messages, place = await self.brokers.pull_message(address, queue.topic, queue.queue_id, offset, 1)
         if not messages or messages[0].queue_offset != offset:
@@ -405,7 +405,7 @@ class Admin(Service):
     async def send(
         self, message: Message, *, queue: MessageQueue | None = None
     ) -> tuple[MessageQueue, SendMessageResponseHeader]:
-        """Sends one message, for a test: to `queue`, or to the first queue that can be written to; where it went."""
+        """Sends one test message to `queue`, or to the first writable queue; returns where it was stored."""
         if queue is None:
             route = await self.examine_topic_route_info(message.topic)
             writable = [data for data in route.queue_datas if data.perm & 2 and data.write_queue_nums]
@@ -420,7 +420,7 @@ class Admin(Service):
 
 
 async def _all(asked: Iterable[Awaitable[T]]) -> list[T]:
-    """The answers of all, in order; the first failure is raised when all have ended."""
+    """All results in order; the first failure is raised once all have ended."""
     answers = await asyncio.gather(*asked, return_exceptions=True)
     results: list[T] = []
     for answer in answers:
@@ -431,7 +431,7 @@ async def _all(asked: Iterable[Awaitable[T]]) -> list[T]:
 
 
 def _select_address(broker: BrokerData) -> str | None:
-    """The master's address, else that of some replica."""
+    """The master's address, or that of a replica if there is no master."""
     addresses = broker.broker_addrs
     if MASTER_ID in addresses:
         return addresses[MASTER_ID]

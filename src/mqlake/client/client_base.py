@@ -1,4 +1,4 @@
-"""ClientBase: what producers and consumers have in common: a group, a client, a beginning and an end."""
+"""ClientBase: the common base of producers and consumers: a group, a client, start and close."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ClientBase(Service):
         self._running = self._ended = False
 
     async def start(self) -> None:
-        """Has to come before anything else; `async with` does it."""
+        """Must come before anything else; `async with` does it."""
         if self._ended:
             raise ClientClosedError(f"group {self.group}: closed; make a new one")
         if self._running:
@@ -57,7 +57,7 @@ class ClientBase(Service):
         self._running = True
 
     async def close(self) -> None:
-        """Stops and tells the brokers. A second close does nothing."""
+        """Stops and unregisters from the brokers. A second close does nothing."""
         if self._ended or not self._running:
             return
         self._ended = True

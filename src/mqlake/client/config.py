@@ -1,4 +1,4 @@
-"""ClientConfig: what every producer and consumer needs to know; and the name a client goes by."""
+"""ClientConfig: settings of every producer and consumer; client ids."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
     ProducerConfig(send_message_hooks=[…])      each try of a send: before ─▶ request, answer ─▶ after
     ConsumerConfig(consume_message_hooks=[…])   each call of a listener: before ─▶ listener ─▶ after
 
-They are called where the work is done: on the event loop, or in the thread of a listener that is a plain function. What
-they raise is logged, and changes nothing.
+They are called where the work is done: on the event loop, or in the thread of a listener that is not async. Their
+exceptions are logged and have no effect.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""MQClientInstance: one client of a cluster: routes, heartbeats, connections, and what brokers tell clients.
+"""MQClientInstance: one client of a cluster: routes, heartbeats, connections, and requests from brokers.
 
     async with MQClientInstance(ClientConfig(namesrv_addr="10.0.0.1:9876")) as client:
         async with Producer("group", client) as producer: ...
@@ -72,17 +72,17 @@ ROUTE_AGE_MIN_S = 1.0
 
 
 class MQConsumerInner(Protocol):
-    """What a client needs of its consumers."""
+    """The interface of consumers that a client uses."""
 
     group: str
 
     def consumer_data(self) -> ConsumerData | None:
-        """What heartbeats say of it."""
+        """The consumer's part of heartbeats."""
         ...
 
     def topics(self) -> set[str]: ...
     async def do_rebalance(self) -> bool:
-        """Whether every queue is where it belongs."""
+        """Whether every queue is assigned as it should be."""
         ...
 
     async def persist_consumer_offset(self) -> None: ...
@@ -99,7 +99,7 @@ class MQProducerInner(Protocol):
 
     def topics(self) -> set[str]: ...
     def reply_arrived(self, header: ReplyMessageRequestHeader, body: bytes) -> bool:
-        """Whether somebody waits for it here."""
+        """Whether a request waits for it here."""
         ...
 
     async def check_transaction_state(
@@ -136,7 +136,7 @@ class MQClientInstance(Service):
         self._asked_at: dict[str, float] = {}
         self._asking: dict[str, asyncio.Task[TopicRouteData]] = {}
         self._greeted: set[str] = set()
-        """Brokers that know this client; one that is connected to again is told again."""
+        """Brokers that know this client; a new connection to one gets a new heartbeat."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._rebalance_wanted = asyncio.Event()
         self._started = self._closed = False
@@ -145,7 +145,7 @@ class MQClientInstance(Service):
     # --- life
 
     async def start(self) -> None:
-        """Starts what runs by itself. A second start does nothing."""
+        """Starts the background work. A second start does nothing."""
         if self._closed:
             raise ClientClosedError("the client is closed")
         if self._started:
@@ -355,7 +355,7 @@ class MQClientInstance(Service):
             await self.send_heartbeat_to_all_brokers()
 
     async def greet(self, address: str) -> None:
-        """A heartbeat to one broker, which seems not to know this client."""
+        """Sends a heartbeat to one broker, which seems not to know this client."""
         await self._send_heartbeat(address, self.heartbeat_data())
 
     def _connection_opened(self, connection: Connection) -> None:
@@ -376,7 +376,7 @@ class MQClientInstance(Service):
     async def unregister(
         self, *, producer_group: str | None = None, consumer_group: str | None = None
     ) -> None:
-        """Forgets the group, and tells the brokers that know this client."""
+        """Forgets the group, and unregisters it from the brokers that know this client."""
         if producer_group is not None:
             self.producer_table.pop(producer_group, None)
         if consumer_group is not None:
@@ -474,7 +474,7 @@ class MQClientInstance(Service):
         header = command.decode_header(ReplyMessageRequestHeader)
         body = command.body_bytes()
         if not any(producer.reply_arrived(header, body) for producer in self.producer_table.values()):
-            logger.warning("a reply came, but nobody waits for it (any more): %s", header.properties)
+            logger.warning("a reply came, but no request waits for it (any longer): %s", header.properties)
         return RemotingCommand.create_response()
 
     async def _check_transaction_state(self, connection: Connection, command: RemotingCommand) -> None:

@@ -1,4 +1,4 @@
-"""What a pull brings, decoded: messages that know their broker, bodies as their producer had them.
+"""Decoding of pulled records: messages that know their broker, with bodies as the producer sent them.
 
     records ─▶ message                           its body unpacked, an inner batch as the messages it holds
             ├▶ message with `undecodable` set    its body as it is stored, since it cannot be had otherwise: no such
@@ -51,7 +51,7 @@ class MessageClientExt(MessageExt):
 
     @property
     def next_offset(self) -> int:
-        """The queue offset behind it; an inner batch that cannot be unwrapped has as many as it holds messages."""
+        """The queue offset after it; an inner batch that cannot be unwrapped takes one per message it holds."""
         if self.undecodable and self.sys_flag & _NEED_UNWRAP:
             count = self.properties.get(PROPERTY_INNER_NUM, "")
             if count.isascii() and count.isdigit() and 0 < int(count) <= _INNER_NUM_MAX:
@@ -59,7 +59,7 @@ class MessageClientExt(MessageExt):
         return self.queue_offset + 1
 
     def undecodable_error(self) -> UndecodableMessageError:
-        """What `undecodable` says, as an error that names the message."""
+        """An error that names the message and says what `undecodable` says."""
         return UndecodableMessageError(self, self.undecodable)
 
 
@@ -72,10 +72,10 @@ def decode_messages(
     queue: MessageQueue | None = None,
     following: int | None = None,
 ) -> list[MessageClientExt]:
-    """The messages of records that lie one behind the other; inner batches are unwrapped.
+    """The messages of consecutive records; inner batches are unwrapped.
 
     Never raises for what the bytes are: see `MessageClientExt.undecodable`. `queue` is where they come from and
-    `following` the offset behind the last one, both for bytes that do not say it themselves.
+    `following` the offset after the last one, both for bytes that do not say it themselves.
     """
     messages: list[MessageClientExt] = []
     unreadable: list[int] = []
@@ -105,7 +105,7 @@ def decode_messages(
 
 
 def whole_records(records: bytes) -> bytes:
-    """Those of the records that are whole, bodies with their CRCs, one behind the other."""
+    """The intact records among them, with correct body CRCs, one after another."""
     found, position = [], 0
     while position < len(records):
         begin = position
@@ -120,7 +120,7 @@ def whole_records(records: bytes) -> bytes:
 
 
 def decode_message(record: bytes | memoryview, broker_name: str) -> MessageClientExt:
-    """The one message of a record. UndecodableMessageError; FormatError when there is not one."""
+    """The message of a record. Raises UndecodableMessageError, or FormatError unless there is exactly one."""
     found = decode_messages(record, broker_name)
     if len(found) != 1:
         raise FormatError(0, f"{len(found)} messages where one was expected")
@@ -164,7 +164,7 @@ def _of_broker(message: MessageExt, broker_name: str) -> MessageClientExt:
 
 
 def _next_record(records: bytes | memoryview, position: int) -> int:
-    """Where the next record begins behind `position`, the end when none does."""
+    """Position of the next record after `position`, or the end."""
     data = bytes(records[position:])
     at = RECORD_SIZE_MIN  # nothing shorter was a record
     while True:

@@ -1,4 +1,4 @@
-"""What sends and pulls come to."""
+"""Results of sends and pulls."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class PullResult:
     offset_delta: int
     """Added to the queue offsets of records (static topics)."""
     records: bytes
-    """Commit log records one behind the other, as the broker stores them."""
+    """Commit log records one after another, as the broker stores them."""
 
     def messages(self, *, read_body: bool = True) -> list[MessageClientExt]:
         """The records decoded, bodies unpacked. UndecodableMessageError for the first that cannot be."""

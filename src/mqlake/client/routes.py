@@ -11,7 +11,7 @@ from mqlake.remoting.bodies.topic import PERM_READ, PERM_WRITE, MessageQueue
 def writable_queues(route: TopicRouteData, topic: str) -> list[MessageQueue]:
     """Queues that may be written and whose broker has a master, in RocketMQ's order.
 
-    `orderTopicConf` (`broker:queues;…`), when a name server gives it, is all there is.
+    `orderTopicConf` (`broker:queues;…`), if a name server returns it, overrides the route.
     """
     if route.order_topic_conf:
         queues = []

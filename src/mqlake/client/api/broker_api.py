@@ -1,7 +1,7 @@
-"""BrokerAPI: what an operator can ask of one broker, one method for each request code.
+"""BrokerAPI: an operator's requests to one broker, one method for each request code.
 
 Every method takes the broker's address (host:port) first. Method names are those of RocketMQ's MQClientAPIImpl.
-Which brokers to ask is `Admin`'s matter.
+`Admin` chooses the brokers.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class BrokerAPI(BrokerCalls):
     async def get_consumer_running_info(
         self, address: str, group: str, client_id: str, *, jstack: bool = False
     ) -> ConsumerRunningInfo:
-        """What a consumer tells of itself, through the broker. `jstack`: with its threads, if it has some."""
+        """What a consumer reports through the broker. `jstack`: with stack traces, if it has threads."""
         header = consume.GetConsumerRunningInfoRequestHeader(
             consumer_group=group, client_id=client_id, jstack_enable=jstack
         )
@@ -160,7 +160,7 @@ class BrokerAPI(BrokerCalls):
     async def consume_message_directly(
         self, address: str, group: str, client_id: str, topic: str, msg_id: str
     ) -> ConsumeMessageDirectlyResult:
-        """Hands a stored message (by its offset message id) to one consumer, and what came of it."""
+        """Hands a stored message (by its offset message id) to one consumer, and returns the result."""
         header = consume.ConsumeMessageDirectlyResultRequestHeader(
             consumer_group=group, client_id=client_id, topic=topic, msg_id=msg_id
         )
@@ -171,7 +171,7 @@ class BrokerAPI(BrokerCalls):
     async def invoke_broker_to_get_consumer_status(
         self, address: str, topic: str, group: str, client_id: str | None = None
     ) -> dict[str, dict[MessageQueue, int]]:
-        """Client id → the offsets its consumers are at."""
+        """Client id → the offsets of its consumers."""
         header = headers.GetConsumerStatusRequestHeader(topic=topic, group=group, client_addr=client_id)
         found = await self._body(
             GetConsumerStatusBody, address, RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, header
@@ -228,7 +228,7 @@ class BrokerAPI(BrokerCalls):
         queue_id: int = -1,
         offset: int | None = None,
     ) -> dict[MessageQueue, int]:
-        """Sets the group back or forth to `timestamp` (ms; -1: the end), or one queue to `offset`: queue → where."""
+        """Moves the group to `timestamp` (ms; -1: the end), or one queue to `offset`; returns queue → offset."""
         header = headers.ResetOffsetRequestHeader(
             topic=topic,
             group=group,
@@ -323,7 +323,7 @@ class BrokerAPI(BrokerCalls):
     async def send_message(
         self, address: str, message: Message, queue_id: int, group: str
     ) -> SendMessageResponseHeader:
-        """Stores one message; a group's name is only said. The message gets a unique id when it has none."""
+        """Stores one message; `group` need not exist. The message gets a unique id if it has none."""
         if message.uniq_key is None:
             message.uniq_key = create_uniq_id()
         header = SendMessageRequestHeaderV2(
@@ -361,15 +361,15 @@ class BrokerAPI(BrokerCalls):
         return await self._body(BrokerStatsData, address, RequestCode.VIEW_BROKER_STATS_DATA, header)
 
     async def delete_expired_commit_log(self, address: str) -> None:
-        """Lets the broker delete expired files now, whatever the hour."""
+        """Makes the broker delete expired files now, regardless of deleteWhen."""
         await self._call(address, RequestCode.DELETE_EXPIRED_COMMITLOG)
 
     async def clean_expired_consume_queue(self, address: str) -> None:
-        """Deletes what is left of queues whose messages are gone."""
+        """Deletes files of queues whose messages are gone."""
         await self._call(address, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
 
     async def clean_unused_topic(self, address: str) -> None:
-        """Deletes the queues of topics that the broker does not know any more."""
+        """Deletes the queues of topics that the broker no longer knows."""
         await self._call(address, RequestCode.CLEAN_UNUSED_TOPIC)
 
 
@@ -379,10 +379,10 @@ def _check(answer: RemotingCommand) -> None:
 
 
 def _messages(data: bytes) -> list[MessageExt]:
-    """The records that lie back to back in `data`, bodies unpacked. FormatError for what is no record.
+    """The records in `data`, bodies decompressed. Raises FormatError for bytes that are not a record.
 
-    A body that cannot be unpacked is left as it is stored, and its message says that it is compressed: an operator who
-    looks for a message wants to see it.
+    A body that cannot be decompressed stays as it is stored, flagged as compressed: an operator who looks for a
+    message wants to see it.
     """
     messages, position = [], 0
     while position < len(data):

@@ -1,7 +1,7 @@
-"""MQClientAPI: what producers and consumers ask of one broker, one method for each request code.
+"""MQClientAPI: requests of producers and consumers to one broker, one method for each request code.
 
 Method names are those of RocketMQ's MQClientAPIImpl; every method takes the broker's address first. Raises
-RemotingConnectError and RemotingTimeoutError when there is no answer, ResponseError for a refusal.
+RemotingConnectError and RemotingTimeoutError if there is no answer, ResponseError for a refusal.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ _PULL_STATUS = {status.value: status for status in PullStatus}
 class PullSysFlag:
     COMMIT_OFFSET = 0x1
     SUSPEND = 0x2
-    """The broker waits for messages when there are none."""
+    """The broker holds the pull until messages arrive."""
     SUBSCRIPTION = 0x4
-    """The request says what to filter; else the heartbeat has said it."""
+    """The request has the filter; otherwise the heartbeat has it."""
     CLASS_FILTER = 0x8
     LITE_PULL = 0x10
 
 
 class MQClientAPI(BrokerCalls):
-    # --- being there
+    # --- presence
 
     async def send_heartbeat(self, address: str, heartbeat: HeartbeatData) -> None:
         await self._call(address, RequestCode.HEART_BEAT, body=heartbeat.to_json())
@@ -124,10 +124,10 @@ class MQClientAPI(BrokerCalls):
     async def query_consumer_offset(
         self, address: str, group: str, queue: MessageQueue, *, set_zero_if_not_found: bool | None = None
     ) -> int | None:
-        """None when the group has none.
+        """None if the group has no offset.
 
-        Of a queue that is all there and in memory a broker then says 0, unless `set_zero_if_not_found` is False:
-        a new group reads a new topic from its beginning.
+        For a queue that still has all its messages in memory a broker then answers 0, unless `set_zero_if_not_found`
+        is False: a new group reads a new topic from its start.
         """
         header = consume.QueryConsumerOffsetRequestHeader(
             consumer_group=group,
@@ -165,7 +165,7 @@ class MQClientAPI(BrokerCalls):
     async def lock_batch_mq(
         self, address: str, group: str, client_id: str, queues: Iterable[MessageQueue]
     ) -> set[MessageQueue]:
-        """Those of the queues that are this client's now, for a minute."""
+        """The queues that this client now holds, for a minute."""
         body = LockBatchRequestBody(consumer_group=group, client_id=client_id, mq_set=set(queues))
         found = await self._body(
             LockBatchResponseBody, address, RequestCode.LOCK_BATCH_MQ, body=body.to_json()

@@ -4,7 +4,7 @@ What a listener does not consume goes back to the broker, which stores it again 
 delay; after too many tries among its dead letters. When the broker does not take it, it is sent to the retry topic
 like any message; when that fails too, it is consumed again here, later.
 
-A queue that is released is given away at once: what is under way will be consumed by another as well.
+A released queue is given away at once: another consumer also consumes messages in flight.
 """
 
 from __future__ import annotations

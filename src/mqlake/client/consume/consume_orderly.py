@@ -1,7 +1,7 @@
 """ConsumeMessageOrderlyService: each queue's messages one call after the other, in the order of the queue.
 
 In a cluster a queue is consumed only while the broker's lock on it is held; locks are renewed every 20 s. A message
-that is not consumed is tried again in place, and all behind it wait; with `max_reconsume_times` it becomes a dead
+that is not consumed is tried again in place, and all after it wait; with `max_reconsume_times` it becomes a dead
 letter in the end.
 """
 
@@ -30,7 +30,7 @@ SUSPEND_MIN_S, SUSPEND_MAX_S = 0.01, 30.0
 @dataclass(eq=False)
 class ConsumeMessageOrderlyService(ConsumeMessageService):
     locks: QueueLocks | None
-    """None for broadcasting, where nobody else consumes the queues."""
+    """None for broadcasting, where no other client consumes the queues."""
     lost_lock: Callable[[ProcessQueue], None]
     """Gives up a queue whose lock another consumer has."""
     _consuming: dict[ProcessQueue, asyncio.Task[None]] = field(default_factory=dict, init=False)
@@ -49,7 +49,7 @@ class ConsumeMessageOrderlyService(ConsumeMessageService):
         task.add_done_callback(lambda _: self._consuming.pop(process_queue, None))
 
     async def released(self, process_queue: ProcessQueue) -> None:
-        """Waits for the call that is under way."""
+        """Waits for the running call."""
         task = self._consuming.get(process_queue)
         if task is not None:
             await asyncio.wait([task])

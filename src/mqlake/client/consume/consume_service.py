@@ -1,4 +1,4 @@
-"""ConsumeMessageService: what becomes of messages between their pull and the offset that says they are consumed.
+"""ConsumeMessageService: consumes pulled messages, and moves the offset on.
 
 PushConsumer ── assigned, submit, released ──▶ a service ──▶ listener ──▶ consumed: the offset goes on
                                                                 └───────▶ failed: again, here or by the broker
@@ -42,10 +42,10 @@ class ConsumeMessageService:
         """The queue is this consumer's from now on, until it is dropped."""
 
     def submit(self, process_queue: ProcessQueue, count: int) -> None:
-        """A pull has brought so many messages; they wait in the process queue."""
+        """A pull has added this many messages to the process queue."""
 
     async def bury(self, process_queue: ProcessQueue, error: UndecodableMessageError) -> None:
-        """Makes a message that no listener can get a dead letter of the group. Returns when the queue may go on.
+        """Makes a message that no listener can get a dead letter of the group. Returns when the queue may continue.
 
         A broker that is not there is waited for. One that refuses it, as when the record itself is damaged, is asked
         REFUSALS_MAX times; then the log is all that is left of it, as with broadcasting, which has no dead letters.
@@ -73,5 +73,5 @@ class ConsumeMessageService:
         """The queue was dropped; returns when another consumer may have it."""
 
     async def stop(self, timeout_s: float) -> None:
-        """Nothing new is begun; what is under way is waited for."""
+        """Starts nothing new, and waits for calls in flight."""
         raise NotImplementedError

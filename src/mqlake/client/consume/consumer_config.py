@@ -1,4 +1,4 @@
-"""How consumers pull, cache and consume."""
+"""ConsumerConfig: how consumers pull, cache and consume."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ class ConsumerConfig:
     local_offset_store_dir: str = LOCAL_OFFSET_STORE_DIR
     """For broadcasting."""
     broker_suspend_max_time_s: float = 15.0
-    """How long a broker holds a pull when there is nothing."""
+    """How long a broker holds a pull if there are no messages."""
     pull_time_delay_when_exception_s: float = 1.0
     """Before a pull that failed is tried again."""
 
     on_undecodable: OnUndecodable = "raise"
-    """What becomes of a message whose body cannot be had as its producer had it: "raise", "skip", "raw", or a function
+    """How to treat a message whose body cannot be decoded: "raise", "skip", "raw", or a function
     that is given the message. See `mqlake.client.consume.undecodable`."""
     max_body_size: int = MAX_BODY_SIZE
     """Bytes that a compressed body may unpack to; a larger one cannot be decoded."""
 
     # push consumers only
     consume_thread_max: int = 20
-    """Calls of the listener that may be under way."""
+    """Maximum number of concurrent calls of the listener."""
     consume_message_batch_max_size: int = 1
     """Messages of one call."""
     max_reconsume_times: int = -1
@@ -60,7 +60,7 @@ class ConsumerConfig:
     consume_timeout_s: float = 15 * 60.0
     """A message whose listener takes longer is given back (not when orderly)."""
     await_termination_s: float = 10.0
-    """How long closing waits for listeners that are under way."""
+    """How long closing waits for running listeners."""
 
     consume_message_hooks: Sequence[ConsumeMessageHook] = ()
     """See `mqlake.client.hooks`."""

@@ -2,7 +2,7 @@
 
     async def listener(messages: list[MessageClientExt], context: ConsumeContext) -> ConsumeResult | None
 
-An async function runs on the event loop, a plain one in a thread of its own pool, so it may block. Returning None
+An async function runs on the event loop, any other in a thread of its own pool, so it may block. Returning None
 or SUCCESS means consumed; LATER, or any exception, means that the messages are to come again.
 """
 
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class ConsumeResult(enum.Enum):
-    """What became of the messages that a listener got. None means SUCCESS, an exception LATER."""
+    """The result of a listener. None means SUCCESS, an exception LATER."""
 
     SUCCESS = "SUCCESS"
     LATER = "LATER"
@@ -54,7 +54,7 @@ Call = tuple[list[MessageClientExt], ConsumeContext]
 
 
 def _result(answer: object) -> ConsumeResult:
-    """TypeError for what is no answer: what was meant by it is not known, so the messages are to come again."""
+    """Raises TypeError for an invalid result: its meaning is unknown, so the messages have to come again."""
     if answer is None:
         return ConsumeResult.SUCCESS
     if not isinstance(answer, ConsumeResult):
@@ -150,6 +150,6 @@ class ListenerRunner:
         return ConsumeResult.LATER
 
     def close(self) -> None:
-        """Does not wait for a call that is under way."""
+        """Does not wait for a running call."""
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)

@@ -1,4 +1,4 @@
-"""Where a group has got to in each queue.
+"""OffsetStore: the offsets of a group in its queues.
 
     RemoteBrokerOffsetStore   clustering: the broker keeps it, for all consumers of the group
     LocalFileOffsetStore      broadcasting: each consumer its own, in ~/.rocketmq_offsets/CLIENT/GROUP/offsets.json
@@ -28,15 +28,15 @@ LOCAL_OFFSET_STORE_DIR = os.path.join("~", ".rocketmq_offsets")
 
 class OffsetStore(Protocol):
     offset_table: dict[MessageQueue, int]
-    """What this consumer has got to; not all of it is persisted yet."""
+    """Offsets that this consumer has reached; not all are persisted yet."""
 
     def update_offset(self, queue: MessageQueue, offset: int, *, increase_only: bool = False) -> None: ...
     async def read_from_store(self, queue: MessageQueue) -> int | None:
-        """What is persisted and where to begin, None when that is open. RemotingError when it cannot be known."""
+        """The persisted offset to start at; None if there is none. Raises RemotingError if it is unknown."""
         ...
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """What is persisted, None when nothing is; `offset_table` stays as it is."""
+        """The persisted offset, None if there is none; `offset_table` does not change."""
         ...
 
     async def persist(self, queues: Iterable[MessageQueue], *, surely: bool = False) -> None:

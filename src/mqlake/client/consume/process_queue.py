@@ -3,7 +3,7 @@
     taken from the broker ─▶ waiting ─▶ being consumed ─▶ gone
                              └────── count, size ──────┘
 
-The offset to commit is the first that is not gone: everything before it is done, and what is behind it may come
+The offset to commit is the first that is not gone: everything before it is done, and what follows it may come
 again after a crash.
 """
 
@@ -28,7 +28,7 @@ class ProcessQueue:
     def __init__(self, queue: MessageQueue) -> None:
         self.queue = queue
         self.dropped = False
-        """Taken away from this consumer: nothing more is pulled, and what is under way no longer counts."""
+        """No longer assigned to this consumer: pulling stops, and messages in flight no longer count."""
         self.void = False
         """Dropped because its offsets mean nothing any more: they are not to be committed."""
         self.size = 0
@@ -63,7 +63,7 @@ class ProcessQueue:
     # --- messages
 
     def put_messages(self, given: Sequence[Given]) -> None:
-        """Messages in the order of their offsets, behind all that came before."""
+        """Messages in the order of their offsets, after all that came before."""
         for each in given:
             message = message_of(each)
             if isinstance(each, UndecodableMessageError):
@@ -76,7 +76,7 @@ class ProcessQueue:
         self.arrived.set()
 
     def take_messages(self, count: int) -> list[MessageClientExt]:
-        """The next messages to consume, none when there are none. One that cannot be decoded comes alone."""
+        """The next messages to consume, if there are any. One that cannot be decoded comes alone."""
         waiting = self._waiting
         if not self.undecodable:
             taken = [waiting.popleft() for _ in range(min(count, len(waiting)))]
@@ -113,7 +113,7 @@ class ProcessQueue:
 
     @property
     def max_span(self) -> int:
-        """How far the oldest message that is not gone lies behind the newest."""
+        """Offsets between the oldest message that is left and the newest."""
         return self._next - 1 - self._offsets[0] if self._offsets else 0
 
     # --- the lock of orderly consumers

@@ -11,7 +11,7 @@ from mqlake.remoting.bodies.topic import MessageQueue
 from mqlake.remoting.headers.consume import PullMessageRequestHeader
 
 TIMEOUT_BEYOND_SUSPEND_S = 15.0
-"""The broker answers this much later than it was told at worst."""
+"""Grace period: a broker answers at most this much after the time it may hold a pull."""
 BYTES_MAX = 256 * 1024
 """Bytes of one pull's records; the first message comes whatever its size."""
 
@@ -33,7 +33,7 @@ class PullAPIWrapper:
         commit_offset: int | None = None,
         lite: bool = False,
     ) -> PullResult:
-        """`suspend_s`: how long the broker waits for messages when there are none, 0 for not at all.
+        """`suspend_s`: how long the broker holds a pull if there are no messages; 0: not at all.
 
         `lite`: the request says itself what to filter; else the last heartbeat has said it. Raises RemotingError,
         BrokerNotFoundError.
@@ -82,6 +82,6 @@ def matching_messages(
     messages = result.decode(max_body_size=max_body_size)
     tags = subscription.tags_set
     if tags:
-        # what is no record at all has no tags to go by
+        # bytes that are not a record have no tags to filter by
         return [message for message in messages if message.tags in tags or not message.store_size]
     return messages

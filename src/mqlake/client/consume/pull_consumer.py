@@ -1,4 +1,4 @@
-"""PullConsumer: hands out messages when it is asked, as RocketMQ's DefaultLitePullConsumer does.
+"""PullConsumer: returns messages when polled, as RocketMQ's DefaultLitePullConsumer does.
 
     async with PullConsumer("group", "127.0.0.1:9876") as consumer:
         consumer.subscribe("T")                            queues as the group shares them out
@@ -8,7 +8,7 @@
     await consumer.assign(await consumer.fetch_message_queues("T"))     queues of one's own choice
     await consumer.seek_to_begin(queue)
 
-Each queue that is not paused has a pull under way, which fills a bounded cache. A position is the offset of the
+Each queue that is not paused has a pull in flight, which fills a bounded cache. A position is the offset of the
 next message that poll() will give; positions are committed every 5 s and at the end, so what poll() has given counts
 as consumed. With `auto_commit` off, commit() alone does it.
 
@@ -72,7 +72,7 @@ _REFUSALS = {
     ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
     ResponseCode.INVALID_PARAMETER,
 }
-"""What waiting does not mend."""
+"""Errors that waiting does not cure."""
 
 
 class _AssignedQueue:
@@ -89,7 +89,7 @@ class _AssignedQueue:
         self.max_offset = -1
         """Where the queue ended when it was last pulled, -1 before."""
         self.in_hand: int | None = None
-        """What `position` becomes when the message that a loop over the consumer has now is done."""
+        """The next `position`, once the current message of a loop over the consumer is done."""
         self.paused = False
         self.changed = asyncio.Event()
         """Set when there may be a reason to pull again."""
@@ -120,7 +120,7 @@ class PullConsumer(ClientBase):
         """Queues with cached messages, those polled last at the end."""
         self._arrived = asyncio.Event()
         self._refusal: ResponseError | UndecodableMessageError | None = None
-        """What the next poll() raises."""
+        """The error that the next poll() raises."""
         self.balanced = False
         """Whether the assignment is all that the group leaves to this consumer."""
         self._pulls = PullAPIWrapper(self.client, self.group)
@@ -252,9 +252,9 @@ class PullConsumer(ClientBase):
     # --- messages
 
     async def poll(self, timeout_s: float = 5.0, max_messages: int = POLL_MAX) -> list[MessageClientExt]:
-        """What is there, from one queue after the other; waits up to `timeout_s` for the first message.
+        """Cached messages from one queue after another; waits up to `timeout_s` for the first message.
 
-        Within a queue in its order. Empty when nothing came. ResponseError when a broker refuses (pulling goes on).
+        In order within a queue; empty if nothing came. Raises ResponseError if a broker refuses (pulling goes on).
         UndecodableMessageError when a queue has come to a message that cannot be decoded, with
         `on_undecodable="raise"`: what precedes it has been given, other queues go on, and this one does after
         `seek(queue, error.next_offset)`. Until then it is raised again every `pull_time_delay_when_exception_s`.
@@ -285,7 +285,7 @@ class PullConsumer(ClientBase):
                 messages.append(message)
                 assigned.position = message.next_offset
             if undecodable is not None:
-                # others have their turns, and whoever polls on and on is not kept from it by errors alone
+                # other queues get their turns: repeated polls must not return errors alone
                 delay_s = self.config.pull_time_delay_when_exception_s
                 asyncio.get_running_loop().call_later(delay_s, self._update_ready, assigned)
             elif assigned.cached:
@@ -314,7 +314,7 @@ class PullConsumer(ClientBase):
         return message
 
     async def next_message(self) -> MessageClientExt | None:
-        """What `async for` gives next; None when the consumer is closed. Raises as poll()."""
+        """The next message for `async for`; None if the consumer is closed. Raises as poll()."""
         while not self._ended:
             messages = await self.poll(LOOP_POLL_S, 1)
             if messages:
@@ -433,7 +433,7 @@ class PullConsumer(ClientBase):
         return None if found < 0 else found
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
-        """The next poll goes on at `offset`. ClientError when the queue does not have it or is not assigned."""
+        """Makes the next poll start at `offset`. Raises ClientError if the queue lacks it or is not assigned."""
         self._check_running()
         assigned = self._of(queue)
         first, end = await self.begin_offset(queue), await self.max_offset(queue)
@@ -489,7 +489,7 @@ class PullConsumer(ClientBase):
     # --- committing
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """The group's persisted offset, None when there is none."""
+        """The group's persisted offset; None if there is none."""
         full = self._full(queue)
         await self._address(full)
         return await self.offset_store.committed(full)

@@ -8,7 +8,7 @@
         ...
 
 The queues of a topic are shared out among the group's consumers, and again whenever one comes or goes. For each of
-its queues a consumer keeps one pull under way, which the broker holds until there is something, and caches a
+its queues a consumer keeps one pull in flight, which the broker holds until messages arrive, and caches a
 bounded number of messages. A message is delivered at least once: again after a failure, a lost connection or a
 rebalance, and then perhaps to another consumer.
 """
@@ -112,14 +112,14 @@ class PushConsumer(ClientBase):
     # --- what a program calls
 
     def subscribe(self, topic: str, selector: MessageSelector | str = SUB_ALL) -> None:
-        """Before the start or later; a topic anew to change its filter. ConfigError, IllegalTopicError."""
+        """Before the start or later; again to change the filter of a topic. Raises ConfigError, IllegalTopicError."""
         validate_topic(topic)
         full = with_namespace(self.namespace, topic)
         self._subscriptions[full] = build_subscription_data(full, selector)
         self._subscriptions_changed()
 
     def unsubscribe(self, topic: str) -> None:
-        """Its queues are given up; what is under way is finished."""
+        """Gives up its queues; running calls finish."""
         self._subscriptions.pop(with_namespace(self.namespace, topic), None)
         self._subscriptions_changed()
 
@@ -308,17 +308,17 @@ class PushConsumer(ClientBase):
     def _pull_ended(self, process_queue: ProcessQueue, task: asyncio.Task[None]) -> None:
         self._pulling.pop(process_queue, None)
         if not task.cancelled() and task.exception() is not None:
-            self._forget(process_queue)  # the next rebalance takes the queue anew
+            self._forget(process_queue)  # the next rebalance assigns the queue again
 
     def _forget(self, process_queue: ProcessQueue) -> None:
-        """The queue is no longer consumed here, and what is under way does not count."""
+        """Stops consuming the queue here; calls in flight no longer count."""
         process_queue.drop(void=True)
         self.process_queue_table.pop(process_queue.queue, None)
         if (task := self._pulling.get(process_queue)) is not None and task is not asyncio.current_task():
             task.cancel()
 
     def _release(self, process_queue: ProcessQueue) -> None:
-        """Gives the queue to whoever has it now, with the offset that was reached."""
+        """Releases the queue to its new consumer, with the offset that was reached."""
         queue = process_queue.queue
         if queue in self._releasing:
             return
@@ -402,7 +402,7 @@ class PushConsumer(ClientBase):
             await process_queue.room.wait()
 
     async def _pull_failed(self, queue: MessageQueue, error: MqlakeError) -> bool:
-        """Whether the broker just did not know this consumer, and has been told."""
+        """Whether the broker did not know this consumer and now got a heartbeat."""
         if isinstance(error, ResponseError) and error.code in _NOT_KNOWN_TO_BROKER:
             logger.info("group %s: %s: %s", self.group, queue, error)
             with contextlib.suppress(MqlakeError):
@@ -414,7 +414,7 @@ class PushConsumer(ClientBase):
         return False
 
     async def _correct_offset(self, process_queue: ProcessQueue, result: PullResult) -> None:
-        """The queue does not have the offset that was asked for: goes on where the broker says."""
+        """The queue does not have the requested offset: continues where the broker says."""
         queue = process_queue.queue
         logger.warning(
             "group %s: %s goes on at %d: it has offsets from %d to %d",

@@ -37,7 +37,7 @@ async def allocate_queues(
         logger.log(level, "group %s: %s", group, error)
         return None
     except ResponseError as error:
-        # the broker knows nobody of the group: it has just started
+        # the broker knows no client of the group: it has just started
         logger.info("group %s: the broker does not know its consumers: %s", group, error)
         client_ids = []
     if client.client_id not in client_ids:

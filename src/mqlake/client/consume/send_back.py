@@ -40,7 +40,7 @@ class SendBack:
     async def send_message_back(self, message: MessageClientExt, delay_level: int = 0) -> None:
         """The message comes again, after the delay (0: the later the oftener), or is a dead letter (-1, or too often).
 
-        SendError when neither this nor a plain send to the retry topic works.
+        Raises SendError if neither this nor a send to the retry topic works.
         """
         try:
             await self._give_back(message, delay_level)

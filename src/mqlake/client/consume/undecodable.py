@@ -1,7 +1,7 @@
-"""What consumers do with a message that cannot be decoded: `ConsumerConfig.on_undecodable`.
+"""Handling of messages that cannot be decoded: `ConsumerConfig.on_undecodable`.
 
     "raise"     a pull consumer gives out what precedes it, then poll() raises UndecodableMessageError, until it is
-                passed by seek(); other queues go on. A push consumer, which has nobody to raise to, logs an error
+                skipped by seek(); other queues go on. A push consumer, which has no caller to raise to, logs an error
                 and has the broker keep the message among the group's dead letters
     "skip"      a warning in the log, and the queue goes on
     "raw"       it is given out with its body as it is stored, and `message.undecodable` says why
@@ -28,7 +28,7 @@ Given = MessageClientExt | UndecodableMessageError
 
 
 def settle(messages: Sequence[MessageClientExt], on_undecodable: OnUndecodable, group: str) -> list[Given]:
-    """What is given out: messages, and errors in the places of those that are to be raised."""
+    """Messages to deliver, with errors in place of those that have to be raised."""
     given: list[Given] = []
     for message in messages:
         if not message.undecodable or on_undecodable == "raw":

@@ -1,12 +1,12 @@
 """ProduceAccumulator: single sends that come at the same time travel as batches.
 
-What comes in one turn of the event loop leaves with its end. What comes while something is in flight waits for the
-answer, or until it fills a batch. So nothing waits when there is little to do, and batches grow with the load.
+Sends made in one turn of the event loop leave at its end. Sends made while a batch is in flight wait for the answer,
+or until they fill a batch. So nothing waits under light load, and batches grow with the load.
 
     lane     topic, queue, WAIT. The queue is the next in turn, so that messages are spread over the queues as evenly
              as without batches, and then up to IN_FLIGHT_MAX of the lane's batches are in flight; or it is the
              caller's choice, and one is: what was sent before is stored before
-    result   each message has its own: its id, its place, its offset
+    result   each message has its own: id, queue and offset
     refusal  of a batch for what is in it: each of its messages is sent alone, and only the one it is about fails
 """
 
@@ -116,7 +116,7 @@ class ProduceAccumulator:
                 break
             size += more
             item = waiting.popleft()
-            if not item[1].done():  # nobody waits for one that is
+            if not item[1].done():  # a send that is done has no waiter
                 taken.append(item)
             else:
                 size -= more
@@ -133,7 +133,7 @@ def _is_about_one(error: MqlakeError) -> bool:
 
 
 def split_result(whole: SendResult, count: int) -> list[SendResult]:
-    """What a batch of `count` messages came to, for each of them."""
+    """The result of a batch of `count` messages, for each of them."""
     if count == 1:
         return [whole]
     ids = whole.msg_id.split(",")

@@ -131,7 +131,7 @@ class ProducerConfig:
     send_latency_fault_enable: bool = False
     """Whether brokers that were slow or failed are left out for a while (`MQFaultStrategy`)."""
     compress_msg_body_over_howmuch: int = 4096
-    """Bytes; shorter bodies are sent as they are. They are kept plain when compressing does not help, too."""
+    """Bytes; shorter bodies are sent as they are. Bodies that do not shrink are sent uncompressed, too."""
     compress_type: str = "ZLIB"
     """ZLIB, LZ4 or ZSTD."""
     compress_level: int = DEFAULT_LEVEL
@@ -226,7 +226,7 @@ class Producer(ClientBase):
         It goes to `queue`, or to the one that `selector` chooses, or to the next in turn. `timeout_s` (of
         `send_msg_timeout_s` without it) begins when it is its turn. Raises MessageError
         subclasses for a message that cannot be sent, SendError when it was not stored, TopicNotFoundError and
-        NoNameServerError when there is nowhere to send it.
+        NoNameServerError if there is nowhere to send it.
         """
         self._check_running()
         self._check(message)
@@ -250,7 +250,7 @@ class Producer(ClientBase):
         queue: MessageQueue | None = None,
         selector: MessageQueueSelector | None = None,
     ) -> None:
-        """Sends one message and does not ask what became of it. It may be lost."""
+        """Sends one message without waiting for an answer. It may be lost."""
         self._check_running()
         self._check(message)
         topic = self._full_topic(message)
@@ -378,7 +378,7 @@ class Producer(ClientBase):
         check_types(message)
         validate_topic(message.topic)
         if message.topic in NOT_ALLOWED_SEND_TOPICS:
-            raise IllegalTopicError(f"topic {message.topic} is the broker's own; nobody may send to it")
+            raise IllegalTopicError(f"topic {message.topic} is the broker's own; clients may not send to it")
         if not message.body:
             raise MessageError(f"topic {message.topic}: the message has no body, which brokers refuse")
         self._check_size(len(message.body), "the body")
@@ -398,7 +398,7 @@ class Producer(ClientBase):
             raise MessageTooLargeError(f"{what} has {size} bytes; max_message_size is {limit}")
 
     async def _compressed(self, body: bytes) -> tuple[bytes, int]:
-        """The body as it is sent, and the system flag that says so."""
+        """The body to send, and its system flag."""
         config = self.config
         if len(body) < config.compress_msg_body_over_howmuch:
             return body, 0
@@ -667,7 +667,7 @@ def _check_separators(text: str, message: Message) -> None:
 
 @dataclass(slots=True)
 class _Outgoing:
-    """A message on its way: `body` is what is sent of it."""
+    """A message to send: `body` is what goes over the wire."""
 
     topic: str
     """In full, with its namespace."""

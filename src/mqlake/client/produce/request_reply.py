@@ -33,11 +33,11 @@ REPLY_MESSAGE_FLAG = "reply"
 
 @checked_function
 def create_reply_message(request: Message, body: bytes) -> Message:
-    """What a consumer sends, with any producer, to answer `request`. MessageError when it is no request."""
+    """The reply to `request`, to be sent with any producer. Raises MessageError unless it is a request."""
     properties = request.properties
     cluster = properties.get(PROPERTY_CLUSTER)
     if cluster is None or PROPERTY_MESSAGE_REPLY_TO_CLIENT not in properties:
-        raise MessageError("the message is no request: nobody waits for a reply to it")
+        raise MessageError("the message is not a request: no producer waits for a reply")
     reply = Message(f"{cluster}_{REPLY_TOPIC_POSTFIX}", body)
     reply.properties[PROPERTY_MESSAGE_TYPE] = REPLY_MESSAGE_FLAG
     for name in (PROPERTY_CORRELATION_ID, PROPERTY_MESSAGE_REPLY_TO_CLIENT, PROPERTY_MESSAGE_TTL):
@@ -77,7 +77,7 @@ class Requests:
         self._waiting.pop(correlation_id, None)
 
     def arrived(self, header: ReplyMessageRequestHeader, body: bytes) -> bool:
-        """Whether somebody waits for it here."""
+        """Whether a request waits for it here."""
         properties = string_to_properties(header.properties or "")
         waiting = self._waiting.get(properties.get(PROPERTY_CORRELATION_ID, ""))
         if waiting is None or waiting.done():

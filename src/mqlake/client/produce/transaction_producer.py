@@ -9,12 +9,12 @@
     async with TransactionMQProducer("group", "127.0.0.1:9876", Orders()) as producer:
         result = await producer.send_message_in_transaction(Message("T", b"body"), order)
 
-The half message is stored, the local transaction is executed, the broker is told. When that word does not arrive, or
-says that it is not known yet, the broker asks some producer of the group, also one in another process: what the answer
-is made of has to be where all of them find it.
+The half message is stored, the local transaction is executed, the broker gets the outcome. If the outcome does not
+arrive, or is still unknown, the broker asks any producer of the group, in any process: so the outcome has to be kept
+where all of them can find it.
 
-Whoever holds the outcome somewhere else (a database, a checkpoint) can take the two steps by hand: `send_half_message`
-and `end_transaction`.
+A program that keeps the outcome elsewhere (a database, a checkpoint) can take the two steps itself with
+`send_half_message` and `end_transaction`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ T = TypeVar("T")
 
 
 class LocalTransactionState(enum.Enum):
-    """What a listener says of a transaction."""
+    """A listener's verdict on a transaction."""
 
     COMMIT_MESSAGE = MessageSysFlag.TRANSACTION_COMMIT_TYPE
     ROLLBACK_MESSAGE = MessageSysFlag.TRANSACTION_ROLLBACK_TYPE
@@ -73,7 +73,7 @@ class TransactionListener(Protocol):
     def check_local_transaction(
         self, message: MessageClientExt
     ) -> LocalTransactionState | Awaitable[LocalTransactionState]:
-        """What became of it."""
+        """The state of the transaction."""
         ...
 
 
@@ -119,7 +119,7 @@ class TransactionMQProducer(Producer):
         selector: MessageQueueSelector | None = None,
         timeout_s: float | None = None,
     ) -> TransactionSendResult:
-        """Stores the half message, has the listener execute the local transaction, and tells the broker how it went.
+        """Stores the half message, has the listener execute the local transaction, and reports the outcome.
 
         Raises as `send` when the half message was not stored; then nothing is executed. An exception of the listener
         comes through, and the transaction stays open: the broker asks. A word that does not reach the broker is
@@ -153,7 +153,7 @@ class TransactionMQProducer(Producer):
         selector: MessageQueueSelector | None = None,
         timeout_s: float | None = None,
     ) -> SendResult:
-        """Stores a message that nobody gets before `end_transaction`. Raises as `send`.
+        """Stores a message that no consumer gets before `end_transaction`. Raises as `send`.
 
         The result's queue is the message's own, its offset that of the half message.
         """
@@ -173,7 +173,7 @@ class TransactionMQProducer(Producer):
         """Tells the broker what becomes of a half message. Returns when it has done so.
 
         RemotingError (ResponseError for a refusal) when it is not known whether the word counts; a broker may store a
-        message twice that it is told twice to commit.
+        message twice if it gets two commits.
         """
         self._check_running()
         queue = sent.message_queue

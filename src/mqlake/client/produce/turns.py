@@ -1,4 +1,4 @@
-"""Turns: back-pressure for sends. So many, and so many bytes, are in flight; the others wait, first come first served.
+"""Turns: back-pressure for sends. A limited number of sends and bytes is in flight; the others wait in order.
 
 A send that waits for its turn costs the broker nothing and cannot time out. With all of them in flight at once those at
 the end of a broker's queue would be given up while it works on the others.
