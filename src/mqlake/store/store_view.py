@@ -214,7 +214,7 @@ class StoreView:
         return mapped_file is None or mapped_file.is_resident(physical_offset - mapped_file.file_from_offset)
 
     def _corrected(self, offset: int, correct: int) -> int:
-        """A slave may be behind its master, so it corrects nobody unless told to."""
+        """A slave may lag its master, so it corrects no client unless configured to."""
         slave = self.config.broker_role is BrokerRole.SLAVE
         return correct if not slave or self.config.offset_check_in_slave else offset
 
@@ -230,10 +230,10 @@ class StoreView:
         check_crc: bool,
     ) -> GetMessageResult:
         config = self.config
-        max_count = max(max_count, 1)  # as RocketMQ: whoever asks for none gets one
+        max_count = max(max_count, 1)  # as RocketMQ: a caller that asks for 0 gets 1
         result = GetMessageResult(GetMessageStatus.NO_MATCHED_MESSAGE, offset, low, high)
         span = max(config.max_filter_message_size, max_count * CQ_UNIT_SIZE) // CQ_UNIT_SIZE
-        if self._get_usual(queue, offset, max_count, message_filter, span, result, may_wait, check_crc):
+        if self._get_fast(queue, offset, max_count, message_filter, span, result, may_wait, check_crc):
             return result
         units = queue.get_range(offset, min(span, max_count) if message_filter is None else span)
         if len(units) == 0:
@@ -308,7 +308,7 @@ class StoreView:
         result.buffer_total_size = total
         return result
 
-    def _get_usual(
+    def _get_fast(
         self,
         queue: Queue,
         offset: int,

@@ -179,7 +179,7 @@ class QueueVerifier:
         topic_id, queue_id, offsets = scan.topic_id, scan.queue_id, scan.queue_offset
         troubled: list[I64Array] = []
         for rows in rows_by_queue(topic_id, queue_id, visible):
-            if not self._check_usual(chunk, columns, rows):
+            if not self._check_fast(chunk, columns, rows):
                 troubled.append(rows)
         if not troubled:
             return
@@ -208,23 +208,23 @@ class QueueVerifier:
             state = self._states[topic, queue_id] = _State(_queue_of(self.queues, topic, queue_id), first)
         return state
 
-    def _check_usual(self, chunk: RecordChunk, columns: DispatchColumns, rows: I64Array) -> bool:
-        """The rows of one queue when they go on where it was and all lead to the units that they should; False, and
-        nothing noted, when not."""
+    def _check_fast(self, chunk: RecordChunk, columns: DispatchColumns, rows: I64Array) -> bool:
+        """The fast path: whether the rows of one queue go on where it was and all match their units. Nothing is noted
+        if not."""
         scan = chunk.scan
         topic, queue_id = scan.topics[scan.topic_id[rows[0]]], int(scan.queue_id[rows[0]])
         offsets = scan.queue_offset[rows]
         known = (topic, queue_id) in self._states
         state = self._state_of(topic, queue_id, int(offsets[0]))
         queue = state.queue
-        usual = (
+        sound = (
             isinstance(queue, ConsumeQueue)
             and offsets[0] == state.next
             and offsets[0] >= 0
             and bool((np.diff(offsets) == 1).all())
             and (known or self._in_middle or offsets[0] == queue.min_offset_in_queue)
         )
-        if usual:
+        if sound:
             assert isinstance(queue, ConsumeQueue)
             units = read_units(queue, int(offsets[0]), len(rows))
             if len(units) == len(rows) and not _differ(queue, units, scan, columns, rows).any():

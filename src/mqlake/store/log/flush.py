@@ -1,4 +1,4 @@
-"""The flush services: when committed bytes go to the disk, and who is told.
+"""The flush services: when committed bytes go to the disk, and which puts are then answered.
 
     SYNC_FLUSH            GroupCommitService      a flush starts when the last has ended; all that arrived
                                                   meanwhile rides on it and is answered together
@@ -44,7 +44,7 @@ class _Service:
             self._wake.set()
 
     def shutdown(self) -> None:
-        """Stops after the round under way; what is left to flush is the caller's to flush."""
+        """Stops after the round in flight; the caller flushes what is left."""
         self._stopped = True
         self._wake.set()
         if self._thread.is_alive():
@@ -61,11 +61,11 @@ class GroupCommitService(_Service):
     """
 
     def __init__(
-        self, config: MessageStoreConfig, queue: MappedFileQueue, on_flushed: OnFlushed, on_error: OnError
+        self, config: MessageStoreConfig, files: MappedFileQueue, on_flushed: OnFlushed, on_error: OnError
     ) -> None:
         super().__init__()
         self._config = config
-        self._queue = queue
+        self._files = files
         self._on_flushed = on_flushed
         self._on_error = on_error
         self._waiting: deque[PutMessageFuture] = deque()
@@ -110,12 +110,12 @@ class GroupCommitService(_Service):
             return
         self._in_flight = group
         self._flush_under_way.set()
-        target = max((future.next_offset for future in group), default=self._queue.max_wrote_position)
+        target = max((future.next_offset for future in group), default=self._files.max_wrote_position)
         try:
-            while self._queue.flushed_where < target:
+            while self._files.flushed_where < target:
                 # with a write buffer the bytes must reach the file before they can be flushed
-                self._queue.commit(0)
-                if self._queue.flush(0) and self._queue.flushed_where < target:
+                self._files.commit(0)
+                if self._files.flush(0) and self._files.flushed_where < target:
                     break
         except OSError as error:
             self._failed = error
@@ -126,7 +126,7 @@ class GroupCommitService(_Service):
         self._flush_under_way.clear()
         self._in_flight = []
         self._on_flushed()
-        flushed = self._queue.flushed_where
+        flushed = self._files.flushed_where
         self._answer([f for f in group if f.next_offset <= flushed], PutMessageStatus.PUT_OK, "")
         self._answer(
             [f for f in group if f.next_offset > flushed],
@@ -189,17 +189,17 @@ class FlushRealTimeService(_IntervalService):
     """ASYNC_FLUSH: flushes in the background, by pages and by time."""
 
     def __init__(
-        self, config: MessageStoreConfig, queue: MappedFileQueue, on_flushed: OnFlushed, on_error: OnError
+        self, config: MessageStoreConfig, files: MappedFileQueue, on_flushed: OnFlushed, on_error: OnError
     ) -> None:
         super().__init__(on_error)
         self.interval_ms = config.flush_interval_commit_log
         self.thorough_ms = config.flush_commit_log_thorough_interval
         self.least_pages = config.flush_commit_log_least_pages
-        self._queue = queue
+        self._files = files
         self._on_flushed = on_flushed
 
     def _round(self, least_pages: int) -> None:
-        while not self._queue.flush(least_pages):
+        while not self._files.flush(least_pages):
             pass
         self._on_flushed()
 
@@ -208,18 +208,18 @@ class CommitRealTimeService(_IntervalService):
     """ASYNC_FLUSH with the transient store pool: moves bytes from the write buffer to the file."""
 
     def __init__(
-        self, config: MessageStoreConfig, queue: MappedFileQueue, on_committed: OnFlushed, on_error: OnError
+        self, config: MessageStoreConfig, files: MappedFileQueue, on_committed: OnFlushed, on_error: OnError
     ) -> None:
         super().__init__(on_error)
         self.interval_ms = config.commit_interval_commit_log
         self.thorough_ms = config.commit_commit_log_thorough_interval
         self.least_pages = config.commit_commit_log_least_pages
-        self._queue = queue
+        self._files = files
         self._on_committed = on_committed
 
     def _round(self, least_pages: int) -> None:
-        before = self._queue.committed_where
-        while not self._queue.commit(least_pages):
+        before = self._files.committed_where
+        while not self._files.commit(least_pages):
             pass
-        if self._queue.committed_where != before:
+        if self._files.committed_where != before:
             self._on_committed()
