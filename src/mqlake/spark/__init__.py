@@ -9,8 +9,8 @@
     metaq           MetaQ data directories and brokers
     commitlogcounts                                         partial results of count_by()
 
-Importing this package imports neither PySpark nor pyarrow; whoever calls a function without them gets a
-MissingPartError that says what installs them.
+Importing this package imports neither PySpark nor pyarrow; without them, functions raise a
+MissingPartError with the command that installs them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def session(app_name: str = "mqlake", **options: Any) -> SparkSession:
 
 
 def register(spark: SparkSession) -> None:
-    """Makes the sources known to a session, and switches on that it tells them its filters."""
+    """Makes the sources known to a session, and makes it pass its filters to them."""
     require_pyspark()
     from mqlake.spark.sources import register
 

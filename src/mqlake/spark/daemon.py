@@ -1,4 +1,4 @@
-"""The process that Spark's Python workers are forked from, with what reads logs in its memory already.
+"""The process that Spark forks its Python workers from, with the modules that read logs already imported.
 
     spark.python.daemon.module=mqlake.spark.daemon         on the driver, or on an own cluster; session() sets it
 
@@ -9,8 +9,8 @@ PySpark's own daemon imports nothing, so each worker, and each that follows one 
 pays for PySpark, pyarrow, the sources and numba: 1 to 1.5 s of processor time and 150 MB. Here they are imported once.
 
 A process with threads must not be forked: numpy's are one for each of OMP_NUM_THREADS, which Spark sets to the cores of
-a task; that of pyarrow's allocator, which gives memory back, is told not to start. Spark asks this setting for what its
-tasks run, not for the planning on the driver.
+a task; that of pyarrow's allocator, which gives memory back, is configured not to start. Spark uses this setting for
+tasks, not for planning on the driver.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 
 def prefer_installed_pyspark() -> None:
     """Takes the archives of PySpark and py4j that Spark puts on the path from it when they lie in an installed
-    PySpark: the same modules are there as files, and those of an archive are compiled anew in each process."""
+    PySpark: the same modules are there as files, and those of an archive are compiled again in each process."""
     for entry in list(sys.path):
         archive = Path(entry)
         site = Path(*archive.parts[:-4])
@@ -34,7 +34,7 @@ def prefer_installed_pyspark() -> None:
 
 
 def load() -> None:
-    """What a worker of any source needs. No thread is started, and the collector leaves it alone from now on."""
+    """Imports what workers of all sources need, without starting a thread, and exempts it from garbage collection."""
     os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
     import pyspark.sql.worker.plan_data_source_read
     import pyspark.worker  # noqa: F401

@@ -1,15 +1,15 @@
 # mypy: disable-error-code="misc"
-"""What Spark says of mqlake's errors: the reason, without the way it came.
+"""mqlake's errors as Spark shows them: the reason, without a traceback.
 
     before   [PYTHON_DATA_SOURCE_ERROR] Failed to create Python data source instance: Traceback (most recent call …
     after    [PYTHON_DATA_SOURCE_ERROR] Failed to create Python data source instance: mqlake.errors.NotAStoreError: …
 
 Spark quotes the traceback of a Python source unless SPARK_HIDE_TRACEBACK is in the environment of its worker when the
-error arrives there. The worker ends with the error, so nobody else's traceback is left out. Errors that nobody
-foresaw keep theirs.
+error arrives there. The worker ends with the error, so other tracebacks stay. Unexpected errors keep
+theirs.
 
-Of an error while a stream reader is made Spark (4.2) shows none at all but "cannot access local variable 'reader'": a
-reader that says it when it is asked something takes its place.
+For an error while a stream reader is created, Spark (4.2) shows only "cannot access local variable 'reader'". So a
+reader that raises the error at its first call is returned instead.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pyspark.sql.datasource import DataSourceStreamReader
 
 from mqlake.errors import MqlakeError
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Class = TypeVar("Class", bound=type)
 T = TypeVar("T")
@@ -75,21 +75,20 @@ def reason(text: str) -> str:
 
 
 def when_workers_start(ask: Callable[[], T], tries: int = WORKER_TRIES) -> T:
-    """What `ask` gives; asked again, so often in all, while a Python worker did not start in time. It must be something
-    that can be asked twice."""
+    """The result of `ask`, which is called up to `tries` times while a Python worker does not start in time."""
     for left in range(tries - 1, -1, -1):
         try:
             return ask()
         except PySparkException as error:
             if WORKER_LATE not in str(error) or not left:
                 raise
-            log.warning("a Python worker did not start in time; asking again")
+            logger.warning("a Python worker did not start in time; asking again")
     raise AssertionError("tries is 0")
 
 
 @contextlib.contextmanager
 def only_reasons() -> Iterator[None]:
-    """Around what a worker of Spark calls; elsewhere, and with MQLAKE_DEBUG=1, it changes nothing."""
+    """For code that a worker of Spark runs; elsewhere, and with MQLAKE_DEBUG=1, it changes nothing."""
     try:
         yield
     except (MqlakeError, OSError):
@@ -103,14 +102,18 @@ def _is_worker() -> bool:
 
 
 def tells_reasons(source: Class) -> Class:
-    """A class decorator: `only_reasons` around what Spark calls of a source, a reader or a writer."""
+    """A class decorator: `only_reasons` around the methods of a source, a reader or a writer that Spark calls."""
     for name, method in list(vars(source).items()):
         if inspect.isfunction(method) and not name.startswith("_"):
-            setattr(source, name, _told_later(method) if name == "streamReader" else told(method))
+            setattr(
+                source,
+                name,
+                _with_reader_errors(method) if name == "streamReader" else only_reasons_from(method),
+            )
     return source
 
 
-def told(method: Callable[..., Any]) -> Callable[..., Any]:
+def only_reasons_from(method: Callable[..., Any]) -> Callable[..., Any]:
     """The same for one function, such as mapInArrow's."""
     if inspect.isgeneratorfunction(method):
 
@@ -129,7 +132,9 @@ def told(method: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
-def _told_later(make_reader: Callable[..., DataSourceStreamReader]) -> Callable[..., DataSourceStreamReader]:
+def _with_reader_errors(
+    make_reader: Callable[..., DataSourceStreamReader],
+) -> Callable[..., DataSourceStreamReader]:
     @functools.wraps(make_reader)
     def called(*arguments: Any, **named: Any) -> DataSourceStreamReader:
         try:
@@ -144,7 +149,7 @@ def _told_later(make_reader: Callable[..., DataSourceStreamReader]) -> Callable[
 
 @tells_reasons
 class _NoReader(DataSourceStreamReader):
-    """Answers the questions with which Spark begins a stream, or goes on with one, with the error."""
+    """Raises the error in every call with which Spark starts or continues a stream."""
 
     def __init__(self, error: MqlakeError) -> None:
         self._error = error

@@ -1,4 +1,4 @@
-"""Where reading begins and ends: the options that Spark's Kafka source has, with the log's physical offsets besides.
+"""The start and the end of a read: the options that Spark's Kafka source has, with the log's physical offsets besides.
 
     startingOffsets, endingOffsets                        earliest | latest | {"topic": {"0": 123, "1": -2}}
                                                           | 4096 (physical; stores only)
@@ -51,7 +51,7 @@ class Position:
     def parse(
         cls, given: Mapping[str, str], names: tuple[str, str, str], default: PositionKind, *, physical: bool
     ) -> Position:
-        """Of the three options `names`; ConfigError for a value that is none of theirs.
+        """Of the three options `names`; ConfigError for an invalid value.
 
         `physical`: of a store, which has physical offsets; else of brokers, which have names.
         """
@@ -107,7 +107,7 @@ def parse_time(option: str, text: object) -> int:
     try:
         moment = datetime.fromisoformat(str(text))
     except ValueError as error:
-        raise ConfigError(f"option {option!r}: {text!r} is no time: ms since 1970, or ISO 8601") from error
+        raise ConfigError(f"option {option!r}: {text!r} is not a time: ms since 1970, or ISO 8601") from error
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return round(moment.timestamp() * 1000)
 
@@ -115,7 +115,7 @@ def parse_time(option: str, text: object) -> int:
 def _queue_offset(option: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < EARLIEST:
         raise ConfigError(
-            f"option {option!r}: {value!r} is no queue offset (-2 is the earliest, -1 the latest)"
+            f"option {option!r}: {value!r} is not a queue offset (-2 is the earliest, -1 the latest)"
         )
     return value
 

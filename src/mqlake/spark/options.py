@@ -169,7 +169,7 @@ def listed(option: str, text: str) -> list[str]:
 
 
 def some_of(given: Mapping[str, str], option: str) -> frozenset[str] | None:
-    """What a list names, None (all) when it is not given. ConfigError when it names nothing."""
+    """The names in a list, None (all) if it is not given. ConfigError for an empty one."""
     if option not in given:
         return None
     names = frozenset(listed(option, given[option]))
@@ -179,7 +179,7 @@ def some_of(given: Mapping[str, str], option: str) -> frozenset[str] | None:
 
 
 def stores(given: Mapping[str, str]) -> tuple[Storage, ...]:
-    """What the PLACE_OPTIONS name. ConfigError."""
+    """The stores that the PLACE_OPTIONS name. ConfigError."""
     paths = listed("path", given.get("path", ""))
     if "paths" in given:  # load([...]) arrives as JSON
         if not given["paths"].lstrip().startswith("["):
@@ -218,7 +218,7 @@ def chosen_columns(
 
 
 def check_columns(names: Sequence[str], known: Iterable[str]) -> None:
-    """UnknownKeyError; ConfigError when a name comes twice, or there is none."""
+    """UnknownKeyError; ConfigError for a repeated name, or no names."""
     known = tuple(known)
     for name in names:
         if name not in known and name != CORRUPT_COLUMN:
@@ -254,7 +254,7 @@ def _size(given: Mapping[str, str], option: str) -> int | None:
 
 
 def parse_size(option: str, text: str) -> int:
-    """Bytes: a number, or one with k, m or g behind it."""
+    """Bytes: a number, or one followed by k, m or g."""
     match = re.fullmatch(r"(\d+)\s*([kmg]?)b?", text.strip().lower())
     if match is None or int(match.group(1)) == 0:
         raise ConfigError(f"option {option!r} is {text!r}; it takes bytes, or a number with k, m or g")

@@ -1,4 +1,4 @@
-"""All data sources that mqlake brings along, and how a session is told of them."""
+"""All data sources of mqlake, and their registration with a session."""
 
 from __future__ import annotations
 

@@ -214,7 +214,7 @@ def test_a_log_with_other_bytes_before_the_offset(every_kind: Path, tmp_path: Pa
     last = messages[49]
     file = log_files(root)[last.physical_offset // (16 << 10)]
     flip_bit(file, last.physical_offset % (16 << 10) + 45)  # its born time, as another message would have it
-    what = f"before physical offset {places(half)[str(root)]} lies something else than had been read"
+    what = f"before physical offset {places(half)[str(root)]} are other bytes than were read"
     for planned in ((half, end), (start, half)):
         with pytest.raises(OffsetOutOfRangeError, match=what):
             reader.partitions(*planned)

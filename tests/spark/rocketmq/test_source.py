@@ -36,6 +36,7 @@ from mqlake.formats.record import encode_record
 from mqlake.message import Message, MessageSysFlag, crc32, host_bytes
 from mqlake.remoting.bodies.topic import MessageQueue
 from mqlake.spark.arrow.schema import COLUMNS
+from mqlake.spark.options import Mode
 from mqlake.spark.rocketmq import sink as rocketmq_sink
 from mqlake.spark.rocketmq.cluster import Cluster, Live, Queue, missing, scans_of
 from mqlake.spark.rocketmq.options import ReadOptions
@@ -612,5 +613,5 @@ def test_records_that_a_broker_gives_out_damaged_are_left_out(caplog: pytest.Log
         assert [offset for _, scan in scans for offset in scan.queue_offset.tolist()] == [10, 12]
         assert dropped == {111}
         with pytest.raises(UndecodableMessageError, match="queue offset 111 cannot"):
-            _scanned(dataclasses.replace(given, drop_malformed=False), queue, records, 100)
+            _scanned(dataclasses.replace(given, mode=Mode.FAIL_FAST), queue, records, 100)
     assert caplog.text.count("left out: message") == 4

@@ -1,4 +1,4 @@
-"""Which records become rows, decided from a scan's columns before any body is copied.
+"""The choice of records that become rows, made from a scan's columns before any body is copied.
 
 What Spark offers as filters is given back to Spark as well, so for those this may only ever keep too much: text
 that had to be mended, hashes of tags and keys, and times beyond a timestamp are compared by Spark. What the
@@ -138,7 +138,7 @@ def indexed_keys(condition: Condition) -> frozenset[str] | None:
 
 @dataclass(frozen=True)
 class RowFilter:
-    """What is asked of one read."""
+    """The conditions of one read."""
 
     options: LogOptions
     conditions: tuple[Condition, ...] = ()
@@ -149,7 +149,7 @@ class RowFilter:
         return self.allowed("topic", self.options.topics)
 
     def allowed(self, column: str, also: frozenset[Any] | None = None) -> frozenset[Any] | None:
-        """What the conditions on one column let through; None for anything."""
+        """The values of a column that the conditions let through; None: all."""
         sets = [each.allowed for each in self.conditions if each.column == column]
         known = [each for each in (*sets, also) if each is not None]
         return frozenset.intersection(*known) if known else None

@@ -1,4 +1,4 @@
-"""How a task keeps the memory that it frees.
+"""Lets a task keep the memory that it frees.
 
 Freed buffers are kept for the next batch instead of given back and faulted in again: each batch of rows makes buffers
 of a few MB. By itself glibc hands many of them back to the kernel, which zeroes the pages again when the next batch
@@ -16,7 +16,7 @@ KEPT_BYTES = 32 << 20
 
 @functools.cache
 def keep_freed_memory() -> bool:
-    """Once a process; whether the C library can be told (glibc can)."""
+    """Once a process; whether the C library lets this be set (glibc does)."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError):

@@ -122,7 +122,7 @@ def _plain_records(buf: Bytes, scan: Scan, row: int, position: int) -> tuple[Byt
     if appended.n < 0:
         decode_messages(body)  # says what is wrong
         raise FormatError(0, "the batch holds a message that no record can hold")
-    if appended.n:  # the size of the first record is left to whoever publishes them
+    if appended.n:  # the caller that publishes them writes the size of the first record
         out[:4] = np.frombuffer(int(appended.sizes[0]).to_bytes(4, "big"), np.uint8)
     return out[: appended.wrote].copy(), appended.n
 

@@ -55,7 +55,7 @@ _LOGICAL: dict[str, DataType] = {
 
 
 def parse_avro_schema(text: str) -> Any:
-    """The schema as a value that can be pickled. ConfigError for what is none."""
+    """The schema as a value that can be pickled. ConfigError for an invalid schema."""
     require_modules("fastavro", command=INSTALL_AVRO)
     import fastavro
 

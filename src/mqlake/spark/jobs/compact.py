@@ -2,7 +2,7 @@
 
 The rule is that of RocketMQ's compaction topics: all of KEYS is one key; of a key's messages in a topic the one
 that was stored last stays; a message with an empty body deletes its key; messages without keys are left out.
-What stays keeps topic, queue, properties, flag and born time, and in its queue its place behind what is older; offsets
+What stays keeps topic, queue, properties, flag and born time, and in its queue its place after what is older; offsets
 are new.
 """
 

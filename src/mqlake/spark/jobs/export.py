@@ -5,7 +5,7 @@
                                               OUT/_checkpoint       how far it has come
 
 The export is a stream that ends when it has caught up (or goes on, with `follow`). Run again, it goes on where it
-was; killed anywhere, it repeats the batch under way and Spark's file sink counts each batch once. Readers that go
+was; killed anywhere, it repeats the batch in flight and Spark's file sink counts each batch once. Readers that go
 by `_spark_metadata` (Spark does) see complete batches only.
 """
 
@@ -59,7 +59,7 @@ class Decoding:
 
 @dataclass
 class ExportReport:
-    """What one run did; `seconds` of wall time."""
+    """Report of one run; `seconds` of wall time."""
 
     path: str
     rows: int
@@ -71,9 +71,9 @@ class ExportReport:
 
 
 def decoded(messages: DataFrame, decoding: Decoding) -> DataFrame:
-    """Instead of `body` the column `value`, a structure; a body that is none is in `undecoded` as it was.
+    """Instead of `body` the column `value`, a structure; a body that cannot be decoded is in `undecoded`, unchanged.
 
-    ConfigError for a schema that is none.
+    ConfigError for an invalid schema.
     """
     if decoding.kind == RAW:
         return messages
@@ -208,7 +208,7 @@ def export_stream(messages: DataFrame, path: str, *, follow: bool = False) -> St
 
 
 def export(messages: DataFrame, path: str, decoding: Decoding = Decoding()) -> ExportReport:
-    """Exports what a stream has that `path` has not. Raises what the stream raises."""
+    """Exports what a stream has and `path` lacks. Raises what the stream raises."""
     began = time.monotonic()
 
     def run() -> StreamingQuery:

@@ -19,7 +19,7 @@ from mqlake.spark.error_messages import reason
 
 FORMATS = ("parquet", "csv", "json", "orc", "text")
 NO_FORMAT = ("DATA_SOURCE_NOT_FOUND", "DATA_SOURCE_NOT_ENABLED", "is not a valid Spark SQL Data Source")
-"""What Spark says of a format that it does not have, that only a package brings, or that is of streams only."""
+"""Spark's messages about a format that it lacks, that only a package brings, or that is for streams only."""
 _ENDINGS = {".ndjson": "json", ".jsonl": "json", ".txt": "text", ".log": "text"}
 _TO_BROKERS = ("body", "topic", "tags", "keys", "properties", "shardingKey")
 
@@ -29,7 +29,7 @@ def read_rows(
 ) -> DataFrame:
     """Rows of files, of which `kind` (None: by their ending) is any format of Spark. CSV has a header unless said.
 
-    ConfigError for a format that Spark has not, an option that is none of its, and files that it cannot read as that.
+    ConfigError for a format that Spark lacks, an unknown option of it, and files that are not in it.
     """
     kind = kind or _kind_of(paths[0])
     given = (

@@ -8,7 +8,7 @@ A row has the columns of the sink `rocketmq` (body, topic, tags, keys, propertie
 queueId, flag and bornTimestamp. Rows keep their order within a partition, partitions theirs.
 
 Each run, and each attempt of its task, has a directory beside PATH of its own, which goes when it fails: what is in it
-can be made again, and half of it is of use to nobody. Those of others are left alone.
+can be made again, and half of it is of no use. Those of other runs are left alone.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ from mqlake.message import (
     java_hash,
 )
 from mqlake.spark.arrow.schema import table_schemas
-from mqlake.spark.error_messages import told
+from mqlake.spark.error_messages import only_reasons_from
 from mqlake.spark.jobs.parallel import rows_batch
 from mqlake.spark.jobs.search import first_line
 from mqlake.store import PutMessageStatus, open_store
 from mqlake.store.written_pages import WrittenPages
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 BATCH_BYTES_MAX = 1 << 20
 """About so much of one queue is one put; a message is never divided."""
 HOST = ("127.0.0.1", 0)
 WRITING = ".writing-"
 KILLED_S = 5.0
-"""So long Spark lets a task go on that it has been told to end, and more."""
+"""At least as long as Spark lets a task run on after it asked it to end."""
 PIECE_BYTES = 8 << 20
 PERM_READ_WRITE = 6
 
@@ -106,7 +106,7 @@ class Shape:
 
 
 def shaped(rows: DataFrame, shape: Shape) -> DataFrame:
-    """Any rows as messages. ConfigError for an expression that is none, or without a topic."""
+    """Any rows as messages. ConfigError for an invalid expression, or without a topic."""
     names = rows.columns
     if shape.topic is not None:
         topic: Column = F.lit(shape.topic)
@@ -168,7 +168,7 @@ _SQL_TYPES = {
 }
 
 
-@told
+@only_reasons_from
 def _encode(batches: Iterator[pa.RecordBatch], queues: int) -> Iterator[pa.RecordBatch]:
     begun = 0
     now_us = now_ms() * 1000
@@ -237,7 +237,7 @@ def _queue_ids(given: Mapping[str, pa.Array], rows: int, queues: int, begun: int
 
 
 def encode_rows(columns: Mapping[str, pa.Array]) -> pa.Array:
-    """Each row as formats.batch has a message. MessageError for properties that are none."""
+    """Each row as formats.batch has a message. MessageError for invalid properties."""
     body = columns["body"].cast(pa.binary())
     properties = _properties(columns, len(body))
     longest = pc.max(pc.binary_length(properties)).as_py() or 0
@@ -312,7 +312,7 @@ def write_store(
     if queues < 1:
         raise ConfigError(f"{queues} queues a topic; at least one is needed")
     for left in glob.glob(f"{glob.escape(path)}{WRITING}*"):
-        log.warning(
+        logger.warning(
             "%s: another run is at work, or was killed and has left it, in which case delete it", left
         )
     beside = f"{path}{WRITING}{uuid.uuid4().hex[:8]}"
@@ -325,7 +325,7 @@ def write_store(
     return messages.sparkSession.createDataFrame(rows, table_schemas(_WRITTEN)[0])
 
 
-@told
+@only_reasons_from
 def _write(
     batches: Iterator[pa.RecordBatch], path: str, beside: str, settings: Mapping[str, object]
 ) -> Iterator[pa.RecordBatch]:
@@ -377,7 +377,7 @@ def _write_log(
 
 
 def _clear(pattern: str) -> None:
-    """Deletes what attempts left that were killed; one that was told to end may be at work for a moment yet."""
+    """Deletes what attempts left that were killed; one that Spark asked to end may still be writing."""
     deadline = time.monotonic() + KILLED_S
     while (left := glob.glob(pattern)) and time.monotonic() < deadline:
         for each in left:

@@ -19,12 +19,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from mqlake.spark.arrow.arrays import batch_of
 from mqlake.spark.arrow.schema import table_schemas
-from mqlake.spark.error_messages import told
+from mqlake.spark.error_messages import only_reasons_from
 
 Piece = TypeVar("Piece")
 
 CONNECT_PARALLELISM = 8
-"""What a Connect client, who cannot ask how many cores there are, takes for their number."""
+"""Assumed by a Connect client, which cannot ask for the number of cores."""
 
 
 def per_piece(
@@ -35,7 +35,7 @@ def per_piece(
 ) -> DataFrame:
     """The rows of work(piece) for each piece, a task a piece; `columns` as in mqlake.spark.arrow.schema."""
 
-    @told
+    @only_reasons_from
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():

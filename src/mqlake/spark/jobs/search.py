@@ -48,7 +48,7 @@ class Wanted:
         return found
 
     def within(self, messages: DataFrame) -> DataFrame:
-        """Any messages that are wanted, also those of brokers or Parquet. ConfigError for SQL that is none."""
+        """Any messages that are wanted, also those of brokers or Parquet. ConfigError for invalid SQL."""
         conditions: list[Column] = []
         if self.topics:
             conditions.append(F.col("topic").isin(list(self.topics)))
@@ -67,7 +67,7 @@ class Wanted:
         return self.looked_into(messages)
 
     def looked_into(self, messages: DataFrame) -> DataFrame:
-        """What the source does not do by itself: tags, text and SQL."""
+        """The conditions that the source does not apply: tags, text and SQL."""
         if self.tags:
             messages = messages.where(F.col("tags").isin(list(self.tags)))
         if self.text is not None:
@@ -85,12 +85,12 @@ class Wanted:
 def search(spark: SparkSession, *paths: str, wanted: Wanted, **options: object) -> DataFrame:
     """The messages of these stores that are wanted, a row each; `options` as `commitlog` has them.
 
-    Raises what mqlake.spark.read_log() raises, and ConfigError for SQL that is none.
+    Raises what mqlake.spark.read_log() raises, and ConfigError for invalid SQL.
     """
     return wanted.looked_into(mqlake.spark.read_log(spark, *paths, **{**wanted.options, **options}))
 
 
 def first_line(error: BaseException) -> str:
-    """What Spark has to say, without its plan and its stack."""
+    """Spark's message, without its plan and its stack."""
     text = str(error).strip()
     return text.splitlines()[0] if text else type(error).__name__

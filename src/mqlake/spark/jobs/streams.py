@@ -35,14 +35,14 @@ def broker_stream(spark: SparkSession, namesrv: str, topics: Sequence[str]) -> D
 
 
 def broker_messages(spark: SparkSession, namesrv: str, topics: Sequence[str]) -> DataFrame:
-    """What the topics of a live cluster have now. Raises what broker_options() raises."""
+    """The messages that the topics of a live cluster have now. Raises what broker_options() raises."""
     return spark.read.format("rocketmq").options(**broker_options(namesrv, topics)).load()
 
 
 def broker_options(namesrv: str, topics: Sequence[str]) -> dict[str, str]:
-    """What the source `rocketmq` is to be told; the name server was asked for the topics.
+    """Options of the source `rocketmq`; the name server knows the topics.
 
-    ConfigError without topics and for an address that is none, RemotingError and its like, TopicNotFoundError.
+    ConfigError without topics and for an invalid address, RemotingError and its like, TopicNotFoundError.
     """
     if not topics:
         raise ConfigError("of brokers at least one topic has to be named")

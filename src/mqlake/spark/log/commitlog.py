@@ -4,8 +4,8 @@
     driver    options, filters ─▶ paths ─▶ ranges to read ─▶ splits (where the log ends is decided here)
     task      splits ─▶ Arrow batches ─▶ JVM        log_partition
 
-Spark does not tell a Python source which columns a query needs: name them with the option `columns`, or with a
-schema (`.schema("topic string, queueId int")`). Filters it does tell.
+Spark does not pass the columns that a query needs to a Python source: name them with the option `columns`, or with a
+schema (`.schema("topic string, queueId int")`). It does pass filters.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from mqlake.spark.log.log_partition import (
     partitions_of,
     read_partition,
 )
-from mqlake.spark.log.places import Pick, picks
 from mqlake.spark.log.queue_files import queue_bounds, queue_files
+from mqlake.spark.log.single_records import Pick, picks
 from mqlake.spark.log.skipping import what_to_read
 from mqlake.spark.log.splits import Split, cut, log_files
 from mqlake.spark.log.storage import Storage
@@ -97,7 +97,7 @@ class CommitLogReader(FilteredReader):
         return found.partitions
 
     def plan(self) -> ReadPlan:
-        """What is read, with what may be skipped left out.
+        """The parts of the logs that have to be read.
 
         Raises what check_topics() and log_files() raise; OffsetOutOfRangeError for an offset that is not in the log.
         """
@@ -129,7 +129,7 @@ class CommitLogReader(FilteredReader):
 
 
 def check_in_queues(stores: Sequence[Storage], position: Position) -> None:
-    """OffsetOutOfRangeError for a topic or a queue offset that no store has; without consume queues nobody knows."""
+    """OffsetOutOfRangeError for a topic or queue offset that no store has; without consume queues none is known."""
     if not position.queues:
         return
     topics = {topic for topic, _ in position.queues}

@@ -4,9 +4,9 @@
     checkpoint   log_offsets
     a batch      the records that begin in [start, end) of each log: the same whenever it is read again
 
-An offset need not be where a record begins; that of the log's end always is. A store whose offset nobody knows is read
-from its beginning on. Bytes that are gone, a store that is not asked for any more, topics that were not asked for so
-far, and other bytes before an offset than there were, are data loss: the checkpoint may be another stream's.
+An offset need not be where a record begins; that of the log's end always is. A store without a known offset is read
+from its beginning. Bytes that are gone, a store that is no longer asked for, topics that were not asked for
+before, and other bytes before an offset than there were, are data loss: the checkpoint may be another stream's.
 """
 
 from __future__ import annotations
@@ -116,18 +116,18 @@ class CommitLogStreamReader(LimitedStreamReader[str]):
     def _up_to(
         self, storage: Storage, files: list[LogFile], start: int, end: int, limit: ReadLimit, left: int
     ) -> int:
-        """Where the next batch ends in one store, which has its share of the limit by what is left to read."""
+        """The end of the next batch in one store, whose share of the limit depends on what is left to read."""
         if end <= start:
             return end
         share: float = (end - start) / left
         if isinstance(limit, ReadMaxBytes):
             return min(end, start + int(max(1, limit.max_bytes * share)))
         if isinstance(limit, ReadMaxRows):
-            return self._behind(storage, files, start, end, max(1, round(limit.max_rows * share)))
+            return self._after(storage, files, start, end, max(1, round(limit.max_rows * share)))
         return end
 
-    def _behind(self, storage: Storage, files: list[LogFile], start: int, end: int, records: int) -> int:
-        """Physical offset behind the first so many records from `start` on, at most `end`."""
+    def _after(self, storage: Storage, files: list[LogFile], start: int, end: int, records: int) -> int:
+        """Physical offset after the first `records` records from `start` on, at most `end`."""
         for split in cut(storage, files, self._options.split_size, [(start, end)]):
             for found in walk(split, open_window(split), verify=VERIFY_NONE):
                 if isinstance(found, Damage):
@@ -149,10 +149,10 @@ class CommitLogStreamReader(LimitedStreamReader[str]):
         return found
 
     def _compare(self, before: LogOffsets, topics: frozenset[str] | None) -> None:
-        """Whether what was read before is what is read now."""
+        """Data loss unless the stores and topics that are read now are those that were read before."""
         for root in sorted(before.marks.keys() - {storage.root for storage in self._options.stores}):
             self._options.data_loss(
-                f"{root}: the checkpoint has this store, option 'path' does not name it any more"
+                f"{root}: the checkpoint has this store, option 'path' no longer names it"
             )
         if before.topics is not None and (topics is None or topics - before.topics):
             added = "all" if topics is None else ", ".join(sorted(topics - before.topics))
@@ -200,7 +200,7 @@ def _loss(storage: Storage, files: Sequence[LogFile], start: Mark, end: Mark) ->
     for mark in (start, end):
         if not mark.fits(storage, files):
             return mark.offset, (
-                f"before physical offset {mark.offset} lies something else than had been read: it is another store, or "
-                "the end of the log was cut off and written anew"
+                f"before physical offset {mark.offset} are other bytes than were read: it is another store, or the end "
+                "of the log was truncated and written again"
             )
     return None

@@ -50,7 +50,7 @@ SUMS: dict[str, str] = {
 
 CHUNK_RECORDS = 65536
 GROUPS_MAX = 100_000
-"""A task with more groups gives out what it has and begins anew."""
+"""A task with more groups emits what it has and starts again."""
 SPAN_MAX = 1 << 16
 
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}

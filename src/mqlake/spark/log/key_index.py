@@ -4,8 +4,8 @@
     log   ..|   entries       |...............|    entries      |.......      dots: the log has to be read
 
 An index file is believed between its first and its last record, if those have the store times that its header says
-and its entries are in the order of the log. In a store that was not closed and that nobody has open, only files that
-the checkpoint knows to be on the disk are.
+and its entries are in the order of the log. In a store that was not closed and that no process has open,
+only files that the checkpoint knows to be on the disk are.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _trusted(storage: Storage, tables: list[IndexTable]) -> list[IndexTable]:
     if not storage.exists("abort"):
         return tables
     if storage.is_local and lock_holder(storage.path("lock")) is not None:
-        return tables  # whoever writes sees the same pages
+        return tables  # a writer sees the same pages
     if not storage.exists("checkpoint"):
         return []
     raw = storage.read(storage.path("checkpoint"), 0, CHECKPOINT_SIZE).tobytes()

@@ -1,9 +1,9 @@
-"""Where local logs ended when this process planned a query last, so that the next one walks only over what is new.
+"""The ends of local logs as of this process's last query, so that the next one walks only over what is new.
 
     planned before   [rec][rec][rec][rec]│                 walked over to find the end: 0.4 ms a MB
     planned now      [rec][rec][rec][rec]│[rec][rec] 0     walked from there, if the bytes before it are still the same
 
-Spark keeps the process that plans for a minute after each query, so a session profits and a single query does not.
+Spark keeps the process that plans for a minute after each query: this helps a session, not a single query.
 """
 
 from __future__ import annotations

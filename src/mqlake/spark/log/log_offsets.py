@@ -1,4 +1,4 @@
-"""How far a stream has read logs, and by what it knows them again: the offsets of `commitlog` in a checkpoint.
+"""The offsets of `commitlog` in a checkpoint: how far a stream has read each log, and how it recognises the log.
 
     {"stores": {"/data/a": {"offset": 7340032, "tail": 2744115212}}, "topics": ["Orders"]}
 

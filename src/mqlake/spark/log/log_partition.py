@@ -1,5 +1,5 @@
 # mypy: disable-error-code="misc"
-"""What one task reads of logs, and how it makes rows of it.
+"""The work of one task: records of logs, and the rows made of them.
 
 splits ─▶ map file ─▶ scan ─▶ choose rows ─▶ unpack ─▶ Arrow batches
 """
@@ -23,7 +23,7 @@ from mqlake.spark.arrow.filters import Condition, RowFilter
 from mqlake.spark.arrow.memory import keep_freed_memory
 from mqlake.spark.arrow.rows import RowBuilder
 from mqlake.spark.arrow.unpack import PACKED, unpack
-from mqlake.spark.log.places import Pick, read_picked
+from mqlake.spark.log.single_records import Pick, read_picked
 from mqlake.spark.log.splits import CHUNK_RECORDS, Damage, LogFile, Split, missing, open_window, walk
 from mqlake.spark.log.storage import Storage
 from mqlake.spark.offsets import Position, PositionKind
@@ -38,7 +38,7 @@ Chosen = tuple[Bytes, Scan, npt.NDArray[np.int64] | None]
 
 @dataclass
 class LogPartition(InputPartition):
-    """What one task reads; `lost` says what is not there to be read, and from which physical offset on."""
+    """The work of one task; `lost`: bytes of the log that are missing, from which physical offset on, and why."""
 
     splits: tuple[Split | Pick, ...]
     lost: tuple[Storage, int, str] | None = None
@@ -142,7 +142,7 @@ def _walked(split: Split | Pick, verify: str, chunk_records: int) -> Iterator[tu
 def choose(
     buf: Bytes, scan: Scan, wanted: RowFilter, packed: int, file: str = "", base_offset: int = 0
 ) -> Iterator[Chosen | Damage]:
-    """The wanted records of one scan; those with a flag of `packed` come unpacked, behind the others."""
+    """The wanted records of one scan; those with a flag of `packed` come unpacked, after the others."""
     rows = wanted.rows(buf, scan)
     if not wanted.options.unpack or not (scan.sys_flag & packed).any():
         if rows is None or len(rows):

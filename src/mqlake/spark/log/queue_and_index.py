@@ -1,5 +1,5 @@
 # mypy: disable-error-code="misc"
-"""The sources `consumequeue` and `mqindex`: what a store derives from its log, as tables for audits and joins.
+"""The sources `consumequeue` and `mqindex`: data derived from the log, as tables for audits and joins.
 
     consumequeue   a row a unit:  topic queueId queueOffset physicalOffset size tagsCode storeTimestamp batchSize
                                   type file path

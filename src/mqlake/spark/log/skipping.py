@@ -38,8 +38,8 @@ from mqlake.message import SCHEDULE_TOPIC, tags_code
 from mqlake.spark.arrow.filters import NUMBERS, RowFilter, indexed_keys, time_ms
 from mqlake.spark.log import key_index
 from mqlake.spark.log.coverage import Coverage
-from mqlake.spark.log.places import UNKNOWN, Places, message_number
 from mqlake.spark.log.queue_files import BATCH, DIRECTORIES, SIMPLE, QueueFile, Run, queue_files
+from mqlake.spark.log.single_records import UNKNOWN, Places, message_number
 from mqlake.spark.log.splits import VERIFY_FULL, LogFile
 from mqlake.spark.log.storage import Storage
 from mqlake.spark.log.store_times import Heads, ranges_by_time

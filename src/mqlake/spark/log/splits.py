@@ -8,8 +8,7 @@ A split knows only where its range begins. It reads from the first record found 
 first record that the next split finds; so every byte of the file belongs to one split, whatever it holds, and
 records and damage come out once however the file is cut.
 
-The end of the log is looked for once, by the driver, so that a table is the same for all its tasks while a
-writer goes on.
+The driver finds the end of the log once, so that all tasks read the same table while a writer goes on.
 """
 
 from __future__ import annotations
@@ -43,13 +42,13 @@ SPLITS_MAX = 10_000
 """Of one log or one query's part of it: a `splitSize` that would make more of them is made larger."""
 
 VERIFY_NONE, VERIFY_CRC, VERIFY_FULL = "none", "crc", "full"
-"""What is checked: sizes, magic and offsets; body CRCs too; and each record's `__CRC32#` where it has one."""
+"""Checks: sizes, magic and offsets; body CRCs too; and each record's `__CRC32#` where it has one."""
 
 PIECE_BYTES = 4 << 20
-"""Bytes of a file that are looked at together: the most of it that a task has in its memory."""
+"""Bytes of a file that are looked at together: the most that a task holds in memory."""
 
 REMOTE_MARGIN = 1 << 20
-"""Bytes read behind a split of a file that is not mapped, for the record that begins in it and ends behind it."""
+"""Bytes read after a split of a file that is not mapped, for the record that begins in it and ends after it."""
 
 
 @dataclass(frozen=True)
@@ -171,7 +170,7 @@ def log_files(storage: Storage, known_end: int = 0, *, must_be_whole: bool = Tru
 
 
 def missing(files: Sequence[LogFile]) -> list[tuple[int, StoreCorruptError]]:
-    """Physical offsets from which on bytes of the log are not there: behind a file that was cut short, or is gone."""
+    """Physical offsets from which on bytes of the log are missing: after a file that was cut short, or is gone."""
     full_size = max((file.file_size for file in files), default=0)
     found = []
     for file, following in itertools.zip_longest(files, files[1:]):
@@ -266,7 +265,7 @@ class Window:
     """A file, a piece at a time: `array` is what it holds from position `origin` on.
 
     Pieces of a local file are read into one buffer: that takes less time than to map their pages, and leaves them in
-    the processor's cache for whoever goes over them. `whole` is all that can be looked at, from position `first` on:
+    the processor's cache for the next pass. `whole` is all that can be looked at, from position `first` on:
     the mapped file, or what was read of a file elsewhere.
     """
 
@@ -313,8 +312,8 @@ def map_file(file: io.FileIO, size_max: int, *, random: bool = False) -> Bytes:
 
 
 def open_window(split: Split) -> Window:
-    """What the split's walk looks at, which closes it; a mapped file stays mapped until the last array that looks into
-    it is gone.
+    """The bytes for a walk over the split, which closes the window; a mapped file stays mapped until the
+    last array over it is gone.
 
     FileNotFoundError when the file has been deleted since the split was planned.
     """
@@ -352,7 +351,7 @@ def walk(
     limit = min(split.limit, first + len(window.whole))
 
     def first_record(position: int) -> int:
-        """From `position` on, the end of the data when there is none."""
+        """From `position` on; the end of the data if no record follows."""
         at = min(position, limit) - first
         found = find_record(window.whole, at, limit - first, split.base_offset + first)
         return limit if found < 0 else first + found

@@ -1,7 +1,7 @@
 """Where a store lies: a local directory, whose files are mapped, or a place that fsspec opens, whose files are read.
 
     /data/store, file:///data/store       mapped; a writer may be at work in it
-    s3://bucket/store, memory://store     read in ranges; a copy that nobody writes to
+    s3://bucket/store, memory://store     read in ranges; a copy that no broker writes to
 
 Whatever fsspec knows by its scheme will do, pyarrow's file systems among them (`hdfs://`).
 """

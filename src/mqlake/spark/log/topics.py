@@ -21,7 +21,7 @@ def check_topics(options: LogOptions) -> None:
     """ConfigError for a topic of the option `topics` that none of the stores has, with the nearest that one has.
 
     Topics that come into being by themselves (of retries, and of brokers) may be named before they are there. Where a
-    store has no consume queues, nobody knows.
+    store has no consume queues, nothing is known.
     """
     if options.topics is None or not (options.unpack and options.skipping):
         return

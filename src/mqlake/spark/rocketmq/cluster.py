@@ -51,7 +51,7 @@ PULL_MAX_NUM = 1024
 PIECE_BYTES = 4 << 20
 """Pulls are collected to about so much before they become columns."""
 AT_ONCE = 64
-"""Questions that are under way together."""
+"""Requests in flight at once."""
 NOT_THERE_YET_S = 0.05
 NOT_THERE_TRIES = 100
 """A message that the broker said it has, but does not give yet, is asked for so often."""
@@ -119,7 +119,7 @@ class Live:
         return self._loop.run_until_complete(work)
 
     def check(self) -> None:
-        """Whether a name server answers. NoNameServerError, ConfigError for an address that is none."""
+        """Whether a name server answers. NoNameServerError, ConfigError for an invalid address."""
         with contextlib.suppress(TopicNotFoundError):
             self.run(self.client.update_topic_route(AUTO_CREATE_TOPIC_KEY_TOPIC))
 
@@ -289,7 +289,7 @@ def scans_of(records: bytes) -> Iterator[tuple[Bytes, Scan]]:
 
 def missing(buf: Bytes, scan: Scan, expected: int) -> tuple[list[tuple[int, int]], int]:
     """Queue offsets [from, to) between the messages of a scan of one queue, of which `expected` should be the first;
-    and the offset behind them."""
+    and the offset after them."""
     if not len(scan):
         return [], expected
     begins = scan.queue_offset
@@ -299,6 +299,6 @@ def missing(buf: Bytes, scan: Scan, expected: int) -> tuple[list[tuple[int, int]
         packed = buf[start : start + int(scan.properties_length[row])].tobytes()
         number = bytes_to_properties(packed).get(PROPERTY_INNER_NUM, "1")
         ends[row] = begins[row] + (int(number) if number.isdecimal() else 1)
-    behind = np.maximum.accumulate(np.concatenate([[expected], ends]))
-    gaps = np.flatnonzero(begins > behind[:-1])
-    return [(int(behind[row]), int(begins[row])) for row in gaps], int(behind[-1])
+    after = np.maximum.accumulate(np.concatenate([[expected], ends]))
+    gaps = np.flatnonzero(begins > after[:-1])
+    return [(int(after[row]), int(begins[row])) for row in gaps], int(after[-1])

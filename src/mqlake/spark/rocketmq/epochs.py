@@ -1,6 +1,6 @@
 """An epoch of the sink `rocketmq` reaches the topic once: half messages, one durable decision, then their ends.
 
-    tasks     rows ─▶ half messages, which nobody gets          another attempt of a task: others, which nobody gets
+    tasks     rows ─▶ half messages, unseen by consumers        another attempt of a task: others, unseen, too
     driver    1  how far the target queues are            ┐
               2  decision: these half messages, this epoch ├─▶ CHECKPOINT/rocketmq-sink/decision
               3  END_TRANSACTION commit for each, queue by queue, in the order of the rows
@@ -281,7 +281,7 @@ class Epochs:
 
 
 def transaction_producer(client: MQClientInstance, group: str) -> TransactionMQProducer:
-    """For half messages whose end the decision says: a broker that asks for one is told to ask again."""
+    """For half messages whose end the decision says: a broker that checks one gets "unknown", and asks again."""
     return TransactionMQProducer(group, client, _Undecided())
 
 

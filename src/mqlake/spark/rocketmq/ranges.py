@@ -1,5 +1,5 @@
 # mypy: disable-error-code="misc"
-"""Which messages of which queues the source `rocketmq` reads, and how a task makes rows of its range.
+"""The ranges of queues that the source `rocketmq` reads, and the rows that a task makes of one.
 
 driver    position ─▶ an offset of each queue ─▶ ranges [start, end), divided among tasks
 task      range ─▶ pulls ─▶ raw records ─▶ scan ─▶ unpack ─▶ Arrow batches
@@ -211,7 +211,7 @@ def _gone(options: ReadOptions, queue: Queue, first: int, last: int) -> None:
 
 
 def _of_range(options: ReadOptions, queue: Queue, start: int, end: int) -> LogOptions:
-    """What a read of a log would be asked for to give these messages."""
+    """The options of a read of a log that returns these messages."""
     name = (queue.topic, str(queue.queue_id))
     return LogOptions(
         stores=(),

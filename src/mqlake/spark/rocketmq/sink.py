@@ -158,7 +158,7 @@ def _queues(messages: Iterable[WriterCommitMessage | None]) -> list[QueueHalves]
 
 
 def _labelled(messages: Iterator[Message]) -> Iterator[Message]:
-    """Says in a message which query sent it in which epoch and task, for whoever finds it half."""
+    """Says in a message which query sent it in which epoch and task, for those who find it half-sent."""
     context = TaskContext.get()
     labels = {}
     if context is not None:
@@ -297,7 +297,7 @@ async def _send_half(producer: TransactionMQProducer, message: Message) -> tuple
 
 
 async def _settled(under_way: set[asyncio.Task[Any]], until: str) -> set[asyncio.Task[Any]]:
-    """Those still under way; the failure of one that has ended is raised."""
+    """Those still in flight; raises the failure of one that has ended."""
     if not under_way:
         return under_way
     done, pending = await asyncio.wait(under_way, return_when=until)

@@ -143,7 +143,7 @@ class RocketMQStreamReader(LimitedStreamReader[Queue]):
         return divided(ranges, self._options.min_partitions)
 
     def commit(self, end: Offsets) -> None:
-        """Tells the brokers how far `groupIdForCommit` has come; that is for dashboards, so failing only warns."""
+        """Tells the brokers how far `groupIdForCommit` has come; that is for dashboards, so a failure only warns."""
         group = self._options.group_id_for_commit
         if group is None:
             return

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mqlake.spark.log import places
-from mqlake.spark.log.places import UNKNOWN, Places, message_number, picks, read_picked
+from mqlake.spark.log.single_records import UNKNOWN, Places, message_number, picks, read_picked
 from mqlake.spark.log.splits import Damage, log_files
 from mqlake.spark.log.storage import Storage
 from tests.spark.stores import body_position, copy_store, decoded, flip_bit
@@ -87,4 +86,4 @@ def test_what_is_not_there_is_damage(every_kind: Path, tmp_path: Path, fault: st
 def test_of_equal_places_one_is_read() -> None:
     found = Places.of(np.array([5, 3, 5]), np.array([1, 2, 3]), np.array([7, 8, 9]))
     assert (list(found.offset), list(found.size), list(found.number)) == ([3, 5], [2, 1], [8, 7])
-    assert len(places.Places.none()) == 0
+    assert len(Places.none()) == 0
