@@ -1,7 +1,7 @@
 # make setup   the environment in .venv, from requirements.lock
 # make demo    the main job: flights into a store, a crash, recovery, Spark over the log
 # make test    all tests (Java peers and Spark included)
-# make check   formatter, linter, strict types, layers, generated docs
+# make check   formatter, linter, strict types, layers, generated docs, tests that mirror modules
 # make mutants [MODULE=store/recovery] [N=8] [SEED=1]   what of a module the tests would not notice if it changed
 # make bench   mqlake beside its peers, a ratio a line
 # make wheel   the wheel in dist, installed for a trial and measured
@@ -55,6 +55,7 @@ check: $(VENV)/.ready
 	$(BIN)/python tools/check_layers.py
 	$(BIN)/python tools/config_table.py --check
 	$(BIN)/python tools/check_size.py
+	$(BIN)/python tools/check_tests.py
 
 spark-versions: $(VENV)/.ready
 	@$(BIN)/python tools/check_parts.py java

@@ -156,10 +156,12 @@ def mutants(module: Path) -> list[Mutant]:
 
 def _skipped(text: str) -> list[tuple[tuple[int, int], tuple[int, int]]]:
     """Stretches that no test should have to notice: annotations, decorators, assertions and invariants,
-    what is for types alone, log lines, and the wording of errors."""
+    what is for types alone, log lines, the wording of errors, and limits of time (in names that end with _S)."""
     found: list[Any] = []
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.arg | ast.AnnAssign):
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).endswith("_S"):
+            found.append(node)
+        elif isinstance(node, ast.arg | ast.AnnAssign):
             found.append(node.annotation)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             found += [node.returns, *node.decorator_list]
