@@ -161,6 +161,8 @@ def _skipped(text: str) -> list[tuple[tuple[int, int], tuple[int, int]]]:
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).endswith("_S"):
             found.append(node)
+        elif isinstance(node, ast.keyword) and node.arg == "strict":  # of zip: an assertion
+            found.append(node)
         elif isinstance(node, ast.arg | ast.AnnAssign):
             found.append(node.annotation)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
