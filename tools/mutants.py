@@ -159,11 +159,7 @@ def _skipped(text: str) -> list[tuple[tuple[int, int], tuple[int, int]]]:
     what is for types alone, log lines, the wording of errors, and limits of time (in names that end with _S)."""
     found: list[Any] = []
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).endswith("_S"):
-            found.append(node)
-        elif isinstance(node, ast.keyword) and node.arg == "strict":  # of zip: an assertion
-            found.append(node)
-        elif isinstance(node, ast.arg | ast.AnnAssign):
+        if isinstance(node, ast.arg | ast.AnnAssign):
             found.append(node.annotation)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             found += [node.returns, *node.decorator_list]
@@ -173,6 +169,8 @@ def _skipped(text: str) -> list[tuple[tuple[int, int], tuple[int, int]]]:
             found += [part for part in ast.walk(node) if isinstance(part, ast.JoinedStr)]
         elif (
             isinstance(node, ast.Assert)
+            or (isinstance(node, ast.keyword) and node.arg == "strict")  # of zip
+            or (isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).endswith("_S"))
             or (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
             or (isinstance(node, ast.Expr) and _only_tells(ast.unparse(node)))
         ):
