@@ -275,7 +275,7 @@ def test_messages_that_cannot_be_sent() -> None:
                     )
             with pytest.raises(MessageError, match="empty"):
                 await producer.send_batch([])
-            with pytest.raises(MessageError, match="no request"):
+            with pytest.raises(MessageError, match="not a request"):
                 create_reply_message(Message("T"), b"x")
             assert servers.sends == []
 
