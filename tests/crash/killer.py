@@ -121,6 +121,6 @@ def _arm_map(countdown: Countdown) -> None:
     def init(self: MappedFile, path: str, *args: Any, **options: Any) -> None:
         real(self, path, *args, **options)
         if "/commitlog/" in path:
-            self.view = _Map(self.view, countdown)  # type: ignore[assignment]
+            self._target = _Map(self.view, countdown)  # type: ignore[assignment]
 
     MappedFile.__init__ = init  # type: ignore[method-assign]

@@ -42,6 +42,10 @@ DISPATCH_WAIT_S = 1.0
 """How long the deletion of a topic waits for puts just before it, so that they do not create its queues again."""
 
 
+TOPICS_ENCODED_AT_ONCE = 500
+"""More topics than this are encoded on a thread: that takes longer than the other clients should wait."""
+
+
 class TopicAdmin:
     def __init__(self, broker: Broker, create_times: ExecutionTimes) -> None:
         self._broker = broker
@@ -175,8 +179,10 @@ class TopicAdmin:
     # --- tell
 
     async def get_all_topic_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """21 GET_ALL_TOPIC_CONFIG: copied by slaves. Encoded on a thread, as there may be thousands of topics."""
+        """21 GET_ALL_TOPIC_CONFIG: copied by slaves. A thread encodes thousands of topics."""
         wrapper = self._broker.topic_config_manager.build_serialize_wrapper()
+        if len(wrapper.topic_config_table) < TOPICS_ENCODED_AT_ONCE:
+            return RemotingCommand.create_response(body=wrapper.to_json())
         return RemotingCommand.create_response(body=await asyncio.to_thread(wrapper.to_json))
 
     def get_topic_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
