@@ -45,11 +45,6 @@ class OperationType(enum.IntEnum):
     def is_commit(self) -> bool:
         return self in (OperationType.XA_COMMIT, OperationType.LOCAL_COMMIT)
 
-    @property
-    def is_end(self) -> bool:
-        """Whether it is the last record of its transaction."""
-        return self is not OperationType.XA_PREPARE
-
 
 @dataclass(frozen=True, slots=True)
 class AppendMessage:

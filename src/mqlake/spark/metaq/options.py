@@ -85,7 +85,7 @@ class MetaqOptions(SourceOptions):
         given = named(options, OPTIONS)
         if ("path" in given or "paths" in given) == ("zookeeper" in given):
             raise ConfigError(
-                "either the option 'path' (data directories) or 'zookeeper' (of brokers) is needed"
+                "either the option 'path' (data directories) or 'zookeeper' (of brokers) is needed, not both"
             )
         from_end = stream and "zookeeper" in given
         default = PositionKind.LATEST if from_end else PositionKind.EARLIEST
