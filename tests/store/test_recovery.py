@@ -115,6 +115,7 @@ class TestEnd:
         assert bodies == BODIES
         assert report.clean_exit is not crashed
         assert (report.end_offset, report.torn_bytes, report.dropped_records) == (end, 0, 0)
+        assert not report.lost_something
 
     def test_of_a_new_store(self, tmp_path: Path) -> None:
         report, bodies = recovered(tmp_path / "a" / "b")
@@ -249,7 +250,7 @@ class TestTornTail:
         pretend_crash(tmp_path)
         report, bodies = recovered(tmp_path)
         assert bodies == BODIES[:-1]
-        assert report.queues_reached == end
+        assert report.queues_reached == end and report.lost_something
         assert f"knew of messages up to offset {end}, which are gone" in report.describe()
 
 
