@@ -111,7 +111,7 @@ class MetaqStreamReader(LimitedStreamReader[PartitionKey]):
         lost = self._options.data_loss
         for part, last in changed.items():
             if part not in bounds:
-                lost(f"{part}: the partition does not exist, or no longer")
+                lost(f"{part}: there is no such partition (any longer)")
                 continue
             low, high = bounds[part]
             first = starts.get(part, low)
