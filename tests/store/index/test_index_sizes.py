@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,8 @@ from mqlake.store.message_store import open_store
 from mqlake.store.read_only import ReadOnlyStore
 from tests.golden import CASES, unpack
 from tests.store.small_store import COUNT, SETTINGS, change, fill, message
+
+_numbers = itertools.count()
 
 
 def made(path: Path, slots: int, entries: int, keys: list[tuple[int, int]]) -> Path:
@@ -60,9 +63,11 @@ def test_whatever_they_are(
     first: int,
     step: int,
 ) -> None:
-    path = tmp_path_factory.getbasetemp() / "20240229120000000"
+    # a name of its own for each: what is known of a file is kept by path, inode and length
+    path = tmp_path_factory.getbasetemp() / f"{20240229120000000 + next(_numbers)}"
     made(path, slots, entries, [(key, first + number * step) for number, key in enumerate(hashes)])
     assert index_sizes(str(path)) == (slots, entries)
+    path.unlink()
 
 
 def test_an_empty_file_does_not_tell(tmp_path: Path) -> None:
