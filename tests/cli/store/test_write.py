@@ -133,7 +133,7 @@ def test_nothing_to_append(tmp_path: Path) -> None:
         ("x\n", ("--file", "/nothing/there"), 2, "No such file"),
         ("x" * 300 + "\n", ("--set", "maxMessageSize=200"), 1, "line 1: the body has 300 bytes"),
         ("{\n", ("--format", "json"), 1, "line 1: not JSON"),
-        ("[]\n", ("--format", "json"), 1, "line 1: a JSON object"),
+        ("[]\n", ("--format", "json"), 1, "line 1: not a JSON object"),
         ('{"body": "%%%"}\n', ("--format", "json"), 1, "base64"),
         ('{"tags": 5}\n', ("--format", "json"), 1, "`tags` must be a string"),
         ('{"keys": [5]}\n', ("--format", "json"), 1, "`keys` must be"),
