@@ -92,7 +92,7 @@ def test_a_part_of_a_frame_needs_more(command: RemotingCommand, data: st.DataObj
 
 def test_long_names_stand_for_the_letters() -> None:
     values = ["group", "topic", "default", "1", "2", "3", "4", "5", "properties", "6", "true", "7", "false"]
-    v1 = SendMessageRequestHeader.decode(dict(zip(kernels.LONG_NAMES, values, strict=True)))
+    v1 = SendMessageRequestHeader.decode(dict(zip(kernels.LONG_NAMES[:13], values, strict=True)))
     v2 = SendMessageRequestHeaderV2.decode(dict(zip("abcdefghijklm", values, strict=True)))
     names = [field.name for field in dataclasses.fields(SendMessageRequestHeader)]
     assert [getattr(v1, name) for name in names] == [getattr(v2, name) for name in names]

@@ -90,7 +90,7 @@ def test_from_files_to_a_store_and_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "status", "says"),
     [
-        (["verify", "/nowhere"], 1, "there is no such directory"),
+        (["verify", "/nowhere"], 2, "there is no such directory"),
         (["search", "STORE", "--sql", "quueId = 1"], 2, "quueId"),
         (["search", "STORE", "--since", "yesterday"], 2, "neither milliseconds"),
         (["search", "STORE", "--keys", "k"], 2, "--key"),
@@ -103,8 +103,8 @@ def test_from_files_to_a_store_and_back(tmp_path: Path) -> None:
         (["ingest", "x.json", "--topic", "T"], 2, "--to-broker or --to-store"),
         (["compact", "STORE"], 2, "the directory of the new one"),
         (["compact", "STORE", "STORE"], 1, "is there already"),
-        (["rebuild", "/nowhere"], 1, "there is no such directory"),
-        (["diff", "STORE", "/nowhere"], 1, "there is no such directory"),
+        (["rebuild", "/nowhere"], 2, "there is no such directory"),
+        (["diff", "STORE", "/nowhere"], 2, "there is no such directory"),
         (["verfy", "STORE"], 2, "verify"),
     ],
 )
@@ -181,8 +181,8 @@ def test_why_spark_did_not_start() -> None:
 @pytest.mark.parametrize(
     ("master", "status", "says"),
     [
-        ("nobody", 2, "--master 'nobody': local[N], spark://HOST:PORT"),
-        ("local[x]", 2, "--master 'local[x]': local[N]"),
+        ("nobody", 2, "--master 'nobody': use local[N], spark://HOST:PORT"),
+        ("local[x]", 2, "--master 'local[x]': use local[N]"),
         ("spark://127.0.0.1:1", 1, "no Spark master answers there"),
         ("spark://127.0.0.1:1,127.0.0.1:99999", 2, "Port out of range"),
         ("sc://127.0.0.1:1", 1, "no Spark Connect server answers there"),
