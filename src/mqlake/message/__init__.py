@@ -12,5 +12,6 @@ from mqlake.message.hashes import *
 from mqlake.message.hosts import *
 from mqlake.message.ids import *
 from mqlake.message.message import *
+from mqlake.message.pop import *
 from mqlake.message.properties import *
 from mqlake.message.topics import *

@@ -2,6 +2,7 @@
 
 topic      DataVersion, TopicConfig, what a broker registers, TopicList
 route      where a topic is: TopicRouteData, ClusterInfo, BrokerMemberGroup
+pop        acknowledgements of many messages
 client     requests and answers of clients: heartbeat, locks, assignments, offsets
 admin      requests and answers of operators: statistics, connections, running state
 """

@@ -227,7 +227,9 @@ class AckMessageRequestHeader(TopicRequestHeader):
     topic: str
     queue_id: int
     extra_info: str
+    """The message's receipt handle."""
     offset: Long
+    lite_topic: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -240,6 +242,9 @@ class ChangeInvisibleTimeRequestHeader(TopicRequestHeader):
     extra_info: str
     offset: Long
     invisible_time: Long
+    lite_topic: str | None = None
+    suspend: bool = False
+    """The message comes again without another attempt being counted."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -270,6 +275,8 @@ class NotificationRequestHeader(TopicRequestHeader):
     born_time: Long
     order: bool = False
     attempt_id: str | None = None
+    exp_type: str | None = None
+    exp: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)
