@@ -3,7 +3,7 @@
 # make test    all tests (Java peers and Spark included)
 # make check   formatter, linter, strict types, layers, generated docs, tests that mirror modules
 # make mutants [MODULE=store/recovery] [N=8] [SEED=1]   what of a module the tests would not notice if it changed
-# make bench   mqlake beside its peers, a ratio a line
+# make bench   mqlake beside its peers, a ratio a line; AGAINST=DIR: beside another checkout, by CPU time
 # make wheel   the wheel in dist, installed for a trial and measured
 # make spark-versions   the Spark tests with the oldest and the newest PySpark
 # make lock    resolve the dependencies anew
@@ -69,8 +69,8 @@ mutants: $(VENV)/.ready
 	$(BIN)/python tools/mutants.py $(MODULE) -n $(or $(N),8) --seed $(or $(SEED),1)
 
 bench: $(VENV)/.ready
-	@$(BIN)/python tools/check_parts.py java maven
-	$(BIN)/python -m bench
+	@$(BIN)/python tools/check_parts.py $(if $(AGAINST),,java maven)
+	$(BIN)/python -m bench $(if $(AGAINST),--against $(AGAINST))
 
 wheel: $(VENV)/.ready
 	$(BIN)/python tools/check_size.py --wheel dist

@@ -1,4 +1,4 @@
-"""The benches' command: `python -m bench [--quick] [--only NAME] [--json FILE]`."""
+"""The benches' command: `python -m bench [--quick] [--only NAME] [--json FILE] [--against CHECKOUT]`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import os
 import platform
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from bench import append, broker, memory, metaq, opening, reading, spark, spark_export
+from bench import against, append, broker, memory, metaq, opening, reading, spark, spark_export
 from bench.context import FULL, QUICK, Context, Scale
 from bench.measure import Line, Progress
 
@@ -71,26 +71,40 @@ def machine() -> dict[str, object]:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="minutes instead of an hour; rougher figures")
-    parser.add_argument("--only", action="append", choices=BENCHES, help="this bench (may be repeated)")
+    parser.add_argument("--only", action="append", metavar="NAME", help="this bench (may be repeated)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything measured there")
     parser.add_argument(
         "--dir", type=Path, help="where to work (12 GB free); default: the temporary directory"
     )
+    parser.add_argument(
+        "--against",
+        type=Path,
+        metavar="CHECKOUT",
+        help="compare mqlake with the one of another checkout, without peers; "
+        f"exit status 1 if a line takes over {against.TOLERATED - 1:.0%} more CPU time",
+    )
     given = parser.parse_args(arguments)
+    known = list(BENCHES if given.against is None else against.LINES)
+    names = given.only or known
+    if unknown := [name for name in names if name not in known]:
+        parser.error(f"no bench {', '.join(unknown)}; there are {', '.join(known)}")
+    scale = QUICK if given.quick else FULL
     progress = Progress()
     print(f"# {' '.join(f'{key}={value}' for key, value in machine().items())}")
+    lines: Sequence[Line | against.Compared]
     with tempfile.TemporaryDirectory(prefix="mqlake-bench-", dir=given.dir) as directory:
-        lines = run(
-            given.only or list(BENCHES),
-            QUICK if given.quick else FULL,
-            Path(directory),
-            progress,
-            lambda line: print(line, flush=True),
-        )
+        if given.against is None:
+            lines = run(names, scale, Path(directory), progress, show)
+        else:
+            lines = against.against(given.against, names, scale, Path(directory), progress, show)
     if given.json is not None:
         measured = {"machine": machine(), "lines": [dataclasses.asdict(line) for line in lines]}
         given.json.write_text(json.dumps(measured, indent=1) + "\n")
-    return 0
+    return int(any(isinstance(line, against.Compared) and line.is_slower for line in lines))
+
+
+def show(line: object) -> None:
+    print(line, flush=True)
 
 
 if __name__ == "__main__":

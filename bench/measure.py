@@ -13,11 +13,13 @@ the process, the JVM's compiler and collector included.
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any, Protocol
 
 from tests.interop.java_peer import warm_up
@@ -108,6 +110,17 @@ def _short(value: float) -> str:
         if value >= limit:
             return f"{value / limit:.3g} {letter}"
     return f"{value:.3g}"
+
+
+def first_of(*names: str) -> ModuleType:
+    """The first of these modules that is there: an older checkout has some elsewhere. Raises ImportError."""
+    for name in names:
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not name.startswith(error.name):
+                raise
+    raise ModuleNotFoundError(f"no module {' or '.join(names)}")
 
 
 class Stopwatch:

@@ -20,14 +20,17 @@ import numpy as np
 from tests.interop.java_peer import JavaBench, JavaPeer, Json
 
 from bench.context import Context
-from bench.measure import Line, Round, Stopwatch, compare
+from bench.measure import Line, Round, Side, Stopwatch, compare, first_of
 from bench.workload import BORN_HOST, QUEUES, STORE_HOST, TOPIC, make_log
 from mqlake.formats.consume_queue import CQ_STORE_UNIT_SIZE, UNIT
 from mqlake.formats.index import IndexHeader
 from mqlake.message import MessageExtBrokerInner, tags_code
 from mqlake.store import MessageStoreConfig, PutMessageStatus, ReadOnlyStore, open_store
-from mqlake.store.files.mapped_file_queue import MappedFileQueue
-from mqlake.store.log.commit_log import CommitLog
+
+CommitLog = first_of("mqlake.store.log.commit_log", "mqlake.store.commit_log").CommitLog
+MappedFileQueue = first_of(
+    "mqlake.store.files.mapped_file_queue", "mqlake.store.mapped_file_queue"
+).MappedFileQueue
 
 CONSUME_QUEUE_FILE = 300_000 * CQ_STORE_UNIT_SIZE
 
@@ -146,15 +149,15 @@ def make_queues(root: Path, files: int, queues_a_topic: int) -> None:
     queue.close()
 
 
-class _Files:
-    """Rounds of opening counted in files."""
+class Counted:
+    """Rounds of `side`, counted in something else than bytes."""
 
-    def __init__(self, opening: MqlakeOpening | JavaOpening, files: int) -> None:
-        self._opening, self._files = opening, files
+    def __init__(self, side: Side, amount: int) -> None:
+        self._side, self._amount = side, amount
 
     def round(self) -> Round:
-        done = self._opening.round()
-        return Round(self._files, done.seconds, done.cpu_seconds)
+        done = self._side.round()
+        return Round(self._amount, done.seconds, done.cpu_seconds)
 
 
 def start(context: Context) -> Iterator[Line]:
@@ -170,7 +173,7 @@ def start(context: Context) -> Iterator[Line]:
             JavaOpening(peer, root / "java", config, lambda _: None, compare_derived=False),
         ):
             files = scale.queue_files if isinstance(side, MqlakeOpening) else scale.queue_files_java
-            sides.append(_Files(side, files))
+            sides.append(Counted(side, files))
         yield compare(
             f"start, {scale.queue_files} queue files (Java {scale.queue_files_java})",
             sides[0],

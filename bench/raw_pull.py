@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from mqlake.remoting.client import RemotingClient
 from mqlake.remoting.codec import decode_frame, encode_frame, frame_end
@@ -26,8 +26,33 @@ SUBSCRIPTION_FLAG = 0x4
 BUFFER_SIZE = 1 << 20
 
 
+def exchange(
+    address: tuple[str, int], requests: Sequence[bytes], in_flight: int, check: Callable[[memoryview], None]
+) -> float:
+    """Seconds to get all requests answered on one connection. `check` gets the frame of each answer."""
+    answered = 0
+    buffer, held = memoryview(bytearray(BUFFER_SIZE)), 0
+    with socket.create_connection(address) as peer:
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        began = time.perf_counter()
+        peer.sendall(b"".join(requests[:in_flight]))
+        while answered < len(requests):
+            count = peer.recv_into(buffer[held:])
+            if not count:
+                raise RuntimeError("the broker closed the connection")
+            start, held, before = 0, held + count, answered
+            while end := frame_end(buffer, start, held):
+                check(buffer[start:end])
+                answered, start = answered + 1, end
+            buffer[: held - start] = buffer[start:held]
+            held -= start
+            if answered > before:
+                peer.sendall(b"".join(requests[before + in_flight : answered + in_flight]))
+        return time.perf_counter() - began
+
+
 class RawPull:
-    """Every message of a topic's queues, with `in_flight` pulls under way on one connection."""
+    """Every message of a topic's queues, with `in_flight` pulls on one connection."""
 
     def __init__(self, address: str, topic: str, queues: int, in_flight: int, group: str = "GID_raw") -> None:
         self._host, _, port = address.rpartition(":")
@@ -45,28 +70,10 @@ class RawPull:
 
     def round(self) -> float:
         """Seconds for all of it. RuntimeError when an answer is not what was asked for."""
-        requests, answered = self._requests, 0
-        buffer, held = memoryview(bytearray(BUFFER_SIZE)), 0
-        with socket.create_connection((self._host, self._port)) as peer:
-            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            began = time.perf_counter()
-            peer.sendall(b"".join(requests[: self._in_flight]))
-            while answered < len(requests):
-                count = peer.recv_into(buffer[held:])
-                if not count:
-                    raise RuntimeError("the broker closed the connection")
-                start, held, before = 0, held + count, answered
-                while end := frame_end(buffer, start, held):
-                    self._check(decode_frame(buffer, start, end))
-                    answered, start = answered + 1, end
-                buffer[: held - start] = buffer[start:held]
-                held -= start
-                if answered > before:
-                    sent = before + self._in_flight
-                    peer.sendall(b"".join(requests[sent : answered + self._in_flight]))
-            return time.perf_counter() - began
+        return exchange((self._host, self._port), self._requests, self._in_flight, self._check)
 
-    def _check(self, answer: RemotingCommand) -> None:
+    def _check(self, frame: memoryview) -> None:
+        answer = decode_frame(frame, 0, len(frame))
         if answer.code != ResponseCode.SUCCESS:
             raise RuntimeError(f"pull {answer.opaque}: {answer.code} {answer.remark}")
         header = answer.decode_header(PullMessageResponseHeader)

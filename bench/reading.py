@@ -11,11 +11,12 @@ import numpy as np
 from tests.interop.java_peer import JavaBench, JavaPeer, Json
 
 from bench.context import MIB, Context
-from bench.measure import Line, Round, Stopwatch, compare
+from bench.measure import Line, Round, Stopwatch, compare, first_of
 from bench.workload import QUEUES, TOPIC, make_log
 from mqlake.formats.record import decode_record
 from mqlake.store import open_store
-from mqlake.store.check.verify import verify_store
+
+verify_store = first_of("mqlake.store.check.verify", "mqlake.store.verify").verify_store
 
 PAGE = 32
 

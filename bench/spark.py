@@ -26,17 +26,15 @@ from tests.interop.brokers import JavaBroker
 from tests.interop.java_client import JavaClients
 
 import mqlake.spark
+from bench.columns import count_columns, parse_columns
 from bench.context import MIB, Context
 from bench.measure import Line, Round, Stopwatch
 from bench.workload import make_log
 from mqlake.client.produce.producer import Producer
 from mqlake.formats.record import BLANK_MAGIC_CODE, decode_record
 from mqlake.message import Message, MessageExt
-from mqlake.spark.arrow.memory import keep_freed_memory
-from mqlake.spark.arrow.rows import RowBuilder
 from mqlake.spark.arrow.schema import COLUMNS, arrow_schema
 from mqlake.spark.jobs.messages import Shape, shaped, write_store
-from mqlake.spark.log.counts import Groups, Key
 from mqlake.spark.log.splits import Damage, log_files, open_window, plan, walk
 from mqlake.spark.log.storage import Storage
 
@@ -175,8 +173,8 @@ def spark(context: Context) -> Iterator[Line]:
             write_store(messages, str(directory / "store")).collect()
         yield memory.line("Spark: memory of the worker that writes a store")
     for name, ours, peer in (
-        ("log counted by queue, one thread", _count_columns, _count_each),
-        ("log to Arrow rows, one thread", _parse_columns, _parse_each),
+        ("log counted by queue, one thread", count_columns, _count_each),
+        ("log to Arrow rows, one thread", parse_columns, _parse_each),
     ):
         yield _line(
             context,
@@ -196,18 +194,6 @@ def _sums(frame: DataFrame) -> list[tuple[int, ...]]:
     return sorted((row.records, row.bytes) for row in frame.select("records", "bytes").collect())
 
 
-def _count_columns(root: Path) -> dict[object, object]:
-    """Records by topic and queue, CRCs checked."""
-    groups = Groups([Key("topic"), Key("queueId")])
-    for split in plan(str(root)):
-        window = open_window(split)
-        for scan in walk(split, window):
-            assert not isinstance(scan, Damage)
-            groups.add((window.array, scan, None))
-    found = groups.batch().to_pydict()
-    return dict(zip(zip(found["topic"], found["queueId"], strict=True), found["records"], strict=True))
-
-
 def _count_each(root: Path) -> dict[object, object]:
     """The same with the decoder of one record."""
     found: Counter[object] = Counter()
@@ -223,18 +209,6 @@ def _count_each(root: Path) -> dict[object, object]:
 
 
 _HEAD = Struct(">ii")
-
-
-def _parse_columns(root: Path) -> int:
-    """Every column of every record, CRCs checked, as Arrow batches."""
-    keep_freed_memory()  # as a task does
-    rows = 0
-    for split in plan(str(root)):
-        window, builder = open_window(split), RowBuilder(tuple(COLUMNS), str(root))
-        for scan in walk(split, window):
-            assert not isinstance(scan, Damage)
-            rows += sum(batch.num_rows for batch in builder.batches(window.array, scan))
-    return rows
 
 
 def _parse_each(root: Path) -> int:

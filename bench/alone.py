@@ -1,0 +1,256 @@
+"""Benches without a peer, and the process that runs them with the mqlake of one checkout (see bench.against).
+
+    python -m bench.alone DIR SCALE     PYTHONPATH says whose mqlake; the bench itself is always this one
+        ◀─ {"mqlake": FILE}
+        ─▶ ["open", NAME]  ["round", NAME]  ["close", NAME]
+        ◀─ {}              a Round           {}               or {"error": TEXT}; {"absent": TEXT}
+
+What a line needs is imported when it is opened, so that a checkout without it lacks that line only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from tests.interop.brokers import MqlakeBroker
+from tests.interop.java_peer import Json
+from tests.waiting import until
+
+from bench import append, raw_pull, raw_send
+from bench.context import MIB, Scale
+from bench.measure import Round, Stopwatch
+from bench.workload import QUEUES, TOPIC, Ring, batch_template, make_log, single_template
+from mqlake.formats.columns import Scan, dispatch_columns, scan_records
+from mqlake.store import ReadOnlyStore, open_store
+
+CHUNK_RECORDS = 8192
+
+
+class Alone(Protocol):
+    """A line: amounts are messages, records or files."""
+
+    def round(self) -> Round: ...
+
+    def close(self) -> None: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Plain:
+    """A side that needs no end, or that another function ends."""
+
+    make_round: Callable[[], Round]
+    close: Callable[[], None] = lambda: None
+
+    def round(self) -> Round:
+        return self.make_round()
+
+
+def _append(
+    template: Json, kind: str, directory: Path, scale: Scale, produce: append.Produce = append.one_producer
+) -> Alone:
+    settings = {"mappedFileSizeCommitLog": scale.log_file}
+    if kind == "sync":
+        settings["flushDiskType"] = "SYNC_FLUSH"
+    return append.MqlakeAppend(directory, settings, template, getattr(scale, kind), scale.log_max, produce)
+
+
+def _log(directory: Path, scale: Scale, size: int) -> tuple[dict[str, int], int]:
+    """The settings of a log that is made here, and how many messages it has."""
+    settings = {"mappedFileSizeCommitLog": scale.recovered_file}
+    make_log(directory, size, settings)
+    with ReadOnlyStore(directory) as store:
+        return settings, sum(store.max_offset_in_queue(TOPIC, queue_id) for queue_id in range(QUEUES))
+
+
+def _get(decode: bool, directory: Path, scale: Scale) -> Alone:
+    reading = importlib.import_module("bench.reading")
+    settings, _ = _log(directory, scale, scale.get_log)
+    side: Alone = reading.MqlakeGet(directory, settings, decode=decode)
+    return side
+
+
+def _verify(directory: Path, scale: Scale) -> Alone:
+    opening, reading = importlib.import_module("bench.opening"), importlib.import_module("bench.reading")
+    _, messages = _log(directory, scale, scale.recovered)
+    return Plain(opening.Counted(reading.Verify(directory), messages).round)
+
+
+def _opening(prepare: str, directory: Path, scale: Scale) -> Alone:
+    opening = importlib.import_module("bench.opening")
+    settings, messages = _log(directory, scale, scale.recovered)
+    side = opening.MqlakeOpening(directory, settings, getattr(opening, prepare), compare_derived=False)
+    return Plain(opening.Counted(side, messages).round)
+
+
+def _start(directory: Path, scale: Scale) -> Alone:
+    opening = importlib.import_module("bench.opening")
+    files = scale.queue_files // 10
+    opening.make_queues(directory, files, scale.queues_a_topic)
+    settings = {"mappedFileSizeCommitLog": 64 * MIB}
+    side = opening.MqlakeOpening(directory, settings, lambda _: None, compare_derived=False)
+    return Plain(opening.Counted(side, files).round)
+
+
+def _columns(name: str, directory: Path, scale: Scale) -> Alone:
+    columns = importlib.import_module("bench.columns")
+    _, messages = _log(directory, scale, scale.get_log)
+
+    def make_round() -> Round:
+        watch = Stopwatch()
+        getattr(columns, name)(directory)
+        return watch.round(messages, messages)
+
+    return Plain(make_round)
+
+
+def _scans(size: int, directory: Path, scale: Scale) -> tuple[Any, list[Scan]]:
+    """A buffer of records with bodies of `size` bytes, and the scans over it."""
+    ring = Ring(batch_template(size))
+    with open_store(directory, {"mappedFileSizeCommitLog": scale.log_file}) as store:
+        for number in range(scale.batch // ring.per_put):
+            assert store.put_messages(ring.fresh(number, number % QUEUES)).is_ok  # type: ignore[arg-type]
+        end = min(store.max_phy_offset, scale.log_file)
+    buffer = np.fromfile(directory / "commitlog" / f"{0:020}", np.uint8, end)
+    return buffer, _scan_all(buffer)
+
+
+def _scan_all(buffer: Any) -> list[Scan]:
+    position, scans = 0, []
+    while len(scan := scan_records(buffer, position, len(buffer), 0, max_records=CHUNK_RECORDS)):
+        position = scan.end
+        scans.append(scan)
+    return scans
+
+
+def _scan(directory: Path, scale: Scale) -> Alone:
+    buffer, _ = _scans(128, directory, scale)
+
+    def make_round() -> Round:
+        watch = Stopwatch()
+        records = sum(len(scan) for scan in _scan_all(buffer))
+        return watch.round(records, records)
+
+    return Plain(make_round)
+
+
+def _dispatch(directory: Path, scale: Scale) -> Alone:
+    buffer, scans = _scans(128, directory, scale)
+
+    def make_round() -> Round:
+        watch = Stopwatch()
+        for scan in scans:
+            dispatch_columns(buffer, scan, delay_levels={})
+        records = sum(map(len, scans))
+        return watch.round(records, records)
+
+    return Plain(make_round)
+
+
+# --- a broker in a process of its own: CPU time is its, not the client's
+
+
+def _broker(directory: Path, scale: Scale) -> MqlakeBroker:
+    settings = {
+        "brokerFastFailureEnable": "false",
+        "osPageCacheBusyTimeOutMills": 60_000,
+        "mappedFileSizeCommitLog": min(scale.broker_log_file, 256 * MIB),
+    }
+    broker = MqlakeBroker(directory, settings, small=False)
+    broker.start()
+    return broker
+
+
+def _of_broker(broker: MqlakeBroker, messages: int, load: Callable[[], float]) -> Alone:
+    def make_round() -> Round:
+        before = broker.cpu_seconds()
+        seconds = load()
+        return Round(messages, seconds, broker.cpu_seconds() - before, (messages,))
+
+    return Plain(make_round, broker.stop)
+
+
+def _sends(in_flight: int, batch: int, directory: Path, scale: Scale) -> Alone:
+    sends = raw_send.RawSend(scale.sends if batch == 1 else scale.batch_sends // batch, batch, in_flight)
+    broker = _broker(directory, scale)
+    return _of_broker(broker, sends.messages, lambda: sends.round(broker.address))
+
+
+def _pulls(in_flight: int, directory: Path, scale: Scale) -> Alone:
+    broker = _broker(directory, scale)
+    filling = raw_send.RawSend(scale.batch_sends // raw_send.BATCH, raw_send.BATCH, 8)
+    filling.round(broker.address)
+
+    def everything() -> raw_pull.RawPull | None:
+        pulls = raw_pull.RawPull(broker.address, raw_send.TOPIC, raw_send.QUEUES, in_flight)
+        return pulls if pulls.messages == filling.messages else None
+
+    pulls = until(everything, "all messages are in the queues")
+    return _of_broker(broker, pulls.messages, pulls.round)
+
+
+LINES: dict[str, Callable[[Path, Scale], Alone]] = {
+    "put-128": functools.partial(_append, single_template(128), "single"),
+    "put-1k": functools.partial(_append, single_template(1024), "single"),
+    "put-batch-128": functools.partial(_append, batch_template(128), "batch"),
+    "put-batch-1k": functools.partial(_append, batch_template(1024), "batch"),
+    "put-sync-flush": functools.partial(_append, single_template(1024), "sync", produce=append.sync_tasks),
+    "get-1k": functools.partial(_get, False),
+    "get-decode-1k": functools.partial(_get, True),
+    "scan-128": _scan,
+    "dispatch-128": _dispatch,
+    "recover-1k": functools.partial(_opening, "crash"),
+    "rebuild-1k": functools.partial(_opening, "lose_derived"),
+    "verify-1k": _verify,
+    "start": _start,
+    "count-columns": functools.partial(_columns, "count_columns"),
+    "parse-columns": functools.partial(_columns, "parse_columns"),
+    "send-1": functools.partial(_sends, 1, 1),
+    "send-64": functools.partial(_sends, 64, 1),
+    "send-batch-8": functools.partial(_sends, 8, raw_send.BATCH),
+    "pull-1": functools.partial(_pulls, 1),
+    "pull-64": functools.partial(_pulls, 64),
+}
+
+
+def serve(directory: Path, scale: Scale) -> None:
+    """Does what the lines on stdin ask, until they end."""
+    import mqlake
+
+    answers, sys.stdout = sys.stdout, sys.stderr
+    sides: dict[str, Alone] = {}
+
+    def answer(value: object) -> None:
+        print(json.dumps(value), file=answers, flush=True)
+
+    answer({"mqlake": mqlake.__file__})
+    try:
+        for line in sys.stdin:
+            what, name = json.loads(line)
+            try:
+                if what == "open":
+                    sides[name] = LINES[name](directory / name, scale)
+                    answer({})
+                elif what == "round":
+                    answer(dataclasses.asdict(sides[name].round()))
+                else:
+                    sides.pop(name).close()
+                    answer({})
+            except (ImportError, AttributeError) as error:
+                answer({"absent": f"{type(error).__name__}: {error}"})
+            except Exception as error:
+                answer({"error": f"{type(error).__name__}: {error}"})
+    finally:
+        for side in sides.values():
+            side.close()
+
+
+if __name__ == "__main__":
+    serve(Path(sys.argv[1]), Scale(**json.loads(sys.argv[2])))
