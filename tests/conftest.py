@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from collections.abc import Iterator
 
@@ -19,6 +20,10 @@ from tests.waiting import PATIENCE_S
 
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# a shell starts background jobs with Ctrl-C ignored, and so would be every process that a test starts
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # the same examples each time; with MQLAKE_CAMPAIGN set, new ones, and what they find becomes a test of its own
 settings.register_profile(
