@@ -1,8 +1,8 @@
 """Holds the imports of src/mqlake to one direction: a room imports only from the rooms before it, and no module, in a
 room either, imports one that needs it. An import for types alone, or inside of a function, counts as any other.
 
-    errors → base → message → formats → store → remoting → namesrv | broker → client → spark → cli
-    namesrv and client do without the store. metaq may import errors, base, message, formats and remoting; only
+    errors → base → message → formats → store → remoting → auth → namesrv | broker → client → spark → cli
+    auth, namesrv and client do without the store. metaq may import errors, base, message, formats and remoting; only
     migrate, spark and cli import metaq. compiled, which needs none of them, may be imported by all that use kernels.
     The kernels, a room of their own in compiled, import the codecs that they compile; these know them only by name
     (compiled.load).
@@ -32,9 +32,20 @@ ALLOWED: dict[str, set[str]] = {
     "formats": {"compiled", "errors", "base", "message"},
     "store": {"errors", "base", "message", "formats"},
     "remoting": {"compiled", "errors", "base", "message", "formats"},
-    "namesrv": {"errors", "base", "message", "formats", "remoting"},
-    "broker": {"compiled", "compiled.kernels", "errors", "base", "message", "formats", "store", "remoting"},
-    "client": {"errors", "base", "message", "formats", "remoting"},
+    "auth": {"errors", "base", "message", "remoting"},
+    "namesrv": {"errors", "base", "message", "formats", "remoting", "auth"},
+    "broker": {
+        "compiled",
+        "compiled.kernels",
+        "errors",
+        "base",
+        "message",
+        "formats",
+        "store",
+        "remoting",
+        "auth",
+    },
+    "client": {"errors", "base", "message", "formats", "remoting", "auth"},
     "metaq": {"compiled", "errors", "base", "message", "formats", "remoting"},
     "migrate": {"errors", "base", "message", "formats", "store", "metaq"},
     "spark": {"compiled", "errors", "base", "message", "formats", "store", "client", "metaq", "migrate"},
@@ -45,6 +56,7 @@ ALLOWED: dict[str, set[str]] = {
         "formats",
         "store",
         "remoting",
+        "auth",
         "namesrv",
         "broker",
         "client",

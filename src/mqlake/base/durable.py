@@ -26,11 +26,13 @@ def make_dirs(path: str) -> None:
         fsync_dir(parent)
 
 
-def write_temporary(path: str, data: bytes) -> str:
+def write_temporary(path: str, data: bytes, mode: int = 0o644) -> str:
     """Writes `data` durably beside `path` and returns the temporary name. An OSError leaves no file."""
     temporary = f"{path}.tmp"
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
+        if mode & 0o077 == 0:  # an old file of that name may have been open to others
+            os.fchmod(fd, mode)
         with open(fd, "wb", buffering=0) as file:
             remaining = memoryview(data)
             while remaining:
@@ -42,7 +44,7 @@ def write_temporary(path: str, data: bytes) -> str:
     return temporary
 
 
-def write_durably(path: str, data: bytes) -> None:
+def write_durably(path: str, data: bytes, *, mode: int = 0o644) -> None:
     """`path` holds `data`, also after a power loss. On OSError it holds what it held before."""
-    os.replace(write_temporary(path, data), path)
+    os.replace(write_temporary(path, data, mode), path)
     fsync_dir(os.path.dirname(path))

@@ -52,6 +52,7 @@ COMMANDS = {
 }
 EXIT_INTERRUPTED = 128 + signal.SIGINT
 EXTRAS = {
+    "cryptography": "auth",
     "fastavro": "spark",
     "fsspec": "spark",
     "grpc": "connect",
@@ -63,6 +64,7 @@ EXTRAS = {
     "py4j": "spark",
     "pyarrow": "spark",
     "pyspark": "spark",
+    "yaml": "auth",
 }
 """Module → the extra of mqlake that installs it."""
 SHELLS = {

@@ -71,6 +71,10 @@ FastPath = Callable[["Connection", memoryview, int], int]
 them by `send_encoded`. Returns where the next frame begins: the given position if it handled none."""
 
 
+Guard = Callable[["Connection", RemotingCommand], None]
+"""Called with each request before its processor; what it raises is the answer, as with a processor."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Limits:
     """Limits of one connection."""
@@ -127,6 +131,7 @@ class Endpoint:
         self.on_close: list[Callable[[Connection], None]] = []
         self.fast_paths: tuple[FastPath, ...] = ()
         """Called in turn at each frame, before a processor; the first that handles it ends the turn."""
+        self.guard: Guard | None = None
         self.going_away = False
         """New requests are answered GO_AWAY if the client knows that code."""
         self.tls_mode = TlsMode.DISABLED
@@ -363,6 +368,12 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
                 ),
             )
             return
+        if (guard := self._endpoint.guard) is not None:
+            try:
+                guard(self, command)
+            except Exception as error:
+                self._respond(command, _failure(command, error))
+                return
         if self._endpoint.going_away and command.version > Version.V5_3_1:
             self._respond(
                 command,
