@@ -32,11 +32,11 @@ from bench.measure import Line, Round, Stopwatch
 from bench.workload import make_log
 from mqlake.client.produce.producer import Producer
 from mqlake.formats.record import BLANK_MAGIC_CODE, decode_record
+from mqlake.lake.arrow.schema import COLUMNS, arrow_schema
+from mqlake.lake.log.splits import Damage, log_files, open_window, plan, walk
+from mqlake.lake.log.storage import Storage
 from mqlake.message import Message, MessageExt
-from mqlake.spark.arrow.schema import COLUMNS, arrow_schema
 from mqlake.spark.jobs.messages import Shape, shaped, write_store
-from mqlake.spark.log.splits import Damage, log_files, open_window, plan, walk
-from mqlake.spark.log.storage import Storage
 
 Job = Callable[[], object]
 

@@ -1,7 +1,7 @@
 """Holds the imports of src/mqlake to one direction: a room imports only from the rooms before it, and no module, in a
 room either, imports one that needs it. An import for types alone, or inside of a function, counts as any other.
 
-    errors → base → message → formats → store → remoting → auth → namesrv | broker → client → spark → cli
+    errors → base → message → formats → store → remoting → auth → namesrv | broker → client → lake → spark → cli
     auth, namesrv and client do without the store. metaq may import errors, base, message, formats and remoting; only
     migrate, spark and cli import metaq. compiled, which needs none of them, may be imported by all that use kernels.
     The kernels, a room of their own in compiled, import the codecs that they compile; these know them only by name
@@ -48,7 +48,19 @@ ALLOWED: dict[str, set[str]] = {
     "client": {"errors", "base", "message", "formats", "remoting", "auth"},
     "metaq": {"compiled", "errors", "base", "message", "formats", "remoting"},
     "migrate": {"errors", "base", "message", "formats", "store", "metaq"},
-    "spark": {"compiled", "errors", "base", "message", "formats", "store", "client", "metaq", "migrate"},
+    "lake": {"compiled", "errors", "base", "message", "formats", "store"},
+    "spark": {
+        "compiled",
+        "errors",
+        "base",
+        "message",
+        "formats",
+        "store",
+        "client",
+        "metaq",
+        "migrate",
+        "lake",
+    },
     "cli": {
         "errors",
         "base",
@@ -62,11 +74,12 @@ ALLOWED: dict[str, set[str]] = {
         "client",
         "metaq",
         "migrate",
+        "lake",
         "spark",
     },
     "__main__": {"cli"},
 }
-_OF_SOURCES = {"options", "offsets", "error_messages", "requirements", "readers", "stream_readers"}
+_OF_SOURCES = {"schema", "filters", "error_messages", "requirements", "stream_readers"}
 WITHIN: dict[str, set[str]] = {
     "store.files": {"config"},
     "store.log": {"config", "results", "files"},
@@ -100,10 +113,11 @@ WITHIN: dict[str, set[str]] = {
     },
     "broker.fast": {"broker", "config", "state", "metrics", "requests", "transaction"},
     "broker.admin": {"broker", "config", "state", "metrics", "services"},
-    "spark.arrow": {"options", "offsets", "log"},
-    "spark.log": {*_OF_SOURCES, "arrow"},
-    "spark.rocketmq": {*_OF_SOURCES, "arrow", "log"},
-    "spark.metaq": {*_OF_SOURCES, "arrow", "log"},
+    "lake.arrow": {"options", "offsets", "log"},
+    "lake.log": {"options", "offsets", "arrow"},
+    "spark.log": _OF_SOURCES,
+    "spark.rocketmq": {*_OF_SOURCES, "log"},
+    "spark.metaq": {*_OF_SOURCES, "log"},
     "metaq.formats": {"message"},
     "metaq.wire": {"formats"},
     "metaq.store": {"message", "formats", "config"},

@@ -41,7 +41,7 @@ from cosmic_ray.work_item import TestOutcome
 from parso.python.tree import Keyword
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("formats", "store", "remoting", "broker/requests", "broker/fast", "spark/log")
+ROOMS = ("formats", "store", "remoting", "broker/requests", "broker/fast", "lake/log")
 AT_LEAST = 0.85
 PER_MODULE = 4
 """Mutants of one module in a sample over several: each module costs one run of its tests without a change."""

@@ -23,6 +23,7 @@ ENVIRONMENTS = ROOT / ".venv-spark"
 VERSIONS = ("4.2.0", "4.3.0")
 """The oldest that mqlake[spark] takes, which is the newest that Delta for Spark takes; and the newest."""
 SMOKE = (
+    "tests/lake",
     "tests/spark/log",
     "tests/spark/test_session.py",
     "tests/spark/test_daemon.py",

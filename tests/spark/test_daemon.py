@@ -58,7 +58,7 @@ def test_what_is_loaded_has_no_threads() -> None:
     found = json.loads(said)
     assert found["threads"] == 1
     assert found["pyspark"] == pyspark.__file__
-    assert {"pyspark.worker", "pyarrow", "mqlake.spark.log.log_partition"} < set(found["modules"])
+    assert {"pyspark.worker", "pyarrow", "mqlake.lake.log.tasks"} < set(found["modules"])
     assert "pandas" not in found["modules"]
     assert ("numba" in found["modules"]) == (twin() is not plain)
 
@@ -70,7 +70,7 @@ def of_worker(spark: SparkSession) -> dict[str, Any]:
         yield {
             "pid": os.getpid(),
             "daemon": Path(f"/proc/{os.getppid()}/cmdline").read_text().split("\0"),
-            "reads": "mqlake.spark.log.log_partition" in sys.modules,
+            "reads": "mqlake.lake.log.tasks" in sys.modules,
             "frozen": gc.get_freeze_count(),
         }
 

@@ -16,11 +16,11 @@ from mqlake.errors import (
     StoreError,
     WrongFileSizeError,
 )
-from mqlake.spark.arrow.schema import CORRUPT_COLUMN
+from mqlake.lake.arrow.schema import CORRUPT_COLUMN
+from mqlake.lake.log.storage import Storage
+from mqlake.lake.options import LogOptions
 from mqlake.spark.log.commitlog import CommitLogReader
 from mqlake.spark.log.commitlog_stream import CommitLogStreamReader
-from mqlake.spark.log.storage import Storage
-from mqlake.spark.options import LogOptions
 from mqlake.store.file_sizes import detect_settings
 from tests.spark.log.test_queue_and_index import ConsumeQueueDataSource, MqIndexDataSource, rows
 from tests.spark.stores import SETTINGS, copy_store, decoded, log_files

@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 import mqlake.spark
 from mqlake.cli.main import cli
 from mqlake.formats.compression import COMPRESSION_NAMES
+from mqlake.lake.arrow.schema import COLUMNS
 from mqlake.message import MessageSysFlag as Flag
-from mqlake.spark.arrow.schema import COLUMNS
 from tests.golden import CASES, unpack
 from tests.spark.stores import row_of, seen, write_inner_batches
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from mqlake.spark.arrow.schema import COLUMNS
+from mqlake.lake.arrow.schema import COLUMNS
+from mqlake.lake.options import INDEX_OPTIONS, OPTIONS, QUEUE_OPTIONS
 from mqlake.spark.error_messages import when_workers_start
-from mqlake.spark.options import INDEX_OPTIONS, OPTIONS, QUEUE_OPTIONS
 from mqlake.spark.rocketmq.options import READ_OPTIONS, WRITE_OPTIONS
 from mqlake.spark.rocketmq.sink import COLUMNS as SINK_COLUMNS
 from tests.interop.brokers import MqlakeBroker

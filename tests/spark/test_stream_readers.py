@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
 
-from mqlake.spark.options import SourceOptions
+from mqlake.lake.options import SourceOptions
 from mqlake.spark.stream_readers import LimitedStreamReader
 
 

@@ -52,8 +52,8 @@ def read_log(spark: SparkSession, *paths: str, **options: object) -> DataFrame:
     would wrap them in an exception of its own.
     """
     require_pyspark()
-    from mqlake.spark.log.topics import check_topics
-    from mqlake.spark.options import LogOptions, option_texts
+    from mqlake.lake.log.topics import check_topics
+    from mqlake.lake.options import LogOptions, option_texts
 
     given = option_texts(paths, options)
     parsed = LogOptions.parse(given)

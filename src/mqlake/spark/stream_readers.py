@@ -15,8 +15,8 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from mqlake.lake.options import SourceOptions
 from mqlake.spark.error_messages import tells_reasons
-from mqlake.spark.options import SourceOptions
 
 Place = TypeVar("Place")
 

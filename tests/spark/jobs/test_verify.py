@@ -19,7 +19,7 @@ from mqlake.spark.jobs.verify import StoresReport, verify_log, verify_stores
 from mqlake.store import open_store
 from mqlake.store.check.verify import VerifyReport, verify_store
 from tests.golden import Golden
-from tests.spark.log.test_splits import SPLIT_SIZES, place
+from tests.lake.log.test_splits import SPLIT_SIZES, place
 from tests.spark.stores import body_position, copy_store, decoded, flip_bit, log_files, messages, overwrite
 
 SETTINGS: dict[str, object] = {"maxHashSlotNum": 100, "maxIndexNum": 400}

@@ -11,8 +11,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import mqlake.spark
 from mqlake.errors import NotAStoreError, UnknownKeyError
-from mqlake.spark.arrow.schema import COLUMNS, CORRUPT_COLUMN
-from tests.spark.log.test_splits import place
+from mqlake.lake.arrow.schema import COLUMNS, CORRUPT_COLUMN
+from tests.lake.log.test_splits import place
 from tests.spark.stores import copy_store, decoded, flip_bit, log_files, row_of, seen
 
 pytestmark = pytest.mark.spark

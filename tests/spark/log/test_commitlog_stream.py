@@ -17,11 +17,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 from mqlake.errors import ConfigError, OffsetOutOfRangeError
+from mqlake.lake.arrow.schema import CORRUPT_COLUMN
+from mqlake.lake.log.log_offsets import Json, LogOffsets, Mark
+from mqlake.lake.options import LogOptions
 from mqlake.message import MessageExtBrokerInner
-from mqlake.spark.arrow.schema import CORRUPT_COLUMN
 from mqlake.spark.log.commitlog_stream import CommitLogStreamReader
-from mqlake.spark.log.log_offsets import Json, LogOffsets, Mark
-from mqlake.spark.options import LogOptions
 from mqlake.store import open_store
 from tests.spark.stores import SETTINGS, copy_store, decoded, flip_bit, log_files, seen
 from tests.spark.streams import catch_up, follow

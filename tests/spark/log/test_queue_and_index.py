@@ -11,11 +11,11 @@ from pyspark.sql import SparkSession
 
 from mqlake.errors import StoreCorruptError
 from mqlake.formats.index import build_key, index_key_hash
-from mqlake.spark.arrow.schema import spark_schema
+from mqlake.lake.log.queue_files import index_files, queue_files
+from mqlake.lake.log.storage import Storage
 from mqlake.spark.log import queue_and_index as derived
 from mqlake.spark.log.queue_and_index import ConsumeQueueDataSource, MqIndexDataSource
-from mqlake.spark.log.queue_files import index_files, queue_files
-from mqlake.spark.log.storage import Storage
+from mqlake.spark.schema import spark_schema
 from mqlake.store.read_only import ReadOnlyStore
 from tests.golden import Golden, unpack
 from tests.spark.stores import copy_store, decoded, overwrite

@@ -26,12 +26,13 @@ from pyspark.sql import functions as F  # noqa: N812 - as everywhere
 from mqlake.errors import ConfigError, MqlakeError, StoreCorruptError
 from mqlake.formats.batch import encode_messages
 from mqlake.formats.compression import compress_body
+from mqlake.lake.arrow.schema import COLUMNS
+from mqlake.lake.log import coverage, key_index, skipping, store_times
+from mqlake.lake.options import LogOptions
 from mqlake.message import PROPERTY_INNER_NUM, Message, MessageExtBatch, MessageExtBrokerInner, MessageSysFlag
-from mqlake.spark.arrow.filters import conditions
-from mqlake.spark.arrow.schema import COLUMNS, spark_schema
-from mqlake.spark.log import coverage, key_index, skipping, store_times
+from mqlake.spark.filters import conditions
 from mqlake.spark.log.commitlog import CommitLogReader
-from mqlake.spark.options import LogOptions
+from mqlake.spark.schema import spark_schema
 from mqlake.store import DefaultMessageStore, MessageStoreConfig
 from tests.spark.stores import (
     COMPRESSIONS,
@@ -262,7 +263,7 @@ def question(rows: list[Row], rng: random.Random) -> tuple[list[ds.Filter], dict
 def answer(root: Path, filters: list[ds.Filter], options: dict[str, str], columns: list[str]) -> list[Row]:
     reader = CommitLogReader(LogOptions.parse({"path": str(root), **options}), columns)
     reader.pushFilters(filters)
-    batches = [batch for part in reader.plan().partitions for batch in reader.read(part)]
+    batches = [batch for part in reader.partitions() for batch in reader.read(part)]
     return [row for batch in batches for row in batch.to_pylist(maps_as_pydicts="strict")]
 
 

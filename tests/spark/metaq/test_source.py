@@ -13,12 +13,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from mqlake.errors import ConfigError, NotAStoreError, StoreCorruptError, UnknownKeyError
+from mqlake.lake.arrow.schema import CORRUPT_COLUMN
+from mqlake.lake.log.storage import Storage
 from mqlake.metaq.formats.record import encode_record
 from mqlake.metaq.store.columns import Damage, Records
 from mqlake.metaq.store.inspect import open_data_directory, read_records
 from mqlake.metaq.store.message_store import MessageStore
-from mqlake.spark.arrow.schema import CORRUPT_COLUMN
-from mqlake.spark.log.storage import Storage
 from mqlake.spark.metaq.options import COLUMNS, MetaqOptions
 from mqlake.spark.metaq.segments import splits, walk
 from tests.metaq.records import fill

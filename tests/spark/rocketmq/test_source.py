@@ -33,10 +33,10 @@ from mqlake.errors import (
     UndecodableMessageError,
 )
 from mqlake.formats.record import encode_record
+from mqlake.lake.arrow.schema import COLUMNS
+from mqlake.lake.options import Mode
 from mqlake.message import Message, MessageSysFlag, crc32, host_bytes
 from mqlake.remoting.bodies.topic import MessageQueue
-from mqlake.spark.arrow.schema import COLUMNS
-from mqlake.spark.options import Mode
 from mqlake.spark.rocketmq import sink as rocketmq_sink
 from mqlake.spark.rocketmq.cluster import Cluster, Live, Queue, missing, scans_of
 from mqlake.spark.rocketmq.options import ReadOptions

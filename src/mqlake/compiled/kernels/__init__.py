@@ -3,7 +3,7 @@
     primitives ◀── records ◀── units        formats.columns, through `columns`
         ▲   ▲ ◀─── dispatch, index
         │   └───── frames ◀── sends          broker.fast.fast_send
-        └───────── rows, metaq               spark.arrow, metaq.formats
+        └───────── rows, metaq               lake.arrow, metaq.formats
 
 Imported by name only, through `mqlake.compiled.load`: importing a kernel imports numba. Compiled code does no I/O.
 

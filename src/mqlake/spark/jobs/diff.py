@@ -18,8 +18,8 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere
 
 import mqlake.spark
+from mqlake.lake.arrow.schema import CORRUPT_COLUMN
 from mqlake.message import PROPERTY_INNER_NUM, MessageSysFlag
-from mqlake.spark.arrow.schema import CORRUPT_COLUMN
 
 STRETCH = 4096
 BOTH = ("topic", "queueId", "queueOffset")

@@ -48,10 +48,10 @@ from mqlake.message import (
     MessageExtBatch,
     java_hash,
 )
-from mqlake.spark.arrow.schema import table_schemas
 from mqlake.spark.error_messages import only_reasons_from
 from mqlake.spark.jobs.parallel import rows_batch
 from mqlake.spark.jobs.search import first_line
+from mqlake.spark.schema import table_schemas
 from mqlake.store import PutMessageStatus, open_store
 from mqlake.store.written_pages import WrittenPages
 

@@ -17,9 +17,9 @@ import pyarrow as pa
 from pyspark.errors import PySparkAttributeError, PySparkNotImplementedError
 from pyspark.sql import DataFrame, SparkSession
 
-from mqlake.spark.arrow.arrays import batch_of
-from mqlake.spark.arrow.schema import table_schemas
+from mqlake.lake.arrow.arrays import batch_of
 from mqlake.spark.error_messages import only_reasons_from
+from mqlake.spark.schema import table_schemas
 
 Piece = TypeVar("Piece")
 
@@ -33,7 +33,7 @@ def per_piece(
     work: Callable[[Piece], Iterator[pa.RecordBatch]],
     columns: dict[str, str],
 ) -> DataFrame:
-    """The rows of work(piece) for each piece, a task a piece; `columns` as in mqlake.spark.arrow.schema."""
+    """The rows of work(piece) for each piece, a task a piece; `columns` as in mqlake.lake.arrow.schema."""
 
     @only_reasons_from
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

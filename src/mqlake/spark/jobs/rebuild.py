@@ -32,10 +32,10 @@ from mqlake.base.findings import Findings
 from mqlake.base.progress import Progress
 from mqlake.formats.arrow import Ints
 from mqlake.formats.columns import DispatchColumns, Scan, dispatch_columns
+from mqlake.lake.log.splits import VERIFY_CRC, VERIFY_FULL, Damage, Split, open_window, plan, walk
 from mqlake.message import parse_delay_levels
-from mqlake.spark.arrow.schema import table_schemas
 from mqlake.spark.jobs.parallel import parallelism, per_piece, rows_batch, shared_out
-from mqlake.spark.log.splits import VERIFY_CRC, VERIFY_FULL, Damage, Split, open_window, plan, walk
+from mqlake.spark.schema import table_schemas
 from mqlake.store.check.rebuild import (
     DERIVED,
     RebuildReport,

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, SparkSession
 
 from mqlake.errors import ConfigError
+from mqlake.lake.options import LogOptions, option_texts
 from mqlake.spark.error_messages import when_workers_start
-from mqlake.spark.options import LogOptions, option_texts
 from mqlake.spark.rocketmq.cluster import Live
 from mqlake.spark.rocketmq.options import ReadOptions
 

@@ -31,9 +31,7 @@ from pyspark.sql import DataFrame, SparkSession
 from mqlake.base.findings import Findings, Severity
 from mqlake.formats.arrow import Bytes
 from mqlake.formats.columns import DispatchColumns, Scan, dispatch_columns
-from mqlake.message import DEFAULT_MESSAGE_DELAY_LEVEL, parse_delay_levels
-from mqlake.spark.jobs.parallel import parallelism, per_piece, rows_batch, shared_out
-from mqlake.spark.log.splits import (
+from mqlake.lake.log.splits import (
     DEFAULT_SPLIT_SIZE,
     VERIFY_CRC,
     VERIFY_FULL,
@@ -43,7 +41,9 @@ from mqlake.spark.log.splits import (
     plan,
     walk,
 )
-from mqlake.spark.options import PLACE_OPTIONS, LogOptions, option_texts
+from mqlake.lake.options import PLACE_OPTIONS, LogOptions, option_texts
+from mqlake.message import DEFAULT_MESSAGE_DELAY_LEVEL, parse_delay_levels
+from mqlake.spark.jobs.parallel import parallelism, per_piece, rows_batch, shared_out
 from mqlake.store.check.verify import (
     VerifyReport,
     load_index,

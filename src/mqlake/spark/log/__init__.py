@@ -1,1 +1,1 @@
-"""The sources that read store directories: `commitlog`, `consumequeue`, `mqindex`, and counts over them."""
+"""The Spark sources over store directories: `commitlog`, `consumequeue`, `mqindex`, and counts over them."""

@@ -19,22 +19,17 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, ReadMaxRows
 
 from mqlake.errors import ConfigError
+from mqlake.lake.log.log_ends import known_end, remember
+from mqlake.lake.log.log_offsets import Json, LogOffsets, Mark
+from mqlake.lake.log.splits import VERIFY_NONE, Damage, LogFile, cut, log_files, open_window, walk
+from mqlake.lake.log.storage import Storage
+from mqlake.lake.log.store_times import Heads, ranges_by_time
+from mqlake.lake.log.tasks import LogTask, check_in_log, lost_tasks, read_task, tasks_of
+from mqlake.lake.log.topics import check_topics
+from mqlake.lake.offsets import PositionKind
+from mqlake.lake.options import LogOptions, Mode
 from mqlake.spark.error_messages import tells_reasons
-from mqlake.spark.log.log_ends import known_end, remember
-from mqlake.spark.log.log_offsets import Json, LogOffsets, Mark
-from mqlake.spark.log.log_partition import (
-    LogPartition,
-    check_in_log,
-    lost_parts,
-    partitions_of,
-    read_partition,
-)
-from mqlake.spark.log.splits import VERIFY_NONE, Damage, LogFile, cut, log_files, open_window, walk
-from mqlake.spark.log.storage import Storage
-from mqlake.spark.log.store_times import Heads, ranges_by_time
-from mqlake.spark.log.topics import check_topics
-from mqlake.spark.offsets import PositionKind
-from mqlake.spark.options import LogOptions, Mode
+from mqlake.spark.log.log_partition import LogPartition, as_partitions
 from mqlake.spark.stream_readers import LimitedStreamReader
 
 Logs = list[tuple[Storage, list[LogFile]]]
@@ -142,11 +137,11 @@ class CommitLogStreamReader(LimitedStreamReader[str]):
     def partitions(self, start: Json, end: Json) -> list[LogPartition]:
         before, upto = LogOffsets.from_json(start), LogOffsets.from_json(end)
         self._compare(before, upto.topics)
-        found: list[LogPartition] = []
+        found: list[LogTask] = []
         for storage in self._options.stores:
             if storage.root in upto.marks:
-                found += self._partitions(storage, before.marks.get(storage.root), upto.marks[storage.root])
-        return found
+                found += self._tasks(storage, before.marks.get(storage.root), upto.marks[storage.root])
+        return as_partitions(found)
 
     def _compare(self, before: LogOffsets, topics: frozenset[str] | None) -> None:
         """Data loss unless the stores and topics that are read now are those that were read before."""
@@ -160,24 +155,24 @@ class CommitLogStreamReader(LimitedStreamReader[str]):
                 f"option 'topics': {added} had not been asked for when the checkpoint was made"
             )
 
-    def _partitions(self, storage: Storage, start: Mark | None, end: Mark) -> list[LogPartition]:
+    def _tasks(self, storage: Storage, start: Mark | None, end: Mark) -> list[LogTask]:
         files = self._files(storage)
         start = Mark(_begin(files)) if start is None else start
         if start.offset == end.offset:
             return []
-        partitions = []
+        tasks = []
         if loss := _loss(storage, files, start, end):
             offset, what = loss
             self._options.data_loss(f"{storage.root}: {what}")
-            partitions.append(LogPartition((), (storage, offset, f"{storage.root}: {what}")))
-        partitions += lost_parts(storage, files, start.offset, end.offset)
+            tasks.append(LogTask((), (storage, offset, f"{storage.root}: {what}")))
+        tasks += lost_tasks(storage, files, start.offset, end.offset)
         inside = max(start.offset, _begin(files)), end.offset
         splits = cut(storage, files, self._options.split_size, [inside])
-        return [*partitions, *partitions_of(splits, self._options.split_size)]
+        return [*tasks, *tasks_of(splits, self._options.split_size)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, LogPartition):
-            yield from read_partition(partition, self._options, (), self._columns)
+            yield from read_task(partition.task, self._options, (), self._columns)
 
 
 def _begin(files: Sequence[LogFile]) -> int:

@@ -25,17 +25,19 @@ from pyspark.sql.types import StructType
 from mqlake.errors import ConfigError, UnknownKeyError
 from mqlake.formats.arrow import Ints
 from mqlake.formats.columns import Scan
+from mqlake.lake.arrow.arrays import codes_of, number_array, string_array
+from mqlake.lake.arrow.filters import NUMBERS, TIMES, RowFilter
+from mqlake.lake.arrow.properties import Properties, compiled_for
+from mqlake.lake.arrow.rows import timestamp_array
+from mqlake.lake.arrow.schema import COLUMNS
+from mqlake.lake.log.splits import Damage
+from mqlake.lake.log.tasks import Chosen, chosen
+from mqlake.lake.options import OPTIONS, LogOptions, listed, named, option_texts, parse_size
 from mqlake.message import PROPERTY_TAGS
-from mqlake.spark.arrow.arrays import codes_of, number_array, string_array
-from mqlake.spark.arrow.filters import NUMBERS, TIMES, RowFilter
-from mqlake.spark.arrow.properties import Properties, compiled_for
-from mqlake.spark.arrow.rows import timestamp_array
-from mqlake.spark.arrow.schema import COLUMNS, check_same, table_schemas
 from mqlake.spark.error_messages import tells_reasons
 from mqlake.spark.log.commitlog import CommitLogReader
-from mqlake.spark.log.log_partition import Chosen, LogPartition, chosen
-from mqlake.spark.log.splits import Damage
-from mqlake.spark.options import OPTIONS, LogOptions, listed, named, option_texts, parse_size
+from mqlake.spark.log.log_partition import LogPartition
+from mqlake.spark.schema import check_same, table_schemas
 
 COUNT_OPTIONS = (*OPTIONS, "by")
 TEXT_COLUMNS = ("topic", "tags")
@@ -151,7 +153,7 @@ class _CountReader(CommitLogReader):
         if not isinstance(partition, LogPartition):
             return
         groups = Groups(self._keys)
-        for split in partition.splits:
+        for split in partition.task.splits:
             wanted = RowFilter(self._options)
             for found in chosen(split, wanted, with_bodies=False, chunk_records=CHUNK_RECORDS):
                 if isinstance(found, Damage):

@@ -1,166 +1,20 @@
 # mypy: disable-error-code="misc"
-"""The work of one task: records of logs, and the rows made of them.
-
-splits ─▶ map file ─▶ scan ─▶ choose rows ─▶ unpack ─▶ Arrow batches
-"""
+"""LogPartition: a task over the log (lake.log.tasks) as Spark hands it to an executor."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from mqlake.errors import OffsetOutOfRangeError
-from mqlake.formats.arrow import Bytes
-from mqlake.formats.columns import Scan
-from mqlake.message import MessageSysFlag
-from mqlake.spark.arrow.filters import Condition, RowFilter
-from mqlake.spark.arrow.memory import keep_freed_memory
-from mqlake.spark.arrow.rows import RowBuilder
-from mqlake.spark.arrow.unpack import PACKED, unpack
-from mqlake.spark.log.single_records import Pick, read_picked
-from mqlake.spark.log.splits import CHUNK_RECORDS, Damage, LogFile, Split, missing, open_window, walk
-from mqlake.spark.log.storage import Storage
-from mqlake.spark.offsets import Position, PositionKind
-from mqlake.spark.options import LogOptions, Mode
-from mqlake.spark.readers import grouped
-
-logger = logging.getLogger(__name__)
-
-Chosen = tuple[Bytes, Scan, npt.NDArray[np.int64] | None]
-"""A buffer, a scan of it, and the numbers of the records of it that are wanted (None: all)."""
+from mqlake.lake.log.tasks import LogTask
 
 
 @dataclass
 class LogPartition(InputPartition):
-    """The work of one task; `lost`: bytes of the log that are missing, from which physical offset on, and why."""
-
-    splits: tuple[Split | Pick, ...]
-    lost: tuple[Storage, int, str] | None = None
+    task: LogTask
 
 
-def check_in_log(storage: Storage, files: Sequence[LogFile], position: Position) -> None:
-    """OffsetOutOfRangeError for a physical offset that is not in the log."""
-    if position.kind is not PositionKind.PHYSICAL:
-        return
-    first, last = (files[0].base_offset, files[-1].end_offset) if files else (0, 0)
-    if not first <= position.value <= last:
-        raise OffsetOutOfRangeError(
-            f"option {position.option!r} is {position.value}, but the log of {storage.root} "
-            f"holds {first} to {last}"
-        )
-
-
-def lost_parts(
-    storage: Storage, files: Sequence[LogFile], start: int = 0, end: int | None = None
-) -> list[LogPartition]:
-    """A partition for each part of the log between two physical offsets that is not there."""
-    return [
-        LogPartition((), (storage, offset, str(error)))
-        for offset, error in missing(files)
-        if start <= offset and (end is None or offset < end)
-    ]
-
-
-def partitions_of(splits: Sequence[Split | Pick], split_size: int) -> list[LogPartition]:
-    """Small splits that follow each other become one task's work."""
-    return [LogPartition(group) for group in grouped(splits, lambda split: split.bytes, split_size)]
-
-
-def read_partition(
-    partition: LogPartition, options: LogOptions, conditions: tuple[Condition, ...], columns: Sequence[str]
-) -> Iterator[pa.RecordBatch]:
-    """The rows of one task. Raises StoreCorruptError (mode failFast), OffsetOutOfRangeError (a file is gone)."""
-    wanted = RowFilter(options, conditions)
-    if partition.lost is not None and options.mode is Mode.PERMISSIVE:
-        storage, offset, text = partition.lost
-        yield RowBuilder(columns, storage.root).damage(offset, text)
-    for split in partition.splits:
-        builder = RowBuilder(columns, split.store)
-        for found in chosen(split, wanted, with_bodies="body" in columns):
-            if isinstance(found, Damage):
-                yield builder.damage(found.physical_offset, str(found.error()))
-            else:
-                yield from builder.batches(*found)
-
-
-def chosen(
-    split: Split | Pick, wanted: RowFilter, *, with_bodies: bool, chunk_records: int = CHUNK_RECORDS
-) -> Iterator[Chosen | Damage]:
-    """The split's records that are wanted, unpacked when that is; damage in mode permissive only.
-
-    Without bodies, compressed ones stay as they are.
-    """
-    options = wanted.options
-    keep_freed_memory()
-    packed = PACKED if with_bodies else MessageSysFlag.NEED_UNWRAP_FLAG
-    try:
-        for walked in _walked(split, options.verify, chunk_records):
-            parts = (
-                iter([walked])
-                if isinstance(walked, Damage)
-                else choose(*walked, wanted, packed, _path(split), split.base_offset)
-            )
-            for found in parts:
-                if not isinstance(found, Damage):
-                    yield found
-                elif options.mode is Mode.FAIL_FAST:
-                    raise found.error()
-                elif options.mode is Mode.PERMISSIVE:
-                    yield found
-    except FileNotFoundError as error:
-        text = (
-            f"{_path(split)}: gone while it was read; physical offsets {split.base_offset + split.start} "
-            f"to {split.base_offset + split.end} are lost"
-        )
-        if options.fail_on_data_loss:
-            raise OffsetOutOfRangeError(f"{text} (failOnDataLoss=false reads on)") from error
-        logger.warning("%s", text)
-        if options.mode is Mode.PERMISSIVE:
-            offset = split.base_offset + split.start
-            yield Damage(_path(split), split.start, split.end, offset, "gone while it was read")
-
-
-def _path(split: Split | Pick) -> str:
-    return split.file if isinstance(split, Split) else split.file.file
-
-
-def _walked(split: Split | Pick, verify: str, chunk_records: int) -> Iterator[tuple[Bytes, Scan] | Damage]:
-    if isinstance(split, Pick):
-        yield from read_picked(split, verify=verify, chunk_records=chunk_records)
-        return
-    window = open_window(split)
-    for found in walk(split, window, verify=verify, chunk_records=chunk_records):
-        yield found if isinstance(found, Damage) else (window.array, found)
-
-
-def choose(
-    buf: Bytes, scan: Scan, wanted: RowFilter, packed: int, file: str = "", base_offset: int = 0
-) -> Iterator[Chosen | Damage]:
-    """The wanted records of one scan; those with a flag of `packed` come unpacked, after the others."""
-    rows = wanted.rows(buf, scan)
-    if not wanted.options.unpack or not (scan.sys_flag & packed).any():
-        if rows is None or len(rows):
-            yield buf, scan, rows
-        return
-    rows = np.arange(len(scan)) if rows is None else rows
-    plain = rows[scan.sys_flag[rows] & packed == 0]
-    if len(plain):
-        yield buf, scan, plain
-    holders = wanted.rows(buf, scan, packed=True)
-    holders = np.arange(len(scan)) if holders is None else holders
-    holders = holders[scan.sys_flag[holders] & MessageSysFlag.NEED_UNWRAP_FLAG != 0]
-    compressed = rows[scan.sys_flag[rows] & packed == MessageSysFlag.COMPRESSED_FLAG]
-    for found in unpack(buf, scan, np.union1d(holders, compressed), file, base_offset):
-        if isinstance(found, Damage):
-            yield found
-            continue
-        unpacked, messages = found
-        rows = wanted.rows(unpacked, messages)
-        if rows is None or len(rows):
-            yield unpacked, messages, rows
+def as_partitions(tasks: Iterable[LogTask]) -> list[LogPartition]:
+    return [LogPartition(task) for task in tasks]

@@ -20,15 +20,16 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from mqlake.formats.index import INDEX_SIZE
-from mqlake.spark.arrow.arrays import number_array, repeated
-from mqlake.spark.arrow.rows import BATCH_RECORDS_MAX, timestamp_array
-from mqlake.spark.arrow.schema import check_same, table_schemas
+from mqlake.lake.arrow.arrays import number_array, repeated
+from mqlake.lake.arrow.rows import BATCH_RECORDS_MAX, timestamp_array
+from mqlake.lake.log.grouped import grouped
+from mqlake.lake.log.queue_files import BATCH, IndexTable, QueueFile, index_files, queue_files
+from mqlake.lake.log.splits import bounded
+from mqlake.lake.log.topics import check_topics
+from mqlake.lake.options import INDEX_OPTIONS, QUEUE_OPTIONS, LogOptions, count, named
 from mqlake.spark.error_messages import tells_reasons
-from mqlake.spark.log.queue_files import BATCH, IndexTable, QueueFile, index_files, queue_files
-from mqlake.spark.log.splits import bounded
-from mqlake.spark.log.topics import check_topics
-from mqlake.spark.options import INDEX_OPTIONS, QUEUE_OPTIONS, LogOptions, count, named
-from mqlake.spark.readers import FilteredReader, grouped
+from mqlake.spark.filters import FilteredReader
+from mqlake.spark.schema import check_same, table_schemas
 
 _QUEUE_SPARK, _QUEUE_ARROW = table_schemas(
     {

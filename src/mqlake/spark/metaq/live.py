@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from mqlake.errors import OffsetOutOfRangeError, ResponseError
+from mqlake.lake.log.topics import require_topics
 from mqlake.metaq.client.browser import GROUP, MAX_SIZE, MAX_SIZE_LIMIT
 from mqlake.metaq.client.fetch import OffsetMovedError, fetch, nearest_offset
 from mqlake.metaq.client.remoting import RemotingClient
@@ -27,7 +28,6 @@ from mqlake.metaq.message import Partition
 from mqlake.metaq.store.columns import Damage, Records, as_columns
 from mqlake.metaq.zookeeper.paths import MetaZookeeper, TopicBroker, broker_node
 from mqlake.metaq.zookeeper.session import ZkSession
-from mqlake.spark.log.topics import require_topics
 
 logger = logging.getLogger(__name__)
 

@@ -18,13 +18,13 @@ from typing import Protocol
 import numpy as np
 
 from mqlake.errors import ConfigError, StoreCorruptError
+from mqlake.lake.log.storage import Storage
+from mqlake.lake.log.topics import require_topics
+from mqlake.lake.offsets import EARLIEST, LATEST, Position, PositionKind
 from mqlake.metaq.store.columns import Damage, Records
 from mqlake.metaq.store.inspect import PartitionFiles
-from mqlake.spark.log.storage import Storage
-from mqlake.spark.log.topics import require_topics
 from mqlake.spark.metaq.live import LiveRange, fetch_range, live_ranges
 from mqlake.spark.metaq.segments import Split, open_directory, splits, walk, written_end
-from mqlake.spark.offsets import EARLIEST, LATEST, Position, PositionKind
 
 logger = logging.getLogger(__name__)
 

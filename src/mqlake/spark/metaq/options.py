@@ -16,12 +16,11 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from mqlake.errors import ConfigError
-from mqlake.spark.arrow.schema import CORRUPT_COLUMN, table_schemas
-from mqlake.spark.log.splits import VERIFY_CRC, VERIFY_NONE
-from mqlake.spark.log.storage import Storage
-from mqlake.spark.metaq.locations import Brokers, Directories, Place
-from mqlake.spark.offsets import ENDING, STARTING, PositionKind, start_and_end
-from mqlake.spark.options import (
+from mqlake.lake.arrow.schema import CORRUPT_COLUMN
+from mqlake.lake.log.splits import VERIFY_CRC, VERIFY_NONE
+from mqlake.lake.log.storage import Storage
+from mqlake.lake.offsets import ENDING, STARTING, PositionKind, start_and_end
+from mqlake.lake.options import (
     PLACE_OPTIONS,
     Mode,
     SourceOptions,
@@ -32,6 +31,8 @@ from mqlake.spark.options import (
     some_of,
     stores,
 )
+from mqlake.spark.metaq.locations import Brokers, Directories, Place
+from mqlake.spark.schema import table_schemas
 
 COLUMNS = {
     "topic": "string",

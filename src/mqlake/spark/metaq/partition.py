@@ -11,15 +11,15 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from mqlake.errors import ConfigError, MqlakeError
+from mqlake.lake.arrow.memory import keep_freed_memory
+from mqlake.lake.arrow.rows import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
+from mqlake.lake.arrow.schema import CORRUPT_COLUMN
+from mqlake.lake.log.grouped import grouped
+from mqlake.lake.options import Mode
 from mqlake.metaq.store.columns import Damage, Records
-from mqlake.spark.arrow.memory import keep_freed_memory
-from mqlake.spark.arrow.rows import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
-from mqlake.spark.arrow.schema import CORRUPT_COLUMN
 from mqlake.spark.metaq.locations import Piece, read_piece
 from mqlake.spark.metaq.options import MetaqOptions, schemas
 from mqlake.spark.metaq.segments import Split
-from mqlake.spark.options import Mode
-from mqlake.spark.readers import grouped
 
 
 @dataclass

@@ -18,11 +18,11 @@ import numpy as np
 
 from mqlake.errors import FormatError, NotAStoreError
 from mqlake.formats.arrow import Bytes
+from mqlake.lake.log.storage import Storage
 from mqlake.metaq.formats.names import parse_store_name, segment_offset
 from mqlake.metaq.formats.scan import CUT_OFF, ScanStop, is_record, scan_records, walk_records
 from mqlake.metaq.store.columns import CHUNK_RECORDS, Damage, Records, as_columns, read_segment
 from mqlake.metaq.store.inspect import DataDirectory, PartitionFiles, SegmentFile, open_data_directory
-from mqlake.spark.log.storage import Storage
 
 PIECE_BYTES = 32 << 20
 """Files that are not on a local disk are read in pieces of this size."""

@@ -23,13 +23,13 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from mqlake.lake.offsets import EARLIEST, LATEST
 from mqlake.spark.error_messages import tells_reasons
+from mqlake.spark.filters import FilteredReader
 from mqlake.spark.metaq.locations import Piece, resolve
 from mqlake.spark.metaq.options import MetaqOptions, chosen_columns, schemas
 from mqlake.spark.metaq.partition import MetaqPartition, partitions_of, read_partition
 from mqlake.spark.metaq.segments import open_directory
-from mqlake.spark.offsets import EARLIEST, LATEST
-from mqlake.spark.readers import FilteredReader
 from mqlake.spark.requirements import require_stream_readers
 
 

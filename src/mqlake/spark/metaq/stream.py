@@ -17,11 +17,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, ReadMaxRows
 
+from mqlake.lake.offsets import EARLIEST
 from mqlake.spark.error_messages import tells_reasons
 from mqlake.spark.metaq.locations import Offsets, PartitionKey, Piece, end_after, resolve
 from mqlake.spark.metaq.options import MetaqOptions
 from mqlake.spark.metaq.partition import MetaqPartition, partitions_of, read_partition
-from mqlake.spark.offsets import EARLIEST
 from mqlake.spark.stream_readers import LimitedStreamReader
 
 Json = dict[str, dict[str, int]]

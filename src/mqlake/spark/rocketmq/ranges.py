@@ -20,15 +20,15 @@ from mqlake.client import MessageQueue
 from mqlake.client.records import decode_messages, whole_records
 from mqlake.errors import ConfigError, FormatError, UndecodableMessageError
 from mqlake.formats.columns import Bytes, Scan
+from mqlake.lake.arrow.filters import RowFilter
+from mqlake.lake.arrow.memory import keep_freed_memory
+from mqlake.lake.arrow.rows import RowBuilder
+from mqlake.lake.arrow.unpack import BODY_BYTES_MAX, PACKED
+from mqlake.lake.log.splits import Damage
+from mqlake.lake.log.tasks import choose
+from mqlake.lake.offsets import EARLIEST, LATEST, Position, PositionKind
+from mqlake.lake.options import LogOptions
 from mqlake.message import PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX, MessageSysFlag, bytes_to_properties
-from mqlake.spark.arrow.filters import RowFilter
-from mqlake.spark.arrow.memory import keep_freed_memory
-from mqlake.spark.arrow.rows import RowBuilder
-from mqlake.spark.arrow.unpack import BODY_BYTES_MAX, PACKED
-from mqlake.spark.log.log_partition import choose
-from mqlake.spark.log.splits import Damage
-from mqlake.spark.offsets import EARLIEST, LATEST, Position, PositionKind
-from mqlake.spark.options import LogOptions
 from mqlake.spark.rocketmq.cluster import Live, Queue, missing, scans_of
 from mqlake.spark.rocketmq.options import ReadOptions
 

@@ -24,13 +24,13 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from mqlake.errors import ConfigError
-from mqlake.spark.arrow.schema import check_user_schema, spark_schema
+from mqlake.lake.offsets import EARLIEST, LATEST
 from mqlake.spark.error_messages import tells_reasons
-from mqlake.spark.offsets import EARLIEST, LATEST
 from mqlake.spark.requirements import require_stream_readers
 from mqlake.spark.rocketmq.cluster import Live
 from mqlake.spark.rocketmq.options import ReadOptions, WriteOptions
 from mqlake.spark.rocketmq.ranges import QueueRange, divided, in_queue, read_range, resolve, subscribed
+from mqlake.spark.schema import check_user_schema, spark_schema
 
 
 @tells_reasons

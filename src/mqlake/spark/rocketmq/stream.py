@@ -19,8 +19,8 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 
 from mqlake.errors import ConfigError, MqlakeError
+from mqlake.lake.offsets import EARLIEST
 from mqlake.spark.error_messages import tells_reasons
-from mqlake.spark.offsets import EARLIEST
 from mqlake.spark.rocketmq.cluster import Live, Queue
 from mqlake.spark.rocketmq.options import ReadOptions
 from mqlake.spark.rocketmq.ranges import (

@@ -1,0 +1,88 @@
+"""Which tasks read a query's part of one or more logs: planned once, where the query begins.
+
+    options, conditions ─▶ what has to be read (skipping) ─▶ ranges and places ─▶ splits ─▶ tasks
+
+Where each log ends is decided here, so that all tasks read the same rows while a writer goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mqlake.errors import OffsetOutOfRangeError
+from mqlake.lake.arrow.filters import Condition, RowFilter
+from mqlake.lake.log.log_ends import known_end, remember
+from mqlake.lake.log.queue_files import queue_bounds, queue_files
+from mqlake.lake.log.single_records import Pick, picks
+from mqlake.lake.log.skipping import what_to_read
+from mqlake.lake.log.splits import Split, cut, log_files
+from mqlake.lake.log.storage import Storage
+from mqlake.lake.log.tasks import LogTask, check_in_log, lost_tasks, tasks_of
+from mqlake.lake.log.topics import check_topics
+from mqlake.lake.offsets import Position, PositionKind
+from mqlake.lake.options import LogOptions, Mode
+
+PICKS_A_TASK = 100_000
+"""Single records that one task reads."""
+
+
+@dataclass(frozen=True)
+class ReadPlan:
+    """Bytes of the logs, and of them those that are read."""
+
+    tasks: list[LogTask]
+    bytes_to_read: int
+    bytes_of_log: int
+
+
+def plan(options: LogOptions, conditions: tuple[Condition, ...] = ()) -> ReadPlan:
+    """The parts of the logs that have to be read.
+
+    Raises what check_topics() and log_files() raise; OffsetOutOfRangeError for an offset that is not in the log.
+    """
+    check_topics(options)
+    splits: list[Split | Pick] = []
+    lost: list[LogTask] = []
+    size = 0
+    positions = (options.start, options.end)
+    for position in positions:
+        check_in_queues(options.stores, position)
+    wanted = RowFilter(options, conditions)
+    for storage in options.stores:
+        files = log_files(storage, known_end(storage), must_be_whole=options.mode is Mode.FAIL_FAST)
+        for position in positions:
+            check_in_log(storage, files, position)
+        remember(storage, files)
+        lost += lost_tasks(storage, files)
+        reading = what_to_read(storage, files, wanted, options.split_size)
+        parts: list[Split | Pick] = [*cut(storage, files, options.split_size, reading.ranges)]
+        parts += picks(storage, files, reading.places, PICKS_A_TASK)
+        splits += sorted(parts, key=lambda part: part.base_offset + part.start)
+        size += sum(file.limit for file in files)
+    tasks = [*lost, *tasks_of(splits, options.split_size)]
+    return ReadPlan(tasks, sum(split.bytes for split in splits), size)
+
+
+def check_in_queues(stores: Sequence[Storage], position: Position) -> None:
+    """OffsetOutOfRangeError for a topic or queue offset that no store has; without consume queues none is known."""
+    if not position.queues:
+        return
+    topics = {topic for topic, _ in position.queues}
+    files = [file for storage in stores for file in queue_files(storage, topics)]
+    if not files and not any(queue_files(storage) for storage in stores):
+        return
+    for topic in sorted(topics - {file.topic for file in files}):
+        raise OffsetOutOfRangeError(f"option {position.option!r}: topic {topic} is not there")
+    if position.kind is not PositionKind.QUEUES:
+        return
+    wanted = {name: offset for name, offset in position.queues.items() if offset >= 0}
+    bounds = [queue_bounds(each for each in files if each.storage == storage) for storage in stores]
+    for (topic, queue), offset in wanted.items():
+        known = [found[topic, queue] for found in bounds if (topic, queue) in found]
+        if not any(low <= offset <= high for low, high in known):
+            there = " and ".join(f"{low} to {high}" for low, high in known)
+            raise OffsetOutOfRangeError(
+                f"option {position.option!r}: topic {topic}, queue {queue} "
+                + (f"has offsets {there}, not {offset}" if known else "is not there")
+            )

@@ -1,0 +1,547 @@
+"""Which parts of a log a query has to read: planned by the driver from what lies beside the log, for what it costs.
+
+    physical offsets      from the filter itself
+    store times           by a search in the log: store_times
+    key                   from the index: key_index
+    topic, queue, tag     from the consume queues of the topics that are asked for
+
+What cannot be proven absent is read. The index says nothing outside its files, nor about messages of inner batches. A
+consume queue proves what lies between its first and its last unit; before and after, there may be messages without a
+unit: of a topic that was deleted and created again, or not dispatched yet, or when the queue came from a backup.
+topics.json says whether all queues are there. Where that does not suffice, either the log is read, or all queues are,
+which shows what of the log no unit accounts for (coverage): whichever is cheaper.
+
+    log   |??????[A]..[A].......[A]..[A]??|     own queues: the ends are read too
+          |[B][C][A][B][A]????[C][A][B][A]|     coverage of all queues: only what they leave out
+
+The cost is counted in bytes of log that a scan reads in the same time. Nothing is done that would cost more than it
+saves or, with a remote store, take more requests.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import operator
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from mqlake.errors import ConfigError, StoreError
+from mqlake.formats.consume_queue import CQ_STORE_UNIT_SIZE
+from mqlake.formats.consume_queue_ext import MAX_ADDRESS
+from mqlake.lake.arrow.filters import NUMBERS, RowFilter, indexed_keys, time_ms
+from mqlake.lake.log import key_index
+from mqlake.lake.log.coverage import Coverage
+from mqlake.lake.log.queue_files import BATCH, DIRECTORIES, SIMPLE, QueueFile, Run, queue_files
+from mqlake.lake.log.single_records import UNKNOWN, Places, message_number
+from mqlake.lake.log.splits import VERIFY_FULL, LogFile
+from mqlake.lake.log.storage import Storage
+from mqlake.lake.log.store_times import Heads, ranges_by_time
+from mqlake.lake.offsets import PositionKind
+from mqlake.lake.options import Mode
+from mqlake.message import SCHEDULE_TOPIC, tags_code
+
+I64_MAX = (1 << 63) - 1
+BLOCK = 256 << 10
+"""Where the wanted records of a block would cost as much one by one, all of it is read."""
+PLACE_COST = 10_000
+"""To read one record by itself, besides its bytes."""
+PAGE = 4096
+PLACES_MAX = 1 << 20
+"""More single records than so many become blocks."""
+RANGES_MAX = 10_000
+"""More than so many ranges are made fewer by reading what lies between them."""
+QUEUE_FILE_COST = 300_000
+"""To list, map and check one file of a consume queue, in bytes of a scan."""
+UNIT_COST = 5
+"""The same for a byte of consume queue or index."""
+MOSTLY = 0.7
+"""Of what a scan costs: skipping that would still cost so much is left alone."""
+UNITS_BETWEEN_LOOKS = 1000
+RECORD_SIZE_GUESSED = 512
+REMOTE_SPLITS_MIN = 64
+"""A scan that takes fewer requests is not preceded by those for consume queues."""
+REMOTE_INDEX_MIN = 11
+"""The same for the index."""
+SPLITS_A_LOOK = 4
+"""Into which a file of a remote store has to be cut at least for its first record's time to be looked at."""
+LMQ_PREFIX = "%LMQ%"
+"""Queues whose units lead to messages of other topics."""
+
+Ints = npt.NDArray[np.int64]
+Ranges = list[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """An interval; both ends included."""
+
+    low: float = -I64_MAX
+    high: float = I64_MAX
+
+    def narrowed(self, compare: object, values: Sequence[float]) -> Bounds:
+        """By a comparison with the first value, or (None) with being one of them."""
+        if compare in (None, operator.eq):
+            return Bounds(max(self.low, min(values)), min(self.high, max(values))) if values else self
+        if compare in (operator.gt, operator.ge):
+            return Bounds(max(self.low, values[0]), self.high)
+        return Bounds(self.low, min(self.high, values[0]))
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The records that begin in `ranges` of physical offsets (sorted, apart), and those at `places`."""
+
+    ranges: Ranges
+    places: Places = field(default_factory=Places.none)
+
+    @property
+    def cost(self) -> int:
+        _, touched = _by_block(self.places)
+        return sum(end - start for start, end in self.ranges) + int(np.minimum(touched, BLOCK).sum())
+
+    def and_in(self, other: Reading) -> Reading:
+        """The records that are in both."""
+        mine, theirs = self.places, other.places
+        both = [
+            mine.where(_inside(mine.offset, other.ranges) | np.isin(mine.offset, theirs.offset)),
+            theirs.where(_inside(theirs.offset, self.ranges)),
+        ]
+        places = Places.of(
+            *(np.concatenate([getattr(each, n) for each in both]) for n in ("offset", "size", "number"))
+        )
+        return Reading(meet(self.ranges, other.ranges), places)
+
+
+def what_to_read(storage: Storage, files: Sequence[LogFile], wanted: RowFilter, split_size: int) -> Reading:
+    """Ranges and places in which all records lie that may pass."""
+    if not files:
+        return Reading([])
+    physical = _bounds(wanted, "physicalOffset", PositionKind.PHYSICAL)
+    low = max(files[0].base_offset, int(physical.low))
+    high = min(files[-1].end_offset, int(physical.high) + 1)
+    reading = Reading([(low, high)] if low < high else [])
+    if not wanted.options.skipping or not reading.ranges:
+        return reading
+    if wanted.topics is not None and not wanted.topics:
+        return Reading([])
+    times = _bounds(wanted, "storeTimestamp", PositionKind.TIMESTAMP)
+    with contextlib.suppress(FileNotFoundError):  # deleted meanwhile: the log counts
+        heads = Heads(storage, files)
+        of_a_scan = sum(file.limit for file in files) / split_size
+        if times != Bounds() and (storage.is_local or of_a_scan >= SPLITS_A_LOOK * len(files)):
+            reading = reading.and_in(Reading(ranges_by_time(heads, times.low, times.high)))
+        reading = _Planner(storage, files, wanted, heads, split_size).narrowed(reading)
+    as_ranges = not storage.is_local or wanted.options.verify == VERIFY_FULL
+    return _in_blocks(reading, min(BLOCK, split_size) if as_ranges else None)
+
+
+def _bounds(wanted: RowFilter, column: str, kind: PositionKind | None = None) -> Bounds:
+    bounds = Bounds()
+    for each in wanted.conditions:
+        if each.column == column:
+            values = [
+                v for v in (each.values if column in NUMBERS else map(time_ms, each.values)) if v is not None
+            ]
+            if len(values) == len(each.values):
+                bounds = bounds.narrowed(each.compare, values)
+    options = wanted.options
+    if options.start.kind is kind:
+        bounds = bounds.narrowed(operator.ge, [options.start.value])
+    if options.end.kind is kind:
+        bounds = bounds.narrowed(operator.lt, [options.end.value])
+    return bounds
+
+
+# ---------------------------------------------------------------------- ranges and blocks
+
+
+def meet(a: Ranges, b: Ranges) -> Ranges:
+    """What lies in both."""
+    found, i, j = [], 0, 0
+    while i < len(a) and j < len(b):
+        start, end = max(a[i][0], b[j][0]), min(a[i][1], b[j][1])
+        if start < end:
+            found.append((start, end))
+        if a[i][1] < b[j][1]:
+            i += 1
+        else:
+            j += 1
+    return found
+
+
+def joined(ranges: Iterable[tuple[int, int]], gap_max: int = 0) -> Ranges:
+    """Sorted and apart, with what lies between two when it is not longer than `gap_max`."""
+    found: Ranges = []
+    for start, end in sorted(each for each in ranges if each[0] < each[1]):
+        if found and start <= found[-1][1] + gap_max:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((start, end))
+    return found
+
+
+def fewer(ranges: Ranges) -> Ranges:
+    """At most RANGES_MAX, the shortest gaps being read."""
+    if len(ranges) <= RANGES_MAX:
+        return ranges
+    gaps = np.array([b[0] - a[1] for a, b in itertools.pairwise(ranges)])
+    return joined(ranges, int(np.partition(gaps, len(gaps) - RANGES_MAX)[len(gaps) - RANGES_MAX]))
+
+
+def _inside(offset: Ints, ranges: Ranges) -> npt.NDArray[np.bool_]:
+    if not ranges:
+        return np.zeros(len(offset), np.bool_)
+    starts, ends = np.array(ranges, np.int64).T
+    at = np.searchsorted(starts, offset, "right") - 1
+    inside: npt.NDArray[np.bool_] = (at >= 0) & (offset < ends[at])
+    return inside
+
+
+def _in_blocks(reading: Reading, gap_max: int | None) -> Reading:
+    """Places that lie close together as ranges of whole blocks; with `gap_max` each as one, with its page."""
+    places = reading.places.where(~_inside(reading.places.offset, reading.ranges))
+    if gap_max is not None:
+        blocks, size = np.unique(places.offset // PAGE), PAGE
+        places = Places.none()
+    else:
+        blocks, size = _dense(places), BLOCK
+        places = places.where(~np.isin(places.offset // BLOCK, blocks))
+        if len(places) > PLACES_MAX:
+            blocks = np.union1d(blocks, places.offset // BLOCK)
+            places = Places.none()
+    borders = np.flatnonzero(np.diff(blocks) > 1)
+    firsts, lasts = np.append(0, borders + 1), np.append(borders, len(blocks) - 1)
+    found = [
+        (int(blocks[a]) * size, (int(blocks[b]) + 1) * size)
+        for a, b in zip(firsts, lasts, strict=True)
+        if len(blocks)
+    ]
+    ranges = fewer(joined([*reading.ranges, *found], gap_max or 0))
+    return Reading(ranges, places.where(~_inside(places.offset, ranges)))
+
+
+def _by_block(places: Places) -> tuple[Ints, npt.NDArray[np.float64]]:
+    """The numbers of the blocks that have places, and what it costs to read those of each."""
+    if not len(places):
+        return np.zeros(0, np.int64), np.zeros(0)
+    block = places.offset // BLOCK
+    firsts = np.append(0, np.flatnonzero(np.diff(block)) + 1)
+    return block[firsts], np.add.reduceat(np.maximum(places.size, 0) + float(PLACE_COST), firsts)
+
+
+def _dense(places: Places) -> Ints:
+    """Numbers of the blocks that are read as a whole in less time."""
+    blocks, touched = _by_block(places)
+    return blocks[touched >= BLOCK]
+
+
+# ---------------------------------------------------------------------- from consume queues and index
+
+
+@dataclass
+class _Queue:
+    """What one consume queue proves: no other message of it between `first` and `last`, physical offsets."""
+
+    first: int
+    last: int
+    is_whole: bool
+
+
+class _Gathered:
+    """Places of units, folded to blocks before they are too many."""
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[Ints, Ints, Ints]] = []
+        self._count = 0
+        self._blocks = np.zeros(0, np.int64)
+
+    def add(self, offset: Ints, size: Ints, number: Ints) -> None:
+        self._parts.append((offset, size, number))
+        self._count += len(offset)
+        if self._count > 2 * PLACES_MAX:
+            places = self._places()
+            dense = _dense(places)
+            rest = places.where(~np.isin(places.offset // BLOCK, dense))
+            if len(rest) > PLACES_MAX:
+                dense, rest = np.unique(places.offset // BLOCK), Places.none()
+            self._blocks = np.union1d(self._blocks, dense)
+            self._parts, self._count = [(rest.offset, rest.size, rest.number)], len(rest)
+
+    def _places(self) -> Places:
+        if not self._parts:
+            return Places.none()
+        return Places.of(*(np.concatenate(columns) for columns in zip(*self._parts, strict=True)))
+
+    def reading(self, also: Ranges) -> Reading:
+        blocks = ((int(each) * BLOCK, (int(each) + 1) * BLOCK) for each in self._blocks)
+        ranges = joined([*blocks, *also])
+        places = self._places()
+        return Reading(ranges, places.where(~_inside(places.offset, ranges)))
+
+
+class _Planner:
+    """One store and what is asked of it."""
+
+    def __init__(
+        self, storage: Storage, files: Sequence[LogFile], wanted: RowFilter, heads: Heads, split_size: int
+    ) -> None:
+        self._storage, self._files, self._wanted, self._heads = storage, files, wanted, heads
+        self._low, self._high = files[0].base_offset, files[-1].end_offset
+        self._split_size = split_size
+        self._queue_ids = wanted.allowed("queueId")
+        self._offsets = _bounds(wanted, "queueOffset")
+        tags = wanted.allowed("tags")
+        self._codes = None if tags is None else np.array([tags_code(tag) for tag in tags], np.int64)
+        asked = [keys for keys in map(indexed_keys, wanted.conditions) if keys is not None]
+        if wanted.options.keys is not None:
+            asked.append(wanted.options.keys)
+        self._keys = min(asked, key=len) if asked else None
+        self._topics = wanted.topics if _can_be_directories(wanted.topics) else None
+
+    def narrowed(self, reading: Reading) -> Reading:
+        """What of `reading` has to be read."""
+        unpack = self._wanted.options.unpack  # raw reads show what has no unit: half and rolled back messages
+        whole = reading.cost
+        if (
+            self._keys is not None
+            and self._topics is not None
+            and unpack
+            and self._requests(whole) >= REMOTE_INDEX_MIN
+        ):
+            found = self._guarded(lambda: self._by_index_alone(whole))
+            reading = reading if found is None else reading.and_in(found)
+        if self._requests(reading.cost) >= REMOTE_SPLITS_MIN:
+            cost = reading.cost
+            if self._topics is not None and unpack:
+                found = self._guarded(lambda: self._by_queues(cost))
+            elif self._keys is not None and self._cost_of_all(cost, None) < cost * 0.5:
+                found = self._guarded(lambda: self._by_all(cost))
+            else:
+                found = None
+            reading = reading if found is None else reading.and_in(found)
+        return reading
+
+    def _requests(self, cost: int) -> float:
+        return I64_MAX if self._storage.is_local else cost / self._split_size
+
+    @staticmethod
+    def _guarded(plan: Callable[[], Reading | None]) -> Reading | None:
+        try:
+            return plan()
+        except (
+            StoreError,
+            ConfigError,
+            OSError,
+            ValueError,
+        ):  # damaged, or deleted meanwhile: the log counts
+            return None
+
+    # ------------------------------------------------------------------ the index
+
+    def _by_index_alone(self, cost: int) -> Reading | None:
+        """Of topics that are known to have no inner batches, whose messages the index does not know."""
+        assert self._topics is not None
+        found = self._index_reading(self._topics, cost)
+        if found is None:
+            return None
+        for topic in self._topics:
+            if not self._storage.directories(f"{DIRECTORIES[SIMPLE]}/{topic}") or self._storage.directories(
+                f"{DIRECTORIES[BATCH]}/{topic}"
+            ):
+                return None
+        return found
+
+    def _index_reading(self, topics: Collection[str], cost: int) -> Reading | None:
+        assert self._keys is not None
+        found = key_index.hits(
+            self._storage, topics, self._keys, self._heads.store_time_at, cost // 4, self._requests(cost)
+        )
+        if found is None:
+            return None
+        silent, position = [], self._low
+        for begin, end in sorted(found.known):
+            silent.append((position, begin + 1))
+            position = max(position, end)
+        offsets = found.offsets[(found.offsets >= self._low) & (found.offsets < self._high)]
+        unknown = np.full(len(offsets), UNKNOWN)
+        return Reading(joined([*silent, (position, self._high)]), Places.of(offsets, unknown, unknown))
+
+    # ------------------------------------------------------------------ consume queues
+
+    def _by_queues(self, cost: int) -> Reading | None:
+        """By the queues of the topics alone, if they prove enough, else with those of all others."""
+        assert self._topics is not None
+        if any(topic.startswith(LMQ_PREFIX) for topic in self._topics):
+            return None
+        gathered = _Gathered()
+        chosen = queue_files(self._storage, self._topics)
+        if not self._storage.is_local and len(chosen) > self._requests(cost) / 2:
+            return None
+        if self._is_mostly(chosen, cost):
+            return None
+        queues = self._proven_by(chosen, gathered)
+        alone = gathered.reading([])
+        if alone.cost > cost * MOSTLY:
+            return None
+        best = alone.cost + self._cost_of_all(cost, alone)
+        ends = None
+        if self._wanted.options.mode is Mode.FAIL_FAST and self._has_all_queues(queues):
+            ends = joined(
+                part
+                for queue in queues.values()
+                for part in ((self._low, queue.first), (queue.last, self._high))
+            )
+            with_ends = gathered.reading(ends)
+            if with_ends.cost <= best:
+                return with_ends if with_ends.cost < cost else None
+        return self._by_all(cost) if best < cost * MOSTLY else None
+
+    def _is_mostly(self, chosen: Sequence[QueueFile], cost: int) -> bool:
+        """Whether the queues' records are so much of the log that nothing is to be gained, by a look at some units."""
+        size = 0.0
+        for file in chosen:
+            array, first, count = file.rows()
+            if count > first:
+                size += (count - first) * float(array["size"][first:count:UNITS_BETWEEN_LOOKS].mean())
+        return size > cost * MOSTLY
+
+    def _proven_by(self, chosen: Sequence[QueueFile], gathered: _Gathered) -> dict[tuple[str, int], _Queue]:
+        queues: dict[tuple[str, int], _Queue] = {}
+        before: tuple[int, int] | None = None
+        for file in chosen:
+            if self._queue_ids is not None and file.queue_id not in self._queue_ids:
+                continue
+            name = file.topic, file.queue_id
+            if name not in queues:
+                before = None
+            run = self._run(file)
+            queue = queues.setdefault(name, _Queue(self._high, self._low, is_whole=True))
+            if run is None:
+                queue.is_whole = False
+                continue
+            if len(run.offset) == 0:
+                continue
+            if before is not None and (before[0] != run.number[0] or before[1] > run.offset[0]):
+                queue.is_whole = False
+            following = int(run.units["batch_size"][-1]) if file.kind == BATCH else 1
+            before = int(run.number[-1]) + following, int(run.offset[-1] + run.size[-1])
+            queue.first = min(queue.first, max(self._low, int(run.offset[0])))
+            queue.last = max(queue.last, min(self._high, before[1]))
+            self._choose(file, run, gathered)
+        return queues
+
+    def _run(self, file: QueueFile) -> Run | None:
+        """The units of a file in which the first and the last lead to messages of its queue."""
+        run = file.run()
+        if run is None:
+            return None
+        first, last = np.searchsorted(run.offset, [self._low, self._high])
+        for row in {int(first), int(last) - 1} if first < last else ():
+            said = self._heads.message_at(int(run.offset[row]))
+            if said != (file.topic, file.queue_id, int(run.number[row])):
+                return None
+        return run
+
+    def _choose(self, file: QueueFile, run: Run, gathered: _Gathered) -> None:
+        number = run.number
+        mask = (run.offset >= self._low) & (run.offset < self._high) & (number <= self._offsets.high)
+        if file.kind == SIMPLE:
+            mask &= number >= self._offsets.low
+            if self._codes is not None and file.topic != SCHEDULE_TOPIC:  # there it is the time of delivery
+                code = run.units["tags_code"]  # an address in the extension may stand for any code
+                mask &= np.isin(code, self._codes) | (code <= MAX_ADDRESS)
+        else:
+            mask &= number + run.units["batch_size"] > self._offsets.low
+        gathered.add(run.offset[mask], run.size[mask], message_number(file.queue_id, number[mask]))
+
+    def _has_all_queues(self, queues: dict[tuple[str, int], _Queue]) -> bool:
+        if not all(queue.is_whole and queue.first < queue.last for queue in queues.values()):
+            return False
+        assert self._topics is not None
+        if self._queue_ids is not None:
+            return all((topic, queue) in queues for topic in self._topics for queue in self._queue_ids)
+        numbers = _queue_numbers(self._storage)
+        return all(
+            numbers.get(topic, 0) > 0 and all((topic, queue) in queues for queue in range(numbers[topic]))
+            for topic in self._topics
+        )
+
+    # ------------------------------------------------------------------ all consume queues
+
+    def _cost_of_all(self, cost: int, alone: Reading | None) -> int:
+        """About what it takes to read all consume queues."""
+        if not self._storage.is_local:
+            return I64_MAX
+        record = RECORD_SIZE_GUESSED
+        if alone is not None and len(alone.places):
+            record = max(100, int(np.median(alone.places.size)))
+        units = cost // record * CQ_STORE_UNIT_SIZE * UNIT_COST
+        where = self._storage.path(DIRECTORIES[SIMPLE])
+        with contextlib.suppress(
+            OSError
+        ):  # most file systems count sub-directories: quicker than to list them
+            at_least = (os.stat(where).st_nlink - 2) * QUEUE_FILE_COST + units
+            if at_least > cost:
+                return at_least
+        topics = sum(len(self._storage.directories(directory)) for directory in DIRECTORIES.values())
+        return topics * 2 * QUEUE_FILE_COST + units
+
+    def _by_all(self, cost: int) -> Reading | None:
+        """By the queues of all topics, which also show what of the log has no unit; for keys by the index as well."""
+        coverage, gathered, batches = Coverage(self._files), _Gathered(), _Gathered()
+        known: set[str] = set()
+        by_key = self._keys is not None and (self._topics is None or not self._wanted.options.unpack)
+        for file in self._all_queue_files():
+            run = self._run(file)
+            if run is None:
+                continue
+            coverage.add(run.offset, run.size)
+            is_wanted = self._topics is None or file.topic in self._topics
+            if is_wanted:
+                known.add(file.topic)
+            if is_wanted and (self._queue_ids is None or file.queue_id in self._queue_ids):
+                if not by_key:
+                    self._choose(file, run, gathered)
+                elif file.kind == BATCH:
+                    self._choose(file, run, batches)
+        uncovered = coverage.uncovered()
+        if not by_key:
+            return gathered.reading(uncovered)
+        found_keys = self._index_reading(known, cost)
+        if found_keys is None:
+            return None
+        more = batches.reading(joined([*uncovered, *found_keys.ranges]))
+        places = [found_keys.places, more.places]
+        columns = (
+            np.concatenate([getattr(each, n) for each in places]) for n in ("offset", "size", "number")
+        )
+        return Reading(more.ranges, Places.of(*columns))
+
+    def _all_queue_files(self) -> Iterator[QueueFile]:
+        return (file for file in queue_files(self._storage) if not file.topic.startswith(LMQ_PREFIX))
+
+
+def _can_be_directories(topics: frozenset[str] | None) -> bool:
+    return topics is not None and not any(
+        "/" in topic or "\0" in topic or topic in ("", ".", "..") or "\ufffd" in topic for topic in topics
+    )
+
+
+def _queue_numbers(storage: Storage) -> dict[str, int]:
+    """How many queues each topic of config/topics.json has; none when it cannot be read."""
+    path = storage.path("config", "topics.json")
+    try:
+        size = dict(storage.files("config")).get("topics.json", 0)
+        table = json.loads(storage.read(path, 0, size).tobytes() or b"{}").get("topicConfigTable", {})
+        return {
+            topic: max(int(config.get("readQueueNums", 0)), int(config.get("writeQueueNums", 0)))
+            for topic, config in table.items()
+        }
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}

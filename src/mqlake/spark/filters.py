@@ -1,0 +1,52 @@
+# mypy: disable-error-code="misc"
+"""Spark's filters as conditions, for the readers that can use them."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import datasource
+from pyspark.sql.datasource import DataSourceReader, Filter
+
+from mqlake.lake.arrow.filters import NUMBERS, TEXTS, TIMES, Condition
+
+_COMPARISONS: dict[type, Callable[[Any, Any], Any]] = {
+    datasource.EqualTo: operator.eq,
+    datasource.GreaterThan: operator.gt,
+    datasource.GreaterThanOrEqual: operator.ge,
+    datasource.LessThan: operator.lt,
+    datasource.LessThanOrEqual: operator.le,
+}
+
+
+def conditions(filters: Sequence[Filter]) -> list[Condition]:
+    """Those filters that can be applied here."""
+    found = []
+    for each in filters:
+        column = each.attribute[0] if len(getattr(each, "attribute", ())) == 1 else ""
+        if column not in NUMBERS and column not in TIMES and column not in TEXTS:
+            continue
+        if isinstance(each, datasource.In):
+            found.append(Condition(column, None, tuple(each.value)))
+        elif type(each) in _COMPARISONS and (column not in TEXTS or isinstance(each, datasource.EqualTo)):
+            found.append(Condition(column, _COMPARISONS[type(each)], (each.value,)))
+    return found
+
+
+class FilteredReader(DataSourceReader):
+    """A reader that keeps the filters it can use. Spark applies all of them to the rows again."""
+
+    _conditions: tuple[Condition, ...] = ()
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802 - Spark's name
+        self._conditions = tuple(conditions(filters))
+        return filters
+
+    def _may_match(self, known: Mapping[str, Any]) -> bool:
+        """Whether rows with these values in these columns can pass the filters."""
+        return not any(
+            each.column in known and each.allowed is not None and known[each.column] not in each.allowed
+            for each in self._conditions
+        )

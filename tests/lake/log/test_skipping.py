@@ -1,0 +1,206 @@
+"""What is skipped: never a row, and as much as the derived files tell."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import datasource as ds
+
+from mqlake.errors import OffsetOutOfRangeError
+from mqlake.lake.log import coverage, skipping, store_times
+from mqlake.lake.log.plan import ReadPlan, plan
+from mqlake.lake.log.tasks import read_task
+from mqlake.lake.options import LogOptions
+from mqlake.message import MessageExt, MessageExtBrokerInner
+from mqlake.spark.filters import conditions
+from mqlake.store import DefaultMessageStore, MessageStoreConfig
+from tests.spark.stores import SETTINGS, copy_store, log_files, overwrite, seen
+
+HOUR = 3_600_000
+
+
+@pytest.fixture(scope="module")
+def hours(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Forty records an hour, each hour in its own topic, tag and key, over some files; times of 2023."""
+    root = tmp_path_factory.mktemp("hours") / "store"
+    clock = 1_700_000_000_000
+    config = MessageStoreConfig.from_mapping({**SETTINGS, "storePathRootDir": str(root)})
+    with DefaultMessageStore(config, clock_ms=lambda: clock) as store:
+        store.load()
+        store.start()
+        for n in range(400):
+            clock = 1_700_000_000_000 + n // 40 * HOUR
+            message = MessageExtBrokerInner(
+                f"Hour-{n // 40}", bytes(100), tags=f"tag-{n // 40}", keys=[f"key-{n}"], queue_id=n % 2
+            )
+            assert store.put_message(message).is_ok
+    return root
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(skipping, "BLOCK", 1024)
+    monkeypatch.setattr(skipping, "PLACE_COST", 64)
+    monkeypatch.setattr(skipping, "UNIT_COST", 0)
+    monkeypatch.setattr(skipping, "QUEUE_FILE_COST", 0)
+    monkeypatch.setattr(coverage, "BLOCK_MIN", 1024)
+    monkeypatch.setattr(store_times, "GRAIN", 2048)
+
+
+def read(root: Path, *filters: ds.Filter, **options: str) -> tuple[list[int], ReadPlan]:
+    """Physical offsets of the rows that come, and the plan."""
+    given, known = LogOptions.parse({"path": str(root), **options}), tuple(conditions(filters))
+    planned = plan(given, known)
+    batches = [batch for task in planned.tasks for batch in read_task(task, given, known, ["physicalOffset"])]
+    return sorted(row["physicalOffset"] for batch in batches for row in batch.to_pylist()), planned
+
+
+def moment(hour: int) -> datetime:
+    return datetime.fromtimestamp(1_700_000_000 + hour * 3600, UTC)
+
+
+CASES: dict[str, tuple[list[ds.Filter], dict[str, str], Callable[[MessageExt], Any]]] = {
+    "topic": ([ds.EqualTo(("topic",), "Hour-4")], {}, lambda m: m.topic == "Hour-4"),
+    "topics": ([], {"topics": "Hour-1,Hour-8"}, lambda m: m.topic in ("Hour-1", "Hour-8")),
+    "queue": (
+        [ds.EqualTo(("topic",), "Hour-4"), ds.EqualTo(("queueId",), 1), ds.LessThan(("queueOffset",), 3)],
+        {},
+        lambda m: m.topic == "Hour-4" and m.queue_id == 1 and m.queue_offset < 3,
+    ),
+    "tag": (
+        [ds.In(("topic",), ["Hour-2", "Hour-3"]), ds.EqualTo(("tags",), "tag-3")],
+        {},
+        lambda m: m.topic == "Hour-3",
+    ),
+    "key": ([ds.EqualTo(("keys",), "key-77")], {}, lambda m: m.keys == "key-77"),
+    "keys": ([], {"keys": "key-77,key-300"}, lambda m: m.keys in ("key-77", "key-300")),
+    "offset": (
+        [ds.GreaterThan(("physicalOffset",), 30_000), ds.LessThanOrEqual(("physicalOffset",), 40_000)],
+        {},
+        lambda m: 30_000 < m.physical_offset <= 40_000,
+    ),
+    "time": (
+        [ds.GreaterThanOrEqual(("storeTimestamp",), moment(8))],
+        {},
+        lambda m: m.topic in ("Hour-8", "Hour-9"),
+    ),
+    "start": ({}, {"startingTimestamp": moment(9).isoformat()}, lambda m: m.topic == "Hour-9"),  # type: ignore[dict-item]
+    "end": ([], {"endingOffsets": "20000"}, lambda m: m.physical_offset < 20_000),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("split_size", ["64m", "3000"])
+def test_rows_and_bytes(hours: Path, case: str, split_size: str) -> None:
+    filters, options, holds = CASES[case]
+    found, plan = read(hours, *filters, splitSize=split_size, **options)
+    wanted = [m for m in seen(hours) if holds(m)]
+    assert set(found) >= {m.physical_offset for m in wanted} != set()
+    assert len(found) == len(wanted)
+    assert plan.bytes_to_read < plan.bytes_of_log / 2
+    everything, whole = read(hours, *filters, skipping="false", splitSize=split_size, **options)
+    assert everything == found
+    if case not in ("offset", "time", "start", "end"):
+        assert whole.bytes_to_read == whole.bytes_of_log
+
+
+def test_what_the_queues_do_not_know_is_read(hours: Path, tmp_path: Path) -> None:
+    root = copy_store(hours, tmp_path / "store")
+    wanted = [m.physical_offset for m in seen(hours) if m.topic == "Hour-4"]
+    filters = [ds.EqualTo(("topic",), "Hour-4")]
+    shutil.rmtree(root / "consumequeue" / "Hour-4" / "0")
+    shutil.rmtree(root / "consumequeue" / "Hour-4" / "1")
+    found, plan = read(root, *filters)
+    assert found == wanted and plan.bytes_to_read < plan.bytes_of_log / 2
+    key = seen(hours)[int(wanted[0] == 0) + 200].keys  # of a topic without queues, without naming it
+    assert (
+        read(root, ds.EqualTo(("keys",), key))[0]
+        == read(root, ds.EqualTo(("keys",), key), skipping="false")[0]
+        != []
+    )
+    found, plan = read(root, ds.EqualTo(("topic",), "none"))
+    assert found == [] and plan.bytes_to_read < plan.bytes_of_log / 2
+    shutil.rmtree(root / "consumequeue")
+    found, plan = read(root, *filters)
+    assert (found, plan.bytes_to_read) == (wanted, plan.bytes_of_log)
+
+
+def test_what_is_not_dispatched_yet_is_read(hours: Path, tmp_path: Path) -> None:
+    """Units of a store that was killed, as the disk may have them: those of a whole page are zeros."""
+    root = copy_store(hours, tmp_path / "store")
+    (root / "abort").touch()
+    wanted = [m.physical_offset for m in seen(hours) if m.topic == "Hour-9"]
+    for queue in (root / "consumequeue" / "Hour-9").iterdir():
+        overwrite(next(queue.iterdir()), 10 * 20, bytes(20 * 10))
+    found, plan = read(root, ds.EqualTo(("topic",), "Hour-9"))
+    assert found == wanted and plan.bytes_to_read < plan.bytes_of_log / 2
+    found, plan = read(root, keys="key-399")
+    assert len(found) == 1 and plan.bytes_to_read < plan.bytes_of_log / 2
+    (root / "checkpoint").unlink()
+    found, plan = read(root, keys="key-399")
+    assert len(found) == 1
+    assert plan.bytes_to_read == plan.bytes_of_log, "nobody knows whether the index was flushed"
+
+
+def test_without_an_index(hours: Path, tmp_path: Path) -> None:
+    root = copy_store(hours, tmp_path / "store")
+    for path in (root / "index").iterdir():
+        path.unlink()
+    found, plan = read(root, keys="key-77")
+    assert len(found) == 1
+    assert plan.bytes_to_read == plan.bytes_of_log
+
+
+def test_many_ranges_become_fewer(hours: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(skipping, "BLOCK", 64)
+    monkeypatch.setattr(skipping, "RANGES_MAX", 3)
+    filters = [ds.In(("topic",), [f"Hour-{n}" for n in range(0, 10, 2)]), ds.EqualTo(("queueId",), 0)]
+    found, plan = read(hours, *filters)
+    assert found == [m.physical_offset for m in seen(hours) if int(m.topic[5:]) % 2 == 0 and m.queue_id == 0]
+    assert len(plan.tasks[0].splits) <= len(log_files(hours)) + 3
+
+
+@pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])
+def test_offsets_that_are_not_in_the_log(hours: Path, option: str) -> None:
+    with pytest.raises(
+        OffsetOutOfRangeError, match=f"option '{option}' is 99999999, but the log of {hours} holds 0"
+    ):
+        read(hours, **{option: "99999999"})
+
+
+@pytest.mark.parametrize(
+    ("topic", "queue", "offset", "said"),
+    [
+        ("Hour-3", 1, 21, "topic Hour-3, queue 1 has offsets 0 to 20, not 21"),
+        ("Hour-3", 2, 0, "topic Hour-3, queue 2 is not there"),
+        ("none", 0, 0, "topic none is not there"),
+    ],
+)
+def test_queue_offsets_that_are_not_there(
+    hours: Path, tmp_path: Path, topic: str, queue: int, offset: int, said: str
+) -> None:
+    positions = {"startingOffsets": json.dumps({topic: {str(queue): offset}})}
+    with pytest.raises(OffsetOutOfRangeError, match=f"option 'startingOffsets': {said}"):
+        read(hours, **positions)
+    if topic == "none":
+        with pytest.raises(OffsetOutOfRangeError, match=f"option 'endingOffsetsByTimestamp': {said}"):
+            read(hours, endingOffsetsByTimestamp='{"none": {"0": 5}}')
+    root = copy_store(hours, tmp_path / "store")
+    shutil.rmtree(root / "consumequeue")
+    assert read(root, **positions)[1].bytes_to_read  # nobody knows
+    assert read(hours, startingOffsets='{"Hour-3": {"1": 20}}', topics="Hour-3")[0] == [
+        m.physical_offset for m in seen(hours) if m.topic == "Hour-3" and m.queue_id == 0
+    ]
+
+
+def test_a_clock_set_back_a_little(hours: Path) -> None:
+    later = moment(9) + timedelta(seconds=30)
+    found, plan = read(hours, ds.LessThan(("storeTimestamp",), later))
+    assert found == [m.physical_offset for m in seen(hours)]
+    assert plan.bytes_to_read == plan.bytes_of_log
