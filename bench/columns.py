@@ -6,13 +6,15 @@ from pathlib import Path
 
 from bench.measure import first_of
 
-_splits = first_of("mqlake.lake.log.splits", "mqlake.spark.splits")
+_splits = first_of("mqlake.lake.log.splits", "mqlake.spark.log.splits", "mqlake.spark.splits")
 Damage, open_window, plan, walk = _splits.Damage, _splits.open_window, _splits.plan, _splits.walk
 _counts = first_of("mqlake.spark.log.counts", "mqlake.spark.counts")
 Groups, Key = _counts.Groups, _counts.Key
-keep_freed_memory = first_of("mqlake.lake.arrow.memory", "mqlake.spark.memory").keep_freed_memory
-RowBuilder = first_of("mqlake.lake.arrow.rows", "mqlake.spark.rows").RowBuilder
-COLUMNS = first_of("mqlake.lake.arrow.schema", "mqlake.spark.schema").COLUMNS
+keep_freed_memory = first_of(
+    "mqlake.lake.arrow.memory", "mqlake.spark.arrow.memory", "mqlake.spark.memory"
+).keep_freed_memory
+RowBuilder = first_of("mqlake.lake.arrow.rows", "mqlake.spark.arrow.rows", "mqlake.spark.rows").RowBuilder
+COLUMNS = first_of("mqlake.lake.arrow.schema", "mqlake.spark.arrow.schema", "mqlake.spark.schema").COLUMNS
 
 
 def count_columns(root: Path) -> dict[object, object]:
