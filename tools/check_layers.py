@@ -85,6 +85,7 @@ WITHIN: dict[str, set[str]] = {
     "store.log": {"config", "results", "files"},
     "store.queues": {"config", "results", "files"},
     "store.index": {"config", "checkpoint", "files"},
+    "store.timer": {"config", "results", "message_store", "store_view", "log", "queues"},
     "store.check": {
         "config",
         "results",
@@ -97,6 +98,7 @@ WITHIN: dict[str, set[str]] = {
         "log",
         "queues",
         "index",
+        "timer",
     },
     "broker.state": {"config", "filter"},
     "broker.mqtrace": {"broker"},

@@ -139,6 +139,14 @@ class MessageError(MqlakeError):
     pass
 
 
+class TimerMessageError(MessageError):
+    """A timer message that cannot be stored; `status` is the name of RocketMQ's PutMessageStatus."""
+
+    def __init__(self, status: str, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
 class IllegalTopicError(MessageError):
     pass
 

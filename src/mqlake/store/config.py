@@ -381,6 +381,69 @@ class MessageStoreConfig(Settings):
         "cleanResourceInterval", 10_000, "Time between two cleaning rounds.", unit="ms", low=1
     )
 
+    timer_wheel_enable: bool = setting(
+        "timerWheelEnable", True, "Take and deliver timer messages (to the second)."
+    )
+    timer_precision_ms: int = setting(
+        "timerPrecisionMs",
+        1000,
+        "Length of a step of the timer wheel: 100, 200, 500 or 1000; others are lowered to one of these.",
+        unit="ms",
+        low=1,
+    )
+    timer_max_delay_sec: int = setting(
+        "timerMaxDelaySec", 3 * 86400, "The longest time that a timer message may wait.", unit="s", live=True
+    )
+    timer_roll_window_slot: int = setting(
+        "timerRollWindowSlot",
+        2 * 86400,
+        "Steps after which a message that waits longer is stored again, so that it does not expire.",
+        unit="steps",
+    )
+    timer_flush_interval_ms: int = setting(
+        "timerFlushIntervalMs",
+        1000,
+        "Time between two writes of the timers' progress.",
+        unit="ms",
+        low=1,
+        live=True,
+    )
+    mapped_file_size_timer_log: int = setting(
+        "mappedFileSizeTimerLog",
+        100 * 1024**2,
+        "Size of a timer log file.",
+        unit="bytes",
+        low=68,
+        fixed=True,
+    )
+    timer_stop_enqueue: bool = setting(
+        "timerStopEnqueue", False, "Put no more messages into the timer wheel for now.", live=True
+    )
+    timer_stop_dequeue: bool = setting(
+        "timerStopDequeue", False, "Deliver no timer messages for now.", live=True
+    )
+    timer_congest_num_each_slot: int = setting(
+        "timerCongestNumEachSlot",
+        INT_MAX,
+        "Messages due in one step above which some are refused, and all above twice as many.",
+        unit="messages",
+        low=1,
+        live=True,
+    )
+    disappear_time_after_start: int = setting(
+        "disappearTimeAfterStart",
+        -1,
+        "Time after the start before which no timer messages are delivered.",
+        unit="ms",
+        low=-1,
+    )
+    append_topic_for_timer_delete_key: bool = setting(
+        "appendTopicForTimerDeleteKey",
+        True,
+        "Recalls name the topic and the key, as RocketMQ 5.3.3 needs it (its key of 5.4, where it is false by default).",
+        live=True,
+    )
+
     scrub_bytes_per_second: int = setting(
         "scrubBytesPerSecond",
         4 * 1024**2,
@@ -409,6 +472,10 @@ class MessageStoreConfig(Settings):
         super().__post_init__()
         self._set(
             "mapped_file_size_consume_queue", _round_up(self.mapped_file_size_consume_queue, CQ_UNIT_SIZE)
+        )
+        self._set(
+            "timer_precision_ms",
+            next((step for step in (1000, 500, 200) if self.timer_precision_ms >= step), 100),
         )
         self._check_together()
 
@@ -507,6 +574,14 @@ class MessageStoreConfig(Settings):
     @property
     def checkpoint_path(self) -> str:
         return self._under_root("checkpoint")
+
+    @property
+    def timer_wheel_path(self) -> str:
+        return self._under_root("timerwheel")
+
+    @property
+    def timer_log_dir(self) -> str:
+        return self._under_root("timerlog")
 
     @property
     def queue_ends_path(self) -> str:

@@ -60,6 +60,7 @@ from mqlake.store.running_flags import RunningFlags
 from mqlake.store.scrub import ScrubService
 from mqlake.store.stats import StoreStatsService
 from mqlake.store.store_view import StoreView
+from mqlake.store.timer.timer_put import TimerPut
 
 logger = logging.getLogger(__name__)
 
@@ -113,6 +114,7 @@ class DefaultMessageStore(StoreView):
         mapped = not (config.write_without_mmap or config.transient_store_pool_enable)
         self._prefault_service = PrefaultService()
         super().__init__(config, queue, consume_queues, index)
+        self.timer_put = TimerPut(config, clock_ms)
         self.commit_log = CommitLog(
             config,
             queue,
@@ -120,6 +122,7 @@ class DefaultMessageStore(StoreView):
             clock_ms=clock_ms,
             is_batch_topic=is_batch_topic,
             prefault=self._prefault_service.wake if mapped else None,
+            put_timer=self.timer_put,
         )
         self.clock_ms = clock_ms
         self._lock_file = StoreLock(config.lock_path, abort_path=config.abort_path)

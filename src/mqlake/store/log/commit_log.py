@@ -26,6 +26,7 @@ from mqlake.errors import (
     MessageError,
     MessageTooLargeError,
     PropertiesTooLargeError,
+    TimerMessageError,
 )
 from mqlake.formats.batch import decode_messages
 from mqlake.formats.columns import (
@@ -55,6 +56,9 @@ from mqlake.message import (
     PROPERTY_REAL_QUEUE_ID,
     PROPERTY_REAL_TOPIC,
     RETRY_GROUP_TOPIC_PREFIX,
+    PROPERTY_TIMER_DELAY_MS,
+    PROPERTY_TIMER_DELAY_SEC,
+    PROPERTY_TIMER_DELIVER_MS,
     SCHEDULE_TOPIC,
     MessageExtBatch,
     MessageExtBrokerInner,
@@ -88,7 +92,8 @@ _V6_FLAGS = MessageSysFlag.BORNHOST_V6_FLAG | MessageSysFlag.STOREHOSTADDRESS_V6
 # prepared and rolled-back messages both have this bit; a committed one has an offset in its queue as any other
 _UNCOUNTED = MessageSysFlag.TRANSACTION_PREPARED_TYPE
 _SPECIAL_FLAGS = _UNCOUNTED | MessageSysFlag.INNER_BATCH_FLAG
-_SPECIAL_PROPERTIES = frozenset((PROPERTY_DELAY_TIME_LEVEL, PROPERTY_INNER_NUM, PROPERTY_CRC32))
+_TIMER_PROPERTIES = frozenset((PROPERTY_TIMER_DELAY_SEC, PROPERTY_TIMER_DELAY_MS, PROPERTY_TIMER_DELIVER_MS))
+_SPECIAL_PROPERTIES = _TIMER_PROPERTIES | {PROPERTY_DELAY_TIME_LEVEL, PROPERTY_INNER_NUM, PROPERTY_CRC32}
 
 QueueId = tuple[str, int]
 """Topic and number of a queue."""
@@ -147,7 +152,9 @@ class CommitLog:
         clock_ms: Callable[[], int] = now_ms,
         is_batch_topic: Callable[[str], bool] = lambda topic: False,
         prefault: Callable[[MappedFile], None] | None = None,
+        put_timer: Callable[[MessageExtBrokerInner], None] | None = None,
     ) -> None:
+        """`put_timer` rewrites a message with one of the properties that make it a timer message; MessageError."""
         self.config = config
         self.files = files
         self.queue_offsets = queue_offsets
@@ -157,6 +164,7 @@ class CommitLog:
         self.max_delay_level = max(self.delay_levels)
         self.begin_time_in_lock = 0
         self._prefault = prefault
+        self._put_timer = put_timer
         self._lock = threading.Lock()
         self._topics: dict[str, tuple[bytes, int]] = {}
         """Topics that may be written, with their bytes and the record version that holds them."""
@@ -276,8 +284,11 @@ class CommitLog:
         queue. MessageError."""
         # a prepared or rolled-back message is in the log for its transaction's sake: no consumer counts it
         counted = not msg.sys_flag & _UNCOUNTED
-        if counted and PROPERTY_DELAY_TIME_LEVEL in msg.properties and type(msg) is not MessageTimeUp:
-            self._rewrite_delayed(msg)
+        if counted and type(msg) is not MessageTimeUp:
+            if self._put_timer is not None and not _TIMER_PROPERTIES.isdisjoint(msg.properties):
+                self._put_timer(msg)
+            if PROPERTY_DELAY_TIME_LEVEL in msg.properties:
+                self._rewrite_delayed(msg)
         if self._prop_crc:
             # the checksum of another record: a message that was read and is put again still has it
             msg.properties.pop(PROPERTY_CRC32, None)
@@ -562,6 +573,8 @@ def _refusal(error: MessageError | FormatError) -> PutMessageResult:
         appended = AppendMessageResult(AppendMessageStatus.PROPERTIES_SIZE_EXCEEDED)
     elif isinstance(error, MessageTooLargeError):
         appended = AppendMessageResult(AppendMessageStatus.MESSAGE_SIZE_EXCEEDED)
+    elif isinstance(error, TimerMessageError):
+        status = PutMessageStatus[error.status]
     return PutMessageResult(status, appended, str(error))
 
 

@@ -1,0 +1,286 @@
+"""Where the timers go on when a store is opened, and the wheel made again, from what can be relied on.
+
+    commit log ─▶ queue of rmq_sys_wheel_timer ─▶ timer log ─▶ timer wheel      each can be made from the one before
+                              └── timercheck: what is before lastTimerQueueOffset was put into the log, or delivered;
+                                  what is due before lastReadTimeMs was delivered
+
+    the timer log is lost, damaged, or leads elsewhere    it is discarded, and the queue read again from its beginning
+    it ends early                                         the queue is read again from there
+    timercheck is lost                                    the last copy delivered says how far delivery had come
+    what was delivered after the last write of timercheck is found in the commit log, and not delivered again
+
+The wheel is not believed: it is made again from the timer log (from its last part if that is longer than SCAN_MAX).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+
+from mqlake.errors import FormatError
+from mqlake.formats.timer import MAGIC_DELETE, NO_SLOT, TIMER_UNIT_SIZE
+from mqlake.message import PROPERTY_TIMER_DEQUEUE_MS, PROPERTY_TIMER_ENQUEUE_MS, TIMER_TOPIC
+from mqlake.store.log.log_reader import LogReader
+from mqlake.store.queues.consume_queue import ConsumeQueue
+from mqlake.store.store_view import StoreView
+from mqlake.store.timer.timer_checkpoint import TimerCheckpoint
+from mqlake.store.timer.timer_log import TimerLog
+from mqlake.store.timer.timer_record import ENQUEUE_BYPASSED, TimerKey, TimerRecord, number_of, read_timer_record
+from mqlake.store.timer.timer_wheel import Int64s, TimerWheel
+
+logger = logging.getLogger(__name__)
+
+SCAN_MAX = 1 << 30
+"""Bytes of the timer log from which the wheel is made again; of a longer one the last file, and the wheel for the rest."""
+LATE_MS = 60_000
+"""How long before it was due a message has to have been stored to count as delivered in time."""
+_MARK = PROPERTY_TIMER_DEQUEUE_MS.encode() + b"\x01"
+
+
+@dataclasses.dataclass(slots=True)
+class Recovered:
+    read_time: int
+    """ms: what is due before was delivered."""
+    queue_offset: int
+    """Of rmq_sys_wheel_timer: where to go on."""
+    replay_until: int
+    """Queue offset before which all was in the log, or delivered, once."""
+    known: Int64s
+    """Physical offsets (ascending) of the messages from `queue_offset` on that the timer log has."""
+    delivered: Counter[tuple[bool, TimerKey]]
+    """Copies that `read_time` does not tell of, and how many; with True those that were rolled."""
+    rolled: dict[tuple[str, str, int], int]
+    """What is to be read again in many turns: (real topic, UNIQ_KEY, TIMER_OUT_MS) → how often it was rolled."""
+    rebuilt: str = ""
+    """Why the timer log was made again; empty if it was not."""
+
+
+def timer_queue(store: StoreView) -> ConsumeQueue | None:
+    """The queue of the messages that wait."""
+    queue = store.consume_queues.get(TIMER_TOPIC, 0)
+    return queue if isinstance(queue, ConsumeQueue) else None
+
+
+def queue_offset_of(queue: ConsumeQueue, physical_offset: int) -> int | None:
+    """The queue offset of the message at a physical offset, None if the queue has none there."""
+    low, high = queue.min_offset_in_queue, queue.max_offset_in_queue
+    while low < high:
+        middle = (low + high) // 2
+        unit = queue.get(middle)
+        if unit is None or unit.physical_offset < physical_offset:
+            low = middle + 1
+        else:
+            high = middle
+    unit = queue.get(low)
+    return low if unit is not None and unit.physical_offset == physical_offset else None
+
+
+# ---------------------------------------------------------------------- copies in the commit log
+
+
+def copies(store: StoreView, start: int) -> Iterator[tuple[int, TimerRecord]]:
+    """(Physical offset, record) of what the timers wrote into the commit log, delivered or rolled, from the record at
+    or after `start` on."""
+    reader = LogReader(store.commit_log_files, check_crc=False)
+    for chunk in reader.scan(max(start, store.min_phy_offset)):
+        scan, base = chunk.scan, chunk.mapped_file.file_from_offset
+        if not len(scan):
+            continue
+        first = int(scan.position[0])
+        data = chunk.array[first : scan.end].tobytes()
+        at = data.find(_MARK)
+        while at >= 0:
+            number = int(np.searchsorted(scan.position, first + at, side="right")) - 1
+            position, size = int(scan.position[number]), int(scan.size[number])
+            record = read_timer_record(data[position - first : position - first + size])
+            if record.is_copy:
+                yield base + position, record
+            at = data.find(_MARK, position - first + size)
+
+
+def _where_delivery_was(store: StoreView) -> int:
+    """TIMER_OUT_MS of the last message that was delivered when it was due, as the commit log has it; 0: none was."""
+    last = 0
+    for _, record in copies(store, 0):
+        bypassed = number_of(record.properties.get(PROPERTY_TIMER_ENQUEUE_MS)) == ENQUEUE_BYPASSED
+        if not bypassed and not record.in_timer_topic:
+            last = max(last, record.out_ms)
+    return last
+
+
+# ---------------------------------------------------------------------- the way back
+
+
+def recover(
+    store: StoreView, log: TimerLog, wheel: TimerWheel, checkpoint: TimerCheckpoint, now: int
+) -> Recovered:
+    """Finds where to go on, and brings log and wheel in order. OSError."""
+    precision = wheel.precision_ms
+    queue = timer_queue(store)
+    low, high = (queue.min_offset_in_queue, queue.max_offset_in_queue) if queue is not None else (0, 0)
+    data = checkpoint.data
+    read_time = data.last_read_time_ms // precision * precision
+    committed, done_until = data.last_timer_queue_offset, checkpoint.done_until
+    this_step = now // precision * precision
+    if high > low and (checkpoint.is_empty or committed > high):
+        logger.warning(
+            "%s is lost, or ahead of the log: the commit log is searched for what was delivered", checkpoint.path
+        )
+        assert queue is not None
+        read_time = _where_delivery_was(store)
+        late_from = read_time - LATE_MS
+        committed = store.get_offset_in_queue_by_time(TIMER_TOPIC, 0, late_from) if read_time else low
+        unit = queue.get(committed)
+        done_until = unit.physical_offset if unit is not None else store.max_phy_offset
+    if read_time <= 0 or read_time > this_step + precision:
+        read_time = this_step
+    committed = min(max(committed, low), high)
+    delivered: Counter[tuple[bool, TimerKey]] = Counter()
+    if done_until >= 0:
+        delivered.update((record.in_timer_topic, record.key) for _, record in copies(store, done_until))
+    result = Recovered(read_time, low, committed, np.empty(0, np.int64), delivered, {})
+    result.rebuilt = _take_log(store, queue, log, wheel, checkpoint, result)
+    if result.rebuilt:
+        logger.warning("the timer log is made again from the commit log: %s", result.rebuilt)
+        log.discard()
+        wheel.clear()
+        result.queue_offset = low
+        result.known = np.empty(0, np.int64)
+        if queue is not None:
+            result.rolled = _rolled(store, queue, low, high)
+    return result
+
+
+def _take_log(
+    store: StoreView,
+    queue: ConsumeQueue | None,
+    log: TimerLog,
+    wheel: TimerWheel,
+    checkpoint: TimerCheckpoint,
+    result: Recovered,
+) -> str:
+    """Takes over what the timer log holds into the wheel and the result; or says why it cannot be used."""
+    if log.damage:
+        return log.damage
+    log.recover()
+    if queue is None or log.last_position() < 0:
+        lost = result.replay_until > result.queue_offset and checkpoint.data.last_timer_log_flush_pos > 0
+        wheel.clear()
+        return f"{log.directory} is gone" if lost else ""
+    _cut_beyond(log, store.max_phy_offset)
+    position = log.last_position()
+    unit = log.get(position) if position >= 0 else None
+    if unit is None:
+        return f"{log.directory} leads beyond the commit log"
+    if unit.offset < store.min_phy_offset:
+        return ""  # nothing that is still there was put into it
+    last = queue_offset_of(queue, unit.offset)
+    if last is None:
+        return f"{log.directory}: the unit at {position} leads to no message of {TIMER_TOPIC}"
+    result.queue_offset = min(last + 1, result.replay_until)
+    at = queue.get(result.queue_offset)
+    known_from = at.physical_offset if at is not None else store.max_phy_offset
+    first, oldest = log.get(log.start), queue.get(queue.min_offset_in_queue)
+    is_cleaned = first is None or oldest is None or first.offset <= oldest.physical_offset
+    return _make_wheel(log, wheel, result, known_from, checkpoint, is_cleaned=is_cleaned)
+
+
+def _cut_beyond(log: TimerLog, log_end: int) -> None:
+    """Takes away the units that lead to where the commit log no longer (or not yet) has anything: units are in the
+    order of the commit log."""
+    for position, units in reversed(list(log.chunks())):
+        kept = int(np.searchsorted(units["offset"], log_end))
+        if kept < len(units):
+            logger.warning("the timer log ends %d units earlier, as the commit log does", len(units) - kept)
+            log.truncate(position + kept * TIMER_UNIT_SIZE)
+        if kept:
+            return
+
+
+def _make_wheel(
+    log: TimerLog,
+    wheel: TimerWheel,
+    result: Recovered,
+    known_from: int,
+    checkpoint: TimerCheckpoint,
+    *,
+    is_cleaned: bool,
+) -> str:
+    """The wheel, made again from the log; why it cannot be, when units that are still waiting are gone. `is_cleaned`:
+    what was before the log's first unit has left the commit log too."""
+    precision, first_step = wheel.precision_ms, result.read_time // wheel.precision_ms
+    scan_start = log.start
+    used = wheel.slots(result.read_time)
+    if log.end - scan_start > SCAN_MAX and (not len(used) or int(used["last"].max()) < log.end):
+        before = checkpoint.data.last_timer_log_flush_pos - log.file_size
+        scan_start = max(log.start, log.file_start(max(before, 0)))
+    keep_wheel = scan_start > log.start
+    known, waiting = [result.known], []
+    for position, units in log.chunks(scan_start):
+        offsets = units["offset"].astype(np.int64)
+        known.append(offsets[offsets >= known_from])
+        step = (units["write_time"].astype(np.int64) + units["delay"]) // precision
+        chosen = np.flatnonzero(step >= first_step)
+        magic = units["magic"][chosen]
+        # a delete that rolls is counted when it comes to its last slot
+        counts = np.where((magic & MAGIC_DELETE) != 0, -1, 1)
+        positions = position + chosen * TIMER_UNIT_SIZE
+        waiting.append(np.stack((step[chosen], positions, units["prev"][chosen].astype(np.int64), counts)))
+    result.known = np.concatenate(known)
+    if not keep_wheel:
+        wheel.clear()
+    steps, positions, previous, counts = np.concatenate([np.empty((4, 0), np.int64), *waiting], axis=1)
+    if not len(steps):
+        return ""
+    order = np.argsort(steps, kind="stable")
+    steps, positions, previous, counts = (column[order] for column in (steps, positions, previous, counts))
+    begins = np.flatnonzero(np.r_[True, steps[1:] != steps[:-1]])
+    follows = np.ones(len(steps), np.bool_)
+    follows[begins] = False
+    follows = np.flatnonzero(follows)
+    broken = follows[previous[follows] != positions[follows - 1]]
+    if not keep_wheel:
+        oldest = log.start if is_cleaned else 0
+        broken = np.r_[broken, begins[previous[begins] >= oldest]]
+    if len(broken):
+        at = int(positions[broken[0]])
+        return f"{log.directory}: the unit at {at} follows the one at {int(previous[broken[0]])}, which is not there"
+    ends = np.r_[begins[1:], len(steps)] - 1
+    nums = np.add.reduceat(counts, begins)
+    firsts, lasts, at_steps = positions[begins].copy(), positions[ends], steps[begins]
+    if keep_wheel:
+        for number, step in enumerate(at_steps.tolist()):
+            slot = wheel.get(step * precision)
+            if slot is not NO_SLOT:
+                begin, end = int(begins[number]), int(ends[number]) + 1
+                new = positions[begin:end] > slot.last
+                firsts[number], nums[number] = slot.first, slot.num + int(counts[begin:end][new].sum())
+    wheel.put_many(at_steps, firsts, lasts, nums)
+    return ""
+
+
+def _rolled(store: StoreView, queue: ConsumeQueue, low: int, high: int) -> dict[tuple[str, str, int], int]:
+    """What was put into the wheel again later on: its earlier records have been read."""
+    found: dict[tuple[str, str, int], int] = {}
+    offset = low
+    while offset < high:
+        units = queue.get_range(offset, 4096)
+        if not len(units):
+            offset = queue.roll_next_file(offset)
+            continue
+        offset += len(units)
+        for physical_offset, size, _ in units.tolist():
+            record = store.select_one_message_by_offset(physical_offset, size)
+            if record is None:
+                continue
+            try:
+                topic, key, out, times = read_timer_record(record).key
+            except FormatError:
+                continue
+            if times and key:
+                found[topic, key, out] = max(times, found.get((topic, key, out), 0))
+    return found

@@ -1,0 +1,285 @@
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mqlake.message import PROPERTY_TIMER_DELIVER_MS, PROPERTY_TIMER_ROLL_TIMES
+from tests.store.timer.timed_store import START_MS, Clock, TimedStore, timed_store
+
+
+def test_a_message_is_delivered_after_its_time_and_never_before(tmp_path: Path) -> None:
+    with timed_store(tmp_path) as timed:
+        wanted = START_MS + 5_300
+        timed.put(1, wanted)
+        timed.run_until(wanted - 1, step=100)
+        assert timed.bodies() == []
+        timed.run_until(wanted + 1000, step=100)
+        (message,) = timed.delivered()
+        assert wanted <= message.store_timestamp <= wanted + 1100
+        assert message.queue_id == 1
+        assert message.properties["TIMER_OUT_MS"] == str(START_MS + 5000)
+        assert message.properties["TIMER_DEQUEUE_MS"] == str(message.store_timestamp)
+        assert "REAL_TOPIC" in message.properties
+        assert timed.timers.metrics.timing_counts() == {"T": 0}
+
+
+def test_a_time_on_a_whole_second_is_not_early(tmp_path: Path) -> None:
+    with timed_store(tmp_path) as timed:
+        timed.put(1, START_MS + 3000)
+        timed.run_until(START_MS + 2999, step=100)
+        assert timed.bodies() == []
+        timed.run_until(START_MS + 3000)
+        assert timed.bodies() == [1]
+
+
+@pytest.mark.parametrize("form", ["{topic}+K{number}", "K{number}"])
+def test_recall_cancels_one_of_two(tmp_path: Path, form: str) -> None:
+    with timed_store(tmp_path) as timed:
+        timed.put(1, START_MS + 4000)
+        timed.put(2, START_MS + 4000)
+        timed.put(1, START_MS + 4000, topic="Other")
+        timed.run()
+        timed.recall(1, START_MS + 4000, key=form.format(topic="T", number=1))
+        timed.run_until(START_MS + 6000)
+        assert timed.bodies() == [2]
+        assert timed.bodies("Other") == [1]
+        assert timed.timers.cancelled == 1
+        assert timed.timers.metrics.timing_counts() == {"T": 0, "Other": 0}
+
+
+def test_beyond_the_window_a_message_rolls(tmp_path: Path) -> None:
+    with timed_store(tmp_path, timerRollWindowSlot=10) as timed:
+        timed.put(1, START_MS + 34_500)
+        timed.put(2, START_MS + 34_500)
+        timed.recall(2, START_MS + 34_500)
+        timed.run_until(START_MS + 34_000)
+        assert timed.bodies() == []
+        assert timed.waiting() > 3
+        timed.run_until(START_MS + 36_000)
+        (message,) = timed.delivered()
+        assert message.body == b"body 1"
+        assert int(message.properties[PROPERTY_TIMER_ROLL_TIMES]) >= 3
+
+
+def test_what_is_due_while_the_store_is_closed_comes_at_the_next_start(tmp_path: Path) -> None:
+    clock = Clock()
+    with timed_store(tmp_path, clock) as timed:
+        for number in range(30):
+            timed.put(number, START_MS + 2000 + number * 500)
+        timed.run_until(START_MS + 4000)
+        first = timed.bodies()
+        timed.put(100, START_MS + 9000)
+        timed.recall(29, START_MS + 2000 + 29 * 500)
+    assert first
+    clock.now += 3_600_000
+    with timed_store(tmp_path, clock) as timed:
+        timed.run(2)
+        assert sorted(timed.bodies()) == [*range(29), 100]
+        assert timed.timers.rebuilt == ""
+
+
+def test_a_death_repeats_nothing_that_the_commit_log_has(tmp_path: Path) -> None:
+    clock = Clock()
+    timed = TimedStore(tmp_path, clock, {})
+    for number in range(20):
+        timed.put(number, START_MS + 2000 + number // 5 * 1000)
+    timed.run()
+    timed.timers.flush()
+    timed.timers._next_flush = float("inf")
+    timed.run_until(START_MS + 4000)
+    delivered = timed.bodies()
+    assert len(delivered) == 15
+    timed.die()
+    with timed_store(tmp_path, clock) as timed:
+        timed.run()
+        timed.run_until(START_MS + 9000)
+        assert timed.bodies() == list(range(20))
+
+
+def _damage_nothing(root: Path) -> None:
+    return
+
+
+def _delete_wheel(root: Path) -> None:
+    (root / "timerwheel").unlink()
+
+
+def _delete_log(root: Path) -> None:
+    for path in (root / "timerlog").iterdir():
+        path.unlink()
+
+
+def _delete_first_log(root: Path) -> None:
+    min((root / "timerlog").iterdir()).unlink()
+
+
+def _delete_last_log(root: Path) -> None:
+    max((root / "timerlog").iterdir()).unlink()
+
+
+def _zero_middle(root: Path) -> None:
+    with min((root / "timerlog").iterdir()).open("r+b") as file:
+        file.seek(52 * 3)
+        file.write(bytes(52))
+
+
+def _wrong_prev(root: Path) -> None:
+    with min((root / "timerlog").iterdir()).open("r+b") as file:
+        file.seek(52 * 4 + 4)
+        file.write((-1).to_bytes(8, "big", signed=True))
+
+
+def _cut_log(root: Path) -> None:
+    with max((root / "timerlog").iterdir()).open("r+b") as file:
+        file.truncate(100)
+
+
+def _scramble_wheel(root: Path) -> None:
+    (root / "timerwheel").write_bytes(b"\x01" * (root / "timerwheel").stat().st_size)
+
+
+def _short_wheel(root: Path) -> None:
+    (root / "timerwheel").write_bytes(b"abc")
+
+
+def _delete_checkpoint(root: Path) -> None:
+    (root / "config" / "timercheck").unlink()
+
+
+def _delete_all(root: Path) -> None:
+    _delete_wheel(root)
+    _delete_log(root)
+    _delete_checkpoint(root)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        _damage_nothing,
+        _delete_wheel,
+        _delete_log,
+        _delete_first_log,
+        _delete_last_log,
+        _zero_middle,
+        _wrong_prev,
+        _cut_log,
+        _scramble_wheel,
+        _short_wheel,
+        _delete_checkpoint,
+        _delete_all,
+    ],
+)
+def test_nothing_is_lost_with_the_timers_files(tmp_path: Path, damage: object) -> None:
+    clock = Clock()
+    with timed_store(tmp_path, clock, timerRollWindowSlot=30) as timed:
+        for number in range(40):
+            timed.put(number, START_MS + 2000 + number * 7 % 40 * 1000)
+        timed.recall(39, START_MS + 2000 + 39 * 7 % 40 * 1000)
+        timed.put(90, START_MS + 80_500)
+        timed.run_until(START_MS + 11_500)
+        before = timed.bodies()
+        assert len(before) == 10
+    damage(tmp_path)  # type: ignore[operator]
+    with timed_store(tmp_path, clock, timerRollWindowSlot=30) as timed:
+        timed.run()
+        assert timed.bodies() == before
+        timed.run_until(START_MS + 50_000)
+        lost_recall = {39} & set(timed.bodies())
+        assert not lost_recall
+        timed.run_until(START_MS + 90_000)
+        assert Counter(timed.bodies()) == Counter([*range(39), 90])
+        for message in timed.delivered():
+            assert message.store_timestamp >= int(message.properties[PROPERTY_TIMER_DELIVER_MS])
+
+
+def test_a_clock_set_back_makes_nothing_early(tmp_path: Path) -> None:
+    clock = Clock()
+    with timed_store(tmp_path, clock) as timed:
+        timed.run_until(START_MS + 10_000)
+        clock.now = START_MS + 4_000
+        timed.put(1, START_MS + 6_500)
+        timed.run_until(START_MS + 6_400, step=100)
+        assert timed.bodies() == []
+        timed.run_until(START_MS + 12_000)
+        assert timed.bodies() == [1]
+
+
+def test_units_that_lead_beyond_the_commit_log_are_cut(tmp_path: Path) -> None:
+    clock = Clock()
+    with timed_store(tmp_path, clock) as timed:
+        timed.put(1, START_MS + 5000)
+        timed.run()
+        end = timed.store.max_phy_offset
+        timed.put(2, START_MS + 5000)
+        timed.run()
+    # a power cut took the second message; what came then has its place
+    with (tmp_path / "commitlog" / "0".zfill(20)).open("r+b") as file:
+        file.seek(end)
+        file.write(bytes(4096))
+    for name in ("consumequeue", "index"):
+        for path in (tmp_path / name).rglob("*"):
+            if path.is_file():
+                path.unlink()
+    (tmp_path / "checkpoint").unlink()
+    (tmp_path / "queue-ends.json").unlink()
+    with timed_store(tmp_path, clock) as timed:
+        assert timed.waiting() == 1
+        timed.put(3, START_MS + 5000)
+        timed.put(4, START_MS + 6000)
+        timed.run_until(START_MS + 8000)
+        assert timed.bodies() == [1, 3, 4]
+        assert timed.timers.skipped == 0
+
+
+ACTIONS = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), st.integers(0, 40_000)),
+        st.tuples(st.just("recall"), st.integers(0, 30)),
+        st.tuples(st.just("wait"), st.integers(1, 8_000)),
+        st.tuples(st.sampled_from(["reopen", "die"]), st.integers(0, 5_000)),
+    ),
+    max_size=20,
+)
+
+
+@settings(max_examples=12, deadline=None)
+@given(actions=ACTIONS)
+def test_as_a_list_of_due_times_says(tmp_path_factory: pytest.TempPathFactory, actions: list[tuple[str, int]]) -> None:
+    """Any sequence of puts, recalls, waits and restarts against a plain list."""
+    root, clock = tmp_path_factory.mktemp("timers"), Clock()
+    options = {"timerRollWindowSlot": 12}
+    timed = TimedStore(root, clock, options)
+    due: dict[int, int] = {}
+    maybe: set[int] = set()
+    for kind, amount in actions:
+        if kind == "put":
+            due[len(due)] = clock.now + amount
+            timed.put(len(due) - 1, clock.now + amount)
+        elif kind == "recall" and due:
+            number = amount % len(due)
+            if due[number] > clock.now:
+                timed.recall(number, due[number])
+                if due[number] - clock.now > 1100:
+                    due[number] = -1
+                else:
+                    maybe.add(number)  # its step may be read already
+        elif kind == "wait":
+            timed.run_until(clock.now + amount, step=700)
+        elif kind in ("reopen", "die"):
+            timed.close() if kind == "reopen" else timed.die()
+            clock.now += amount
+            timed = TimedStore(root, clock, options)
+    timed.run()
+    timed.run_until(clock.now + 60_000, step=900)
+    wanted = {number for number, time_ms in due.items() if time_ms >= 0}
+    found = Counter(timed.bodies())
+    timed_out = [message for message in timed.delivered() if "TIMER_OUT_MS" in message.properties]
+    timed.close()
+    assert wanted - maybe <= set(found) <= wanted
+    assert set(found.values()) <= {1}
+    for message in timed_out:
+        assert message.store_timestamp >= int(message.properties[PROPERTY_TIMER_DELIVER_MS])
