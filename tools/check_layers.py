@@ -85,7 +85,7 @@ WITHIN: dict[str, set[str]] = {
     "store.log": {"config", "results", "files"},
     "store.queues": {"config", "results", "files"},
     "store.index": {"config", "checkpoint", "files"},
-    "store.timer": {"config", "results", "message_store", "store_view", "log", "queues"},
+    "store.timer": {"config", "results", "dispatch", "message_store", "store_view", "log", "queues"},
     "store.check": {
         "config",
         "results",

@@ -128,10 +128,10 @@ def test_an_unknown_key_names_the_nearest():
 
 
 def test_keys_without_effect_are_accepted_and_logged(caplog):
-    mapping = {"timerWheelEnable": "true", "haListenPort": "10912", "storeType": "default"}
+    mapping = {"timerWarmEnable": "true", "haListenPort": "10912", "storeType": "default"}
     assert MessageStoreConfig.from_mapping(mapping) == MessageStoreConfig()
-    assert KEYS.without_effect(mapping) == ["haListenPort", "timerWheelEnable"]
-    assert "haListenPort, timerWheelEnable" in caplog.text
+    assert KEYS.without_effect(mapping) == ["haListenPort", "timerWarmEnable"]
+    assert "haListenPort, timerWarmEnable" in caplog.text
 
 
 def test_a_running_store_may_change_some_of_them():

@@ -253,6 +253,15 @@ class BrokerConfig(Settings):
         live=True,
     )
 
+    recall_message_enable: bool = setting(
+        "recallMessageEnable", False, "Producers may recall timer messages that are not due yet.", live=True
+    )
+    allow_recall_when_broker_not_writeable: bool = setting(
+        "allowRecallWhenBrokerNotWriteable",
+        True,
+        "Take recalls also when brokerPermission does not let producers send.",
+        live=True,
+    )
     long_polling_enable: bool = setting(
         "longPollingEnable",
         True,

@@ -32,6 +32,7 @@ from mqlake.broker.requests.client_manage import ClientManageProcessor
 from mqlake.broker.requests.consumer_manage import ConsumerManageProcessor
 from mqlake.broker.requests.pull_message import PullMessageProcessor
 from mqlake.broker.requests.query_message import QueryMessageProcessor
+from mqlake.broker.requests.recall_message import RecallMessageProcessor
 from mqlake.broker.requests.reply_message import ReplyMessageProcessor
 from mqlake.broker.requests.send_back import ConsumerSendMsgBackProcessor
 from mqlake.broker.requests.send_message import SendMessageProcessor
@@ -54,6 +55,7 @@ from mqlake.formats.columns import never_load_here
 from mqlake.remoting.connection import ProcessorTable
 from mqlake.remoting.server import RemotingServer
 from mqlake.store.config import BrokerRole, MessageStoreConfig
+from mqlake.store.timer.timer_message_store import TimerMessageStore
 
 logger = logging.getLogger(__name__)
 
@@ -89,6 +91,7 @@ class BrokerController:
         self.schedule_message_service = ScheduleMessageService(
             os.path.join(directory, "delayOffset.json"), broker.store, config.delay_offset_update_version_step
         )
+        self.timers = TimerMessageStore(broker.store) if store_config.timer_wheel_enable else None
         self.transaction_metrics = TransactionMetrics(os.path.join(directory, "transactionMetrics"), clock_ms)
         self.transactional_message_service = TransactionalMessageService(
             TransactionalMessageBridge(
@@ -118,7 +121,11 @@ class BrokerController:
         self.pull_request_hold_service = self.pull_message_processor.pull_request_hold_service
         broker.store.message_arriving_listeners.append(self.pull_request_hold_service.on_arrival)
         self.admin_processor = AdminBrokerProcessor(
-            broker, self.broker_to_client, self.pull_request_hold_service, self.schedule_message_service
+            broker,
+            self.broker_to_client,
+            self.pull_request_hold_service,
+            self.schedule_message_service,
+            self.timers,
         )
         self.metrics: MetricsExporter | None = None
         if config.metrics_exporter_type is MetricsExporterType.PROM:
@@ -129,6 +136,7 @@ class BrokerController:
                     self.pull_request_hold_service,
                     self.admin_processor,
                     self.transaction_metrics,
+                    self.timers,
                 )
             )
         self._register_processors()
@@ -161,6 +169,7 @@ class BrokerController:
     def _register_in(self, table: ProcessorTable) -> None:
         """Registers the processors that both ports share."""
         broker = self.broker
+        RecallMessageProcessor(broker).register(table)
         ReplyMessageProcessor(broker, self.broker_to_client).register(table)
         ClientManageProcessor(broker).register(table)
         ConsumerManageProcessor(broker).register(table)
@@ -194,6 +203,8 @@ class BrokerController:
         await self._bind()  # find out that a port is taken before anything is created on disk
         try:
             await asyncio.to_thread(broker.store.load)
+            if self.timers is not None:
+                await asyncio.to_thread(self.timers.load)
             await asyncio.to_thread(broker.store.start)
             self.schedule_message_service.correct_delay_offset()
             await self.server.listen()
@@ -207,7 +218,10 @@ class BrokerController:
         self._running = True
         self.pull_request_hold_service.start()
         self.client_housekeeping_service.start()
-        if broker.store_config.broker_role is not BrokerRole.SLAVE:
+        is_master = broker.store_config.broker_role is not BrokerRole.SLAVE
+        if self.timers is not None:
+            self.timers.start(dequeue=is_master)
+        if is_master:
             self.schedule_message_service.start()
             self.transactional_message_check_service.start()
         self._every(
@@ -258,6 +272,8 @@ class BrokerController:
         self.transactional_message_service.close()
         if self.message_trace is not None:
             self.message_trace.flush()
+        if self.timers is not None:
+            await asyncio.to_thread(self.timers.shutdown)
         await self._persist_config()
         await asyncio.to_thread(self.broker.store.shutdown)
 

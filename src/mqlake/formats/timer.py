@@ -61,9 +61,7 @@ MAGIC_DELETE = 4
 
 SLOT = Struct(">qqqii")
 SLOT_SIZE = 32
-SLOT_DTYPE = np.dtype(
-    [("time", ">i8"), ("first", ">i8"), ("last", ">i8"), ("num", ">i4"), ("magic", ">i4")]
-)
+SLOT_DTYPE = np.dtype([("time", ">i8"), ("first", ">i8"), ("last", ">i8"), ("num", ">i4"), ("magic", ">i4")])
 SLOTS_TOTAL = 7 * 86400
 """Slots that a timer wheel turns through; its file has twice as many."""
 TIMER_WHEEL_SIZE = 2 * SLOTS_TOTAL * SLOT_SIZE

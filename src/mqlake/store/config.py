@@ -440,7 +440,8 @@ class MessageStoreConfig(Settings):
     append_topic_for_timer_delete_key: bool = setting(
         "appendTopicForTimerDeleteKey",
         True,
-        "Recalls name the topic and the key, as RocketMQ 5.3.3 needs it (its key of 5.4, where it is false by default).",
+        "Recalls name topic and key, as RocketMQ 5.3.3 needs it; false: the key alone, as 5.4 has it.",
+        own=True,
         live=True,
     )
 

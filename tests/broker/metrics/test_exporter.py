@@ -155,6 +155,25 @@ def test_a_delayed_message_counts_where_it_waits_and_where_it_is_delivered(tmp_p
     run(scene())
 
 
+def test_timers(tmp_path):
+    async def scene() -> None:
+        async with live_broker(tmp_path, **ON) as controller:
+            put(controller, properties={"TIMER_DELAY_SEC": "100"})
+            await until_async(lambda: controller.timers.all_congest_num == 1)
+            samples = await scrape(controller)
+            for name in ("rocketmq_timing_messages", "rocketmq_timer_enqueue_total"):
+                ((labels, count),) = samples[name]
+                assert (labels["topic"], labels["storage_medium"], count) == ("T", "disk", 1)
+            assert [
+                (labels["timer_bound_s"], count)
+                for labels, count in samples["rocketmq_timer_message_snapshot"]
+            ][1:3] == [("60", 0), ("300", 1)]
+            for name in ("enqueue_lag", "enqueue_latency_milliseconds", "dequeue_lag"):
+                assert [count for _, count in samples[f"rocketmq_timer_{name}"]] == [0]
+
+    run(scene())
+
+
 def test_transactions(tmp_path):
     async def scene(peer: Peer) -> None:
         _, committed, rolled_back = [await prepare(peer) for _ in range(3)]

@@ -171,7 +171,17 @@ def _topic(name: str, **fields):
             "cannot be delayed",
         ),
         ({"topic": "T", "sys_flag": 4}, ResponseCode.MESSAGE_ILLEGAL, "TRAN_MSG=true is missing"),
-        ({"topic": "T", "properties": "TIMER_DELAY_MS\x015\x02"}, ResponseCode.SYSTEM_ERROR, "no timers yet"),
+        (
+            {"topic": "T", "properties": "TRAN_MSG\x01true\x02TIMER_DELAY_MS\x013\x02"},
+            ResponseCode.MESSAGE_ILLEGAL,
+            "cannot be delayed",
+        ),
+        (
+            {"topic": "T", "properties": "TIMER_DELAY_SEC\x01259201\x02"},
+            ResponseCode.MESSAGE_ILLEGAL,
+            "bigger than the max delay 259200000ms",
+        ),
+        ({"topic": "T", "properties": "TIMER_DELAY_MS\x01x\x02"}, ResponseCode.MESSAGE_ILLEGAL, "'x'"),
         ({"topic": "T", "properties": "DELAY\x01x\x02"}, ResponseCode.MESSAGE_ILLEGAL, "'x'"),
         ({"topic": "T", "properties": "K\x01" + "v" * 40_000}, ResponseCode.MESSAGE_ILLEGAL, "properties"),
     ],

@@ -100,10 +100,6 @@ def test_a_death_repeats_nothing_that_the_commit_log_has(tmp_path: Path) -> None
         assert timed.bodies() == list(range(20))
 
 
-def _damage_nothing(root: Path) -> None:
-    return
-
-
 def _delete_wheel(root: Path) -> None:
     (root / "timerwheel").unlink()
 
@@ -159,7 +155,7 @@ def _delete_all(root: Path) -> None:
 @pytest.mark.parametrize(
     "damage",
     [
-        _damage_nothing,
+        lambda root: None,
         _delete_wheel,
         _delete_log,
         _delete_first_log,
@@ -248,7 +244,9 @@ ACTIONS = st.lists(
 
 @settings(max_examples=12, deadline=None)
 @given(actions=ACTIONS)
-def test_as_a_list_of_due_times_says(tmp_path_factory: pytest.TempPathFactory, actions: list[tuple[str, int]]) -> None:
+def test_as_a_list_of_due_times_says(
+    tmp_path_factory: pytest.TempPathFactory, actions: list[tuple[str, int]]
+) -> None:
     """Any sequence of puts, recalls, waits and restarts against a plain list."""
     root, clock = tmp_path_factory.mktemp("timers"), Clock()
     options = {"timerRollWindowSlot": 12}

@@ -62,7 +62,10 @@ class TimedStore:
 
     def recall(self, number: int, deliver_ms: int, topic: str = "T", key: str = "") -> None:
         self.put(
-            10_000_000 + number, deliver_ms, topic, **{PROPERTY_TIMER_DEL_UNIQKEY: key or f"{topic}+K{number}"}
+            10_000_000 + number,
+            deliver_ms,
+            topic,
+            **{PROPERTY_TIMER_DEL_UNIQKEY: key or f"{topic}+K{number}"},
         )
 
     def run(self, rounds: int = 1) -> None:

@@ -27,6 +27,7 @@ from mqlake.remoting.headers.admin import GetBrokerConfigResponseHeader
 from mqlake.store import config as store_settings
 from mqlake.store.clean import disk_used_ratio
 from mqlake.store.message_store import DefaultMessageStore
+from mqlake.store.timer.timer_message_store import TimerMessageStore
 
 logger = logging.getLogger(__name__)
 
@@ -39,9 +40,15 @@ ALWAYS_REFUSED = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList
 
 
 class ConfigAdmin:
-    def __init__(self, broker: Broker, schedule_message_service: ScheduleMessageService) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        schedule_message_service: ScheduleMessageService,
+        timers: TimerMessageStore | None,
+    ) -> None:
         self._broker = broker
         self._schedule_message_service = schedule_message_service
+        self._timers = timers
         self._broker_stats = BrokerStats(broker.broker_stats_manager, broker.clock_ms)
         self._data_version = DataVersion()
 
@@ -207,6 +214,8 @@ class ConfigAdmin:
             info[f"{pool}ThreadPoolQueueCapacity"] = capacity
             info[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = "0"
         info |= self._schedule_message_service.running_stats()
+        if self._timers is not None:
+            info |= self._timers.runtime_info()
         info["EndTransactionQueueSize"] = "0"
         info["EndTransactionThreadPoolQueueCapacity"] = capacity
         return info

@@ -6,6 +6,7 @@
     offset     offsets of queues; resets and clones of groups' offsets
     store      queues, counters, cleaning
     config     settings, and the broker's figures
+    timer      what waits in the timer wheel
 
 Codes of RocketMQ for features that mqlake lacks are answered REQUEST_CODE_NOT_SUPPORTED, naming the feature.
 """
@@ -17,6 +18,7 @@ from mqlake.broker.admin.consume import ConsumeAdmin
 from mqlake.broker.admin.group import GroupAdmin
 from mqlake.broker.admin.offset import OffsetAdmin
 from mqlake.broker.admin.store import StoreAdmin
+from mqlake.broker.admin.timer import TimerAdmin
 from mqlake.broker.admin.topic import TopicAdmin
 from mqlake.broker.broker import Broker
 from mqlake.broker.metrics.execution_times import ExecutionTimes
@@ -27,10 +29,9 @@ from mqlake.errors import ResponseError
 from mqlake.remoting.codes import ResponseCode
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.connection import Connection, ProcessorTable
+from mqlake.store.timer.timer_message_store import TimerMessageStore
 
 NOT_THERE: dict[int, str] = {
-    60: "timer messages of any delay",
-    61: "timer messages of any delay",
     323: "the checking of transactions again",
     513: "static topics: their queues are mapped over several brokers, and each would have to read from the others",
     905: "a slave that acts as master",
@@ -49,6 +50,7 @@ class AdminBrokerProcessor:
         broker_to_client: Broker2Client,
         pull_request_hold_service: PullRequestHoldService,
         schedule_message_service: ScheduleMessageService,
+        timers: TimerMessageStore | None,
     ) -> None:
         self.topic_create_times = ExecutionTimes()
         self.group_create_times = ExecutionTimes()
@@ -58,7 +60,8 @@ class AdminBrokerProcessor:
             ConsumeAdmin(broker, broker_to_client),
             OffsetAdmin(broker, broker_to_client, pull_request_hold_service, schedule_message_service),
             StoreAdmin(broker),
-            ConfigAdmin(broker, schedule_message_service),
+            ConfigAdmin(broker, schedule_message_service, timers),
+            TimerAdmin(timers),
         )
 
     def register(self, table: ProcessorTable) -> None:

@@ -29,6 +29,7 @@ from mqlake.broker.broker import Broker
 from mqlake.broker.metrics.execution_times import BUCKETS_MS, ExecutionTimes
 from mqlake.broker.metrics.rpc_latency import BUCKETS_MS as RPC_BUCKETS_MS
 from mqlake.broker.metrics.rpc_latency import RpcLatencies
+from mqlake.broker.metrics.timer_rows import timer_rows
 from mqlake.broker.services.pull_request_hold import PullRequestHoldService
 from mqlake.broker.state.topic_config import MESSAGE_TYPE, PERM_READ_WRITE
 from mqlake.broker.transaction.metrics import FINISH_BUCKETS_S, TransactionMetrics
@@ -43,6 +44,7 @@ from mqlake.remoting.codes import RequestCode, ResponseCode, Version
 from mqlake.remoting.server import RemotingServer
 from mqlake.store.broker_stats import DLQ_PUT_NUMS, GROUP_GET_NUMS, GROUP_GET_SIZE
 from mqlake.store.dropped import count_kept
+from mqlake.store.timer.timer_message_store import TimerMessageStore
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -63,6 +65,7 @@ class Sources:
     pull_request_hold_service: PullRequestHoldService
     admin_processor: AdminBrokerProcessor
     transaction_metrics: TransactionMetrics
+    timers: TimerMessageStore | None
 
 
 @dataclass(slots=True)
@@ -113,6 +116,7 @@ class Families:
             self._messages,
             self._transactions,
             self._store,
+            self._timers,
             self._execution_times,
             self._rpc,
         )
@@ -307,6 +311,12 @@ class Families:
             reserved = broker.clock_ms() - earliest
             name = "rocketmq_storage_message_reserve_time_milliseconds"
             yield self._one(name, "Broker message reserve time", reserved, storage)
+
+    def _timers(self) -> Iterator[Family]:
+        if self._sources.timers is not None:
+            for name, doc, rows, is_total in timer_rows(self._sources.timers):
+                rows = [({**self._storage, **labels}, value) for labels, value in rows]
+                yield (self._counter if is_total else self._gauge)(name, doc, rows)
 
     def _execution_times(self) -> Iterator[Family]:
         admin = self._sources.admin_processor

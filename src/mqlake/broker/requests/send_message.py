@@ -34,13 +34,16 @@ from mqlake.message import (
     PROPERTY_KEYS,
     PROPERTY_MSG_REGION,
     PROPERTY_POP_CK,
+    PROPERTY_REAL_TOPIC,
     PROPERTY_TIMER_DELAY_MS,
     PROPERTY_TIMER_DELAY_SEC,
     PROPERTY_TIMER_DELIVER_MS,
+    PROPERTY_TIMER_OUT_MS,
     PROPERTY_TRACE_SWITCH,
     PROPERTY_TRANSACTION_PREPARED,
     PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX,
     RETRY_GROUP_TOPIC_PREFIX,
+    TIMER_TOPIC,
     TOPIC_LENGTH_MAX,
     Host,
     MessageExtBatch,
@@ -51,6 +54,7 @@ from mqlake.message import (
     string_to_properties,
     validate_topic,
 )
+from mqlake.message.recall import RecallHandle
 from mqlake.remoting.bodies.topic import (
     PERM_WRITE,
     TOPIC_SYS_FLAG_UNIT,
@@ -271,6 +275,8 @@ class SendMessageProcessor:
         def answer() -> RemotingCommand:
             result = future.result()
             command = self.answer(result, queue_id, uniq_key, batch_uniq_id)
+            if message.topic == TIMER_TOPIC and result.status in STORED and not batch:
+                self._add_recall_handle(command, message)
             if context is not None:
                 context.code, context.error_msg = command.code, command.remark or ""
                 note_result(context, result, queue_id)
@@ -280,6 +286,15 @@ class SendMessageProcessor:
         if future.done() and not (unsettled and header.topic in unsettled):
             return answer()
         return self._answer_later(future, header.topic, answer)
+
+    def _add_recall_handle(self, answer: RemotingCommand, message: MessageExtBrokerInner) -> None:
+        """What the sender of a timer message needs to cancel it."""
+        properties = message.properties
+        topic, out = properties.get(PROPERTY_REAL_TOPIC), properties.get(PROPERTY_TIMER_OUT_MS)
+        if topic and out and not topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
+            uniq_key = properties.get(PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX, "")
+            name = self._broker.config.broker_name
+            answer.ext_fields["recallHandle"] = RecallHandle(topic, name, int(out) + 1, uniq_key).encode()
 
     # --- before the store
 
@@ -316,12 +331,10 @@ class SendMessageProcessor:
                 raise ResponseError(
                     ResponseCode.MESSAGE_ILLEGAL, "a transactional message cannot be delayed (DELAY)"
                 )
-        if not delayed and not properties.keys().isdisjoint(TIMER_PROPERTIES):
-            raise ResponseError(
-                ResponseCode.SYSTEM_ERROR,
-                "accurate timer message is not enabled, timerWheelEnable is false: this broker has delay levels "
-                "(the property DELAY), but no timers yet",
-            )
+            if not properties.keys().isdisjoint(TIMER_PROPERTIES):
+                raise ResponseError(
+                    ResponseCode.MESSAGE_ILLEGAL, "a transactional message cannot be delayed (TIMER_*)"
+                )
         return prepared
 
     def _put_batch(
@@ -420,6 +433,10 @@ class SendMessageProcessor:
                 ResponseCode.SERVICE_NOT_AVAILABLE,
                 f"service not available now: {reason} [{disk_text(store_config.commit_log_dir)}]",
             )
+        if status is PutMessageStatus.WHEEL_TIMER_MSG_ILLEGAL:
+            return ResponseCode.MESSAGE_ILLEGAL, reason
+        if status in (PutMessageStatus.WHEEL_TIMER_FLOW_CONTROL, PutMessageStatus.WHEEL_TIMER_NOT_ENABLE):
+            return ResponseCode.SYSTEM_ERROR, reason
         if status in (PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED):
             return ResponseCode.MESSAGE_ILLEGAL, f"the message is illegal: {reason}"
         if status is PutMessageStatus.CREATE_MAPPED_FILE_FAILED:

@@ -43,6 +43,7 @@ class _File:
         self.size = size
         self.fd = os.open(path, os.O_RDONLY if read_only else os.O_RDWR)
         self.map = mmap.mmap(self.fd, size, access=mmap.ACCESS_READ)
+        self.view = memoryview(self.map)
         self.is_dirty = False
 
     def units(self) -> Units:
@@ -50,6 +51,7 @@ class _File:
 
     def close(self) -> None:
         os.close(self.fd)
+        self.view.release()
         try:
             self.map.close()
         except BufferError:  # an array is still looked at; the map goes with it
@@ -94,7 +96,9 @@ class TimerLog:
             if sizes[number] != size or offset != start + number * size
         ]
         if wrong or size < FILE_SIZE_MIN or start % size:
-            self.damage = f"{self.directory}: {(wrong or [found[0][1]])[0]} does not belong to the files before it"
+            self.damage = (
+                f"{self.directory}: {(wrong or [found[0][1]])[0]} does not belong to the files before it"
+            )
             return
         self.file_size = size
         self._files = [
@@ -128,7 +132,7 @@ class TimerLog:
         file = self._file_at(position)
         if file is None or position + TIMER_UNIT_SIZE > min(file.start + self.file_size, self.end):
             return None
-        return decode_timer_unit(file.map, position - file.start)
+        return decode_timer_unit(file.view, position - file.start)
 
     def chunks(self, position: int = 0, *, to_end: bool = False) -> Iterator[tuple[int, Units]]:
         """(Position of its first unit, TIMER_UNIT_DTYPE) file by file, of the units from `position` on. `to_end`: what

@@ -1,7 +1,7 @@
 """TimerMessageStore: keeps timer messages until they are due, then stores them where they belong.
 
     commit log ─▶ queue of rmq_sys_wheel_timer ──enqueue──▶ TimerLog, TimerWheel
-                                      ▲                          │ write time W: what is due before it is not put in any more
+                                      ▲                          │ write time W: what is due before it is not put in
                                       │ rolled: put again        │ read time R: what is due before it has been delivered
                                       └──────────────────────── dequeue ─▶ commit log: REAL_TOPIC, REAL_QID
 
@@ -84,7 +84,7 @@ DELAY_MAX_MS = 2**31 - 1
 _NEVER_STORED = frozenset({PutMessageStatus.MESSAGE_ILLEGAL, PutMessageStatus.PROPERTIES_SIZE_EXCEEDED})
 
 
-class _Damage(Exception):
+class _DamageError(Exception):
     """The timer log does not hold what the wheel leads to."""
 
 
@@ -108,7 +108,8 @@ class TimerMessageStore:
         self.enqueued = self.delivered = self.cancelled = self.skipped = 0
         """Messages since the start: put into the wheel; delivered; recalled; that could not be read."""
         self.enqueue_rate, self.dequeue_rate = _Rate(), _Rate()
-        self.enqueue_latency_ms = self.dequeue_latency_ms = 0
+        self.enqueued_by_topic: Counter[str] = Counter()
+        self.delivered_by_topic: Counter[str] = Counter()
         self._stop = threading.Event()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
@@ -194,7 +195,7 @@ class TimerMessageStore:
         while not self._stop.is_set():
             try:
                 wait_s = self.run_once()
-            except _Damage as damage:
+            except _DamageError as damage:
                 logger.error("%s: the timer log is made again from the commit log", damage)
                 self._rebuild(str(damage))
                 wait_s = 0.0
@@ -213,7 +214,11 @@ class TimerMessageStore:
     def run_once(self) -> float:
         """One round; returns the seconds until the next one is worth it (an arrival comes before). OSError."""
         caught_up = self._enqueue()
-        if self.is_dequeuing and not self._config.timer_stop_dequeue and self._clock_ms() >= self._dequeue_from:
+        if (
+            self.is_dequeuing
+            and not self._config.timer_stop_dequeue
+            and self._clock_ms() >= self._dequeue_from
+        ):
             self._dequeue()
         self._look_after()
         if not caught_up and not self._config.timer_stop_enqueue:
@@ -227,7 +232,9 @@ class TimerMessageStore:
             self._log.discard()
             self._checkpoint.data.last_read_time_ms = self.curr_read_time_ms
             self._checkpoint.data.last_timer_queue_offset = self.commit_queue_offset
-            self._checkpoint.data.last_timer_log_flush_pos = max(1, self._checkpoint.data.last_timer_log_flush_pos)
+            self._checkpoint.data.last_timer_log_flush_pos = max(
+                1, self._checkpoint.data.last_timer_log_flush_pos
+            )
             self._recover()
             self.rebuilt = self.rebuilt or reason
         except OSError as error:
@@ -302,6 +309,9 @@ class TimerMessageStore:
         now = self._clock_ms()
         if batch.counts:
             self.metrics.add(batch.counts, now)
+            self.enqueued_by_topic.update(
+                {topic: count for topic, count in batch.counts.items() if count > 0}
+            )
         if self._queue_offset >= self._replay.replay_until and self._replay.rolled:
             self._replay.rolled.clear()
 
@@ -385,8 +395,10 @@ class TimerMessageStore:
     # ------------------------------------------------------------------ dequeue
 
     def _dequeue(self) -> None:
-        """Delivers what is due before the write time. OSError, _Damage."""
-        while self.curr_read_time_ms < self.curr_write_time_ms and self.is_dequeuing and not self._stop.is_set():
+        """Delivers what is due before the write time. OSError, _DamageError."""
+        while (
+            self.curr_read_time_ms < self.curr_write_time_ms and self.is_dequeuing and not self._stop.is_set()
+        ):
             time_ms = self._wheel.next_in_use(self.curr_read_time_ms, self.curr_write_time_ms)
             if time_ms > self.curr_read_time_ms:
                 self._advance(time_ms)
@@ -420,7 +432,7 @@ class TimerMessageStore:
         while position != NO_POSITION:
             unit = self._log.get(position)
             if unit is None or self._step(unit.due) != time_ms or unit.prev >= position:
-                raise _Damage(f"{self._log.directory}: no unit of the step {time_ms} at {position}")
+                raise _DamageError(f"{self._log.directory}: no unit of the step {time_ms} at {position}")
             (deletes if unit.is_delete and not unit.is_roll else normal).append(position)
             position = unit.prev
         normal.reverse()
@@ -526,8 +538,9 @@ class TimerMessageStore:
             self._unflushed = True
             self.delivered += len(messages)
             self.dequeue_rate.add(len(messages))
-            last = messages[-1]
-            self.dequeue_latency_ms = max(0, last.store_timestamp - number_of(last.properties.get("TIMER_OUT_MS")))
+            self.delivered_by_topic.update(
+                message.properties.get(PROPERTY_REAL_TOPIC, "") for message in messages
+            )
         return True
 
     def _store_one(self, message: MessageExtBrokerInner) -> bool:
@@ -537,7 +550,10 @@ class TimerMessageStore:
         if result is None or (result.append_result is not None and result.append_result.is_ok):
             self._trouble.worked("due messages are delivered again")
             return True
-        if result.status is PutMessageStatus.PROPERTIES_SIZE_EXCEEDED and PROPERTY_TIMER_DEQUEUE_MS in message.properties:
+        if (
+            result.status is PutMessageStatus.PROPERTIES_SIZE_EXCEEDED
+            and PROPERTY_TIMER_DEQUEUE_MS in message.properties
+        ):
             # it came as long as it may be: it goes without what the timers add
             for name in (PROPERTY_TIMER_ENQUEUE_MS, PROPERTY_TIMER_DEQUEUE_MS):
                 del message.properties[name]
@@ -577,7 +593,11 @@ class TimerMessageStore:
         if not self._unflushed:
             return
         self._unflushed = False
-        read_time, queue_offset, done_until = self.curr_read_time_ms, self.commit_queue_offset, self._done_until
+        read_time, queue_offset, done_until = (
+            self.curr_read_time_ms,
+            self.commit_queue_offset,
+            self._done_until,
+        )
         try:
             self._store.flush()
             self._log.flush()
@@ -611,7 +631,11 @@ class TimerMessageStore:
         master, own = TimerCheckpointData.decode(body), self._checkpoint.data
         own.master_timer_queue_offset = master.master_timer_queue_offset
         if len(body) >= 56:
-            own.state_version, own.timestamp, own.counter = master.state_version, master.timestamp, master.counter
+            own.state_version, own.timestamp, own.counter = (
+                master.state_version,
+                master.timestamp,
+                master.counter,
+            )
         read_time = self._step(master.last_read_time_ms)
         if read_time > self.curr_read_time_ms:
             self._advance(read_time)
@@ -620,11 +644,22 @@ class TimerMessageStore:
     # ------------------------------------------------------------------ for operators
 
     @property
-    def read_behind_s(self) -> int:
-        """How late delivery is, in seconds."""
-        if not self.is_dequeuing or self._store.config.timer_stop_dequeue:
+    def read_behind_ms(self) -> int:
+        """How late delivery is, in ms."""
+        if not self.is_dequeuing or self._config.timer_stop_dequeue:
             return 0
-        return max(0, self._clock_ms() - self.precision_ms - self.curr_read_time_ms) // 1000
+        return max(0, self._clock_ms() - 2 * self.precision_ms - self.curr_read_time_ms)
+
+    @property
+    def enqueue_behind_ms(self) -> int:
+        """Age of the oldest message that is not in the wheel yet."""
+        stored = self._store.message_store_timestamp(TIMER_TOPIC, 0, self.commit_queue_offset)
+        return max(0, self._clock_ms() - stored) if stored > 0 and self.offset_behind else 0
+
+    @property
+    def dequeue_behind(self) -> int:
+        """Messages that are due and not delivered yet."""
+        return self.pending_within((-self.precision_ms // 1000,))[0]
 
     @property
     def offset_behind(self) -> int:
@@ -637,7 +672,7 @@ class TimerMessageStore:
         """Messages that wait in the wheel."""
         return self._wheel.all_num(self.curr_read_time_ms) if self._is_open else 0
 
-    def pending_until(self, bounds_s: Iterable[int]) -> list[int]:
+    def pending_within(self, bounds_s: Iterable[int]) -> list[int]:
         """How many wait that are due within so many seconds, for each bound."""
         if not self._is_open:
             return [0 for _ in bounds_s]
@@ -650,7 +685,7 @@ class TimerMessageStore:
     def runtime_info(self) -> dict[str, str]:
         """RocketMQ's runtime keys on timers, and their values."""
         return {
-            "timerReadBehind": str(self.read_behind_s),
+            "timerReadBehind": str(self.read_behind_ms // 1000),
             "timerOffsetBehind": str(self.offset_behind),
             "timerCongestNum": str(self.all_congest_num),
             "timerEnqueueTps": f"{self.enqueue_rate.per_second():.1f}",
@@ -668,10 +703,6 @@ class TimerMessageStore:
             "cancelled": self.cancelled,
             "skipped": self.skipped,
         }
-
-    def is_still_in_time(self, out_ms: int) -> bool:
-        """Whether a message that is due in this step can still be cancelled."""
-        return self.curr_read_time_ms <= self._step(out_ms) >= self.curr_write_time_ms
 
     @property
     def recovered(self) -> Recovered:

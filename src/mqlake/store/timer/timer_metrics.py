@@ -75,7 +75,7 @@ class TimerMetrics:
 
     def encode(self) -> bytes:
         """The body of the answer to GET_TIMER_METRICS."""
-        return json_config.dumps(self.value()).encode()
+        return json_config.dumps(self.value(), pretty=False).encode()
 
     def set(self, value: Any) -> None:
         """Takes over a content (of the file, or a master's answer). FormatError."""

@@ -81,7 +81,9 @@ def read_timer_record(record: memoryview | bytes) -> TimerRecord:
     )
 
 
-def decode_timer_message(record: memoryview, physical_offset: int, due: int, *, is_roll: bool) -> MessageExtBrokerInner:
+def decode_timer_message(
+    record: memoryview, physical_offset: int, due: int, *, is_roll: bool
+) -> MessageExtBrokerInner:
     """The message that a unit due at `due` leads to, its body checked. FormatError if it leads to another one: the log
     may have been cut back, and written on."""
     message = decode_record(record, message_class=MessageExtBrokerInner)

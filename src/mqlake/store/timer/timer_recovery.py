@@ -29,13 +29,20 @@ from mqlake.store.queues.consume_queue import ConsumeQueue
 from mqlake.store.store_view import StoreView
 from mqlake.store.timer.timer_checkpoint import TimerCheckpoint
 from mqlake.store.timer.timer_log import TimerLog
-from mqlake.store.timer.timer_record import ENQUEUE_BYPASSED, TimerKey, TimerRecord, number_of, read_timer_record
+from mqlake.store.timer.timer_record import (
+    ENQUEUE_BYPASSED,
+    TimerKey,
+    TimerRecord,
+    number_of,
+    read_timer_record,
+)
 from mqlake.store.timer.timer_wheel import Int64s, TimerWheel
 
 logger = logging.getLogger(__name__)
 
 SCAN_MAX = 1 << 30
-"""Bytes of the timer log from which the wheel is made again; of a longer one the last file, and the wheel for the rest."""
+"""Bytes of the timer log from which the wheel is made again; of a longer one the last file, and the wheel for what is
+before it."""
 LATE_MS = 60_000
 """How long before it was due a message has to have been stored to count as delivered in time."""
 _MARK = PROPERTY_TIMER_DEQUEUE_MS.encode() + b"\x01"
@@ -128,7 +135,8 @@ def recover(
     this_step = now // precision * precision
     if high > low and (checkpoint.is_empty or committed > high):
         logger.warning(
-            "%s is lost, or ahead of the log: the commit log is searched for what was delivered", checkpoint.path
+            "%s is lost, or ahead of the log: the commit log is searched for what was delivered",
+            checkpoint.path,
         )
         assert queue is not None
         read_time = _where_delivery_was(store)
@@ -239,9 +247,7 @@ def _make_wheel(
     order = np.argsort(steps, kind="stable")
     steps, positions, previous, counts = (column[order] for column in (steps, positions, previous, counts))
     begins = np.flatnonzero(np.r_[True, steps[1:] != steps[:-1]])
-    follows = np.ones(len(steps), np.bool_)
-    follows[begins] = False
-    follows = np.flatnonzero(follows)
+    follows = np.setdiff1d(np.arange(len(steps)), begins, assume_unique=True)
     broken = follows[previous[follows] != positions[follows - 1]]
     if not keep_wheel:
         oldest = log.start if is_cleaned else 0

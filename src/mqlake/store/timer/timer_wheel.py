@@ -108,7 +108,8 @@ class TimerWheel:
         found = table[chosen]
         right_place = np.flatnonzero(chosen) == found["time"].astype(np.int64) % _TWICE
         found = found[right_place]
-        return found[np.argsort(found["time"], kind="stable")]
+        in_order: npt.NDArray[np.void] = found[np.argsort(found["time"], kind="stable")]
+        return in_order
 
     def next_in_use(self, start_ms: int, end_ms: int) -> int:
         """The first time from `start_ms` on, before `end_ms`, at which something is due; `end_ms` if there is none."""
