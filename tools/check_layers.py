@@ -84,6 +84,7 @@ WITHIN: dict[str, set[str]] = {
     "store.files": {"config"},
     "store.log": {"config", "results", "files"},
     "store.queues": {"config", "results", "files"},
+    "store.ha": {"config", "results", "files"},
     "store.index": {"config", "checkpoint", "files"},
     "store.timer": {"config", "results", "dispatch", "message_store", "store_view", "log", "queues"},
     "store.check": {

@@ -51,7 +51,7 @@ def test_a_broker_conf_of_the_java_broker():
     assert settings.store_config.flush_disk_type is FlushDiskType.SYNC_FLUSH
     assert settings.store_config.file_reserved_time == 48
     assert settings.remarks == [
-        "without effect here: haListenPort, sendMessageThreadPoolNums, serverSelectorThreads",
+        "without effect here: sendMessageThreadPoolNums, serverSelectorThreads",
         "unknown configuration key 'brokrIP1'; did you mean 'brokerIP1'?",
     ]
 
@@ -87,10 +87,9 @@ def test_access_control_that_is_asked_for_is_not_ignored(key, value):
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("brokerRole", "SYNC_MASTER", "acknowledged without a replica"),
-        ("inSyncReplicas", "2", "acknowledged without a replica"),
-        ("minInSyncReplicas", "2", "acknowledged without a replica"),
-        ("allAckInSyncStateSet", "true", "acknowledged without a replica"),
+        ("brokerRole", "SLAVE", "needs another one"),
+        ("minInSyncReplicas", "2", "at most inSyncReplicas=1"),
+        ("allAckInSyncStateSet", "true", "acknowledged with fewer replicas"),
         ("enableControllerMode", "true", "two brokers could act as master"),
         ("messageStorePlugIn", "org.example.Plugin", "cannot be loaded"),
         ("configManagerVersion", "v2", "RocksDB"),
@@ -110,7 +109,7 @@ def test_what_would_lose_data_or_access_is_refused(key, value, words):
 @pytest.mark.parametrize(
     ("properties", "words"),
     [
-        ({"brokerRole": "SLAVE", "brokerId": "1"}, "does not fetch messages from its master"),
+        ({"brokerId": "1"}, "brokerId=1: a master's is 0"),
         ({"metricsExporterType": "OTLP_GRPC"}, "only PROM"),
         ({"tls.server.certpath": "x"}, "did you mean 'tls.server.certPath'?"),
         ({"tls.server.authClient": "true"}, "without effect here: tls.server.authClient"),

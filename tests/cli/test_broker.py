@@ -152,8 +152,7 @@ def test_programs_read_where_it_is_and_what_holds(conf):
     assert json.loads(printed)["mappedFileSizeCommitLog"] == 1048576
 
 
-def test_a_slave_says_what_it_does_not_do(conf):
-    process = start("-c", conf, "--set", "brokerRole=SLAVE", "--set", "brokerId=1", "--until-eof")
-    process.stdout.readline()
+def test_a_slave_needs_an_id_of_its_own(conf):
+    process = start("-c", conf, "--set", "brokerRole=SLAVE", "--until-eof")
     _, errors = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 0 and "brokerRole=SLAVE: this broker does not fetch messages" in errors
+    assert process.returncode != 0 and "a slave (brokerRole=SLAVE) needs another one" in errors

@@ -104,8 +104,8 @@ def test_values_of_text_and_of_the_right_type():
         ("storeType", "defaultRocksDB", "only default is allowed"),
         ("enableDLegerCommitLog", True, "only false is allowed"),
         ("readOnlyCommitLogStorePaths", "/old", "no value is allowed"),
-        ("brokerRole", "SYNC_MASTER", "acknowledged without a replica"),
-        ("inSyncReplicas", 2, "only 1 is allowed"),
+        ("minInSyncReplicas", 2, "at most inSyncReplicas=1"),
+        ("haAllowedAddresses", "10.0.0.0/8;everybody", "everybody"),
     ],
 )
 def test_an_unusable_value_says_what_is_allowed(key, value, says):
@@ -128,10 +128,10 @@ def test_an_unknown_key_names_the_nearest():
 
 
 def test_keys_without_effect_are_accepted_and_logged(caplog):
-    mapping = {"timerWarmEnable": "true", "haListenPort": "10912", "storeType": "default"}
+    mapping = {"timerWarmEnable": "true", "dLegerGroup": "g", "storeType": "default"}
     assert MessageStoreConfig.from_mapping(mapping) == MessageStoreConfig()
-    assert KEYS.without_effect(mapping) == ["haListenPort", "timerWarmEnable"]
-    assert "haListenPort, timerWarmEnable" in caplog.text
+    assert KEYS.without_effect(mapping) == ["dLegerGroup", "timerWarmEnable"]
+    assert "dLegerGroup, timerWarmEnable" in caplog.text
 
 
 def test_a_running_store_may_change_some_of_them():

@@ -31,9 +31,9 @@ _NO_ACCESS_CONTROL = (
     "acceptable (bindAddress limits who can connect, so does tls.server.mode=enforcing with "
     "tls.server.need.client.auth=require), or run RocketMQ's broker"
 )
-_NO_REPLICAS = (
-    "replication is not there yet, so messages would be acknowledged without a replica. Remove the key if one copy is "
-    "enough, or run RocketMQ's broker"
+_NO_SYNC_STATE_SET = (
+    "sync-state sets need controllers, which are not there, so messages would be acknowledged with fewer replicas. "
+    "Remove the key and set inSyncReplicas, or run RocketMQ's broker"
 )
 
 AUTH_KEYS: dict[str, UnusedKey] = _table(
@@ -241,7 +241,7 @@ BROKER_KEYS: dict[str, UnusedKey] = _table(
 """Of BrokerConfig."""
 
 STORE_KEYS: dict[str, UnusedKey] = _table(
-    _refused(_NO_REPLICAS, inSyncReplicas=1, minInSyncReplicas=1, allAckInSyncStateSet=False),
+    _refused(_NO_SYNC_STATE_SET, allAckInSyncStateSet=False),
     _refused(
         "light queues are not there yet, so messages to them would reach no consumer. Remove the key, or run "
         "RocketMQ's broker",
@@ -267,33 +267,21 @@ STORE_KEYS: dict[str, UnusedKey] = _table(
         timerColdDataCheckIntervalMs=60000,
     ),
     _harmless(
-        "Replication is not there yet; a slave cannot connect.",
+        "They belong to DLedger, to controllers, or to modes of replication that are not there.",
         storePathDLedgerCommitLog=None,
         storePathEpochFile=None,
         storePathBrokerIdentity=None,
-        haListenPort=10912,
-        haSendHeartbeatInterval=5000,
-        haHousekeepingInterval=20000,
-        haTransferBatchSize=32768,
-        haMasterAddress=None,
-        haMaxGapNotInSync=268435456,
-        slaveTimeout=3000,
         duplicationEnable=False,
         dLegerGroup=None,
         dLegerPeers=None,
         dLegerSelfId=None,
         preferredLeaderId=None,
-        totalReplicas=1,
-        enableAutoInSyncReplicas=False,
-        haFlowControlEnable=False,
         haMaxTimeSlaveNotCatchup=15000,
         syncMasterFlushOffsetWhenStartup=False,
         maxChecksumRange=1073741824,
         replicasPerDiskPartition=1,
         maxSlaveResendLength=268435456,
-        syncFromLastFile=False,
         asyncLearner=False,
-        maxHaTransferByteInSecond=104857600,
     ),
     _harmless(
         "Nothing is kept in RocksDB.",

@@ -26,7 +26,7 @@ from mqlake.broker.state.subscription_group import SubscriptionGroupManager
 from mqlake.broker.state.topic_config import TopicConfigManager
 from mqlake.message import Host
 from mqlake.store.broker_stats import BrokerStatsManager
-from mqlake.store.config import MessageStoreConfig
+from mqlake.store.config import BrokerRole, MessageStoreConfig
 from mqlake.store.message_store import DefaultMessageStore
 
 
@@ -43,6 +43,10 @@ class Broker:
         self.clock_ms = clock_ms
         self.port = 0
         """Where it listens; 0 before the start."""
+        self.ha_port = 0
+        """Where it listens for slaves; 0 when it does not."""
+        self.is_master_away: Callable[[], bool] = lambda: False
+        """A slave's: whether its master cannot be reached, so that it holds pulls itself."""
         directory = store_config.config_dir
         self.broker_stats_manager = BrokerStatsManager(config.broker_cluster_name)
         self.topic_config_manager = TopicConfigManager(
@@ -79,6 +83,15 @@ class Broker:
             is_batch_topic=self.topic_config_manager.is_batch_topic,
             broker_stats=self.broker_stats_manager,
         )
+
+    @property
+    def is_slave(self) -> bool:
+        return self.store_config.broker_role is BrokerRole.SLAVE
+
+    @property
+    def ha_server_addr(self) -> str:
+        """The address that it registers for slaves: host:port."""
+        return format_address((self.config.broker_ip2, self.ha_port or self.port + 1))
 
     @property
     def broker_addr(self) -> str:

@@ -428,9 +428,11 @@ def read_settings(properties: Mapping[str, str]) -> BrokerSettings:
             f"metricsExporterType={config.metrics_exporter_type.name}: only PROM serves metrics here"
         )
     if store_config.broker_role is BrokerRole.SLAVE:
-        remarks.append(
-            "brokerRole=SLAVE: this broker does not fetch messages from its master; it serves only what its store has"
-        )
+        if config.broker_id == MASTER_ID:
+            raise ConfigError("brokerId=0: a slave (brokerRole=SLAVE) needs another one, as 1")
+    elif config.broker_id != MASTER_ID:
+        remarks.append(f"brokerId={config.broker_id}: a master's is {MASTER_ID}")
+        config = dataclasses.replace(config, broker_id=MASTER_ID)
     return BrokerSettings(config, store_config, remarks)
 
 

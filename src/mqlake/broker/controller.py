@@ -40,6 +40,7 @@ from mqlake.broker.services.broker_to_client import Broker2Client
 from mqlake.broker.services.client_housekeeping import ClientHousekeepingService
 from mqlake.broker.services.consumer_ids_change import DefaultConsumerIdsChangeListener
 from mqlake.broker.services.registration import Registration
+from mqlake.broker.services.replication import Replication
 from mqlake.broker.services.schedule_message import ScheduleMessageService
 from mqlake.broker.state.config_manager import ConfigManager
 from mqlake.broker.transaction.bridge import TransactionalMessageBridge
@@ -54,7 +55,7 @@ from mqlake.errors import ConfigError
 from mqlake.formats.columns import never_load_here
 from mqlake.remoting.connection import ProcessorTable
 from mqlake.remoting.server import RemotingServer
-from mqlake.store.config import BrokerRole, MessageStoreConfig
+from mqlake.store.config import MessageStoreConfig
 from mqlake.store.timer.timer_message_store import TimerMessageStore
 
 logger = logging.getLogger(__name__)
@@ -92,6 +93,8 @@ class BrokerController:
             os.path.join(directory, "delayOffset.json"), broker.store, config.delay_offset_update_version_step
         )
         self.timers = TimerMessageStore(broker.store) if store_config.timer_wheel_enable else None
+        self.replication = Replication(broker, self.registration, self.schedule_message_service)
+        self.replication.on_promoted = self._start_as_master
         self.transaction_metrics = TransactionMetrics(os.path.join(directory, "transactionMetrics"), clock_ms)
         self.transactional_message_service = TransactionalMessageService(
             TransactionalMessageBridge(
@@ -126,6 +129,7 @@ class BrokerController:
             self.pull_request_hold_service,
             self.schedule_message_service,
             self.timers,
+            self.replication,
         )
         self.metrics: MetricsExporter | None = None
         if config.metrics_exporter_type is MetricsExporterType.PROM:
@@ -207,6 +211,7 @@ class BrokerController:
                 await asyncio.to_thread(self.timers.load)
             await asyncio.to_thread(broker.store.start)
             self.schedule_message_service.correct_delay_offset()
+            self.replication.start()
             await self.server.listen()
             if self.fast_server.port:
                 await self.fast_server.listen()
@@ -218,7 +223,7 @@ class BrokerController:
         self._running = True
         self.pull_request_hold_service.start()
         self.client_housekeeping_service.start()
-        is_master = broker.store_config.broker_role is not BrokerRole.SLAVE
+        is_master = not broker.is_slave
         if self.timers is not None:
             self.timers.start(dequeue=is_master)
         if is_master:
@@ -240,6 +245,7 @@ class BrokerController:
             await self.server.bind(config.bind_address, config.listen_port)
             self.broker.port = self.server.port
             await self._bind_vip(max(self.server.port - 2, 0))
+            self.replication.bind()
         except BaseException:
             await self.server.stop()
             raise
@@ -252,6 +258,12 @@ class BrokerController:
                 raise ConfigError(f"{error}; it is the VIP port, two below listenPort") from None
             # the port two below a port that happened to be free may be taken
             logger.info("no VIP port: %s", error)
+
+    def _start_as_master(self) -> None:
+        """What a slave does not run, and starts when it is promoted."""
+        self.schedule_message_service.correct_delay_offset()
+        self.schedule_message_service.start()
+        self.transactional_message_check_service.start()
 
     async def stop(self) -> None:
         """Unregisters, finishes the requests in flight, persists everything. Idempotent."""
@@ -274,6 +286,7 @@ class BrokerController:
             self.message_trace.flush()
         if self.timers is not None:
             await asyncio.to_thread(self.timers.shutdown)
+        await self.replication.shutdown()
         await self._persist_config()
         await asyncio.to_thread(self.broker.store.shutdown)
 

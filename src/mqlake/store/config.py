@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import ipaddress
 import logging
 import os
 import re
@@ -316,6 +317,112 @@ class MessageStoreConfig(Settings):
         "offsetCheckInSlave", False, "A slave corrects wrong consumer offsets as a master does."
     )
 
+    ha_listen_port: int = setting(
+        "haListenPort",
+        10912,
+        "Port for slaves. A broker whose file does not set it takes listenPort + 1; 0: any free one.",
+        high=65535,
+    )
+    ha_bind_address: str = setting(
+        "haBindAddress", "", "Address to listen on for slaves; empty: that of bindAddress.", own=True
+    )
+    ha_allowed_addresses: str = setting(
+        "haAllowedAddresses",
+        "",
+        "Addresses and networks (10.0.0.0/8) that slaves may connect from, `;` between; empty: all.",
+        own=True,
+    )
+    ha_master_address: str = setting(
+        "haMasterAddress",
+        "",
+        "host:port of the master's haListenPort; empty: as the name servers say.",
+    )
+    ha_send_heartbeat_interval: int = setting(
+        "haSendHeartbeatInterval",
+        5000,
+        "Silence after which master and slave send a heartbeat.",
+        unit="ms",
+        low=1,
+    )
+    ha_housekeeping_interval: int = setting(
+        "haHousekeepingInterval",
+        20_000,
+        "Silence after which master or slave closes the connection.",
+        unit="ms",
+        low=1,
+    )
+    ha_transfer_batch_size: int = setting(
+        "haTransferBatchSize",
+        32 * 1024,
+        "Most bytes of the log in one frame to a slave; Java's slave takes 4 MiB at most.",
+        unit="bytes",
+        low=1,
+        high=4 * 1024**2 - 12,
+    )
+    ha_max_gap_not_in_sync: int = setting(
+        "haMaxGapNotInSync",
+        256 * 1024**2,
+        "A slave that lacks fewer bytes is in sync (haSlaveFallbehindMax of RocketMQ 4).",
+        unit="bytes",
+        live=True,
+    )
+    ha_flow_control_enable: bool = setting(
+        "haFlowControlEnable", False, "Limit what a master sends to each slave to maxHaTransferByteInSecond."
+    )
+    max_ha_transfer_byte_in_second: int = setting(
+        "maxHaTransferByteInSecond",
+        100 * 1024**2,
+        "The limit of haFlowControlEnable, for each slave.",
+        unit="bytes",
+        low=1,
+        high=LONG_MAX,
+    )
+    sync_from_last_file: bool = setting(
+        "syncFromLastFile",
+        False,
+        "An empty slave gets the master's last file only, and not the whole log.",
+    )
+    ha_check_crc: bool = setting(
+        "haCheckCrc",
+        True,
+        "A slave checks the CRC of each body before it stores and acknowledges it.",
+        own=True,
+    )
+    in_sync_replicas: int = setting(
+        "inSyncReplicas",
+        1,
+        "SYNC_MASTER: brokers, the master included, that need a message before it is acknowledged.",
+        low=1,
+    )
+    min_in_sync_replicas: int = setting(
+        "minInSyncReplicas",
+        1,
+        "SYNC_MASTER: with fewer brokers in sync, the master included, messages are refused.",
+        low=1,
+    )
+    total_replicas: int = setting(
+        "totalReplicas", 1, "Brokers of one name, the master included; inSyncReplicas is at most that.", low=1
+    )
+    enable_auto_in_sync_replicas: bool = setting(
+        "enableAutoInSyncReplicas",
+        False,
+        "SYNC_MASTER: slaves that are away or far behind are not waited for, down to minInSyncReplicas.",
+    )
+    slave_timeout: int = setting(
+        "slaveTimeout",
+        3000,
+        "Time that a put waits for its replicas before FLUSH_SLAVE_TIMEOUT.",
+        unit="ms",
+        low=1,
+        live=True,
+    )
+    slave_not_available_at_once: bool = setting(
+        "slaveNotAvailableAtOnce",
+        False,
+        "SYNC_MASTER: with too few slaves in sync answer SLAVE_NOT_AVAILABLE at once, as RocketMQ 4 does.",
+        own=True,
+    )
+
     message_index_enable: bool = setting("messageIndexEnable", True, "Index the messages by their keys.")
     message_index_safe: bool = setting(
         "messageIndexSafe", False, "Recovery starts early enough to rebuild the whole index as well."
@@ -509,11 +616,15 @@ class MessageStoreConfig(Settings):
             parse_delay_levels(self.message_delay_level)
         except ConfigError as error:
             raise ConfigError(f"messageDelayLevel={self.message_delay_level!r}: {error}") from None
-        if self.broker_role is BrokerRole.SYNC_MASTER:
+        if self.min_in_sync_replicas > self.in_sync_replicas:
             raise ConfigError(
-                "brokerRole=SYNC_MASTER: replication is not there yet, so messages would be acknowledged without a "
-                "replica; set ASYNC_MASTER if one copy is enough, or run RocketMQ's broker"
+                f"minInSyncReplicas={self.min_in_sync_replicas}: at most inSyncReplicas={self.in_sync_replicas}, else "
+                "messages are refused that would be acknowledged"
             )
+        try:
+            self.ha_allowed_networks  # noqa: B018 - parsed to see that it can be
+        except ValueError as error:
+            raise ConfigError(f"haAllowedAddresses={self.ha_allowed_addresses}: {error}") from None
         if not self.delete_when_hours:
             raise ConfigError("deleteWhen: at least one hour is needed, like 04 or 02;14")
 
@@ -538,6 +649,26 @@ class MessageStoreConfig(Settings):
                     f"deleteWhen={self.delete_when}: hours of 00 to 23 are needed, with `;` between them"
                 )
         return frozenset(int(hour) for hour in hours)
+
+    @property
+    def ha_allowed_networks(self) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
+        """The networks of haAllowedAddresses. ValueError."""
+        addresses = [address.strip() for address in self.ha_allowed_addresses.split(";")]
+        return [ipaddress.ip_network(address) for address in addresses if address]
+
+    def become(self, role: BrokerRole) -> None:
+        """Changes brokerRole in place: only a promotion may, which puts the parts of the new role in place."""
+        self._set("broker_role", role)
+
+    def listens_for_slaves_on(self, port: int) -> None:
+        """Writes back the port that was found for haListenPort, as RocketMQ's broker does."""
+        self._set("ha_listen_port", port)
+
+    @property
+    def waits_for_replicas(self) -> bool:
+        """Whether a put may have to wait for slaves."""
+        replicas = max(self.in_sync_replicas, self.min_in_sync_replicas)
+        return self.broker_role is BrokerRole.SYNC_MASTER and replicas > 1
 
     @property
     def is_sync_flush(self) -> bool:

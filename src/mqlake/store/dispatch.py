@@ -102,6 +102,10 @@ class ReputMessageService:
         self.reput_from_offset = from_offset
         self._thread.start()
 
+    def begin_at(self, offset: int) -> None:
+        """The empty log of a slave begins at `offset`."""
+        self.reput_from_offset = offset
+
     def notify(self) -> None:
         """There may be more to dispatch. Costs nothing while a round is under way."""
         if self._sleeping:

@@ -28,6 +28,7 @@ from typing import TypeVar
 from mqlake.base.clock import now_ms
 from mqlake.base.durable import make_dirs
 from mqlake.base.progress import Progress
+from mqlake.errors import ConfigError
 from mqlake.message import MessageExtBatch, MessageExtBrokerInner
 from mqlake.store.broker_stats import BrokerStatsManager
 from mqlake.store.checkpoint import StoreCheckpoint
@@ -42,6 +43,8 @@ from mqlake.store.files.prefault import PrefaultService
 from mqlake.store.files.store_directory import check_is_store
 from mqlake.store.files.store_lock import AbortFile, LastWriter, StoreLock
 from mqlake.store.files.transient_store_pool import TransientStorePool
+from mqlake.store.ha.replica_log import MappedReplicaLog
+from mqlake.store.ha.replicas import Replicas
 from mqlake.store.index.index_service import IndexService
 from mqlake.store.log.commit_log import AppendedMany, CommitLog, QueueId, WriteMany
 from mqlake.store.log.flush import CommitRealTimeService, FlushRealTimeService, GroupCommitService
@@ -130,6 +133,7 @@ class DefaultMessageStore(StoreView):
         self._checkpoint: StoreCheckpoint | None = None
         self._state = "new"
         self._sync_flush = config.is_sync_flush
+        self._waits = self._sync_flush or config.waits_for_replicas
         self._next_warning = 0.0
 
         dispatchers: list[CommitLogDispatcher] = [consume_queues]
@@ -149,6 +153,8 @@ class DefaultMessageStore(StoreView):
         self._group_commit_service = GroupCommitService(config, queue, self._on_flushed, self._on_flush_error)
         self._flush_service = FlushRealTimeService(config, queue, self._on_flushed, self._on_flush_error)
         self._commit_service = CommitRealTimeService(config, queue, self._on_committed, self._on_flush_error)
+        self.replicas: Replicas | None = None
+        """What learns of each append, and what puts wait for under SYNC_MASTER. Put in before start()."""
         self._wake_on_put: Callable[[], None] | None = None
         if self.transient_store_pool is not None and config.wake_commit_when_put_message:
             self._wake_on_put = self._commit_service.wakeup
@@ -225,8 +231,14 @@ class DefaultMessageStore(StoreView):
         )
 
     def start(self) -> None:
-        """Runs the services. From here on a process that dies leaves the abort file behind. OSError."""
+        """Runs the services. From here on a process that dies leaves the abort file behind. OSError, ConfigError."""
         assert self._state == "loaded", "load() comes first"
+        if self.config.waits_for_replicas:
+            if self.replicas is None:
+                raise ConfigError(
+                    "brokerRole=SYNC_MASTER with inSyncReplicas over 1: only a broker has slaves to wait for"
+                )
+            self._group_commit_service.on_disk = self.replicas.wait_for_replicas
         # what readUnCommitted gives the queues need not have been flushed
         flush = "" if self.config.read_un_committed else self.config.flush_disk_type.value
         self._abort_file.create(LastWriter.now(self._lock_file, flush))
@@ -352,8 +364,8 @@ class DefaultMessageStore(StoreView):
         Never raises for what a message or the disk does: the result's status says it, its `reason` in words.
         """
         result = self._put(msg, self.commit_log.put_message)
-        if self._sync_flush and result.status is PutMessageStatus.PUT_OK and self._needs_flush(msg):
-            return self._submit_flush_request(result).result()
+        if self._waits and result.status is PutMessageStatus.PUT_OK and self._must_wait(msg):
+            return self._submit_request(result).result()
         return result
 
     def async_put_message(self, msg: MessageExtBrokerInner) -> PutMessageFuture:
@@ -363,8 +375,8 @@ class DefaultMessageStore(StoreView):
     def put_messages(self, batch: MessageExtBatch) -> PutMessageResult:
         """Stores the messages of an encoded batch (formats.batch.encode_messages) as one: all or none."""
         result = self._put(batch, self.commit_log.put_messages)
-        if self._sync_flush and result.status is PutMessageStatus.PUT_OK and self._needs_flush(batch):
-            return self._submit_flush_request(result).result()
+        if self._waits and result.status is PutMessageStatus.PUT_OK and self._must_wait(batch):
+            return self._submit_request(result).result()
         return result
 
     def async_put_messages(self, batch: MessageExtBatch) -> PutMessageFuture:
@@ -390,10 +402,13 @@ class DefaultMessageStore(StoreView):
         ):
             if count:
                 put(topic, count, size, elapsed, puts)
+        if self.replicas is not None:
+            self.replicas.notify()
         if not self._sync_flush:
             self._wake_services()
-            return appended, None
-        return appended, self._submit_flush_request(
+            if self.replicas is None or not self.config.waits_for_replicas:
+                return appended, None
+        return appended, self._submit_request(
             PutMessageResult(
                 PutMessageStatus.PUT_OK,
                 AppendMessageResult(
@@ -407,8 +422,8 @@ class DefaultMessageStore(StoreView):
         )
 
     def _future_of(self, msg: MessageExtBrokerInner, result: PutMessageResult) -> PutMessageFuture:
-        if self._sync_flush and result.status is PutMessageStatus.PUT_OK and self._needs_flush(msg):
-            return self._submit_flush_request(result)
+        if self._waits and result.status is PutMessageStatus.PUT_OK and self._must_wait(msg):
+            return self._submit_request(result)
         return PutMessageFuture(result)
 
     def _put(self, msg: Inner, append: Callable[[Inner], PutMessageResult]) -> PutMessageResult:
@@ -430,6 +445,8 @@ class DefaultMessageStore(StoreView):
             self.store_stats_service.put_failed()
             return result
         self.store_stats_service.put(msg.topic, appended.msg_num, appended.wrote_bytes, elapsed)
+        if self.replicas is not None:
+            self.replicas.notify()
         if not self._sync_flush:
             self._wake_services()
         return result
@@ -446,6 +463,8 @@ class DefaultMessageStore(StoreView):
             return self._refuse("the store is a slave: its messages come from the master")
         if self.running_flags.flag_bits:
             return self._refuse("; ".join(self.running_flags.reasons()))
+        if self.replicas is not None and (reason := self.replicas.refusal()):
+            return PutMessageResult(PutMessageStatus.IN_SYNC_REPLICAS_NOT_ENOUGH, None, reason)
         begin = self.commit_log.begin_time_in_lock
         if begin:
             busy = self.clock_ms() - begin
@@ -470,18 +489,24 @@ class DefaultMessageStore(StoreView):
 
     # ------------------------------------------------------------------ flush
 
-    def _needs_flush(self, msg: MessageExtBrokerInner) -> bool:
+    def _must_wait(self, msg: MessageExtBrokerInner) -> bool:
+        """Whether the put is acknowledged only when the disk, or replicas, have the message."""
         if msg.wait_store_msg_ok:
-            return True
-        self._group_commit_service.wakeup()
+            return self._sync_flush or (self.replicas is not None and self.config.waits_for_replicas)
+        if self._sync_flush:
+            self._group_commit_service.wakeup()
         return False
 
-    def _submit_flush_request(self, result: PutMessageResult) -> PutMessageFuture:
+    def _submit_request(self, result: PutMessageResult) -> PutMessageFuture:
         appended = result.append_result
         assert appended is not None
         deadline = time.monotonic() + self.config.sync_flush_timeout / 1000
         future = PutMessageFuture(result, appended.wrote_offset + appended.wrote_bytes, deadline)
-        self._group_commit_service.put_request(future)
+        if self._sync_flush:
+            self._group_commit_service.put_request(future)
+        else:
+            assert self.replicas is not None
+            self.replicas.wait_for_replicas([future])
         return future
 
     @property
@@ -526,6 +551,48 @@ class DefaultMessageStore(StoreView):
         """No message is taken any more, until the store is opened anew and has recovered."""
         if self.running_flags.make_fenced(reason):
             logger.critical("the store is fenced: %s", reason)
+
+    # ------------------------------------------------------------------ slave
+
+    def replica_log(self) -> MappedReplicaLog:
+        """The commit log as a slave appends to it: bytes of its master's log."""
+        config = self.config
+        mapped = not (config.write_without_mmap or config.transient_store_pool_enable)
+        return MappedReplicaLog(
+            self.commit_log_files,
+            check_crc=config.ha_check_crc,
+            sync_flush=self._sync_flush,
+            why_not=self._why_no_bytes,
+            flush=self.flush,
+            prefault=self._prefault_service.wake if mapped else None,
+            on_first=self._reput_service.begin_at,
+            on_appended=self._on_replicated,
+        )
+
+    def become_master(self, role: BrokerRole, timeout_s: float) -> str:
+        """Takes messages from now on, when all bytes that the slave received are dispatched; else why not. The slave
+        receives nothing more when this is called."""
+        if self.running_flags.flag_bits:
+            return "; ".join(self.running_flags.reasons())
+        if not self.wait_until_dispatched(timeout_s):
+            return f"{self.dispatch_behind_bytes} bytes of the log are not dispatched"
+        self.consume_queues.recover_queue_offsets(self.commit_log_files.min_offset)
+        self.config.become(role)
+        self._waits = self._sync_flush or self.config.waits_for_replicas
+        if self.config.waits_for_replicas and self.replicas is not None:
+            self._group_commit_service.on_disk = self.replicas.wait_for_replicas
+        return ""
+
+    def _why_no_bytes(self) -> str:
+        if self._state != "running":
+            return "the store is not running"
+        return "; ".join(self.running_flags.reasons()) if self.running_flags.is_fenced else ""
+
+    def _on_replicated(self) -> None:
+        if self.replicas is not None:
+            self.replicas.notify()
+        if not self._sync_flush:
+            self._wake_services()
 
     # ------------------------------------------------------------------ dispatch
 

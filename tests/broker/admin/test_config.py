@@ -53,8 +53,8 @@ def test_settings_are_told_and_changed(tmp_path):
         ({"mappedFileSizeCommitLog": "1024"}, 29, "cannot be changed"),
         ({"brokerName": "b"}, 29, "only read at the start"),
         ({"authenticationEnabled": "true"}, 29, "access control is not there"),
-        ({"fileReservedTime": "1", "inSyncReplicas": "2"}, 29, "acknowledged without a replica"),
-        ({"brokerRole": "SYNC_MASTER"}, 29, "acknowledged without a replica"),
+        ({"fileReservedTime": "1", "inSyncReplicas": "2"}, 29, "only read at the start"),
+        ({"brokerRole": "SYNC_MASTER"}, 29, "only read at the start"),
         ({"longPollingEnable": "false", "brokerName": "b"}, 29, "only read at the start"),
     ],
 )

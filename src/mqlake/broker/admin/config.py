@@ -17,8 +17,10 @@ from mqlake.base.java_properties import format_properties, parse_properties, rea
 from mqlake.broker import config as broker_settings
 from mqlake.broker.broker import Broker
 from mqlake.broker.metrics.broker_stats import BrokerStats
+from mqlake.broker.services.replication import Replication
 from mqlake.broker.services.schedule_message import ScheduleMessageService
 from mqlake.errors import ConfigError, ResponseError
+from mqlake.remoting.bodies.route import MASTER_ID
 from mqlake.remoting.bodies.topic import DataVersion, KVTable
 from mqlake.remoting.codes import CURRENT_VERSION, RequestCode, ResponseCode, Version
 from mqlake.remoting.command import RemotingCommand
@@ -26,10 +28,14 @@ from mqlake.remoting.connection import Connection, ProcessorTable
 from mqlake.remoting.headers.admin import GetBrokerConfigResponseHeader
 from mqlake.store import config as store_settings
 from mqlake.store.clean import disk_used_ratio
+from mqlake.store.config import BrokerRole
 from mqlake.store.message_store import DefaultMessageStore
 from mqlake.store.timer.timer_message_store import TimerMessageStore
 
 logger = logging.getLogger(__name__)
+
+ROLE_KEYS = frozenset({"brokerRole", "brokerId"})
+"""What a promotion changes."""
 
 NO_COLD_DATA_FLOW_CTR = (
     b'{"runtimeTable":{},"configTable":{},"cgColdReadThreshold":3145728,"globalColdReadThreshold":104857600,'
@@ -45,7 +51,9 @@ class ConfigAdmin:
         broker: Broker,
         schedule_message_service: ScheduleMessageService,
         timers: TimerMessageStore | None,
+        replication: Replication,
     ) -> None:
+        self._replication = replication
         self._broker = broker
         self._schedule_message_service = schedule_message_service
         self._timers = timers
@@ -81,9 +89,17 @@ class ConfigAdmin:
         self._check_black_list(properties)
         logger.info("%s: new settings %s", connection.remote_address, properties)
         waiting, idle = self._check(properties)
+        if "brokerRole" in properties and self._broker.is_slave:
+            # also brokerId, which no master has but 0
+            properties.pop("brokerId", None)
+            force = request.ext_fields.get("force") == "true"
+            await self._replication.promote(BrokerRole[properties["brokerRole"]], force=force)
+            properties["brokerId"] = str(MASTER_ID)
+            waiting = [key for key in waiting if key not in ROLE_KEYS]
         try:
             await asyncio.to_thread(self._write, properties)
-            self._apply({key: text for key, text in properties.items() if key not in (*waiting, *idle)})
+            later = {*waiting, *idle, *ROLE_KEYS}
+            self._apply({key: text for key, text in properties.items() if key not in later})
         except OSError as error:
             raise ResponseError(
                 ResponseCode.SYSTEM_ERROR, f"the settings cannot be written, nothing is changed: {error}"
@@ -132,10 +148,14 @@ class ConfigAdmin:
                 waiting.append(key)
         if idle:
             logger.info("settings without effect: %s", ", ".join(sorted(idle)))
-        if waiting and not self._broker.config.broker_config_path:
+        if self._broker.is_slave:
+            waiting_here = [key for key in waiting if key not in ROLE_KEYS]
+        else:
+            waiting_here = waiting
+        if waiting_here and not self._broker.config.broker_config_path:
             raise ResponseError(
                 ResponseCode.INVALID_PARAMETER,
-                f"{', '.join(sorted(waiting))}: only read at the start, and this broker was started without a "
+                f"{', '.join(sorted(waiting_here))}: only read at the start, and this broker was started without a "
                 "broker.conf to keep it in; set it with the command that starts the broker",
             )
         return waiting, idle
@@ -216,6 +236,7 @@ class ConfigAdmin:
         info |= self._schedule_message_service.running_stats()
         if self._timers is not None:
             info |= self._timers.runtime_info()
+        info |= self._replication.status()
         info["EndTransactionQueueSize"] = "0"
         info["EndTransactionThreadPoolQueueCapacity"] = capacity
         return info

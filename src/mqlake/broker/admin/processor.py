@@ -7,6 +7,7 @@
     store      queues, counters, cleaning
     config     settings, and the broker's figures
     timer      what waits in the timer wheel
+    replication  master and slaves: who has how much; where the master is
 
 Codes of RocketMQ for features that mqlake lacks are answered REQUEST_CODE_NOT_SUPPORTED, naming the feature.
 """
@@ -17,6 +18,7 @@ from mqlake.broker.admin.config import ConfigAdmin
 from mqlake.broker.admin.consume import ConsumeAdmin
 from mqlake.broker.admin.group import GroupAdmin
 from mqlake.broker.admin.offset import OffsetAdmin
+from mqlake.broker.admin.replication import ReplicationAdmin
 from mqlake.broker.admin.store import StoreAdmin
 from mqlake.broker.admin.timer import TimerAdmin
 from mqlake.broker.admin.topic import TopicAdmin
@@ -24,6 +26,7 @@ from mqlake.broker.broker import Broker
 from mqlake.broker.metrics.execution_times import ExecutionTimes
 from mqlake.broker.services.broker_to_client import Broker2Client
 from mqlake.broker.services.pull_request_hold import PullRequestHoldService
+from mqlake.broker.services.replication import Replication
 from mqlake.broker.services.schedule_message import ScheduleMessageService
 from mqlake.errors import ResponseError
 from mqlake.remoting.codes import ResponseCode
@@ -34,8 +37,6 @@ from mqlake.store.timer.timer_message_store import TimerMessageStore
 NOT_THERE: dict[int, str] = {
     323: "the checking of transactions again",
     513: "static topics: their queues are mapped over several brokers, and each would have to read from the others",
-    905: "a slave that acts as master",
-    906: "a slave that acts as master",
     1007: "controller mode",
     1008: "controller mode",
     2001: "thresholds for cold data: reading it does not delay other requests here",
@@ -51,6 +52,7 @@ class AdminBrokerProcessor:
         pull_request_hold_service: PullRequestHoldService,
         schedule_message_service: ScheduleMessageService,
         timers: TimerMessageStore | None,
+        replication: Replication,
     ) -> None:
         self.topic_create_times = ExecutionTimes()
         self.group_create_times = ExecutionTimes()
@@ -60,8 +62,9 @@ class AdminBrokerProcessor:
             ConsumeAdmin(broker, broker_to_client),
             OffsetAdmin(broker, broker_to_client, pull_request_hold_service, schedule_message_service),
             StoreAdmin(broker),
-            ConfigAdmin(broker, schedule_message_service, timers),
+            ConfigAdmin(broker, schedule_message_service, timers, replication),
             TimerAdmin(timers),
+            ReplicationAdmin(broker, replication),
         )
 
     def register(self, table: ProcessorTable) -> None:

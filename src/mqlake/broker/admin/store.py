@@ -14,7 +14,6 @@ from mqlake.remoting.bodies.admin import (
     BrokerStatsItem,
     CheckRocksdbCqWriteResult,
     ConsumeQueueData,
-    HARuntimeInfo,
     QueryConsumeQueueResponseBody,
 )
 from mqlake.remoting.codes import RequestCode, ResponseCode
@@ -22,7 +21,6 @@ from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.connection import Connection, ProcessorTable
 from mqlake.remoting.headers.admin import QueryConsumeQueueRequestHeader, ViewBrokerStatsDataRequestHeader
 from mqlake.store.broker_stats import StatsSnapshot
-from mqlake.store.config import BrokerRole
 
 logger = logging.getLogger(__name__)
 
@@ -45,9 +43,7 @@ class StoreAdmin:
         table.register(code.CLEAN_EXPIRED_CONSUMEQUEUE, self.clean_expired_consume_queue)
         table.register(code.DELETE_EXPIRED_COMMITLOG, self.delete_expired_commit_log)
         table.register(code.CLEAN_UNUSED_TOPIC, self.clean_unused_topic)
-        table.register(code.GET_BROKER_HA_STATUS, self.get_broker_ha_status)
         table.register(code.CHECK_ROCKSDB_CQ_WRITE_PROGRESS, self.check_rocksdb_cq_write_progress)
-        table.register(code.RESET_MASTER_FLUSH_OFFSET, self.reset_master_flush_offset)
         table.register(code.SET_COMMITLOG_READ_MODE, self.set_commit_log_read_ahead_mode)
         table.register(code.POP_ROLLBACK, self.export_pop_records)
 
@@ -138,26 +134,6 @@ class StoreAdmin:
                 topic,
             )
             await asyncio.to_thread(queues.delete_topic, topic)
-        return RemotingCommand.create_response()
-
-    # --- replicas
-
-    def get_broker_ha_status(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """907 GET_BROKER_HA_STATUS: a master without slaves."""
-        broker = self._broker
-        info = HARuntimeInfo(
-            master=broker.store_config.broker_role is not BrokerRole.SLAVE,
-            master_commit_log_max_offset=broker.store.max_phy_offset,
-        )
-        return RemotingCommand.create_response(body=info.to_json())
-
-    def reset_master_flush_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """908 RESET_MASTER_FLUSH_OFFSET: meant for slaves; a master accepts and ignores it, as RocketMQ's does."""
-        if self._broker.store_config.broker_role is BrokerRole.SLAVE:
-            raise ResponseError(
-                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-                "this broker does not replicate: it has no such offset",
-            )
         return RemotingCommand.create_response()
 
     # --- the log's files

@@ -32,7 +32,6 @@ from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RESPONSE_FLAG, RemotingCommand
 from mqlake.remoting.connection import Answer, Connection, ProcessorTable
 from mqlake.remoting.headers.consume import PullMessageRequestHeader
-from mqlake.store.config import BrokerRole
 from mqlake.store.filter import SUBSCRIBE_ALL, MessageFilter, TagFilter
 from mqlake.store.results import GetMessageResult, GetMessageStatus
 
@@ -207,7 +206,7 @@ class PullMessageProcessor:
         """The group, and the topic's flags. ResponseError if the group may not pull from the topic."""
         broker = self._broker
         config, topic = broker.config, header.topic
-        if broker.store_config.broker_role is BrokerRole.SLAVE and not config.slave_read_enable:
+        if broker.is_slave and not config.slave_read_enable:
             raise ResponseError(
                 ResponseCode.SYSTEM_BUSY,
                 "[REJECTREQUEST]system busy, start flow control for a while: this broker is a slave, "
@@ -370,14 +369,8 @@ class PullMessageProcessor:
         if config.slave_read_enable:
             slow = result.suggest_pulling_from_slave
             suggested = group_config.which_broker_when_consume_slowly if slow else group_config.broker_id
-        store_config = self._broker.store_config
-        if (
-            code == ResponseCode.PULL_OFFSET_MOVED
-            and store_config.broker_role is BrokerRole.SLAVE
-            and not store_config.offset_check_in_slave
-        ):
-            code = ResponseCode.PULL_RETRY_IMMEDIATELY  # a slave may only lag
-            suggested = group_config.broker_id
+        if self._broker.is_slave:
+            code, suggested = self._of_a_slave(code, result, group_config, suggested)
         return RemotingCommand(
             code,
             flag=RESPONSE_FLAG,
@@ -391,6 +384,24 @@ class PullMessageProcessor:
                 "groupSysFlag": str(group_config.group_sys_flag),
             },
         )
+
+    def _of_a_slave(
+        self, code: int, result: GetMessageResult, group_config: SubscriptionGroupConfig, suggested: int
+    ) -> tuple[int, int]:
+        """The code and the suggested broker: who has all that a slave has goes back to the master. Without a master
+        the slave holds the pull as a master would; RocketMQ's answers at once, and its consumers pull in a loop."""
+        broker = self._broker
+        if code == ResponseCode.PULL_OFFSET_MOVED and not broker.store_config.offset_check_in_slave:
+            code, suggested = ResponseCode.PULL_RETRY_IMMEDIATELY, group_config.broker_id  # it may only lag
+        if result.suggest_pulling_from_slave:
+            return code, suggested
+        if code != ResponseCode.SUCCESS:
+            code = (
+                ResponseCode.PULL_NOT_FOUND
+                if broker.is_master_away()
+                else ResponseCode.PULL_RETRY_IMMEDIATELY
+            )
+        return code, MASTER_ID
 
     def count(
         self,

@@ -94,6 +94,8 @@ class BrokerOuterAPI:
             broker_id=identity.broker_id,
             broker_addr=identity.broker_addr,
             ha_server_addr=identity.ha_server_addr,
+            # a name server that starts while the master is away takes the topics from a slave that says this
+            enable_acting_master=False if identity.broker_id else None,
             body_crc32=crc32(body),
         )
 

@@ -12,11 +12,10 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from mqlake.base.net import format_address
 from mqlake.broker.broker import Broker
-from mqlake.broker.services.outer_api import BrokerIdentity, BrokerOuterAPI
+from mqlake.broker.services.outer_api import BrokerIdentity, BrokerOuterAPI, RegisterBrokerResult
 from mqlake.broker.state.topic_config import PERM_READ_WRITE
 from mqlake.remoting.bodies.topic import TopicConfig
 from mqlake.remoting.tls import caller_context
@@ -40,6 +39,8 @@ class Registration:
         self._outer_api = BrokerOuterAPI(
             broker.config.namesrv_addresses, self._name_server_lost, caller_context(broker.config.tls)
         )
+        self.on_answers: Callable[[list[RegisterBrokerResult]], None] = lambda results: None
+        """Called with the answers of the name servers, which tell a slave where its master is."""
         self._register_now = asyncio.Event()
         self._register_lock = asyncio.Lock()
         self._new_topics: dict[str, TopicConfig] = {}
@@ -50,13 +51,13 @@ class Registration:
 
     @property
     def identity(self) -> BrokerIdentity:
-        config, port = self._broker.config, self._broker.port
+        config = self._broker.config
         return BrokerIdentity(
             cluster_name=config.broker_cluster_name,
             broker_name=config.broker_name,
             broker_id=config.broker_id,
             broker_addr=self._broker.broker_addr,
-            ha_server_addr=format_address((config.broker_ip2, port + 1)),
+            ha_server_addr=self._broker.ha_server_addr,
         )
 
     # --- life
@@ -113,6 +114,7 @@ class Registration:
         for result in results:
             if result is not None:
                 manager.update_order_topic_config(result.order_topics)
+        self.on_answers([result for result in results if result is not None])
         return None not in results
 
     async def _keep_registered(self) -> None:
@@ -137,6 +139,16 @@ class Registration:
                 force = True
             except TimeoutError:
                 pass
+
+    def register_soon(self) -> None:
+        """Registers again in REGISTER_RETRY_S, to learn what the name servers know by then."""
+        self._register_now.set()
+
+    async def change_identity(self, change: Callable[[], None]) -> None:
+        """Unregisters, makes the change (of the id, say), registers under what is true then."""
+        await self._outer_api.unregister_broker_all(self.identity, UNREGISTER_TIMEOUT_S)
+        change()
+        await self.register_broker_all()
 
     def _name_server_lost(self) -> None:
         self._register_now.set()

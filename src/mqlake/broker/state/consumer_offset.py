@@ -50,6 +50,10 @@ class ConsumerOffsetManager(ConfigManager):
         self._commits = 0
         self._pull_offset_table: dict[str, Offsets] = {}
         self._reset_offset_table: dict[str, Offsets] = {}
+        self.keeps_own_commits = False
+        """A slave's: note what is committed here, for take_over()."""
+        self.committed_here: set[tuple[str, int]] = set()
+        """A slave's: (topic@group, queue id) of commits that came to this broker and that its master may not have."""
 
     # --- commits
 
@@ -67,6 +71,8 @@ class ConsumerOffsetManager(ConfigManager):
         if offset != before:
             offsets[queue_id] = offset
             self.dirty = True
+            if self.keeps_own_commits:
+                self.committed_here.add((key, queue_id))
         self._commits += 1
         if self._commits % self._update_version_step == 0:
             self.data_version.next_version()
@@ -122,6 +128,27 @@ class ConsumerOffsetManager(ConfigManager):
         if not resets:
             del self._reset_offset_table[f"{topic}@{group}"]
         return offset
+
+    # --- a slave
+
+    def take_over(self, wrapper: ConsumerOffsetSerializeWrapper) -> list[tuple[str, int, int]]:
+        """The master's offsets, which may go back (a reset): only commits that came to this broker stay when they are
+        larger. Those are returned: (topic@group, queue id, offset), for the master to have them."""
+        ahead = []
+        for key, queue_id in list(self.committed_here):
+            own = self.offset_table.get(key, {}).get(queue_id, -1)
+            if own > wrapper.offset_table.get(key, {}).get(queue_id, -1):
+                ahead.append((key, queue_id, own))
+            else:
+                self.committed_here.discard((key, queue_id))
+        table = {key: dict(offsets) for key, offsets in wrapper.offset_table.items()}
+        for key, queue_id, own in ahead:
+            table.setdefault(key, {})[queue_id] = own
+        if table != self.offset_table:
+            self.offset_table = table
+            self.dirty = True
+        self.data_version = wrapper.data_version or self.data_version
+        return ahead
 
     # --- groups and topics
 

@@ -72,6 +72,8 @@ class GroupCommitService(_Service):
         self._in_flight: list[PutMessageFuture] = []
         self._group_lock = threading.Lock()
         self._failed: OSError | None = None
+        self.on_disk: Callable[[list[PutMessageFuture]], None] | None = None
+        """Takes over the puts that are on the disk and wait for replicas, too; None: they are finished."""
         self._watcher = threading.Thread(target=self._watch, name="GroupCommitWatcher", daemon=True)
         self._flush_under_way = threading.Event()
 
@@ -127,7 +129,11 @@ class GroupCommitService(_Service):
         self._in_flight = []
         self._on_flushed()
         flushed = self._files.flushed_where
-        self._answer([f for f in group if f.next_offset <= flushed], PutMessageStatus.PUT_OK, "")
+        on_disk = [f for f in group if f.next_offset <= flushed]
+        if self.on_disk is not None and on_disk:
+            self.on_disk(on_disk)
+        else:
+            self._answer(on_disk, PutMessageStatus.PUT_OK, "")
         self._answer(
             [f for f in group if f.next_offset > flushed],
             PutMessageStatus.FLUSH_DISK_TIMEOUT,

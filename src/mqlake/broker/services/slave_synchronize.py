@@ -1,0 +1,128 @@
+"""SlaveSynchronize: what a slave asks its master for besides the log.
+
+    21 topics ─▶ 201 groups ─▶ 43 offsets of consumers ─▶ 45 of delays ─▶ 402 request modes
+
+RocketMQ's slave begins after a minute; this one as soon as it knows its master. Every table is replaced whole or stays
+as it is. Topics that are gone take their queues and offsets with them. Offsets are the master's, except those that
+consumers committed to this broker while the master was away: these stay until the master has them, and are sent to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from mqlake.base import json_config
+from mqlake.base.lasting_trouble import LastingTrouble
+from mqlake.broker.broker import Broker
+from mqlake.broker.services.schedule_message import ScheduleMessageService
+from mqlake.broker.state.consumer_offset import split_topic_at_group
+from mqlake.errors import FormatError, MqlakeError, ResponseError
+from mqlake.remoting.bodies.admin import ConsumerOffsetSerializeWrapper, SubscriptionGroupWrapper
+from mqlake.remoting.bodies.topic import KVTable, TopicConfigSerializeWrapper
+from mqlake.remoting.client import RemotingClient
+from mqlake.remoting.codes import RequestCode
+from mqlake.remoting.command import RemotingCommand
+from mqlake.remoting.headers.consume import UpdateConsumerOffsetRequestHeader
+
+logger = logging.getLogger(__name__)
+
+TIMEOUT_S = 10.0
+
+
+class SlaveSynchronize:
+    def __init__(
+        self, broker: Broker, schedule_message_service: ScheduleMessageService, client: RemotingClient
+    ) -> None:
+        self.master_addr = ""
+        """host:port of the master's listenPort; empty: not known."""
+        self.is_reachable = False
+        """Whether the master answered the last round."""
+        self._broker = broker
+        self._schedule = schedule_message_service
+        self._client = client
+        self._trouble = LastingTrouble(logger, logging.WARNING)
+
+    async def sync_all(self) -> bool:
+        """One round; whether all of it worked."""
+        if not self.master_addr:
+            return False
+        steps: tuple[Callable[[], Awaitable[None]], ...] = (
+            self.sync_topic_config,
+            self.sync_subscription_group_config,
+            self.sync_consumer_offset,
+            self.sync_delay_offset,
+            self.sync_message_request_mode,
+        )
+        failed = ""
+        for step in steps:
+            try:
+                await step()
+            except ResponseError as error:  # it has nothing of this kind, or is too old to know the request
+                logger.debug("%s from %s: %s", step.__name__, self.master_addr, error)
+            except (MqlakeError, FormatError, OSError, ValueError) as error:
+                failed = failed or f"{step.__name__} from {self.master_addr}: {error}"
+        if failed:
+            self._trouble.failed(f"metadata of the master: {failed}")
+        else:
+            self._trouble.worked("metadata of the master is fetched again")
+        return not failed
+
+    async def ask(self, code: RequestCode, timeout_s: float = TIMEOUT_S) -> bytes:
+        """The body of the master's answer. MqlakeError."""
+        self.is_reachable = False
+        request = RemotingCommand.create_request(code)
+        answer = await self._client.call(self.master_addr, request, timeout_s)
+        self.is_reachable = True
+        return answer.body_bytes()
+
+    async def runtime_info(self, timeout_s: float = TIMEOUT_S) -> dict[str, str]:
+        """28 of the master: commitLogMinOffset, commitLogMaxOffset and the others. MqlakeError, FormatError."""
+        return KVTable.from_json(await self.ask(RequestCode.GET_BROKER_RUNTIME_INFO, timeout_s)).table
+
+    # --- the steps
+
+    async def sync_topic_config(self) -> None:
+        manager = self._broker.topic_config_manager
+        body = await self.ask(RequestCode.GET_ALL_TOPIC_CONFIG)
+        wrapper = await asyncio.to_thread(TopicConfigSerializeWrapper.from_json, body)
+        if wrapper.data_version == manager.data_version and wrapper.topic_config_table:
+            return
+        gone = manager.take_over(wrapper)
+        for topic in sorted(gone):
+            logger.info("topic %s is gone from the master: its queues and offsets go, too", topic)
+            self._broker.consumer_offset_manager.clean_offset_by_topic(topic)
+            await asyncio.to_thread(self._broker.store.consume_queues.delete_topic, topic)
+
+    async def sync_subscription_group_config(self) -> None:
+        manager = self._broker.subscription_group_manager
+        body = await self.ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+        wrapper = await asyncio.to_thread(SubscriptionGroupWrapper.from_json, body)
+        if wrapper.data_version != manager.data_version:
+            manager.take_over(wrapper)
+
+    async def sync_consumer_offset(self) -> None:
+        body = await self.ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
+        wrapper = await asyncio.to_thread(ConsumerOffsetSerializeWrapper.from_json, body)
+        for key, queue_id, offset in self._broker.consumer_offset_manager.take_over(wrapper):
+            parts = split_topic_at_group(key)
+            if parts is None:
+                continue
+            header = UpdateConsumerOffsetRequestHeader(
+                consumer_group=parts[1], topic=parts[0], queue_id=queue_id, commit_offset=offset
+            )
+            request = RemotingCommand.create_request(RequestCode.UPDATE_CONSUMER_OFFSET, header)
+            await self._client.call(self.master_addr, request, TIMEOUT_S)
+
+    async def sync_delay_offset(self) -> None:
+        body = await self.ask(RequestCode.GET_ALL_DELAY_OFFSET)
+        self._schedule.decode(json_config.loads(body.decode()))
+        self._schedule.dirty = True
+
+    async def sync_message_request_mode(self) -> None:
+        manager = self._broker.message_request_mode_manager
+        value = json_config.loads((await self.ask(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)).decode())
+        if value != manager.encode():
+            manager.decode(value)
+            manager.dirty = True

@@ -1,0 +1,171 @@
+"""HAClientService: the thread that keeps a slave connected to its master.
+
+    address ─▶ connect ─▶ HAClient ◀─▶ socket ─▶ lost ─▶ 5 s ─▶ connect ...
+
+The address is resolved at each attempt, so a master may move. A failure is logged once, then once a minute.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+from mqlake.base.lasting_trouble import LastingTrouble
+from mqlake.base.net import parse_address
+from mqlake.errors import MqlakeError
+from mqlake.formats.columns import never_load_here
+from mqlake.store.ha.ha_client import RETRY_S, HAClient, Trouble
+from mqlake.store.ha.protocol import Clock
+
+logger = logging.getLogger(__name__)
+
+CONNECT_S = 5.0
+READ_BYTES = 1 << 20
+IDLE_S = 1.0
+"""An old master that has sent nothing for so long is left when the name servers name another one."""
+
+
+class HAClientService:
+    """Runs `client`. `bandwidth`: bytes a second, 0 without limit; `on_lost()` is called after each connection."""
+
+    def __init__(
+        self,
+        client: HAClient,
+        *,
+        bandwidth: int = 0,
+        retry_s: float = RETRY_S,
+        clock: Clock = time.monotonic,
+        on_lost: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.client = client
+        self.bandwidth = bandwidth
+        self.master_address = ""
+        self._retry_s = retry_s
+        self._clock = clock
+        self._on_lost = on_lost
+        self._wake = threading.Event()
+        self._stopped = False
+        self._sock: socket.socket | None = None
+        self._connected_to = ""
+        self._trouble = LastingTrouble(logger, logging.WARNING)
+        self._thread = threading.Thread(target=self._run, name="HAClient", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def set_master_address(self, address: str) -> None:
+        """host:port of the master's haListenPort, from now on; a connection that is in use is finished first."""
+        if address != self.master_address:
+            self.master_address = address
+            self._wake.set()
+
+    def retry_now(self) -> None:
+        """Something has changed: connects at once if it is not connected."""
+        self._wake.set()
+
+    def shutdown(self) -> None:
+        """Nothing is received after it returns. Idempotent."""
+        self._stopped = True
+        self._wake.set()
+        if (sock := self._sock) is not None:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+        if self._thread.is_alive():
+            self._thread.join()
+        self.client.shutdown()
+
+    def _run(self) -> None:
+        never_load_here()  # puts of the master wait for reports
+        while not self._stopped:
+            address = self.master_address
+            if not address or not self.client.may_connect:
+                self._wake.wait(self._retry_s)
+                self._wake.clear()
+                continue
+            try:
+                sock = self._connect(address)
+            except (OSError, MqlakeError) as error:
+                self._lost(f"cannot connect to the master at {address}: {_text(error)}")
+                continue
+            self._connected_to = address
+            with sock:
+                self._sock = sock
+                reason = self._serve(sock)
+                self._sock = None
+            self._lost(reason)
+
+    def _connect(self, address: str) -> socket.socket:
+        sock = socket.create_connection(parse_address(address), CONNECT_S)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return sock
+
+    def _lost(self, reason: str) -> None:
+        client = self.client
+        client.lost(reason)
+        if self._stopped:
+            return
+        self._trouble.failed(f"replication: {client.trouble_text or reason}")
+        self._on_lost()
+        self._wake.wait(self._retry_s)
+        self._wake.clear()
+
+    def _serve(self, sock: socket.socket) -> str:
+        """Until the connection ends; why it did."""
+        client, clock = self.client, self._clock
+        buffer = bytearray(READ_BYTES)
+        view = memoryview(buffer)
+        client.connected(clock())
+        last_data = clock()
+        said = False
+        try:
+            while not self._stopped:
+                if output := client.take_output():
+                    sock.settimeout(CONNECT_S)
+                    sock.sendall(output)
+                if client.closed_because:
+                    return client.closed_because
+                if self.master_address != self._connected_to and clock() - last_data > IDLE_S:
+                    return f"the master is at {self.master_address} now"
+                sock.settimeout(min(max(client.next_time() - clock(), 0.001), 1.0))
+                try:
+                    size = sock.recv_into(buffer, self._read_at_once)
+                except TimeoutError:
+                    client.tick(clock())
+                    continue
+                if not size:
+                    return f"the master at {self._connected_to} closed the connection"
+                now = clock()
+                client.received(view[:size], now)
+                client.tick(now)
+                if size > 12:
+                    last_data = now
+                if not said and client.is_following:
+                    said = True
+                    self._trouble.worked(f"replication: follows the master at {self._connected_to} again")
+                self._hold_bandwidth(size, now)
+        except OSError as error:
+            return f"the connection to the master at {self._connected_to} broke: {_text(error)}"
+        return "stopped"
+
+    @property
+    def _read_at_once(self) -> int:
+        return min(READ_BYTES, max(self.bandwidth // 10, 4096)) if self.bandwidth else READ_BYTES
+
+    def _hold_bandwidth(self, size: int, now: float) -> None:
+        """Reads no more than `bandwidth`; the master's socket fills, and it waits."""
+        if self.bandwidth and not self._stopped:
+            pause = size / self.bandwidth - (self._clock() - now)
+            if pause > 0:
+                time.sleep(min(pause, 1.0))
+
+    @property
+    def is_in_trouble(self) -> bool:
+        return self.client.trouble is not Trouble.NONE
+
+
+def _text(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__

@@ -1,0 +1,169 @@
+"""HAConnection: the master's side of one slave, without sockets.
+
+    received(bytes, now) ──▶ reports ──▶ slave_ack_offset ──▶ on_report
+    output(now) ──▶ [header, bytes, header, bytes, ...] or a heartbeat
+    closed_because   not empty: the driver closes the connection
+
+RocketMQ 5.3.3 counts every report it gets and answers an offset that it does not have with heartbeats for ever. Here a
+report that is negative, beyond this log's end, or smaller than the one before is not counted, and ends the connection
+with a log line; so does an offset below this log's beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mqlake.store.ha.flow_monitor import FlowMonitor
+from mqlake.store.ha.protocol import HEADER, REPORT, Buffer, SourceLog
+
+OUTPUT_MAX = 1 << 20
+"""Bytes given at once; reports and other connections have their turn after them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConnectionSettings:
+    """haTransferBatchSize (bytes of a frame), haSendHeartbeatInterval and haHousekeepingInterval (here in seconds),
+    maxHaTransferByteInSecond (0: no limit), syncFromLastFile."""
+
+    transfer_batch_size: int = 32768
+    heartbeat_s: float = 5.0
+    housekeeping_s: float = 20.0
+    bytes_per_second: int = 0
+    from_last_file: bool = False
+
+
+class HAConnection:
+    """`peer` names the slave in log lines; `host` is its address without the port."""
+
+    def __init__(
+        self,
+        log: SourceLog,
+        settings: ConnectionSettings,
+        now: float,
+        *,
+        peer: str = "",
+        on_report: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.peer = peer
+        self.host = peer.rpartition(":")[0]
+        self.slave_request_offset = -1
+        self.slave_ack_offset = -1
+        self.next_transfer_offset = -1
+        self.closed_because = ""
+        self.is_superseded = False
+        """A newer connection came from the same host, and this one has not reported since: the same slave, most
+        likely, so its acknowledgements do not count twice."""
+        self.flow = FlowMonitor(settings.bytes_per_second)
+        self._log = log
+        self._settings = settings
+        self._on_report = on_report
+        self._partial = b""
+        self._last_read = now
+        self._last_write = now
+
+    # --- reports
+
+    def received(self, data: Buffer, now: float) -> None:
+        """Bytes from the slave."""
+        self._last_read = now
+        data = self._partial + bytes(data)
+        whole = len(data) - len(data) % REPORT.size
+        self._partial = data[whole:]
+        for (offset,) in REPORT.iter_unpack(data[:whole]):
+            if not self._report(offset):
+                return
+        if whole:
+            self.is_superseded = False
+            self._on_report()
+
+    def _report(self, offset: int) -> bool:
+        # an empty slave of an empty log begins at 1: 0 would ask Java's master for its last file
+        log_end = self._log.max_offset
+        if offset < 0 or offset > max(log_end, 1):
+            self.closed_because = (
+                f"it reports offset {offset}, and this log ends at {log_end}: it is ahead of this master by "
+                f"{offset - log_end} bytes"
+                if offset > log_end
+                else f"it reports offset {offset}: no slave speaks like this"
+            )
+        elif offset < self.slave_ack_offset:
+            self.closed_because = f"it reports offset {offset} after {self.slave_ack_offset}"
+        elif self.slave_request_offset < 0:
+            self.slave_request_offset = offset
+            self.next_transfer_offset = offset or self._first_offset()
+        if self.closed_because:
+            return False
+        self.slave_ack_offset = min(offset, log_end)
+        return True
+
+    def _first_offset(self) -> int:
+        """Where an empty slave begins. RocketMQ sends the last file only."""
+        if not self._settings.from_last_file:
+            return self._log.min_offset
+        log_end = self._log.max_offset
+        return max(log_end - log_end % self._log.file_size, self._log.min_offset)
+
+    def is_in_sync(self, max_gap: int) -> bool:
+        """Whether the slave lacks less than `max_gap` bytes."""
+        return self.slave_ack_offset >= 0 and self._log.max_offset - self.slave_ack_offset < max_gap
+
+    # --- what to send
+
+    def output(self, now: float) -> list[Buffer]:
+        """Frames to send now, or a heartbeat when it is due; empty when there is nothing. Call it again when all of it
+        is sent."""
+        if self.slave_request_offset < 0 or self.closed_because:
+            return []
+        frames = self._frames(now)
+        if not frames and now - self._last_write >= self._settings.heartbeat_s:
+            frames = [HEADER.pack(self.next_transfer_offset, 0)]
+        if frames:
+            self._last_write = now
+        return frames
+
+    def _frames(self, now: float) -> list[Buffer]:
+        log, total = self._log, 0
+        frames: list[Buffer] = []
+        room = OUTPUT_MAX
+        if (allowance := self.flow.allowance(now)) is not None:
+            room = min(room, allowance)
+        log_end = log.max_offset
+        offset = self.next_transfer_offset
+        while offset < log_end and total < room:
+            size = min(
+                log_end - offset,
+                log.file_size - offset % log.file_size,
+                self._settings.transfer_batch_size,
+                room - total,
+            )
+            data = log.select(offset, size)
+            if data is None:
+                self.closed_because = (
+                    f"it needs the bytes from offset {offset} on, and this log begins at {log.min_offset}: "
+                    "the slave has to start over"
+                )
+                break
+            frames += [HEADER.pack(offset, size), data]
+            offset += size
+            total += size
+        self.next_transfer_offset = offset
+        self.flow.add(total, now)
+        return frames
+
+    # --- time
+
+    def tick(self, now: float) -> None:
+        """Closes a connection whose slave is silent for haHousekeepingInterval."""
+        if now - self._last_read > self._settings.housekeeping_s and not self.closed_because:
+            silent = self._settings.housekeeping_s
+            self.closed_because = f"no report for more than {silent:g} s (haHousekeepingInterval)"
+
+    def next_time(self, now: float) -> float:
+        """When to call tick() and output() again, if nothing happens before."""
+        times = [self._last_read + self._settings.housekeeping_s]
+        if self.slave_request_offset >= 0:
+            times.append(self._last_write + self._settings.heartbeat_s)
+            if self.next_transfer_offset < self._log.max_offset:
+                times.append(self.flow.next_window(now) if self.flow.limit else now)
+        return min(times)

@@ -1,0 +1,378 @@
+"""HAService: the master's port for slaves, and the thread that serves them.
+
+    puts ──notify()──▶ thread ──▶ HAConnection.output() ──▶ socket of each slave
+                          ▲ reports ──▶ GroupTransferService ──▶ puts that waited
+
+Every broker runs it, slaves too, as RocketMQ's do: whoever connects gets the log, so haAllowedAddresses and
+haBindAddress say who may. A slave that does not read, or lies, costs the others nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import ipaddress
+import logging
+import os
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+from mqlake.errors import ConfigError
+from mqlake.store.config import MessageStoreConfig
+from mqlake.store.ha.group_transfer import GroupTransferService
+from mqlake.store.ha.ha_connection import ConnectionSettings, HAConnection
+from mqlake.store.ha.protocol import Clock, SourceLog
+from mqlake.store.results import PutMessageFuture, PutMessageStatus, wake_all
+
+logger = logging.getLogger(__name__)
+
+GATHER_S = 0.005
+"""Without puts that wait for replicas: pause between two rounds, since each costs the writer's interpreter lock."""
+READ_BYTES = 64 * 1024
+IOV_MAX = 256
+IDLE_S = 3600.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SlaveStatus:
+    """One connection as code 907 shows it; `diff` in bytes."""
+
+    addr: str
+    slave_ack_offset: int
+    transfer_from_where: int
+    diff: int
+    in_sync: bool
+    transferred_byte_in_second: int
+
+
+class _Peer:
+    __slots__ = ("connection", "pending", "sock", "wants_write")
+
+    def __init__(self, sock: socket.socket, connection: HAConnection) -> None:
+        self.sock = sock
+        self.connection = connection
+        self.pending: list[memoryview] = []
+        self.wants_write = False
+
+
+class HAService:
+    """Serves `log` to slaves. bind() and start() once, shutdown() at the end."""
+
+    def __init__(
+        self,
+        config: MessageStoreConfig,
+        log: SourceLog,
+        *,
+        clock: Clock = time.monotonic,
+        warn_of_ahead: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self.port = 0
+        self._config = config
+        self._log = log
+        self._clock = clock
+        self._warn_of_ahead = warn_of_ahead
+        self._gather_s = 0.0 if config.waits_for_replicas else GATHER_S
+        self._settings = ConnectionSettings(
+            transfer_batch_size=config.ha_transfer_batch_size,
+            heartbeat_s=config.ha_send_heartbeat_interval / 1000,
+            housekeeping_s=config.ha_housekeeping_interval / 1000,
+            bytes_per_second=config.max_ha_transfer_byte_in_second if config.ha_flow_control_enable else 0,
+            from_last_file=config.sync_from_last_file,
+        )
+        self._allowed = config.ha_allowed_networks
+        self._peers: list[_Peer] = []
+        self._listener: socket.socket | None = None
+        self._selector = selectors.DefaultSelector()
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._sleeping = False
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="HAService", daemon=True)
+        self.group_transfer = GroupTransferService(
+            self.ack_offsets, lambda: config.slave_timeout / 1000, clock=clock, wake=self.wake
+        )
+
+    # --- life
+
+    def bind(self, address: str, port: int) -> None:
+        """Takes the port. ConfigError if it is taken."""
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((address, port))
+            listener.listen(64)
+        except OSError as error:
+            listener.close()
+            raise ConfigError(
+                f"cannot listen for slaves on {address}:{port} (haListenPort): {error.strerror or error}"
+            ) from None
+        listener.setblocking(False)
+        self._listener = listener
+        self.port = listener.getsockname()[1]
+
+    def start(self) -> None:
+        self._selector.register(self._wake_fd, selectors.EVENT_READ)
+        if self._listener is not None:
+            self._selector.register(self._listener, selectors.EVENT_READ)
+        self._thread.start()
+
+    def shutdown(self) -> None:
+        """Closes all connections; puts that wait are answered. Idempotent."""
+        if self._stopped:
+            return
+        self._stopped = True
+        self.wake()
+        if self._thread.is_alive():
+            self._thread.join()
+        self.group_transfer.shutdown()
+        for peer in self._peers:
+            peer.sock.close()
+        self._peers = []
+        if self._listener is not None:
+            self._listener.close()
+        self._selector.close()
+        os.close(self._wake_fd)
+
+    def wake(self) -> None:
+        with contextlib.suppress(OSError):
+            os.eventfd_write(self._wake_fd, 1)
+
+    def notify(self) -> None:
+        """The log has grown. Costs nothing while a round is under way, or without slaves."""
+        if self._sleeping and self._peers:
+            self._sleeping = False
+            self.wake()
+
+    # --- what it knows of its slaves
+
+    def _counted(self) -> list[HAConnection]:
+        return [
+            peer.connection
+            for peer in self._peers
+            if peer.connection.slave_ack_offset >= 0 and not peer.connection.is_superseded
+        ]
+
+    def ack_offsets(self) -> list[int]:
+        """What each slave has acknowledged."""
+        return [connection.slave_ack_offset for connection in self._counted()]
+
+    @property
+    def in_sync_slaves(self) -> int:
+        gap = self._config.ha_max_gap_not_in_sync
+        return sum(connection.is_in_sync(gap) for connection in self._counted())
+
+    def statuses(self) -> list[SlaveStatus]:
+        """The connections that have reported."""
+        now, log_end, gap = self._clock(), self._log.max_offset, self._config.ha_max_gap_not_in_sync
+        return [
+            SlaveStatus(
+                connection.peer,
+                connection.slave_ack_offset,
+                connection.next_transfer_offset,
+                log_end - connection.slave_ack_offset,
+                connection.is_in_sync(gap),
+                connection.flow.transferred_byte_in_second(now),
+            )
+            for connection in [peer.connection for peer in self._peers]
+            if connection.slave_ack_offset >= 0
+        ]
+
+    # --- puts
+
+    def refusal(self) -> str:
+        """Why a put must be refused before it is written (IN_SYNC_REPLICAS_NOT_ENOUGH); empty when it need not be."""
+        config = self._config
+        if config.min_in_sync_replicas <= 1:
+            return ""
+        alive = self.in_sync_slaves + 1
+        if alive >= config.min_in_sync_replicas:
+            return ""
+        return (
+            f"the in-sync replicas are not enough: {alive} of the {config.min_in_sync_replicas} that "
+            "minInSyncReplicas asks for"
+        )
+
+    def wait_for_replicas(self, futures: list[PutMessageFuture]) -> None:
+        """Finishes the futures when inSyncReplicas - 1 slaves have their bytes, or at slaveTimeout."""
+        config = self._config
+        need = config.in_sync_replicas
+        if config.enable_auto_in_sync_replicas or config.slave_not_available_at_once:
+            alive = self.in_sync_slaves + 1
+            if config.enable_auto_in_sync_replicas:
+                need = max(min(need, alive), config.min_in_sync_replicas)
+            elif need > alive:
+                waiters = []
+                for future in futures:
+                    waiters += future.finish(
+                        PutMessageStatus.SLAVE_NOT_AVAILABLE,
+                        f"{alive - 1} slaves are in sync, inSyncReplicas is {need}",
+                    )
+                wake_all(waiters)
+                return
+        self.group_transfer.put_requests(futures, need)
+
+    # --- the thread
+
+    def _run(self) -> None:
+        while not self._stopped:
+            busy = self._pump_all()
+            timeout = 0.0 if busy else self._timeout()
+            if not busy and self._grew_since():
+                continue
+            for key, events in self._selector.select(timeout):
+                self._handle(key, events)
+            progress = self._sleeping is False
+            self._sleeping = False
+            now = self._clock()
+            self.group_transfer.tick(now)
+            for peer in list(self._peers):
+                peer.connection.tick(now)
+                self._close_if_ended(peer)
+            if progress and self._gather_s and self._peers and not self._stopped:
+                time.sleep(self._gather_s)
+
+    def _timeout(self) -> float:
+        now = self._clock()
+        times = [peer.connection.next_time(now) for peer in self._peers if not peer.pending]
+        times.append(self.group_transfer.next_time)
+        return max(0.0, min(min(times), now + IDLE_S) - now)
+
+    def _grew_since(self) -> bool:
+        """Declares that the thread sleeps; whether the log has grown just before."""
+        self._sleeping = True
+        log_end = self._log.max_offset
+        if any(
+            not peer.pending
+            and 0 <= peer.connection.next_transfer_offset < log_end
+            and peer.connection.flow.allowance(self._clock()) != 0
+            for peer in self._peers
+        ):
+            self._sleeping = False
+            return True
+        return False
+
+    def _handle(self, key: selectors.SelectorKey, events: int) -> None:
+        if key.fileobj == self._wake_fd:
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(self._wake_fd)
+        elif key.fileobj is self._listener:
+            self._accept()
+        else:
+            peer: _Peer = key.data
+            if events & selectors.EVENT_READ:
+                self._read(peer)
+
+    def _accept(self) -> None:
+        assert self._listener is not None
+        try:
+            sock, address = self._listener.accept()
+        except OSError as error:
+            logger.warning("a slave could not be accepted: %s", error)
+            return
+        host = address[0]
+        peer_name = f"{host}:{address[1]}"
+        if not self._may_connect(host):
+            logger.warning("%s may not read the log: it is not in haAllowedAddresses", peer_name)
+            sock.close()
+            return
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection = HAConnection(
+            self._log,
+            self._settings,
+            self._clock(),
+            peer=peer_name,
+            on_report=self.group_transfer.acknowledged,
+        )
+        for other in self._peers:
+            if other.connection.host == host:
+                other.connection.is_superseded = True
+        peer = _Peer(sock, connection)
+        self._peers = [*self._peers, peer]
+        self._selector.register(sock, selectors.EVENT_READ, peer)
+
+    def _may_connect(self, host: str) -> bool:
+        if not self._allowed:
+            return True
+        address = ipaddress.ip_address(host.partition("%")[0])
+        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
+            address = address.ipv4_mapped
+        return any(address in network for network in self._allowed)
+
+    def _read(self, peer: _Peer) -> None:
+        connection = peer.connection
+        was_new = connection.slave_request_offset < 0
+        try:
+            data = peer.sock.recv(READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._close(peer, error.strerror or str(error))
+            return
+        if not data:
+            self._close(peer, "" if was_new else "the slave closed the connection")
+            return
+        connection.received(data, self._clock())
+        if was_new and connection.slave_request_offset >= 0:
+            logger.info(
+                "slave %s: connected, begins at offset %d", connection.peer, connection.next_transfer_offset
+            )
+        self._close_if_ended(peer)
+
+    def _pump_all(self) -> bool:
+        """Sends what there is to send; whether more is there already."""
+        more = False
+        for peer in list(self._peers):
+            more |= self._pump(peer)
+            self._close_if_ended(peer)
+        return more
+
+    def _pump(self, peer: _Peer) -> bool:
+        if not peer.pending:
+            peer.pending = [memoryview(buffer) for buffer in peer.connection.output(self._clock())]
+        blocked = False
+        while peer.pending:
+            try:
+                sent = peer.sock.sendmsg(peer.pending[:IOV_MAX])
+            except BlockingIOError:
+                blocked = True
+                break
+            except OSError as error:
+                peer.connection.closed_because = error.strerror or str(error)
+                peer.pending = []
+                return False
+            peer.pending = _after(peer.pending, sent)
+        if blocked != peer.wants_write:
+            peer.wants_write = blocked
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if blocked else 0)
+            self._selector.modify(peer.sock, events, peer)
+        return (
+            not blocked
+            and 0 <= peer.connection.next_transfer_offset < self._log.max_offset
+            and (peer.connection.flow.allowance(self._clock()) != 0)
+        )
+
+    def _close_if_ended(self, peer: _Peer) -> None:
+        if peer.connection.closed_because and peer in self._peers:
+            self._close(peer, peer.connection.closed_because)
+
+    def _close(self, peer: _Peer, reason: str) -> None:
+        if reason:  # a probe of the port says nothing, and is worth no line
+            logger.warning("slave %s: closed: %s", peer.connection.peer, reason)
+        if "ahead of this master" in reason:
+            self._warn_of_ahead(f"{peer.connection.peer}: {reason}")
+        self._selector.unregister(peer.sock)
+        peer.sock.close()
+        self._peers = [other for other in self._peers if other is not peer]
+
+
+def _after(buffers: list[memoryview], sent: int) -> list[memoryview]:
+    """What is left of the buffers after so many bytes."""
+    for number, buffer in enumerate(buffers):
+        if sent < len(buffer):
+            return [buffer[sent:], *buffers[number + 1 :]]
+        sent -= len(buffer)
+    return []

@@ -1,0 +1,21 @@
+"""Replicas: what the store asks of replication. HAService is it; a store without one has none."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from mqlake.store.results import PutMessageFuture
+
+
+class Replicas(Protocol):
+    def notify(self) -> None:
+        """The log has grown. Called with each append, so it must cost next to nothing."""
+        ...
+
+    def refusal(self) -> str:
+        """Why no message may be written (IN_SYNC_REPLICAS_NOT_ENOUGH); empty when one may."""
+        ...
+
+    def wait_for_replicas(self, futures: list[PutMessageFuture]) -> None:
+        """Finishes the futures, whose bytes are in the log, when enough slaves have them or their time is over."""
+        ...

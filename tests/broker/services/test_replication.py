@@ -1,0 +1,250 @@
+"""A master and a slave in one loop, with a name server: the log, the metadata, reads from the slave, promotion."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from mqlake.broker.controller import BrokerController
+from mqlake.errors import ConfigError, ResponseError
+from mqlake.namesrv.config import NamesrvConfig
+from mqlake.namesrv.server import NamesrvController
+from mqlake.remoting.bodies.admin import HARuntimeInfo
+from mqlake.remoting.client import RemotingClient
+from mqlake.remoting.codes import RequestCode, ResponseCode
+from mqlake.remoting.headers.admin import (
+    ExchangeHAInfoResponseHeader,
+    NotifyMinBrokerIdChangeRequestHeader,
+    ResetMasterFlushOffsetHeader,
+)
+from mqlake.remoting.loop import run
+from tests.broker.live import SCENE_S, Peer, make_controller
+from tests.waiting import until_async
+
+Scene = Callable[["Cluster"], Awaitable[None]]
+
+
+class Cluster:
+    def __init__(self, directory: Path, namesrv: NamesrvController, client: RemotingClient) -> None:
+        self.directory, self.client = directory, client
+        self.namesrv_addr = f"127.0.0.1:{namesrv.port}"
+        self.namesrv = namesrv
+        self.controllers: list[BrokerController] = []
+
+    async def start(self, name: str, **settings: str) -> Peer:
+        controller = make_controller(
+            self.directory / name, namesrvAddr=self.namesrv_addr, slaveReadEnable="true", **settings
+        )
+        await controller.start()
+        self.controllers.append(controller)
+        return Peer(controller, self.client)
+
+    async def pair(self, **of_master: str) -> tuple[Peer, Peer]:
+        master = await self.start("master", **of_master)
+        return master, await self.start("slave", brokerRole="SLAVE", brokerId="1")
+
+
+@contextlib.asynccontextmanager
+async def cluster(directory: Path) -> AsyncIterator[Cluster]:
+    namesrv = NamesrvController(
+        NamesrvConfig(
+            listen_port=0,
+            bind_address="127.0.0.1",
+            kv_config_path=str(directory / "kv.json"),
+            config_store_path=str(directory / "namesrv.properties"),
+        )
+    )
+    await namesrv.start()
+    async with RemotingClient() as client:
+        made = Cluster(directory, namesrv, client)
+        try:
+            yield made
+        finally:
+            for controller in reversed(made.controllers):
+                await controller.stop()
+            await namesrv.stop()
+
+
+def on_a_cluster(directory: Path, scene: Scene) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(SCENE_S), cluster(directory) as made:
+            await scene(made)
+
+    run(main())
+
+
+async def same_log(master: Peer, slave: Peer) -> None:
+    await until_async(lambda: end(master) == end(slave) and not behind(slave))
+
+
+def end(peer: Peer) -> int:
+    return peer.controller.broker.store.max_phy_offset
+
+
+def behind(peer: Peer) -> int:
+    return peer.controller.broker.store.dispatch_behind_bytes
+
+
+async def ha_status(peer: Peer) -> HARuntimeInfo:
+    return HARuntimeInfo.from_json((await peer.ask(RequestCode.GET_BROKER_HA_STATUS)).body_bytes())
+
+
+def test_a_slave_gets_log_topics_groups_and_offsets_and_serves_reads(tmp_path: Path) -> None:
+    async def scene(brokers: Cluster) -> None:
+        master, slave = await brokers.pair()
+        for number in range(20):
+            await master.send("T", f"body {number}".encode())
+        await same_log(master, slave)
+        state = slave.controller.broker
+        await until_async(lambda: "T" in state.topic_config_manager.topic_config_table)
+        status = await ha_status(master)
+        assert status.master and status.in_sync_slave_nums == 1
+        assert [connection.in_sync for connection in status.ha_connection_info] == [True]
+        theirs = await ha_status(slave)
+        assert not theirs.master
+        assert theirs.ha_client_runtime_info.max_offset == end(master)
+        assert theirs.ha_client_runtime_info.master_addr == master.controller.broker.ha_server_addr
+        answer = await slave.pull("T", 0)
+        assert answer.code == ResponseCode.SUCCESS
+        assert answer.ext_fields["suggestWhichBrokerId"] == "0"
+        # at the end of the queue: back to the master, at once
+        at_end = int(answer.ext_fields["nextBeginOffset"])
+        assert (await slave.pull("T", at_end)).code == ResponseCode.PULL_RETRY_IMMEDIATELY
+        assert (await slave.send("T", b"no")).code == ResponseCode.SYSTEM_BUSY
+
+    on_a_cluster(tmp_path, scene)
+
+
+def test_offsets_committed_at_the_slave_reach_the_master_and_resets_come_back(tmp_path: Path) -> None:
+    async def scene(brokers: Cluster) -> None:
+        master, slave = await brokers.pair()
+        await master.send("T", b"x")
+        await same_log(master, slave)
+        ours, theirs = (peer.controller.broker.consumer_offset_manager for peer in (slave, master))
+        sync = slave.controller.replication.slave_synchronize
+        await until_async(lambda: sync.master_addr)
+        master.controller.broker.subscription_group_manager.existing_group("G")
+        theirs.commit_offset("", "G", "T", 0, 5)
+        await sync.sync_consumer_offset()
+        assert ours.query_offset("G", "T", 0) == 5
+        theirs.commit_offset("", "G", "T", 0, 2)  # a reset at the master
+        await sync.sync_consumer_offset()
+        assert ours.query_offset("G", "T", 0) == 2
+        ours.commit_offset("", "G", "T", 0, 7)  # a consumer that found no master
+        await sync.sync_consumer_offset()
+        assert ours.query_offset("G", "T", 0) == theirs.query_offset("G", "T", 0) == 7
+        await sync.sync_consumer_offset()
+        assert not ours.committed_here
+
+    on_a_cluster(tmp_path, scene)
+
+
+def test_a_topic_deleted_at_the_master_goes_with_its_queues(tmp_path: Path) -> None:
+    async def scene(brokers: Cluster) -> None:
+        master, slave = await brokers.pair()
+        await master.send("Gone", b"x")
+        await master.send("Stays", b"x")
+        await same_log(master, slave)
+        broker = slave.controller.broker
+        await until_async(lambda: "Gone" in broker.topic_config_manager.topic_config_table)
+        master.controller.broker.topic_config_manager.delete_topic_config("Gone")
+        sync = slave.controller.replication.slave_synchronize
+        assert await sync.sync_all()
+        assert "Gone" not in broker.topic_config_manager.topic_config_table
+        assert "Stays" in broker.topic_config_manager.topic_config_table
+        assert not broker.store.consume_queues.queues("Gone")
+        assert broker.store.consume_queues.queues("Stays")
+
+    on_a_cluster(tmp_path, scene)
+
+
+def test_promotion_is_refused_while_the_master_lives_and_loses_nothing(tmp_path: Path) -> None:
+    async def scene(brokers: Cluster) -> None:
+        master, slave = await brokers.pair()
+        for number in range(10):
+            await master.send("T", f"{number}".encode(), queue_id=0)
+        await same_log(master, slave)
+        body = b"brokerRole=ASYNC_MASTER\n"
+        refused = await slave.ask(RequestCode.UPDATE_BROKER_CONFIG, None, body)
+        assert "still answers" in refused.remark
+        broker = slave.controller.broker
+        await until_async(lambda: "T" in broker.topic_config_manager.topic_config_table)
+        await master.controller.stop()
+        promoted = await slave.ask(RequestCode.UPDATE_BROKER_CONFIG, None, body)
+        assert (promoted.code, promoted.remark) == (0, None), promoted.remark
+        answer = await slave.send("T", b"after", queue_id=0)
+        assert answer.code == 0
+        assert answer.ext_fields["queueOffset"] == "10"
+        assert brokers.namesrv.routes.broker_addr_table["broker-a"].broker_addrs == {0: slave.address}
+        assert (await ha_status(slave)).master
+
+    on_a_cluster(tmp_path, scene)
+
+
+def test_sync_master_needs_its_slave(tmp_path: Path) -> None:
+    async def scene(brokers: Cluster) -> None:
+        role = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2", "slaveTimeout": "200"}
+        master = await brokers.start("master", **role)
+        alone = await master.send("T", b"alone")
+        assert alone.code == ResponseCode.FLUSH_SLAVE_TIMEOUT
+        slave = await brokers.start("slave", brokerRole="SLAVE", brokerId="1")
+        await same_log(master, slave)
+
+        async def sent() -> bool:
+            return (await master.send("T", b"both")).code == 0
+
+        await until_async(sent)
+        assert end(slave) == end(master)
+
+    on_a_cluster(tmp_path, scene)
+
+
+def test_who_is_master_is_told_and_asked(tmp_path: Path) -> None:
+    async def scene(brokers: Cluster) -> None:
+        master, slave = await brokers.pair()
+        answer = await master.ask(RequestCode.EXCHANGE_BROKER_HA_INFO)
+        header = answer.decode_header(ExchangeHAInfoResponseHeader)
+        assert header.master_address == master.address
+        assert header.master_ha_address == master.controller.broker.ha_server_addr
+        assert header.master_flush_offset == 0
+        assert not (await slave.ask(RequestCode.EXCHANGE_BROKER_HA_INFO)).ext_fields
+        replication = slave.controller.replication
+        notice = NotifyMinBrokerIdChangeRequestHeader(
+            min_broker_id=0,
+            broker_name="broker-a",
+            min_broker_addr="127.0.0.1:1",
+            ha_broker_addr="127.0.0.1:2",
+        )
+        await slave.ask(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, notice)
+        assert replication.slave_synchronize.master_addr == "127.0.0.1:1"
+        assert replication.ha_client_service.master_address == "127.0.0.1:2"
+        await slave.ask(
+            RequestCode.RESET_MASTER_FLUSH_OFFSET, ResetMasterFlushOffsetHeader(master_flush_offset=77)
+        )
+        assert (await ha_status(slave)).ha_client_runtime_info.master_flush_offset == 77
+
+    on_a_cluster(tmp_path, scene)
+
+
+def test_a_port_for_slaves_that_is_taken(tmp_path: Path) -> None:
+    async def scene(brokers: Cluster) -> None:
+        first = await brokers.start("first", brokerName="first")
+        port = first.controller.broker.ha_port
+        with pytest.raises(ConfigError, match="haListenPort"):
+            await brokers.start("second", haListenPort=str(port))
+
+    on_a_cluster(tmp_path, scene)
+
+
+def test_a_promotion_to_slave_makes_no_sense(tmp_path: Path) -> None:
+    async def scene(brokers: Cluster) -> None:
+        _, slave = await brokers.pair()
+        replication = slave.controller.replication
+        with pytest.raises(ResponseError, match="ASYNC_MASTER or SYNC_MASTER"):
+            await replication.promote(slave.controller.broker.store_config.broker_role)
+
+    on_a_cluster(tmp_path, scene)

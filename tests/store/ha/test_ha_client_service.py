@@ -1,0 +1,57 @@
+"""The thread of a slave: connects, connects again, follows another address."""
+
+import socket
+from pathlib import Path
+
+from mqlake.store.ha.ha_client import Trouble
+from tests.store.ha.pair import node, wait_equal
+from tests.store.small_store import fill, message
+from tests.waiting import until
+
+
+def test_it_waits_for_its_master_and_survives_it(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as reserved:
+        port = reserved.getsockname()[1]
+    with node(tmp_path / "s", brokerRole="SLAVE") as slave:
+        client = slave.follow(f"127.0.0.1:{port}")
+        until(lambda: client.client.trouble is Trouble.UNREACHABLE)
+        for round_number in range(3):
+            with node(tmp_path / "m") as master:
+                client.set_master_address(master.address)
+                client.retry_now()
+                for number in range(50):
+                    master.store.put_message(message(50 * round_number + number))
+                wait_equal(master, slave)
+        assert slave.store.wait_until_dispatched(10)
+        assert slave.store.max_offset_in_queue("Orders", 0) == 38
+
+
+def test_a_port_that_speaks_something_else_changes_nothing(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, node(tmp_path / "s", brokerRole="SLAVE") as slave:
+        client = slave.follow(f"127.0.0.1:{server.getsockname()[1]}")
+        connection, _ = server.accept()
+        with connection:
+            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            until(lambda: client.client.trouble is Trouble.REFUSED)
+        assert slave.store.max_phy_offset == 0
+
+
+def test_a_slave_of_another_log_says_where_it_differs(tmp_path: Path) -> None:
+    fill(tmp_path / "s", 1000, 100)
+    with node(tmp_path / "m") as master, node(tmp_path / "s", brokerRole="SLAVE") as slave:
+        for number in range(100):
+            master.store.put_message(message(number))
+        client = slave.follow(master.address)
+        until(lambda: client.client.trouble in (Trouble.DIVERGED, Trouble.AHEAD))
+        assert client.client.diverged_at is not None
+        assert "would have to be cut" in client.client.trouble_text
+
+
+def test_bandwidth_is_held_by_reading_less(tmp_path: Path) -> None:
+    with node(tmp_path / "m") as master, node(tmp_path / "s", brokerRole="SLAVE") as slave:
+        for number in range(200):
+            master.store.put_message(message(number))
+        client = slave.follow(master.address, bandwidth=10 << 20)
+        wait_equal(master, slave)
+        assert client.client.flow.allowance(0.0) is None
+        assert slave.store.max_phy_offset > 0
