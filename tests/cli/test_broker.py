@@ -131,7 +131,7 @@ def test_what_cannot_be_used_is_one_line(conf):
             ["--set", "authenticationEnabled=true"],
             "authenticationEnabled=true: only false is allowed; access control",
         ),
-        (["--set", "brokerRole=SYNC_MASTER"], "brokerRole=SYNC_MASTER: replication is not there"),
+        (["--set", "allAckInSyncStateSet=true"], "allAckInSyncStateSet=true: only false is allowed"),
         (["--set", "brokrName=b"], "unknown configuration key 'brokrName'; did you mean 'brokerName'?"),
     ],
 )

@@ -65,8 +65,8 @@ class ReplicationAdmin:
 
     def reset_master_flush_offset(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """908 RESET_MASTER_FLUSH_OFFSET: sets the figure on a slave; a master ignores it, as RocketMQ's does."""
-        header = request.decode_header(ResetMasterFlushOffsetHeader)
         if self._broker.is_slave:
+            header = request.decode_header(ResetMasterFlushOffsetHeader)
             if header.master_flush_offset < 0:
                 raise ResponseError(ResponseCode.INVALID_PARAMETER, "masterFlushOffset is negative")
             self._replication.master_flush_offset = header.master_flush_offset

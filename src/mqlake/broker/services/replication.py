@@ -193,6 +193,9 @@ class Replication:
                 "is another one"
             )
             return
+        if self._first_offset is None and self.ha_client_service is not None:
+            self._first_offset = first
+            self.ha_client_service.retry_now()
         self._first_offset = first
         self._explain(first, last)
 
