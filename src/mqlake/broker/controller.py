@@ -262,6 +262,8 @@ class BrokerController:
     def _start_as_master(self) -> None:
         """What a slave does not run, and starts when it is promoted."""
         self.schedule_message_service.correct_delay_offset()
+        if self.timers is not None:
+            self.timers.start_dequeue()
         self.schedule_message_service.start()
         self.transactional_message_check_service.start()
 

@@ -386,8 +386,12 @@ class PullMessageProcessor:
         )
 
     def _of_a_slave(
-        self, code: int, result: GetMessageResult, group_config: SubscriptionGroupConfig, suggested: int
-    ) -> tuple[int, int]:
+        self,
+        code: ResponseCode,
+        result: GetMessageResult,
+        group_config: SubscriptionGroupConfig,
+        suggested: int,
+    ) -> tuple[ResponseCode, int]:
         """The code and the suggested broker: who has all that a slave has goes back to the master. Without a master
         the slave holds the pull as a master would; RocketMQ's answers at once, and its consumers pull in a loop."""
         broker = self._broker
