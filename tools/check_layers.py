@@ -115,6 +115,7 @@ WITHIN: dict[str, set[str]] = {
         "transaction",
     },
     "broker.fast": {"broker", "config", "state", "metrics", "requests", "transaction"},
+    "broker.pop": {"broker", "config", "state", "filter", "services"},
     "broker.admin": {"broker", "config", "state", "metrics", "services"},
     "lake.arrow": {"options", "offsets", "log"},
     "lake.log": {"options", "offsets", "arrow"},

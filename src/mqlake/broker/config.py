@@ -21,6 +21,7 @@ from mqlake.base.rocketmq_keys import AUTH_KEYS, BROKER_KEYS, REMOTING_KEYS
 from mqlake.base.settings import LONG_MAX, KnownKeys, Setting, Settings, setting, settings_of, text_of
 from mqlake.errors import ConfigError, UnknownKeyError
 from mqlake.message import TRACE_TOPIC
+from mqlake.remoting.bodies.client import MessageRequestMode
 from mqlake.remoting.bodies.route import MASTER_ID
 from mqlake.remoting.bodies.topic import PERM_READ, PERM_WRITE
 from mqlake.remoting.connection import Limits
@@ -178,6 +179,131 @@ class BrokerConfig(Settings):
         own=True,
     )
     revive_queue_num: int = setting("reviveQueueNum", 8, "Queues of the topic for pop's checkpoints.", low=1)
+    revive_interval: int = setting(
+        "reviveInterval",
+        1000,
+        "Time between two looks for messages whose invisible time is over.",
+        unit="ms",
+        low=1,
+        live=True,
+    )
+    pop_polling_size: int = setting(
+        "popPollingSize",
+        1024,
+        "Pops of a group that wait at one queue, or at all queues of a topic.",
+        live=True,
+    )
+    max_pop_polling_size: int = setting("maxPopPollingSize", 100_000, "Pops that wait, in total.", live=True)
+    pop_from_retry_probability: int = setting(
+        "popFromRetryProbability",
+        20,
+        "How often a pop looks for messages to retry first.",
+        unit="%",
+        high=100,
+        live=True,
+    )
+    pop_from_retry_probability_for_priority: int = setting(
+        "popFromRetryProbabilityForPriority",
+        0,
+        "The same for topics with message.type=PRIORITY.",
+        unit="%",
+        high=100,
+        live=True,
+    )
+    priority_order_asc: bool = setting(
+        "priorityOrderAsc",
+        True,
+        "In topics with message.type=PRIORITY a higher number is more urgent.",
+        live=True,
+    )
+    enable_retry_topic_v2: bool = setting(
+        "enableRetryTopicV2", False, "Name pop's retry topics %RETRY%G+T instead of %RETRY%G_T.", live=True
+    )
+    retrieve_message_from_pop_retry_topic_v1: bool = setting(
+        "retrieveMessageFromPopRetryTopicV1",
+        True,
+        "With enableRetryTopicV2, pop from %RETRY%G_T as well.",
+        live=True,
+    )
+    use_separate_retry_queue: bool = setting(
+        "useSeparateRetryQueue", False, "A message keeps its queue id in its pop retry topic.", live=True
+    )
+    pop_response_return_actual_retry_topic: bool = setting(
+        "popResponseReturnActualRetryTopic",
+        False,
+        "Popped retries carry the name of the retry topic instead of the topic's.",
+        live=True,
+    )
+    init_pop_offset_by_check_msg_in_mem: bool = setting(
+        "initPopOffsetByCheckMsgInMem",
+        True,
+        "A new group that wants only new messages begins at 0 while the queue's first message is in memory.",
+        live=True,
+    )
+    enable_pop_message_threshold: bool = setting(
+        "enablePopMessageThreshold", False, "Apply popInflightMessageThreshold.", live=True
+    )
+    pop_inflight_message_threshold: int = setting(
+        "popInflightMessageThreshold",
+        10_000,
+        "Messages in flight of a group in a queue at which no more are popped.",
+        unit="messages",
+        high=LONG_MAX,
+        live=True,
+    )
+    enable_pop_buffer_merge: bool = setting(
+        "enablePopBufferMerge",
+        False,
+        "Keep checkpoints in memory for a while: those that are acknowledged soon are never written.",
+        live=True,
+    )
+    pop_ck_stay_buffer_time: int = setting(
+        "popCkStayBufferTime", 10_000, "Time for which a checkpoint may stay in memory.", unit="ms", live=True
+    )
+    pop_ck_stay_buffer_time_out: int = setting(
+        "popCkStayBufferTimeOut",
+        3000,
+        "Time before the end of its invisible time at which a checkpoint is written.",
+        unit="ms",
+        live=True,
+    )
+    pop_ck_max_buffer_size: int = setting(
+        "popCkMaxBufferSize", 200_000, "Checkpoints in memory.", unit="checkpoints", live=True
+    )
+    pop_ck_offset_max_queue_size: int = setting(
+        "popCkOffsetMaxQueueSize",
+        20_000,
+        "Checkpoints of one group in one queue in memory.",
+        unit="checkpoints",
+        live=True,
+    )
+    server_load_balancer_enable: bool = setting(
+        "serverLoadBalancerEnable",
+        True,
+        "Divide queues among the members of a group that asks; false: each gets all.",
+        live=True,
+    )
+    default_message_request_mode: MessageRequestMode = setting(
+        "defaultMessageRequestMode",
+        MessageRequestMode.PULL,
+        "How groups get messages for which setConsumeMode has set nothing.",
+        live=True,
+    )
+    default_pop_share_queue_num: int = setting(
+        "defaultPopShareQueueNum",
+        -1,
+        "Other members' queues that each member pops from as well, in defaultMessageRequestMode; -1: all.",
+        low=-1,
+        live=True,
+    )
+    load_balance_poll_name_server_interval: int = setting(
+        "loadBalancePollNameServerInterval",
+        30_000,
+        "Time for which the route of a topic whose queues are divided is kept.",
+        unit="ms",
+        low=1,
+        live=True,
+    )
 
     region_id: str = setting("regionId", "DefaultRegion", "Region named in message traces.", live=True)
     trace_on: bool = setting("traceOn", True, "Tell producers to write traces.", live=True)

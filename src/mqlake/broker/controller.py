@@ -28,6 +28,7 @@ from mqlake.broker.fast.fast_send import FastSend
 from mqlake.broker.metrics.exporter import MetricsExporter
 from mqlake.broker.metrics.families import Sources
 from mqlake.broker.mqtrace.message_trace import MessageTrace
+from mqlake.broker.pop.service import PopService
 from mqlake.broker.requests.client_manage import ClientManageProcessor
 from mqlake.broker.requests.consumer_manage import ConsumerManageProcessor
 from mqlake.broker.requests.pull_message import PullMessageProcessor
@@ -123,6 +124,7 @@ class BrokerController:
         self.pull_message_processor = PullMessageProcessor(broker)
         self.pull_request_hold_service = self.pull_message_processor.pull_request_hold_service
         broker.store.message_arriving_listeners.append(self.pull_request_hold_service.on_arrival)
+        self.pop_service = PopService(broker, self.timers)
         self.admin_processor = AdminBrokerProcessor(
             broker,
             self.broker_to_client,
@@ -153,6 +155,7 @@ class BrokerController:
             broker.message_request_mode_manager,
             self.schedule_message_service,
             self.transaction_metrics,
+            *self.pop_service.config_managers,
         ]
         self._tasks: list[asyncio.Task[None]] = []
         self._running = False
@@ -169,6 +172,8 @@ class BrokerController:
             self._register_in(server.processors)
         self.server.fast_paths += (FastPull(broker, self.pull_message_processor, latencies),)
         self.pull_message_processor.register(self.server.processors)
+        self.pop_service.register(self.server.processors)
+        self.pop_service.register_acknowledgements(self.fast_server.processors)
 
     def _register_in(self, table: ProcessorTable) -> None:
         """Registers the processors that both ports share."""
@@ -211,6 +216,7 @@ class BrokerController:
                 await asyncio.to_thread(self.timers.load)
             await asyncio.to_thread(broker.store.start)
             self.schedule_message_service.correct_delay_offset()
+            await asyncio.to_thread(self.pop_service.load)
             self.replication.start()
             await self.server.listen()
             if self.fast_server.port:
@@ -223,12 +229,14 @@ class BrokerController:
         self._running = True
         self.pull_request_hold_service.start()
         self.client_housekeeping_service.start()
+        self.pop_service.start()
         is_master = not broker.is_slave
         if self.timers is not None:
             self.timers.start(dequeue=is_master)
         if is_master:
             self.schedule_message_service.start()
             self.transactional_message_check_service.start()
+            self.pop_service.start_revive()
         self._every(
             lambda: broker.config.flush_consumer_offset_interval / 1000, self._persist_config, "config files"
         )
@@ -266,6 +274,7 @@ class BrokerController:
             self.timers.start_dequeue()
         self.schedule_message_service.start()
         self.transactional_message_check_service.start()
+        self.pop_service.become_master()
 
     async def stop(self) -> None:
         """Unregisters, finishes the requests in flight, persists everything. Idempotent."""
@@ -280,7 +289,9 @@ class BrokerController:
     async def _stop_parts(self) -> None:
         if self.metrics is not None:
             await self.metrics.stop()
+        self.pop_service.answer_all()
         await asyncio.gather(self.server.stop(), self.fast_server.stop())
+        await self.pop_service.shutdown()
         await self.schedule_message_service.shutdown()
         await self.transactional_message_check_service.shutdown()
         self.transactional_message_service.close()

@@ -600,6 +600,10 @@ class DefaultMessageStore(StoreView):
     def dispatch_behind_bytes(self) -> int:
         return self._reput_service.dispatch_behind_bytes
 
+    def is_dispatched_until(self, physical_offset: int) -> bool:
+        """Whether all records before an offset can be read."""
+        return self._reput_service.reput_from_offset >= physical_offset
+
     def wait_until_dispatched(self, timeout_s: float | None = None) -> bool:
         """Blocks until what was put (and, under SYNC_FLUSH, flushed) can be read; False in time."""
         return self._reput_service.wait_until_dispatched(timeout_s=timeout_s)

@@ -23,6 +23,8 @@ from mqlake.remoting.bodies.topic import DataVersion
 logger = logging.getLogger(__name__)
 
 TOPIC_GROUP_SEPARATOR = "@"
+ResetListener = Callable[[str | None, str | None, int | None], None]
+"""(topic, group, queue id) whose offsets count no more; None for all."""
 Offsets = dict[int, int]
 """Queue id → queue offset of the next message to consume."""
 
@@ -54,6 +56,10 @@ class ConsumerOffsetManager(ConfigManager):
         """A slave's: note what is committed here, for take_over()."""
         self.committed_here: set[tuple[str, int]] = set()
         """A slave's: (topic@group, queue id) of commits that came to this broker and that its master may not have."""
+        self.before_write: Callable[[], None] | None = None
+        """Makes durable what the offsets stand for, before they are written. On any thread."""
+        self.reset_listeners: list[ResetListener] = []
+        """Called after offsets were reset or removed."""
 
     # --- commits
 
@@ -115,6 +121,7 @@ class ConsumerOffsetManager(ConfigManager):
         self._reset_offset_table.setdefault(key, {})[queue_id] = offset
         self.offset_table.setdefault(key, {})[queue_id] = offset
         self.dirty = True
+        self._was_reset(topic, group, queue_id)
 
     def has_offset_reset(self, topic: str, group: str, queue_id: int) -> bool:
         return self._server_side_reset and queue_id in self._reset_offset_table.get(f"{topic}@{group}", ())
@@ -199,10 +206,16 @@ class ConsumerOffsetManager(ConfigManager):
     def clean_offset_by_topic(self, topic: str) -> None:
         """Forgets every group's offsets in a deleted topic."""
         self._remove(lambda of, group: of == topic)
+        self._was_reset(topic, None, None)
 
     def remove_offset(self, group: str) -> None:
         """Forgets all offsets of a deleted group."""
         self._remove(lambda topic, of: of == group)
+        self._was_reset(None, group, None)
+
+    def _was_reset(self, topic: str | None, group: str | None, queue_id: int | None) -> None:
+        for listener in self.reset_listeners:
+            listener(topic, group, queue_id)
 
     def _remove(self, is_meant: Callable[[str, str], bool]) -> None:
         for table in (self.offset_table, self._pull_offset_table, self._reset_offset_table):
@@ -220,6 +233,11 @@ class ConsumerOffsetManager(ConfigManager):
             "groupTopicMap": self.group_topic_map(),
             "offsetTable": {key: dict(offsets) for key, offsets in self.offset_table.items()},
         }
+
+    def _write(self, copy: int, content: Callable[[], dict[str, Any]]) -> None:
+        if self.before_write is not None:
+            self.before_write()
+        super()._write(copy, content)
 
     def decode(self, value: Any) -> None:
         loaded = ConsumerOffsetSerializeWrapper.from_value(value)

@@ -316,7 +316,8 @@ class CommitLog:
         allowed = RETRY_TOPIC_LENGTH_MAX if retry else TOPIC_LENGTH_MAX_V1
         if len(encoded) > allowed:
             raise IllegalTopicError(f"the topic has {len(encoded)} bytes, {allowed} are allowed")
-        validate_topic(topic[:TOPIC_LENGTH_MAX_V1] if retry else topic)
+        # of a retry topic only pop's, %RETRY%G+T, has a +
+        validate_topic(topic.replace("+", "_", 1)[:TOPIC_LENGTH_MAX_V1] if retry else topic)
         if len(encoded) > TOPIC_LENGTH_MAX_V1 and not self.config.auto_message_version_on_topic_len:
             raise IllegalTopicError("a topic this long needs autoMessageVersionOnTopicLen=true")
         self._topics[topic] = known = encoded, 1 if len(encoded) <= TOPIC_LENGTH_MAX_V1 else 2

@@ -1,0 +1,97 @@
+"""NotificationProcessor: 200054 NOTIFICATION, which waits for messages without taking them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+
+from mqlake.broker.pop.polling import ANY_QUEUE, EARLIER_MS, Wait, Waiter
+from mqlake.broker.pop.pop_message import LATE_MS, available
+from mqlake.broker.pop.state import PopState
+from mqlake.errors import ResponseError
+from mqlake.remoting.bodies.topic import PERM_READ
+from mqlake.remoting.codes import RequestCode, ResponseCode
+from mqlake.remoting.command import RemotingCommand
+from mqlake.remoting.connection import Answer, Connection, ProcessorTable
+from mqlake.remoting.headers.consume import NotificationRequestHeader, NotificationResponseHeader
+
+
+class NotificationProcessor:
+    def __init__(self, state: PopState) -> None:
+        self._state = state
+
+    def register(self, table: ProcessorTable) -> None:
+        table.register(RequestCode.NOTIFICATION, self.notification)
+
+    def notification(
+        self, connection: Connection | None, request: RemotingCommand
+    ) -> Answer | Awaitable[Answer]:
+        """200054 NOTIFICATION."""
+        header = request.decode_header(NotificationRequestHeader)
+        self._check(header)
+        state = self._state
+        now = state.broker.clock_ms()
+        if header.born_time == 0:
+            header.born_time = now
+        if now - header.born_time - header.poll_time > LATE_MS:
+            return _answer(has_msg=False)
+
+        def has_msg() -> bool:
+            return available(
+                state,
+                header.topic,
+                header.consumer_group,
+                header.queue_id,
+                bool(header.order),
+                header.attempt_id,
+            )
+
+        if has_msg():
+            return _answer(has_msg=True)
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        waiter = Waiter(
+            connection,
+            (header.topic, header.consumer_group, header.queue_id),
+            header.born_time + header.poll_time - EARLIER_MS,
+            answer,
+            _woken,
+        )
+        wait = state.notification_polling.wait(waiter, has_msg)
+        if wait is Wait.WAITS:
+            return answer
+        return _answer(has_msg=False, polling_full=wait is Wait.FULL)
+
+    def _check(self, header: NotificationRequestHeader) -> None:
+        broker = self._state.broker
+        if not broker.config.broker_permission & PERM_READ:
+            raise ResponseError(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{broker.config.broker_ip1}] peeking message is forbidden",
+            )
+        topic_config = broker.topic_config_manager.existing_topic(header.topic)
+        if not topic_config.perm & PERM_READ:
+            raise ResponseError(
+                ResponseCode.NO_PERMISSION, f"the topic[{header.topic}] peeking message is forbidden"
+            )
+        if not ANY_QUEUE <= header.queue_id < topic_config.read_queue_nums:
+            raise ResponseError(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
+                f"topicConfig.readQueueNums:[{topic_config.read_queue_nums}]",
+            )
+        group_config = broker.subscription_group_manager.existing_group(header.consumer_group)
+        if not group_config.consume_enable:
+            raise ResponseError(
+                ResponseCode.NO_PERMISSION,
+                f"subscription group no permission, {header.consumer_group}",
+            )
+
+
+def _woken(waiter: Waiter, is_over: bool) -> None:
+    waiter.answer.set_result(_answer(has_msg=not is_over))
+
+
+def _answer(*, has_msg: bool, polling_full: bool = False) -> RemotingCommand:
+    return RemotingCommand.create_response(
+        header=NotificationResponseHeader(has_msg=has_msg, polling_full=polling_full)
+    )

@@ -1,0 +1,113 @@
+"""PopService: pop on one broker, from its requests to its revive, and when each part runs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from mqlake.broker.broker import Broker
+from mqlake.broker.pop.ack import AckMessageProcessor
+from mqlake.broker.pop.notification import NotificationProcessor
+from mqlake.broker.pop.pop_message import PopMessageProcessor
+from mqlake.broker.pop.recover import recover_offsets
+from mqlake.broker.pop.revive import PopReviveService
+from mqlake.broker.pop.state import PopState
+from mqlake.broker.state.config_manager import ConfigManager
+from mqlake.remoting.connection import ProcessorTable
+from mqlake.store.timer.timer_message_store import TimerMessageStore
+
+logger = logging.getLogger(__name__)
+
+CLEAN_S = 30.0
+PROMOTION_OVERLAP_MS = 180_000
+"""A slave asks its master for its offsets once a minute."""
+
+
+class PopService:
+    """Call load() when the store has recovered and before it listens, then start(); both parts of the latter again
+    when the broker's role changes."""
+
+    def __init__(self, broker: Broker, timers: TimerMessageStore | None) -> None:
+        self._broker = broker
+        self.state = PopState(broker)
+        self.pop_message_processor = PopMessageProcessor(self.state)
+        self.ack_message_processor = AckMessageProcessor(self.state)
+        self.notification_processor = NotificationProcessor(self.state)
+        self.revive_service = PopReviveService(self.state, timers)
+        self._task: asyncio.Task[None] | None = None
+        broker.store.message_arriving_listeners += (
+            self.state.pop_polling.on_arrival,
+            self.state.notification_polling.on_arrival,
+        )
+
+    @property
+    def config_managers(self) -> list[ConfigManager]:
+        return [self.state.order_info_manager]
+
+    def register(self, table: ProcessorTable) -> None:
+        """All requests of pop; RocketMQ's VIP port has those that take no messages only."""
+        self.pop_message_processor.register(table)
+        self.register_acknowledgements(table)
+        self.notification_processor.register(table)
+
+    def register_acknowledgements(self, table: ProcessorTable) -> None:
+        self.ack_message_processor.register(table)
+
+    # --- life
+
+    def load(self) -> None:
+        """Takes up what the last broker on this directory has left. Blocks."""
+        recover_offsets(self.state)
+
+    def start(self) -> None:
+        """Requests may wait from now on."""
+        state = self.state
+        state.pop_polling.start()
+        state.notification_polling.start()
+        self._task = asyncio.get_running_loop().create_task(self._clean(), name="PopService")
+
+    def become_master(self) -> None:
+        """The broker was a slave, whose offsets may be some time behind its log."""
+        recover_offsets(self.state, PROMOTION_OVERLAP_MS)
+        self.start_revive()
+
+    def start_revive(self) -> None:
+        """The broker is a master."""
+        if not self.revive_service.is_running:
+            self.state.buffer.start()
+            self.revive_service.start()
+
+    async def stop_revive(self) -> None:
+        """The broker stops, or is a slave from now on."""
+        await self.revive_service.shutdown()
+        await self.state.buffer.shutdown()
+        self.state.buffer.clear()
+
+    def answer_all(self) -> None:
+        """Answers the requests that wait; from now on none does."""
+        self.state.pop_polling.shutdown()
+        self.state.notification_polling.shutdown()
+
+    async def shutdown(self) -> None:
+        """Stores what is in memory only. Idempotent."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        await self.stop_revive()
+
+    async def _clean(self) -> None:
+        broker, state = self._broker, self.state
+        while True:
+            await asyncio.sleep(CLEAN_S)
+            try:
+                state.queues.forget_idle()
+                state.order_info_manager.clean(
+                    self._read_queue_nums, broker.subscription_group_manager.contains_subscription_group
+                )
+            except Exception:
+                logger.exception("cleaning pop's state failed; tried again later")
+
+    def _read_queue_nums(self, topic: str) -> int:
+        config = self._broker.topic_config_manager.select_topic_config(topic)
+        return 0 if config is None else config.read_queue_nums

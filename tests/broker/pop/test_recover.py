@@ -1,0 +1,53 @@
+"""After a crash: messages whose checkpoints are in the log are not handed out again before their time."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+from mqlake.remoting.client import RemotingClient
+from mqlake.remoting.codes import ResponseCode
+from tests.broker.live import Peer, running
+from tests.broker.live_broker import run
+from tests.broker.pop.popping import SMALL_TIMES, Popper
+from tests.broker.pop.test_pop_message import sent
+
+
+def test_offsets_go_on_after_the_checkpoints_in_the_log(tmp_path):
+    async def main() -> None:
+        async with running(tmp_path, **SMALL_TIMES) as controller, RemotingClient() as client:
+            peer = Peer(controller, client)
+            await sent(peer, *(b"%d" % i for i in range(10)))
+            popper = Popper(peer)
+            assert len((await popper.pop(max_msg_nums=3)).messages) == 3
+            path = controller.broker.consumer_offset_manager.path
+            await controller.broker.consumer_offset_manager.persist_in_background()
+            shutil.copy2(path, tmp_path / "old.json")
+            assert len((await popper.pop(max_msg_nums=4)).messages) == 4
+        os.replace(tmp_path / "old.json", path)  # what a killed broker would have left
+        async with running(tmp_path, **SMALL_TIMES) as controller, RemotingClient() as client:
+            popper = Popper(Peer(controller, client))
+            assert (await popper.pop()).bodies == [b"7", b"8", b"9"]
+        os.unlink(path)
+        async with running(tmp_path, **SMALL_TIMES) as controller, RemotingClient() as client:
+            popper = Popper(Peer(controller, client))
+            assert (await popper.pop()).code == ResponseCode.POLLING_TIMEOUT
+
+    run(main())
+
+
+def test_a_new_group_begins_where_it_began(tmp_path):
+    """#7118, #3503: the first offset of a group is on disk before its first answer."""
+
+    async def main() -> None:
+        settings = {**SMALL_TIMES, "initPopOffsetByCheckMsgInMem": "false"}
+        async with running(tmp_path, **settings) as controller, RemotingClient() as client:
+            peer = Peer(controller, client)
+            await sent(peer, *(b"%d" % i for i in range(10)))
+            answer = await Popper(peer).pop(init_mode=1)
+            assert answer.bodies == [b"9"]
+            written = controller.broker.consumer_offset_manager.path
+            with open(written, "rb") as file:
+                assert b'"T@G"' in file.read()
+
+    run(main())
