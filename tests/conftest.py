@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -51,3 +52,18 @@ def _mapped_files_are_closed() -> Iterator[None]:
     assert left <= LEFT_MAX, (
         f"{left} mapped files are left open: close the stores and queues that the tests opened"
     )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from tests import scheduling
+
+    return scheduling.KindScheduling(config, log) if config.option.dist == "loadfile" else None
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):
+        from tests import scheduling
+
+        scheduling.in_order(items, lambda item: item.nodeid.partition("::")[0])

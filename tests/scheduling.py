@@ -1,0 +1,107 @@
+"""Which worker of `make test` runs which test file, and when.
+
+    gw0   Spark, longest file first ──────────▶ then what is left of the others
+    gw1   Java peers, longest file first ─────▶
+    gw2   the rest, longest file first ───────▶
+
+A file runs in one worker. What takes long to start (a Spark session, a JVM of RocketMQ's) lives as long as its worker,
+so a worker stays with one kind of file as long as there is one. Long files come first: the last ones are short, and
+all workers end at about the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
+
+SPARK, JAVA, REST = "spark", "java", "rest"
+KINDS = (SPARK, JAVA, REST)
+
+LONGEST = (
+    "tests/spark/test_cluster.py",
+    "tests/test_bench.py",
+    "tests/interop/test_spark_java_broker.py",
+    "tests/test_readme.py",
+    "tests/spark/jobs/test_connect.py",
+    "tests/spark/test_kills.py",
+    "tests/fuzz/test_fuzz.py",
+    "tests/crash/test_track_record.py",
+    "tests/spark/jobs/test_commands.py",
+    "tests/interop/test_broker_transactions.py",
+    "tests/spark/jobs/test_guide.py",
+    "tests/spark/jobs/test_diff.py",
+    "tests/spark/rocketmq/test_source.py",
+    "tests/crash/test_damage.py",
+    "tests/examples/test_demo.py",
+    "tests/spark/test_session.py",
+    "tests/interop/test_broker_failures.py",
+    "tests/interop/test_client_live.py",
+    "tests/spark/test_guide.py",
+    "tests/interop/test_admin_live.py",
+    "tests/interop/test_damaged_messages.py",
+    "tests/cli/test_standard_streams.py",
+    "tests/spark/test_daemon.py",
+    "tests/spark/log/test_queue_and_index.py",
+    "tests/spark/jobs/test_brokers.py",
+    "tests/spark/jobs/test_export.py",
+    "tests/store/test_model.py",
+    "tests/formats/test_columns.py",
+    "tests/metaq/crash/test_kill.py",
+    "tests/cli/test_serve.py",
+    "tests/broker/test_unread_answers.py",
+    "tests/compiled/test_cache.py",
+)
+"""Files of more than fifteen seconds, longest first. One that is missing here only runs later than it might."""
+
+KIND_OF = (
+    # with Spark, but in processes of their own
+    ("tests/spark/test_cluster.py", REST),
+    ("tests/spark/test_session.py", REST),
+    ("tests/interop/test_spark_java_broker.py", SPARK),
+    ("tests/interop/test_java_reads_spark.py", SPARK),
+    ("tests/interop/test_metaq_spark.py", SPARK),
+    ("tests/test_bench.py", SPARK),
+    ("tests/spark/", SPARK),
+    ("tests/interop/", JAVA),
+    ("tests/crash/", JAVA),
+)
+"""By the beginning of the path; the first that fits counts."""
+
+
+def kind_of(file: str) -> str:
+    return next((kind for beginning, kind in KIND_OF if file.startswith(beginning)), REST)
+
+
+def in_order(items: list[pytest.Item], file_of: Callable[[pytest.Item], str]) -> None:
+    """Sorts the tests by file: the longest first, then those with the most tests."""
+    counts: dict[str, int] = {}
+    for item in items:
+        counts[file_of(item)] = counts.get(file_of(item), 0) + 1
+    places = {file: place for place, file in enumerate(LONGEST)}
+    items.sort(
+        key=lambda item: (places.get(file_of(item), len(places)), -counts[file_of(item)], file_of(item))
+    )
+
+
+class KindScheduling(LoadFileScheduling):  # type: ignore[misc]
+    """As `--dist loadfile`, in the order of collection; each worker has a kind of file that it prefers."""
+
+    def __init__(self, config: pytest.Config, log: Any = None) -> None:
+        super().__init__(config, log)
+        config.option.loadscopereorder = False
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        number = self.nodes.index(node)
+        self.workqueue.move_to_end(preferred(list(self.workqueue), number), last=False)
+        super()._assign_work_unit(node)
+
+
+def preferred(files: Sequence[str], worker: int) -> str:
+    """Of the files that are left, in their order, the one that a worker takes next."""
+    start = worker % len(KINDS)
+    kinds = KINDS[start:] + KINDS[:start]
+    return min(files, key=lambda file: kinds.index(kind_of(file)))
