@@ -14,10 +14,14 @@ from typing import Any
 
 import pytest
 
+from mqlake.base.clock import now_ms
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.message_store import DefaultMessageStore, open_store
+from mqlake.store.read_only import ReadOnlyStore
 from tests.crash.op_log import Crash, Op, OpLog, Tree, continued, crashes
 from tests.crash.workload import BATCH, SMALL, Put, check_store, is_in_batch
+from tests.interop.agreement import same_contents
+from tests.interop.java_peer import JavaStore
 from tests.waiting import PATIENCE_S
 
 # background work is a step of the workload
@@ -80,8 +84,13 @@ class Workload:
         self.store._housekeeping._flush(thorough=True)
 
 
-def filled(root: Path, number: int) -> None:
-    with open_store(root, QUIET) as store:
+def filled(root: Path, number: int, *, age_ms: int = 0) -> None:
+    """A store with so many messages, that ended cleanly; with `age_ms` they are that old, and a second apart."""
+    seconds = itertools.count(now_ms() - age_ms, 1000)
+    store = DefaultMessageStore(config_of(root), clock_ms=seconds.__next__ if age_ms else now_ms)
+    store.load()
+    store.start()
+    try:
         at = 0
         while at < number:
             size = BATCH - at % BATCH if is_in_batch(at) else 1
@@ -89,6 +98,8 @@ def filled(root: Path, number: int) -> None:
             assert (store.put_messages(msg) if size > 1 else store.put_message(msg)).is_ok  # type: ignore[arg-type]
             at += size
         assert store.wait_until_dispatched(PATIENCE_S)
+    finally:
+        store.shutdown()
 
 
 def recorded(root: Path, mode: str, start: int, steps: Sequence[str], *, page: int = 4096) -> OpLog:
@@ -106,10 +117,13 @@ def recorded(root: Path, mode: str, start: int, steps: Sequence[str], *, page: i
     return log
 
 
+def config_of(root: Path) -> MessageStoreConfig:
+    return dataclasses.replace(MessageStoreConfig.from_mapping(QUIET), store_path_root_dir=str(root))
+
+
 def opened(root: Path) -> tuple[DefaultMessageStore, int]:
     """The store as a recovery leaves it, with how many messages are in it; all of it was checked."""
-    config = MessageStoreConfig.from_mapping(QUIET)
-    store = DefaultMessageStore(dataclasses.replace(config, store_path_root_dir=str(root)))
+    store = DefaultMessageStore(config_of(root))
     try:
         store.load()
         return store, check_store(store).get(0, 0)
@@ -279,3 +293,48 @@ def test_a_power_cut_after_the_recovery_from_a_kill(
         judge = Judge(tmp_path / str(number), limit=12, seed=number)
         for again in crashes(crash, ops):
             judge.judge(again, start)
+
+
+@pytest.mark.parametrize("lost", ["all", "one", "a file"])
+def test_a_power_cut_after_the_queues_were_made_again(tmp_path: Path, lost: str) -> None:
+    """Messages older than all that the checkpoint counts as flushed, in queues that were just made: a later recovery
+    does not look at them again, so what shows them has to bring them to the disk."""
+    count = 122  # the last file of the log has the last message alone, of the first queue
+    root = tmp_path / "store"
+    filled(root, count, age_ms=3_600_000)
+    queues = sorted((root / "consumequeue" / "T0").iterdir())
+    if lost == "all":
+        shutil.rmtree(root / "consumequeue")
+    elif lost == "one":
+        shutil.rmtree(queues[1])
+    else:
+        sorted(queues[1].iterdir())[1].unlink()
+    # as of a store that has never ended cleanly
+    (root / "abort").touch()
+    Path(config_of(root).queue_ends_path).unlink()
+    with OpLog(root) as log:
+        store, found = opened(root)
+        log.mark("shown", found)
+        store.shutdown()
+    assert found == count
+    judge = Judge(tmp_path, limit=20, seed=lost)
+    for crash in crashes(Crash(log.start), log.ops):
+        # a queue of which a part was made again before the next crash looks as if its beginning had expired
+        if lost == "all" or crash.marked("shown"):
+            judge.judge(crash, count)
+    assert judge.found
+
+
+def test_java_reads_the_same(java_store: JavaStore, tmp_path: Path) -> None:
+    """Of some states: what mqlake's recovery leaves, and what it has found there."""
+    dice = random.Random(5)
+    for mode, start, steps in (SOME[3], SOME[7]):
+        log = recorded(tmp_path / mode, mode, start, steps)
+        moments = list(map(Crash.copy, crashes(Crash(log.start), log.ops)))
+        for number, crash in enumerate(dice.sample(moments, 3)):
+            root = tmp_path / f"{mode}-{number}"
+            next(crash.states(1, dice)).write(root)
+            open_store(root, QUIET).shutdown()
+            theirs = java_store.read(root, SMALL)
+            with ReadOnlyStore(root, QUIET) as view:
+                same_contents(view, theirs)

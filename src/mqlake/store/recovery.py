@@ -143,6 +143,7 @@ class Recovery:
         self._checkpoint = checkpoint
         self._delay_levels = delay_levels
         self._progress = progress
+        self._flushed_queues = 0
         self._report = RecoveryReport(last_exit.clean)
         self._exit = last_exit
         self._finder = LogEndFinder(
@@ -191,6 +192,7 @@ class Recovery:
         if not report.clean_exit:
             # units that were made again are older than what the checkpoint says was flushed
             self._consume_queues.flush()
+            self._trust_checkpoint()
         self._consume_queues.recover_queue_offsets(self._files.min_offset)
         report.end_offset = self._files.max_offset
         report.seconds = time.monotonic() - began
@@ -214,9 +216,25 @@ class Recovery:
         for mapped_file in reversed(files):
             first = self._first_timestamp(mapped_file)
             if 0 < first <= flushed_until:
+                if reached.file_from_offset >= mapped_file.file_from_offset:
+                    return mapped_file
                 # queues that lost more than the checkpoint knows of are filled again from their own end
-                return min(mapped_file, reached, key=lambda file: file.file_from_offset)
+                self._doubt_checkpoint()
+                return reached
         return files[0]
+
+    def _doubt_checkpoint(self) -> None:
+        """Takes back what it says of the queues until they have again what they lack: another crash before that
+        would leave some of them complete, and the next recovery would begin where those end."""
+        if not self._report.clean_exit and self._checkpoint.logics_msg_timestamp:
+            self._flushed_queues = self._checkpoint.logics_msg_timestamp
+            self._checkpoint.logics_msg_timestamp = 0
+            self._checkpoint.flush()
+
+    def _trust_checkpoint(self) -> None:
+        if self._flushed_queues:
+            self._checkpoint.logics_msg_timestamp = self._flushed_queues
+            self._checkpoint.flush()
 
     def _earlier(self, start: MappedFile, physical_offset: int) -> MappedFile:
         found = self._files.find_mapped_file_by_offset(physical_offset, first_if_not_found=True)
@@ -297,8 +315,10 @@ class Recovery:
 
     def _fill_gaps(self, end: int) -> None:
         """Queues that lack units in the middle (a file of theirs was lost) get them from the log up to `end`."""
-        if self._consume_queues.cut_gaps():
+        if self._consume_queues.has_gaps:
             logger.warning("units of consume queues are missing: the whole log is dispatched again")
+            self._doubt_checkpoint()
+            self._consume_queues.cut_gaps()
             self._dispatch_again(end)
 
     def _dispatch_again(self, end: int) -> None:

@@ -85,6 +85,9 @@ class IndexService:
                 assert checkpoint is not None
                 flushed = self._flushed_files(checkpoint.index_msg_timestamp)
             self._keep(next((n for n, file in enumerate(self.files[:flushed]) if not file.is_sound), flushed))
+            if not last_exit_ok and self.rebuild_from is None:
+                # a file after these may have gone with its directory entry, or in a recovery that crashed itself
+                self.rebuild_from = self.files[-1].end_phy_offset
         if self.rebuild_from is not None and checkpoint is not None:
             self._tell_flushed(checkpoint)
 

@@ -195,15 +195,19 @@ class ConsumeQueueStore:
         for queue in self:
             queue.truncate_dirty_logic_files(physical_offset)
 
-    def cut_gaps(self) -> bool:
-        """Drops the units behind gaps (messages were missing when they came); True when there were any.
+    @property
+    def has_gaps(self) -> bool:
+        """Whether messages were missing when later ones of their queue came."""
+        return any(self._with_gaps())
 
-        Then every record of the commit log has to be dispatched again; what the log no longer has stays a gap.
-        """
-        gaps = [queue for queue in self if isinstance(queue, ConsumeQueue) and queue.first_gap is not None]
-        for queue in gaps:
+    def cut_gaps(self) -> None:
+        """Drops the units behind gaps. Then every record of the commit log has to be dispatched again; what the log
+        no longer has stays a gap."""
+        for queue in self._with_gaps():
             queue.cut_gap()
-        return bool(gaps)
+
+    def _with_gaps(self) -> list[ConsumeQueue]:
+        return [queue for queue in self if isinstance(queue, ConsumeQueue) and queue.first_gap is not None]
 
     # ------------------------------------------------------------------ dispatch
 
