@@ -100,6 +100,12 @@ class Workload:
     async def close(self) -> None:
         await self._clients.aclose()
 
+    def check(self) -> None:
+        """Raises what ended one of the senders too soon."""
+        for task in self._tasks:
+            if task.done() and (error := task.exception()) is not None:
+                raise error
+
     def count(self, kind: Kind, outcome: Outcome | None = None) -> int:
         return sum(op.kind == kind and outcome in (None, op.outcome) for op in self.history)
 
@@ -213,4 +219,4 @@ def _message(op: Operation) -> Message:
 
 
 def _queue(op: Operation) -> MessageQueue:
-    return MessageQueue(op.topic, "a", op.queue)
+    return MessageQueue(topic=op.topic, broker_name="a", queue_id=op.queue)
