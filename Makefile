@@ -54,6 +54,7 @@ check: $(VENV)/.ready
 	$(BIN)/mypy
 	$(BIN)/python tools/check_layers.py
 	$(BIN)/python tools/config_table.py --check
+	$(BIN)/python tools/access_table.py --check
 	$(BIN)/python tools/check_size.py
 	$(BIN)/python tools/check_tests.py
 

@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 
+from mqlake.auth import config as auth_config
 from mqlake.base.rocketmq_keys import AUTH_KEYS, BROKER_KEYS, NAMESRV_KEYS, REMOTING_KEYS, STORE_KEYS
 from mqlake.base.settings import INT_MAX, Setting, UnusedKey
 from mqlake.broker import config as broker_config
@@ -18,8 +19,8 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 HEAD = """\
 # Configuration
 
-<!-- Made by tools/config_table.py from broker/config.py, store/config.py, namesrv/config.py and base/rocketmq_keys.py
-under src/mqlake; run that to renew it. -->
+<!-- Made by tools/config_table.py from broker/config.py, store/config.py, auth/config.py, namesrv/config.py and
+base/rocketmq_keys.py under src/mqlake; run that to renew it. -->
 
 Everything is configured with RocketMQ's keys, and a few of mqlake's own, which are marked. They come from a Java
 properties file (`mqlake broker -c broker.conf`) or one by one from `--set key=value`; the last of a key counts. Sizes
@@ -44,6 +45,13 @@ that. `tls.config.file` and `tls.client.keyPassword` are refused.
 ## The store
 
 Keys marked *fixed* belong to the files on disk: a store is opened with the values it was made with.
+
+"""
+
+AUTH = """
+## Access control
+
+In a broker.conf or a namesrv.conf; see [access-control.md](access-control.md). They cannot be changed at run time.
 
 """
 
@@ -135,6 +143,8 @@ def page() -> str:
             table(broker_config.SETTINGS.values()),
             TLS,
             table(store_config.SETTINGS.values()),
+            AUTH,
+            table(auth_config.SETTINGS.values()),
             NAMESRV,
             table(namesrv_config.SETTINGS.values()),
             REFUSED,

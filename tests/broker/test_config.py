@@ -76,12 +76,11 @@ def test_what_cannot_be_used_is_named(key, value, words):
     assert key in str(caught.value) and words in str(caught.value)
 
 
-@pytest.mark.parametrize("value", ["true", " TRUE ", "yes"])
-@pytest.mark.parametrize("key", ["aclEnable", "authenticationEnabled", "authorizationEnabled"])
-def test_access_control_that_is_asked_for_is_not_ignored(key, value):
-    with pytest.raises(ConfigError, match=f"{key}=.*access control is not there"):
-        read_settings({key: value})
-    assert read_settings({key: "false"}).remarks == []
+def test_access_control_has_its_settings_in_the_same_file():
+    settings = read_settings({"authenticationEnabled": "true", "authorizationEnabled": "true"})
+    assert settings.config.auth.authorization_enabled and settings.remarks == []
+    with pytest.raises(ConfigError, match="authorizationEnabled=true: needs authenticationEnabled=true"):
+        read_settings({"authorizationEnabled": "true"})
 
 
 @pytest.mark.parametrize(

@@ -222,7 +222,7 @@ def _runs(pid: int) -> bool:
     [
         (["--set", "listenPort=many"], "listenPort"),
         (["--set", "nothing"], "key=value"),
-        (["--set", "aclEnable=true"], "access control is not there"),
+        (["--set", "authorizationEnabled=true"], "needs authenticationEnabled"),
         (["--set", "brokrName=x"], "did you mean 'brokerName'?"),
         (["--config", "/nowhere/broker.conf"], "/nowhere/broker.conf"),
         (["--host", "192.0.2.1"], "192.0.2.1"),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from mqlake.auth import config as auth_config
 from mqlake.base.rocketmq_keys import AUTH_KEYS, BROKER_KEYS, NAMESRV_KEYS, REMOTING_KEYS, STORE_KEYS
 from mqlake.base.settings import Setting, UnusedKey, text_of
 from mqlake.broker import config as broker_config
@@ -50,13 +51,14 @@ def keys_of(java: JavaWire, *kinds: str) -> dict[str, Any]:
         ([SERVER, CLIENT], broker_config.SETTINGS, REMOTING_KEYS),
         ([SERVER], namesrv_config.SETTINGS, REMOTING_KEYS),
         (["common.namesrv.NamesrvConfig"], namesrv_config.SETTINGS, NAMESRV_KEYS),
-        (["auth.config.AuthConfig"], {}, AUTH_KEYS),
+        (["auth.config.AuthConfig"], auth_config.SETTINGS, AUTH_KEYS),
     ],
 )
 def test_every_key_of_java_is_sorted_and_has_its_default(
     java: JavaWire, kinds: list[str], acted_on: Mapping[str, Setting], unused: Mapping[str, UnusedKey]
 ) -> None:
     keys = keys_of(java, *kinds)
+    keys.pop("aclEnable", None)  # of the broker there, of access control here
     assert keys.keys() <= acted_on.keys() | unused.keys()
     for key, default in keys.items():
         if key in acted_on:
@@ -74,7 +76,10 @@ def test_no_key_is_sorted_twice_or_made_up(java: JavaWire) -> None:
     ours = {**broker_config.SETTINGS, **store_config.SETTINGS}
     assert ours.keys() - javas.keys() == {key for key, known in ours.items() if known.own}
     for table in (BROKER_KEYS, STORE_KEYS, REMOTING_KEYS, AUTH_KEYS):
-        assert not table.keys() & ours.keys()
+        assert not table.keys() & (ours.keys() | auth_config.SETTINGS.keys())
+    javas |= keys_of(java, "auth.config.AuthConfig")
+    made_up = auth_config.SETTINGS.keys() - javas.keys()
+    assert made_up == {key for key, known in auth_config.SETTINGS.items() if known.own}
 
 
 def test_the_values_listed_are_those_that_java_lists(java: JavaWire) -> None:
@@ -83,7 +88,8 @@ def test_the_values_listed_are_those_that_java_lists(java: JavaWire) -> None:
     listed = all_values(BrokerConfig(), MessageStoreConfig()).keys()
     null_in_java = {key for key, default in javas.items() if default is None}
     assert javas.keys() - null_in_java <= listed
-    assert listed - javas.keys() == {key for key, known in broker_config.KEYS.acted_on.items() if known.own}
+    own = {key for key, known in broker_config.KEYS.acted_on.items() if known.own}
+    assert listed - javas.keys() == own - auth_config.SETTINGS.keys()
 
 
 def test_the_keys_of_tls(java: JavaWire) -> None:

@@ -37,9 +37,16 @@ def test_values_that_cannot_be_used(setting):
         NamesrvConfig.from_mapping(setting)
 
 
-@pytest.mark.parametrize(
-    "key", ["aclEnable", "authenticationEnabled", "authorizationEnabled", "enableControllerInNamesrv"]
-)
+def test_access_control_is_set_where_the_name_server_runs():
+    config, remarks = NamesrvConfig.from_mapping({"authenticationEnabled": "true"})
+    assert config.auth.authentication_enabled and remarks == []
+    with pytest.raises(ConfigError, match="can only be set where"):
+        config.updated({"authenticationEnabled": "false"})
+    with pytest.raises(ConfigError, match="aclEnable"):
+        NamesrvConfig.from_mapping({"aclEnable": "true"})
+
+
+@pytest.mark.parametrize("key", ["enableControllerInNamesrv"])
 def test_what_it_would_be_dangerous_to_ignore_is_refused(key):
     with pytest.raises(ConfigError, match=f"{key}=true: only false is allowed"):
         NamesrvConfig.from_mapping({key: "true"})

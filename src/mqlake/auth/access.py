@@ -41,6 +41,7 @@ logger = logging.getLogger(__name__)
 AUTHENTICATION, AUTHORIZATION = "authentication", "authorization"
 AUTHENTICATION_FAILED = "Authentication failed. Please verify the credentials and try again."
 AUTHORIZATION_FAILED = "Authorization failed. Please verify your access rights and try again."
+NOBODY = User("", "")
 DECISIONS_MAX = 100_000
 """Decisions that are kept; with one more, all are made again."""
 
@@ -244,9 +245,9 @@ class AccessControl:
         good = user is not None and user.is_enabled and signature.is_signed_with(command, user.password)
         return user if good else None
 
-    def caller(self, command: RemotingCommand) -> User | None:
-        """The user that a request, which the guard has let pass, names; None if it names none."""
-        return self._state.users.get(command.ext_fields.get(signature.ACCESS_KEY) or "")
+    def caller(self, command: RemotingCommand) -> User:
+        """The user who signed a request that the guard has let pass; a normal user without rights if nobody did."""
+        return self._if_signed(command) or NOBODY
 
     def _denied(
         self, step: str, name: str | None, ip: str, request: str, remark: str, why: str = ""

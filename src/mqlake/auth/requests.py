@@ -22,7 +22,7 @@ from typing import TypeVar
 from mqlake.auth.evaluator import Need, need
 from mqlake.auth.model import Action, Resource, ResourceType
 from mqlake.errors import FormatError
-from mqlake.message import RETRY_GROUP_TOPIC_PREFIX
+from mqlake.message import AUTO_CREATE_TOPIC_KEY_TOPIC, RETRY_GROUP_TOPIC_PREFIX
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig, SubscriptionGroupList
 from mqlake.remoting.bodies.client import (
     CheckClientRequestBody,
@@ -271,16 +271,6 @@ _OTHER_NAMES = {
     1012: "CONTROLLER_GET_NEXT_BROKER_ID",
     1013: "CONTROLLER_APPLY_BROKER_ID",
     2001: "UPDATE_COLD_DATA_FLOW_CTR_CONFIG",
-    3001: "AUTH_CREATE_USER",
-    3002: "AUTH_UPDATE_USER",
-    3003: "AUTH_DELETE_USER",
-    3004: "AUTH_GET_USER",
-    3005: "AUTH_LIST_USER",
-    3006: "AUTH_CREATE_ACL",
-    3007: "AUTH_UPDATE_ACL",
-    3008: "AUTH_DELETE_ACL",
-    3009: "AUTH_GET_ACL",
-    3010: "AUTH_LIST_ACL",
 }
 
 # messages
@@ -413,9 +403,11 @@ _rule(
 )
 _rule(215, _topic(DELETE))
 _rule(
-    (29, 30), _topic(SUB, GET), differs="there Get alone, which refuses a consumer that looks where to begin"
+    (29, 30, 31),
+    _topic(SUB, GET),
+    differs="there Get alone, which refuses a consumer that looks where to begin",
 )
-_rule((31, 32, 202, 300, 351, 354), _topic(GET))
+_rule((32, 202, 300, 351, 354), _topic(GET))
 _rule(323, _topic(UPDATE))
 _rule(513, _topic(UPDATE), differs=_OPEN)
 _rule((21, 206, 224, 304, 305, 311, 312, 313), _cluster(GET), differs=_OPEN)
@@ -510,8 +502,18 @@ _rule(
 )
 _rule((50, 51, 53), supers_only=True)
 
+
 # routes
-_rule(105, _topic(PUB, SUB, GET, retry=(SUB, GET)))
+def _routed(command: RemotingCommand, context: Context) -> Iterable[str]:
+    """Every producer asks for the route of TBW102, which says where new topics may be made."""
+    return [name for name in _field("topic")(command, context) if name != AUTO_CREATE_TOPIC_KEY_TOPIC]
+
+
+_rule(
+    105,
+    Part(TOPIC, (PUB, SUB, GET), _routed, f"topic; of {AUTO_CREATE_TOPIC_KEY_TOPIC} any user", (SUB, GET)),
+    differs="there the name server checks nothing",
+)
 
 # users and acls
 _rule((3001, 3002, 3003, 3006, 3007, 3008), _cluster(UPDATE))

@@ -26,34 +26,16 @@ def _table(*groups: list[UnusedKey]) -> dict[str, UnusedKey]:
     return {known.key: known for group in groups for known in group}
 
 
-_NO_ACCESS_CONTROL = (
-    "access control is not there yet, so anyone who reaches the port could read and write. Remove the key if that is "
-    "acceptable (bindAddress limits who can connect, so does tls.server.mode=enforcing with "
-    "tls.server.need.client.auth=require), or run RocketMQ's broker"
-)
 _NO_SYNC_STATE_SET = (
     "sync-state sets need controllers, which are not there, so messages would be acknowledged with fewer replicas. "
     "Remove the key and set inSyncReplicas, or run RocketMQ's broker"
 )
 
 AUTH_KEYS: dict[str, UnusedKey] = _table(
-    _refused(_NO_ACCESS_CONTROL, authenticationEnabled=False, authorizationEnabled=False),
     _harmless(
-        "These matter only where access control is enabled, which is refused.",
+        "Decisions are kept until users or acls change, and users and acls are in memory.",
         configName=None,
         clusterName=None,
-        authConfigPath=None,
-        authenticationProvider=None,
-        authenticationMetadataProvider=None,
-        authenticationStrategy=None,
-        authenticationWhitelist=None,
-        initAuthenticationUser=None,
-        innerClientAuthenticationCredentials=None,
-        authorizationProvider=None,
-        authorizationMetadataProvider=None,
-        authorizationStrategy=None,
-        authorizationWhitelist=None,
-        migrateAuthFromV1Enabled=False,
         userCacheMaxNum=1000,
         userCacheExpiredSecond=600,
         userCacheRefreshSecond=60,
@@ -69,7 +51,6 @@ AUTH_KEYS: dict[str, UnusedKey] = _table(
 """Of AuthConfig."""
 
 BROKER_KEYS: dict[str, UnusedKey] = _table(
-    _refused(_NO_ACCESS_CONTROL, aclEnable=False),
     _refused(
         "controllers are not there yet: two brokers could act as master at once. Remove the key, or run "
         "RocketMQ's broker",

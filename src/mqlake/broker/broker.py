@@ -13,6 +13,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+from mqlake.auth.access import AccessControl
+from mqlake.auth.requests import Context
+from mqlake.auth.storage import Storage
 from mqlake.base.clock import now_ms
 from mqlake.base.net import format_address
 from mqlake.broker.config import BrokerConfig
@@ -24,10 +27,14 @@ from mqlake.broker.state.message_request_mode import MessageRequestModeManager
 from mqlake.broker.state.rebalance_lock import RebalanceLockManager
 from mqlake.broker.state.subscription_group import SubscriptionGroupManager
 from mqlake.broker.state.topic_config import TopicConfigManager
-from mqlake.message import Host
+from mqlake.errors import MqlakeError
+from mqlake.message import PROPERTY_REAL_TOPIC, SCHEDULE_TOPIC, TRANS_HALF_TOPIC, Host
 from mqlake.store.broker_stats import BrokerStatsManager
 from mqlake.store.config import BrokerRole, MessageStoreConfig
 from mqlake.store.message_store import DefaultMessageStore
+
+WAITING_TOPICS = frozenset({SCHEDULE_TOPIC, TRANS_HALF_TOPIC, "rmq_sys_wheel_timer"})
+"""Where messages wait for their real topic."""
 
 
 class Broker:
@@ -83,6 +90,25 @@ class Broker:
             is_batch_topic=self.topic_config_manager.is_batch_topic,
             broker_stats=self.broker_stats_manager,
         )
+        self.access: AccessControl | None = None
+        """Users and acls; None where authenticationEnabled is off."""
+        if config.auth.authentication_enabled:
+            self.access = AccessControl(
+                config.auth,
+                Storage(config.auth.auth_config_path or directory),
+                Context(config.broker_cluster_name, self.topic_at),
+            )
+
+    def topic_at(self, physical_offset: int) -> str | None:
+        """The topic of the message at an offset; of one that waits (a half message, a delayed one) its real topic. None
+        if there is no message."""
+        try:
+            message = self.store.look_message_by_offset(physical_offset)
+        except MqlakeError:
+            return None
+        if message.topic in WAITING_TOPICS:
+            return message.properties.get(PROPERTY_REAL_TOPIC) or message.topic
+        return message.topic
 
     @property
     def is_slave(self) -> bool:

@@ -16,6 +16,8 @@ import socket
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from mqlake.auth import config as auth_settings
+from mqlake.auth.config import AuthConfig
 from mqlake.base.net import PORT_MAX, local_address, parse_address
 from mqlake.base.rocketmq_keys import AUTH_KEYS, BROKER_KEYS, REMOTING_KEYS
 from mqlake.base.settings import LONG_MAX, KnownKeys, Setting, Settings, setting, settings_of, text_of
@@ -493,6 +495,7 @@ class BrokerConfig(Settings):
     )
 
     tls: TlsConfig = dataclasses.field(default_factory=TlsConfig)
+    auth: AuthConfig = dataclasses.field(default_factory=AuthConfig)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -518,7 +521,11 @@ class BrokerConfig(Settings):
 SETTINGS: dict[str, Setting] = settings_of(BrokerConfig)
 
 KEYS = KnownKeys(
-    {**SETTINGS, **store_settings.SETTINGS}, AUTH_KEYS, BROKER_KEYS, store_settings.KEYS.unused, REMOTING_KEYS
+    {**SETTINGS, **store_settings.SETTINGS, **auth_settings.SETTINGS},
+    AUTH_KEYS,
+    BROKER_KEYS,
+    store_settings.KEYS.unused,
+    REMOTING_KEYS,
 )
 """All keys that a broker.conf may have, except `tls.*`."""
 _LISTED = KnownKeys(KEYS.acted_on, BROKER_KEYS, store_settings.KEYS.unused, REMOTING_KEYS)
@@ -530,7 +537,7 @@ def all_values(config: BrokerConfig, store_config: MessageStoreConfig) -> dict[s
     Keys that are not acted on have Java's default; those whose default is null are left out, as Java does.
     """
     values = {key: known.default_text for key, known in _LISTED.unused.items() if known.default is not None}
-    acted_on = {**config.to_mapping(), **store_config.to_mapping()}
+    acted_on = {**config.to_mapping(), **store_config.to_mapping(), "aclEnable": config.auth.acl_enable}
     return values | {key: text_of(value) for key, value in acted_on.items()}
 
 
@@ -547,7 +554,12 @@ def read_settings(properties: Mapping[str, str]) -> BrokerSettings:
     Raises ConfigError for a value that cannot be used, and for a key that is dangerous to ignore.
     """
     tls, remarks = read_tls(properties, KEYS)
-    config = dataclasses.replace(BrokerConfig().replaced(properties), tls=tls)
+    auth = AuthConfig().replaced(properties)
+    if auth.acl_enable:
+        raise ConfigError(
+            "aclEnable=true: plain_acl.yml is not there yet; use authenticationEnabled (ACL 2.0)"
+        )
+    config = dataclasses.replace(BrokerConfig().replaced(properties), tls=tls, auth=auth)
     store_config = MessageStoreConfig().replaced(properties)
     if config.metrics_exporter_type not in (MetricsExporterType.DISABLE, MetricsExporterType.PROM):
         remarks.append(

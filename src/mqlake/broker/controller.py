@@ -146,6 +146,8 @@ class BrokerController:
                 )
             )
         self._register_processors()
+        if broker.access is not None:
+            self.server.guard = self.fast_server.guard = broker.access.guard
 
         self._config_managers: list[ConfigManager] = [
             broker.topic_config_manager,
@@ -206,6 +208,8 @@ class BrokerController:
         undoes what it began."""
         never_load_here()
         broker = self.broker
+        if broker.access is not None:
+            broker.access.load()
         broker.topic_config_manager.init()
         for manager in self._config_managers:
             manager.load()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -41,6 +43,9 @@ if TYPE_CHECKING:
 @click.option(
     "--until-eof", is_flag=True, hidden=True, help="Stop at the end of stdin: the parent process has gone."
 )
+@click.option(
+    "--unseen", is_flag=True, hidden=True, help="Read settings from the first line of stdin, as JSON."
+)
 @log_options
 def broker(
     config_path: str | None,
@@ -50,6 +55,7 @@ def broker(
     print_config: bool,
     as_json: bool,
     until_eof: bool,
+    unseen: bool,
 ) -> None:
     """Run a broker.
 
@@ -62,6 +68,8 @@ def broker(
     if config_path is not None:
         properties["brokerConfigPath"] = config_path
     assigned = parse_assignments(settings)
+    if unseen:
+        assigned.update(_read_unseen())
     require_known(assigned)
     if host is not None:
         properties["bindAddress"] = host
@@ -78,6 +86,17 @@ def broker(
     else:
         raise_open_files_limit()
         run(_run(config, store_config, as_json, until_eof))
+
+
+def _read_unseen() -> dict[str, str]:
+    """The settings that the parent process sends before anything else: one line of JSON."""
+    line = b""
+    while not line.endswith(b"\n"):  # byte by byte: what follows is not ours
+        byte = os.read(0, 1)
+        if not byte:
+            return {}
+        line += byte
+    return {str(key): str(value) for key, value in json.loads(line).items()}
 
 
 def _print_settings(values: Mapping[str, object], as_json: bool) -> None:

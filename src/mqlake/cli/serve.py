@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import json
 import os
 import signal
 import sys
@@ -18,6 +19,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mqlake.auth.config import SECRETS, AuthConfig
+from mqlake.auth.first_users import FIRST_USER, FirstUsers
 from mqlake.base.java_properties import read_properties
 from mqlake.base.net import format_address, is_every_address
 from mqlake.base.settings import parse_assignments
@@ -38,6 +41,8 @@ STOP_TIMEOUT_S = 60.0
 RESTART_S, RESTART_MAX_S = 0.5, 60.0
 """Pause before a broker is restarted; it doubles each time a broker ends within LIVED_S."""
 LIVED_S = 10.0
+UNSEEN = SECRETS | {"tls.server.keyPassword"}
+"""Settings that brokers in processes of their own get through stdin: everybody can see a command line."""
 
 
 @click.command()
@@ -75,6 +80,11 @@ LIVED_S = 10.0
 @click.option(
     "--set", "settings", metavar="KEY=VALUE", multiple=True, help="Setting of broker.conf; repeatable."
 )
+@click.option(
+    "--auth",
+    is_flag=True,
+    help="Access control: requests must be signed. The first start makes the user `admin` and shows its secret once.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the addresses as one line of JSON.")
 @log_options
 def serve(
@@ -85,6 +95,7 @@ def serve(
     config_path: str | None,
     brokers: int,
     settings: tuple[str, ...],
+    auth: bool,
     as_json: bool,
 ) -> None:
     """Run a name server and a broker.
@@ -123,11 +134,16 @@ def serve(
     if config.tls.mode is TlsMode.ENFORCING:
         for properties in of_brokers:
             properties.setdefault("tls.enable", "true")  # the name server enforces it, too
+    first = FirstUsers(os.path.join(directory, "auth")) if auth else None
+    if first is not None:
+        for properties in of_brokers:
+            properties.update({key: value for key, value in first.settings.items() if key not in chosen})
+    auth_config = read_settings(of_brokers[0]).config.auth
     if brokers > 1:
         _set_apart(of_brokers, {**common, **chosen}, chosen, config.metrics_prom_exporter_port)
     raise_open_files_limit()
     note_where_it_listens(config.bind_address)
-    run(_serve(directory, host, namesrv_port, of_brokers, config.tls, as_json))
+    run(_serve(directory, host, namesrv_port, of_brokers, config.tls, auth_config, first, as_json))
 
 
 def _set_apart(
@@ -150,6 +166,8 @@ async def _serve(
     namesrv_port: int,
     of_brokers: list[dict[str, str]],
     tls: TlsConfig,
+    auth: AuthConfig,
+    first: FirstUsers | None,
     as_json: bool,
 ) -> None:
     from mqlake.namesrv.config import NamesrvConfig
@@ -164,6 +182,7 @@ async def _serve(
                 kv_config_path=os.path.join(directory, "namesrv", "kvConfig.json"),
                 config_store_path=os.path.join(directory, "namesrv", "namesrv.properties"),
                 tls=tls,
+                auth=auth.replaced({"authConfigPath": _access_directory(of_brokers[0])}),
             )
         )
         with _port_to_choose("--namesrv-port"):
@@ -183,7 +202,7 @@ async def _serve(
             addresses = await children.wait_until_ready(namesrv)
         settle()
         if not stop.is_set():
-            _say_where(namesrv_addr, addresses, directory, as_json)
+            _say_where(namesrv_addr, addresses, directory, first, as_json)
         await stop.wait()
 
 
@@ -211,14 +230,27 @@ def _port_to_choose(option: str) -> Iterator[None]:
         raise ConfigError(f"{error}; use {option} to choose another port; 0 picks a free one") from error
 
 
-def _say_where(namesrv_addr: str, brokers: list[str], directory: str, as_json: bool) -> None:
+def _access_directory(properties: Mapping[str, str]) -> str:
+    """Where a broker keeps its users."""
+    return properties.get("authConfigPath") or os.path.join(properties["storePathRootDir"], "config")
+
+
+def _say_where(
+    namesrv_addr: str, brokers: list[str], directory: str, first: FirstUsers | None, as_json: bool
+) -> None:
+    secret = first.secret_to_show() if first else None
     if as_json:
-        print_json_line({"namesrv": namesrv_addr, "brokers": brokers, "store": directory})
+        place = {"namesrv": namesrv_addr, "brokers": brokers, "store": directory}
+        print_json_line(place if secret is None else {**place, "user": FIRST_USER, "password": secret})
     else:
         click.echo(f"name server  {namesrv_addr}")
         for address in brokers:
             click.echo(f"broker       {address}")
         click.echo(f"data         {directory}")
+        if secret is not None:
+            click.echo(f"user         {FIRST_USER}")
+            click.echo(f"secret       {secret}     (shown only now)")
+            click.echo(f"set          export MQLAKE_ACCESS_KEY={FIRST_USER} MQLAKE_SECRET_KEY={secret}")
         click.echo(f"try          echo hello | mqlake produce -n {namesrv_addr} TestTopic")
     sys.stdout.flush()
 
@@ -270,10 +302,15 @@ class _Children:
             "mqlake",
             "broker",
             "--until-eof",
-            *(f"--set={key}={value}" for key, value in properties.items()),
+            "--unseen",
+            *(f"--set={key}={value}" for key, value in properties.items() if key not in UNSEEN),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C goes to this process, which stops them
+        )
+        assert process.stdin is not None
+        process.stdin.write(
+            json.dumps({key: properties[key] for key in UNSEEN & properties.keys()}).encode() + b"\n"
         )
         self._processes[properties["brokerName"]] = process
         return process

@@ -19,8 +19,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from mqlake.auth.signed_client import remoting_client
 from mqlake.base.arguments import checked
-from mqlake.client.api.acl import SignedRemotingClient
+from mqlake.client.api.access_api import AccessAPI
 from mqlake.client.api.broker_api import TIME_MAX, BrokerAPI
 from mqlake.client.api.name_servers import DEFAULT_ADDRESS, NameServers, parse_addresses
 from mqlake.client.config import ClientConfig
@@ -43,7 +44,6 @@ from mqlake.remoting.bodies.admin import (
 from mqlake.remoting.bodies.client import ConsumeMessageDirectlyResult
 from mqlake.remoting.bodies.route import MASTER_ID, BrokerData, ClusterInfo, TopicRouteData
 from mqlake.remoting.bodies.topic import MessageQueue, TopicConfig
-from mqlake.remoting.client import RemotingClient
 from mqlake.remoting.codes import ResponseCode
 from mqlake.remoting.headers.produce import SendMessageResponseHeader
 from mqlake.remoting.service import Service
@@ -72,14 +72,11 @@ class Admin(Service):
         """`where`: the name servers' addresses, or a configuration. Raises ConfigError if there is no address."""
         config = ClientConfig(namesrv_addr=where) if isinstance(where, str) else where
         addresses = parse_addresses(config.namesrv_addr)
-        if config.access_key:
-            self._client: RemotingClient = SignedRemotingClient(
-                config.access_key, config.secret_key, config.security_token, tls=config.tls
-            )
-        else:
-            self._client = RemotingClient(tls=config.tls)
+        self._client = remoting_client(config.credentials, config.tls)
         self.name_servers = NameServers(self._client, addresses, timeout_s=config.timeout_s)
         self.brokers = BrokerAPI(self._client, timeout_s=config.timeout_s)
+        self.access = AccessAPI(self._client, timeout_s=config.timeout_s)
+        """Users and acls."""
 
     async def close(self) -> None:
         """`async with` does it."""

@@ -8,6 +8,7 @@ import ssl
 import time
 from dataclasses import dataclass, field
 
+from mqlake.auth.config import Credentials
 from mqlake.base.arguments import checked
 from mqlake.base.net import parse_address
 from mqlake.errors import RemotingConnectError
@@ -39,6 +40,13 @@ class ClientConfig:
     persist_consumer_offset_interval_s: float = 5.0
     timeout_s: float = field(default_factory=lambda: DEFAULT_TIMEOUTS.request_s)
     """For requests that have no time limit of their own."""
+
+    @property
+    def credentials(self) -> Credentials | None:
+        """What requests are signed with; None: nothing."""
+        if not self.access_key:
+            return None
+        return Credentials(self.access_key, self.secret_key, self.security_token)
 
 
 def build_client_id(config: ClientConfig) -> str:

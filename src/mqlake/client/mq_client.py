@@ -22,8 +22,8 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
+from mqlake.auth.signed_client import remoting_client
 from mqlake.base.arguments import checked
-from mqlake.client.api.acl import SignedRemotingClient
 from mqlake.client.api.client_api import MQClientAPI
 from mqlake.client.api.name_servers import NameServers, parse_addresses
 from mqlake.client.config import ClientConfig, build_client_id
@@ -50,7 +50,6 @@ from mqlake.remoting.bodies.client import (
 )
 from mqlake.remoting.bodies.route import MASTER_ID, TopicRouteData
 from mqlake.remoting.bodies.topic import PERM_INHERIT, MessageQueue
-from mqlake.remoting.client import RemotingClient
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.connection import Connection
@@ -116,12 +115,7 @@ class MQClientInstance(Service):
     def __init__(self, config: ClientConfig) -> None:
         self.config = config
         self.client_id = build_client_id(config)
-        if config.access_key:
-            self.remoting: RemotingClient = SignedRemotingClient(
-                config.access_key, config.secret_key, config.security_token, tls=config.tls
-            )
-        else:
-            self.remoting = RemotingClient(tls=config.tls)
+        self.remoting = remoting_client(config.credentials, config.tls)
         self.api = MQClientAPI(self.remoting, timeout_s=config.timeout_s)
         self.topic_route_table: dict[str, TopicRouteData] = {}
         self.broker_addr_table: dict[str, dict[int, str]] = {}

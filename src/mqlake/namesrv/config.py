@@ -10,8 +10,10 @@ import dataclasses
 import os
 from collections.abc import Mapping
 
+from mqlake.auth import config as auth_settings
+from mqlake.auth.config import AuthConfig
 from mqlake.base.net import PORT_MAX
-from mqlake.base.rocketmq_keys import AUTH_KEYS, BROKER_KEYS, NAMESRV_KEYS, REMOTING_KEYS
+from mqlake.base.rocketmq_keys import AUTH_KEYS, NAMESRV_KEYS, REMOTING_KEYS
 from mqlake.base.settings import KnownKeys, Setting, Settings, setting, settings_of, text_of
 from mqlake.errors import ConfigError
 from mqlake.remoting.tls import TlsConfig, read_tls
@@ -78,6 +80,7 @@ class NamesrvConfig(Settings):
         unit="s",
     )
     tls: TlsConfig = dataclasses.field(default_factory=TlsConfig)
+    auth: AuthConfig = dataclasses.field(default_factory=AuthConfig)
 
     @classmethod
     def from_mapping(cls, properties: Mapping[str, str]) -> tuple[NamesrvConfig, list[str]]:
@@ -86,7 +89,12 @@ class NamesrvConfig(Settings):
         Raises ConfigError for a bad value, and for a key that is dangerous to ignore.
         """
         tls, remarks = read_tls(properties, KEYS)
-        return dataclasses.replace(cls().replaced(properties), tls=tls), remarks
+        auth = AuthConfig().replaced(properties)
+        if auth.acl_enable:
+            raise ConfigError(
+                "aclEnable=true: plain_acl.yml is for brokers; authenticationEnabled is for name servers"
+            )
+        return dataclasses.replace(cls().replaced(properties), tls=tls, auth=auth), remarks
 
     def updated(self, properties: Mapping[str, str]) -> NamesrvConfig:
         """Another configuration, with changes made at run time.
@@ -96,6 +104,8 @@ class NamesrvConfig(Settings):
         refused = [key for key in self.config_black_list.split(";") if key.strip() in properties]
         if refused:
             raise ConfigError(f"{refused[0]} can only be set where the name server runs")
+        if fixed := sorted(auth_settings.SETTINGS.keys() & properties.keys()):
+            raise ConfigError(f"{fixed[0]} can only be set where the name server runs")
         KEYS.without_effect(properties)
         return self.replaced(properties)
 
@@ -105,5 +115,5 @@ class NamesrvConfig(Settings):
 
 
 SETTINGS: dict[str, Setting] = settings_of(NamesrvConfig)
-KEYS = KnownKeys(SETTINGS, NAMESRV_KEYS, REMOTING_KEYS, AUTH_KEYS, {"aclEnable": BROKER_KEYS["aclEnable"]})
-"""All keys that a namesrv.conf may have, except `tls.*`. Those of access control are here to be refused."""
+KEYS = KnownKeys({**SETTINGS, **auth_settings.SETTINGS}, NAMESRV_KEYS, REMOTING_KEYS, AUTH_KEYS)
+"""All keys that a namesrv.conf may have, except `tls.*`."""

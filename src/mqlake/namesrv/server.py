@@ -13,6 +13,9 @@ import os
 import time
 from collections.abc import Callable
 
+from mqlake.auth.follow import FollowingAccess
+from mqlake.auth.requests import Context
+from mqlake.auth.storage import Storage
 from mqlake.base.durable import write_durably
 from mqlake.base.java_properties import format_properties
 from mqlake.namesrv.config import NamesrvConfig
@@ -43,6 +46,12 @@ class NamesrvController:
         )
         self._processors.register(self._server.processors)
         self._server.on_close.append(self.routes.on_channel_destroy)
+        self.access: FollowingAccess | None = None
+        """Users and acls; None where authenticationEnabled is off."""
+        if config.auth.authentication_enabled:
+            directory = config.auth.auth_config_path or os.path.dirname(config.kv_config_path)
+            self.access = FollowingAccess(config.auth, Storage(directory), Context(""))
+            self._server.guard = self.access.guard
         self._scan_timer: asyncio.TimerHandle | None = None
 
     @property
@@ -55,6 +64,8 @@ class NamesrvController:
 
     async def start(self) -> None:
         """Loads the key-value configuration and listens. ConfigError, StoreCorruptError, FormatError, OSError."""
+        if self.access is not None:
+            self.access.load()
         self.kv_config.load()
         await self._server.start(self.config.bind_address, self.config.listen_port)
         self._scan()

@@ -52,7 +52,7 @@ def test_settings_are_told_and_changed(tmp_path):
         ({"longPollingEnable": "maybe"}, 29, "true or false"),
         ({"mappedFileSizeCommitLog": "1024"}, 29, "cannot be changed"),
         ({"brokerName": "b"}, 29, "only read at the start"),
-        ({"authenticationEnabled": "true"}, 29, "access control is not there"),
+        ({"authenticationEnabled": "true"}, 16, "can only be set in the broker.conf"),
         ({"fileReservedTime": "1", "inSyncReplicas": "2"}, 29, "only read at the start"),
         ({"brokerRole": "SYNC_MASTER"}, 29, "only read at the start"),
         ({"longPollingEnable": "false", "brokerName": "b"}, 29, "only read at the start"),

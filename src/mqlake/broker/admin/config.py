@@ -12,6 +12,7 @@ import logging
 import os
 from collections.abc import Mapping
 
+from mqlake.auth import config as auth_settings
 from mqlake.base.durable import write_durably
 from mqlake.base.java_properties import format_properties, parse_properties, read_properties
 from mqlake.broker import config as broker_settings
@@ -42,7 +43,10 @@ NO_COLD_DATA_FLOW_CTR = (
     b'"globalAcc":0}'
 )
 """The groups' reads of data that is no longer in memory; mqlake does not count them."""
-ALWAYS_REFUSED = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList"})
+ALWAYS_REFUSED = (
+    frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList"}) | auth_settings.SETTINGS.keys()
+)
+"""Among them those of access control: whoever may change other settings must not switch it off."""
 
 
 class ConfigAdmin:

@@ -8,12 +8,14 @@
     config     settings, and the broker's figures
     timer      what waits in the timer wheel
     replication  master and slaves: who has how much; where the master is
+    access     users and acls
 
 Codes of RocketMQ for features that mqlake lacks are answered REQUEST_CODE_NOT_SUPPORTED, naming the feature.
 """
 
 from __future__ import annotations
 
+from mqlake.broker.admin.access import AccessAdmin
 from mqlake.broker.admin.config import ConfigAdmin
 from mqlake.broker.admin.consume import ConsumeAdmin
 from mqlake.broker.admin.group import GroupAdmin
@@ -40,7 +42,7 @@ NOT_THERE: dict[int, str] = {
     1007: "controller mode",
     1008: "controller mode",
     2001: "thresholds for cold data: reading it does not delay other requests here",
-    **dict.fromkeys(range(3001, 3011), "users and access rules"),
+    **dict.fromkeys(range(3001, 3011), "users and acls, because authenticationEnabled is off"),
 }
 
 
@@ -65,6 +67,7 @@ class AdminBrokerProcessor:
             ConfigAdmin(broker, schedule_message_service, timers, replication),
             TimerAdmin(timers),
             ReplicationAdmin(broker, replication),
+            *(() if broker.access is None else (AccessAdmin(broker.access),)),
         )
 
     def register(self, table: ProcessorTable) -> None:

@@ -17,8 +17,10 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 from wsgiref.simple_server import WSGIServer
 
+from mqlake.auth.sources import SourceList
 from mqlake.base.net import format_address, is_every_address
 from mqlake.broker.metrics.families import Families, Family, Sources
+from mqlake.broker.metrics.guard import guarded
 from mqlake.broker.metrics.rpc_latency import RpcLatencies
 from mqlake.errors import ConfigError
 
@@ -48,7 +50,6 @@ class MetricsExporter:
         self._loop = asyncio.get_running_loop()
         registry = CollectorRegistry(auto_describe=False)
         ProcessCollector(registry=registry)
-        registry.register(self)
         host, port = self._host, config.metrics_prom_exporter_port
         try:
             self._server = start_http_server(port, host, registry)
@@ -57,7 +58,15 @@ class MetricsExporter:
                 f"metrics cannot be served on {host}:{port}: {error.strerror or error}; "
                 "set metricsPromExporterPort (0: any free one) or metricsExporterType=DISABLE"
             ) from error
-        self.port = self._server[0].server_port
+        server = self._server[0]
+        auth = config.auth
+        sources = SourceList.parse(auth.metrics_source_ips, "metricsSourceIps")
+        access = self._sources.broker.access if auth.metrics_authentication else None
+        app = server.get_app()
+        assert app is not None
+        server.set_app(guarded(app, sources, access, self._loop))
+        registry.register(self)  # there was nothing to read before
+        self.port = server.server_port
         logger.info("metrics: %s", self.where)
 
     @property

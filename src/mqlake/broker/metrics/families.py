@@ -119,6 +119,7 @@ class Families:
             self._timers,
             self._execution_times,
             self._rpc,
+            self._access,
         )
         for part in parts:
             for family in part():
@@ -317,6 +318,16 @@ class Families:
             for name, doc, rows, is_total in timer_rows(self._sources.timers):
                 rows = [({**self._storage, **labels}, value) for labels, value in rows]
                 yield (self._counter if is_total else self._gauge)(name, doc, rows)
+
+    def _access(self) -> Iterator[Family]:
+        access = self._broker.access
+        if access is not None:
+            refused = list(access.audit.refused.items())
+            yield self._counter(
+                "mqlake_access_refused",
+                "Requests that access control refused",
+                (({"step": step, "request": request}, count) for (step, request), count in refused),
+            )
 
     def _execution_times(self) -> Iterator[Family]:
         admin = self._sources.admin_processor

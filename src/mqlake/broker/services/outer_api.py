@@ -13,6 +13,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from mqlake.auth.config import Credentials
+from mqlake.auth.signed_client import remoting_client
 from mqlake.errors import FormatError, MqlakeError
 from mqlake.message import crc32
 from mqlake.remoting.bodies.route import QueueData, TopicRouteData
@@ -23,7 +25,6 @@ from mqlake.remoting.bodies.topic import (
     TopicConfig,
     TopicConfigAndMappingSerializeWrapper,
 )
-from mqlake.remoting.client import RemotingClient
 from mqlake.remoting.codes import RequestCode
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.headers.namesrv import (
@@ -70,10 +71,12 @@ class BrokerOuterAPI:
         name_servers: list[str],
         on_lost: Callable[[], None] = lambda: None,
         tls: ssl.SSLContext | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
-        """`on_lost` is called when the connection to a name server is lost. `tls`: None for no TLS."""
+        """`on_lost` is called when the connection to a name server is lost. `tls`: None for no TLS. `credentials`: what
+        requests are signed with; None: nothing."""
         self.name_servers = name_servers
-        self._client = RemotingClient(tls=tls)
+        self._client = remoting_client(credentials, tls)
         self._client.on_close.append(lambda _: on_lost())
         self._away: set[str] = set()
 

@@ -37,7 +37,10 @@ class Registration:
         self._broker = broker
         self._topic_config_manager = broker.topic_config_manager
         self._outer_api = BrokerOuterAPI(
-            broker.config.namesrv_addresses, self._name_server_lost, caller_context(broker.config.tls)
+            broker.config.namesrv_addresses,
+            self._name_server_lost,
+            caller_context(broker.config.tls),
+            broker.config.auth.inner_credentials,
         )
         self.on_answers: Callable[[list[RegisterBrokerResult]], None] = lambda results: None
         """Called with the answers of the name servers, which tell a slave where its master is."""

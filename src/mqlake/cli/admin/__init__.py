@@ -27,6 +27,8 @@ COMMANDS = {
     "broker": ("mqlake.cli.admin.broker:broker", "Brokers: their state and settings, and cleaning up."),
     "namesrv": ("mqlake.cli.admin.namesrv:namesrv", "Settings of the name servers."),
     "kv": ("mqlake.cli.admin.namesrv:kv", "Key-value configuration of the name servers."),
+    "user": ("mqlake.cli.admin.access:user", "Users of brokers with access control."),
+    "acl": ("mqlake.cli.admin.access:acl", "What users may do; `acl test` says what would be decided."),
     "stats": ("mqlake.cli.admin.topic:stats", "Messages in and out per topic and group."),
 }
 MQADMIN_NAMES = {
@@ -67,6 +69,18 @@ MQADMIN_NAMES = {
     "updateKvConfig": "kv put",
     "deleteKvConfig": "kv delete",
     "statsAll": "stats",
+    "createUser": "user create",
+    "updateUser": "user update",
+    "deleteUser": "user delete",
+    "getUser": "user get",
+    "listUser": "user list",
+    "copyUser": "user copy",
+    "createAcl": "acl create",
+    "updateAcl": "acl update",
+    "deleteAcl": "acl delete",
+    "getAcl": "acl get",
+    "listAcl": "acl list",
+    "copyAcl": "acl copy",
 }
 _LOWERED = {name.lower(): path for name, path in MQADMIN_NAMES.items()}
 
