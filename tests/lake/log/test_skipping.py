@@ -166,6 +166,21 @@ def test_many_ranges_become_fewer(hours: Path, monkeypatch: pytest.MonkeyPatch) 
     assert len(plan.tasks[0].splits) <= len(log_files(hours)) + 3
 
 
+@pytest.mark.parametrize("topics", [{}, {"topics": "Hour-8,Hour-9"}])
+def test_queue_offsets_skip_the_log_before_them(hours: Path, topics: dict[str, str]) -> None:
+    """Where an earlier read has ended, in all queues: what it read is not read again."""
+    ends = {f"Hour-{n}": {"0": 20 if n < 9 else 15, "1": 20 if n < 9 else 17} for n in range(10)}
+    found, planned = read(hours, startingOffsets=json.dumps(ends), **topics)
+    assert found == [
+        m.physical_offset
+        for m in seen(hours)
+        if m.topic == "Hour-9" and m.queue_offset >= 15 + 2 * m.queue_id
+    ]
+    assert planned.bytes_to_read < planned.bytes_of_log / 10
+    found, planned = read(hours, endingOffsets='{"Hour-9": {"0": 1, "1": 0}}', topics="Hour-9")
+    assert len(found) == 1 and planned.bytes_to_read < planned.bytes_of_log / 10
+
+
 @pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])
 def test_offsets_that_are_not_in_the_log(hours: Path, option: str) -> None:
     with pytest.raises(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mqlake.errors import OffsetOutOfRangeError
+from mqlake.errors import OffsetOutOfRangeError, StoreCorruptError
 from mqlake.lake.arrow.filters import Condition, RowFilter
 from mqlake.lake.log.log_ends import known_end, remember
 from mqlake.lake.log.queue_files import queue_bounds, queue_files
@@ -46,8 +46,9 @@ def plan(options: LogOptions, conditions: tuple[Condition, ...] = ()) -> ReadPla
     lost: list[LogTask] = []
     size = 0
     positions = (options.start, options.end)
-    for position in positions:
-        check_in_queues(options.stores, position)
+    if options.skipping:  # else the log alone is asked
+        for position in positions:
+            check_in_queues(options.stores, position)
     wanted = RowFilter(options, conditions)
     for storage in options.stores:
         files = log_files(storage, known_end(storage), must_be_whole=options.mode is Mode.FAIL_FAST)
@@ -65,7 +66,8 @@ def plan(options: LogOptions, conditions: tuple[Condition, ...] = ()) -> ReadPla
 
 
 def check_in_queues(stores: Sequence[Storage], position: Position) -> None:
-    """OffsetOutOfRangeError for a topic or queue offset that no store has; without consume queues none is known."""
+    """OffsetOutOfRangeError for a topic or queue offset that no store has. Nothing is known without consume queues, or
+    where one is damaged: they are derived from the log, which is read then."""
     if not position.queues:
         return
     topics = {topic for topic, _ in position.queues}
@@ -77,7 +79,10 @@ def check_in_queues(stores: Sequence[Storage], position: Position) -> None:
     if position.kind is not PositionKind.QUEUES:
         return
     wanted = {name: offset for name, offset in position.queues.items() if offset >= 0}
-    bounds = [queue_bounds(each for each in files if each.storage == storage) for storage in stores]
+    try:
+        bounds = [queue_bounds(each for each in files if each.storage == storage) for storage in stores]
+    except StoreCorruptError:
+        return
     for (topic, queue), offset in wanted.items():
         known = [found[topic, queue] for found in bounds if (topic, queue) in found]
         if not any(low <= offset <= high for low, high in known):

@@ -1,9 +1,9 @@
 """Which parts of a log a query has to read: planned by the driver from what lies beside the log, for what it costs.
 
-    physical offsets      from the filter itself
-    store times           by a search in the log: store_times
-    key                   from the index: key_index
-    topic, queue, tag     from the consume queues of the topics that are asked for
+    physical offsets            from the filter itself
+    store times                 by a search in the log: store_times
+    key                         from the index: key_index
+    topic, queue, offset, tag   from the consume queues of the topics that are asked for
 
 What cannot be proven absent is read. The index says nothing outside its files, nor about messages of inner batches. A
 consume queue proves what lies between its first and its last unit; before and after, there may be messages without a
@@ -296,6 +296,8 @@ class _Planner:
         self._split_size = split_size
         self._queue_ids = wanted.allowed("queueId")
         self._offsets = _bounds(wanted, "queueOffset")
+        self._starts = wanted.options.start.kind is PositionKind.QUEUES
+        self._ends = wanted.options.end.kind is PositionKind.QUEUES
         tags = wanted.allowed("tags")
         self._codes = None if tags is None else np.array([tags_code(tag) for tag in tags], np.int64)
         asked = [keys for keys in map(indexed_keys, wanted.conditions) if keys is not None]
@@ -320,7 +322,9 @@ class _Planner:
             cost = reading.cost
             if self._topics is not None and unpack:
                 found = self._guarded(lambda: self._by_queues(cost))
-            elif self._keys is not None and self._cost_of_all(cost, None) < cost * 0.5:
+            elif (self._keys is not None or self._starts or self._ends) and self._cost_of_all(
+                cost, None
+            ) < cost * 0.5:
                 found = self._guarded(lambda: self._by_all(cost))
             else:
                 found = None
@@ -407,6 +411,10 @@ class _Planner:
         size = 0.0
         for file in chosen:
             array, first, count = file.rows()
+            if file.kind == SIMPLE:
+                low, high = self._offsets_of(file)
+                before = file.offset // array.itemsize
+                first, count = max(first, low - before), min(count, high + 1 - before)
             if count > first:
                 size += (count - first) * float(array["size"][first:count:UNITS_BETWEEN_LOOKS].mean())
         return size > cost * MOSTLY
@@ -450,15 +458,23 @@ class _Planner:
 
     def _choose(self, file: QueueFile, run: Run, gathered: _Gathered) -> None:
         number = run.number
-        mask = (run.offset >= self._low) & (run.offset < self._high) & (number <= self._offsets.high)
+        low, high = self._offsets_of(file)
+        mask = (run.offset >= self._low) & (run.offset < self._high) & (number <= high)
         if file.kind == SIMPLE:
-            mask &= number >= self._offsets.low
+            mask &= number >= low
             if self._codes is not None and file.topic != SCHEDULE_TOPIC:  # there it is the time of delivery
                 code = run.units["tags_code"]  # an address in the extension may stand for any code
                 mask &= np.isin(code, self._codes) | (code <= MAX_ADDRESS)
         else:
-            mask &= number + run.units["batch_size"] > self._offsets.low
+            mask &= number + run.units["batch_size"] > low
         gathered.add(run.offset[mask], run.size[mask], message_number(file.queue_id, number[mask]))
+
+    def _offsets_of(self, file: QueueFile) -> tuple[int, int]:
+        """The first and the last queue offset that are wanted of a queue."""
+        options, name = self._wanted.options, (file.topic, str(file.queue_id))
+        low = max(int(self._offsets.low), options.start.queues.get(name, 0) if self._starts else 0)
+        high = options.end.queues.get(name, -1) if self._ends else -1
+        return low, min(int(self._offsets.high), high - 1 if high >= 0 else I64_MAX)
 
     def _has_all_queues(self, queues: dict[tuple[str, int], _Queue]) -> bool:
         if not all(queue.is_whole and queue.first < queue.last for queue in queues.values()):
