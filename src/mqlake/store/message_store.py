@@ -53,8 +53,9 @@ from mqlake.store.queues.consume_queue_store import ConsumeQueueStore
 from mqlake.store.queues.queue_ends import write_ends
 from mqlake.store.recovery import Recovery, RecoveryReport
 from mqlake.store.results import (
+    APPEND_OK,
+    PUT_OK,
     AppendMessageResult,
-    AppendMessageStatus,
     PutMessageFuture,
     PutMessageResult,
     PutMessageStatus,
@@ -68,6 +69,7 @@ from mqlake.store.timer.timer_put import TimerPut
 logger = logging.getLogger(__name__)
 
 SLOW_PUT_MS = 500
+_SLAVE = BrokerRole.SLAVE  # read at every put, see PUT_OK
 Inner = TypeVar("Inner", bound=MessageExtBrokerInner)
 # a clock set back makes the time under the lock look huge: not a busy page cache
 PAGE_CACHE_BUSY_MAX_MS = 10_000_000
@@ -90,44 +92,29 @@ class DefaultMessageStore(StoreView):
         is_batch_topic: Callable[[str], bool] = lambda topic: False,
         broker_stats: BrokerStatsManager | None = None,
     ) -> None:
+        self.clock_ms = clock_ms
         self.running_flags = RunningFlags()
         self.store_stats_service = StoreStatsService(clock_ms)
         self.broker_stats_manager = broker_stats or BrokerStatsManager("DefaultCluster")
-        self.transient_store_pool = (
-            TransientStorePool(config.transient_store_pool_size, config.mapped_file_size_commit_log)
-            if config.transient_store_pool_enable
-            else None
-        )
-        self._mapped_file_type = mapped_file_class(config.mapped_file_plug_in)
-        self._allocate_service = AllocateMappedFileService(
-            config, self.transient_store_pool, self._mapped_file_type
-        )
-        queue = MappedFileQueue(
-            config.commit_log_dir,
-            config.mapped_file_size_commit_log,
-            without_mmap=config.write_without_mmap,
-            allocate=self._allocate_service.put_request_and_return_mapped_file,
-            return_buffer=self.transient_store_pool.give_back if self.transient_store_pool else None,
-            mapped_file_type=self._mapped_file_type,
-        )
+        files = self._make_log_files(config)
         consume_queues = ConsumeQueueStore(
             config, queue_type_of=lambda topic: "BatchCQ" if is_batch_topic(topic) else "SimpleCQ"
         )
-        index = IndexService(config) if config.message_index_enable else None
-        mapped = not (config.write_without_mmap or config.transient_store_pool_enable)
+        super().__init__(
+            config, files, consume_queues, IndexService(config) if config.message_index_enable else None
+        )
         self._prefault_service = PrefaultService()
-        super().__init__(config, queue, consume_queues, index)
         self.timer_put = TimerPut(config, clock_ms)
+        mapped = not (config.write_without_mmap or config.transient_store_pool_enable)
         self.commit_log = CommitLog(
             config,
-            queue,
+            files,
             consume_queues.queue_offsets,
             clock_ms=clock_ms,
             is_batch_topic=is_batch_topic,
             prefault=self._prefault_service.wake if mapped else None,
             put_timer=self.timer_put,
         )
-        self.clock_ms = clock_ms
         self._lock_file = StoreLock(config.lock_path, abort_path=config.abort_path)
         self._abort_file = AbortFile(config.abort_path)
         self._checkpoint: StoreCheckpoint | None = None
@@ -135,14 +122,53 @@ class DefaultMessageStore(StoreView):
         self._sync_flush = config.is_sync_flush
         self._waits = self._sync_flush or config.waits_for_replicas
         self._next_warning = 0.0
-
-        dispatchers: list[CommitLogDispatcher] = [consume_queues]
-        if index is not None:
-            dispatchers.append(index)
         self.message_arriving_listeners: list[MessageArrivingListener] = [self._count_arrival]
-        """Told of what has become visible, on the dispatch thread. Put in before start()."""
-        self._reput_service = ReputMessageService(
-            queue,
+        """Called with what has become visible, on the dispatch thread. Add to it before start()."""
+        self._reput_service = self._make_reput_service()
+        self._group_commit_service = GroupCommitService(config, files, self._on_flushed, self._on_flush_error)
+        self._flush_service = FlushRealTimeService(config, files, self._on_flushed, self._on_flush_error)
+        self._commit_service = CommitRealTimeService(config, files, self._on_committed, self._on_flush_error)
+        self.replicas: Replicas | None = None
+        """Notified of each append; puts wait for it under SYNC_MASTER. Set it before start()."""
+        self._wake_services = self._services_to_wake()
+        self._clean_commit_log_service = CleanCommitLogService(
+            config, files, self.running_flags, clock=clock_ms
+        )
+        self._clean_service = self._make_clean_service()
+        self.scrub_service = ScrubService(
+            config,
+            files,
+            consume_queues,
+            self.damage,
+            lambda: min(files.flushed_where, self._reput_service.reput_from_offset),
+            self._has_better_to_do,
+        )
+        self._housekeeping = _Housekeeping(self)
+
+    def _make_log_files(self, config: MessageStoreConfig) -> MappedFileQueue:
+        """The commit log's files, those who make them ahead of need, and their write buffers, if any."""
+        self._mapped_file_type = mapped_file_class(config.mapped_file_plug_in)
+        pool = self.transient_store_pool = (
+            TransientStorePool(config.transient_store_pool_size, config.mapped_file_size_commit_log)
+            if config.transient_store_pool_enable
+            else None
+        )
+        self._allocate_service = AllocateMappedFileService(config, pool, self._mapped_file_type)
+        return MappedFileQueue(
+            config.commit_log_dir,
+            config.mapped_file_size_commit_log,
+            without_mmap=config.write_without_mmap,
+            allocate=self._allocate_service.put_request_and_return_mapped_file,
+            return_buffer=pool.give_back if pool is not None else None,
+            mapped_file_type=self._mapped_file_type,
+        )
+
+    def _make_reput_service(self) -> ReputMessageService:
+        dispatchers: list[CommitLogDispatcher] = [self.consume_queues]
+        if self.index is not None:
+            dispatchers.append(self.index)
+        return ReputMessageService(
+            self.commit_log_files,
             dispatchers,
             self.commit_log.delay_levels,
             self.running_flags,
@@ -150,36 +176,32 @@ class DefaultMessageStore(StoreView):
             on_damage=self._fence,
             listeners=self.message_arriving_listeners,
         )
-        self._group_commit_service = GroupCommitService(config, queue, self._on_flushed, self._on_flush_error)
-        self._flush_service = FlushRealTimeService(config, queue, self._on_flushed, self._on_flush_error)
-        self._commit_service = CommitRealTimeService(config, queue, self._on_committed, self._on_flush_error)
-        self.replicas: Replicas | None = None
-        """What learns of each append, and what puts wait for under SYNC_MASTER. Put in before start()."""
-        self._wake_on_put: Callable[[], None] | None = None
+
+    def _services_to_wake(self) -> Callable[[], None]:
+        """For a put that does not wait for the disk: wakes dispatch, and the flush or commit service if configured."""
+        config, notify = self.config, self._reput_service.notify
         if self.transient_store_pool is not None and config.wake_commit_when_put_message:
-            self._wake_on_put = self._commit_service.wakeup
+            wakeup = self._commit_service.wakeup
         elif config.wake_flush_when_put_message and not config.flush_commit_log_timed:
-            self._wake_on_put = self._flush_service.wakeup
-        self._clean_commit_log_service = CleanCommitLogService(
-            config, queue, self.running_flags, clock=clock_ms
-        )
-        cleaned = [consume_queues.delete_expired_file]
-        if index is not None:
-            cleaned.append(index.delete_expired)
-        self._clean_service = CleanService(
-            config,
+            wakeup = self._flush_service.wakeup
+        else:
+            return notify
+
+        def wake_both() -> None:
+            wakeup()
+            notify()
+
+        return wake_both
+
+    def _make_clean_service(self) -> CleanService:
+        cleaned = [self.consume_queues.delete_expired_file]
+        if self.index is not None:
+            cleaned.append(self.index.delete_expired)
+        return CleanService(
+            self.config,
             self._clean_commit_log_service,
-            CleanConsumeQueueService(lambda: queue.min_offset, *cleaned),
+            CleanConsumeQueueService(lambda: self.commit_log_files.min_offset, *cleaned),
         )
-        self.scrub_service = ScrubService(
-            config,
-            queue,
-            consume_queues,
-            self.damage,
-            lambda: min(queue.flushed_where, self._reput_service.reput_from_offset),
-            self._has_better_to_do,
-        )
-        self._housekeeping = _Housekeeping(self)
 
     # ------------------------------------------------------------------ life
 
@@ -364,7 +386,7 @@ class DefaultMessageStore(StoreView):
         Never raises for what a message or the disk does: the result's status says it, its `reason` in words.
         """
         result = self._put(msg, self.commit_log.put_message)
-        if self._waits and result.status is PutMessageStatus.PUT_OK and self._must_wait(msg):
+        if self._waits and result.status is PUT_OK and self._must_wait(msg):
             return self._submit_request(result).result()
         return result
 
@@ -375,7 +397,7 @@ class DefaultMessageStore(StoreView):
     def put_messages(self, batch: MessageExtBatch) -> PutMessageResult:
         """Stores the messages of an encoded batch (formats.batch.encode_messages) as one: all or none."""
         result = self._put(batch, self.commit_log.put_messages)
-        if self._waits and result.status is PutMessageStatus.PUT_OK and self._must_wait(batch):
+        if self._waits and result.status is PUT_OK and self._must_wait(batch):
             return self._submit_request(result).result()
         return result
 
@@ -410,9 +432,9 @@ class DefaultMessageStore(StoreView):
                 return appended, None
         return appended, self._submit_request(
             PutMessageResult(
-                PutMessageStatus.PUT_OK,
+                PUT_OK,
                 AppendMessageResult(
-                    AppendMessageStatus.PUT_OK,
+                    APPEND_OK,
                     appended.wrote_offset,
                     written.size,
                     store_timestamp=appended.store_timestamp,
@@ -422,7 +444,7 @@ class DefaultMessageStore(StoreView):
         )
 
     def _future_of(self, msg: MessageExtBrokerInner, result: PutMessageResult) -> PutMessageFuture:
-        if self._waits and result.status is PutMessageStatus.PUT_OK and self._must_wait(msg):
+        if self._waits and result.status is PUT_OK and self._must_wait(msg):
             return self._submit_request(result)
         return PutMessageFuture(result)
 
@@ -441,7 +463,7 @@ class DefaultMessageStore(StoreView):
         if elapsed > SLOW_PUT_MS:
             logger.warning("put took %d ms: topic %s, body %d bytes", elapsed, msg.topic, len(msg.body))
         appended = result.append_result
-        if result.status is not PutMessageStatus.PUT_OK or appended is None:
+        if result.status is not PUT_OK or appended is None:
             self.store_stats_service.put_failed()
             return result
         self.store_stats_service.put(msg.topic, appended.msg_num, appended.wrote_bytes, elapsed)
@@ -451,15 +473,10 @@ class DefaultMessageStore(StoreView):
             self._wake_services()
         return result
 
-    def _wake_services(self) -> None:
-        if self._wake_on_put is not None:
-            self._wake_on_put()
-        self._reput_service.notify()
-
     def _check_status(self) -> PutMessageResult | None:
         if self._state != "running":
             return self._refuse("the store is not running")
-        if self.config.broker_role is BrokerRole.SLAVE:
+        if self.config.broker_role is _SLAVE:
             return self._refuse("the store is a slave: its messages come from the master")
         if self.running_flags.flag_bits:
             return self._refuse("; ".join(self.running_flags.reasons()))

@@ -9,7 +9,7 @@ import asyncio
 import enum
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +44,11 @@ class AppendMessageStatus(enum.Enum):
     UNKNOWN_ERROR = "UNKNOWN_ERROR"
 
 
+# an enum's member costs 0.1 us when it is read from the class, and every put reads some
+PUT_OK = PutMessageStatus.PUT_OK
+APPEND_OK = AppendMessageStatus.PUT_OK
+
+
 class GetMessageStatus(enum.Enum):
     FOUND = "FOUND"
     NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
@@ -63,43 +68,21 @@ class BoundaryType(enum.Enum):
     UPPER = "upper"
 
 
-class AppendMessageResult:
+class AppendMessageResult(NamedTuple):
     """Where a record (or the records of a batch) went.
 
     wrote_offset: physical offset of the first byte; wrote_bytes: bytes of all records; logics_offset: queue
     offset of the first message; record_offsets: physical offsets of a batch's records; msg_num: messages written.
     """
 
-    __slots__ = (
-        "logics_offset",
-        "msg_num",
-        "record_offsets",
-        "status",
-        "store_host",
-        "store_timestamp",
-        "wrote_bytes",
-        "wrote_offset",
-    )
-
-    def __init__(
-        self,
-        status: AppendMessageStatus,
-        wrote_offset: int = 0,
-        wrote_bytes: int = 0,
-        store_host: Host | None = None,
-        store_timestamp: int = 0,
-        logics_offset: int = 0,
-        record_offsets: Sequence[int] | npt.NDArray[np.int64] | None = None,
-        msg_num: int = 1,
-    ) -> None:
-        self.status = status
-        self.wrote_offset = wrote_offset
-        self.wrote_bytes = wrote_bytes
-        self.store_host = store_host
-        self.store_timestamp = store_timestamp
-        self.logics_offset = logics_offset
-        self.record_offsets = record_offsets
-        self.msg_num = msg_num
+    status: AppendMessageStatus
+    wrote_offset: int = 0
+    wrote_bytes: int = 0
+    store_host: Host | None = None
+    store_timestamp: int = 0
+    logics_offset: int = 0
+    record_offsets: Sequence[int] | npt.NDArray[np.int64] | None = None
+    msg_num: int = 1
 
     @property
     def is_ok(self) -> bool:
