@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mqlake.client.routes import TopicPublishInfo, readable_queues, writable_queues
-from mqlake.remoting.bodies.route import BrokerData, QueueData, TopicRouteData
+from mqlake.client.routes import TopicPublishInfo, writable_queues
+from mqlake.remoting.bodies.route import BrokerData, QueueData, TopicRouteData, readable_queues
 from mqlake.remoting.bodies.topic import MessageQueue
 
 

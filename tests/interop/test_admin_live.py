@@ -449,6 +449,7 @@ MQADMIN = {
     "haStatus -b ADDRESS": "#MasterAddr",
     "getColdDataFlowCtrInfo -b ADDRESS": '"runtimeTable":{}',
     "removeColdDataFlowCtrGroupConfig -b ADDRESS -g G": "remove broker cold read threshold success",
+    f"setConsumeMode -b ADDRESS -t {TOPIC} -g {GROUP} -m POP -q 2": "set consume mode to ADDRESS success",
     f"setConsumeMode -b ADDRESS -t {TOPIC} -g {GROUP} -m PULL": "set consume mode to ADDRESS success",
     "exportPopRecord -b ADDRESS": f"Export broker records, brokerName={BROKER_NAME}, brokerAddr=ADDRESS, dryRun=false",
     "resetMasterFlushOffset -b ADDRESS -o 0": "reset master flush offset to 0 success",
@@ -471,7 +472,6 @@ MQADMIN = {
 }
 
 MQADMIN_REFUSED = {
-    f"setConsumeMode -b ADDRESS -t {TOPIC} -g {GROUP} -m POP": "this broker has no pop consumers",
     "updateColdDataFlowCtrGroupConfig -b ADDRESS -g G -v 1024": "reading it does not delay other requests here",
     f"updateStaticTopic -t Static -qn 4 -c {CLUSTER}": "does not have static topics",
 }

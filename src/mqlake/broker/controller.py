@@ -124,7 +124,7 @@ class BrokerController:
         self.pull_message_processor = PullMessageProcessor(broker)
         self.pull_request_hold_service = self.pull_message_processor.pull_request_hold_service
         broker.store.message_arriving_listeners.append(self.pull_request_hold_service.on_arrival)
-        self.pop_service = PopService(broker, self.timers)
+        self.pop_service = PopService(broker, self.timers, self.registration.topic_route)
         self.admin_processor = AdminBrokerProcessor(
             broker,
             self.broker_to_client,

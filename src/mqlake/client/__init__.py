@@ -12,7 +12,6 @@ All are asyncio; `mqlake.client.blocking` has the same for programs without an e
 
 from mqlake.client.admin import Admin
 from mqlake.client.config import ClientConfig
-from mqlake.client.consume.allocate import averagely, averagely_by_circle
 from mqlake.client.consume.consumer_config import ConsumerConfig
 from mqlake.client.consume.listener import ConsumeContext, ConsumeResult, Listener
 from mqlake.client.consume.pull_consumer import PullConsumer
@@ -30,6 +29,7 @@ from mqlake.client.produce.transaction_producer import (
 from mqlake.client.records import MessageClientExt
 from mqlake.client.results import PullResult, PullStatus, SendResult, SendStatus
 from mqlake.message import Message
+from mqlake.remoting.allocate import averagely, averagely_by_circle
 from mqlake.remoting.bodies.client import ConsumeFromWhere, MessageModel
 from mqlake.remoting.bodies.topic import MessageQueue
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from mqlake.remoting.bodies.route import MASTER_ID, TopicRouteData
-from mqlake.remoting.bodies.topic import PERM_READ, PERM_WRITE, MessageQueue
+from mqlake.remoting.bodies.route import MASTER_ID, TopicRouteData, numbered_queues
+from mqlake.remoting.bodies.topic import PERM_WRITE, MessageQueue
 
 
 def writable_queues(route: TopicRouteData, topic: str) -> list[MessageQueue]:
@@ -18,29 +18,15 @@ def writable_queues(route: TopicRouteData, topic: str) -> list[MessageQueue]:
         for item in route.order_topic_conf.split(";"):
             broker, _, count = item.partition(":")
             if broker and count.isdecimal():
-                queues += _numbered(topic, broker, int(count))
+                queues += numbered_queues(topic, broker, int(count))
         return queues
     with_master = {broker.broker_name for broker in route.broker_datas if MASTER_ID in broker.broker_addrs}
     return [
         queue
         for data in sorted(route.queue_datas, key=lambda data: data.broker_name)
         if data.perm & PERM_WRITE and data.broker_name in with_master
-        for queue in _numbered(topic, data.broker_name, data.write_queue_nums)
+        for queue in numbered_queues(topic, data.broker_name, data.write_queue_nums)
     ]
-
-
-def readable_queues(route: TopicRouteData, topic: str) -> list[MessageQueue]:
-    """Queues that may be read, sorted."""
-    return sorted(
-        queue
-        for data in route.queue_datas
-        if data.perm & PERM_READ
-        for queue in _numbered(topic, data.broker_name, data.read_queue_nums)
-    )
-
-
-def _numbered(topic: str, broker_name: str, count: int) -> list[MessageQueue]:
-    return [MessageQueue(topic=topic, broker_name=broker_name, queue_id=i) for i in range(count)]
 
 
 class TopicPublishInfo:

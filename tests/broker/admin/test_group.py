@@ -66,7 +66,7 @@ def test_reading_is_forbidden_and_allowed_again(tmp_path):
     on_a_broker(tmp_path, scene)
 
 
-def test_a_group_pulls_and_cannot_pop(tmp_path):
+def test_how_a_group_gets_its_messages(tmp_path):
     async def scene(peer: Peer) -> None:
         async def mode(**fields: object) -> ResponseCode | int:
             body = SetMessageRequestModeRequestBody(**{"topic": "T", "consumer_group": "G", **fields})  # type: ignore[arg-type]
@@ -79,13 +79,14 @@ def test_a_group_pulls_and_cannot_pop(tmp_path):
         assert await mode() == ResponseCode.TOPIC_NOT_EXIST
         await peer.send("T")
         assert await modes() == b'{"messageRequestModeMap":{}}'
-        assert await mode(mode=MessageRequestMode.POP) == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        assert await mode(consumer_group="H", mode=MessageRequestMode.POP) == ResponseCode.SUCCESS
         assert await mode(topic="%RETRY%G") == ResponseCode.NO_PERMISSION
         assert await mode(consumer_group="no/group") == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
         assert await mode() == ResponseCode.SUCCESS
         assert await modes() == (
             b'{"messageRequestModeMap":{"T":{"G":'
-            b'{"consumerGroup":"G","mode":"PULL","popShareQueueNum":0,"topic":"T"}}}}'
+            b'{"consumerGroup":"G","mode":"PULL","popShareQueueNum":0,"topic":"T"},"H":'
+            b'{"consumerGroup":"H","mode":"POP","popShareQueueNum":0,"topic":"T"}}}}'
         )
 
     on_a_broker(tmp_path, scene)
@@ -93,5 +94,6 @@ def test_a_group_pulls_and_cannot_pop(tmp_path):
     async def again(peer: Peer) -> None:
         modes = peer.controller.broker.message_request_mode_manager.modes.message_request_mode_map
         assert modes["T"]["G"].mode is MessageRequestMode.PULL
+        assert modes["T"]["H"].mode is MessageRequestMode.POP
 
     on_a_broker(tmp_path, again)

@@ -11,7 +11,7 @@ from mqlake.broker.state.subscription_group import FORBIDDEN_READ_BIT
 from mqlake.errors import ConfigError, ResponseError
 from mqlake.message import RETRY_GROUP_TOPIC_PREFIX
 from mqlake.remoting.bodies.admin import GroupForbidden, SubscriptionGroupConfig, SubscriptionGroupList
-from mqlake.remoting.bodies.client import MessageRequestMode, SetMessageRequestModeRequestBody
+from mqlake.remoting.bodies.client import SetMessageRequestModeRequestBody
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.connection import Connection, ProcessorTable
@@ -108,7 +108,7 @@ class GroupAdmin:
     # --- pull or pop
 
     def set_message_request_mode(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """401 SET_MESSAGE_REQUEST_MODE. All groups pull; pop is refused."""
+        """401 SET_MESSAGE_REQUEST_MODE: members of a group learn the mode from QUERY_ASSIGNMENT."""
         mode = SetMessageRequestModeRequestBody.from_json(request.body_bytes())
         broker, topic, group = self._broker, mode.topic, mode.consumer_group
         if topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
@@ -118,12 +118,7 @@ class GroupAdmin:
             raise ResponseError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group does not exist"
             )
-        if mode.mode is not MessageRequestMode.PULL:
-            raise ResponseError(
-                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-                f"{group} cannot consume {topic} in mode {mode.mode.name}: this broker has no pop consumers",
-            )
-        logger.info("%s: %s consumes %s in mode PULL", connection.remote_address, group, topic)
+        logger.info("%s: %s consumes %s in mode %s", connection.remote_address, group, topic, mode.mode.name)
         broker.message_request_mode_manager.set_message_request_mode(mode)
         return RemotingCommand.create_response()
 

@@ -16,5 +16,5 @@ polling        requests that wait for messages
 pop_message, ack, notification, assignment     the requests
 revive         what happens when the time is over
 recover        offsets after a crash, from the checkpoints in the log
-service        what holds them together
+state, service what holds them together
 """

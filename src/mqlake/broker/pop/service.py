@@ -7,6 +7,7 @@ import logging
 
 from mqlake.broker.broker import Broker
 from mqlake.broker.pop.ack import AckMessageProcessor
+from mqlake.broker.pop.assignment import QueryAssignmentProcessor, TopicRoute
 from mqlake.broker.pop.notification import NotificationProcessor
 from mqlake.broker.pop.pop_message import PopMessageProcessor
 from mqlake.broker.pop.recover import recover_offsets
@@ -27,12 +28,13 @@ class PopService:
     """Call load() when the store has recovered and before it listens, then start(); both parts of the latter again
     when the broker's role changes."""
 
-    def __init__(self, broker: Broker, timers: TimerMessageStore | None) -> None:
+    def __init__(self, broker: Broker, timers: TimerMessageStore | None, topic_route: TopicRoute) -> None:
         self._broker = broker
         self.state = PopState(broker)
         self.pop_message_processor = PopMessageProcessor(self.state)
         self.ack_message_processor = AckMessageProcessor(self.state)
         self.notification_processor = NotificationProcessor(self.state)
+        self.query_assignment_processor = QueryAssignmentProcessor(broker, topic_route)
         self.revive_service = PopReviveService(self.state, timers)
         self._task: asyncio.Task[None] | None = None
         broker.store.message_arriving_listeners += (
@@ -45,13 +47,15 @@ class PopService:
         return [self.state.order_info_manager]
 
     def register(self, table: ProcessorTable) -> None:
-        """All requests of pop; RocketMQ's VIP port has those that take no messages only."""
+        """All requests of pop."""
         self.pop_message_processor.register(table)
         self.register_acknowledgements(table)
         self.notification_processor.register(table)
 
     def register_acknowledgements(self, table: ProcessorTable) -> None:
+        """The requests that take no messages."""
         self.ack_message_processor.register(table)
+        self.query_assignment_processor.register(table)
 
     # --- life
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from mqlake.auth.config import Credentials
 from mqlake.auth.signed_client import remoting_client
-from mqlake.errors import FormatError, MqlakeError
+from mqlake.errors import FormatError, MqlakeError, ResponseError
 from mqlake.message import crc32
 from mqlake.remoting.bodies.route import QueueData, TopicRouteData
 from mqlake.remoting.bodies.topic import (
@@ -28,6 +28,7 @@ from mqlake.remoting.bodies.topic import (
 from mqlake.remoting.codes import RequestCode
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.headers.namesrv import (
+    GetRouteInfoRequestHeader,
     QueryDataVersionRequestHeader,
     QueryDataVersionResponseHeader,
     RegisterBrokerRequestHeader,
@@ -153,6 +154,20 @@ class BrokerOuterAPI:
             await self._client.call(address, request)
 
         await self._ask_all(register)
+
+    async def topic_route(self, topic: str) -> TopicRouteData | None:
+        """The route of a topic from the first name server that answers; None if none does or knows it."""
+        header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
+        for address in self.name_servers:
+            request = RemotingCommand.create_request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
+            try:
+                answer = await self._client.call(address, request)
+                return TopicRouteData.from_json(answer.body_bytes())
+            except ResponseError:
+                return None
+            except MqlakeError:
+                continue
+        return None
 
     async def unregister_broker_all(self, identity: BrokerIdentity, timeout_s: float) -> None:
         header = UnRegisterBrokerRequestHeader(

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from mqlake.broker.broker import Broker
 from mqlake.broker.services.outer_api import BrokerIdentity, BrokerOuterAPI, RegisterBrokerResult
 from mqlake.broker.state.topic_config import PERM_READ_WRITE
+from mqlake.remoting.bodies.route import TopicRouteData
 from mqlake.remoting.bodies.topic import TopicConfig
 from mqlake.remoting.tls import caller_context
 
@@ -83,6 +84,10 @@ class Registration:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._outer_api.unregister_broker_all(self.identity, UNREGISTER_TIMEOUT_S)
         await self._outer_api.close()
+
+    async def topic_route(self, topic: str) -> TopicRouteData | None:
+        """The route of a topic from a name server; None without one, or if none knows the topic."""
+        return await self._outer_api.topic_route(topic)
 
     # --- all topics
 

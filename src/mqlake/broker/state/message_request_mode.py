@@ -2,8 +2,7 @@
 
 {"messageRequestModeMap":{"T":{"G":{"consumerGroup":"G","mode":"PULL","popShareQueueNum":0,"topic":"T"}}}}
 
-It holds only what an operator has set. Without pop consumers, PULL is the only mode that can be set here; other modes
-that RocketMQ's broker has left in the file are kept.
+It holds only what an operator has set.
 """
 
 from __future__ import annotations

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mqlake.base.arguments import checked
-from mqlake.client.consume.allocate import AllocateMessageQueueStrategy, averagely
 from mqlake.client.consume.offset_store import LOCAL_OFFSET_STORE_DIR
 from mqlake.client.consume.undecodable import CHOICES, OnUndecodable
 from mqlake.client.hooks import ConsumeMessageHook
 from mqlake.client.records import MAX_BODY_SIZE
 from mqlake.errors import ConfigError
+from mqlake.remoting.allocate import AllocateMessageQueueStrategy, averagely
 from mqlake.remoting.bodies.client import ConsumeFromWhere, MessageModel
 
 

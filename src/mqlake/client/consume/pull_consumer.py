@@ -36,7 +36,6 @@ from mqlake.client.consume.undecodable import Given, message_of, settle
 from mqlake.client.namespace import with_namespace, without_namespace
 from mqlake.client.records import MessageClientExt
 from mqlake.client.results import PullResult, PullStatus
-from mqlake.client.routes import readable_queues
 from mqlake.errors import (
     ClientError,
     ConfigError,
@@ -56,6 +55,7 @@ from mqlake.remoting.bodies.client import (
     ProcessQueueInfo,
     SubscriptionData,
 )
+from mqlake.remoting.bodies.route import readable_queues
 from mqlake.remoting.bodies.topic import MessageQueue
 from mqlake.remoting.codes import ResponseCode
 

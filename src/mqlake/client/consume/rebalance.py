@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import logging
 
-from mqlake.client.consume.allocate import AllocateMessageQueueStrategy
 from mqlake.client.consume.consumer_config import ConsumerConfig
 from mqlake.client.consume.offset_store import OffsetStore
 from mqlake.client.mq_client import MQClientInstance
-from mqlake.client.routes import readable_queues
 from mqlake.errors import ResponseError, TopicNotFoundError
 from mqlake.message import RETRY_GROUP_TOPIC_PREFIX
+from mqlake.remoting.allocate import AllocateMessageQueueStrategy
 from mqlake.remoting.bodies.client import ConsumeFromWhere, MessageModel, SubscriptionData
-from mqlake.remoting.bodies.route import MASTER_ID
+from mqlake.remoting.bodies.route import MASTER_ID, readable_queues
 from mqlake.remoting.bodies.topic import MessageQueue
 
 logger = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from mqlake.remoting.bodies.codec import JsonBody
-from mqlake.remoting.bodies.topic import TopicQueueMappingInfo
+from mqlake.remoting.bodies.topic import PERM_READ, MessageQueue, TopicQueueMappingInfo
 
 MASTER_ID = 0
 """The broker id of a master; replicas have others."""
@@ -58,3 +58,17 @@ class BrokerMemberGroup(JsonBody):
 @dataclass(slots=True, kw_only=True)
 class GetBrokerMemberGroupResponseBody(JsonBody):
     broker_member_group: BrokerMemberGroup | None = None
+
+
+def readable_queues(route: TopicRouteData, topic: str) -> list[MessageQueue]:
+    """Queues that may be read, sorted."""
+    return sorted(
+        queue
+        for data in route.queue_datas
+        if data.perm & PERM_READ
+        for queue in numbered_queues(topic, data.broker_name, data.read_queue_nums)
+    )
+
+
+def numbered_queues(topic: str, broker_name: str, count: int) -> list[MessageQueue]:
+    return [MessageQueue(topic=topic, broker_name=broker_name, queue_id=i) for i in range(count)]

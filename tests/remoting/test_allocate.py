@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqlake.client.consume.allocate import averagely, averagely_by_circle
+from mqlake.remoting.allocate import averagely, averagely_by_circle
 from mqlake.remoting.bodies.topic import MessageQueue
 
 QUEUES = st.integers(0, 40).map(
