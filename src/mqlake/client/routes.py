@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 from mqlake.remoting.bodies.route import MASTER_ID, TopicRouteData, numbered_queues
+from mqlake.remoting.bodies.route import readable_queues as readable_queues  # for users of the client
 from mqlake.remoting.bodies.topic import PERM_WRITE, MessageQueue
 
 

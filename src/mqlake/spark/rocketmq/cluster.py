@@ -25,6 +25,7 @@ from mqlake.client.consume.pull_api import PullAPIWrapper
 from mqlake.client.consume.subscription import build_subscription_data
 from mqlake.client.mq_client import MQClientInstance
 from mqlake.client.results import PullStatus
+from mqlake.client.routes import readable_queues
 from mqlake.errors import (
     BadLengthError,
     OffsetOutOfRangeError,
@@ -42,7 +43,6 @@ from mqlake.message import (
     bytes_to_properties,
     is_system_topic,
 )
-from mqlake.remoting.bodies.route import readable_queues
 
 T = TypeVar("T")
 

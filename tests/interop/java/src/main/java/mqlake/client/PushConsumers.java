@@ -27,6 +27,7 @@ import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
  *
  * <pre>
  * push.start    name, namesrv, group, topic; tags or sql; orderly, broadcasting; from (FIRST, LAST);
+ *               pop (asks the broker for its queues, and pops if it says so), invisibleTime;
  *               failures (how often each message fails before it is consumed), maxReconsumeTimes;
  *               tls; accessKey and secretKey to sign with; reply (each message is answered with its body in upper case)
  * push.take     name, count, timeoutMillis   messages: all so far, as soon as there are so many or the time is over
@@ -127,6 +128,11 @@ final class PushConsumers implements RequestLoop.Service {
             ConsumeFromWhere.valueOf("CONSUME_FROM_" + request.getOrDefault("from", "FIRST") + "_OFFSET"));
         consumer.setMaxReconsumeTimes(request.getIntValue("maxReconsumeTimes", -1));
         consumer.setSuspendCurrentQueueTimeMillis(50);
+        boolean pop = request.getBooleanValue("pop");
+        if (pop) {
+            consumer.setClientRebalance(false);
+            consumer.setPopInvisibleTime(request.getLongValue("invisibleTime", 60_000));
+        }
         if (request.getBooleanValue("broadcasting")) {
             consumer.setMessageModel(MessageModel.BROADCASTING);
         }
@@ -146,7 +152,8 @@ final class PushConsumers implements RequestLoop.Service {
             });
         } else {
             consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
-                context.setDelayLevelWhenNextConsume(1);
+                // 1 is a second for those that pull, and 30 for those that pop; 0 is 10 for these
+                context.setDelayLevelWhenNextConsume(pop ? 0 : 1);
                 try {
                     return client.receive(messages) ? ConsumeConcurrentlyStatus.CONSUME_SUCCESS
                         : ConsumeConcurrentlyStatus.RECONSUME_LATER;
