@@ -275,7 +275,8 @@ class JavaBroker(Broker):
     async def _is_known(self, client: RemotingClient) -> bool:
         request = RemotingCommand.create_request(RequestCode.GET_BROKER_CLUSTER_INFO)
         answer = await client.call(self.namesrv, request, START_S)
-        return bool(ClusterInfo.from_json(answer.body_bytes()).broker_addr_table)
+        known = ClusterInfo.from_json(answer.body_bytes()).broker_addr_table
+        return any(self.address in data.broker_addrs.values() for data in known.values())
 
     def end(self, number: int) -> None:
         assert self._broker is not None

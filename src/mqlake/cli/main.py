@@ -39,6 +39,7 @@ COMMANDS = {
     "admin": ("mqlake.cli.admin:admin", "Administer clusters: topics, groups, messages, brokers."),
     "broker": ("mqlake.cli.broker:broker", "Run a broker with a broker.conf."),
     "namesrv": ("mqlake.cli.namesrv:namesrv", "Run a name server."),
+    "replica": ("mqlake.cli.replica:replica", "Keep a read replica of a running broker, for analytics."),
     "store": ("mqlake.cli.store:store", "Inspect, check, fill and repair a store directory."),
     "spark": ("mqlake.cli.spark:spark", "Jobs over whole logs: verify, export, search, stats, ingest, …"),
     "metaq": (

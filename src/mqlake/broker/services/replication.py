@@ -65,6 +65,9 @@ class Replication:
         """Starts what only a master runs."""
         self._first_offset: int | None = None
         self._master_max: int | None = None
+        self._begins_at: int | None = None
+        self.asked_at = 0.0
+        """When the master last said where its log begins and ends; monotonic, 0: never."""
         self._task: asyncio.Task[None] | None = None
         self._tick = asyncio.Event()
         self._seen_at = time.monotonic()
@@ -146,8 +149,14 @@ class Replication:
         if ha_address and not config.ha_master_address:
             service.set_master_address(ha_address)
 
+    def begin_at(self, offset: int) -> None:
+        """An empty log begins at `offset`, a start of a file of the master's."""
+        self._begins_at = offset
+
     def _where_to_begin(self) -> int | None:
         """The first offset of an empty log; None: not known yet."""
+        if self._begins_at is not None:
+            return self._begins_at
         if self._broker.store_config.sync_from_last_file:
             return -1
         if self._first_offset is None and not self.slave_synchronize.master_addr:
@@ -183,7 +192,7 @@ class Replication:
         except (MqlakeError, FormatError, KeyError, ValueError) as error:
             logger.debug("the master at %s: %s", self.slave_synchronize.master_addr, error)
             return
-        self._seen_at = time.monotonic()
+        self._seen_at = self.asked_at = time.monotonic()
         self._master_max = last
         size = self._broker.store_config.mapped_file_size_commit_log
         if first % size:

@@ -21,6 +21,11 @@ COMMANDS = {
         "mqlake.cli.store.dropped:dropped",
         "List bytes that were cut out of the log, and put their messages back.",
     ),
+    "diff": ("mqlake.cli.store.compare:diff", "Say where two stores differ, byte by byte."),
+    "truncate": (
+        "mqlake.cli.store.compare:truncate_command",
+        "Cut the end off a log, keeping a copy.",
+    ),
     "bench": ("mqlake.cli.store.write:bench", "Measure this machine quickly."),
 }
 

@@ -1,0 +1,190 @@
+"""`mqlake replica`: a read replica of a running broker, for analytics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from mqlake.base.settings import Setting, parse_assignments
+from mqlake.cli.clients import NAMESRV_VARIABLE
+from mqlake.cli.logs import log_options
+from mqlake.cli.options import json_option
+from mqlake.cli.output import note, print_fields, print_json, print_json_line, progress, size_text, time_text
+from mqlake.cli.serve import settle, stop_event
+from mqlake.errors import RemotingError
+from mqlake.remoting.loop import run
+
+EXIT_TROUBLE = 1
+
+
+def _size(_ctx: click.Context, _param: click.Parameter, value: str) -> int:
+    """`20m` → bytes."""
+    setting = Setting(
+        key="--bandwidth",
+        doc="",
+        default=0,
+        unit="bytes",
+        low=0,
+        high=2**62,
+        fixed=False,
+        live=False,
+        own=True,
+    )
+    return int(setting.parse(value))
+
+
+@click.group(invoke_without_command=True, subcommand_metavar="[COMMAND]")
+@click.option("--of", metavar="HOST:PORT", help="The master: its address, or with -n its broker name.")
+@click.option("--store", "directory", metavar="DIR", type=click.Path(), help="Directory of the replica.")
+@click.option(
+    "-n",
+    "--namesrv",
+    envvar=NAMESRV_VARIABLE,
+    help=f"Name servers to find the master by its name; defaults to ${NAMESRV_VARIABLE}.",
+)
+@click.option("--from-start", is_flag=True, help="An empty replica gets the whole log.  [default]")
+@click.option("--from-now", is_flag=True, help="An empty replica begins with the master's newest file.")
+@click.option(
+    "--bandwidth",
+    metavar="SIZE",
+    default="0",
+    callback=_size,
+    help="Bytes a second at most, as 20m; 0: no limit.",
+)
+@click.option("--once", is_flag=True, help="End when the replica has caught up.")
+@click.option(
+    "--set", "settings", metavar="KEY=VALUE", multiple=True, help="Setting of broker.conf; repeatable."
+)
+@json_option
+@log_options
+@click.pass_context
+def replica(
+    ctx: click.Context,
+    of: str | None,
+    directory: str | None,
+    namesrv: str | None,
+    from_start: bool,
+    from_now: bool,
+    bandwidth: int,
+    once: bool,
+    settings: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Keep a read replica of a running broker, RocketMQ's or mqlake's.
+
+    It follows the log byte by byte, with consume queues and index, and Spark reads DIR in place: the broker carries no
+    query. It registers nowhere, so no client is sent to it, and never writes to the master. Start it again after any
+    stop or crash: it goes on where it was. Ctrl-C ends it.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    if of is None or directory is None:
+        raise click.UsageError("--of HOST:PORT and --store DIR are needed.")
+    if from_start and from_now:
+        raise click.UsageError("Use either --from-start or --from-now.")
+    given = parse_assignments(settings)
+    run(_follow(of, directory, namesrv or "", from_now, bandwidth, once, given, as_json))
+
+
+async def _follow(
+    of: str,
+    directory: str,
+    namesrv: str,
+    from_now: bool,
+    bandwidth: int,
+    once: bool,
+    settings: dict[str, str],
+    as_json: bool,
+) -> None:
+    from mqlake.broker.config import require_known
+    from mqlake.broker.read_replica import (
+        ReadReplica,
+        ReplicaStatus,
+        find_master,
+        remembered_master,
+    )
+    from mqlake.remoting.client import RemotingClient
+
+    require_known(settings)
+    stop = stop_event()
+    async with RemotingClient() as client:
+        try:
+            master = await find_master(client, of, namesrv)
+        except RemotingError as error:
+            known = remembered_master(directory, of)
+            if known is None or once:
+                raise
+            note(f"{error}; going on with what is here, and trying again")
+            master = known
+    made = ReadReplica(master, directory, settings, from_now=from_now, bandwidth=bandwidth)
+    await made.start()
+    settle()
+    told = ""
+    in_step = False
+    try:
+        if as_json:
+            print_json_line(made.status.to_json())
+        else:
+            click.echo(f"replica      {directory} of {made.status.master} at {master.address}")
+        with progress("catching up") as report:
+
+            def show(status: ReplicaStatus) -> None:
+                nonlocal told, in_step
+                if status.text != told and status.text:
+                    note(status.text)
+                told = status.text
+                if status.is_in_step and not in_step:
+                    in_step = True
+                    if as_json:
+                        print_json_line(status.to_json())
+                    else:
+                        click.echo(f"in step      at offset {status.max_offset:,}")
+                elif not in_step:
+                    begin = status.min_offset
+                    report(status.max_offset - begin, max(status.master_max_offset - begin, 0))
+
+            await made.run(stop, show, until_in_step=once)
+    finally:
+        await made.stop()
+
+
+@replica.command()
+@click.option(
+    "--store", "directory", metavar="DIR", type=click.Path(), required=True, help="Directory of the replica."
+)
+@json_option
+@click.pass_context
+def status(ctx: click.Context, directory: str, as_json: bool) -> None:
+    """Show how far a replica is.
+
+    Exit status 1 means that it does not follow its master: the text says why.
+    """
+    from mqlake.broker.read_replica import read_status
+
+    found = read_status(directory)
+    if as_json:
+        print_json(found)
+    else:
+        print_fields(_fields(found))
+    if found.get("trouble") or not found["running"]:
+        ctx.exit(EXIT_TROUBLE)
+
+
+def _fields(found: dict[str, Any]) -> list[tuple[str, object]]:
+    lag = int(found["lagBytes"])
+    state = str(found["state"]) if found["running"] else "not running"
+    fields: list[tuple[str, object]] = [
+        ("master", f"{found['master']} at {found['of']}"),
+        ("state", "in step" if found["running"] and found["inStep"] else state),
+    ]
+    if found["text"]:
+        fields.append((str(found["trouble"]) or "note", found["text"]))
+    return [
+        *fields,
+        ("lag", "unknown" if lag < 0 else size_text(lag)),
+        ("log", f"offsets {found['minOffset']:,} to {found['maxOffset']:,}"),
+        ("queues and index", f"up to {found['dispatchedOffset']:,}"),
+        ("received", f"{size_text(found['bytesPerSecond'])}/s"),
+        ("looked at", time_text(int(found["updatedAt"]))),
+    ]

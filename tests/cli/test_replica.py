@@ -1,0 +1,139 @@
+"""`mqlake replica`: of a broker of its own process; resumed, limited, stopped by what cannot be followed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mqlake.client import Message
+from mqlake.client.blocking import Producer
+from mqlake.store.check.diff import diff_stores
+from mqlake.store.read_only import ReadOnlyStore
+from tests.interop.brokers import MqlakeBroker
+from tests.store.small_store import fill
+from tests.waiting import PATIENCE_S, until
+
+MQLAKE = [sys.executable, "-m", "mqlake"]
+
+
+class Master(MqlakeBroker):
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, {"haListenPort": 0, "mappedFileSizeCommitLog": 1 << 20})
+        self.store = directory / "store" / "broker-0"
+
+    def send(self, count: int, first: int = 0) -> None:
+        with Producer("PG", self.namesrv) as producer:
+            for number in range(first, first + count):
+                producer.send(Message("T", b"%d" % number * 100, keys=f"k{number}"))
+
+
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Master]:
+    with Master(tmp_path_factory.mktemp("master")) as broker:
+        broker.send(300)
+        yield broker
+
+
+def mqlake(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [*MQLAKE, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+
+
+def status(directory: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(mqlake("replica", "status", "--store", directory, "--json").stdout)
+    return found
+
+
+def end_of(store: Path) -> int:
+    with ReadOnlyStore(store) as opened:
+        return opened.max_phy_offset
+
+
+def test_it_catches_up_is_resumed_and_follows(tmp_path: Path, master: Master) -> None:
+    replica = tmp_path / "replica"
+    once = mqlake("replica", "--of", master.address, "--store", replica, "--once")
+    assert once.returncode == 0, once.stderr
+    assert "in step" in once.stdout
+    found = diff_stores(str(master.store), str(replica))
+    assert found.is_equal and found.compared_units >= 300
+    following = subprocess.Popen(
+        [*MQLAKE, "replica", "--of", "broker-0", "-n", master.namesrv, "--store", str(replica), "--json"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert following.stdout is not None
+        assert json.loads(following.stdout.readline())["master"] == "DefaultCluster/broker-0"
+        master.send(100, 300)
+        until(lambda: end_of(replica) == end_of(master.store))
+        until(lambda: status(replica)["inStep"])
+        assert status(replica)["running"]
+        # no client is sent to it
+        listed = mqlake("admin", "cluster", "list", "-n", master.namesrv, "--json")
+        assert [broker["brokerId"] for broker in json.loads(listed.stdout)] == [0]
+        following.kill()
+        following.wait()
+        shown = mqlake("replica", "status", "--store", replica)
+        assert shown.returncode == 1 and "not running" in shown.stdout
+        master.send(50, 400)
+        again = mqlake("replica", "--of", master.address, "--store", replica, "--once", "--bandwidth", "50m")
+        assert again.returncode == 0, again.stderr
+        assert diff_stores(str(master.store), str(replica)).is_equal
+    finally:
+        following.kill()
+        following.wait()
+        following.stdout.close()
+
+
+def test_from_now_begins_with_the_newest_file(tmp_path: Path, master: Master) -> None:
+    master.send(4000, 1000)
+    replica = tmp_path / "replica"
+    done = mqlake("replica", "--of", master.address, "--store", replica, "--once", "--from-now")
+    assert done.returncode == 0, done.stderr
+    end = end_of(master.store)
+    assert status(replica)["minOffset"] == end - end % (1 << 20) > 0
+    assert diff_stores(str(master.store), str(replica), prefix=True).is_equal
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [({"mappedFileSizeCommitLog": 16384}, "mappedFileSizeCommitLog"), ({}, "would have to be cut")],
+)
+def test_a_store_that_is_no_copy_of_this_master_is_left_as_it_is(
+    tmp_path: Path, master: Master, settings: dict[str, int], words: str
+) -> None:
+    other = fill(tmp_path / "other", 0, 100, **{"mappedFileSizeCommitLog": 1 << 20, **settings})
+    before = end_of(other)
+    refused = subprocess.Popen(
+        [*MQLAKE, "replica", "--of", master.address, "--store", str(other)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert refused.stderr is not None
+        lines = iter(refused.stderr.readline, "")
+        assert any(words in line for line in lines)
+    finally:
+        refused.send_signal(signal.SIGTERM)
+        refused.communicate(timeout=PATIENCE_S)
+    assert end_of(other) == before
+    assert end_of(master.store) > 0
+
+
+def test_what_is_no_master_is_said(tmp_path: Path, master: Master) -> None:
+    nobody = mqlake("replica", "--of", "127.0.0.1:1", "--store", tmp_path / "r")
+    assert nobody.returncode == 1 and "127.0.0.1:1" in nobody.stderr
+    namesrv = mqlake("replica", "--of", master.namesrv, "--store", tmp_path / "r")
+    assert namesrv.returncode != 0 and "no RocketMQ broker" in namesrv.stderr
+    unknown = mqlake("replica", "--of", "broker-9", "-n", master.namesrv, "--store", tmp_path / "r")
+    assert unknown.returncode != 0 and "there are broker-0" in unknown.stderr
+    assert mqlake("replica", "status", "--store", tmp_path).returncode != 0
+    assert mqlake("replica").returncode == 2

@@ -1,0 +1,97 @@
+"""Replication with RocketMQ's own broker on the other side: files byte by byte, kills, SYNC_MASTER, reads."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mqlake.client import Message
+from mqlake.client.blocking import Producer
+from mqlake.client.produce.producer import ProducerConfig
+from mqlake.client.results import SendStatus
+from tests.interop.brokers import JavaBroker, MqlakeBroker
+from tests.interop.java_client import JavaClients
+from tests.interop.replicas import QUICK, JavaSlave, MqlakeSlave, caught_up, log_bytes
+from tests.waiting import until
+
+UNCOMPRESSED = ProducerConfig(send_msg_timeout_s=60.0, compress_msg_body_over_howmuch=1 << 22)
+SIZES = [10, 1000, 32_768 - 120, 32_768, 70_000, 300_000]
+"""Around haTransferBatchSize and above, so that frames end anywhere in a record."""
+
+
+def send(namesrv: str, topic: str, count: int, first: int = 0) -> list[SendStatus]:
+    with Producer("PG", namesrv, UNCOMPRESSED) as producer:
+        return [
+            producer.send(
+                Message(topic, b"%08d" % n + bytes(SIZES[n % len(SIZES)]), keys=f"k{n}")
+            ).send_status
+            for n in range(first, first + count)
+        ]
+
+
+@pytest.fixture(scope="module")
+def java_master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaBroker]:
+    with JavaBroker(tmp_path_factory.mktemp("java-master"), QUICK) as broker:
+        yield broker
+
+
+def test_a_slave_of_javas_master_through_kills_of_either(
+    tmp_path: Path, java_master: JavaBroker, java_clients: JavaClients
+) -> None:
+    java_clients.topic(java_master, "FromJava", 1)
+    send(java_master.namesrv, "FromJava", 60)
+    with MqlakeSlave(tmp_path / "slave", java_master.namesrv, "java-broker") as slave:
+        caught_up(java_master.address)
+        slave.kill()
+        send(java_master.namesrv, "FromJava", 60, 60)
+        slave.start()
+        send(java_master.namesrv, "FromJava", 30, 120)
+        caught_up(java_master.address)
+        java_master.kill()
+        java_master.start()
+        send(java_master.namesrv, "FromJava", 30, 150)
+        caught_up(java_master.address)
+        assert log_bytes(slave.store) == log_bytes(java_master.directory / "store")
+        # a consumer of RocketMQ reads from the slave while the master is gone
+        with java_clients.push(java_master, "GID_reader", "FromJava") as consumer:
+            consumer.take(10)
+            java_master.stop()
+            found = consumer.take(180)
+        counted = Counter(each["body"][:8] for each in found)
+        assert counted.keys() == {b"%08d" % n for n in range(180)}
+        slave.stop()
+    java_master.start()
+
+
+def test_javas_slave_of_a_master_here(tmp_path: Path) -> None:
+    role = {
+        **QUICK,
+        "brokerRole": "SYNC_MASTER",
+        "inSyncReplicas": 2,
+        "slaveTimeout": 1500,
+        "haListenPort": 0,
+    }
+    with MqlakeBroker(tmp_path / "master", role) as master:
+        store = tmp_path / "master" / "store" / "broker-0"
+        assert send(master.namesrv, "ToJava", 1) == [SendStatus.FLUSH_SLAVE_TIMEOUT]
+        with JavaSlave(tmp_path / "slave", master.namesrv, "broker-0") as slave:
+            caught_up(master.address)
+            assert set(send(master.namesrv, "ToJava", 60)) == {SendStatus.SEND_OK}
+            assert log_bytes(slave.store) == log_bytes(store)
+            slave._broker.process.send_signal(signal.SIGSTOP)
+            assert send(master.namesrv, "ToJava", 2, 60) == [SendStatus.FLUSH_SLAVE_TIMEOUT] * 2
+            slave._broker.process.send_signal(signal.SIGCONT)
+            until(lambda: send(master.namesrv, "ToJava", 1, 62) == [SendStatus.SEND_OK])
+            slave.kill()
+            assert send(master.namesrv, "ToJava", 1, 63) == [SendStatus.FLUSH_SLAVE_TIMEOUT]
+            slave.start()
+            caught_up(master.address)
+            master.kill()
+            master.start()
+            until(lambda: send(master.namesrv, "ToJava", 1, 64) == [SendStatus.SEND_OK])
+            caught_up(master.address)
+            assert log_bytes(slave.store) == log_bytes(store)
