@@ -1,4 +1,4 @@
-"""`mqlake store diff` and `mqlake store truncate`: exit statuses and what they print; the work is tested in tests/store."""
+"""`mqlake store diff` and `mqlake store truncate`: exit statuses and output; the work is tested in tests/store."""
 
 from __future__ import annotations
 
