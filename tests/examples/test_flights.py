@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import itertools
+import os
 
 import orjson
+import pytest
 
 from mqlake_flights.flights import QUEUES, ROWS_IN_ALL, airlines, count_truth, read_flights
 
@@ -35,6 +37,8 @@ def test_truth_of_a_part() -> None:
     assert set(truth.by_airline) <= set(airlines())
 
 
+@pytest.mark.campaign
+@pytest.mark.skipif("MQLAKE_CAMPAIGN" not in os.environ, reason="MQLAKE_CAMPAIGN=1 asks for it")
 def test_the_whole_year() -> None:
     truth = count_truth(None)
     assert truth.rows == ROWS_IN_ALL

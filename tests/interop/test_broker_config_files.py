@@ -3,15 +3,13 @@ every expression the value that ours does."""
 
 from __future__ import annotations
 
-import random
 import time
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis.errors import NonInteractiveExampleWarning
+from hypothesis import Phase, given, settings
 
 from mqlake.base import json_config
 from mqlake.broker.filter import compile_expression
@@ -147,12 +145,14 @@ def parameters(test: Any) -> list[tuple[Any, ...]]:
 def test_expressions_have_the_value_that_rocketmq_gives_them(java: JavaGroups) -> None:
     cases = [(sql, properties) for sql, properties, _ in parameters(test_sql92.test_values)]
     cases += parameters(test_sql92.test_what_cannot_be_compared_does_not_match_whatever_else_is_there)
-    random.seed(1)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NonInteractiveExampleWarning)
-        for _ in range(1500):
-            node = random_expressions.conditions.example()
-            cases.append((random_expressions.text_of(node), random_expressions.properties.example()))
+
+    @settings(max_examples=600, phases=[Phase.generate], database=None)
+    @given(random_expressions.conditions, random_expressions.properties)
+    def drawn(node: Any, properties: dict[str, str]) -> None:
+        cases.append((random_expressions.text_of(node), properties))
+
+    drawn()
+    assert len(cases) > 600
     differ = [
         (sql, properties, java_value, value_here(sql, properties))
         for (sql, properties), java_value in zip(cases, java.evaluate(cases), strict=True)

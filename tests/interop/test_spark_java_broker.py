@@ -69,7 +69,7 @@ def test_rows_go_in_and_are_sent_again(spark: SparkSession, java: JavaBroker, tm
     again = contents(spark, java, "Again", COUNT)
     assert in_order(again) == expected
 
-    # to another cluster and, out of the directory that the broker has open, back
+    # to another cluster, from the broker and out of the directory that it has open
     with MqlakeBroker(tmp_path / "mqlake") as other:
         replay(messages, other.namesrv)
         there = contents(spark, other, "Rows", COUNT)
@@ -87,9 +87,6 @@ def test_rows_go_in_and_are_sent_again(spark: SparkSession, java: JavaBroker, tm
             "--ordered",
         )
         assert in_order(contents(spark, other, "Store", COUNT)) == expected
-        (log,) = (tmp_path / "mqlake").rglob("commitlog")
-        run("replay", log.parent, "--to-broker", java.namesrv, "--to-topic", "Back", "--topic", "Store")
-        assert Counter(map(text, contents(spark, java, "Back", COUNT))) == Counter(map(text, sent))
 
 
 def text(message: tuple[str, str, int]) -> tuple[str, str]:
@@ -101,16 +98,14 @@ def test_its_store_is_read_while_it_writes(spark: SparkSession, java: JavaBroker
     assert spark is not None  # the session that the commands take
     with Load(java.namesrv, "Busy") as load:
         until(lambda: load.count > 100)
-        last = 0
-        for _ in range(2):
-            before = load.count
-            (figures,) = json.loads(run("stats", store, "--topic", "Busy", "--json").stdout)["topics"]
-            assert before <= figures["records"] <= load.count + 10
-            lines = run("search", store, "--topic", "Busy", "--text", str(before - 1) * 20, "--json").stdout
-            found = [base64.b64decode(json.loads(line)["body"]).decode() for line in lines.splitlines()]
-            assert found == [str(before - 1) * 20]
-            last += json.loads(run("export", store, out, "--topic", "Busy", "--json").stdout)["rows"]
-            assert before <= last
+        before = load.count
+        (figures,) = json.loads(run("stats", store, "--topic", "Busy", "--json").stdout)["topics"]
+        assert before <= figures["records"] <= load.count + 10
+        lines = run("search", store, "--topic", "Busy", "--text", str(before - 1) * 20, "--json").stdout
+        found = [base64.b64decode(json.loads(line)["body"]).decode() for line in lines.splitlines()]
+        assert found == [str(before - 1) * 20]
+        last = json.loads(run("export", store, out, "--topic", "Busy", "--json").stdout)["rows"]
+        assert before <= last
     last += json.loads(run("export", store, out, "--topic", "Busy", "--json").stdout)["rows"]
     exported = spark.read.parquet(str(out))
     bodies = Counter(bytes(row.body).decode() for row in exported.collect())

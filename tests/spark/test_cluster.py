@@ -37,11 +37,6 @@ def test_on_two_executors(every_kind: Path, tmp_path: Path) -> None:
         verify_store(tmp_path / "rebuilt", SETTINGS).findings == verify_store(every_kind, SETTINGS).findings
     )
     assert found["diff"]["same"]
-    assert found["export"]["rows"] == len(messages)
     last_of_key = {(m.topic, m.keys): m for m in messages if m.keys}
     assert found["compact"]["messages"] == sum(bool(m.body) for m in last_of_key.values())
     assert len(decoded(tmp_path / "compacted")) == found["compact"]["messages"]
-    assert sorted(line["msgId"] for line in found["search"]) == sorted(
-        m.msg_id for m in messages if "shared" in (m.keys or "").split()
-    )
-    assert sum(row["records"] for row in found["stats"]["topics"]) == len(messages)

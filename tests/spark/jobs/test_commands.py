@@ -67,7 +67,6 @@ def test_from_files_to_a_store_and_back(tmp_path: Path) -> None:
     command = ["ingest", tmp_path / "rows.csv", "--to-store", root, "--topic", "Rows", "--keys-from", "name"]
     told = json.loads(run(*command, "--queues", 2, "--set=mappedFileSizeCommitLog=1m", "--json").stdout)
     assert told["messages"] == 50 and {row["queueId"] for row in told["queues"]} == {0, 1}
-    assert run("verify", root).exit_code == 0
     exported = run("export", root, out, "--json-schema", "infer", "--json")
     assert json.loads(exported.stdout)["rows"] == 50
     assert "0 messages in 0 batches" in run("export", root, out, "--json-schema", "infer").stdout

@@ -25,7 +25,7 @@ from mqlake.spark.jobs.diff import (
     columns,
     describe,
     diff,
-    differing,
+    hashed,
     ranges,
 )
 from mqlake.store import open_store
@@ -178,6 +178,12 @@ def in_memory(spark: SparkSession, tmp_path: Path) -> Iterator[Any]:
     log = mqlake.spark.read_log(spark, str(tmp_path / "batches"), **given).cache()
     yield log
     log.unpersist()
+
+
+def differing(one: Any, two: Any) -> Any:
+    """As diff() has them, of messages in memory."""
+    one, two = hashed(one), hashed(two)
+    return job._in_stretches(one, two, job._unequal(one, two))
 
 
 @pytest.mark.spark

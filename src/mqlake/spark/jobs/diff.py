@@ -80,12 +80,6 @@ def columns(*, physical: bool = False) -> str:
     return ",".join(dict.fromkeys(names))
 
 
-def differing(first: DataFrame, second: DataFrame, *, physical: bool = False) -> DataFrame:
-    """A row a difference: what, topic, queueId, queueOffset, width, storeTimestamp. The frames are messages."""
-    one, two = hashed(first, physical=physical), hashed(second, physical=physical)
-    return _in_stretches(one, two, _unequal(one, two))
-
-
 def _unequal(one: DataFrame, two: DataFrame) -> DataFrame:
     """topic, queueId, stretch of those whose fingerprints differ."""
     stretches = _fingerprints(one, "first").join(_fingerprints(two, "second"), list(_STRETCH), "full")
@@ -97,7 +91,7 @@ def _unequal(one: DataFrame, two: DataFrame) -> DataFrame:
 
 
 def _in_stretches(one: DataFrame, two: DataFrame, unequal: DataFrame) -> DataFrame:
-    """The messages of these stretches side by side, of which those that differ."""
+    """A row for each difference in these stretches: what, topic, queueId, queueOffset, width, storeTimestamp."""
     # a topic that was deleted and made again has been at the same queue offset twice
     in_turn = Window.partitionBy(*BOTH).orderBy("physicalOffset")
     a, b = (
