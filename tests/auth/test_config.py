@@ -38,7 +38,7 @@ def test_the_first_users_are_those_of_java_s_keys() -> None:
         ({"initAuthenticationUser": "[1]"}, "an object is needed"),
         ({"initAuthenticationUser": '{"username":"x"}'}, "username and password are needed"),
         ({"innerClientAuthenticationCredentials": '{"accessKey":"x"}'}, "accessKey and secretKey"),
-        ({"haSourceIps": "10.0.0.0/99"}, "haSourceIps"),
+        ({"metricsSourceIps": "10.0.0.0/99"}, "metricsSourceIps"),
     ],
 )
 def test_what_cannot_be_is_refused(properties: dict[str, str], why: str) -> None:

@@ -204,6 +204,13 @@ class AccessControl:
         except UnclearRequestError:
             return None
 
+    def may(self, user: User, command: RemotingCommand, ip: str) -> bool:
+        """Whether the policies allow a request; for fast paths, whose refusals the slow path makes."""
+        if not self.config.authorization_enabled or user.is_super:
+            return True
+        needs = self.needs_of(command)
+        return needs is not None and all(self.decide(user, each, ip).allowed for each in needs)
+
     def authorize_command(self, user: User | None, command: RemotingCommand, ip: str) -> None:
         """AccessDeniedError."""
         if not self.config.authorization_enabled or command.code in self._unchecked:

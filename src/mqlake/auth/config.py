@@ -122,12 +122,6 @@ class AuthConfig(Settings):
         "Addresses and networks that may read metrics; `,` between; empty: all.",
         own=True,
     )
-    ha_source_ips: str = setting(
-        "haSourceIps",
-        "",
-        "Addresses and networks from which slaves may connect; `,` between; empty: all.",
-        own=True,
-    )
     access_failures_max: int = setting(
         "accessFailuresMax",
         100,
@@ -154,7 +148,6 @@ class AuthConfig(Settings):
             if given and given not in allowed:
                 raise ConfigError(f"{key}={given}: {' or '.join(allowed)} is there")
         SourceList.parse(self.metrics_source_ips, "metricsSourceIps")
-        SourceList.parse(self.ha_source_ips, "haSourceIps")
         for key in ("authenticationWhitelist", "authorizationWhitelist"):
             self.codes(key)
         self.first_users()

@@ -147,7 +147,11 @@ class BrokerController:
             )
         self._register_processors()
         if broker.access is not None:
-            self.server.guard = self.fast_server.guard = broker.access.guard
+            for server in (self.server, self.fast_server):
+                server.guard = broker.access.guard
+                server.guarded_fast_paths = tuple(
+                    fast_path for fast_path in server.fast_paths if isinstance(fast_path, FastPull)
+                )
 
         self._config_managers: list[ConfigManager] = [
             broker.topic_config_manager,

@@ -132,6 +132,8 @@ class Endpoint:
         self.fast_paths: tuple[FastPath, ...] = ()
         """Called in turn at each frame, before a processor; the first that handles it ends the turn."""
         self.guard: Guard | None = None
+        self.guarded_fast_paths: tuple[FastPath, ...] = ()
+        """Those that check requests themselves; under a guard only they are called."""
         self.going_away = False
         """New requests are answered GO_AWAY if the client knows that code."""
         self.tls_mode = TlsMode.DISABLED
@@ -321,7 +323,10 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
     def _process(self, data: memoryview) -> None:
         """Handles every complete frame in `data`, and keeps the rest."""
         start, end = 0, len(data)
-        fast_paths = () if self._endpoint.going_away else self._endpoint.fast_paths
+        endpoint = self._endpoint
+        fast_paths = endpoint.fast_paths if endpoint.guard is None else endpoint.guarded_fast_paths
+        if endpoint.going_away:
+            fast_paths = ()
         header_size_max = FRAME_SIZE_MAX if self._address_called else HEADER_SIZE_MAX
         turn_ends = time.monotonic() + TURN_S
         self._in_batch = True

@@ -21,12 +21,14 @@ from operator import is_, itemgetter
 from struct import Struct
 
 from mqlake.broker.broker import Broker
+from mqlake.broker.fast.signed_pulls import SignedPulls, without_signature
 from mqlake.broker.metrics.rpc_latency import Rpc, RpcLatencies
 from mqlake.broker.requests.pull_message import COMMIT_OFFSET_FLAG, SUBSCRIPTION_FLAG, PullMessageProcessor
 from mqlake.errors import MqlakeError, ResponseError
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
 from mqlake.remoting.codec import FRAME_SIZE_MAX, decode_binary_header, decode_json_header, encode_json_header
 from mqlake.remoting.codes import RequestCode, ResponseCode, SerializeType
+from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.connection import Connection
 from mqlake.remoting.headers.consume import PullMessageRequestHeader
 from mqlake.store.filter import MessageFilter, TagFilter
@@ -91,13 +93,17 @@ class PullPlan:
         "messages",
         "pulls",
         "rpc",
+        "signed",
         "size",
         "usual",
         "versions",
     )
 
-    def __init__(self, code: int, header: PullMessageRequestHeader, order: tuple[int, int, int]) -> None:
-        self.code = code
+    def __init__(
+        self, command: RemotingCommand, header: PullMessageRequestHeader, order: tuple[int, int, int]
+    ) -> None:
+        self.code = code = command.code
+        self.signed = SignedPulls(command)
         self.header = header
         self.in_order = itemgetter(*order)
         self.rpc = Rpc(code, ResponseCode.SUCCESS, is_long_polling=False, oneway=False)
@@ -126,6 +132,7 @@ class FastPull:
         self._plans: dict[Key, PullPlan | None] = {}
         self._uncounted: list[PullPlan] = []
         self._latencies = latencies
+        self._access = broker.access
 
     def __call__(self, connection: Connection, data: memoryview, start: int) -> int:
         """Answers the pull whose frame begins at data[start]; where the next one begins, `start` when it is not for
@@ -145,7 +152,10 @@ class FastPull:
         if word >> 24 != kind or header_size + 4 != size or header_size > HEADER_SIZE_MAX:
             return start
         end: int = start + 4 + size
-        split = (_split_json if kind == SerializeType.JSON else _split_rocketmq)(bytes(data[start + 8 : end]))
+        raw, signature = bytes(data[start + 8 : end]), b""
+        if self._access is not None:
+            raw, signature = without_signature(raw)
+        split = (_split_json if kind == SerializeType.JSON else _split_rocketmq)(raw)
         if split is None:
             return start
         pieces, numbers = split
@@ -160,6 +170,10 @@ class FastPull:
         opaque, queue_offset, commit_offset = plan.in_order(numbers)
         if opaque > _INT32_MAX:
             return start
+        if self._access is not None and not plan.signed.may(
+            self._access, connection.remote_address, signature, commit_offset, queue_offset
+        ):
+            return start  # the slow path says why
         return end if self._answer(connection, plan, opaque, queue_offset, commit_offset) else start
 
     # --- what the broker says of a plan
@@ -328,4 +342,4 @@ def _read(pieces: Key, kind: int) -> PullPlan | None:
     if command.code not in _CODES or command.flag or found != [_OPAQUE, _QUEUE_OFFSET, _COMMIT_OFFSET]:
         return None
     opaque, queue_offset, commit_offset = (marks.index(mark) for mark in found)
-    return PullPlan(command.code, read, (opaque, queue_offset, commit_offset))
+    return PullPlan(command, read, (opaque, queue_offset, commit_offset))

@@ -16,6 +16,7 @@ import logging
 import time
 from collections.abc import Callable
 
+from mqlake.auth.signed_client import remoting_client
 from mqlake.base.net import format_address, parse_address
 from mqlake.broker.broker import Broker
 from mqlake.broker.services.outer_api import RegisterBrokerResult
@@ -25,7 +26,6 @@ from mqlake.broker.services.slave_synchronize import SlaveSynchronize
 from mqlake.errors import ConfigError, FormatError, MqlakeError, ResponseError
 from mqlake.remoting.bodies.admin import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
 from mqlake.remoting.bodies.route import MASTER_ID
-from mqlake.remoting.client import RemotingClient
 from mqlake.remoting.codes import ResponseCode
 from mqlake.remoting.tls import caller_context
 from mqlake.store.config import BrokerRole, MessageStoreConfig
@@ -57,7 +57,9 @@ class Replication:
         broker.is_master_away = self.is_master_away
         self.ha_client: HAClient | None = None
         self.ha_client_service: HAClientService | None = None
-        self._remoting = RemotingClient(tls=caller_context(broker.config.tls))
+        self._remoting = remoting_client(
+            broker.config.auth.inner_credentials, caller_context(broker.config.tls)
+        )
         self.slave_synchronize = SlaveSynchronize(broker, schedule_message_service, self._remoting)
         self.master_flush_offset = 0
         """Of the master's start, as 906 and 908 tell; for information."""
