@@ -18,7 +18,7 @@ from mqlake.store.clean import (
 )
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
-from mqlake.store.running_flags import RunningFlags
+from mqlake.store.running_flags import DISK_FULL, RunningFlags
 from tests.waiting import PATIENCE_S
 
 FILE_SIZE = 4096
@@ -118,7 +118,7 @@ def test_above_the_second_ratio_young_files_go(make):
     store = make(file_reserved_time=72, delete_file_batch_max=3)
     store.used = 0.86
     assert store.service.run_once().deleted == 3
-    assert store.flags.is_writeable
+    assert not store.flags.flag_bits
     store.used = 0.84
     assert store.service.run_once().deleted == 0
 
@@ -127,14 +127,14 @@ def test_young_files_stay_when_force_is_not_allowed(make):
     store = make(file_reserved_time=72, clean_file_forcibly_enable=False)
     store.used = 0.99
     assert store.service.run_once().deleted == 0
-    assert not store.flags.is_writeable
+    assert store.flags.flag_bits
 
 
 def test_the_disk_of_the_queues_counts_too(make):
     store = make()
     store.logic_used = 0.95
     assert store.service.run_once().deleted == 6
-    assert store.flags.is_disk_full
+    assert store.flags.flag_bits & DISK_FULL
 
 
 @pytest.mark.parametrize("returned", [0.90, 0.86, 0.5])
@@ -142,12 +142,12 @@ def test_full_above_the_warning_level_and_writeable_as_soon_as_space_returns(mak
     store = make()
     store.used = 0.91
     store.service.check_disk()
-    assert not store.flags.is_writeable
+    assert store.flags.flag_bits
     (reason,) = store.flags.reasons()
     assert "91.0% used" in reason
     store.used = returned
     store.service.check_disk()
-    assert store.flags.is_writeable
+    assert not store.flags.flag_bits
 
 
 def test_space_on_one_disk_does_not_hide_the_other(make):
@@ -156,7 +156,7 @@ def test_space_on_one_disk_does_not_hide_the_other(make):
     store.service.check_disk()
     store.used, store.logic_used = 0.1, 0.95
     store.service.check_disk()
-    assert store.flags.is_disk_full
+    assert store.flags.flag_bits & DISK_FULL
 
 
 def test_an_unknown_disk_changes_nothing(make):
@@ -165,7 +165,7 @@ def test_an_unknown_disk_changes_nothing(make):
     store.service.check_disk()
     store.used = store.logic_used = None
     assert not store.service.run_once().disk.over
-    assert store.flags.is_disk_full
+    assert store.flags.flag_bits & DISK_FULL
     assert len(store.files) == 7
 
 
@@ -248,7 +248,7 @@ def test_the_thread_watches_the_disk_and_cleans(make, monkeypatch):
     offsets = CleanConsumeQueueService(lambda: FILE_SIZE, lambda _: followed.set() or 1)
     service = CleanService(store.config, store.service, offsets)
     service.start()
-    assert store.flags.is_disk_full
+    assert store.flags.flag_bits & DISK_FULL
     assert followed.wait(PATIENCE_S)
     service.shutdown()
     assert store.files == [6]

@@ -140,11 +140,11 @@ def test_a_disk_that_refuses_is_tried_again_and_stops_the_writers_meanwhile(benc
     bench.service.start(0)
     assert bench.dispatcher.failed.wait(PATIENCE_S)
     bench.wait_for(lambda: bench.flags.is_logics_queue_error)
-    assert not bench.flags.is_writeable
+    assert bench.flags.flag_bits
     assert bench.flags.reasons() == ["writing a consume queue failed: [Errno 28] No space left on device"]
     bench.dispatcher.error = None
     assert bench.service.wait_until_dispatched(timeout_s=PATIENCE_S)
-    assert bench.flags.is_writeable
+    assert not bench.flags.flag_bits
     assert bench.dispatcher.offsets == offsets
 
 

@@ -7,7 +7,7 @@ from mqlake.store.running_flags import RunningFlags
 
 def test_a_fresh_store_accepts_messages():
     flags = RunningFlags()
-    assert flags.is_writeable and flags.flag_bits == 0
+    assert flags.flag_bits == 0
     assert flags.reasons() == []
 
 
@@ -23,12 +23,8 @@ def test_each_bit_stops_writes(make, bit, reason):
     flags = RunningFlags()
     assert getattr(flags, make)("because") is True
     assert getattr(flags, make)("again") is False
-    assert flags.flag_bits == bit and not flags.is_writeable
-    assert (flags.is_logics_queue_error, flags.is_disk_full, flags.is_fenced) == (
-        bit == 4,
-        bit == 16,
-        bit == 32,
-    )
+    assert flags.flag_bits == bit
+    assert (flags.is_logics_queue_error, flags.is_fenced) == (bit == 4, bit == 32)
     assert flags.reasons() == [f"{reason}: because"]
 
 

@@ -97,30 +97,13 @@ class BrokerController:
         self.replication = Replication(broker, self.registration, self.schedule_message_service)
         self.replication.on_promoted = self._start_as_master
         self.transaction_metrics = TransactionMetrics(os.path.join(directory, "transactionMetrics"), clock_ms)
-        self.transactional_message_service = TransactionalMessageService(
-            TransactionalMessageBridge(
-                broker.store,
-                broker.consumer_offset_manager,
-                broker.topic_config_manager,
-                lambda: broker.store_host,
-                clock_ms,
-            ),
-            self.transaction_metrics,
-            lambda: broker.config,
-        )
+        self.transactional_message_service = self._make_transactional_message_service()
         self.transactional_message_check_service = TransactionalMessageCheckService(
             self.transactional_message_service,
             TransactionalMessageCheckListener(broker.producer_manager, config.broker_name),
             lambda: broker.config,
         )
-
-        self.message_trace: MessageTrace | None = None
-        if config.broker_message_trace_enable:
-            self.message_trace = MessageTrace(broker)
-            broker.hooks.register_send_message_hook(self.message_trace)
-            broker.hooks.register_consume_message_hook(self.message_trace)
-        broker.hooks.register_plugins(broker)
-
+        self.message_trace = self._register_hooks()
         self.pull_message_processor = PullMessageProcessor(broker)
         self.pull_request_hold_service = self.pull_message_processor.pull_request_hold_service
         broker.store.message_arriving_listeners.append(self.pull_request_hold_service.on_arrival)
@@ -133,18 +116,7 @@ class BrokerController:
             self.timers,
             self.replication,
         )
-        self.metrics: MetricsExporter | None = None
-        if config.metrics_exporter_type is MetricsExporterType.PROM:
-            self.metrics = MetricsExporter(
-                Sources(
-                    broker,
-                    (self.server, self.fast_server),
-                    self.pull_request_hold_service,
-                    self.admin_processor,
-                    self.transaction_metrics,
-                    self.timers,
-                )
-            )
+        self.metrics = self._make_metrics()
         self._register_processors()
         if broker.access is not None:
             for server in (self.server, self.fast_server):
@@ -165,6 +137,41 @@ class BrokerController:
         ]
         self._tasks: list[asyncio.Task[None]] = []
         self._running = False
+
+    def _make_transactional_message_service(self) -> TransactionalMessageService:
+        broker = self.broker
+        bridge = TransactionalMessageBridge(
+            broker.store,
+            broker.consumer_offset_manager,
+            broker.topic_config_manager,
+            lambda: broker.store_host,
+            broker.clock_ms,
+        )
+        return TransactionalMessageService(bridge, self.transaction_metrics, lambda: broker.config)
+
+    def _register_hooks(self) -> MessageTrace | None:
+        """The hooks of message trace, if it is on, and of the plug-ins that the configuration names. ConfigError."""
+        trace, hooks = None, self.broker.hooks
+        if self.broker.config.broker_message_trace_enable:
+            trace = MessageTrace(self.broker)
+            hooks.register_send_message_hook(trace)
+            hooks.register_consume_message_hook(trace)
+        hooks.register_plugins(self.broker)
+        return trace
+
+    def _make_metrics(self) -> MetricsExporter | None:
+        if self.broker.config.metrics_exporter_type is not MetricsExporterType.PROM:
+            return None
+        return MetricsExporter(
+            Sources(
+                self.broker,
+                (self.server, self.fast_server),
+                self.pull_request_hold_service,
+                self.admin_processor,
+                self.transaction_metrics,
+                self.timers,
+            )
+        )
 
     def _register_processors(self) -> None:
         broker = self.broker

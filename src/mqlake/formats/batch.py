@@ -16,12 +16,12 @@ from struct import Struct
 from typing import NamedTuple
 
 from mqlake.errors import BadLengthError, MessageError, PropertiesTooLargeError, TruncatedRecordError
+from mqlake.formats.record import PROPERTIES_LENGTH_MAX
 from mqlake.message import Message, MessageExt, MessageSysFlag, bytes_to_properties, properties_to_bytes
 
 _HEAD = Struct(">iiiii")  # totalSize, magic, bodyCRC, flag, bodyLen
 _I16 = Struct(">h")
 ITEM_SIZE_MIN = _HEAD.size + _I16.size
-PROPERTIES_LENGTH_MAX = 0x7FFF
 
 
 class BatchItem(NamedTuple):

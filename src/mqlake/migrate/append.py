@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from mqlake.errors import ConfigError, FormatError, MessageTooLargeError, StoreError
 from mqlake.formats.arrow import encode_items
-from mqlake.formats.batch import PROPERTIES_LENGTH_MAX
+from mqlake.formats.record import PROPERTIES_LENGTH_MAX
 from mqlake.message import PROPERTY_KEYS, PROPERTY_TAGS, Host, MessageExt, MessageExtBatch
 from mqlake.metaq.formats.record import HEADER_SIZE, decode_header
 from mqlake.metaq.store.columns import Records, read_partition

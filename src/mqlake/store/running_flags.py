@@ -34,16 +34,8 @@ class RunningFlags:
         self._lock = threading.Lock()
 
     @property
-    def is_writeable(self) -> bool:
-        return not self.flag_bits
-
-    @property
     def is_fenced(self) -> bool:
         return bool(self.flag_bits & FENCED)
-
-    @property
-    def is_disk_full(self) -> bool:
-        return bool(self.flag_bits & DISK_FULL)
 
     @property
     def is_logics_queue_error(self) -> bool:

@@ -52,7 +52,7 @@ def test_a_client_that_closes_is_forgotten_and_the_others_are_told(tmp_path):
             await until_async(lambda: stays.told)
             notice = stays.told[-1]
             assert notice.is_oneway and notice.ext_fields == {"consumerGroup": "G"}
-            assert not controller.broker.producer_manager.group_online("P")
+            assert not controller.broker.producer_manager.group_channel_table.get("P")
 
     run(main())
 
@@ -64,7 +64,7 @@ def test_goodbye(tmp_path):
             header = UnregisterClientRequestHeader(client_id="c", producer_group="P", consumer_group="G")
             assert (await client.ask(RequestCode.UNREGISTER_CLIENT, header)).code == ResponseCode.SUCCESS
             assert controller.broker.consumer_manager.get_consumer_group_info("G") is None
-            assert not controller.broker.producer_manager.group_online("P")
+            assert not controller.broker.producer_manager.group_channel_table.get("P")
             # and of nothing it never was in
             header = UnregisterClientRequestHeader(client_id="c", producer_group="x", consumer_group="y")
             assert (await client.ask(RequestCode.UNREGISTER_CLIENT, header)).code == ResponseCode.SUCCESS
@@ -122,7 +122,7 @@ def test_groups_that_may_not_be_are_left_out(tmp_path):
             assert (await client.heartbeat(producer="P")).code == ResponseCode.SUCCESS
             assert controller.broker.consumer_manager.get_consumer_group_info("G") is None
             assert controller.broker.topic_config_manager.select_topic_config("%RETRY%G") is None
-            assert controller.broker.producer_manager.group_online("P")
+            assert controller.broker.producer_manager.group_channel_table.get("P")
 
     run(main())
 

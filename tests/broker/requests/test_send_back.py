@@ -165,7 +165,7 @@ def test_retries_that_are_sent(tmp_path):
             handle_retry_and_dlq(controller.broker, message, 2, Version.V3_4_9 - 1)
             assert message.topic == "%RETRY%G"
             # an orderly consumer has tried in place: it is dead at once
-            controller.broker.rebalance_lock_manager.try_lock("G", MessageQueue(topic="T"), "c")
+            controller.broker.rebalance_lock_manager.try_lock_batch("G", [MessageQueue(topic="T")], "c")
             message = retried(1)
             handle_retry_and_dlq(controller.broker, message, None, CURRENT_VERSION)
             assert message.topic == "%DLQ%G"

@@ -15,12 +15,12 @@ def test_the_silent_are_closed_and_forgotten(tmp_path, monkeypatch):
             Client(controller) as client,
         ):
             await client.heartbeat(producer="P")
-            assert controller.broker.producer_manager.group_online("P")
+            assert controller.broker.producer_manager.group_channel_table.get("P")
             # from here on: before, a slow machine may take longer to say hello
             controller.broker.producer_manager._channel_expired_timeout_ms = 50
             await until_async(lambda: not client.connections)
             assert controller.broker.consumer_manager.get_consumer_group_info("G") is None
-            assert not controller.broker.producer_manager.group_online("P")
+            assert not controller.broker.producer_manager.group_channel_table.get("P")
 
     run(main())
 
@@ -31,7 +31,7 @@ def test_expired_locks_and_dead_filters_go(tmp_path, monkeypatch):
     async def main():
         async with live_broker(tmp_path, filterDataCleanTimeSpan="0") as controller:
             controller.broker.rebalance_lock_manager._max_live = -1
-            controller.broker.rebalance_lock_manager.try_lock("G", MessageQueue(topic="T"), "c")
+            controller.broker.rebalance_lock_manager.try_lock_batch("G", [MessageQueue(topic="T")], "c")
             controller.broker.consumer_filter_manager.register("T", "G", "a > 5", "SQL92", 1)
             controller.broker.consumer_filter_manager.unregister_group("G")
             await until_async(lambda: not controller.broker.rebalance_lock_manager._table)

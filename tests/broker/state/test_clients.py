@@ -221,12 +221,12 @@ def test_producers_come_and_go():
     producers.heartbeat(c)
     producers.heartbeat(c, "Q")
     producers.heartbeat(d)
-    assert manager.group_online("P") and manager.group_online("Q") and manager.find_channel("c") is c
+    assert set(manager.group_channel_table) == {"P", "Q"} and manager.find_channel("c") is c
     manager.unregister_producer("Q", c)
     manager.unregister_producer("Q", c)
-    assert not manager.group_online("Q") and manager.find_channel("c") is c
+    assert set(manager.group_channel_table) == {"P"} and manager.find_channel("c") is c
     manager.unregister_producer("P", c)
-    assert manager.find_channel("c") is None and manager.group_online("P")
+    assert manager.find_channel("c") is None and set(manager.group_channel_table) == {"P"}
     assert manager.do_channel_close_event(d) and not manager.do_channel_close_event(d)
     assert manager.group_channel_table == {} and manager.find_channel("d") is None
 

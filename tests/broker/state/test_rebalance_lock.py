@@ -37,35 +37,35 @@ def test_all_expired():
 
 def test_one_queue():
     locks, clock = manager()
-    assert locks.try_lock("g", MQ[0], "c")
-    assert locks.try_lock("g", MQ[0], "c")  # again, by its holder
-    assert not locks.try_lock("g", MQ[0], "d")
-    assert locks.try_lock("other group", MQ[0], "d")
+    assert locks.try_lock_batch("g", [MQ[0]], "c")
+    assert locks.try_lock_batch("g", [MQ[0]], "c")  # again, by its holder
+    assert not locks.try_lock_batch("g", [MQ[0]], "d")
+    assert locks.try_lock_batch("other group", [MQ[0]], "d")
     clock.now += LIVE_MS + 1
-    assert locks.try_lock("g", MQ[0], "d")
-    assert not locks.try_lock("g", MQ[0], "c")
+    assert locks.try_lock_batch("g", [MQ[0]], "d")
+    assert not locks.try_lock_batch("g", [MQ[0]], "c")
 
 
 def test_locking_again_prolongs():
     locks, clock = manager()
-    locks.try_lock("g", MQ[0], "c")
+    locks.try_lock_batch("g", [MQ[0]], "c")
     clock.now += LIVE_MS
-    assert locks.try_lock("g", MQ[0], "c")
+    assert locks.try_lock_batch("g", [MQ[0]], "c")
     clock.now += LIVE_MS
-    assert not locks.try_lock("g", MQ[0], "d")
+    assert not locks.try_lock_batch("g", [MQ[0]], "d")
 
 
 def test_the_holder_of_an_expired_lock_may_take_it_again():
     locks, clock = manager()
-    locks.try_lock("g", MQ[0], "c")
+    locks.try_lock_batch("g", [MQ[0]], "c")
     clock.now += LIVE_MS + 1
-    assert locks.try_lock("g", MQ[0], "c")
-    assert not locks.try_lock("g", MQ[0], "d")
+    assert locks.try_lock_batch("g", [MQ[0]], "c")
+    assert not locks.try_lock_batch("g", [MQ[0]], "d")
 
 
 def test_a_batch_gets_what_is_free():
     locks, _ = manager()
-    locks.try_lock("g", MQ[0], "c")
+    locks.try_lock_batch("g", [MQ[0]], "c")
     assert locks.try_lock_batch("g", MQ[:3], "d") == set(MQ[1:3])
     assert locks.try_lock_batch("g", MQ, "c") == {MQ[0], MQ[3]}
     assert locks.try_lock_batch("g", [], "c") == set()
@@ -75,9 +75,9 @@ def test_unlock():
     locks, _ = manager()
     locks.try_lock_batch("g", MQ[:2], "c")
     locks.unlock_batch("g", MQ, "d")  # not its own: nothing happens
-    assert not locks.try_lock("g", MQ[0], "d")
+    assert not locks.try_lock_batch("g", [MQ[0]], "d")
     locks.unlock_batch("g", MQ[:1], "c")
-    assert locks.try_lock("g", MQ[0], "d")
+    assert locks.try_lock_batch("g", [MQ[0]], "d")
     locks.unlock_batch("no such group", MQ, "c")
     locks.unlock_batch("g", [MessageQueue(topic="never locked")], "c")
 

@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from mqlake.base.clock import now_ms
 from mqlake.remoting.bodies.admin import ProducerInfo, ProducerTableInfo
@@ -148,8 +148,57 @@ def _some_of(names: list[str]) -> str:
     return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
 
 
-class ConsumerManager:
+class _ClientManager:
+    """What both managers share: the groups of each connection, and how its clients are forgotten."""
+
+    _kind: ClassVar[str]
+
+    def __init__(self, channel_expired_timeout_ms: int, monotonic_clock_ms: Callable[[], int]) -> None:
+        self._groups_of: dict[Connection, set[str]] = {}
+        self._channel_expired_timeout_ms = channel_expired_timeout_ms
+        self._monotonic_clock_ms = monotonic_clock_ms
+
+    def group_count(self, connection: Connection) -> int:
+        return len(self._groups_of.get(connection, ()))
+
+    def do_channel_close_event(self, connection: Connection) -> bool:
+        """Forgets the clients of a closed connection; returns whether there were any."""
+        known = connection in self._groups_of
+        at_once(self.leave(connection))
+        return known
+
+    def leave(self, connection: Connection) -> Iterator[None]:
+        """Like do_channel_close_event, one group a step."""
+        for group in self._groups_of.pop(connection, set()):
+            self._leave_group(group, connection)
+            yield
+
+    def scan_not_active_channel(self) -> None:
+        """Closes the connections of clients that have been silent for too long."""
+        oldest = self._monotonic_clock_ms() - self._channel_expired_timeout_ms
+        for connection in {info.connection for info in self._channels() if info.last_seen_ms < oldest}:
+            logger.warning("%s: no heartbeat of its %s, closed", connection.remote_address, self._kind)
+            self.do_channel_close_event(connection)
+            connection.close()
+
+    def _forget_group(self, group: str, connection: Connection) -> None:
+        groups = self._groups_of.get(connection)
+        if groups is not None:
+            groups.discard(group)
+            if not groups:
+                del self._groups_of[connection]
+
+    def _leave_group(self, group: str, connection: Connection) -> None:
+        raise NotImplementedError
+
+    def _channels(self) -> Iterator[ClientChannelInfo]:
+        raise NotImplementedError
+
+
+class ConsumerManager(_ClientManager):
     """Consumer groups, from heartbeats. The compensation table holds groups that are known only from pulls."""
+
+    _kind = "consumers"
 
     def __init__(
         self,
@@ -159,18 +208,13 @@ class ConsumerManager:
         monotonic_clock_ms: Callable[[], int] = monotonic_ms,
     ) -> None:
         """`clock_ms` dates subscriptions, the other clock measures silence."""
+        super().__init__(channel_expired_timeout_ms, monotonic_clock_ms)
         self.consumer_table: dict[str, ConsumerGroupInfo] = {}
-        self._groups_of: dict[Connection, set[str]] = {}
         self._groups_by_topic: dict[str, set[str]] = {}
         self._compensation_table: dict[str, ConsumerGroupInfo] = {}
         self._listeners: list[ConsumerIdsChangeListener] = []
-        self._channel_expired_timeout_ms = channel_expired_timeout_ms
         self._subscription_expired_timeout_ms = subscription_expired_timeout_ms
         self._clock_ms = clock_ms
-        self._monotonic_clock_ms = monotonic_clock_ms
-
-    def group_count(self, connection: Connection) -> int:
-        return len(self._groups_of.get(connection, ()))
 
     def append_consumer_ids_change_listener(self, listener: ConsumerIdsChangeListener) -> None:
         """Notifies it of every change from now on."""
@@ -268,32 +312,16 @@ class ConsumerManager:
         if group_info is not None and self._remove(group_info, connection) and notify_consumer_ids_changed:
             self._notify(group_info)
 
-    def do_channel_close_event(self, connection: Connection) -> bool:
-        """Forgets the clients of a closed connection; returns whether there were any."""
-        known = connection in self._groups_of
-        at_once(self.leave(connection))
-        return known
+    def _leave_group(self, group: str, connection: Connection) -> None:
+        self.unregister_consumer(group, connection)
 
-    def leave(self, connection: Connection) -> Iterator[None]:
-        """Like do_channel_close_event, one group a step."""
-        for group in self._groups_of.pop(connection, set()):
-            group_info = self.consumer_table.get(group)
-            if group_info is not None and self._remove(group_info, connection):
-                self._notify(group_info)
-            yield
+    def _channels(self) -> Iterator[ClientChannelInfo]:
+        for group_info in self.consumer_table.values():
+            yield from group_info.channel_info_table.values()
 
     def scan_not_active_channel(self) -> None:
-        """Closes the connections of consumers that have been silent for too long."""
-        oldest = self._monotonic_clock_ms() - self._channel_expired_timeout_ms
-        for connection in {
-            info.connection
-            for group_info in self.consumer_table.values()
-            for info in group_info.channel_info_table.values()
-            if info.last_seen_ms < oldest
-        }:
-            logger.warning("%s: no heartbeat of its consumers, closed", connection.remote_address)
-            self.do_channel_close_event(connection)
-            connection.close()
+        """Closes the connections of clients that have been silent for too long, and forgets old subscriptions."""
+        super().scan_not_active_channel()
         self._remove_expired_compensation()
 
     def _remove_expired_compensation(self) -> None:
@@ -311,11 +339,7 @@ class ConsumerManager:
             return False
         group = group_info.group_name
         logger.info("%s: consumer %s has gone", group, info)
-        groups = self._groups_of.get(connection)
-        if groups is not None:
-            groups.discard(group)
-            if not groups:
-                del self._groups_of[connection]
+        self._forget_group(group, connection)
         if not group_info.channel_info_table:
             del self.consumer_table[group]
             before = set(group_info.subscription_table)
@@ -341,8 +365,10 @@ class ConsumerManager:
                 listener.on_change(group_info.group_name, group_info.all_connections())
 
 
-class ProducerManager:
+class ProducerManager(_ClientManager):
     """Producer groups, from heartbeats: the clients to ask about a transaction or to send a reply to."""
+
+    _kind = "producers"
 
     def __init__(
         self,
@@ -351,18 +377,10 @@ class ProducerManager:
         monotonic_clock_ms: Callable[[], int] = monotonic_ms,
     ) -> None:
         """`clock_ms` dates the times of get_producer_table(), the other clock measures silence."""
+        super().__init__(channel_expired_timeout_ms, monotonic_clock_ms)
         self.group_channel_table: dict[str, dict[Connection, ClientChannelInfo]] = {}
-        self._groups_of: dict[Connection, set[str]] = {}
         self._client_channel_table: dict[str, Connection] = {}
-        self._channel_expired_timeout_ms = channel_expired_timeout_ms
         self._clock_ms = clock_ms
-        self._monotonic_clock_ms = monotonic_clock_ms
-
-    def group_count(self, connection: Connection) -> int:
-        return len(self._groups_of.get(connection, ()))
-
-    def group_online(self, group: str) -> bool:
-        return group in self.group_channel_table
 
     def find_channel(self, client_id: str) -> Connection | None:
         return self._client_channel_table.get(client_id)
@@ -399,42 +417,19 @@ class ProducerManager:
 
     def unregister_producer(self, group: str, connection: Connection) -> None:
         """Removes a client that unregisters from a group."""
-        groups = self._groups_of.get(connection, set())
-        if group not in groups:
-            return
-        groups.discard(group)
-        if not groups:
-            del self._groups_of[connection]
         info = self._remove(group, connection)
-        if info is not None and not groups:
+        self._forget_group(group, connection)
+        if info is not None and connection not in self._groups_of:
             self._forget_client(info)
 
-    def do_channel_close_event(self, connection: Connection) -> bool:
-        """Forgets the clients of a closed connection; returns whether there were any."""
-        known = connection in self._groups_of
-        at_once(self.leave(connection))
-        return known
+    def _leave_group(self, group: str, connection: Connection) -> None:
+        info = self._remove(group, connection)
+        if info is not None:
+            self._forget_client(info)
 
-    def leave(self, connection: Connection) -> Iterator[None]:
-        """Like do_channel_close_event, one group a step."""
-        for group in self._groups_of.pop(connection, set()):
-            info = self._remove(group, connection)
-            if info is not None:
-                self._forget_client(info)
-            yield
-
-    def scan_not_active_channel(self) -> None:
-        """Closes the connections of producers that have been silent for too long."""
-        oldest = self._monotonic_clock_ms() - self._channel_expired_timeout_ms
-        for connection in {
-            info.connection
-            for channels in self.group_channel_table.values()
-            for info in channels.values()
-            if info.last_seen_ms < oldest
-        }:
-            logger.warning("%s: no heartbeat of its producers, closed", connection.remote_address)
-            self.do_channel_close_event(connection)
-            connection.close()
+    def _channels(self) -> Iterator[ClientChannelInfo]:
+        for channels in self.group_channel_table.values():
+            yield from channels.values()
 
     def _remove(self, group: str, connection: Connection) -> ClientChannelInfo | None:
         channels = self.group_channel_table.get(group, {})

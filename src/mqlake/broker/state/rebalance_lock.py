@@ -40,10 +40,6 @@ class RebalanceLockManager:
         now = self._clock_ms()
         return all(self._is_expired(entry, now) for entry in self._table.get(group, {}).values())
 
-    def try_lock(self, group: str, mq: MessageQueue, client_id: str) -> bool:
-        """Whether the client holds the queue now."""
-        return bool(self.try_lock_batch(group, (mq,), client_id))
-
     def try_lock_batch(self, group: str, mqs: Iterable[MessageQueue], client_id: str) -> set[MessageQueue]:
         """Locks queues for 60 s; returns those that the client holds now."""
         now = self._clock_ms()

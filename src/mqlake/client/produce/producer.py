@@ -47,6 +47,7 @@ from mqlake.errors import (
 )
 from mqlake.formats.batch import encode_messages
 from mqlake.formats.compression import COMPRESSION_NAMES, DEFAULT_LEVEL, compress_body
+from mqlake.formats.record import PROPERTIES_LENGTH_MAX
 from mqlake.message import (
     AUTO_CREATE_TOPIC_KEY_TOPIC,
     NOT_ALLOWED_SEND_TOPICS,
@@ -102,7 +103,6 @@ RETRY_RESPONSE_CODES = frozenset(
 """Refusals after which another broker may say yes."""
 COMPRESS_IN_THREAD_FROM = 256 * 1024
 """Bytes; a longer body is compressed beside the event loop."""
-PROPERTIES_LENGTH_MAX = 0x7FFF
 WAITED_WORTH_SAYING_S = 0.1
 NEVER_IN_BATCHES = frozenset(
     {

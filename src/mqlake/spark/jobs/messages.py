@@ -39,7 +39,7 @@ from mqlake.base.clock import now_ms
 from mqlake.base.config_file import ConfigFile
 from mqlake.errors import ConfigError, MessageError, PropertiesTooLargeError, StoreError, UnknownKeyError
 from mqlake.formats.arrow import Ints, encode_items
-from mqlake.formats.batch import PROPERTIES_LENGTH_MAX
+from mqlake.formats.record import PROPERTIES_LENGTH_MAX
 from mqlake.message import (
     PROPERTY_CRC32,
     PROPERTY_KEYS,
