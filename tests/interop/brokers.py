@@ -29,7 +29,7 @@ from mqlake.remoting.client import RemotingClient
 from mqlake.remoting.codes import RequestCode
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.loop import run
-from tests.interop.java_peer import TEST_JVM, build
+from tests.interop.java_peer import ROCKETMQ_VERSION, TEST_JVM, build
 from tests.ports import free_ports
 from tests.waiting import PATIENCE_S
 
@@ -195,9 +195,10 @@ class JavaBroker(Broker):
         *,
         small: bool = True,
         jvm: Sequence[str] = TEST_JVM,
+        version: str = ROCKETMQ_VERSION,
     ) -> None:
-        """`small`: files of a size for tests, else of the default sizes."""
-        self.directory, self._jvm = directory, jvm
+        """`small`: files of a size for tests, else of the default sizes. `version`: of RocketMQ."""
+        self.directory, self._jvm, self._version = directory, jvm, version
         directory.mkdir(parents=True, exist_ok=True)
         self.port = free_ports(4) + 2
         self.namesrv = f"127.0.0.1:{self.port + 1}"
@@ -238,7 +239,7 @@ class JavaBroker(Broker):
             f"-Djava.io.tmpdir={home}",
             f"-Dmqlake.peer.log={home / 'java.log'}",
             "-cp",
-            build(),
+            build(self._version),
             main,
             "-c",
             str(self.directory / config),

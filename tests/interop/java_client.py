@@ -120,6 +120,10 @@ class JavaProducer(JavaClient):
         answer = self.ask("request", topic=topic, message=message(body), timeoutMillis=int(PATIENCE_S * 1000))
         return _received([answer])[0]
 
+    def recall(self, topic: str, handle: str) -> str:
+        """Cancels a timer message; its id."""
+        return str(self.ask("recall", topic=topic, handle=handle)["msgId"])
+
     def queues(self, topic: str) -> list[int]:
         queues: list[int] = self.ask("queues", topic=topic)["queues"]
         return queues

@@ -35,6 +35,8 @@ from typing import IO, Any
 PROJECT = Path(__file__).parent / "java"
 TARGET = PROJECT / "target"
 ROCKETMQ_VERSION = "5.3.3"
+LATER_VERSION = "5.5.1"
+"""Of the broker and the store. Of the rest, 5.5.0 is the last that was published."""
 
 Json = dict[str, Any]
 Config = Mapping[str, Any]
@@ -90,11 +92,14 @@ def _source_hash() -> str:
     return digest.hexdigest()
 
 
-def build() -> str:
-    """The class path of the peer, compiled first when its source has changed since the last time.
+def build(version: str = ROCKETMQ_VERSION) -> str:
+    """The class path of the peer, compiled first when its source has changed since the last time; with the classes of
+    another version of RocketMQ if so asked.
 
     Raises JavaPeerError when Maven or the JDK is missing or the build fails.
     """
+    if version != ROCKETMQ_VERSION:
+        return os.pathsep.join([str(TARGET / "classes"), *_jars_of(version)])
     TARGET.mkdir(exist_ok=True)
     stamp, class_path = TARGET / "stamp", TARGET / "classpath"
     with (TARGET / "lock").open("w") as lock:
@@ -110,9 +115,28 @@ def build() -> str:
     return os.pathsep.join([str(TARGET / "classes"), *jars])
 
 
-def _maven() -> None:
+def _jars_of(version: str) -> list[str]:
+    build()
+    class_path = TARGET / f"classpath-{version}"
+    with (TARGET / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        jars = class_path.read_text().split(os.pathsep) if class_path.exists() else []
+        if not jars or not all(map(os.path.exists, jars)):
+            goal = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:build-classpath"
+            tools = version.rpartition(".")[0] + ".0"
+            _maven(
+                goal,
+                f"-Dmdep.outputFile={class_path}",
+                f"-Drocketmq.version={version}",
+                f"-Drocketmq.tools.version={tools}",
+            )
+            jars = class_path.read_text().split(os.pathsep)
+    return jars
+
+
+def _maven(*goals: str) -> None:
     _need("javac", "openjdk-17-jdk-headless")
-    command = [_need("mvn", "maven"), "-q", "-B", "process-classes"]
+    command = [_need("mvn", "maven"), "-q", "-B", *(goals or ("process-classes",))]
     # Offline first: no registry is asked again for what is already here.
     for options in (["-o"], []):
         done = subprocess.run([*command, *options], cwd=PROJECT, text=True, capture_output=True, check=False)

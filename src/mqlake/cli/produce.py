@@ -7,6 +7,7 @@ import base64
 import binascii
 import contextlib
 import os
+import re
 import stat
 import sys
 import time
@@ -19,7 +20,7 @@ import orjson
 
 from mqlake.base.progress import Progress
 from mqlake.cli.clients import cluster_options, reachable, stop_on_signals
-from mqlake.cli.options import json_option
+from mqlake.cli.options import json_option, time_ms
 from mqlake.cli.output import count_text, note, print_json, progress, size_text
 from mqlake.client.config import ClientConfig
 from mqlake.client.produce.producer import Producer, ProducerConfig, select_by_hash
@@ -43,7 +44,8 @@ class _Template:
     key: str | None
     tag: str | None
     properties: dict[str, str]
-    delay: int | None
+    delay: str | None
+    deliver_at_ms: int | None
     key_separator: str | None
 
     def message(self, body: bytes) -> Message:
@@ -53,9 +55,16 @@ class _Template:
             if found:
                 key, body = text.decode("utf-8", "replace"), rest
         message = Message(self.topic, body, self.tag, key, properties=dict(self.properties))
-        if self.delay is not None:
-            message.delay_time_level = self.delay
+        self._set_time(message)
         return message
+
+    def _set_time(self, message: Message) -> None:
+        if self.deliver_at_ms is not None:
+            message.deliver_time_ms = self.deliver_at_ms
+        elif self.delay is not None and self.delay.isdigit():
+            message.delay_time_level = int(self.delay)
+        elif self.delay is not None:
+            message.delay_time_ms = duration_ms(self.delay)
 
     def from_json(self, line: bytes, number: int) -> Message:
         """A message of a line as `consume --json` prints it; `text` may replace `body`."""
@@ -86,8 +95,7 @@ class _Template:
                     message.properties[name] = str(value)
         except (ValueError, TypeError, AttributeError, binascii.Error) as error:
             raise MessageError(f"line {number} is not a message: {error}") from error
-        if self.delay is not None:
-            message.delay_time_level = self.delay
+        self._set_time(message)
         return message
 
 
@@ -108,6 +116,28 @@ def _properties(_ctx: click.Context, _param: click.Parameter, values: Sequence[s
             raise click.BadParameter(f"{name} is reserved by RocketMQ")
         properties[name] = text
     return properties
+
+
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION = re.compile(r"(\d+)(ms|s|m|h|d)", re.ASCII)
+
+
+def duration_ms(text: str) -> int:
+    """`90s` → 90000. ValueError."""
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise ValueError(text)
+    return int(match[1]) * _UNITS_MS[match[2]]
+
+
+def _delay(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    if (
+        value is None
+        or _DURATION.fullmatch(value)
+        or (value.isascii() and value.isdigit() and 1 <= int(value) <= 18)
+    ):
+        return value
+    raise click.BadParameter(f"{value!r} is neither a time like 90s, 10m, 2h, 500ms nor a level of 1 to 18")
 
 
 @click.command()
@@ -135,7 +165,17 @@ def _properties(_ctx: click.Context, _param: click.Parameter, values: Sequence[s
     help="Property of the messages; repeatable.",
 )
 @click.option(
-    "--delay", type=click.IntRange(1, 18), metavar="LEVEL", help="Delay level: 1 (1 s) to 18 (2 h)."
+    "--delay",
+    callback=_delay,
+    metavar="TIME|LEVEL",
+    help="Deliver after this time, like 90s, 10m, 2h or 500ms; or a delay level, 1 (1 s) to 18 (2 h).",
+)
+@click.option(
+    "--deliver-at",
+    "deliver_at_ms",
+    type=time_ms,
+    metavar="TIME",
+    help="Deliver at this time, like 2030-01-31T08:00, or in ms since 1970.",
 )
 @click.option("--queue", metavar="[BROKER:]ID", help="Send everything to this queue.")
 @click.option("--by-key", is_flag=True, help="Send messages with the same key to the same queue, in order.")
@@ -181,7 +221,8 @@ def produce(
     key_separator: str | None,
     tag: str | None,
     properties: dict[str, str],
-    delay: int | None,
+    delay: str | None,
+    deliver_at_ms: int | None,
     queue: str | None,
     by_key: bool,
     batch: int,
@@ -205,8 +246,12 @@ def produce(
     mqlake produce T --format file picture.png
     """
     validate_topic(topic)
-    if delay is not None and batch > 1:
-        raise click.UsageError("--delay and --batch exclude each other: a batch cannot be delayed")
+    if (delay is not None or deliver_at_ms is not None) and batch > 1:
+        raise click.UsageError(
+            "--delay, --deliver-at and --batch exclude each other: a batch cannot be delayed"
+        )
+    if delay is not None and deliver_at_ms is not None:
+        raise click.UsageError("use either --delay or --deliver-at")
     if by_key and (batch > 1 or queue is not None):
         raise click.UsageError("--by-key excludes --batch and --queue")
     if texts and files:
@@ -216,7 +261,7 @@ def produce(
         compress_type="ZLIB" if compress == "none" else compress.upper(),
         compress_msg_body_over_howmuch=sys.maxsize if compress == "none" else 4096,
     )
-    template = _Template(topic, key, tag, properties, delay, key_separator)
+    template = _Template(topic, key, tag, properties, delay, deliver_at_ms, key_separator)
     job = _Job(template, list(files), list(texts), kind, batch, in_flight, queue, by_key, verbose)
 
     async def main() -> None:

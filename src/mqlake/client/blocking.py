@@ -152,6 +152,7 @@ class Producer(_Client[_producer.Producer]):
     send_oneway = _waiting(_producer.Producer.send_oneway)
     send_batch = _waiting(_producer.Producer.send_batch)
     request = _waiting(_producer.Producer.request)
+    recall_message = _waiting(_producer.Producer.recall_message)
     fetch_publish_message_queues = _waiting(_producer.Producer.fetch_publish_message_queues)
 
     def send_async(

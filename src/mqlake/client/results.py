@@ -31,6 +31,8 @@ class SendResult:
     """Of a batch the first one's."""
     transaction_id: str | None = None
     region_id: str | None = None
+    recall_handle: str | None = None
+    """Of a timer message: what Producer.recall_message() cancels it by."""
 
 
 class PullStatus(enum.Enum):

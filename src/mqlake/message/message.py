@@ -19,6 +19,8 @@ from mqlake.message.properties import (
     PROPERTY_DELAY_TIME_LEVEL,
     PROPERTY_KEYS,
     PROPERTY_TAGS,
+    PROPERTY_TIMER_DELAY_MS,
+    PROPERTY_TIMER_DELIVER_MS,
     PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX,
     PROPERTY_WAIT_STORE_MSG_OK,
 )
@@ -93,17 +95,36 @@ class Message:
     @property
     def delay_time_level(self) -> int:
         """1 to 18 with the default table, 0 for no delay. Raises MessageError if it is not a number."""
-        text = self.properties.get(PROPERTY_DELAY_TIME_LEVEL)
-        if text is None:
-            return 0
-        try:
-            return int(text)
-        except ValueError as e:
-            raise MessageError(f"the property {PROPERTY_DELAY_TIME_LEVEL} is not a number: {text!r}") from e
+        return self._number(PROPERTY_DELAY_TIME_LEVEL) or 0
 
     @delay_time_level.setter
     def delay_time_level(self, level: int) -> None:
         self.properties[PROPERTY_DELAY_TIME_LEVEL] = str(level)
+
+    @property
+    def deliver_time_ms(self) -> int | None:
+        """When consumers get it, ms since 1970; None for at once, or for a delay. MessageError if it is no number."""
+        return self._number(PROPERTY_TIMER_DELIVER_MS)
+
+    @deliver_time_ms.setter
+    def deliver_time_ms(self, time_ms: int) -> None:
+        self.properties[PROPERTY_TIMER_DELIVER_MS] = str(time_ms)
+
+    @property
+    def delay_time_ms(self) -> int | None:
+        """How long after the broker has it consumers get it, ms. MessageError if it is no number."""
+        return self._number(PROPERTY_TIMER_DELAY_MS)
+
+    @delay_time_ms.setter
+    def delay_time_ms(self, delay_ms: int) -> None:
+        self.properties[PROPERTY_TIMER_DELAY_MS] = str(delay_ms)
+
+    def _number(self, name: str) -> int | None:
+        text = self.properties.get(name)
+        try:
+            return None if text is None else int(text)
+        except ValueError as e:
+            raise MessageError(f"the property {name} is not a number: {text!r}") from e
 
     @property
     def wait_store_msg_ok(self) -> bool:

@@ -32,7 +32,7 @@ def decode_recall_handle(handle: str) -> RecallHandle:
     """MessageError if it is none."""
     try:
         raw = base64.b64decode(handle.encode("ascii"), altchars=b"-_", validate=True)
-        version, topic, broker_name, timestamp, uniq_key, *_ = raw.decode().split(" ")
+        version, topic, broker_name, timestamp, uniq_key = raw.decode().split(" ", 4)
         if version != _VERSION:
             raise ValueError(f"version {version!r}")
         return RecallHandle(topic, broker_name, int(timestamp), uniq_key)

@@ -71,12 +71,15 @@ from mqlake.message import (
     properties_to_string,
     validate_topic,
 )
+from mqlake.message.recall import decode_recall_handle
 from mqlake.remoting.bodies.route import TopicRouteData
 from mqlake.remoting.bodies.topic import MessageQueue
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.headers.produce import (
     CheckTransactionStateRequestHeader,
+    RecallMessageRequestHeader,
+    RecallMessageResponseHeader,
     ReplyMessageRequestHeader,
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
@@ -366,6 +369,24 @@ class Producer(ClientBase):
             self.group,
         )
 
+    async def recall_message(self, topic: str, recall_handle: str) -> str:
+        """Cancels a timer message that is not due yet, by the handle in its SendResult; the message's id.
+
+        The broker has then stored that it is cancelled. MessageError for what is no handle; BrokerNotFoundError;
+        ResponseError if the broker refuses: its recallMessageEnable is false, or it is too late.
+        """
+        self._check_running()
+        full_topic = with_namespace(self.namespace, topic)
+        handle = decode_recall_handle(recall_handle)
+        await self.fetch_publish_info(full_topic)
+        address = self.client.find_broker_address_in_publish(handle.broker_name)
+        header = RecallMessageRequestHeader(
+            producer_group=self.group, topic=full_topic, recall_handle=recall_handle, bname=handle.broker_name
+        )
+        request = RemotingCommand.create_request(RequestCode.RECALL_MESSAGE, header)
+        answer = await self.client.remoting.call(address, request, self.config.send_msg_timeout_s)
+        return answer.decode_header(RecallMessageResponseHeader).msg_id
+
     async def fetch_publish_message_queues(self, topic: str) -> list[MessageQueue]:
         """The topic's queues that may be written. TopicNotFoundError."""
         self._check_running()
@@ -610,6 +631,7 @@ class Producer(ClientBase):
             header.queue_offset,
             header.transaction_id,
             answer.ext_fields.get("MSG_REGION"),
+            header.recall_handle,
         )
 
     def _request(self, outgoing: _Outgoing, queue: MessageQueue) -> RemotingCommand:

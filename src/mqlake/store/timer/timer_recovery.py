@@ -18,6 +18,7 @@ import dataclasses
 import logging
 from collections import Counter
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -220,53 +221,93 @@ def _make_wheel(
 ) -> str:
     """The wheel, made again from the log; why it cannot be, when units that are still waiting are gone. `is_cleaned`:
     what was before the log's first unit has left the commit log too."""
-    precision, first_step = wheel.precision_ms, result.read_time // wheel.precision_ms
     scan_start = log.start
     used = wheel.slots(result.read_time)
     if log.end - scan_start > SCAN_MAX and (not len(used) or int(used["last"].max()) < log.end):
         before = checkpoint.data.last_timer_log_flush_pos - log.file_size
         scan_start = max(log.start, log.file_start(max(before, 0)))
+    found = waiting_units(log, result.read_time, wheel.precision_ms, scan_start, known_from)
+    result.known = found.offsets
     keep_wheel = scan_start > log.start
-    known, waiting = [result.known], []
-    for position, units in log.chunks(scan_start):
-        offsets = units["offset"].astype(np.int64)
-        known.append(offsets[offsets >= known_from])
-        step = (units["write_time"].astype(np.int64) + units["delay"]) // precision
-        chosen = np.flatnonzero(step >= first_step)
-        magic = units["magic"][chosen]
-        # a delete that rolls is counted when it comes to its last slot
-        counts = np.where((magic & MAGIC_DELETE) != 0, -1, 1)
-        positions = position + chosen * TIMER_UNIT_SIZE
-        waiting.append(np.stack((step[chosen], positions, units["prev"][chosen].astype(np.int64), counts)))
-    result.known = np.concatenate(known)
+    broken = found.broken(None if keep_wheel else log.start if is_cleaned else 0)
+    if broken:
+        return f"{log.directory}: {broken}"
     if not keep_wheel:
         wheel.clear()
-    steps, positions, previous, counts = np.concatenate([np.empty((4, 0), np.int64), *waiting], axis=1)
-    if not len(steps):
-        return ""
-    order = np.argsort(steps, kind="stable")
-    steps, positions, previous, counts = (column[order] for column in (steps, positions, previous, counts))
-    begins = np.flatnonzero(np.r_[True, steps[1:] != steps[:-1]])
-    follows = np.setdiff1d(np.arange(len(steps)), begins, assume_unique=True)
-    broken = follows[previous[follows] != positions[follows - 1]]
-    if not keep_wheel:
-        oldest = log.start if is_cleaned else 0
-        broken = np.r_[broken, begins[previous[begins] >= oldest]]
-    if len(broken):
-        at = int(positions[broken[0]])
-        return f"{log.directory}: the unit at {at} follows the one at {int(previous[broken[0]])}, which is not there"
-    ends = np.r_[begins[1:], len(steps)] - 1
-    nums = np.add.reduceat(counts, begins)
-    firsts, lasts, at_steps = positions[begins].copy(), positions[ends], steps[begins]
+    slots = found.slots()
     if keep_wheel:
-        for number, step in enumerate(at_steps.tolist()):
-            slot = wheel.get(step * precision)
+        for number, step in enumerate(slots.steps.tolist()):
+            slot = wheel.get(step * wheel.precision_ms)
             if slot is not NO_SLOT:
-                begin, end = int(begins[number]), int(ends[number]) + 1
-                new = positions[begin:end] > slot.last
-                firsts[number], nums[number] = slot.first, slot.num + int(counts[begin:end][new].sum())
-    wheel.put_many(at_steps, firsts, lasts, nums)
+                of_slot = (found.steps == step) & (found.positions > slot.last)
+                slots.firsts[number], slots.nums[number] = slot.first, slot.num + found.counts[of_slot].sum()
+    wheel.put_many(*slots)
     return ""
+
+
+class Slots(NamedTuple):
+    """Slots of a wheel: time divided by the precision, first and last position, how many wait."""
+
+    steps: Int64s
+    firsts: Int64s
+    lasts: Int64s
+    nums: Int64s
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WaitingUnits:
+    """The units of a timer log that are not due yet, by step and then by position."""
+
+    steps: Int64s
+    positions: Int64s
+    previous: Int64s
+    counts: Int64s
+    """1 of a message, -1 of one that cancels another."""
+    offsets: Int64s
+    """Physical offsets of all units, waiting or not, from a certain one on."""
+
+    def _begins(self) -> Int64s:
+        return np.flatnonzero(np.r_[True, self.steps[1:] != self.steps[:-1]][: len(self.steps)])
+
+    def broken(self, oldest: int | None) -> str:
+        """Where a unit does not lead to the one before it in its slot; empty if all do. What is before position
+        `oldest` may be gone; None: it is not known what is."""
+        begins = self._begins()
+        follows = np.setdiff1d(np.arange(len(self.steps)), begins, assume_unique=True)
+        wrong = follows[self.previous[follows] != self.positions[follows - 1]]
+        if oldest is not None:
+            wrong = np.r_[wrong, begins[self.previous[begins] >= oldest]]
+        if not len(wrong):
+            return ""
+        position, before = int(self.positions[wrong[0]]), int(self.previous[wrong[0]])
+        return f"the unit at {position} follows the one at {before}, which is not there"
+
+    def slots(self) -> Slots:
+        begins = self._begins()
+        if not len(begins):
+            return Slots(self.steps, self.positions.copy(), self.positions, self.counts)
+        ends = np.r_[begins[1:], len(self.steps)] - 1
+        nums = np.add.reduceat(self.counts, begins)
+        return Slots(self.steps[begins], self.positions[begins].copy(), self.positions[ends], nums)
+
+
+def waiting_units(
+    log: TimerLog, read_time: int, precision_ms: int, start: int, offsets_from: int
+) -> WaitingUnits:
+    """From position `start` of the log on; `offsets` are those from `offsets_from` on."""
+    offsets, waiting = [np.empty(0, np.int64)], [np.empty((4, 0), np.int64)]
+    for position, units in log.chunks(start):
+        of_units = units["offset"].astype(np.int64)
+        offsets.append(of_units[of_units >= offsets_from])
+        steps = (units["write_time"].astype(np.int64) + units["delay"]) // precision_ms
+        chosen = np.flatnonzero(steps >= read_time // precision_ms)
+        counts = np.where((units["magic"][chosen] & MAGIC_DELETE) != 0, -1, 1)
+        positions = position + chosen * TIMER_UNIT_SIZE
+        waiting.append(np.stack((steps[chosen], positions, units["prev"][chosen].astype(np.int64), counts)))
+    columns = np.concatenate(waiting, axis=1)
+    columns = columns[:, np.argsort(columns[0], kind="stable")]
+    steps, positions, previous, counts = columns
+    return WaitingUnits(steps, positions, previous, counts, np.concatenate(offsets))
 
 
 def _rolled(store: StoreView, queue: ConsumeQueue, low: int, high: int) -> dict[tuple[str, str, int], int]:

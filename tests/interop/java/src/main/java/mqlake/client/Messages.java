@@ -13,8 +13,8 @@ import org.apache.rocketmq.common.message.MessageExt;
  * Messages and what came of sending them, as JSON.
  *
  * <pre>
- * to send    body (base64), tags, keys, properties, delayLevel, flag, waitStoreMsgOk
- * sent       status, msgId, offsetMsgId, brokerName, queueId, queueOffset      or  error
+ * to send    body (base64), tags, keys, properties, delayLevel, deliverTimeMs, flag, waitStoreMsgOk
+ * sent       status, msgId, offsetMsgId, brokerName, queueId, queueOffset, recallHandle      or  error
  * received   topic, body, tags, keys, properties, flag, msgId, brokerName, queueId, queueOffset, bornTimestamp,
  *            storeTimestamp, reconsumeTimes, and receivedAt in milliseconds
  * </pre>
@@ -37,6 +37,9 @@ final class Messages {
         if (given.containsKey("delayLevel")) {
             message.setDelayTimeLevel(given.getIntValue("delayLevel"));
         }
+        if (given.containsKey("deliverTimeMs")) {
+            message.setDeliverTimeMs(given.getLongValue("deliverTimeMs"));
+        }
         message.setFlag(given.getIntValue("flag"));
         message.setWaitStoreMsgOK(given.getBooleanValue("waitStoreMsgOk", true));
         return message;
@@ -57,7 +60,8 @@ final class Messages {
             "offsetMsgId", result.getOffsetMsgId(),
             "brokerName", result.getMessageQueue().getBrokerName(),
             "queueId", result.getMessageQueue().getQueueId())
-            .fluentPut("queueOffset", result.getQueueOffset());
+            .fluentPut("queueOffset", result.getQueueOffset())
+            .fluentPut("recallHandle", result.getRecallHandle());
     }
 
     static JSONObject received(Message message) {

@@ -29,6 +29,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
  *                   ordered                              the messages' shard chooses, by a MessageQueueSelector
  *                   batch                                all in one, queueId if there is one
  * producer.request  name, topic, message, timeoutMillis  the reply
+ * producer.recall   name, topic, handle                  msgId
  * producer.queues   name, topic                          queues: ids that it may send to, once there is the topic
  * producer.stop     name
  * </pre>
@@ -51,6 +52,8 @@ final class Producers implements RequestLoop.Service {
             case "request":
                 return Messages.received(request(
                     producer, Messages.of(topic, request.getJSONObject("message")), request.getLongValue("timeoutMillis")));
+            case "recall":
+                return JSONObject.of("msgId", producer.recallMessage(topic, request.getString("handle")));
             case "queues":
                 return JSONObject.of("queues",
                     Patience.find(() -> producer.fetchPublishMessageQueues(topic)).stream()
