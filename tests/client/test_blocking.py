@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from mqlake.base.clock import now_ms
+from mqlake.cli.main import cli
 from mqlake.client import (
     ConsumeContext,
     ConsumeFromWhere,
@@ -19,7 +25,7 @@ from mqlake.client import (
 from mqlake.client.produce.request_reply import create_reply_message
 from mqlake.errors import ClientClosedError, ClientError, NoNameServerError
 from tests.interop.brokers import MqlakeBroker
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, until
 
 FIRST = ConsumerConfig(consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
 
@@ -111,3 +117,51 @@ def test_errors_come_through() -> None:
         producer.send(Message("T", b"x"))
     with producer, pytest.raises(NoNameServerError):
         producer.send(Message("T", b"x"))
+
+
+def test_timer_messages_and_their_recall(tmp_path: Path) -> None:
+    with MqlakeBroker(tmp_path, {"recallMessageEnable": "true"}) as broker:
+        with blocking.Producer("G", broker.namesrv) as producer:
+            messages = [Message("Later", b"%d" % number) for number in range(3)]
+            due = now_ms() + 3_600_000
+            messages[0].delay_time_ms = 1500
+            for message in messages[1:]:
+                message.deliver_time_ms = due
+            begun = now_ms()
+            sent = [producer.send(message) for message in messages]
+            assert all(each.recall_handle for each in sent)
+            assert producer.recall_message("Later", sent[1].recall_handle or "") == sent[1].msg_id
+
+            def mqlake(*arguments: str) -> Any:
+                done = CliRunner().invoke(cli, [*arguments, "--json"], env={"MQLAKE_NAMESRV": broker.namesrv})
+                assert done.exit_code == 0, done.output
+                return [json.loads(line) for line in done.stdout.splitlines()]
+
+            def waiting() -> dict[str, bool]:
+                found = mqlake(
+                    "store", "timers", str(tmp_path / "store" / "broker-0"), "--from", str(due - 1000)
+                )
+                return {each["uniqKey"]: each["isRecalled"] for each in found}
+
+            until(lambda: waiting() == {sent[1].msg_id: True, sent[2].msg_id: False})
+            listed = mqlake("admin", "timer", "list", "-n", broker.namesrv)
+            assert {each["uniqKey"] for each in listed} >= {sent[1].msg_id, sent[2].msg_id}
+            handle = sent[2].recall_handle or ""
+            done = CliRunner().invoke(
+                cli, ["admin", "timer", "recall", "Later", handle, "-n", broker.namesrv]
+            )
+            assert done.stdout.strip() == f"recalled {sent[2].msg_id}"
+            until(lambda: waiting() == {sent[1].msg_id: True, sent[2].msg_id: True})
+        with blocking.PullConsumer("P", broker.namesrv, FIRST) as consumer:
+            queues = consumer.fetch_message_queues("Later")
+            consumer.assign(queues)
+            for queue in queues:
+                consumer.seek_to_begin(queue)
+            found: list[MessageClientExt] = []
+            while not found:
+                found += consumer.poll(1)
+        assert [message.body for message in found] == [b"0"]
+        assert found[0].store_timestamp >= begun + 1500
+        status = CliRunner().invoke(cli, ["admin", "timer", "status", "-n", broker.namesrv, "--json"])
+        (figures,) = json.loads(status.stdout)
+        assert figures["timerReadBehind"] == "0"

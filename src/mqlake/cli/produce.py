@@ -209,7 +209,9 @@ def _delay(_ctx: click.Context, _param: click.Parameter, value: str | None) -> s
     show_default=True,
     help="Seconds to wait for each send.",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Print a line per message: id, queue, offset.")
+@click.option(
+    "-v", "--verbose", is_flag=True, help="Print a line per message: id, queue, offset, recall handle."
+)
 @cluster_options
 @json_option
 def produce(
@@ -418,7 +420,8 @@ class _Job:
 def _print_result(result: SendResult) -> None:
     queue = result.message_queue
     for msg_id in result.msg_id.split(","):
-        click.echo(f"{msg_id}  {queue.broker_name}/{queue.queue_id}@{result.queue_offset}")
+        handle = f"  {result.recall_handle}" if result.recall_handle else ""
+        click.echo(f"{msg_id}  {queue.broker_name}/{queue.queue_id}@{result.queue_offset}{handle}")
 
 
 def _find_queue(queues: list[MessageQueue], wanted: str) -> MessageQueue:

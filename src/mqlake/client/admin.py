@@ -34,6 +34,7 @@ from mqlake.message import (
     MessageExt,
     decode_message_id,
 )
+from mqlake.message.recall import decode_recall_handle
 from mqlake.remoting.bodies.admin import (
     ConsumerConnection,
     ConsumeStats,
@@ -45,7 +46,7 @@ from mqlake.remoting.bodies.client import ConsumeMessageDirectlyResult
 from mqlake.remoting.bodies.route import MASTER_ID, BrokerData, ClusterInfo, TopicRouteData
 from mqlake.remoting.bodies.topic import MessageQueue, TopicConfig
 from mqlake.remoting.codes import ResponseCode
-from mqlake.remoting.headers.produce import SendMessageResponseHeader
+from mqlake.remoting.headers.produce import RecallMessageRequestHeader, SendMessageResponseHeader
 from mqlake.remoting.service import Service
 
 T = TypeVar("T")
@@ -398,6 +399,14 @@ class Admin(Service):
                 f"it holds {place.min_offset} to {place.max_offset}"
             )
         return messages[0]
+
+    async def recall_message(self, topic: str, recall_handle: str) -> str:
+        """Cancels a timer message that is not due yet, by the handle that its sender got; its id. MessageError."""
+        handle = decode_recall_handle(recall_handle)
+        header = RecallMessageRequestHeader(
+            producer_group=ADMIN_GROUP, topic=topic, recall_handle=recall_handle, bname=handle.broker_name
+        )
+        return await self.brokers.recall_message(await self.broker_address(handle.broker_name), header)
 
     async def send(
         self, message: Message, *, queue: MessageQueue | None = None

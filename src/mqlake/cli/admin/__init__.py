@@ -23,6 +23,7 @@ COMMANDS = {
         "Consumer groups: their settings, progress, clients and offsets.",
     ),
     "message": ("mqlake.cli.admin.message:message", "Find, show and send messages."),
+    "timer": ("mqlake.cli.admin.timer:timer", "Timer messages that wait on brokers; recalling one."),
     "producer": ("mqlake.cli.admin.group:producer", "Connected producers."),
     "broker": ("mqlake.cli.admin.broker:broker", "Brokers: their state and settings, and cleaning up."),
     "namesrv": ("mqlake.cli.admin.namesrv:namesrv", "Settings of the name servers."),

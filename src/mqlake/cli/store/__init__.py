@@ -14,6 +14,7 @@ COMMANDS = {
         "mqlake.cli.store.check:verify",
         "Check the log, queues and index against each other; modify nothing.",
     ),
+    "timers": ("mqlake.cli.store.timers:timers", "List timer messages that wait, by due time."),
     "append": ("mqlake.cli.store.write:append", "Append lines or JSON lines to a topic."),
     "rebuild": ("mqlake.cli.store.check:rebuild", "Rebuild consume queues and index from the log."),
     "repair": ("mqlake.cli.store.check:repair", "Repair a damaged store, keeping every intact message."),

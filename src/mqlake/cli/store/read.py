@@ -46,6 +46,7 @@ from mqlake.store.log.log_reader import Hole, HoleKind, LogReader, open_log, ref
 from mqlake.store.queues.consume_queue_store import ConsumeQueueStore
 from mqlake.store.read_only import ReadOnlyStore
 from mqlake.store.results import BoundaryType
+from mqlake.store.timer.timer_view import TimerState
 
 # ---------------------------------------------------------------------- info
 
@@ -73,6 +74,13 @@ def _state(clean_exit: bool, writer: int | None) -> str:
     return "closed cleanly" if clean_exit else "not closed cleanly: the next start recovers"
 
 
+def _timers_text(timers: TimerState) -> str:
+    waiting = f"{timers.waiting:,} messages wait"
+    if not timers.waiting:
+        return waiting
+    return f"{waiting}, due from {time_text(timers.first_due)} to {time_text(timers.last_due)}"
+
+
 def _print_info(found: StoreInfo) -> None:
     print_fields(
         [
@@ -84,6 +92,7 @@ def _print_info(found: StoreInfo) -> None:
             ),
             ("messages", f"{found.messages:,} in {len(found.queues):,} queues of {found.topics:,} topics"),
             ("size", f"{size_text(found.size)}, {size_text(found.disk_size)} on disk"),
+            *([("timers", _timers_text(found.timers))] if found.timers is not None else []),
             *([("kept", found.kept_copies)] if found.kept_copies else []),
         ]
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
+from mqlake.base import json_config
 from mqlake.base.clock import now_ms
 from mqlake.base.java_properties import format_properties, parse_properties
 from mqlake.client.api.calls import BrokerCalls
@@ -48,7 +49,12 @@ from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.headers import admin as headers
 from mqlake.remoting.headers import consume
-from mqlake.remoting.headers.produce import SendMessageRequestHeaderV2, SendMessageResponseHeader
+from mqlake.remoting.headers.produce import (
+    RecallMessageRequestHeader,
+    RecallMessageResponseHeader,
+    SendMessageRequestHeaderV2,
+    SendMessageResponseHeader,
+)
 
 UNIQUE_MSG_QUERY_FLAG = "_UNIQUE_KEY_QUERY"
 """The field that says: the key of a QUERY_MESSAGE is a client's message id."""
@@ -347,6 +353,24 @@ class BrokerAPI(BrokerCalls):
         """RocketMQ's runtime keys, see reference §4.7."""
         found = await self._body(KVTable, address, RequestCode.GET_BROKER_RUNTIME_INFO)
         return found.table
+
+    async def get_timer_check_point(self, address: str) -> bytes:
+        """56 bytes: how far the timers are (formats.timer.TimerCheckpointData)."""
+        return (await self._call(address, RequestCode.GET_TIMER_CHECK_POINT)).body_bytes()
+
+    async def get_timer_metrics(self, address: str) -> dict[str, int]:
+        """Topic → how many timer messages wait for it. FormatError for an answer that is none."""
+        content = json_config.loads((await self._call(address, RequestCode.GET_TIMER_METRICS)).body_bytes())
+        try:
+            return {str(topic): int(entry["count"]) for topic, entry in content["timingCount"].items()}
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise FormatError(0, f"these are no timer metrics: {error!r}") from None
+
+    async def recall_message(self, address: str, header: RecallMessageRequestHeader) -> str:
+        """Cancels a timer message; its id."""
+        return (
+            await self._header(RecallMessageResponseHeader, address, RequestCode.RECALL_MESSAGE, header)
+        ).msg_id
 
     async def get_broker_config(self, address: str) -> dict[str, str]:
         answer = await self._call(address, RequestCode.GET_BROKER_CONFIG)

@@ -17,6 +17,8 @@ from mqlake.store.log.log_reader import LogReader, refuse_foreign
 from mqlake.store.queues.batch_consume_queue import BatchConsumeQueue
 from mqlake.store.queues.consume_queue_store import BATCH_CQ, SIMPLE_CQ, ConsumeQueueStore
 from mqlake.store.read_only import ReadOnlyStore
+from mqlake.store.timer.timer_recovery import timer_queue
+from mqlake.store.timer.timer_view import TimerState, TimerView
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -87,6 +89,8 @@ class StoreInfo:
     queues: list[QueueInfo]
     index_files: list[IndexFileInfo]
     checkpoint: CheckpointInfo | None
+    timers: TimerState | None = None
+    """None without messages in rmq_sys_wheel_timer."""
     kept_copies: str = ""
     """A sentence about copies of bytes that left the log and were not put back; empty when there are none."""
 
@@ -116,8 +120,16 @@ def store_info(path: str | os.PathLike[str], settings: Mapping[str, object] | No
             queues=queues,
             index_files=_index_files(store.index),
             checkpoint=_checkpoint(config),
+            timers=_timers(store),
             kept_copies=describe_kept(config.store_path_root_dir),
         )
+
+
+def _timers(store: ReadOnlyStore) -> TimerState | None:
+    if timer_queue(store) is None:
+        return None
+    with TimerView(store) as timers:
+        return timers.state
 
 
 def _log_files(log: MappedFileQueue) -> list[LogFileInfo]:

@@ -11,6 +11,7 @@ end, harmless), and corruption. What a crash leaves and the next start puts righ
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import os
@@ -39,7 +40,8 @@ from mqlake.store.index.index_service import IndexService
 from mqlake.store.log.log_reader import Hole, HoleKind, LogReader, open_log
 from mqlake.store.queues.consume_queue_store import ConsumeQueueStore
 from mqlake.store.queues.queue_ends import NotDeleted
-from mqlake.store.read_only import queue_type_by_files
+from mqlake.store.read_only import ReadOnlyStore, queue_type_by_files
+from mqlake.store.timer.timer_view import TimerView
 
 CLOCK_SLACK_MS = 24 * 3600 * 1000
 
@@ -124,6 +126,7 @@ def verify_store(
         _verify(config, log, report, findings, progress)
     finally:
         log.close()
+    verify_timers(path, settings, findings, settled=report.clean_exit and report.writer is None)
     kept = describe_kept(config.store_path_root_dir)
     if kept:
         findings.note("kept copies", config.store_path_root_dir, 0, kept)
@@ -186,6 +189,14 @@ def _verify(
     finally:
         queues.close()
         index.close()
+
+
+def verify_timers(
+    path: str | os.PathLike[str], settings: Mapping[str, object] | None, findings: Findings, *, settled: bool
+) -> None:
+    """The timer wheel and its log, if there are messages for them."""
+    with contextlib.suppress(StoreError), ReadOnlyStore(path, settings) as store, TimerView(store) as timers:
+        timers.verify(findings, settled=settled)
 
 
 def load_queues(config: MessageStoreConfig, findings: Findings) -> ConsumeQueueStore:

@@ -152,6 +152,7 @@ class TimerMessageStore:
         earliest = self._step(now) - SLOTS_TOTAL * self.precision_ms
         self.curr_write_time_ms = max(found.read_time, earliest)
         self._catching_up = True
+        self._unflushed = self._unflushed or self._wheel.is_dirty
         self._done_until = self._checkpoint.done_until
         if self._done_until < 0:
             self._done_until = self._store.max_phy_offset
