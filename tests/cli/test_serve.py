@@ -286,3 +286,40 @@ def test_a_port_that_is_taken_is_named_with_its_option(tmp_path: Path, option: s
         _, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 2 and len(errors.splitlines()) == 1
     assert "cannot listen on 127.0.0.1:" in errors and f"; use {option} to choose another port" in errors
+
+
+def test_a_master_with_slaves_that_can_take_its_place(tmp_path):
+    """One command makes a cluster; `admin` shows how far the slaves are, and promotes one."""
+
+    def admin(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*MQLAKE, "admin", *arguments, "-n", namesrv, "--json"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    role = ["--set=brokerRole=SYNC_MASTER", "--set=inSyncReplicas=2", "--set=slaveTimeout=60000"]
+    with serving(tmp_path, "--json", "--replicas=2", *role) as process:
+        where = ready(process)
+        namesrv, (master, slave, _) = where["namesrv"], where["brokers"]
+        assert send(master, "T", b"kept twice").code == 0
+
+        def replicas() -> list[dict[str, object]]:
+            return json.loads(admin("cluster", "list").stdout)
+
+        until(lambda: [each["brokerId"] for each in replicas()] == [0, 1, 2])
+        until(lambda: [each["lagBytes"] for each in replicas()[0]["replicas"]["slaves"]] == [0, 0])
+        links = json.loads(admin("broker", "ha").stdout)
+        assert {(link["brokerId"], link["peerRole"]) for link in links} == {
+            (0, "slave"),
+            (1, "master"),
+            (2, "master"),
+        }
+        refused = admin("broker", "promote", "-b", slave, "--yes")
+        assert refused.returncode == 1 and "still answers" in refused.stderr
+        promoted = admin("broker", "promote", "-b", slave, "--yes", "--force")
+        assert promoted.returncode == 0, promoted.stderr
+        assert send(slave, "T", b"after").code == 0
+        stopped(process)
+    assert (tmp_path / "broker-0-slave-2" / "commitlog").is_dir()

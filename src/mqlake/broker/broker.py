@@ -11,7 +11,7 @@ It reports events to listeners that are registered from above: `store.message_ar
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from mqlake.auth.access import AccessControl
 from mqlake.auth.requests import Context
@@ -31,6 +31,7 @@ from mqlake.errors import MqlakeError
 from mqlake.message import PROPERTY_REAL_TOPIC, SCHEDULE_TOPIC, TRANS_HALF_TOPIC, Host
 from mqlake.store.broker_stats import BrokerStatsManager
 from mqlake.store.config import BrokerRole, MessageStoreConfig
+from mqlake.store.ha.ha_service import SlaveStatus
 from mqlake.store.message_store import DefaultMessageStore
 
 WAITING_TOPICS = frozenset({SCHEDULE_TOPIC, TRANS_HALF_TOPIC, "rmq_sys_wheel_timer"})
@@ -54,6 +55,10 @@ class Broker:
         """Where it listens for slaves; 0 when it does not."""
         self.is_master_away: Callable[[], bool] = lambda: False
         """A slave's: whether its master cannot be reached, so that it holds pulls itself."""
+        self.slaves: Callable[[], Sequence[SlaveStatus]] = tuple
+        """Those that follow this broker."""
+        self.behind_master: Callable[[], tuple[int, bool]] = lambda: (0, False)
+        """A slave's: bytes that it lacks of its master's log, and whether it follows."""
         directory = store_config.config_dir
         self.broker_stats_manager = BrokerStatsManager(config.broker_cluster_name)
         self.topic_config_manager = TopicConfigManager(

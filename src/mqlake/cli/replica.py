@@ -97,18 +97,19 @@ async def _follow(
     settings: dict[str, str],
     as_json: bool,
 ) -> None:
-    from mqlake.broker.config import require_known
+    from mqlake.auth.signed_client import remoting_client
+    from mqlake.broker.config import read_settings, require_known
     from mqlake.broker.read_replica import (
         ReadReplica,
         ReplicaStatus,
         find_master,
         remembered_master,
     )
-    from mqlake.remoting.client import RemotingClient
 
     require_known(settings)
     stop = stop_event()
-    async with RemotingClient() as client:
+    credentials = read_settings(settings).config.auth.inner_credentials
+    async with remoting_client(credentials) as client:
         try:
             master = await find_master(client, of, namesrv)
         except RemotingError as error:

@@ -14,7 +14,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -30,6 +30,7 @@ from mqlake.errors import ConfigError, MqlakeError
 from mqlake.remoting.loop import run
 from mqlake.remoting.server import raise_open_files_limit
 from mqlake.remoting.tls import TlsConfig, TlsMode
+from mqlake.store.config import BrokerRole
 
 if TYPE_CHECKING:
     from mqlake.namesrv.server import NamesrvController
@@ -78,6 +79,13 @@ UNSEEN = SECRETS | {"tls.server.keyPassword"}
     help="Number of brokers; several run in processes of their own.",
 )
 @click.option(
+    "--replicas",
+    type=click.IntRange(0, 16),
+    default=0,
+    show_default=True,
+    help="Slaves of each broker, in processes of their own.",
+)
+@click.option(
     "--set", "settings", metavar="KEY=VALUE", multiple=True, help="Setting of broker.conf; repeatable."
 )
 @click.option(
@@ -94,6 +102,7 @@ def serve(
     host: str,
     config_path: str | None,
     brokers: int,
+    replicas: int,
     settings: tuple[str, ...],
     auth: bool,
     as_json: bool,
@@ -141,6 +150,8 @@ def serve(
     auth_config = read_settings(of_brokers[0]).config.auth
     if brokers > 1:
         _set_apart(of_brokers, {**common, **chosen}, chosen, config.metrics_prom_exporter_port)
+    if replicas:
+        of_brokers += _slaves(of_brokers, replicas, config.metrics_prom_exporter_port)
     raise_open_files_limit()
     note_where_it_listens(config.bind_address)
     run(_serve(directory, host, namesrv_port, of_brokers, config.tls, auth_config, first, as_json))
@@ -158,6 +169,33 @@ def _set_apart(
             properties["brokerName"] = f"{given['brokerName']}-{i}"
         if metrics_port:
             properties["metricsPromExporterPort"] = str(metrics_port + i)
+
+
+def _slaves(masters: list[dict[str, str]], replicas: int, metrics_port: int) -> list[dict[str, str]]:
+    """The settings of `replicas` slaves of each master; all brokers answer reads of slaves' consumers."""
+    slaves: list[dict[str, str]] = []
+    for master in masters:
+        master.setdefault("slaveReadEnable", "true")
+        for number in range(1, replicas + 1):
+            place = len(masters) + len(slaves)
+            slave = {
+                **master,
+                "brokerRole": BrokerRole.SLAVE.name,
+                "brokerId": str(number),
+                "storePathRootDir": f"{master['storePathRootDir']}-slave-{number}",
+            }
+            if master["listenPort"] != "0":
+                slave["listenPort"] = str(int(masters[0]["listenPort"]) + BROKER_PORT_STEP * place)
+            if metrics_port:
+                slave["metricsPromExporterPort"] = str(metrics_port + place)
+            slaves.append(slave)
+    return slaves
+
+
+def _title(properties: Mapping[str, str]) -> str:
+    """What a broker process is called: masters by their name."""
+    number = int(properties.get("brokerId", "0"))
+    return f"{properties['brokerName']} slave {number}" if number else properties["brokerName"]
 
 
 async def _serve(
@@ -199,7 +237,7 @@ async def _serve(
             children = _Children(stop)
             running.push_async_callback(children.stop)
             await children.start(of_brokers)
-            addresses = await children.wait_until_ready(namesrv)
+            addresses = await children.wait_until_ready(namesrv, of_brokers)
         settle()
         if not stop.is_set():
             _say_where(namesrv_addr, addresses, directory, first, as_json)
@@ -312,11 +350,11 @@ class _Children:
         process.stdin.write(
             json.dumps({key: properties[key] for key in UNSEEN & properties.keys()}).encode() + b"\n"
         )
-        self._processes[properties["brokerName"]] = process
+        self._processes[_title(properties)] = process
         return process
 
     async def _keep(self, properties: Mapping[str, str], process: asyncio.subprocess.Process) -> None:
-        name, loop = properties["brokerName"], asyncio.get_running_loop()
+        name, loop = _title(properties), asyncio.get_running_loop()
         began, pause_s = loop.time(), RESTART_S
         while True:
             status = await process.wait()
@@ -337,16 +375,22 @@ class _Children:
             began = loop.time()
             process = await self._run(properties)
 
-    async def wait_until_ready(self, namesrv: NamesrvController) -> list[str]:
+    async def wait_until_ready(
+        self, namesrv: NamesrvController, of_brokers: Sequence[Mapping[str, str]]
+    ) -> list[str]:
         """Their addresses, once all have registered. Raises MqlakeError if one ends before."""
-        started = dict(self._processes)
+        wanted = [(each["brokerName"], int(each.get("brokerId", "0"))) for each in of_brokers]
         async with asyncio.timeout(READY_TIMEOUT_S):
             while not self._stop.is_set():
-                known = namesrv.routes.broker_addr_table
-                if started.keys() <= known.keys():
+                table = namesrv.routes.broker_addr_table
+                found = [
+                    table[name].broker_addrs.get(number) if name in table else None for name, number in wanted
+                ]
+                addresses = [address for address in found if address is not None]
+                if len(addresses) == len(wanted):
                     self._ready = True
-                    return [known[name].broker_addrs[0] for name in started]
-                if len(self._processes) < len(started):
+                    return addresses
+                if len(self._processes) < len(wanted):
                     raise MqlakeError("a broker ended before it was ready")
                 await asyncio.sleep(0.05)
         return []

@@ -23,6 +23,7 @@ from mqlake.remoting.headers.admin import (
 )
 from mqlake.remoting.loop import run
 from tests.broker.live import SCENE_S, Peer, make_controller
+from tests.broker.metrics.test_exporter import scrape
 from tests.waiting import until_async
 
 Scene = Callable[["Cluster"], Awaitable[None]]
@@ -246,5 +247,22 @@ def test_a_promotion_to_slave_makes_no_sense(tmp_path: Path) -> None:
         replication = slave.controller.replication
         with pytest.raises(ResponseError, match="ASYNC_MASTER or SYNC_MASTER"):
             await replication.promote(slave.controller.broker.store_config.broker_role)
+
+    on_a_cluster(tmp_path, scene)
+
+
+def test_metrics_tell_the_lag_of_both_sides(tmp_path: Path) -> None:
+    async def scene(brokers: Cluster) -> None:
+        exporter = {"metricsExporterType": "PROM", "metricsPromExporterPort": "0"}
+        master = await brokers.start("master", **exporter)
+        slave = await brokers.start("slave", brokerRole="SLAVE", brokerId="1", **exporter)
+        await master.send("T", b"x")
+        await same_log(master, slave)
+        await until_async(lambda: slave.controller.replication.ha_client.is_following)
+        [(labels, behind)] = (await scrape(master.controller))["mqlake_slave_fall_behind_bytes"]
+        assert (labels["in_sync"], behind) == ("true", 0)
+        of_slave = await scrape(slave.controller)
+        assert [value for _, value in of_slave["mqlake_behind_master_bytes"]] == [0]
+        assert [value for _, value in of_slave["mqlake_follows_master"]] == [1]
 
     on_a_cluster(tmp_path, scene)

@@ -117,6 +117,7 @@ class Families:
             self._transactions,
             self._store,
             self._timers,
+            self._replication,
             self._execution_times,
             self._rpc,
             self._access,
@@ -318,6 +319,25 @@ class Families:
             for name, doc, rows, is_total in timer_rows(self._sources.timers):
                 rows = [({**self._storage, **labels}, value) for labels, value in rows]
                 yield (self._counter if is_total else self._gauge)(name, doc, rows)
+
+    def _replication(self) -> Iterator[Family]:
+        """RocketMQ's broker has no metrics of replication; what it logs and answers to 907 is here by these names."""
+        broker = self._broker
+        slaves = broker.slaves()
+        if slaves:
+            yield self._gauge(
+                "mqlake_slave_fall_behind_bytes",
+                "Bytes of this broker's log that a slave has not acknowledged",
+                [({"slave": each.addr, "in_sync": str(each.in_sync).lower()}, each.diff) for each in slaves],
+            )
+        if broker.is_slave:
+            behind, is_following = broker.behind_master()
+            yield self._one(
+                "mqlake_behind_master_bytes", "Bytes of the master's log that this slave lacks", behind, {}
+            )
+            yield self._one(
+                "mqlake_follows_master", "1 while this slave follows its master", int(is_following), {}
+            )
 
     def _access(self) -> Iterator[Family]:
         access = self._broker.access

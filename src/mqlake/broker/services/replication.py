@@ -55,6 +55,8 @@ class Replication:
         self.ha_service = HAService(broker.store_config, broker.store.commit_log_files)
         broker.store.replicas = self.ha_service
         broker.is_master_away = self.is_master_away
+        broker.slaves = self.ha_service.statuses
+        broker.behind_master = self._behind_master
         self.ha_client: HAClient | None = None
         self.ha_client_service: HAClientService | None = None
         self._remoting = remoting_client(
@@ -279,6 +281,10 @@ class Replication:
         sent = self.ha_client.master_offset if self.ha_client is not None else -1
         return max(sent, -1 if self._master_max is None else self._master_max)
 
+    def _behind_master(self) -> tuple[int, bool]:
+        is_following = self.ha_client is not None and self.ha_client.is_following
+        return max(0, self.master_max - self._broker.store.max_phy_offset), is_following
+
     def status(self) -> dict[str, str]:
         """For 28 and `mqlake admin broker`: the role, and what keeps a slave from following."""
         client = self.ha_client
@@ -286,7 +292,7 @@ class Replication:
         if client is None or not self._broker.is_slave:
             info["inSyncSlaves"] = str(self.ha_service.in_sync_slaves)
             return info
-        lag = max(0, self.master_max - self._broker.store.max_phy_offset)
+        lag, _ = self._behind_master()
         info |= {
             "haState": client.state.name,
             "haTrouble": client.trouble.value,

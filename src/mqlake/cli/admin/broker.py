@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 
 import click
 
+from mqlake.cli.admin.ha import ha, ha_status, promote, replicas_object, replicas_text
 from mqlake.cli.admin.shared import admin_command, broker_option, cluster_option, need_target, targets
 from mqlake.cli.options import confirm, yes_option
 from mqlake.cli.output import note, print_fields, print_json, time_text
 from mqlake.cli.table import Column, Table
 from mqlake.client.admin import Admin, Broker
 from mqlake.errors import MqlakeError, RemotingError
-from mqlake.remoting.bodies.admin import OffsetWrapper
+from mqlake.remoting.bodies.admin import HARuntimeInfo, OffsetWrapper
 from mqlake.remoting.bodies.topic import MessageQueue
 
 # ---------------------------------------------------------------------- cluster
@@ -32,7 +33,10 @@ async def cluster_list(admin: Admin, cluster: str | None, as_json: bool) -> None
     """List brokers: address, version, message rates, disk usage and oldest message."""
     brokers = await admin.list_brokers(cluster)
     states = await asyncio.gather(*(_runtime(admin, broker.address) for broker in brokers))
-    rows = [_BrokerState(broker, *state) for broker, state in zip(brokers, states, strict=True)]
+    replicas = await asyncio.gather(*(ha_status(admin, broker.address) for broker in brokers))
+    rows = [
+        _BrokerState(broker, *state, ha) for broker, state, ha in zip(brokers, states, replicas, strict=True)
+    ]
     if as_json:
         errors = [{"error": row.error} if row.error else {} for row in rows]
         print_json([shown | error for shown, error in zip(_BROKERS.objects(rows), errors, strict=True)])
@@ -47,6 +51,7 @@ class _BrokerState(NamedTuple):
     broker: Broker
     state: dict[str, str]
     error: str
+    ha: HARuntimeInfo | None
 
 
 def _column(name: str, key: str, header: str, number_format: str) -> tuple[Column[_BrokerState], ...]:
@@ -70,6 +75,8 @@ _BROKERS: Table[_BrokerState] = Table(
     *_column("inTps", "putTps", "in/s", ".2f"),
     *_column("outTps", "getTransferredTps", "out/s", ".2f"),
     *_column("commitLogDiskRatio", "commitLogDiskRatio", "disk", ".1%"),
+    Column("replicas", lambda row: replicas_object(row.ha), None),
+    Column("", lambda row: replicas_text(row.ha), "replicas"),
     Column(
         "earliestMessageTimeStamp",
         lambda row: int(row.state.get("earliestMessageTimeStamp") or -1),
@@ -309,3 +316,7 @@ async def add_write(admin: Admin, broker: str, as_json: bool) -> None:
     await _change_write_perm(
         admin.name_servers.add_write_perm_of_broker, broker, as_json, "are sent to again"
     )
+
+
+for _command in (ha, promote):
+    broker.add_command(_command)

@@ -23,6 +23,7 @@ from mqlake.remoting.bodies.admin import (
     ConsumeStats,
     ConsumeStatsList,
     GroupList,
+    HARuntimeInfo,
     ProducerConnection,
     ProducerTableInfo,
     QueryConsumeQueueResponseBody,
@@ -63,6 +64,9 @@ TIME_MAX = 2**63 - 1
 PULL_SUBSCRIPTION_FLAG = 4
 TOOLS_GROUP = "TOOLS_CONSUMER"
 """RocketMQ's group for tools that read; it may read every topic and leaves no offsets."""
+
+PROMOTE_TIMEOUT_S = 90.0
+"""A slave dispatches what it has first."""
 
 logger = logging.getLogger(__name__)
 
@@ -378,6 +382,19 @@ class BrokerAPI(BrokerCalls):
 
     async def update_broker_config(self, address: str, settings: Mapping[str, str]) -> None:
         await self._call(address, RequestCode.UPDATE_BROKER_CONFIG, body=format_properties(settings).encode())
+
+    async def get_broker_ha_status(self, address: str) -> HARuntimeInfo:
+        """The slaves that follow a broker, or how far it follows its master."""
+        return await self._body(HARuntimeInfo, address, RequestCode.GET_BROKER_HA_STATUS)
+
+    async def promote(self, address: str, role: str, *, force: bool = False) -> None:
+        """Makes a slave of mqlake's the master, as `role`; `force`: also while its master answers. ResponseError."""
+        request = RemotingCommand.create_request(
+            RequestCode.UPDATE_BROKER_CONFIG, body=format_properties({"brokerRole": role}).encode()
+        )
+        if force:
+            request.ext_fields["force"] = "true"
+        await self._client.call(address, request, PROMOTE_TIMEOUT_S)
 
     async def view_broker_stats_data(self, address: str, name: str, key: str) -> BrokerStatsData:
         """Sums and rates of one counter. ResponseError 1 when nothing was counted yet."""
