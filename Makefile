@@ -65,6 +65,7 @@ spark-versions: $(VENV)/.ready
 format: $(VENV)/.ready
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/python tools/prose.py --fix
 
 mutants: $(VENV)/.ready
 	$(BIN)/python tools/mutants.py $(MODULE) -n $(or $(N),8) --seed $(or $(SEED),1)
