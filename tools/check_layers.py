@@ -72,11 +72,13 @@ ALLOWED: dict[str, set[str]] = {
         "namesrv",
         "broker",
         "client",
+        "proxy",
         "metaq",
         "migrate",
         "lake",
         "spark",
     },
+    "proxy": {"errors", "base", "message", "formats", "remoting", "auth", "broker", "client"},
     "__main__": {"cli"},
 }
 _OF_SOURCES = {"schema", "filters", "error_messages", "requirements", "stream_readers"}

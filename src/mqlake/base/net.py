@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import ipaddress
 import socket
 
-from mqlake.errors import RemotingConnectError
+from mqlake.errors import ConfigError, RemotingConnectError
 
 PORT_MAX = 65535
 
@@ -28,6 +30,19 @@ def parse_address(address: str) -> tuple[str, int]:
 def is_every_address(host: str) -> bool:
     """Whether a server that is bound to `host` listens on every address of this machine."""
     return host in ("", "0.0.0.0", "::")
+
+
+@functools.lru_cache(maxsize=64)
+def ip_address_of(host: str) -> str:
+    """`host`, or the IP address of the host with this name as it was at the first call. ConfigError."""
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        pass
+    try:
+        return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
+    except OSError as error:
+        raise ConfigError(f"the address of host {host!r} cannot be found: {error.strerror}") from None
 
 
 def local_address() -> str:

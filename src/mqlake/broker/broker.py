@@ -17,8 +17,8 @@ from mqlake.auth.access import AccessControl
 from mqlake.auth.requests import Context
 from mqlake.auth.storage import Storage
 from mqlake.base.clock import now_ms
-from mqlake.base.net import format_address
-from mqlake.broker.config import BrokerConfig
+from mqlake.base.net import format_address, ip_address_of
+from mqlake.broker.config import BrokerConfig, parse_advertised
 from mqlake.broker.mqtrace.hooks import Hooks
 from mqlake.broker.state.clients import ConsumerManager, ProducerManager
 from mqlake.broker.state.consumer_filter import ConsumerFilterManager
@@ -127,9 +127,13 @@ class Broker:
     @property
     def broker_addr(self) -> str:
         """The address that it registers with name servers: host:port."""
-        return format_address((self.config.broker_ip1, self.port))
+        advertised = parse_advertised(self.config.advertise)
+        return format_address((self.config.advertised_host, advertised.port or self.port))
 
     @property
     def store_host(self) -> Host:
-        """The store host of messages."""
-        return self.config.broker_ip1, self.port
+        """The store host of messages: an IP address, also when a name is advertised."""
+        advertised = parse_advertised(self.config.advertise)
+        if not advertised.host:
+            return self.config.broker_ip1, advertised.port or self.port
+        return ip_address_of(advertised.host), advertised.port or self.port

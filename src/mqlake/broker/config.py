@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import os
+import re
 import socket
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -31,6 +33,32 @@ from mqlake.remoting.tls import KEYS as TLS_KEYS
 from mqlake.remoting.tls import TlsConfig, read_tls
 from mqlake.store import config as store_settings
 from mqlake.store.config import BrokerRole, MessageStoreConfig
+
+
+class Advertised(NamedTuple):
+    """What clients are told of a broker's address: the host may be empty, ports are 0 where nothing is said."""
+
+    host: str = ""
+    port: int = 0
+    grpc_port: int = 0
+
+
+@functools.lru_cache(maxsize=64)
+def parse_advertised(text: str) -> Advertised:
+    """`HOST[:PORT[:GRPC_PORT]]`, an IPv6 host in brackets. ConfigError."""
+    match = _ADVERTISED.fullmatch(text.strip())
+    ports = [int(port or 0) for port in match.group("port", "grpc_port")] if match is not None else []
+    if match is None or max(ports) > PORT_MAX:
+        raise ConfigError(
+            f"advertise={text}: HOST, HOST:PORT or HOST:PORT:GRPC_PORT is needed, an IPv6 address in brackets"
+        )
+    return Advertised((match["host"] or "").strip("[]"), *ports)
+
+
+_ADVERTISED = re.compile(
+    r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)?(?::(?P<port>\d{1,5}))?(?::(?P<grpc_port>\d{1,5}))?",
+    re.ASCII,
+)
 
 
 class MetricsExporterType(enum.Enum):
@@ -79,6 +107,20 @@ class BrokerConfig(Settings):
         "Keys that cannot be changed at run time; `;` between.",
     )
 
+    advertise: str = setting(
+        "advertise",
+        "",
+        "Address for clients, in place of brokerIP1 and of the ports: `HOST[:PORT[:GRPC_PORT]]`.",
+        own=True,
+    )
+    grpc_server_port: int = setting(
+        "grpcServerPort",
+        -1,
+        "Port for RocketMQ 5's gRPC clients; 0: any free one, -1: none.",
+        low=-1,
+        high=PORT_MAX,
+        own=True,
+    )
     listen_port: int = setting(
         "listenPort", 10911, "Port to listen on; 0: any free one. The VIP port is two below.", high=PORT_MAX
     )
@@ -507,6 +549,13 @@ class BrokerConfig(Settings):
                 parse_address(address)
             except Exception as error:
                 raise ConfigError(f"namesrvAddr={self.namesrv_addr}: {error}") from None
+
+        parse_advertised(self.advertise)
+
+    @property
+    def advertised_host(self) -> str:
+        """Where clients reach this broker."""
+        return parse_advertised(self.advertise)[0] or self.broker_ip1
 
     @property
     def namesrv_addresses(self) -> list[str]:

@@ -221,6 +221,9 @@ class BrokerController:
         broker = self.broker
         if broker.access is not None:
             broker.access.load()
+        await asyncio.to_thread(
+            lambda: broker.store_host
+        )  # looks up the name that is advertised, if it is one
         broker.topic_config_manager.init()
         for manager in self._config_managers:
             manager.load()

@@ -20,6 +20,7 @@ from mqlake.remoting.server import raise_open_files_limit
 
 if TYPE_CHECKING:
     from mqlake.broker.config import BrokerConfig
+    from mqlake.proxy.server import GrpcServer
     from mqlake.store.config import MessageStoreConfig
 
 
@@ -116,7 +117,13 @@ async def _run(
     controller = BrokerController(config, store_config)
     await controller.start()
     settle()
+    grpc_server: GrpcServer | None = None
     try:
+        if config.grpc_server_port >= 0:
+            from mqlake.cli.grpc_endpoint import start_beside, where_it_serves
+
+            grpc_server = await start_beside(controller)
+            note(f"gRPC: {where_it_serves(grpc_server, config.bind_address)}")
         known_to = config.namesrv_addresses
         listens = format_address((config.bind_address, controller.port))
         if as_json:
@@ -139,4 +146,6 @@ async def _run(
             note_where_it_listens(config.bind_address)
         await stop.wait()
     finally:
+        if grpc_server is not None:
+            await grpc_server.stop()
         await controller.stop()

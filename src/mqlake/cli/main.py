@@ -40,6 +40,7 @@ COMMANDS = {
     "broker": ("mqlake.cli.broker:broker", "Run a broker with a broker.conf."),
     "namesrv": ("mqlake.cli.namesrv:namesrv", "Run a name server."),
     "replica": ("mqlake.cli.replica:replica", "Keep a read replica of a running broker, for analytics."),
+    "proxy": ("mqlake.cli.proxy:proxy", "Serve RocketMQ 5's gRPC clients in front of a cluster."),
     "store": ("mqlake.cli.store:store", "Inspect, check, fill and repair a store directory."),
     "spark": ("mqlake.cli.spark:spark", "Jobs over whole logs: verify, export, search, stats, ingest, …"),
     "metaq": (

@@ -29,10 +29,11 @@ from mqlake.cli.output import note, note_where_it_listens, print_json_line
 from mqlake.errors import ConfigError, MqlakeError
 from mqlake.remoting.loop import run
 from mqlake.remoting.server import raise_open_files_limit
-from mqlake.remoting.tls import TlsConfig, TlsMode
+from mqlake.remoting.tls import TlsMode
 from mqlake.store.config import BrokerRole
 
 if TYPE_CHECKING:
+    from mqlake.broker.config import BrokerConfig
     from mqlake.namesrv.server import NamesrvController
 
 BROKER_PORT_STEP = 10
@@ -65,10 +66,21 @@ UNSEEN = SECRETS | {"tls.server.keyPassword"}
     help="Port of the first broker; 0 picks a free one. Each further broker is 10 above the one before.",
 )
 @click.option(
+    "--grpc-port",
+    type=click.IntRange(-1, 65535),
+    help="Port for RocketMQ 5's gRPC clients; 0 picks a free one, -1 turns it off.  [8081; 0 with --port=0]",
+)
+@click.option(
     "--host",
     default="127.0.0.1",
     show_default=True,
     help="Address to listen on and to advertise. 0.0.0.0 listens on all and advertises this machine's address.",
+)
+@click.option(
+    "--advertise",
+    default="",
+    metavar="HOST[:PORT[:GRPC_PORT]]",
+    help="Address for clients if it is not --host, as behind NAT or in a container.",
 )
 @click.option("-c", "--config", "config_path", type=click.Path(), help="broker.conf with further settings.")
 @click.option(
@@ -99,7 +111,9 @@ def serve(
     directory: str,
     namesrv_port: int,
     port: int,
+    grpc_port: int | None,
     host: str,
+    advertise: str,
     config_path: str | None,
     brokers: int,
     replicas: int,
@@ -118,14 +132,21 @@ def serve(
     common = {"brokerIP1": advertised, "brokerIP2": advertised}
     if config_path is not None:
         common.update(read_properties(config_path))
-    chosen = {"bindAddress": host, **parse_assignments(settings)}
+    chosen = {
+        "bindAddress": host,
+        **({"advertise": advertise} if advertise else {}),
+        **parse_assignments(settings),
+    }
     require_known(chosen)
     config, _, remarks = read_settings({**common, **chosen})  # raises ConfigError for an invalid value
     for remark in remarks:
         note(f"{config_path or '--set'}: {remark}")
     if common.get("bindAddress", host) != host:
         note(f"{config_path}: bindAddress={common['bindAddress']} is ignored; --host is {host}")
+    grpc_port = _grpc_port(grpc_port, port, {**common, **chosen})
     common = {key: value for key, value in common.items() if is_known(key)}  # passed on to brokers as --set
+    for properties in (common, chosen):
+        properties.pop("grpcServerPort", None)
     if "storePathRootDir" not in chosen and os.path.isdir(os.path.join(directory, "commitlog")):
         raise ConfigError(
             f"{directory} is itself a store, not a directory of brokers; use --set storePathRootDir={directory}"
@@ -152,9 +173,28 @@ def serve(
         _set_apart(of_brokers, {**common, **chosen}, chosen, config.metrics_prom_exporter_port)
     if replicas:
         of_brokers += _slaves(of_brokers, replicas, config.metrics_prom_exporter_port)
+    if len(of_brokers) == 1:
+        of_brokers[0]["grpcServerPort"] = str(grpc_port)  # else one endpoint is in front of them
     raise_open_files_limit()
     note_where_it_listens(config.bind_address)
-    run(_serve(directory, host, namesrv_port, of_brokers, config.tls, auth_config, first, as_json))
+    run(_serve(directory, host, namesrv_port, grpc_port, of_brokers, config, auth_config, first, as_json))
+
+
+def _grpc_port(asked: int | None, broker_port: int, properties: Mapping[str, str]) -> int:
+    """Where gRPC clients are served, -1: not at all. MissingPartError if it was asked for and cannot be."""
+    from mqlake.cli.grpc_endpoint import GRPC_PORT, INSTALL, grpc_is_installed, require_grpc
+
+    if asked is None and "grpcServerPort" in properties:
+        asked = int(properties["grpcServerPort"])
+    if asked == -1:
+        return -1
+    if asked is not None:
+        require_grpc()
+        return asked
+    if grpc_is_installed():
+        return GRPC_PORT if broker_port else 0
+    note(f"gRPC clients are not served: {INSTALL}")
+    return -1
 
 
 def _set_apart(
@@ -202,8 +242,9 @@ async def _serve(
     directory: str,
     host: str,
     namesrv_port: int,
+    grpc_port: int,
     of_brokers: list[dict[str, str]],
-    tls: TlsConfig,
+    config: BrokerConfig,
     auth: AuthConfig,
     first: FirstUsers | None,
     as_json: bool,
@@ -219,7 +260,7 @@ async def _serve(
                 bind_address=host,
                 kv_config_path=os.path.join(directory, "namesrv", "kvConfig.json"),
                 config_store_path=os.path.join(directory, "namesrv", "namesrv.properties"),
-                tls=tls,
+                tls=config.tls,
                 auth=auth.replaced({"authConfigPath": _access_directory(of_brokers[0])}),
             )
         )
@@ -231,20 +272,44 @@ async def _serve(
         for properties in of_brokers:
             others = properties.get("namesrvAddr", "").split(";")
             properties["namesrvAddr"] = ";".join(dict.fromkeys([namesrv_addr, *filter(None, others)]))
+        grpc_addr = ""
         if len(of_brokers) == 1:
-            addresses = [await _start_here(of_brokers[0], running)]
+            address, grpc_addr = await _start_here(of_brokers[0], running)
+            addresses = [address]
         else:
             children = _Children(stop)
             running.push_async_callback(children.stop)
             await children.start(of_brokers)
             addresses = await children.wait_until_ready(namesrv, of_brokers)
+            if grpc_port >= 0 and auth.authentication_enabled:
+                note("gRPC clients are not served: with several brokers there is no access control for them")
+            elif grpc_port >= 0 and not stop.is_set():
+                grpc_addr = await _start_proxy(namesrv_addr, host, grpc_port, config, running)
         settle()
         if not stop.is_set():
-            _say_where(namesrv_addr, addresses, directory, first, as_json)
+            _say_where(namesrv_addr, addresses, grpc_addr, directory, first, as_json)
         await stop.wait()
 
 
-async def _start_here(properties: Mapping[str, str], running: contextlib.AsyncExitStack) -> str:
+async def _start_proxy(
+    namesrv_addr: str, host: str, port: int, config: BrokerConfig, running: contextlib.AsyncExitStack
+) -> str:
+    """One gRPC endpoint in front of several brokers; its address."""
+    from mqlake.cli.grpc_endpoint import start_proxy, where_it_serves
+    from mqlake.client.config import ClientConfig
+    from mqlake.remoting.tls import client_context
+
+    context = client_context() if config.tls.mode is TlsMode.ENFORCING else None
+    with _port_to_choose("--grpc-port"):
+        server = await start_proxy(
+            ClientConfig(namesrv_addr=namesrv_addr, tls=context), port, host, config.advertise, config.tls
+        )
+    running.push_async_callback(server.stop)
+    return where_it_serves(server, host)
+
+
+async def _start_here(properties: Mapping[str, str], running: contextlib.AsyncExitStack) -> tuple[str, str]:
+    """The broker's address, and that for gRPC clients (empty if there is none)."""
     from mqlake.broker.config import read_settings
     from mqlake.broker.controller import BrokerController
 
@@ -255,7 +320,14 @@ async def _start_here(properties: Mapping[str, str], running: contextlib.AsyncEx
     running.push_async_callback(controller.stop)
     if controller.metrics is not None:
         note(f"metrics      {controller.metrics.where}")
-    return controller.broker_addr
+    if settings.config.grpc_server_port < 0:
+        return controller.broker_addr, ""
+    from mqlake.cli.grpc_endpoint import start_beside, where_it_serves
+
+    with _port_to_choose("--grpc-port"):
+        server = await start_beside(controller)
+    running.push_async_callback(server.stop)
+    return controller.broker_addr, where_it_serves(server, settings.config.bind_address)
 
 
 @contextlib.contextmanager
@@ -274,16 +346,23 @@ def _access_directory(properties: Mapping[str, str]) -> str:
 
 
 def _say_where(
-    namesrv_addr: str, brokers: list[str], directory: str, first: FirstUsers | None, as_json: bool
+    namesrv_addr: str,
+    brokers: list[str],
+    grpc_addr: str,
+    directory: str,
+    first: FirstUsers | None,
+    as_json: bool,
 ) -> None:
     secret = first.secret_to_show() if first else None
     if as_json:
-        place = {"namesrv": namesrv_addr, "brokers": brokers, "store": directory}
+        place = {"namesrv": namesrv_addr, "brokers": brokers, "grpc": grpc_addr or None, "store": directory}
         print_json_line(place if secret is None else {**place, "user": FIRST_USER, "password": secret})
     else:
         click.echo(f"name server  {namesrv_addr}")
         for address in brokers:
             click.echo(f"broker       {address}")
+        if grpc_addr:
+            click.echo(f"gRPC         {grpc_addr}")
         click.echo(f"data         {directory}")
         if secret is not None:
             click.echo(f"user         {FIRST_USER}")

@@ -25,6 +25,7 @@ from mqlake.broker.metrics.rpc_latency import RpcLatencies
 from mqlake.errors import ConfigError
 
 if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
     from prometheus_client.core import Metric
 
 logger = logging.getLogger(__name__)
@@ -41,6 +42,8 @@ class MetricsExporter:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: tuple[WSGIServer, threading.Thread] | None = None
         self.port = 0
+        self.registry: CollectorRegistry | None = None
+        """From start() on; rooms above register what they count."""
 
     async def start(self) -> None:
         """Raises ConfigError if it cannot listen."""
@@ -48,7 +51,7 @@ class MetricsExporter:
 
         config = self._sources.broker.config
         self._loop = asyncio.get_running_loop()
-        registry = CollectorRegistry(auto_describe=False)
+        registry = self.registry = CollectorRegistry(auto_describe=False)
         ProcessCollector(registry=registry)
         host, port = self._host, config.metrics_prom_exporter_port
         try:

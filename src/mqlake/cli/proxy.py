@@ -1,0 +1,78 @@
+"""`mqlake proxy`: the gRPC endpoint in front of a cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from mqlake.cli.clients import cluster_options
+from mqlake.cli.grpc_endpoint import GRPC_PORT, require_grpc, start_proxy, where_it_serves
+from mqlake.cli.logs import log_options
+from mqlake.cli.output import note_where_it_listens, print_json_line
+from mqlake.cli.serve import settle, stop_event
+from mqlake.remoting.loop import run
+from mqlake.remoting.server import raise_open_files_limit
+from mqlake.remoting.tls import TlsConfig, TlsMode
+
+if TYPE_CHECKING:
+    from mqlake.client.config import ClientConfig
+
+
+@click.command()
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=GRPC_PORT,
+    show_default=True,
+    help="Port for gRPC clients; 0 picks a free one.",
+)
+@click.option(
+    "--host",
+    default="0.0.0.0",
+    show_default=True,
+    help="Address to listen on; 0.0.0.0: all of this machine's.",
+)
+@click.option(
+    "--advertise",
+    default="",
+    metavar="HOST[:PORT]",
+    help="Address of this proxy for clients.  [the one that the client called]",
+)
+@click.option("--tls-cert", type=click.Path(), default="", help="PEM file: serve TLS with this certificate.")
+@click.option("--tls-key", type=click.Path(), default="", help="PEM file: its key.")
+@click.option("--json", "as_json", is_flag=True, help="Print the address as one line of JSON.")
+@cluster_options
+@log_options
+def proxy(
+    where: ClientConfig, port: int, host: str, advertise: str, tls_cert: str, tls_key: str, as_json: bool
+) -> None:
+    """Serve RocketMQ 5's gRPC clients in front of a cluster.
+
+    The cluster is any that speaks RocketMQ's remoting protocol. Ctrl-C or SIGTERM shuts the proxy down cleanly.
+    """
+    require_grpc()
+    tls = TlsConfig(mode=TlsMode.ENFORCING, cert_path=tls_cert, key_path=tls_key)
+    if bool(tls_cert) != bool(tls_key):
+        raise click.UsageError("--tls-cert and --tls-key go together")
+    raise_open_files_limit()
+    run(_serve(where, port, host, advertise, tls if tls_cert else TlsConfig(), as_json))
+
+
+async def _serve(
+    where: ClientConfig, port: int, host: str, advertise: str, tls: TlsConfig, as_json: bool
+) -> None:
+    stop = stop_event()
+    server = await start_proxy(where, port, host, advertise, tls)
+    settle()
+    try:
+        address = where_it_serves(server, host)
+        if as_json:
+            print_json_line({"grpc": address, "namesrv": where.namesrv_addr})
+        else:
+            click.echo(f"gRPC         {address}")
+            click.echo(f"in front of  {where.namesrv_addr}")
+        note_where_it_listens(host)
+        await stop.wait()
+    finally:
+        await server.stop()

@@ -1,0 +1,1 @@
+"""The gRPC endpoint of RocketMQ 5 clients."""

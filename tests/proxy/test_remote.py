@@ -1,0 +1,123 @@
+"""A cluster as a backend: the proxy in front of a name server and a broker that are reached by sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from mqlake.errors import ResponseError
+from mqlake.namesrv.config import NamesrvConfig
+from mqlake.namesrv.server import NamesrvController
+from mqlake.proxy.remote import RemoteBackend
+from mqlake.proxy.server import GrpcServer
+from mqlake.proxy.status import StatusError
+from mqlake.proxy.v2 import service_pb2 as v2
+from mqlake.proxy.v2.definition_pb2 import Code, MessageType
+from mqlake.remoting.client import RemotingClient
+from mqlake.remoting.command import RemotingCommand
+from mqlake.remoting.loop import run
+from tests.broker.live import make_controller
+from tests.proxy.live import Peer, consumer_settings, message, producer_settings, resource
+
+
+def test_a_proxy_in_front_of_a_cluster(tmp_path: Path):
+    async def main() -> None:
+        async with asyncio.timeout(120):
+            namesrv = NamesrvController(
+                NamesrvConfig(
+                    listen_port=0, bind_address="127.0.0.1", kv_config_path=str(tmp_path / "kv.json")
+                )
+            )
+            await namesrv.start()
+            address = f"127.0.0.1:{namesrv.port}"
+            controller = make_controller(
+                tmp_path, namesrvAddr=address, transactionCheckInterval="200", transactionTimeOut="0"
+            )
+            await controller.start()
+            backend = RemoteBackend([address])
+            server = GrpcServer(backend)
+            await server.start("127.0.0.1", 0)
+            peer = Peer(server, controller)
+            try:
+                await scene(peer, backend)
+            finally:
+                await peer.close()
+                await server.stop(0.1)
+                await controller.stop()
+                await namesrv.stop()
+
+    run(main())
+
+
+async def scene(peer: Peer, backend: RemoteBackend) -> None:
+    peer.create_topic("X", "TRANSACTION")
+    await peer.controller.registration.register_broker_all()
+    answer = await peer.call("QueryRoute", v2.QueryRouteRequest(topic=resource("X")))
+    assert [queue.id for queue in answer.message_queues] == [0, 1, 2, 3]
+    assert list(answer.message_queues[0].accept_message_types) == [MessageType.TRANSACTION]
+    assert (await peer.call("QueryRoute", v2.QueryRouteRequest(topic=resource("Y")))).status.code == 40402
+
+    # the broker knows the proxy's clients as its own
+    consumer = peer.another("client-2")
+    stream, _ = await consumer.settle(consumer_settings("G", "X"))
+    info = peer.controller.broker.consumer_manager.get_consumer_group_info("G")
+    assert info is not None and info.all_client_ids() == ["client-2"]
+    await consumer.call("NotifyClientTermination", v2.NotifyClientTerminationRequest())
+    assert peer.controller.broker.consumer_manager.get_consumer_group_info("G") is None
+    stream.cancel()
+    await consumer.close()
+
+    # and asks them
+    stream, _ = await peer.settle(producer_settings("X"))
+    await peer.send(message("X", message_type=MessageType.TRANSACTION))
+    command = (await stream.read()).recover_orphaned_transaction_command
+    assert command.message.system_properties.message_id == "id-1"
+    end = v2.EndTransactionRequest(topic=resource("X"), transaction_id=command.transaction_id, resolution=1)
+    assert (await peer.call("EndTransaction", end)).status.code == Code.OK
+    assert len(await peer.records("X", 1)) == 1
+    stream.cancel()
+
+    with pytest.raises(StatusError, match=r"broker 'nobody' is not registered .*broker-a"):
+        await backend.address_of("nobody")
+    assert await backend.topic_config("Unknown") is None
+    assert await backend.group_config("a b") is None
+    with pytest.raises(ResponseError):
+        await backend.queues_to_send("Unknown")
+
+
+def test_without_name_servers_there_is_an_answer(tmp_path: Path):
+    async def main() -> None:
+        server = GrpcServer(RemoteBackend(["127.0.0.1:1"]))
+        await server.start("127.0.0.1", 0)
+        peer = Peer(server, make_controller(tmp_path))
+        answer = await peer.send(message("T"))
+        assert answer.status.code == Code.INTERNAL_SERVER_ERROR
+        assert "127.0.0.1:1" in answer.status.message
+        await peer.close()
+        await server.stop(0.1)
+
+    run(main())
+
+
+def test_every_client_has_connections_of_its_own():
+    made: list[object] = []
+
+    async def main() -> None:
+        def new_client() -> RemotingClient:
+            client = RemotingClient()
+            made.append(client)
+            return client
+
+        async def silent(_: RemotingCommand) -> None:
+            return None
+
+        backend = RemoteBackend(["127.0.0.1:1"], new_client)
+        channels = [backend.open("127.0.0.1:1", silent) for _ in range(2)]
+        assert len(set(map(id, made))) == 3
+        for channel in channels:
+            await channel.close()
+        await backend.close()
+
+    asyncio.run(main())
