@@ -43,17 +43,29 @@ def follow_until(
     end: int,
     units: bytes,
     *,
-    topic: bytes = b"Topic",
+    topic: str = "Topic",
     queue_id: int = 3,
     queue_offset: int = 70,
     bytes_max: int = 1 << 40,
     check_crc: bool = False,
 ):
-    offsets = np.arange(queue_offset, queue_offset + len(units) // 20)
-    found = columns.follow_units(
-        INPUT.put(data), end, BASE, units, topic, queue_id, offsets, bytes_max, check_crc=check_crc
+    """The same for offsets that follow each other, and for a list of them."""
+    consecutive = range(queue_offset, queue_offset + len(units) // 20)
+    found, listed = (
+        columns.follow_units(
+            INPUT.put(data), end, BASE, units, topic, queue_id, offsets, bytes_max, check_crc=check_crc
+        )
+        for offsets in (consecutive, np.array(consecutive, np.int64))
     )
-    return None if found is None else (found.records, found.size, found.runs.tolist())
+    if found is None or listed is None:
+        assert found is listed
+        return None
+    assert (found.records, found.size, found.runs.tolist()) == (
+        listed.records,
+        listed.size,
+        listed.runs.tolist(),
+    )
+    return found.records, found.size, found.runs.tolist()
 
 
 def flipped(data: bytes, position: int) -> bytes:
@@ -106,10 +118,10 @@ class TestFollowUnits:
         [
             {"queue_id": 2},
             {"queue_offset": 71},
-            {"topic": b"Topid"},
-            {"topic": b"Topics"},
-            {"topic": b"Topi"},
-            {"topic": b""},
+            {"topic": "Topid"},
+            {"topic": "Topics"},
+            {"topic": "Topi"},
+            {"topic": ""},
         ],
     )
     def test_records_of_other_messages(self, twin: ModuleType, queue: dict[str, Any]) -> None:

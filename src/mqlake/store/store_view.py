@@ -22,7 +22,7 @@ from mqlake.errors import (
     StoreClosedError,
     StoreCorruptError,
 )
-from mqlake.formats.columns import follow_units, gather_runs
+from mqlake.formats.columns import Int64s, follow_units, gather_runs
 from mqlake.formats.consume_queue import PRE_BLANK_SIZE, UNIT
 from mqlake.formats.record import (
     RECORD_SIZE_MIN,
@@ -328,8 +328,8 @@ class StoreView:
         count_max = min(max_count, config.max_transfer_count_on_message_in_memory)
         if message_filter is None:
             units = queue.get_range_bytes(offset, count_max)
-            queue_offsets = np.arange(offset, offset + len(units) // CQ_UNIT_SIZE)
             behind = offset + len(units) // CQ_UNIT_SIZE
+            queue_offsets: range | Int64s = range(offset, behind)
         elif type(message_filter) is TagFilter:
             chosen = _chosen(queue.get_range(offset, span), offset, message_filter, count_max)
             if chosen is None:
@@ -349,7 +349,7 @@ class StoreView:
             mapped_file.read_position,
             mapped_file.file_from_offset,
             units,
-            queue.topic.encode(),
+            queue.topic,
             queue.queue_id,
             queue_offsets,
             config.max_transfer_bytes_on_message_in_memory,
@@ -365,7 +365,8 @@ class StoreView:
         result.status = GetMessageStatus.FOUND
         result.message_count = count
         result.next_begin_offset = behind if count == len(queue_offsets) else int(queue_offsets[count])
-        result.queue_offsets = queue_offsets[:count].tolist()
+        taken = queue_offsets[:count]
+        result.queue_offsets = taken if isinstance(taken, range) else taken.tolist()
         result.buffer_total_size = size
         result.last_place = UNIT.unpack_from(units, (count - 1) * CQ_UNIT_SIZE)[:2]
         return True

@@ -14,10 +14,13 @@ from mqlake.formats.record import QUEUE_ID_POSITION, QUEUE_OFFSET_POSITION, RECO
 
 
 @compiled
-def follow_units(buf, end, base_offset, units, topic, queue_id, queue_offsets, bytes_max, check_crc, runs):
+def follow_units(
+    buf, end, base_offset, units, topic, queue_id, queue_offset, queue_offsets, bytes_max, check_crc, runs
+):
     """(how many leading consume queue units have records of no more than `bytes_max` together, the first of them in any
     case; the bytes of those; the runs that they lie in). -1 units when one of them leads to anything but its own record
-    in buf[:end], and that a whole one."""
+    in buf[:end], and that a whole one. Messages have `queue_offsets`, or, without those, `queue_offset` and following.
+    """
     data = pointer(buf)
     total, count = np.int64(0), np.int64(0)
     run, run_end = np.int64(-1), np.int64(-1)
@@ -34,11 +37,12 @@ def follow_units(buf, end, base_offset, units, topic, queue_id, queue_offsets, b
         kind, found_size, _, topic_start, topic_length, _ = check(
             data, position, end, base_offset, check_crc, False
         )
+        own_offset = queue_offsets[n] if len(queue_offsets) > 0 else queue_offset + n
         if (
             kind != layout.MESSAGE
             or found_size != size
             or load32(data, position + QUEUE_ID_POSITION) != queue_id
-            or load64(data, position + QUEUE_OFFSET_POSITION) != queue_offsets[n]
+            or load64(data, position + QUEUE_OFFSET_POSITION) != own_offset
             or topic_length != len(topic)
             or not same_bytes(data, topic_start, topic, 0, topic_length)
         ):  # a stale unit, of a record that was cut off and written over

@@ -119,7 +119,7 @@ def _load_aside() -> None:
     def load_all() -> None:
         twin()
         _try_append()
-        follow_units(np.empty(0, np.uint8), 0, 0, b"", b"", 0, np.empty(0, np.int64), 0)
+        follow_units(np.empty(0, np.uint8), 0, 0, b"", "", 0, range(0), 0)
         gather_runs(np.empty(0, np.uint8), np.empty((0, 2), np.int64), 0)
         _loaded.set()
 
@@ -425,14 +425,22 @@ class Followed(NamedTuple):
     """(start, end) in the buffer of each stretch of records that lie back to back."""
 
 
+_NO_OFFSETS = np.empty(0, np.int64)
+
+
+@functools.lru_cache(maxsize=4096)
+def _topic_bytes(topic: str) -> Bytes:
+    return np.frombuffer(topic.encode(), np.uint8)
+
+
 def follow_units(
     buf: Bytes,
     end: int,
     base_offset: int,
     units: bytes,
-    topic: bytes,
+    topic: str,
     queue_id: int,
-    queue_offsets: Int64s,
+    queue_offsets: Int64s | range,
     bytes_max: int,
     *,
     check_crc: bool = False,
@@ -447,14 +455,18 @@ def follow_units(
     data = _input_bytes(buf) if buf.flags.writeable else buf
     count = len(units) // CQ_STORE_UNIT_SIZE
     runs = np.empty((count, 2), np.int64)
+    first, offsets = (
+        (queue_offsets.start, _NO_OFFSETS) if isinstance(queue_offsets, range) else (0, queue_offsets)
+    )
     followed, size, run_count = _twin_for(count).follow_units(
         data,
         end,
         base_offset,
         np.frombuffer(units, np.uint8),
-        np.frombuffer(topic, np.uint8),
+        _topic_bytes(topic),
         queue_id,
-        queue_offsets,
+        first,
+        offsets,
         bytes_max,
         check_crc,
         runs,

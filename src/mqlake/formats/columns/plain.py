@@ -333,6 +333,7 @@ def follow_units(
     units: Bytes,
     topic: Bytes,
     queue_id: int,
+    queue_offset: int,
     queue_offsets: Ints,
     bytes_max: int,
     check_crc: bool,
@@ -349,7 +350,8 @@ def follow_units(
             break
         if size < RECORD_SIZE_MIN or not 0 <= position <= end - size:
             return -1, 0, 0
-        place = RecordPlace(size, offset, queue_id, int(queue_offsets[n]), name)
+        own_offset = int(queue_offsets[n]) if len(queue_offsets) else queue_offset + n
+        place = RecordPlace(size, offset, queue_id, own_offset, name)
         if why_not_at(buf.data, position, end - position, place, check_crc=check_crc):
             return -1, 0, 0
         if position != run_end:
