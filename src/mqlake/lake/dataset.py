@@ -1,0 +1,214 @@
+"""LogDataset: store directories as an Arrow dataset, which DuckDB, Polars, pandas and pyarrow query in place.
+
+    query engine ─▶ scanner(columns, filter) ─▶ conditions ─▶ plan ─▶ tasks ─▶ batches ─▶ filter again, exactly
+
+A query engine says which columns it needs and what it filters by; neither the bodies nor the parts of the log that it
+does not need are read. Each scan finds the end of the log anew, so a query sees what a broker has written by then.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset
+
+from mqlake.errors import UnknownKeyError
+from mqlake.lake.arrow.expressions import columns_of, conditions_of
+from mqlake.lake.arrow.schema import arrow_schema
+from mqlake.lake.log.plan import plan
+from mqlake.lake.log.tasks import read_task
+from mqlake.lake.options import LogOptions, option_texts
+
+Moment = int | str | datetime | Mapping[str, Mapping[str, int]] | None
+"""A physical offset, a time (datetime), `earliest`, `latest`, or offsets of queues: {"topic": {"0": 123}}."""
+
+
+Columns = Sequence[str] | Mapping[str, pc.Expression] | None
+"""Names, or what each column is made of; None: all."""
+
+
+class LogScanner:
+    """One scan, with the methods of pyarrow's Scanner that query engines call.
+
+    pyarrow's own runs a Python reader in threads that may outlive the interpreter, which then aborts.
+    """
+
+    def __init__(self, options: LogOptions, columns: Columns, filter: pc.Expression | None) -> None:
+        self._options, self._columns, self._filter = options, columns, filter
+        names = list(options.columns)
+        if columns is None:
+            wanted: Iterable[str] = names
+        elif isinstance(columns, Mapping):
+            wanted = [name for each in columns.values() for name in columns_of(each, names)]
+        else:
+            wanted = columns
+        needed = {*wanted, *columns_of(filter, names)}
+        self._read = [name for name in names if name in needed] or names[:1]
+        for name in needed.difference(names):
+            raise UnknownKeyError(name, names, what="column")
+
+    @property
+    def projected_schema(self) -> pa.Schema:
+        return self._projected(arrow_schema(self._read).empty_table()).schema
+
+    dataset_schema = projected_schema
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """Raises StoreCorruptError, OffsetOutOfRangeError (a file is gone), and what planning raises (plan())."""
+        conditions = conditions_of(self._filter)
+        for task in plan(self._options, conditions).tasks:
+            for batch in read_task(task, self._options, conditions, self._read):
+                table = pa.Table.from_batches([batch])
+                if self._filter is not None:
+                    table = table.filter(self._filter)
+                if table.num_rows:
+                    yield from self._projected(table).to_batches()
+
+    def _projected(self, table: pa.Table) -> pa.Table:
+        if isinstance(self._columns, Mapping):
+            return pyarrow.dataset.dataset(table).to_table(columns=dict(self._columns))
+        return table if self._columns is None else table.select(list(self._columns))
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        return pa.RecordBatchReader.from_batches(self.projected_schema, self.to_batches())
+
+    def to_table(self) -> pa.Table:
+        return pa.Table.from_batches(self.to_batches(), self.projected_schema)
+
+    def count_rows(self) -> int:
+        return sum(batch.num_rows for batch in self.to_batches())
+
+    def head(self, num_rows: int) -> pa.Table:
+        found: list[pa.RecordBatch] = []
+        for batch in self.to_batches():
+            found.append(batch.slice(0, num_rows))
+            num_rows -= found[-1].num_rows
+            if not num_rows:
+                break
+        return pa.Table.from_batches(found, self.projected_schema)
+
+
+class LogDataset(pyarrow.dataset.Dataset):  # type: ignore[misc]
+    """Made by `mqlake.lake.scan`. Nothing of pyarrow's Dataset is under it: what needs that is not there."""
+
+    def __init__(self, options: LogOptions) -> None:
+        self._options = options
+        self._schema = arrow_schema(options.columns)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    def scanner(
+        self, columns: Columns = None, filter: pc.Expression | None = None, **_: object
+    ) -> LogScanner:
+        """The rows that fulfil `filter`, of those columns (all by default)."""
+        return LogScanner(self._options, columns, filter)
+
+    # ------------------------------------------------------------------ all rows
+
+    def to_reader(self, columns: Columns = None, filter: pc.Expression | None = None) -> pa.RecordBatchReader:
+        """The rows as they come, without holding them."""
+        return self.scanner(columns, filter).to_reader()
+
+    def to_table(self, columns: Columns = None, filter: pc.Expression | None = None, **_: object) -> pa.Table:
+        return self.scanner(columns, filter).to_table()
+
+    def to_batches(
+        self, columns: Columns = None, filter: pc.Expression | None = None, **_: object
+    ) -> Iterator[pa.RecordBatch]:
+        return self.scanner(columns, filter).to_batches()
+
+    def count_rows(self, filter: pc.Expression | None = None, **_: object) -> int:
+        return self.scanner([], filter).count_rows()
+
+    def head(
+        self, num_rows: int, columns: Columns = None, filter: pc.Expression | None = None, **_: object
+    ) -> pa.Table:
+        return self.scanner(columns, filter).head(num_rows)
+
+    def to_pandas(self, **scan: Any) -> Any:
+        return self.to_table(**scan).to_pandas()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    def __repr__(self) -> str:
+        return f"LogDataset({', '.join(storage.root for storage in self._options.stores)})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LogDataset, (self._options,)
+
+    # ------------------------------------------------------------------ what pyarrow's own needs its C++ side for
+
+    @property
+    def partition_expression(self) -> pc.Expression:
+        return pc.scalar(True)
+
+    def get_fragments(self, filter: pc.Expression | None = None) -> Iterator[Any]:
+        raise NotImplementedError("a log has no fragments; use scanner(columns=…, filter=…)")
+
+    def take(self, indices: object, **_: object) -> pa.Table:
+        raise NotImplementedError("take rows of a table: to_table().take(…)")
+
+    def replace_schema(self, schema: pa.Schema) -> LogDataset:
+        raise NotImplementedError("the log's columns have one type each; cast them after reading")
+
+    def filter(self, expression: pc.Expression) -> pyarrow.dataset.Dataset:
+        raise NotImplementedError("give the filter to scanner(), to_table() or to_batches()")
+
+    def join(self, *_: object, **__: object) -> pyarrow.dataset.Dataset:
+        raise NotImplementedError("join tables: to_table().join(…)")
+
+    join_asof = join
+
+    def sort_by(self, sorting: object, **_: object) -> pyarrow.dataset.Dataset:
+        raise NotImplementedError("sort a table: to_table().sort_by(…)")
+
+
+def scan(
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    topics: str | Iterable[str] | None = None,
+    *,
+    columns: Sequence[str] | None = None,
+    start: Moment = None,
+    end: Moment = None,
+    keys: str | Iterable[str] | None = None,
+    verify: str = "crc",
+    mode: str = "failFast",
+    unpack: bool = True,
+    storage_options: Mapping[str, Any] | None = None,
+) -> LogDataset:
+    """The messages of one or more store directories (or places that fsspec opens, such as s3://bucket/store).
+
+    `start` is the first and `end` the first no longer read; each a physical offset, a datetime, `earliest`, `latest`,
+    or offsets of queues. `unpack`: messages as consumers see them, inner batches and compressed bodies taken apart, and
+    nothing that no consumer may see; False shows every record. `verify`: none, crc or full. `mode` says what damage
+    does: failFast raises StoreCorruptError with file and offset while rows are read, permissive gives a row with
+    `_corrupt`, dropMalformed passes over it.
+
+    Raises UnknownKeyError for an unknown column, ConfigError for an invalid value, NotAStoreError and
+    ForeignFormatError for a place that is no store.
+    """
+    paths = [path] if isinstance(path, str | os.PathLike) else list(path)
+    given: dict[str, object] = {"verify": verify, "mode": mode, "unpack": unpack}
+    for name, listed in (("topics", topics), ("keys", keys), ("columns", columns)):
+        if listed is not None:
+            given[name] = [listed] if isinstance(listed, str) else list(listed)
+    if storage_options:
+        given["storageOptions"] = dict(storage_options)
+    for prefix, moment in (("starting", start), ("ending", end)):
+        if isinstance(moment, datetime):
+            given[f"{prefix}Timestamp"] = moment.isoformat()
+        elif moment is not None:
+            given[f"{prefix}Offsets"] = dict(moment) if isinstance(moment, Mapping) else moment
+    options = LogOptions.parse(option_texts([os.fspath(each) for each in paths], given))
+    options.check_batch()
+    for storage in options.stores:
+        storage.check()
+    return LogDataset(options)
