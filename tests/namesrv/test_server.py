@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 import zlib
 from collections.abc import AsyncIterator
 
@@ -11,6 +12,7 @@ import pytest
 
 from mqlake.errors import ResponseError
 from mqlake.message import crc32
+from mqlake.namesrv import processors
 from mqlake.namesrv.config import NamesrvConfig
 from mqlake.namesrv.server import NamesrvController
 from mqlake.remoting.bodies.route import (
@@ -32,6 +34,7 @@ from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.headers import namesrv as headers
 from mqlake.remoting.headers.codec import CommandHeader
 from mqlake.remoting.loop import run
+from tests.waiting import PATIENCE_S
 
 BROKER = {"broker_name": "a", "broker_addr": "127.0.0.1:10911", "cluster_name": "c", "broker_id": 0}
 
@@ -163,6 +166,38 @@ def test_a_compressed_registration(tmp_path):
             header = headers.RegisterBrokerRequestHeader(**BROKER, ha_server_addr="h", compressed=True)
             await peer.call(RequestCode.REGISTER_BROKER, header, raw)
             assert set(peer.controller.routes.topic_queue_table) == {"T", "U"}
+
+    run(main())
+
+
+def test_a_long_registration_holds_up_no_client_and_keeps_its_turn(tmp_path, monkeypatch):
+    async def main():
+        async with serving(tmp_path) as peer, RemotingClient() as broker:
+            registering = Peer(peer.controller, broker)
+            await registering.register("Old", "Older")
+            answered = threading.Event()
+            decode = processors._decode_registration
+
+            def decode_when_clients_were_answered(raw, *more):
+                if len(raw) > processors.DECODED_ON_LOOP_MAX:
+                    assert answered.wait(PATIENCE_S)
+                return decode(raw, *more)
+
+            monkeypatch.setattr(processors, "_decode_registration", decode_when_clients_were_answered)
+            many = asyncio.ensure_future(
+                registering.register("Old", *(f"T{n}" for n in range(1000)), counter=2)
+            )
+            await asyncio.sleep(0)
+            few = asyncio.ensure_future(registering.register("Old", "Last", counter=3))
+            await peer.call(
+                RequestCode.GET_ROUTEINFO_BY_TOPIC, headers.GetRouteInfoRequestHeader(topic="Old")
+            )
+            assert not many.done() and not few.done()
+            answered.set()
+            await asyncio.gather(many, few)
+            known = peer.controller.routes.query_broker_topic_config("c", "127.0.0.1:10911")
+            assert known is not None and known.counter == 3
+            assert {"T999", "Last"} <= set(peer.controller.routes.topic_queue_table)
 
     run(main())
 

@@ -89,6 +89,19 @@ def test_the_local_conversation(tmp_path: Path) -> None:
     run(conversation())
 
 
+def test_a_closed_partition_takes_no_message_of_a_transaction(tmp_path: Path) -> None:
+    async def conversation() -> None:
+        async with running(tmp_path, broker_id=4) as broker:
+            peer = await begun(broker, XID, b"before")
+            broker.config.close_partitions("meta-test", 0, 0)
+            code, text = await peer.said(b"put meta-test 0 3 0 -1 %b 1\r\nabc" % XID)
+            assert (code, text.partition("Detail:")[2]) == (403, "partition[4-0] has been closed")
+            assert await peer.said(b"transaction %b s1 COMMIT_ONE_PHASE 2\r\n" % XID) == (200, "")
+            assert messages(broker) == [b"before"]
+
+    run(conversation())
+
+
 def test_the_xa_conversation(tmp_path: Path) -> None:
     async def conversation() -> None:
         async with running(tmp_path) as broker:

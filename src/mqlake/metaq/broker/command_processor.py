@@ -73,13 +73,7 @@ class BrokerCommandProcessor:
     def process_put(self, connection: Connection, command: PutCommand) -> None:
         topic, partition, opaque = command.topic, command.partition, command.opaque
         self.stats.stats_put(topic, len(command.data))
-        if self.config.is_closed(topic, partition):
-            connection.respond(
-                HttpStatus.FORBIDDEN,
-                f"{self.error_message(topic, partition)}Detail:"
-                f"partition[{self._partition_string(partition)}] has been closed",
-                opaque,
-            )
+        if self.refuses_closed(connection, command):
             return
         try:
             if partition == ANY_PARTITION:
@@ -91,6 +85,16 @@ class BrokerCommandProcessor:
             self.append(connection, command, store, self.ids.next_id(), right_checksum(command))
         except (MqlakeError, OSError) as error:
             self.put_failed(connection, topic, partition, opaque, error)
+
+    def refuses_closed(self, connection: Connection, command: PutCommand) -> bool:
+        """Answers a put to a partition that is closed."""
+        topic, partition = command.topic, command.partition
+        closed = self.config.is_closed(topic, partition)
+        if closed:
+            detail = f"partition[{self._partition_string(partition)}] has been closed"
+            text = f"{self.error_message(topic, partition)}Detail:{detail}"
+            connection.respond(HttpStatus.FORBIDDEN, text, command.opaque)
+        return closed
 
     def append(
         self,

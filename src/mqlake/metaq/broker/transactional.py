@@ -99,6 +99,8 @@ class TransactionalCommandProcessor:
         stats, topic, partition = self._processor.stats, command.topic, command.partition
         xid = command.transaction_id
         assert xid is not None
+        if self._processor.refuses_closed(connection, command):
+            return
         try:
             transaction = self._get(connection, xid)
             if transaction.state not in (TransactionState.START, TransactionState.IN_USE):
