@@ -185,6 +185,17 @@ def test_a_group_goes_on_where_it_was(broker, topic) -> None:
     assert out == b"4\n5\n6\n7\n8\n9\n"
 
 
+def test_members_pop(broker, topic) -> None:
+    mqlake(broker, "produce", topic, stdin=b"".join(b"%d\n" % i for i in range(10)))
+    pop = ("--group", topic, "--pop", "--invisible", "600")
+    first, _ = mqlake(broker, "consume", topic, "-c", "4", *pop)
+    rest, _ = mqlake(broker, "consume", topic, "-e", *pop)
+    assert sorted((first + rest).split()) == sorted(b"%d" % i for i in range(10))
+    assert mqlake(broker, "consume", topic, "-e", *pop)[0] == b""
+    _, err = mqlake(broker, "consume", topic, "--pop", status=2)
+    assert "--pop needs --group" in err
+
+
 def test_a_pipe_is_sent_as_it_comes_and_ctrl_c_ends_both(broker, topic) -> None:
     mqlake(broker, "produce", topic, "-m", "first")
     consumer = start(broker, "consume", topic, "--from", "latest")

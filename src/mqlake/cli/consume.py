@@ -15,6 +15,7 @@ import orjson
 
 from mqlake.base.progress import Progress
 from mqlake.cli.clients import cluster_options, reachable, stop_on_signals
+from mqlake.cli.consume_pop import PopJob
 from mqlake.cli.options import json_option, time_ms
 from mqlake.cli.output import count_text, note, progress
 from mqlake.cli.produce import queue_matches
@@ -163,6 +164,20 @@ def parse_start(_ctx: click.Context, _param: click.Parameter, text: str) -> Star
     help="If a body cannot be decompressed: raise stops with an error that names the message, skip warns and goes on, "
     "raw prints it as it is stored.",
 )
+@click.option(
+    "--pop",
+    is_flag=True,
+    help="With --group: pop instead of pulling, and acknowledge what is printed. All members share all queues.",
+)
+@click.option(
+    "--invisible",
+    "invisible_s",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --pop: for how long popped messages are kept from other members.",
+)
 @cluster_options
 @json_option
 def consume(
@@ -176,6 +191,8 @@ def consume(
     count: int | None,
     exit_at_end: bool,
     on_undecodable: Literal["raise", "skip", "raw"],
+    pop: bool,
+    invisible_s: float,
     where: ClientConfig,
     as_json: bool,
 ) -> None:
@@ -188,6 +205,7 @@ def consume(
     mqlake consume T -e                              all messages up to now
     mqlake consume T -f '%t %q %o %k %s\\n' --from -10
     mqlake consume T --group g --json                as a member of group g
+    mqlake consume T --group g --pop                 likewise, sharing every queue
     mqlake consume T --from 2024-05-01T12:00 --tags 'a || b' -c 100
     """
     validate_topic(topic)
@@ -198,16 +216,23 @@ def consume(
     if group is not None and start.kind in ("offset", "from_end"):
         raise click.UsageError("with --group, --from must be earliest, latest or a time")
     selector = MessageSelector.by_sql(sql) if sql is not None else MessageSelector.by_tag(tags or "*")
-    job = _Job(
-        topic,
-        json_line if as_json else formatter(text),
-        selector,
-        start,
-        list(wanted),
-        count,
-        exit_at_end,
-        group is not None,
-        on_undecodable,
+    line = json_line if as_json else formatter(text)
+    if pop and (group is None or start.kind not in ("earliest", "latest")):
+        raise click.UsageError("--pop needs --group, and --from earliest or latest")
+    job = (
+        PopJob(topic, line, selector, start.kind == "latest", invisible_s, count, exit_at_end, on_undecodable)
+        if pop
+        else _Job(
+            topic,
+            line,
+            selector,
+            start,
+            list(wanted),
+            count,
+            exit_at_end,
+            group is not None,
+            on_undecodable,
+        )
     )
     with reachable(), progress("consuming", in_bytes=False, among_results=True) as report:
         try:

@@ -4,6 +4,7 @@
     TransactionMQProducer  messages that consumers get when a transaction is committed
     PushConsumer     calls a listener with a group's messages
     PullConsumer     returns messages when polled
+    SimpleConsumer   returns messages that all members of a group share, and acknowledges them one by one
     Admin            topics, groups, offsets, messages by key and id, brokers and name servers
     MQClientInstance connections and heartbeats that several of them share
 
@@ -16,6 +17,7 @@ from mqlake.client.consume.consumer_config import ConsumerConfig
 from mqlake.client.consume.listener import ConsumeContext, ConsumeResult, Listener
 from mqlake.client.consume.pull_consumer import PullConsumer
 from mqlake.client.consume.push_consumer import PushConsumer
+from mqlake.client.consume.simple_consumer import SimpleConsumer
 from mqlake.client.consume.subscription import MessageSelector
 from mqlake.client.mq_client import MQClientInstance
 from mqlake.client.produce.producer import MessageQueueSelector, Producer, ProducerConfig, select_by_hash
@@ -57,6 +59,7 @@ __all__ = [
     "PushConsumer",
     "SendResult",
     "SendStatus",
+    "SimpleConsumer",
     "TransactionListener",
     "TransactionMQProducer",
     "TransactionSendResult",

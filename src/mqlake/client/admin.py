@@ -42,7 +42,11 @@ from mqlake.remoting.bodies.admin import (
     SubscriptionGroupConfig,
     TopicStatsTable,
 )
-from mqlake.remoting.bodies.client import ConsumeMessageDirectlyResult
+from mqlake.remoting.bodies.client import (
+    ConsumeMessageDirectlyResult,
+    MessageRequestMode,
+    SetMessageRequestModeRequestBody,
+)
 from mqlake.remoting.bodies.route import MASTER_ID, BrokerData, ClusterInfo, TopicRouteData
 from mqlake.remoting.bodies.topic import MessageQueue, TopicConfig
 from mqlake.remoting.codes import ResponseCode
@@ -338,6 +342,22 @@ class Admin(Service):
         await self._on_route(
             topic,
             lambda at: self.brokers.clone_group_offset(at, source, target, topic, is_offline=is_offline),
+        )
+
+    async def set_message_request_mode(
+        self, topic: str, group: str, mode: MessageRequestMode, share: int = 0
+    ) -> None:
+        """How consumers of the group that ask brokers for their queues get messages of the topic. `share`: with POP,
+        how many other members' queues each pops from as well; 0: all queues."""
+        body = SetMessageRequestModeRequestBody(
+            topic=topic, consumer_group=group, mode=mode, pop_share_queue_num=share
+        )
+        await self._on_route(topic, lambda at: self.brokers.set_message_request_mode(at, body))
+
+    async def polling_num(self, topic: str, group: str, queue_id: int = -1) -> int:
+        """Pops of a group that wait at a queue, or for any queue (-1)."""
+        return sum(
+            await self._on_route(topic, lambda at: self.brokers.polling_num(at, topic, group, queue_id))
         )
 
     async def consume_message_directly(

@@ -24,6 +24,7 @@ from mqlake.client.client_base import ClientBase
 from mqlake.client.config import ClientConfig
 from mqlake.client.consume import pull_consumer as _pull
 from mqlake.client.consume import push_consumer as _push
+from mqlake.client.consume import simple_consumer as _simple
 from mqlake.client.consume.consumer_config import ConsumerConfig
 from mqlake.client.consume.listener import ConsumeContext, ConsumeResult
 from mqlake.client.produce import producer as _producer
@@ -240,6 +241,22 @@ class PullConsumer(_Client[_pull.PullConsumer]):
         if message is None:
             raise StopIteration
         return message
+
+
+class SimpleConsumer(_Client[_simple.SimpleConsumer]):
+    def __init__(self, group: str, where: ClientConfig | str, config: ConsumerConfig | None = None) -> None:
+        super().__init__(lambda: _simple.SimpleConsumer(group, where, config))
+
+    subscribe = _called(_simple.SimpleConsumer.subscribe)
+    unsubscribe = _called(_simple.SimpleConsumer.unsubscribe)
+    receive = _waiting(_simple.SimpleConsumer.receive)
+    ack = _waiting(_simple.SimpleConsumer.ack)
+    change_invisible_duration = _waiting(_simple.SimpleConsumer.change_invisible_duration)
+    forward_to_dead_letters = _waiting(_simple.SimpleConsumer.forward_to_dead_letters)
+
+    def ack_all(self, messages: Iterable[MessageClientExt]) -> None:
+        """Several at a time; the first error is raised when all were tried."""
+        _thread.run(self._inner.ack_all(list(messages)))  # a generator runs in its own thread
 
 
 class Admin(Blocking[_admin.Admin]):

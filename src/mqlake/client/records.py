@@ -33,15 +33,18 @@ _INNER_NUM_MAX = 1 << 24
 class MessageClientExt(MessageExt):
     """A message as a consumer gets it."""
 
-    __slots__ = ("broker_name", "undecodable")
+    __slots__ = ("broker_name", "receipt_handle", "undecodable")
 
     broker_name: str
     undecodable: str
     """Why the body is not its producer's but as it is stored; empty for nearly all."""
+    receipt_handle: str
+    """Of a popped message: what acknowledges it."""
 
     def __new__(cls, *_arguments: Any, **_fields: Any) -> Self:
         made = super().__new__(cls)
         made.undecodable = ""
+        made.receipt_handle = ""
         return made
 
     @property

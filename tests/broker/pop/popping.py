@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from mqlake.formats.record import decode_record
 from mqlake.message import (
@@ -17,6 +18,7 @@ from mqlake.message import (
 from mqlake.remoting.bodies.pop import BatchAck, BatchAckMessageRequestBody, encode_bit_set
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RemotingCommand
+from mqlake.remoting.headers.codec import CommandHeader
 from mqlake.remoting.headers.consume import (
     AckMessageRequestHeader,
     ChangeInvisibleTimeRequestHeader,
@@ -25,7 +27,7 @@ from mqlake.remoting.headers.consume import (
     PopMessageRequestHeader,
     PopMessageResponseHeader,
 )
-from tests.broker.live import Peer, now_ms
+from tests.broker.live import now_ms
 
 SMALL_TIMES = {"reviveInterval": "20", "flushConsumerOffsetInterval": "60000", "timerPrecisionMs": "100"}
 
@@ -82,7 +84,7 @@ def pop_header(topic: str, group: str = "G", **fields: object) -> PopMessageRequ
     return PopMessageRequestHeader(consumer_group=group, topic=topic, **values)
 
 
-def as_answer(response: RemotingCommand, topic: str, group: str) -> Answer:
+def as_answer(response: RemotingCommand, topic: str, group: str, broker_name: str) -> Answer:
     answer = Answer(response.code, response.remark)
     if response.code != ResponseCode.SUCCESS:
         return answer
@@ -105,7 +107,7 @@ def as_answer(response: RemotingCommand, topic: str, group: str) -> Answer:
                 header.invisible_time,
                 header.revive_qid,
                 flag,
-                "broker-a",
+                broker_name,
                 message.queue_id,
                 message.queue_offset,
             )
@@ -114,16 +116,25 @@ def as_answer(response: RemotingCommand, topic: str, group: str) -> Answer:
     return answer
 
 
+class Asks(Protocol):
+    """A client of one broker."""
+
+    async def ask(
+        self, code: int, header: CommandHeader | None = None, body: bytes | None = None
+    ) -> RemotingCommand: ...
+
+
 class Popper:
-    def __init__(self, peer: Peer, topic: str = "T", group: str = "G") -> None:
+    def __init__(self, peer: Asks, topic: str = "T", group: str = "G", broker_name: str = "broker-a") -> None:
         self.peer = peer
+        self.broker_name = broker_name
         self.topic = topic
         self.group = group
 
     async def pop(self, **fields: object) -> Answer:
         header = pop_header(self.topic, self.group, **fields)
         response = await self.peer.ask(RequestCode.POP_MESSAGE, header)
-        return as_answer(response, self.topic, self.group)
+        return as_answer(response, self.topic, self.group, self.broker_name)
 
     async def ack(self, popped: Popped, **fields: object) -> RemotingCommand:
         values = {
@@ -141,7 +152,7 @@ class Popper:
         for popped in messages:
             acks.setdefault((popped.topic, *popped.handle[:7]), []).append(popped)
         body = BatchAckMessageRequestBody(
-            broker_name="broker-a",
+            broker_name=self.broker_name,
             acks=[
                 BatchAck(
                     consumer_group=self.group,

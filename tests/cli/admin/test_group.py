@@ -235,3 +235,19 @@ def test_times_to_go_on_at():
 def test_attributes():
     assert parse_attributes("") == {}
     assert parse_attributes("+a=b, -c") == {"+a": "b", "-c": ""}
+
+
+def test_pop_mode(broker):
+    shown(broker, "topic", "create", "Popped", "-q", "2")
+    shown(broker, "group", "create", "popper")
+    assert told(broker, "group", "set-mode", "popper", "-t", "Popped", "-m", "pop", "--share", "2") == {
+        "group": "popper",
+        "topic": "Popped",
+        "mode": "POP",
+        "popShareQueueNum": 2,
+    }
+    assert shown(broker, "group", "set-mode", "popper", "-t", "Popped", "-m", "PULL").strip() == (
+        "popper consumes Popped in mode PULL"
+    )
+    assert told(broker, "group", "polling", "popper", "-t", "Popped")["waiting"] == 0
+    assert "0 pops of popper wait" in shown(broker, "group", "polling", "popper", "-t", "Popped", "-q", "1")

@@ -7,21 +7,10 @@ It holds only what an operator has set.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 from mqlake.broker.state.config_manager import ConfigManager
-from mqlake.remoting.bodies.client import SetMessageRequestModeRequestBody
-from mqlake.remoting.bodies.codec import JsonBody
-
-
-@dataclass(slots=True, kw_only=True)
-class MessageRequestModes(JsonBody):
-    """Topic → group → its mode."""
-
-    message_request_mode_map: dict[str, dict[str, SetMessageRequestModeRequestBody]] = field(
-        default_factory=dict
-    )
+from mqlake.remoting.bodies.client import MessageRequestModes, SetMessageRequestModeRequestBody
 
 
 class MessageRequestModeManager(ConfigManager):

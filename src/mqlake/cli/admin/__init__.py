@@ -50,6 +50,7 @@ MQADMIN_NAMES = {
     "resetOffsetByTime": "group reset-offset",
     "skipAccumulatedMessage": "group skip",
     "cloneGroupOffset": "group clone-offset",
+    "setConsumeMode": "group set-mode",
     "producerConnection": "producer connections",
     "queryMsgByKey": "message by-key",
     "queryMsgById": "message by-id",

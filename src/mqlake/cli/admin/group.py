@@ -35,6 +35,7 @@ from mqlake.remoting.bodies.admin import (
 from mqlake.remoting.bodies.client import (
     ConsumerRunningInfo,
     ConsumeStatus,
+    MessageRequestMode,
     ProcessQueueInfo,
     SubscriptionData,
 )
@@ -507,6 +508,47 @@ async def group_clone_offset(
     await admin.clone_group_offset(source, target, topic, is_offline=offline)
     value = {"source": source, "target": target, "topic": topic}
     print_result(value, f"{target} now has the offsets of {source} in {topic}", as_json=as_json)
+
+
+@group.command("set-mode")
+@group_argument
+@click.option("-t", "--topic", required=True, metavar="TOPIC", help="The topic.")
+@click.option(
+    "-m",
+    "--mode",
+    required=True,
+    type=click.Choice(("pull", "pop"), case_sensitive=False),
+    help="pull or pop.",
+)
+@click.option(
+    "-q",
+    "--share",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="With pop: each member pops from its own queues and those of N others; 0: from all.",
+)
+@admin_command
+async def group_set_mode(admin: Admin, group: str, topic: str, mode: str, share: int, as_json: bool) -> None:
+    """Set how members that ask brokers for their queues (clientRebalance=false) get the messages of a topic."""
+    await admin.set_message_request_mode(topic, group, MessageRequestMode[mode.upper()], share)
+    value = {"group": group, "topic": topic, "mode": mode.upper(), "popShareQueueNum": share}
+    print_result(value, f"{group} consumes {topic} in mode {mode.upper()}", as_json=as_json)
+
+
+@group.command("polling")
+@group_argument
+@click.option("-t", "--topic", required=True, metavar="TOPIC", help="The topic.")
+@click.option(
+    "-q", "--queue", type=click.IntRange(min=-1), default=-1, show_default=True, help="-1: any queue."
+)
+@admin_command
+async def group_polling(admin: Admin, group: str, topic: str, queue: int, as_json: bool) -> None:
+    """Show how many pops of the group wait for messages."""
+    count = await admin.polling_num(topic, group, queue)
+    value = {"group": group, "topic": topic, "queueId": queue, "waiting": count}
+    print_result(value, f"{count} pops of {group} wait for messages of {topic}", as_json=as_json)
 
 
 # ---------------------------------------------------------------------- producers

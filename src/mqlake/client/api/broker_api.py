@@ -37,7 +37,9 @@ from mqlake.remoting.bodies.client import (
     ConsumeMessageDirectlyResult,
     ConsumerRunningInfo,
     GetConsumerStatusBody,
+    MessageRequestModes,
     ResetOffsetBody,
+    SetMessageRequestModeRequestBody,
 )
 from mqlake.remoting.bodies.topic import (
     KVTable,
@@ -257,6 +259,22 @@ class BrokerAPI(BrokerCalls):
             src_group=source, dest_group=target, topic=topic, offline=is_offline
         )
         await self._call(address, RequestCode.CLONE_GROUP_OFFSET, header)
+
+    async def set_message_request_mode(self, address: str, body: SetMessageRequestModeRequestBody) -> None:
+        await self._call(address, RequestCode.SET_MESSAGE_REQUEST_MODE, body=body.to_json())
+
+    async def get_all_message_request_mode(
+        self, address: str
+    ) -> dict[str, dict[str, SetMessageRequestModeRequestBody]]:
+        """Topic → group → its mode, as far as operators have set it."""
+        answer = await self._call(address, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
+        return MessageRequestModes.from_json(answer.body_bytes()).message_request_mode_map
+
+    async def polling_num(self, address: str, topic: str, group: str, queue_id: int) -> int:
+        """Pops that wait at a queue."""
+        header = consume.PollingInfoRequestHeader(consumer_group=group, topic=topic, queue_id=queue_id)
+        answer = await self._call(address, RequestCode.POLLING_INFO, header)
+        return answer.decode_header(consume.PollingInfoResponseHeader).polling_num
 
     async def query_consume_queue(
         self, address: str, topic: str, queue_id: int, index: int, count: int, group: str | None = None

@@ -18,14 +18,21 @@ from mqlake.remoting.bodies.client import (
     HeartbeatData,
     LockBatchRequestBody,
     LockBatchResponseBody,
+    MessageQueueAssignment,
+    QueryAssignmentRequestBody,
+    QueryAssignmentResponseBody,
     SubscriptionData,
 )
+from mqlake.remoting.bodies.pop import BatchAckMessageRequestBody
 from mqlake.remoting.bodies.topic import MessageQueue
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.headers import consume
 from mqlake.remoting.headers.produce import ConsumerSendMsgBackRequestHeader
 
+_NOTHING_POPPED = frozenset(
+    {ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_FULL, ResponseCode.POLLING_TIMEOUT}
+)
 _PULL_STATUS = {status.value: status for status in PullStatus}
 
 
@@ -97,6 +104,50 @@ class MQClientAPI(BrokerCalls):
             place.offset_delta or 0,
             answer.body_bytes() if status is PullStatus.FOUND else b"",
         )
+
+    # --- popping
+
+    async def pop_message(
+        self, address: str, header: consume.PopMessageRequestHeader, timeout_s: float
+    ) -> RemotingCommand | None:
+        """The answer with messages; None if there are none."""
+        request = RemotingCommand.create_request(RequestCode.POP_MESSAGE, header)
+        answer = await self._client.invoke(address, request, timeout_s)
+        if answer.code == ResponseCode.SUCCESS:
+            return answer
+        if answer.code in _NOTHING_POPPED:
+            return None
+        raise ResponseError(answer.code, answer.remark or "")
+
+    async def ack_message(self, address: str, header: consume.AckMessageRequestHeader) -> None:
+        await self._call(address, RequestCode.ACK_MESSAGE, header)
+
+    async def batch_ack_message(self, address: str, body: BatchAckMessageRequestBody) -> None:
+        await self._call(address, RequestCode.BATCH_ACK_MESSAGE, body=body.to_json())
+
+    async def change_invisible_time(
+        self, address: str, header: consume.ChangeInvisibleTimeRequestHeader
+    ) -> consume.ChangeInvisibleTimeResponseHeader:
+        answer = await self._call(address, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
+        return answer.decode_header(consume.ChangeInvisibleTimeResponseHeader)
+
+    async def notification(
+        self, address: str, header: consume.NotificationRequestHeader, timeout_s: float
+    ) -> bool:
+        """Waits until there are messages to pop; False if there are none in time."""
+        answer = await self._call(address, RequestCode.NOTIFICATION, header, timeout_s=timeout_s)
+        return answer.decode_header(consume.NotificationResponseHeader).has_msg
+
+    async def query_assignment(
+        self, address: str, body: QueryAssignmentRequestBody
+    ) -> list[MessageQueueAssignment] | None:
+        """This client's queues, and how to read them; None when the broker cannot say yet."""
+        found = await self._body(
+            QueryAssignmentResponseBody, address, RequestCode.QUERY_ASSIGNMENT, body=body.to_json()
+        )
+        return found.message_queue_assignments
+
+    # --- what could not be consumed
 
     async def consumer_send_message_back(
         self,

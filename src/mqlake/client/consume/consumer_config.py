@@ -62,6 +62,16 @@ class ConsumerConfig:
     await_termination_s: float = 10.0
     """How long closing waits for running listeners."""
 
+    client_rebalance: bool = True
+    """False: brokers divide the queues, and say whether to pull or to pop (concurrent push consumers in CLUSTERING
+    mode; an operator sets it: `mqlake admin group set-mode`, mqadmin's setConsumeMode)."""
+    pop_invisible_time_s: float = 60.0
+    """How long popped messages are kept from others."""
+    pop_batch_nums: int = 32
+    """Messages of one pop, at most 32."""
+    pop_threshold_for_queue: int = 96
+    """Messages without acknowledgement of one assignment at which popping pauses."""
+
     consume_message_hooks: Sequence[ConsumeMessageHook] = ()
     """See `mqlake.client.hooks`."""
 
@@ -79,6 +89,8 @@ class ConsumerConfig:
             "consume_thread_max",
             "consume_message_batch_max_size",
             "max_body_size",
+            "pop_batch_nums",
+            "pop_threshold_for_queue",
         ):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}: at least 1 is needed")

@@ -25,6 +25,7 @@ from mqlake.base.clock import now_ms
 from mqlake.client.client_base import ClientBase, Where
 from mqlake.client.consume.consume_concurrently import ConsumeMessageConcurrentlyService
 from mqlake.client.consume.consume_orderly import ConsumeMessageOrderlyService
+from mqlake.client.consume.consume_pop import ConsumeMessagePopService
 from mqlake.client.consume.consume_service import ConsumeMessageService
 from mqlake.client.consume.consumer_config import ConsumerConfig
 from mqlake.client.consume.listener import ConsumeContext, ConsumeResult, Listener, ListenerRunner
@@ -32,7 +33,12 @@ from mqlake.client.consume.offset_store import LocalFileOffsetStore, OffsetStore
 from mqlake.client.consume.process_queue import ProcessQueue
 from mqlake.client.consume.pull_api import PullAPIWrapper, matching_messages
 from mqlake.client.consume.queue_locks import QueueLocks
-from mqlake.client.consume.rebalance import allocate_queues, check_subscription, compute_pull_from_where
+from mqlake.client.consume.rebalance import (
+    allocate_queues,
+    check_subscription,
+    compute_pull_from_where,
+    query_assignment,
+)
 from mqlake.client.consume.send_back import SendBack
 from mqlake.client.consume.subscription import SUB_ALL, MessageSelector, build_subscription_data
 from mqlake.client.consume.undecodable import settle
@@ -52,6 +58,7 @@ from mqlake.remoting.bodies.client import (
     ConsumerRunningInfo,
     ConsumeType,
     MessageModel,
+    PopProcessQueueInfo,
     SubscriptionData,
 )
 from mqlake.remoting.bodies.topic import MessageQueue
@@ -106,6 +113,15 @@ class PushConsumer(ClientBase):
         self._retry_topic = RETRY_GROUP_TOPIC_PREFIX + self.group
         self._going = asyncio.Event()
         self._going.set()
+        self._pop_service = ConsumeMessagePopService(
+            self.client,
+            self.group,
+            self.config,
+            self._runner,
+            self._send_back,
+            self._subscriptions.get,
+            self._going,
+        )
         self._consuming = False
         self._started_at = 0
 
@@ -167,6 +183,7 @@ class PushConsumer(ClientBase):
         self._consuming = False
         for task in self._pulling.values():
             task.cancel()
+        await self._pop_service.stop(self.config.await_termination_s)
         await self._service.stop(self.config.await_termination_s)
         if self._releasing:
             await asyncio.wait(list(self._releasing.values()), timeout=self.config.await_termination_s)
@@ -216,6 +233,14 @@ class PushConsumer(ClientBase):
                 queue: process_queue.info(offsets.get(queue, -1))
                 for queue, process_queue in self.process_queue_table.items()
             },
+            mq_pop_table={
+                queue: PopProcessQueueInfo(
+                    wait_ack_count=popped.waiting_for_ack,
+                    droped=popped.dropped,
+                    last_pop_timestamp=int(popped.last_pop_at * 1000),
+                )
+                for queue, popped in self._pop_service.table.items()
+            },
         )
 
     async def reset_offset(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
@@ -252,13 +277,7 @@ class PushConsumer(ClientBase):
             return True
         balanced = True
         for topic in list(self._subscriptions):
-            wanted = await allocate_queues(
-                self.client,
-                self.group,
-                topic,
-                self.config.message_model,
-                self.config.allocate_message_queue_strategy,
-            )
+            wanted = await self._allocate(topic)
             if not self._is_consuming():
                 return True
             balanced &= wanted is not None and await self._update_process_queue_table(topic, wanted)
@@ -266,6 +285,21 @@ class PushConsumer(ClientBase):
             if queue.topic not in self._subscriptions:
                 self._release(process_queue)
         return balanced
+
+    async def _allocate(self, topic: str) -> set[MessageQueue] | None:
+        """The queues to pull from; None when that cannot be said yet. Those to pop from are taken here."""
+        config = self.config
+        if config.client_rebalance or self.orderly or config.message_model is MessageModel.BROADCASTING:
+            return await allocate_queues(
+                self.client, self.group, topic, config.message_model, config.allocate_message_queue_strategy
+            )
+        assigned = await query_assignment(self.client, self.group, topic, config.message_model)
+        if assigned is None:
+            return None
+        pulled, popped = assigned
+        if self._is_consuming():
+            self._pop_service.update(topic, popped)
+        return pulled
 
     async def _update_process_queue_table(self, topic: str, wanted: set[MessageQueue]) -> bool:
         """Gives up what is not wanted and takes what is; whether all of it could be done."""

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import logging
+import random
 
 from mqlake.client.consume.consumer_config import ConsumerConfig
 from mqlake.client.consume.offset_store import OffsetStore
 from mqlake.client.mq_client import MQClientInstance
-from mqlake.errors import ResponseError, TopicNotFoundError
+from mqlake.errors import MqlakeError, ResponseError, TopicNotFoundError
 from mqlake.message import RETRY_GROUP_TOPIC_PREFIX
 from mqlake.remoting.allocate import AllocateMessageQueueStrategy
-from mqlake.remoting.bodies.client import ConsumeFromWhere, MessageModel, SubscriptionData
+from mqlake.remoting.bodies.client import (
+    ConsumeFromWhere,
+    MessageModel,
+    MessageRequestMode,
+    QueryAssignmentRequestBody,
+    SubscriptionData,
+)
 from mqlake.remoting.bodies.route import MASTER_ID, readable_queues
 from mqlake.remoting.bodies.topic import MessageQueue
 
@@ -43,6 +50,44 @@ async def allocate_queues(
         await client.send_heartbeat_to_all_brokers()
         return None
     return set(strategy(client.client_id, queues, client_ids))
+
+
+async def query_assignment(
+    client: MQClientInstance, group: str, topic: str, message_model: MessageModel
+) -> tuple[set[MessageQueue], set[MessageQueue]] | None:
+    """The queues that a broker assigns this consumer: to pull from, and to pop from. None as in allocate_queues()."""
+    try:
+        route = await client.topic_route(topic)
+        await client.send_heartbeat_to_new_brokers(topic)
+    except TopicNotFoundError as error:
+        level = logging.DEBUG if topic.startswith(RETRY_GROUP_TOPIC_PREFIX) else logging.INFO
+        logger.log(level, "group %s: %s", group, error)
+        return None
+    body = QueryAssignmentRequestBody(
+        topic=topic,
+        consumer_group=group,
+        client_id=client.client_id,
+        strategy_name="AVG",
+        message_model=message_model,
+    )
+    masters = [at for broker in route.broker_datas if (at := broker.broker_addrs.get(MASTER_ID))]
+    if not masters:
+        return None
+    try:
+        found = await client.api.query_assignment(random.choice(masters), body)
+    except MqlakeError as error:
+        logger.info("group %s: no assignment of %s: %s", group, topic, error)
+        return None
+    if found is None:
+        await client.send_heartbeat_to_all_brokers()
+        return None
+    pulled: set[MessageQueue] = set()
+    popped: set[MessageQueue] = set()
+    for assignment in found:
+        if assignment.message_queue is not None:
+            chosen = popped if assignment.mode is MessageRequestMode.POP else pulled
+            chosen.add(assignment.message_queue)
+    return pulled, popped
 
 
 async def check_subscription(client: MQClientInstance, group: str, subscription: SubscriptionData) -> None:

@@ -154,6 +154,15 @@ class SetMessageRequestModeRequestBody(JsonBody):
     pop_share_queue_num: int = 0
 
 
+@dataclass(slots=True, kw_only=True)
+class MessageRequestModes(JsonBody):
+    """Topic → group → its mode."""
+
+    message_request_mode_map: dict[str, dict[str, SetMessageRequestModeRequestBody]] = field(
+        default_factory=dict
+    )
+
+
 class CMResult(enum.Enum):
     CR_SUCCESS = 0
     CR_LATER = 1
