@@ -94,7 +94,12 @@ class HAClientService:
             self._connected_to = address
             with sock:
                 self._sock = sock
-                reason = self._serve(sock)
+                try:
+                    reason = self._serve(sock)
+                except Exception as error:
+                    # none is expected; another try is better than a slave that stands still
+                    logger.exception("replication failed")
+                    reason = f"it failed: {error}"
                 self._sock = None
             self._lost(reason)
 

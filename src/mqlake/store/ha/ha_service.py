@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from mqlake.base.lasting_trouble import LastingTrouble
 from mqlake.errors import ConfigError
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.ha.group_transfer import GroupTransferService
@@ -34,6 +35,7 @@ GATHER_S = 0.005
 READ_BYTES = 64 * 1024
 IOV_MAX = 256
 IDLE_S = 3600.0
+RETRY_S = 1.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -74,7 +76,6 @@ class HAService:
         self._log = log
         self._clock = clock
         self._warn_of_ahead = warn_of_ahead
-        self._gather_s = 0.0 if config.waits_for_replicas else GATHER_S
         self._settings = ConnectionSettings(
             transfer_batch_size=config.ha_transfer_batch_size,
             heartbeat_s=config.ha_send_heartbeat_interval / 1000,
@@ -89,6 +90,7 @@ class HAService:
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._sleeping = False
         self._stopped = False
+        self._trouble = LastingTrouble(logger)
         self._thread = threading.Thread(target=self._run, name="HAService", daemon=True)
         self.group_transfer = GroupTransferService(
             self.ack_offsets, lambda: config.slave_timeout / 1000, clock=clock, wake=self.wake
@@ -218,6 +220,17 @@ class HAService:
 
     def _run(self) -> None:
         while not self._stopped:
+            try:
+                self._serve()
+            except Exception:
+                # none is expected; a slave that connects again is better than none at all
+                logger.exception("replication failed, all slaves are disconnected")
+                for peer in list(self._peers):
+                    self._close(peer, "")
+                time.sleep(RETRY_S)
+
+    def _serve(self) -> None:
+        while not self._stopped:
             busy = self._pump_all()
             timeout = 0.0 if busy else self._timeout()
             if not busy and self._grew_since():
@@ -231,8 +244,8 @@ class HAService:
             for peer in list(self._peers):
                 peer.connection.tick(now)
                 self._close_if_ended(peer)
-            if progress and self._gather_s and self._peers and not self._stopped:
-                time.sleep(self._gather_s)
+            if progress and self._peers and not (self._config.waits_for_replicas or self._stopped):
+                time.sleep(GATHER_S)
 
     def _timeout(self) -> float:
         now = self._clock()
@@ -270,8 +283,10 @@ class HAService:
         try:
             sock, address = self._listener.accept()
         except OSError as error:
-            logger.warning("a slave could not be accepted: %s", error)
+            self._trouble.failed(f"a slave could not be accepted: {error.strerror or error}")
+            time.sleep(GATHER_S)  # out of descriptors: it stays readable
             return
+        self._trouble.worked("slaves are accepted again")
         host = address[0]
         peer_name = f"{host}:{address[1]}"
         if not self._may_connect(host):
