@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from bench import against, append, broker, memory, metaq, opening, reading, spark, spark_export
+from bench import against, append, broker, memory, metaq, opening, reading, replication, spark, spark_export
 from bench.context import FULL, QUICK, Context, Scale
 from bench.measure import Line, Progress
 
@@ -34,6 +34,7 @@ BENCHES: dict[str, Callable[[Context], Iterator[Line]]] = {
     "broker-batch": broker.batch,
     "broker-transactions": broker.transactions,
     "broker-drain": broker.drain,
+    "replication": replication.replication,
     "metaq-put": metaq.put,
     "metaq-get": metaq.get,
     "metaq-open": metaq.opening,

@@ -49,6 +49,7 @@ class Scale:
     batch_sends: int = 640_000
     drained: int = 1_024_000
     broker_log_file: int = GIB
+    catch_up: int = 4 * GIB
     metaq_puts: int = 40_000
     metaq_drained: int = 256 * MIB
     metaq_size: int = 10 * GIB
@@ -78,6 +79,7 @@ QUICK = dataclasses.replace(
     memory_log=GIB,
     sends=40_000,
     batch_sends=128_000,
+    catch_up=512 * MIB,
     drained=256_000,
     metaq_puts=8_000,
     metaq_drained=64 * MIB,

@@ -42,6 +42,7 @@ TINY = dataclasses.replace(
     batch_sends=256,
     drained=256,
     broker_log_file=4 * MIB,
+    catch_up=MIB,
     metaq_puts=256,
     metaq_drained=MIB,
     metaq_size=4 * MIB,

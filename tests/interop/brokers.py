@@ -159,7 +159,7 @@ class MqlakeBroker(Broker):
         self._directory = directory
         directory.mkdir(parents=True, exist_ok=True)
         self.log = directory / "serve.log"
-        self._config = {**(FOR_TESTS if small else {}), **(config or {})}
+        self.config = {**(FOR_TESTS if small else {}), **(config or {})}
         self._port = free_ports(4) + 2
         self.address, self.namesrv = f"127.0.0.1:{self._port}", f"127.0.0.1:{self._port + 1}"
         self._server: Server | None = None
@@ -173,7 +173,7 @@ class MqlakeBroker(Broker):
         command = [sys.executable, "-c", "from mqlake.cli.main import main; main()", "serve", "--json"]
         command += ["--store", str(self._directory / "store")]
         command += ["--port", str(self._port), "--namesrv-port", str(self._port + 1)]
-        command += [f"--set={key}={value}" for key, value in self._config.items()]
+        command += [f"--set={key}={value}" for key, value in self.config.items()]
         self._server = Server(command, r'"brokers"', self.log, {})
 
     def end(self, number: int) -> None:
