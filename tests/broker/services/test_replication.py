@@ -266,3 +266,21 @@ def test_metrics_tell_the_lag_of_both_sides(tmp_path: Path) -> None:
         assert [value for _, value in of_slave["mqlake_follows_master"]] == [1]
 
     on_a_cluster(tmp_path, scene)
+
+
+def test_a_master_of_another_name_or_file_size_is_not_followed(tmp_path: Path) -> None:
+    async def scene(brokers: Cluster) -> None:
+        master = await brokers.start("master")
+        await master.send("T", b"x")
+        for name, settings, words in (
+            ("size", {"mappedFileSizeCommitLog": "1m"}, "mappedFileSizeCommitLog is 4194304 at the master"),
+            ("name", {"brokerName": "other"}, "this one is a slave of DefaultCluster/other"),
+        ):
+            slave = await brokers.start(name, brokerRole="SLAVE", brokerId="1", **settings)
+            replication = slave.controller.replication
+            replication.set_master(master.address, master.controller.broker.ha_server_addr)
+            await until_async(lambda it=replication, text=words: text in it.ha_client.trouble_text)
+            assert end(slave) == 0
+            assert replication.status()["haTrouble"] == "refused"
+
+    on_a_cluster(tmp_path, scene)

@@ -14,7 +14,7 @@ import asyncio
 import dataclasses
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from mqlake.auth.signed_client import remoting_client
 from mqlake.base.net import format_address, parse_address
@@ -191,6 +191,8 @@ class Replication:
         if not self.slave_synchronize.master_addr or self.ha_client is None:
             return
         try:
+            if not self.asked_at:
+                self.ha_client.refusal = self._refusal(await self.slave_synchronize.settings())
             info = await self.slave_synchronize.runtime_info()
             first, last = int(info["commitLogMinOffset"]), int(info["commitLogMaxOffset"])
         except (MqlakeError, FormatError, KeyError, ValueError) as error:
@@ -198,19 +200,28 @@ class Replication:
             return
         self._seen_at = self.asked_at = time.monotonic()
         self._master_max = last
-        size = self._broker.store_config.mapped_file_size_commit_log
-        if first % size:
-            self.ha_client.trouble = Trouble.REFUSED
-            self.ha_client.trouble_text = (
-                f"the master's log begins at {first}, inside a file of {size} bytes: its mappedFileSizeCommitLog "
-                "is another one"
-            )
+        if self.ha_client.refusal:
+            logger.warning("the master is not followed: %s", self.ha_client.refusal)
+            self.asked_at = 0.0  # ask again: it may be started with other settings
             return
         if self._first_offset is None and self.ha_client_service is not None:
             self._first_offset = first
             self.ha_client_service.retry_now()
         self._first_offset = first
         self._explain(first, last)
+
+    def _refusal(self, of_master: Mapping[str, str]) -> str:
+        """Why a broker with these settings is no master of this slave; empty: it is one."""
+        config, own_size = self._broker.config, self._broker.store_config.mapped_file_size_commit_log
+        address = self.slave_synchronize.master_addr
+        name, cluster = of_master.get("brokerName"), of_master.get("brokerClusterName")
+        if (cluster, name) != (config.broker_cluster_name, config.broker_name):
+            own = f"{config.broker_cluster_name}/{config.broker_name}"
+            return f"the broker at {address} is {cluster}/{name}, this one is a slave of {own}"
+        size = of_master.get("mappedFileSizeCommitLog")
+        if size != str(own_size):
+            return f"mappedFileSizeCommitLog is {size} at the master at {address}, and {own_size} here"
+        return ""
 
     def _explain(self, first: int, last: int) -> None:
         """What the protocol does not say of a master that sends nothing."""

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from mqlake.base import json_config
+from mqlake.base.java_properties import parse_properties
 from mqlake.base.lasting_trouble import LastingTrouble
 from mqlake.broker.broker import Broker
 from mqlake.broker.services.schedule_message import ScheduleMessageService
@@ -80,6 +81,10 @@ class SlaveSynchronize:
     async def runtime_info(self, timeout_s: float = TIMEOUT_S) -> dict[str, str]:
         """28 of the master: commitLogMinOffset, commitLogMaxOffset and the others. MqlakeError, FormatError."""
         return KVTable.from_json(await self.ask(RequestCode.GET_BROKER_RUNTIME_INFO, timeout_s)).table
+
+    async def settings(self) -> dict[str, str]:
+        """26 of the master: its settings. MqlakeError."""
+        return parse_properties((await self.ask(RequestCode.GET_BROKER_CONFIG)).decode())
 
     # --- the steps
 

@@ -89,6 +89,8 @@ class HAClient:
         self.diverged_at: int | None = None
         """AHEAD, DIVERGED: from here on the slave's bytes are not the master's."""
         self.closed_because = ""
+        self.refusal = ""
+        """Why this master must not be followed, as somebody found who asked it; empty: it may."""
         self.current_reported_offset = -1
         self.master_offset = -1
         """End of what the master has sent or announced; -1 before it spoke."""
@@ -113,6 +115,9 @@ class HAClient:
 
     @property
     def may_connect(self) -> bool:
+        if self.refusal:
+            self.trouble, self.trouble_text = Trouble.REFUSED, self.refusal
+            return False
         return self.state is ClientState.READY and (
             not self._log.is_empty or self._first_offset() is not None
         )
