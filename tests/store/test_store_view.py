@@ -131,13 +131,20 @@ class TestDamage:
         )
         assert store.runtime_info()["damagedPlaces"] == "1"
 
-    def test_a_unit_that_leads_elsewhere(self, store: DefaultMessageStore) -> None:
+    def test_a_unit_that_leads_elsewhere(
+        self, store: DefaultMessageStore, caplog: pytest.LogCaptureFixture
+    ) -> None:
         self.fill(store)
         root = Path(store.config.store_path_root_dir)
         store.consume_queues.flush()
-        flip(root / "consumequeue" / "Topic" / "0" / f"{0:020d}", 20 * self.HIT + 6, 2)
-        assert self.pull_all(store) == [number for number in range(self.COUNT) if number != self.HIT]
+        path = root / "consumequeue" / "Topic" / "0" / f"{0:020d}"
+        flip(path, 20 * self.HIT + 6, 2)
+        assert self.pull_all(store) == list(range(self.COUNT)), "the message is found in the log"
         assert store.damage.count == 1
+        [line] = [record.getMessage() for record in caplog.records if "corrupt" in record.getMessage()]
+        assert line.startswith(
+            f"{path}: corrupt at byte {20 * self.HIT}: the unit of message {self.HIT} of Topic-0"
+        )
 
     def test_bodies_are_checked_when_asked(self, store: DefaultMessageStore) -> None:
         place = self.fill(store)[self.HIT]

@@ -44,6 +44,7 @@ from mqlake.message import (
 )
 from mqlake.store.config import BrokerRole, MessageStoreConfig
 from mqlake.store.damage import PULL, QUERY, DamageLog
+from mqlake.store.damaged_unit import find_message, unit_error
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.filter import MessageFilter, TagFilter
 from mqlake.store.index.index_service import IndexService
@@ -169,9 +170,9 @@ class StoreView:
         `group` is for statistics only. Never raises for offsets: the status says what is wrong with one and
         `next_begin_offset` where to go on.
 
-        A unit that leads to anything but its own message, and that a whole one, is passed over: `result.damaged` says
-        of each which message is missing and where the damage is, and `damage` has been told. `check_crc` looks at the
-        bodies too; None does as `pullCheckCrc` says.
+        A unit that leads to anything but its own message, and that a whole one, is reported to `damage`. Its message is
+        looked for in the log; if it is not there, it is passed over, and `result.damaged` says which message is missing
+        and where the damage is. `check_crc` checks the bodies too; None does as `pullCheckCrc` says.
         """
         self._check_open()
         if check_crc is None:
@@ -250,7 +251,7 @@ class StoreView:
         else:
             begins = range(offset, offset + len(units))
             ends = range(offset + 1, offset + 1 + len(units))
-        log_end = self.commit_log_files.max_offset
+        log_start, log_end = self.commit_log_files.min_offset, self.commit_log_files.max_offset
         select = self.commit_log_files.select
         # the units of a light message queue point to records of other queues
         queue_id = None if queue.topic.startswith(LMQ_PREFIX) else queue.queue_id
@@ -281,17 +282,24 @@ class StoreView:
             if message_filter is not None and not message_filter.is_matched_by_consume_queue(code):
                 continue
             record = select(physical_offset, size)
+            # offsets ascend: what follows a message that is there was not removed
             if record is None and (
-                physical_offset < self.commit_log_files.min_offset or size == PRE_BLANK_SIZE
+                size == PRE_BLANK_SIZE
+                or (0 <= physical_offset < log_start and size >= RECORD_SIZE_MIN and not buffers)
             ):
                 if not buffers:
                     result.status = GetMessageStatus.MESSAGE_WAS_REMOVING
                 continue
             place = RecordPlace(size, physical_offset, queue_id, begin, topic)
             if reason := why_not_at(record or b"", 0, size, place, check_crc=check_crc):
-                if record is None or not self._bridges_a_gap(queue, begin, physical_offset, record):
+                if record is not None and self._bridges_a_gap(queue, begin, physical_offset, record):
+                    continue
+                found = self._find_beside(queue, place, reason, check_crc)
+                if found is None:
                     self._pass_over(result, queue, begin, physical_offset, reason)
-                continue
+                    continue
+                physical_offset, size = found
+                record = select(physical_offset, size)
             assert record is not None
             if message_filter is not None and not message_filter.is_matched_by_commit_log(record):
                 continue
@@ -384,6 +392,20 @@ class StoreView:
             and (unit.queue_offset, unit.physical_offset) == (own_offset, physical_offset)
             and not why_not_at(record, 0, len(record), place)
         )
+
+    def _find_beside(
+        self, queue: Queue, place: RecordPlace, reason: str, check_crc: bool
+    ) -> tuple[int, int] | None:
+        """(Physical offset, size) of a whole message whose unit is damaged, which is reported."""
+        if not isinstance(queue, ConsumeQueue) or place.queue_id is None:
+            return None
+        found = find_message(self.commit_log_files, queue, place.queue_offset)
+        record = None if found is None else self.commit_log_files.select(found.physical_offset, found.size)
+        if found is None or record is None or why_not_at(record, 0, found.size, found, check_crc=check_crc):
+            return None
+        error = unit_error(queue, place.queue_offset, reason)
+        self.damage.report(PULL, error, queue.topic, queue.queue_id, "the message was found in the log")
+        return found.physical_offset, found.size
 
     def _pass_over(
         self, result: GetMessageResult, queue: Queue, queue_offset: int, physical_offset: int, reason: str
