@@ -2,6 +2,7 @@
 # make demo    the main job: flights into a store, a crash, recovery, Spark over the log
 # make test    all tests (Java peers and Spark included)
 # make check   formatter, linter, strict types, layers, generated docs, tests that mirror modules
+# make campaign [MINUTES=60] [SEED=1]   a cluster under kills, bad links, full disks and damaged files, judged
 # make mutants [MODULE=store/recovery] [N=8] [SEED=1]   what of a module the tests would not notice if it changed
 # make bench   mqlake beside its peers, a ratio a line; AGAINST=DIR: beside another checkout, by CPU time
 # make wheel   the wheel in dist, installed for a trial and measured
@@ -19,7 +20,7 @@ UV_VERSION := 0.13.8
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format mutants bench wheel spark-versions lock clean
+.PHONY: help setup demo test check format campaign mutants bench wheel spark-versions lock clean
 
 help:
 	@sed -n 's/^# make /make /p' Makefile
@@ -66,6 +67,9 @@ format: $(VENV)/.ready
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/python tools/prose.py --fix
+
+campaign: $(VENV)/.ready
+	$(BIN)/python -m tests.campaign --minutes $(or $(MINUTES),60) --seed $(or $(SEED),1)
 
 mutants: $(VENV)/.ready
 	$(BIN)/python tools/mutants.py $(MODULE) -n $(or $(N),8) --seed $(or $(SEED),1)

@@ -6,14 +6,12 @@ both stores lie on small file systems of their own if this process may mount the
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import random
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -22,14 +20,14 @@ from mqlake.errors import MqlakeError
 from mqlake.formats.record import decode_record
 from mqlake.store.message_store import DefaultMessageStore, open_store
 from mqlake.store.store_view import StoreView
+from tests.campaign.forker import Forker, runs
 from tests.campaign.history import Log, Record
 from tests.campaign.proxy import Link
 from tests.ports import free_ports
-from tests.waiting import PATIENCE_S, until_async
+from tests.waiting import until_async
 
 FILE_SIZE = 1 << 20
 DISK_BYTES = 256 << 20
-MQLAKE = [sys.executable, "-c", "from mqlake.cli.main import main; main()"]
 STORE = {
     "flushDiskType": "SYNC_FLUSH",
     "mappedFileSizeCommitLog": FILE_SIZE,
@@ -53,8 +51,11 @@ HA = {
 class Node:
     """One broker. `log` has all that its processes said."""
 
-    def __init__(self, name: str, directory: Path, settings: Mapping[str, object], *, own_disk: bool) -> None:
+    def __init__(
+        self, name: str, directory: Path, settings: Mapping[str, object], forker: Forker, *, own_disk: bool
+    ) -> None:
         self.name = name
+        self._forker = forker
         self.root = directory / name
         self.log = directory / f"{name}.log"
         self.root.mkdir()
@@ -62,40 +63,30 @@ class Node:
         self.store = self.root / "store"
         self.port = free_ports(4) + 2  # the port below is the VIP channel's, that above the slaves'
         self.settings = {**STORE, **settings, "listenPort": self.port, "storePathRootDir": self.store}
-        self.process: subprocess.Popen[bytes] | None = None
-        self.starts = 0
+        self.pid = 0
 
     @property
     def runs(self) -> bool:
-        return self.process is not None and self.process.poll() is None
+        return self.pid > 0 and runs(self.pid)
 
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
     def start(self, namesrv: str) -> None:
-        command = [*MQLAKE, "broker", "--until-eof", "--host", "127.0.0.1", "-n", namesrv]
-        command += [f"--set={key}={value}" for key, value in self.settings.items()]
-        self.starts += 1
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                env={**os.environ, "HOME": str(self.root)},
-            )
+        args = ["broker", "--host", "127.0.0.1", "-n", namesrv]
+        args += [f"--set={key}={value}" for key, value in self.settings.items()]
+        self.pid = self._forker.fork(args, self.log)
 
-    def signal(self, number: signal.Signals) -> None:
-        if self.process is not None and self.runs:
-            self.process.send_signal(number)
+    def send_signal(self, number: int) -> None:
+        if self.runs:
+            os.kill(self.pid, number)
 
-    async def end(self, number: signal.Signals) -> None:
-        self.signal(number)
+    async def end(self, number: int) -> None:
+        self.send_signal(number)
         if number is not signal.SIGKILL:
-            self.signal(signal.SIGCONT)
-        if self.process is not None:
-            await asyncio.to_thread(self.process.wait, PATIENCE_S)
+            self.send_signal(signal.SIGCONT)
+        await until_async(lambda: not self.runs, f"{self.name} has ended")
 
     def fill_disk(self) -> None:
         """Nothing is left but what the store has allocated."""
@@ -112,9 +103,7 @@ class Node:
         return self.log.read_text(errors="replace")[-3000:] if self.log.exists() else ""
 
     def close(self) -> None:
-        if self.process is not None and self.runs:
-            self.process.kill()
-            self.process.wait()
+        self.send_signal(signal.SIGKILL)
         if self.disk is not None:
             subprocess.run(["umount", "-l", str(self.disk)], check=False)
 
@@ -130,6 +119,7 @@ class Cluster:
     def __init__(self, directory: Path, *, replicas: int = 1, own_disks: bool = True) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
+        self._forker = Forker(directory / "forker.log")
         self.namesrv = f"127.0.0.1:{free_ports(1)}"
         common = {
             "brokerName": "a",
@@ -140,7 +130,7 @@ class Cluster:
         role = (
             {"brokerRole": "SYNC_MASTER", "inSyncReplicas": 2, "totalReplicas": 2, **HA} if replicas else {}
         )
-        self.master = Node("master", directory, {**common, **role}, own_disk=own_disks)
+        self.master = Node("master", directory, {**common, **role}, self._forker, own_disk=own_disks)
         self.nodes = [self.master]
         self.slave: Node | None = None
         self.link: Link | None = None
@@ -149,10 +139,13 @@ class Cluster:
             self.master.settings["haListenPort"] = ha_port
             self.link = Link(("127.0.0.1", ha_port))
             self.slave = Node(
-                "slave", directory, {**common, **HA, "brokerRole": "SLAVE", "brokerId": 1}, own_disk=own_disks
+                "slave",
+                directory,
+                {**common, **HA, "brokerRole": "SLAVE", "brokerId": 1},
+                self._forker,
+                own_disk=own_disks,
             )
             self.nodes.append(self.slave)
-        self._namesrv: subprocess.Popen[bytes] | None = None
 
     async def __aenter__(self) -> Cluster:
         try:
@@ -167,22 +160,8 @@ class Cluster:
 
     async def _start(self) -> None:
         host, _, port = self.namesrv.partition(":")
-        with (self.directory / "namesrv.log").open("ab") as log:
-            self._namesrv = subprocess.Popen(
-                [
-                    *MQLAKE,
-                    "namesrv",
-                    "--host",
-                    host,
-                    "--port",
-                    port,
-                    "--kv-path",
-                    str(self.directory / "kv.json"),
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
+        args = ["namesrv", "--host", host, "--port", port, "--kv-path", str(self.directory / "kv.json")]
+        self._forker.fork(args, self.directory / "namesrv.log")
         if self.link is not None and self.slave is not None:
             await self.link.start()
             self.slave.settings["haMasterAddress"] = f"127.0.0.1:{self.link.port}"
@@ -217,7 +196,7 @@ class Cluster:
         if self.link is not None:
             self.link.set("up")
         for node in self.nodes:
-            node.signal(signal.SIGCONT)
+            node.send_signal(signal.SIGCONT)
             if not node.runs:
                 node.start(self.namesrv)
         await self.ready()
@@ -227,9 +206,7 @@ class Cluster:
             await self.link.close()
         for node in self.nodes:
             node.close()
-        if self._namesrv is not None:
-            self._namesrv.kill()
-            self._namesrv.wait()
+        self._forker.close()
 
 
 # ------------------------------------------------------------------ file faults

@@ -19,13 +19,13 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from mqlake.client import Admin
+from mqlake.client import Admin, ClientConfig
 from mqlake.errors import MqlakeError
 from mqlake.store.read_only import ReadOnlyStore
 from tests.campaign.cluster import Cluster, Node, damage, log_after_a_crash, read_log
 from tests.campaign.history import Violation, check, dump
 from tests.campaign.workload import DELAYS_MS, TOPICS, Workload
-from tests.waiting import until_async
+from tests.waiting import PATIENCE_S, until_async
 
 SETTLE_S = 90.0
 
@@ -44,7 +44,7 @@ class Outcome:
     remarks: list[str] = dataclasses.field(default_factory=list)
 
     def as_json(self) -> dict[str, object]:
-        return {**dataclasses.asdict(self), "violations": [str(each) for each in self.violations]}
+        return {**vars(self), "violations": [str(each) for each in self.violations]}
 
 
 class Life:
@@ -127,10 +127,10 @@ class Life:
         await self._kill(*nodes)
 
     async def _pause(self, node: Node) -> None:
-        node.signal(signal.SIGSTOP)
+        node.send_signal(signal.SIGSTOP)
         # shorter and longer than haHousekeepingInterval
         await asyncio.sleep(self.dice.choice((0.3, 1.0, 4.0)))
-        node.signal(signal.SIGCONT)
+        node.send_signal(signal.SIGCONT)
 
     async def _pause_master(self) -> None:
         await self._pause(self.cluster.master)
@@ -202,7 +202,7 @@ class Life:
     async def _crash_of_all(self) -> None:
         """Each log alone has what was acknowledged: whichever machine is lost, the other one will do."""
         for node in self.cluster.nodes:
-            node.signal(signal.SIGSTOP)
+            node.send_signal(signal.SIGSTOP)
         history = list(self.workload.history)
         for node in self.cluster.nodes:
             await node.end(signal.SIGKILL)
@@ -232,7 +232,8 @@ class Life:
         acknowledged = self.workload.count("send", "ok")
         await until_async(lambda: self.workload.count("send", "ok") > acknowledged + 20, "sends work again")
         await self.workload.stop()
-        async with Admin(self.workload.namesrv) as admin:
+        config = ClientConfig(namesrv_addr=self.workload.namesrv, timeout_s=PATIENCE_S)
+        async with Admin(config) as admin:
             await until_async(lambda: self._same_end(admin), "the slave has what its master has", SETTLE_S)
             # what is not known to be stored may still be delivered
             await asyncio.sleep(max(DELAYS_MS.values()) / 1000 + 1)

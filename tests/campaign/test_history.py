@@ -40,8 +40,8 @@ def make(seed: int = 1, count: int = 40) -> tuple[list[Operation], list[Record]]
         now += dice.randrange(1, 400)
         while later and later[0][0] <= now:
             store(later.pop(0)[1])
-        kind = ("send", "send", "delayed", "transaction")[number % 4]
-        outcome = dice.choice(("ok", "ok", "ok", "unknown", "fail")) if number >= 8 else "ok"
+        kind: Any = ("send", "send", "delayed", "transaction")[number % 4]
+        outcome: Any = dice.choice(("ok", "ok", "ok", "unknown", "fail")) if number >= 8 else "ok"
         op = Operation(
             kind=kind, process=f"p{number % 2}", key=f"k{number}", topic="T", queue=dice.randrange(2), begin=now,
             end=now + 5, outcome=outcome, committed=number % 8 != 3, due=now + DELAY if kind == "delayed" else 0,

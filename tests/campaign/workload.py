@@ -29,6 +29,7 @@ from mqlake.client import (
 from mqlake.errors import MqlakeError, SendError
 from mqlake.remoting.codes import ResponseCode
 from tests.campaign.history import Kind, Operation, Outcome, body_of
+from tests.waiting import PATIENCE_S
 
 TOPICS = {"send": "Sent", "delayed": "Delayed", "transaction": "Transacted"}
 QUEUES = 4
@@ -68,7 +69,7 @@ class Workload:
         self._clients = contextlib.AsyncExitStack()
 
     async def start(self) -> None:
-        async with Admin(self._config) as admin:
+        async with Admin(ClientConfig(namesrv_addr=self.namesrv, timeout_s=PATIENCE_S)) as admin:
             for topic in TOPICS.values():
                 await admin.create_topic(topic, queues=QUEUES)
         consumer = PushConsumer(
@@ -187,7 +188,7 @@ class Workload:
                 Operation(
                     kind="consume",
                     process="consumer",
-                    key=message.keys,
+                    key=message.keys or "",
                     topic=message.topic,
                     queue=message.queue_id,
                     begin=now,
@@ -202,13 +203,13 @@ class _Fate:
     """What becomes of a transaction, which its key says."""
 
     async def execute_local_transaction(self, message: Message, arg: Any) -> LocalTransactionState:
-        committed, at_once = fate_of(message.keys)
+        committed, at_once = fate_of(message.keys or "")
         if not at_once:
             return LocalTransactionState.UNKNOW
         return LocalTransactionState.COMMIT_MESSAGE if committed else LocalTransactionState.ROLLBACK_MESSAGE
 
     async def check_local_transaction(self, message: MessageClientExt) -> LocalTransactionState:
-        committed, _ = fate_of(message.keys)
+        committed, _ = fate_of(message.keys or "")
         return LocalTransactionState.COMMIT_MESSAGE if committed else LocalTransactionState.ROLLBACK_MESSAGE
 
 

@@ -192,7 +192,9 @@ def continued(before: Tree, log: OpLog) -> list[Op]:
         if isinstance(op, Name):
             what, path, inode, more = op.change
             op = Name((what, path, mine(inode), more))
-        elif not isinstance(op, Mark):
+        elif isinstance(op, Write):
+            op = dataclasses.replace(op, file=mine(op.file) or op.file)
+        elif isinstance(op, Sync):
             op = dataclasses.replace(op, file=mine(op.file))
         ops.append(op)
     return ops

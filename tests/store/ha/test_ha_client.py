@@ -10,6 +10,7 @@ from mqlake.store.ha.protocol import HEADER
 from tests.store.ha.logs import MemoryLog, Pair, records
 
 LOG = records(500)
+BLANK_MAGIC = bytes.fromhex("cbd43194")
 
 
 @given(st.integers(0, 500), st.integers(0, 1000), st.integers(1, 5000), st.sampled_from([1, 100, 1 << 16]))
@@ -151,3 +152,19 @@ def test_a_client_that_is_shut_down_stays_so() -> None:
     assert pair.client.state is ClientState.SHUTDOWN
     pair.client.received(LOG, pair.now)
     assert pair.slave.is_empty
+
+
+def test_zeros_at_the_end_of_a_file_do_not_count_as_equal_bytes() -> None:
+    """Two logs whose messages differ end their files with the same blank."""
+    size = len(LOG) // 500
+    file_size = 1024 * size
+    other = records(500, mark="other")
+    blank = (file_size - len(LOG)).to_bytes(4, "big") + BLANK_MAGIC
+    pair = Pair(
+        MemoryLog((LOG + blank).ljust(file_size, b"\0") + LOG, file_size=file_size),
+        MemoryLog((other + blank).ljust(file_size, b"\0"), file_size=file_size),
+        verify_bytes=1000,
+    )
+    pair.run()
+    assert pair.client.trouble is Trouble.DIVERGED
+    assert len(pair.slave.data) == file_size

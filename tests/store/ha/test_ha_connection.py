@@ -89,3 +89,25 @@ def test_in_sync_is_a_matter_of_bytes() -> None:
     connection = connected(END - 100)
     assert connection.is_in_sync(101)
     assert not connection.is_in_sync(100)
+
+
+def test_the_first_report_says_where_to_begin_and_counts_for_no_put() -> None:
+    """A slave that was ahead of this master, and whose bytes are other ones, reports what this log has by now."""
+    connection = connected(END - 300)
+    assert (connection.slave_ack_offset, connection.confirmed_offset) == (END - 300, -1)
+    connection.received(REPORT.pack(END - 300), 1.0)  # still comparing
+    assert connection.confirmed_offset == -1
+    connection.received(REPORT.pack(END), 2.0)
+    assert connection.confirmed_offset == END
+
+
+def test_a_superseded_connection_counts_again_when_it_goes_on_reporting() -> None:
+    """What its slave had sent before it connected anew may come late, all at once."""
+    connection = connected(100)
+    connection.received(REPORT.pack(200), 1.0)
+    connection.supersede()
+    for now in (9.0, 9.1, 10.0):
+        connection.received(REPORT.pack(300), now)
+        assert connection.is_superseded
+    connection.received(REPORT.pack(400), 12.0)
+    assert not connection.is_superseded

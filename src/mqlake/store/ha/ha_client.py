@@ -35,6 +35,8 @@ RETRY_S = 5.0
 """Pause before a connection that failed is tried again."""
 VERIFY_BYTES = 64 * 1024
 """Bytes of the own log's end that a connection begins with."""
+TELLING_BYTES = 64
+"""Of these, so many at least are not zero."""
 ZERO = b"\0"
 
 
@@ -155,12 +157,23 @@ class HAClient:
         end = self._log.max_offset
         # the master need not have the file before the one that the log ends in
         file_start = end - (end % self._log.file_size or self._log.file_size)
-        start = max(end - self._settings.verify_bytes, file_start, self._log.min_offset)
+        start = self._verify_start(end, max(file_start, self._log.min_offset))
         if self._verify_less and end % self._log.file_size == 0:
             start = end
         self._verify_until, self._offset = end, max(start, min(1, end))
         self._verify_from = self._offset
         return self._offset
+
+    def _verify_start(self, end: int, lowest: int) -> int:
+        """`verify_bytes` before the end, or further back to bytes that tell something: blanks at the ends of files are
+        zeros in every log."""
+        size = self._settings.verify_bytes
+        while (start := max(end - size, lowest)) > lowest:
+            own = self._log.select(start, end - start)
+            if own is None or np.count_nonzero(np.frombuffer(own, np.uint8)) >= TELLING_BYTES:
+                break
+            size = max(2 * size, TELLING_BYTES)
+        return start
 
     def lost(self, reason: str = "") -> None:
         """The connection is gone, or could not be made (`reason`)."""

@@ -49,11 +49,15 @@ class HAConnection:
         self.host = peer.rpartition(":")[0]
         self.slave_request_offset = -1
         self.slave_ack_offset = -1
+        self.confirmed_offset = -1
+        """What counts for puts that wait: -1 until a report goes beyond the first. The first one says where to begin,
+        and the slave may still find that its bytes before that are not this log's."""
         self.next_transfer_offset = -1
         self.closed_because = ""
         self.is_superseded = False
-        """A newer connection came from the same host, and this one has not reported since: the same slave, most
+        """A newer connection came from the same host, and this one has hardly reported since: the same slave, most
         likely, so its acknowledgements do not count twice."""
+        self._heard_since: float | None = None
         self.flow = FlowMonitor(settings.bytes_per_second)
         self._log = log
         self._settings = settings
@@ -74,8 +78,20 @@ class HAConnection:
             if not self._report(offset):
                 return
         if whole:
-            self.is_superseded = False
+            if self.is_superseded:
+                self._hear_again(now)
             self._on_report()
+
+    def supersede(self) -> None:
+        """A newer connection came from the same host."""
+        self.is_superseded, self._heard_since = True, None
+
+    def _hear_again(self, now: float) -> None:
+        """Reports of before may come late, all at once; only a slave that lives goes on."""
+        if self._heard_since is None:
+            self._heard_since = now
+        elif now - self._heard_since >= self._settings.heartbeat_s / 2:
+            self.is_superseded = False
 
     def _report(self, offset: int) -> bool:
         # an empty slave of an empty log begins at 1: 0 would ask Java's master for its last file
@@ -95,6 +111,8 @@ class HAConnection:
         if self.closed_because:
             return False
         self.slave_ack_offset = min(offset, log_end)
+        if offset > self.slave_request_offset:
+            self.confirmed_offset = self.slave_ack_offset
         return True
 
     def _first_offset(self) -> int:

@@ -159,7 +159,7 @@ class HAService:
 
     def ack_offsets(self) -> list[int]:
         """What each slave has acknowledged."""
-        return [connection.slave_ack_offset for connection in self._counted()]
+        return [connection.confirmed_offset for connection in self._counted()]
 
     @property
     def in_sync_slaves(self) -> int:
@@ -304,7 +304,7 @@ class HAService:
         )
         for other in self._peers:
             if other.connection.host == host:
-                other.connection.is_superseded = True
+                other.connection.supersede()
         peer = _Peer(sock, connection)
         self._peers = [*self._peers, peer]
         self._selector.register(sock, selectors.EVENT_READ, peer)

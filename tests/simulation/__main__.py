@@ -1,0 +1,41 @@
+"""`python -m tests.simulation --seed 1 --lives 10000`: lives of a master and its slaves in virtual time."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+from tests.simulation.life import BrokenPromiseError, Life
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--lives", type=int, default=1000)
+    parser.add_argument(
+        "--seconds", type=float, default=30.0, help="of virtual time with faults, in each life"
+    )
+    arguments = parser.parse_args()
+    began, broken, puts = time.monotonic(), 0, 0
+    for number, seed in enumerate(range(arguments.seed, arguments.seed + arguments.lives), 1):
+        life = Life(seed, seconds=arguments.seconds)
+        try:
+            life.run()
+        except BrokenPromiseError as error:
+            broken += 1
+            print(error, file=sys.stderr)
+        puts += life.puts
+        if number % 100 == 0 or number == arguments.lives:
+            seconds = time.monotonic() - began
+            print(
+                f"\r{number} lives, {puts} puts, {broken} broken promises, {seconds:.0f} s  ",
+                end="",
+                flush=True,
+            )
+    print()
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
