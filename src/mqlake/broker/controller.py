@@ -121,9 +121,7 @@ class BrokerController:
         if broker.access is not None:
             for server in (self.server, self.fast_server):
                 server.guard = broker.access.guard
-                server.guarded_fast_paths = tuple(
-                    fast_path for fast_path in server.fast_paths if isinstance(fast_path, FastPull)
-                )
+                server.guarded_fast_paths = server.fast_paths
 
         self._config_managers: list[ConfigManager] = [
             broker.topic_config_manager,

@@ -37,7 +37,7 @@ class Signed:
 
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
-        (fast,) = peer.controller.server.guarded_fast_paths
+        _, fast = peer.controller.server.guarded_fast_paths
         assert isinstance(fast, FastPull)
         self.taken = 0
         real = fast._answer

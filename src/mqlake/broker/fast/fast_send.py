@@ -34,6 +34,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mqlake.broker.broker import Broker
+from mqlake.broker.fast.signers import SIGNER_NAME_MAX, Signers
 from mqlake.broker.metrics.rpc_latency import Rpc, RpcLatencies
 from mqlake.broker.requests.send_message import (
     STORED,
@@ -92,6 +93,7 @@ from mqlake.compiled.kernels.send_layout import (
     UNIQ_KEY_LENGTH,
     UNIQ_KEY_START,
     UNKNOWN_QUEUE,
+    UNKNOWN_SIGNER,
 )
 from mqlake.formats.record import encode_record
 from mqlake.message import (
@@ -199,6 +201,8 @@ class FastSend:
         self._topics_version: object = None
         self._topics_counter = 0
         self._latencies = latencies
+        self._signers = None if broker.access is None else Signers(broker.access)
+        """Under access control."""
 
     # --- what the connection calls
 
@@ -218,6 +222,8 @@ class FastSend:
         if len(host) != 8 or self._processor.flow_control.refusal() is not None:
             return start
         self._keep_up(self._kernels)
+        if self._signers is not None and not self._signers.keep_up(connection, self._parts):
+            return start
         return self._take(connection, self._kernels, data, start, host)
 
     def _take(
@@ -232,6 +238,11 @@ class FastSend:
             count, following, why, places, transactional = kernels.parse_sends(
                 buf, start, self._record_max, parts.numbers, parts.octets
             )
+            if count and self._signers is not None:
+                queues = self._columns[REAL_QUEUE, :count][self._columns[MESSAGES, :count] > 0]
+                names = self._names_of_queues
+                if not self._signers.may_send({names[queue][0] for queue in np.unique(queues).tolist()}):
+                    return start
             if count:
                 done = self._store(connection, kernels, buf, count, places, transactional)
                 if done < count:
@@ -239,6 +250,12 @@ class FastSend:
             start = following
             if why == UNKNOWN_QUEUE:
                 if not self._learn(kernels, count):
+                    return start
+            elif why == UNKNOWN_SIGNER and self._signers is not None:
+                name_at, length = self._columns[[TOPIC_START, TOPIC_LENGTH], count].tolist()
+                if not self._signers.sign_in(
+                    parts[TEXT][name_at : name_at + max(0, length)].tobytes(), parts
+                ):
                     return start
             elif why != FULL:
                 return start
@@ -436,6 +453,7 @@ class FastSend:
         )
         halves = 0 if broker.config.reject_transaction_message else HALVES_MAX
         store_config = broker.store_config
+        signed = self._signers is not None
         self._record_max = min(store_config.max_message_size, store_config.mapped_file_size_commit_log)
         answer, holes = self._split_answer()
         end_answer, end_holes = _split(RemotingCommand.create_response())
@@ -452,15 +470,19 @@ class FastSend:
                 2 * kernels.frames.LETTERS,
                 holes,
                 end_holes,
-                SCRATCH_SIZE,
+                kernels.signatures.SIGNER_SIZE,
+                SCRATCH_SIZE * (2 if signed else 1) + kernels.signatures.NEW_ROOM,
                 TOPICS_SIZE,
                 np.frombuffer(template[:HEAD_SIZE], np.uint8),
                 np.frombuffer(extra, np.uint8),
                 answer,
                 end_answer,
                 SENDS_MAX * (len(answer) + ANSWER_MORE_MAX),
+                SIGNER_NAME_MAX,
             ]
         )
+        if self._signers is not None:
+            self._signers.prepare(kernels.signatures, parts)
         self._columns = parts[COLUMNS].reshape(ROWS, SENDS_MAX)
         self._cells = parts[COLUMNS].data
         self._answers = parts[ANSWERS].data

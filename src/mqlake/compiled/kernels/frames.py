@@ -45,7 +45,10 @@ CODEC_ONLY = -1
 """A frame that `codec.decode_frame` may be able to read, and this cannot."""
 NEED_MORE = 0
 
-LETTERS = 26
+SHORT_LETTERS = 26
+ACCESS_KEY, SECURITY_TOKEN, SIGNATURE = range(SHORT_LETTERS, SHORT_LETTERS + 3)
+"""Of the fields that sign a request, in whatever names the others are."""
+LETTERS = SHORT_LETTERS + 3
 HEAD_CODE, HEAD_FLAG, HEAD_OPAQUE, HEAD_BODY_START, HEAD_NAMES = range(5)
 HEAD_ROOM = 5
 SHORT, LONG = 1, 2
@@ -61,6 +64,11 @@ def _word(text: str) -> np.ndarray:
 
 CODE_NAME, FLAG_NAME, OPAQUE_NAME = _word("code"), _word("flag"), _word("opaque")
 VERSION_NAME, LANGUAGE_NAME, REMARK_NAME = _word("version"), _word("language"), _word("remark")
+ACCESS_KEY_NAME, SECURITY_TOKEN_NAME, SIGNATURE_NAME = (
+    _word("AccessKey"),
+    _word("SecurityToken"),
+    _word("Signature"),
+)
 FIELDS_NAME, TYPE_NAME = _word("extFields"), _word("serializeTypeCurrentRPC")
 
 LONG_NAMES = (
@@ -266,7 +274,13 @@ def field_letter(buf, start, length, head):
     if length == 1:
         head[HEAD_NAMES] |= SHORT
         letter = byte(buf, start) - SMALL_A
-        return letter if 0 <= letter < LETTERS else np.int64(-1)
+        return letter if 0 <= letter < SHORT_LETTERS else np.int64(-1)
+    if equals(buf, start, length, ACCESS_KEY_NAME):
+        return np.int64(ACCESS_KEY)
+    if equals(buf, start, length, SIGNATURE_NAME):
+        return np.int64(SIGNATURE)
+    if equals(buf, start, length, SECURITY_TOKEN_NAME):
+        return np.int64(SECURITY_TOKEN)
     head[HEAD_NAMES] |= LONG
     first = np.int64(0)
     for letter in range(len(LONG_NAMES_END)):

@@ -85,9 +85,11 @@ OF_COLUMNS = 8
 HALVES_MAX = 4096
 """Half messages that are remembered, the latest ones: most end soon. It is a power of two."""
 
-COLUMNS, QUEUES, SLOTS, REFUSED, REFUSED_HALVES, HALVES, NAMES, HEAD, FIELDS, HOLES, END_HOLES = range(11)
-TEXT, TOPICS, TEMPLATE, EXTRA, ANSWER, END_ANSWER, ANSWERS = range(11, 18)
-PARTS = 18
+COLUMNS, QUEUES, SLOTS, REFUSED, REFUSED_HALVES, HALVES, NAMES, HEAD, FIELDS, HOLES, END_HOLES, SIGNER = (
+    range(12)
+)
+TEXT, TOPICS, TEMPLATE, EXTRA, ANSWER, END_ANSWER, ANSWERS, SIGNER_NAME = range(12, 20)
+PARTS = 20
 """In `numbers`, then in the bytes:
 
 COLUMNS   the table above                              TEXT      unescaped fields of headers, back to back
@@ -103,9 +105,11 @@ HEAD      a frame's head, see frames
 FIELDS    its fields, see frames
 HOLES     where in ANSWER what belongs
 END_HOLES the same, of END_ANSWER
+SIGNER    whether requests are checked, and with    SIGNER_NAME  the user's name
+          what (see signatures)
 """
 
-NEED_MORE, SLOW_PATH, UNKNOWN_QUEUE, FULL = range(4)
+NEED_MORE, SLOW_PATH, UNKNOWN_QUEUE, FULL, UNKNOWN_SIGNER = range(5)
 """Why parse_sends stopped."""
 
 HOLE_OPAQUE, HOLE_QUEUE_ID, HOLE_QUEUE_OFFSET, HOLE_MSG_ID, HOLE_UNIQ_KEY = range(5)

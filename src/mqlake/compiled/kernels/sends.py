@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from mqlake.compiled.cache import compiled
-from mqlake.compiled.kernels import frames
+from mqlake.compiled.kernels import frames, signatures
 from mqlake.compiled.kernels.primitives import (
     copy,
     find,
@@ -99,6 +99,8 @@ from mqlake.compiled.kernels.send_layout import (
     SENDS_MAX,
     SHARED_LENGTH,
     SHARED_START,
+    SIGNER,
+    SIGNER_NAME,
     SIZE,
     SLOTS,
     SLOW_PATH,
@@ -113,6 +115,7 @@ from mqlake.compiled.kernels.send_layout import (
     UNIQ_KEY_LENGTH_MAX,
     UNIQ_KEY_START,
     UNKNOWN_QUEUE,
+    UNKNOWN_SIGNER,
 )
 from mqlake.formats.batch import ITEM_SIZE_MIN
 from mqlake.formats.record import (
@@ -442,7 +445,8 @@ def parse_sends(buf, start, record_max, numbers, octets):
     there, to how many queues they go, how many of them are half messages or commits).
 
     TOUCHED gets the numbers of those queues; PLACE says for each send where in TOUCHED its queue is. UNKNOWN_QUEUE: the
-    column after the last message says which: TOPIC_START, TOPIC_LENGTH (in TEXT) and QUEUE_ID.
+    column after the last message says which: TOPIC_START, TOPIC_LENGTH (in TEXT) and QUEUE_ID. UNKNOWN_SIGNER: the next
+    frame is not signed by the SIGNER; TOPIC_START and TOPIC_LENGTH say where the name is.
     """
     columns = table(numbers, COLUMNS, ROWS, SENDS_MAX)
     queues = table(numbers, QUEUES, -1, QUEUE_SIZE)
@@ -452,6 +456,7 @@ def parse_sends(buf, start, record_max, numbers, octets):
     names, head = part(numbers, numbers, NAMES), part(numbers, numbers, HEAD)
     text_part, topics = part(numbers, octets, TEXT), pointer(part(numbers, octets, TOPICS))
     text, data = pointer(text_part), pointer(buf)
+    signer, signer_name = pointer(part(numbers, numbers, SIGNER)), pointer(part(numbers, octets, SIGNER_NAME))
     extra_length = len(part(numbers, octets, EXTRA))
     position = np.int64(start)
     at, n, places, transactional = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
@@ -459,6 +464,14 @@ def parse_sends(buf, start, record_max, numbers, octets):
         stop, text_end = frames.read_frame(buf, position, len(buf), head, fields, text_part, at)
         if stop <= 0:
             return n, position, np.int64(NEED_MORE if stop == 0 else SLOW_PATH), places, transactional
+        if signer[signatures.CHECKED]:
+            if len(text_part) - text_end < text_end - at + signatures.NEW_ROOM:
+                return n, position, np.int64(FULL if n > 0 else SLOW_PATH), places, transactional
+            body = head[frames.HEAD_BODY_START]
+            if not signatures.is_signed(text, text_end, data, body, stop, head, fields, signer, signer_name):
+                columns[TOPIC_START, n] = fields[frames.ACCESS_KEY, 0]
+                columns[TOPIC_LENGTH, n] = fields[frames.ACCESS_KEY, 1]
+                return n, position, np.int64(UNKNOWN_SIGNER), places, transactional
         if head[frames.HEAD_CODE] == END_TRANSACTION:
             if not read_commit(text, fields, head, stop, columns, n, queues, halves, record_max):
                 return n, position, np.int64(SLOW_PATH), places, transactional
