@@ -36,7 +36,7 @@ from mqlake.auth.model import (
 )
 from mqlake.auth.state import State
 from mqlake.auth.storage import Storage, encode
-from mqlake.cli.admin.shared import admin_command, broker_option, cluster_option, need_target
+from mqlake.cli.admin.shared import admin_command, broker_option, cluster_option
 from mqlake.cli.options import confirm, yes_option
 from mqlake.cli.output import print_fields, print_json, print_result, print_table
 from mqlake.client.admin import Admin
@@ -73,13 +73,17 @@ def acl() -> None:
 
 
 async def _addresses(admin: Admin, broker: str | None, cluster: str | None) -> list[str]:
-    """One broker, or all of a cluster, masters and slaves."""
-    need_target(broker, cluster)
+    """One broker, or all of a cluster, masters and slaves; of the only cluster if none is named."""
     if broker and cluster:
         raise click.UsageError("Use either --broker or --cluster.")
     if broker:
         return [await admin.broker_address(broker)]
-    return [each.address for each in await admin.list_brokers(cluster)]
+    brokers = await admin.list_brokers(cluster)
+    if len({each.cluster for each in brokers}) > 1:
+        raise click.UsageError(
+            "There are several clusters: name one with --cluster, or a broker with --broker."
+        )
+    return [each.address for each in brokers]
 
 
 async def _first(admin: Admin, broker: str | None, cluster: str | None) -> str:
