@@ -13,7 +13,19 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from bench import against, append, broker, memory, metaq, opening, reading, replication, spark, spark_export
+from bench import (
+    against,
+    append,
+    broker,
+    memory,
+    metaq,
+    opening,
+    reading,
+    replication,
+    spark,
+    spark_export,
+    timers,
+)
 from bench.context import FULL, QUICK, Context, Scale
 from bench.measure import Line, Progress
 
@@ -35,6 +47,7 @@ BENCHES: dict[str, Callable[[Context], Iterator[Line]]] = {
     "broker-transactions": broker.transactions,
     "broker-drain": broker.drain,
     "replication": replication.replication,
+    "timers": timers.timers,
     "metaq-put": metaq.put,
     "metaq-get": metaq.get,
     "metaq-open": metaq.opening,

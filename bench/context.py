@@ -50,6 +50,7 @@ class Scale:
     drained: int = 1_024_000
     broker_log_file: int = GIB
     catch_up: int = 4 * GIB
+    timers: int = 200_000
     metaq_puts: int = 40_000
     metaq_drained: int = 256 * MIB
     metaq_size: int = 10 * GIB
@@ -80,6 +81,7 @@ QUICK = dataclasses.replace(
     sends=40_000,
     batch_sends=128_000,
     catch_up=512 * MIB,
+    timers=50_000,
     drained=256_000,
     metaq_puts=8_000,
     metaq_drained=64 * MIB,

@@ -41,6 +41,7 @@ TINY = dataclasses.replace(
     sends=256,
     batch_sends=256,
     drained=256,
+    timers=256,
     broker_log_file=4 * MIB,
     catch_up=MIB,
     metaq_puts=256,

@@ -32,6 +32,13 @@ CALLS = {
     "rename": ("replace", "/abort"),
     "delete": ("unlink", "/"),
     "write log file": ("pwrite", "/commitlog/"),
+    "create timer log": ("ftruncate", "/timerlog/"),
+    "write timer log": ("pwrite", "/timerlog/"),
+    "flush timer log": ("fdatasync", "/timerlog/"),
+    "write wheel": ("pwrite", "/timerwheel"),
+    "flush wheel": ("fsync", "/timerwheel"),
+    "write timercheck": ("pwrite", "/timercheck"),
+    "flush timercheck": ("fdatasync", "/timercheck"),
 }
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 
 from mqlake.metaq.zookeeper.embedded import EmbeddedZookeeper
 from tests.interop.java_client import JavaClients
-from tests.interop.java_peer import JavaStore
+from tests.interop.java_peer import LATER_VERSION, ROCKETMQ_VERSION, JavaStore
 from tests.interop.metaq_peer import MetaqPeer
 from tests.interop.mixes import MIXES, JavaMix, java_mix
 from tests.ports import free_port
@@ -16,7 +17,15 @@ from tests.ports import free_port
 
 @pytest.fixture(scope="session")
 def java_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaStore]:
-    with JavaStore(tmp_path_factory.mktemp("java")) as store:
+    """MQLAKE_TEST_ROCKETMQ names another version: what its store does can then be seen by the same tests."""
+    version = os.environ.get("MQLAKE_TEST_ROCKETMQ", ROCKETMQ_VERSION)
+    with JavaStore(tmp_path_factory.mktemp("java"), version) as store:
+        yield store
+
+
+@pytest.fixture(scope="session")
+def later_java_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaStore]:
+    with JavaStore(tmp_path_factory.mktemp("later-java"), LATER_VERSION) as store:
         yield store
 
 
@@ -35,7 +44,7 @@ def mixed_by_java(
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if {"java_store", "java_clients"} & set(getattr(item, "fixturenames", ())):
+        if {"java_store", "later_java_store", "java_clients"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.java)
 
 

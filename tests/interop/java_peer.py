@@ -264,7 +264,12 @@ class JavaPeer:
     """One JVM. Requests are served one after the other; any thread may send them."""
 
     def __init__(
-        self, directory: str | os.PathLike[str], *, jvm: Sequence[str] = TEST_JVM, log: str = "WARN"
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        jvm: Sequence[str] = TEST_JVM,
+        log: str = "WARN",
+        version: str = ROCKETMQ_VERSION,
     ) -> None:
         """Everything that the JVM writes of its own goes into ``directory``: its log (``log``: the level),
         its stderr, its temporary files and its home."""
@@ -281,7 +286,7 @@ class JavaPeer:
             f"-Dmqlake.peer.log.level={log}",
             "-XX:-UsePerfData",
             "-cp",
-            build(),
+            build(version),
             "mqlake.peer.Main",
         ]
         with self.stderr.open("ab") as stderr:
@@ -469,9 +474,10 @@ def warm_up(
 class JavaStore:
     """Writes and reads whole stores; its JVM starts with the first request and ends with ``close``."""
 
-    def __init__(self, directory: str | os.PathLike[str]) -> None:
-        """``directory``: for what the JVMs write beside the stores."""
+    def __init__(self, directory: str | os.PathLike[str], version: str = ROCKETMQ_VERSION) -> None:
+        """``directory``: for what the JVMs write beside the stores; ``version``: of RocketMQ."""
         self._directory = Path(directory)
+        self._version = version
         self._peer: JavaPeer | None = None
         self._started = 0
 
@@ -485,7 +491,7 @@ class JavaStore:
     def new_peer(self, *, jvm: Sequence[str] = TEST_JVM, log: str = "WARN") -> JavaPeer:
         """A JVM of its own, for the caller to end."""
         self._started += 1
-        return JavaPeer(self._directory / f"jvm-{self._started}", jvm=jvm, log=log)
+        return JavaPeer(self._directory / f"jvm-{self._started}", jvm=jvm, log=log, version=self._version)
 
     @contextlib.contextmanager
     def open(

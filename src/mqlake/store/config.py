@@ -488,6 +488,14 @@ class MessageStoreConfig(Settings):
         "cleanResourceInterval", 10_000, "Time between two cleaning rounds.", unit="ms", low=1
     )
 
+    batch_inherits_properties: bool = setting(
+        "batchInheritsProperties",
+        True,
+        "Each message of a batch gets the properties that the broker adds (CLUSTER and others), as in RocketMQ 5.3.3; "
+        "false: none, as in 5.5, and sends take the slow path.",
+        own=True,
+    )
+
     timer_wheel_enable: bool = setting(
         "timerWheelEnable", True, "Take and deliver timer messages (to the second)."
     )

@@ -71,9 +71,11 @@ class TimedStore:
     def run(self, rounds: int = 1) -> None:
         """Rounds of the service, after all that was put has been dispatched; ends when all is in the wheel."""
         for _ in range(rounds):
+            self.store.flush()  # under SYNC_FLUSH nothing is dispatched before, and the clock does not wait
             assert self.store.wait_until_dispatched(10)
             while self.timers.run_once() == 0:
-                pass
+                self.store.flush()
+        self.store.flush()
         assert self.store.wait_until_dispatched(10)
 
     def run_until(self, now: int, step: int = 1000) -> None:

@@ -216,8 +216,8 @@ class FastSend:
         if self._kernels is None:
             self._look_whether_to_load()
             return start
-        if self._broker.hooks.send:  # hooks see each send
-            return start
+        if self._broker.hooks.send or not self._broker.store_config.batch_inherits_properties:
+            return start  # hooks see each send; the kernels write the properties of RocketMQ 5.3.3
         host = host_bytes(born_host(connection))
         if len(host) != 8 or self._processor.flow_control.refusal() is not None:
             return start

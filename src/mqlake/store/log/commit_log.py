@@ -424,12 +424,16 @@ class CommitLog:
         except (MessageError, FormatError) as error:
             return _refusal(error)
 
+    def _shared_properties(self, batch: MessageExtBatch) -> bytes:
+        """What each message of a classic batch gets of the batch's properties."""
+        return properties_to_bytes(batch.properties) if self.config.batch_inherits_properties else b""
+
     def _put_blob(self, batch: MessageExtBatch, topic: bytes, version: int) -> PutMessageResult:
         """The batch in one compiled pass, from its encoded body straight into the file. MessageError, FormatError."""
         blob = np.frombuffer(batch.body, dtype=np.uint8)
         born_host, store_host = host_bytes(batch.born_host), host_bytes(batch.store_host)
         sys_flag = _with_host_flags(batch.sys_flag, born_host, store_host)
-        shared = properties_to_bytes(batch.properties)
+        shared = self._shared_properties(batch)
         appended: AppendedBatch | None = None
         warm_append()  # loading it under the lock would hold up everybody
 
@@ -479,7 +483,7 @@ class CommitLog:
         """The batch message by message: where compiled code may not write, or each record gets a CRC tail.
         MessageError, FormatError."""
         born_host, store_host = host_bytes(batch.born_host), host_bytes(batch.store_host)
-        shared = properties_to_bytes(batch.properties)
+        shared = self._shared_properties(batch)
         fixed = _WITHOUT_HOSTS_AND_TOPIC + len(born_host) + len(store_host) + version + len(topic)
         items = [
             (item.flag, item.body, _joined(item.properties, shared, ended=self._prop_crc))
