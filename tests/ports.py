@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import itertools
 import os
-import random
 import socket
+import tempfile
 from pathlib import Path
 
 FIRST = 10_920
-"""Behind RocketMQ's own."""
-WORKERS_MAX = 8
+"""After RocketMQ's own."""
+SHARES = 100
+"""Each process that asks for ports takes one of so many shares, of some 200 ports."""
 HOST = "127.0.0.1"
 
 
@@ -24,16 +26,23 @@ def _below_the_systems() -> int:
     return min(int(given.split()[0]), 32_768)
 
 
-def _of_this_worker() -> range:
-    """Each of pytest's workers has ports of its own."""
-    share = (_below_the_systems() - FIRST) // WORKERS_MAX
-    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % WORKERS_MAX
-    return range(FIRST + number * share, FIRST + (number + 1) * share)
+def _of_this_process() -> range:
+    """Ports that no other process of these tests has, of this run or of another one on the machine."""
+    share = (_below_the_systems() - FIRST) // SHARES
+    directory = Path(tempfile.gettempdir()) / f"mqlake-test-ports-{os.getuid()}"
+    directory.mkdir(exist_ok=True)
+    for number in range(SHARES):
+        lock = os.open(directory / str(number), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until this process ends
+            return range(FIRST + number * share, FIRST + (number + 1) * share)
+        os.close(lock)
+    raise RuntimeError(f"all {SHARES} shares of the ports are taken: see {directory}")
 
 
-_mine = _of_this_worker()
-# begun anywhere, as other runs of the tests may have the same ports, and gone through: none is given twice in a row
-_next = itertools.count(random.randrange(len(_mine)))
+_mine = _of_this_process()
+# gone through in turn: a port is given again as late as possible
+_next = itertools.count()
 
 
 def free_ports(count: int) -> int:

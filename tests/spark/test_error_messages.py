@@ -12,7 +12,13 @@ from pyspark.errors import AnalysisException, PySparkException, StreamingQueryEx
 from pyspark.sql import SparkSession
 
 from mqlake.errors import ConfigError
-from mqlake.spark.error_messages import HIDE_TRACEBACK, reason, tells_reasons, when_workers_start
+from mqlake.spark.error_messages import (
+    HIDE_TRACEBACK,
+    WORKER_LATE,
+    reason,
+    tells_reasons,
+    when_workers_start,
+)
 from tests.spark.stores import copy_store, log_files, overwrite
 from tests.spark.streams import catch_up
 
@@ -76,6 +82,22 @@ def test_workers_that_do_not_start_are_asked_for_again() -> None:
         when_workers_start(ask)
     assert "machine is too busy" in reason(str(late))
     assert "pip install 'mqlake[spark]' there" in reason("E: ModuleNotFoundError: No module named 'mqlake'")
+
+
+@pytest.mark.spark
+def test_a_task_whose_worker_is_late_is_run_again(spark: SparkSession) -> None:
+    """The error of a task of a batch is not one that PySpark converts."""
+    asked: list[int] = []
+
+    def late(_: int) -> int:
+        raise RuntimeError(WORKER_LATE)
+
+    def ask() -> list[int]:
+        asked.append(1)
+        found = spark.sparkContext.parallelize([len(asked)], 1)
+        return (found if len(asked) > 1 else found.map(late)).collect()
+
+    assert when_workers_start(ask) == [2]
 
 
 @pytest.mark.spark

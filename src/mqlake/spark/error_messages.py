@@ -24,6 +24,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql.datasource import DataSourceStreamReader
 
@@ -79,7 +80,7 @@ def when_workers_start(ask: Callable[[], T], tries: int = WORKER_TRIES) -> T:
     for left in range(tries - 1, -1, -1):
         try:
             return ask()
-        except PySparkException as error:
+        except (PySparkException, Py4JJavaError) as error:  # the latter for the tasks of a batch
             if WORKER_LATE not in str(error) or not left:
                 raise
             logger.warning("a Python worker did not start in time; asking again")

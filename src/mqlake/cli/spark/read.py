@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mqlake.base.net import parse_address
 from mqlake.cli.options import json_option
 from mqlake.cli.output import count_text, note, print_json, print_json_line, print_table, size_text, time_text
 from mqlake.cli.records import record_line, record_object
 from mqlake.cli.spark.shared import Where, asked_again, check_stores, job, spark_options, wanted_options
 from mqlake.errors import ConfigError
-from mqlake.message import Host, MessageExt
+from mqlake.message import MessageExt
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
@@ -68,9 +69,9 @@ def _message(row: Any) -> MessageExt:
         queue_id=row.queueId,
         sys_flag=row.sysFlag,
         born_timestamp=row.bornTimestamp or 0,
-        born_host=_host(row.bornHost),
+        born_host=parse_address(row.bornHost),
         store_timestamp=row.storeTimestamp or 0,
-        store_host=_host(row.storeHost),
+        store_host=parse_address(row.storeHost),
         reconsume_times=row.reconsumeTimes,
         prepared_transaction_offset=row.preparedTransactionOffset,
         queue_offset=row.queueOffset,
@@ -78,11 +79,6 @@ def _message(row: Any) -> MessageExt:
         body_crc=row.bodyCrc,
         store_size=row.size,
     )
-
-
-def _host(text: str) -> Host:
-    ip, _, port = text.rpartition(":")
-    return ip.strip("[]"), int(port)
 
 
 # ---------------------------------------------------------------------- stats
