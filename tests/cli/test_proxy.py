@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -115,6 +116,15 @@ def test_without_grpcio_its_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_
         result = CliRunner().invoke(cli, arguments)
         assert result.exit_code == 3
         assert "pip install 'mqlake[grpc]'" in result.output
+
+
+def test_a_port_that_is_taken_is_an_error_for_who_asked_for_it(tmp_path: Path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        command = ["serve", "--store", str(tmp_path), "--port=0", "--namesrv-port=0", *SMALL]
+        result = CliRunner().invoke(cli, [*command, f"--grpc-port={port}"])
+        assert result.exit_code == 2
+        assert "use --grpc-port to choose another port" in result.output
 
 
 @pytest.mark.parametrize("text", ["a b", "host:99999", "host:1:2:3", "::1", "[::1"])

@@ -153,9 +153,15 @@ class MqlakeBroker(Broker):
     """`mqlake serve`: name server and broker in one process."""
 
     def __init__(
-        self, directory: Path, config: Mapping[str, Any] | None = None, *, small: bool = True
+        self,
+        directory: Path,
+        config: Mapping[str, Any] | None = None,
+        *,
+        small: bool = True,
+        grpc: bool = False,
     ) -> None:
-        """`small`: files of a size for tests, else of the default sizes."""
+        """`small`: files of a size for tests, else of the default sizes. `grpc`: serve gRPC clients, at `grpc`."""
+        self.grpc = f"127.0.0.1:{free_ports(1)}" if grpc else ""
         self._directory = directory
         directory.mkdir(parents=True, exist_ok=True)
         self.log = directory / "serve.log"
@@ -173,6 +179,7 @@ class MqlakeBroker(Broker):
         command = [sys.executable, "-c", "from mqlake.cli.main import main; main()", "serve", "--json"]
         command += ["--store", str(self._directory / "store")]
         command += ["--port", str(self._port), "--namesrv-port", str(self._port + 1)]
+        command += ["--grpc-port", self.grpc.rpartition(":")[2] or "-1"]
         command += [f"--set={key}={value}" for key, value in self.config.items()]
         self._server = Server(command, r'"brokers"', self.log, {})
 

@@ -14,8 +14,8 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -35,6 +35,7 @@ from mqlake.store.config import BrokerRole
 if TYPE_CHECKING:
     from mqlake.broker.config import BrokerConfig
     from mqlake.namesrv.server import NamesrvController
+    from mqlake.proxy.server import GrpcServer
 
 BROKER_PORT_STEP = 10
 """Between the ports of brokers; the VIP port is two below, the HA port one above."""
@@ -143,7 +144,7 @@ def serve(
         note(f"{config_path or '--set'}: {remark}")
     if common.get("bindAddress", host) != host:
         note(f"{config_path}: bindAddress={common['bindAddress']} is ignored; --host is {host}")
-    grpc_port = _grpc_port(grpc_port, port, {**common, **chosen})
+    grpc = _grpc_port(grpc_port, port, {**common, **chosen})
     common = {key: value for key, value in common.items() if is_known(key)}  # passed on to brokers as --set
     for properties in (common, chosen):
         properties.pop("grpcServerPort", None)
@@ -174,27 +175,33 @@ def serve(
     if replicas:
         of_brokers += _slaves(of_brokers, replicas, config.metrics_prom_exporter_port)
     if len(of_brokers) == 1:
-        of_brokers[0]["grpcServerPort"] = str(grpc_port)  # else one endpoint is in front of them
+        of_brokers[0]["grpcServerPort"] = str(grpc.port)  # else one endpoint is in front of them
     raise_open_files_limit()
     note_where_it_listens(config.bind_address)
-    run(_serve(directory, host, namesrv_port, grpc_port, of_brokers, config, auth_config, first, as_json))
+    run(_serve(directory, host, namesrv_port, grpc, of_brokers, config, auth_config, first, as_json))
 
 
-def _grpc_port(asked: int | None, broker_port: int, properties: Mapping[str, str]) -> int:
-    """Where gRPC clients are served, -1: not at all. MissingPartError if it was asked for and cannot be."""
+class _Grpc(NamedTuple):
+    """Where gRPC clients are served; port -1: not at all. `asked`: it is an error if that is not possible."""
+
+    port: int
+    asked: bool
+
+
+def _grpc_port(given: int | None, broker_port: int, properties: Mapping[str, str]) -> _Grpc:
+    """MissingPartError if gRPC is asked for and not installed."""
     from mqlake.cli.grpc_endpoint import GRPC_PORT, INSTALL, grpc_is_installed, require_grpc
 
-    if asked is None and "grpcServerPort" in properties:
-        asked = int(properties["grpcServerPort"])
-    if asked == -1:
-        return -1
-    if asked is not None:
-        require_grpc()
-        return asked
+    if given is None and "grpcServerPort" in properties:
+        given = int(properties["grpcServerPort"])
+    if given is not None:
+        if given >= 0:
+            require_grpc()
+        return _Grpc(given, True)
     if grpc_is_installed():
-        return GRPC_PORT if broker_port else 0
+        return _Grpc(GRPC_PORT if broker_port else 0, False)
     note(f"gRPC clients are not served: {INSTALL}")
-    return -1
+    return _Grpc(-1, False)
 
 
 def _set_apart(
@@ -242,7 +249,7 @@ async def _serve(
     directory: str,
     host: str,
     namesrv_port: int,
-    grpc_port: int,
+    grpc: _Grpc,
     of_brokers: list[dict[str, str]],
     config: BrokerConfig,
     auth: AuthConfig,
@@ -274,17 +281,17 @@ async def _serve(
             properties["namesrvAddr"] = ";".join(dict.fromkeys([namesrv_addr, *filter(None, others)]))
         grpc_addr = ""
         if len(of_brokers) == 1:
-            address, grpc_addr = await _start_here(of_brokers[0], running)
+            address, grpc_addr = await _start_here(of_brokers[0], grpc, running)
             addresses = [address]
         else:
             children = _Children(stop)
             running.push_async_callback(children.stop)
             await children.start(of_brokers)
             addresses = await children.wait_until_ready(namesrv, of_brokers)
-            if grpc_port >= 0 and auth.authentication_enabled:
+            if grpc.port >= 0 and auth.authentication_enabled:
                 note("gRPC clients are not served: with several brokers there is no access control for them")
-            elif grpc_port >= 0 and not stop.is_set():
-                grpc_addr = await _start_proxy(namesrv_addr, host, grpc_port, config, running)
+            elif grpc.port >= 0 and not stop.is_set():
+                grpc_addr = await _start_proxy(namesrv_addr, host, grpc, config, running)
         settle()
         if not stop.is_set():
             _say_where(namesrv_addr, addresses, grpc_addr, directory, first, as_json)
@@ -292,23 +299,22 @@ async def _serve(
 
 
 async def _start_proxy(
-    namesrv_addr: str, host: str, port: int, config: BrokerConfig, running: contextlib.AsyncExitStack
+    namesrv_addr: str, host: str, grpc: _Grpc, config: BrokerConfig, running: contextlib.AsyncExitStack
 ) -> str:
     """One gRPC endpoint in front of several brokers; its address."""
-    from mqlake.cli.grpc_endpoint import start_proxy, where_it_serves
+    from mqlake.cli.grpc_endpoint import start_proxy
     from mqlake.client.config import ClientConfig
     from mqlake.remoting.tls import client_context
 
     context = client_context() if config.tls.mode is TlsMode.ENFORCING else None
-    with _port_to_choose("--grpc-port"):
-        server = await start_proxy(
-            ClientConfig(namesrv_addr=namesrv_addr, tls=context), port, host, config.advertise, config.tls
-        )
-    running.push_async_callback(server.stop)
-    return where_it_serves(server, host)
+    where = ClientConfig(namesrv_addr=namesrv_addr, tls=context)
+    starting = start_proxy(where, grpc.port, host, config.advertise, config.tls)
+    return await _started(starting, host, grpc, running)
 
 
-async def _start_here(properties: Mapping[str, str], running: contextlib.AsyncExitStack) -> tuple[str, str]:
+async def _start_here(
+    properties: Mapping[str, str], grpc: _Grpc, running: contextlib.AsyncExitStack
+) -> tuple[str, str]:
     """The broker's address, and that for gRPC clients (empty if there is none)."""
     from mqlake.broker.config import read_settings
     from mqlake.broker.controller import BrokerController
@@ -320,14 +326,30 @@ async def _start_here(properties: Mapping[str, str], running: contextlib.AsyncEx
     running.push_async_callback(controller.stop)
     if controller.metrics is not None:
         note(f"metrics      {controller.metrics.where}")
-    if settings.config.grpc_server_port < 0:
+    if grpc.port < 0:
         return controller.broker_addr, ""
-    from mqlake.cli.grpc_endpoint import start_beside, where_it_serves
+    from mqlake.cli.grpc_endpoint import start_beside
 
-    with _port_to_choose("--grpc-port"):
-        server = await start_beside(controller)
+    host = settings.config.bind_address
+    return controller.broker_addr, await _started(start_beside(controller), host, grpc, running)
+
+
+async def _started(
+    starting: Awaitable[GrpcServer], host: str, grpc: _Grpc, running: contextlib.AsyncExitStack
+) -> str:
+    """The address of a gRPC endpoint; empty if it cannot listen and nobody asked for it."""
+    from mqlake.cli.grpc_endpoint import where_it_serves
+
+    try:
+        with _port_to_choose("--grpc-port"):
+            server = await starting
+    except ConfigError as error:
+        if grpc.asked:
+            raise
+        note(f"gRPC clients are not served: {error}")
+        return ""
     running.push_async_callback(server.stop)
-    return controller.broker_addr, where_it_serves(server, settings.config.bind_address)
+    return where_it_serves(server, host)
 
 
 @contextlib.contextmanager

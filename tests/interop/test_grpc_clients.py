@@ -1,0 +1,70 @@
+"""RocketMQ's official gRPC clients, from their registries, through everything that they can do with mqlake.
+
+`make test` runs the Python client and the Java client, which cover every RPC; the others, and RocketMQ's own proxy in
+place of mqlake, run on demand (`-m campaign`). The results are in docs/grpc.md.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import venv
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.interop.brokers import Broker, MqlakeBroker
+from tests.interop.grpc_scenarios import PROGRAMS, SETTINGS, check, outcome, prepare
+
+Program = Callable[[], list[str | Path]]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqlakeBroker]:
+    with MqlakeBroker(tmp_path_factory.mktemp("grpc"), SETTINGS, grpc=True) as started:
+        yield started
+
+
+def _run(command: list[str | Path], cwd: Path, what: str) -> None:
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{what}:\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
+
+
+def _needed(command: str, install: str) -> str:
+    path = shutil.which(command)
+    assert path is not None, f"{command} is needed for its client: {install}"
+    return path
+
+
+def python_client() -> list[str | Path]:
+    """In an environment of its own: its package is named as that of the C++ client."""
+    place = PROGRAMS / "python"
+    environment = place / "target"
+    python = environment / "bin" / "python"
+    if not (environment / "done").exists():
+        venv.create(environment, with_pip=True, clear=True)
+        pip: list[str | Path] = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        _run([*pip, "-r", "requirements.txt"], place, "the Python client cannot be installed")
+        (environment / "done").touch()
+    return [python, place / "peer.py"]
+
+
+def java_client() -> list[str | Path]:
+    place = PROGRAMS / "java"
+    maven = _needed("mvn", "apt-get install maven")
+    source = place / "src" / "main" / "java" / "Peer.java"
+    jar = place / "target" / "client.jar"
+    compiled = place / "target" / "classes" / "Peer.class"
+    if not jar.exists() or not compiled.exists() or compiled.stat().st_mtime < source.stat().st_mtime:
+        _run([maven, "-q", "-B", "process-classes"], place, "the Java client does not build")
+    options = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", f"-Duser.home={place / 'target'}"]
+    return ["java", *options, "-cp", f"{jar}:{place / 'target' / 'classes'}", "Peer"]
+
+
+@pytest.mark.parametrize("program", [python_client, pytest.param(java_client, marks=pytest.mark.java)])
+def test_an_official_client_does_all_it_can(broker: Broker, program: Program):
+    prefix = program.__name__.partition("_")[0]
+    assert isinstance(broker, MqlakeBroker)
+    prepare(broker.namesrv, prefix)
+    check(outcome(program(), broker.grpc, prefix), broker.namesrv, prefix)
