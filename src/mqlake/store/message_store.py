@@ -150,7 +150,7 @@ class DefaultMessageStore(StoreView):
         self._mapped_file_type = mapped_file_class(config.mapped_file_plug_in)
         pool = self.transient_store_pool = (
             TransientStorePool(config.transient_store_pool_size, config.mapped_file_size_commit_log)
-            if config.transient_store_pool_enable
+            if config.transient_store_pool_enable and config.broker_role is not BrokerRole.SLAVE
             else None
         )
         self._allocate_service = AllocateMappedFileService(config, pool, self._mapped_file_type)
@@ -573,15 +573,12 @@ class DefaultMessageStore(StoreView):
 
     def replica_log(self) -> MappedReplicaLog:
         """The commit log as a slave appends to it: bytes of its master's log."""
-        config = self.config
-        mapped = not (config.write_without_mmap or config.transient_store_pool_enable)
         return MappedReplicaLog(
             self.commit_log_files,
-            check_crc=config.ha_check_crc,
+            check_crc=self.config.ha_check_crc,
             sync_flush=self._sync_flush,
             why_not=self._why_no_bytes,
             flush=self.flush,
-            prefault=self._prefault_service.wake if mapped else None,
             on_first=self._reput_service.begin_at,
             on_appended=self._on_replicated,
         )

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from mqlake.formats.columns import Scan, ScanStop, scan_records
-from mqlake.store.files.mapped_file import ZERO_SIZE, MappedFile, U8Array
+from mqlake.store.files.mapped_file import MappedFile, U8Array
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.ha.protocol import ReplicationError
 
@@ -33,7 +33,6 @@ class MappedReplicaLog:
         sync_flush: bool = False,
         why_not: Callable[[], str] = lambda: "",
         flush: Callable[[], object] = lambda: None,
-        prefault: Callable[[MappedFile], None] | None = None,
         on_first: Callable[[int], None] = lambda offset: None,
         on_appended: Callable[[], None] = lambda: None,
     ) -> None:
@@ -43,7 +42,6 @@ class MappedReplicaLog:
         self._sync_flush = sync_flush
         self._why_not = why_not
         self._flush = flush
-        self._prefault = prefault
         self._on_first = on_first
         self._on_appended = on_appended
 
@@ -75,13 +73,11 @@ class MappedReplicaLog:
         if reason := self._why_not():
             raise OSError(reason)
         array = np.frombuffer(data, np.uint8)
-        base = offset - offset % self.file_size
         taken, timestamp, stop = self._whole(array, offset)
         if taken == 0:
             return 0, self._needed(data, offset, 0, stop)
         mapped_file = self._file_for(offset)
-        start = offset - base
-        self._write(mapped_file, start, data[:taken], timestamp or mapped_file.store_timestamp)
+        mapped_file.append_through_descriptor(data[:taken], timestamp or mapped_file.store_timestamp)
         self._on_appended()
         return taken, self._needed(data, offset, taken, stop)
 
@@ -134,12 +130,3 @@ class MappedReplicaLog:
             files.flushed_where = files.committed_where = offset
             self._on_first(offset)
         return mapped_file
-
-    def _write(self, mapped_file: MappedFile, start: int, data: memoryview, timestamp: int) -> None:
-        end = start + len(data)
-        mapped_file.write_at(start + SIZE_BYTES, data[SIZE_BYTES:])
-        if end + SIZE_BYTES <= mapped_file.file_size:
-            mapped_file.write_at(end, ZERO_SIZE)
-        mapped_file.publish(start, bytes(data[:SIZE_BYTES]), end, timestamp)
-        if end > mapped_file.wake_position and self._prefault is not None:
-            self._prefault(mapped_file)
