@@ -59,5 +59,5 @@ class TestProperties:
             assert value
 
     def test_reserved_properties(self):
-        assert {"KEYS", "TAGS", "UNIQ_KEY", "__CRC32#"} <= STRING_PROPERTY
+        assert {"KEYS", "TAGS", "UNIQ_KEY", "__CRC32#", "_SYS_MSG_PRIORITY_", "E_T"} <= STRING_PROPERTY
         assert "color" not in STRING_PROPERTY

@@ -40,7 +40,7 @@ from mqlake.store.files.allocate_mapped_file_service import AllocateMappedFileSe
 from mqlake.store.files.mapped_file_plugin import mapped_file_class, try_mapped_file
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.files.prefault import PrefaultService
-from mqlake.store.files.store_directory import check_is_store
+from mqlake.store.files.store_directory import check_is_store, refuse_rocksdb
 from mqlake.store.files.store_lock import AbortFile, LastWriter, StoreLock
 from mqlake.store.files.transient_store_pool import TransientStorePool
 from mqlake.store.ha.replica_log import MappedReplicaLog
@@ -214,6 +214,7 @@ class DefaultMessageStore(StoreView):
         assert self._state == "new", "load() is called once"
         config = self.config
         check_is_store(config.store_path_root_dir, must_exist=False)
+        refuse_rocksdb(config.store_path_root_dir)
         make_dirs(config.store_path_root_dir)
         self._lock_file.acquire()
         try:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mqlake.errors import ForeignFormatError, NotAStoreError
-from mqlake.store.files.store_directory import check_is_store
+from mqlake.store.files.store_directory import check_is_store, refuse_rocksdb
 
 
 @pytest.mark.parametrize("must_exist", [True, False])
@@ -45,3 +45,24 @@ def test_what_is_no_directory_or_another_kind_of_store(tmp_path: Path, must_exis
     (tmp_path / "raft" / "commitlog").mkdir()
     with pytest.raises(ForeignFormatError, match="DLedger"):
         check_is_store(str(tmp_path / "raft"), must_exist=must_exist)
+
+
+@pytest.mark.parametrize(
+    ("place", "what"),
+    [
+        ("consumequeue", "storeType"),
+        ("consumequeue_rocksdb", "storeType"),
+        ("config/topics", "configManagerVersion"),
+    ],
+)
+def test_what_rocketmq_keeps_in_rocksdb_is_refused_by_name(tmp_path: Path, place: str, what: str) -> None:
+    (tmp_path / "rocksdbstore").mkdir()  # RocketMQ 5.5 makes it in any case
+    (tmp_path / "rocksdbstore" / "CURRENT").touch()
+    (tmp_path / "config" / "users").mkdir(parents=True)
+    (tmp_path / "config" / "users" / "CURRENT").touch()
+    refuse_rocksdb(str(tmp_path))
+    (tmp_path / place).mkdir(parents=True)
+    refuse_rocksdb(str(tmp_path))
+    (tmp_path / place / "CURRENT").write_text("MANIFEST-000004")
+    with pytest.raises(ForeignFormatError, match=f"{place}.*{what}.*RocksDB"):
+        refuse_rocksdb(str(tmp_path))

@@ -192,6 +192,37 @@ def test_nothing_is_lost_with_the_timers_files(tmp_path: Path, damage: object) -
             assert message.store_timestamp >= int(message.properties[PROPERTY_TIMER_DELIVER_MS])
 
 
+def test_of_a_long_log_only_the_end_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    with timed_store(tmp_path, clock) as timed:
+        for number in range(60):
+            timed.put(number, START_MS + 2000 + number * 7 % 60 * 1000)
+        timed.recall(59, START_MS + 2000 + 59 * 7 % 60 * 1000)
+        timed.run_until(START_MS + 5_500)
+        waiting = timed.timers.all_congest_num
+    monkeypatch.setattr("mqlake.store.timer.timer_recovery.SCAN_MAX", 600)
+    with timed_store(tmp_path, clock) as timed:
+        assert timed.timers.rebuilt == ""
+        assert timed.timers.all_congest_num == waiting
+        timed.run_until(START_MS + 70_000)
+        assert sorted(timed.bodies()) == list(range(59))
+
+
+def test_a_long_time_away_is_caught_up_with(tmp_path: Path) -> None:
+    clock = Clock()
+    with timed_store(tmp_path, clock) as timed:
+        for number in range(300):
+            timed.put(number, START_MS + 2000 + number * 611_000)
+        timed.run()
+    clock.now += 30 * 86_400_000
+    with timed_store(tmp_path, clock) as timed:
+        timed.put(1000, clock.now + 60_000)
+        timed.run(2)
+        assert timed.bodies() == list(range(300))
+        timed.run_until(clock.now + 62_000)
+        assert timed.bodies()[-1] == 1000
+
+
 def test_a_clock_set_back_makes_nothing_early(tmp_path: Path) -> None:
     clock = Clock()
     with timed_store(tmp_path, clock) as timed:

@@ -9,6 +9,13 @@ import os
 
 from mqlake.errors import ForeignFormatError, NotAStoreError
 
+ROCKSDB_MARK = "CURRENT"
+"""A file that every RocksDB has, and nothing of RocketMQ's beside it."""
+ROCKSDB_QUEUES = ("consumequeue", "consumequeue_rocksdb")
+"""Where RocketMQ keeps consume queues with storeType=defaultRocksDB. 5.5 makes `rocksdbstore` in any case."""
+NOT_THE_STORES = frozenset({"users", "acls"})
+"""RocksDB directories in config/ that access control deals with."""
+
 STORE_ENTRIES = ("commitlog", "consumequeue", "index", "checkpoint", "config", "abort", "lock")
 
 
@@ -30,3 +37,21 @@ def check_is_store(root: str, *, must_exist: bool) -> None:
             f"{root}: not a RocketMQ store (no commitlog directory in it)"
             + ("" if must_exist else "; name an empty or new directory to make one")
         )
+
+
+def refuse_rocksdb(root: str) -> None:
+    """Raises ForeignFormatError if RocketMQ's broker keeps in RocksDB what a store has to go on with."""
+    config = os.path.join(root, "config")
+    others = sorted(os.listdir(config)) if os.path.isdir(config) else []
+    places = [(os.path.join(root, name), "its consume queues (storeType)") for name in ROCKSDB_QUEUES]
+    places += [
+        (os.path.join(config, name), f"{name} (configManagerVersion)")
+        for name in others
+        if name not in NOT_THE_STORES
+    ]
+    for path, what in places:
+        if os.path.exists(os.path.join(path, ROCKSDB_MARK)):
+            raise ForeignFormatError(
+                f"{path}: RocketMQ's broker keeps {what} here in RocksDB, which cannot be read, and would not know of "
+                "new messages. Run RocketMQ's broker; or move the directory away if it no longer uses it"
+            )

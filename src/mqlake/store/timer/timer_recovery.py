@@ -222,10 +222,11 @@ def _make_wheel(
     """The wheel, made again from the log; why it cannot be, when units that are still waiting are gone. `is_cleaned`:
     what was before the log's first unit has left the commit log too."""
     scan_start = log.start
-    used = wheel.slots(result.read_time)
-    if log.end - scan_start > SCAN_MAX and (not len(used) or int(used["last"].max()) < log.end):
-        before = checkpoint.data.last_timer_log_flush_pos - log.file_size
-        scan_start = max(log.start, log.file_start(max(before, 0)))
+    if log.end - scan_start > SCAN_MAX:
+        used = wheel.slots(result.read_time)
+        if not len(used) or int(used["last"].max()) < log.end:
+            before = checkpoint.data.last_timer_log_flush_pos - log.file_size
+            scan_start = max(log.start, log.file_start(max(before, 0)))
     found = waiting_units(log, result.read_time, wheel.precision_ms, scan_start, known_from)
     result.known = found.offsets
     keep_wheel = scan_start > log.start

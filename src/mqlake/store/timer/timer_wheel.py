@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 Int64s = npt.NDArray[np.int64]
 _PAGE = 4096
 _TWICE = 2 * SLOTS_TOTAL
+_LOOK_AHEAD = 4096
+"""Slots that are looked at in one go for the next one in use."""
 
 
 class TimerWheel:
@@ -61,8 +63,8 @@ class TimerWheel:
         return mmap.mmap(-1, TIMER_WHEEL_SIZE)
 
     def close(self) -> None:
-        """Without flushing."""
-        self._map.close()
+        """Without flushing. Its slots count as empty then."""
+        self._map = mmap.mmap(-1, TIMER_WHEEL_SIZE)
 
     # --- slots
 
@@ -93,8 +95,7 @@ class TimerWheel:
 
     def clear(self) -> None:
         """Forgets every slot, in memory and with the next flush in the file."""
-        self._map.close()
-        self._map = mmap.mmap(-1, TIMER_WHEEL_SIZE)
+        self._map = mmap.mmap(-1, TIMER_WHEEL_SIZE)  # the old one goes when nobody looks at it any more
         self._dirty.clear()
         self._renew = True
 
@@ -114,13 +115,23 @@ class TimerWheel:
     def next_in_use(self, start_ms: int, end_ms: int) -> int:
         """The first time from `start_ms` on, before `end_ms`, at which something is due; `end_ms` if there is none."""
         precision = self.precision_ms
-        if end_ms - start_ms <= 16 * precision:
-            for time_ms in range(start_ms, end_ms, precision):
-                if self.get(time_ms) is not NO_SLOT:
-                    return time_ms
-            return end_ms
-        found = self.slots(start_ms, end_ms)
-        return int(found["time"][0]) * precision if len(found) else end_ms
+        step, end = start_ms // precision, end_ms // precision
+        table = np.frombuffer(self._map, SLOT_DTYPE)
+        while step < end:
+            if self.get(step * precision) is not NO_SLOT:  # mostly the first one is
+                return step * precision
+            place = step % _TWICE
+            count = min(end - step, _LOOK_AHEAD, _TWICE - place)
+            part = table[place : place + count]
+            used = np.flatnonzero(
+                (part["time"] == np.arange(step, step + count))
+                & (part["last"] != NO_POSITION)
+                & (part["time"] > 0)
+            )
+            if len(used):
+                return int(step + used[0]) * precision
+            step += count
+        return end_ms
 
     def num(self, time_ms: int) -> int:
         """How many messages are due in the step of `time_ms`, less those that are cancelled."""
