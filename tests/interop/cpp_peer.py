@@ -4,13 +4,15 @@
     python cpp_peer.py push NAMESRV GROUP TOPIC TAGS [orderly]  each message as it comes, until stdin ends
     python cpp_peer.py pull NAMESRV GROUP TOPIC TAGS            what is there
 
-What it finds it prints as lines of JSON. It writes its logs below $HOME. Its batches are left out: this version sends
-them as one empty message, to RocketMQ's broker too.
+It signs with $ROCKETMQ_ACCESS_KEY and $ROCKETMQ_SECRET_KEY if they are set. What it finds it prints as lines of JSON.
+It writes its logs below $HOME. Its batches are left out: this version sends them as one empty message, to RocketMQ's
+broker too.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import Any
 
@@ -24,6 +26,11 @@ def line(**fields: Any) -> None:
 
 def text(value: bytes | None) -> str | None:
     return None if value is None else value.decode()
+
+
+def sign(client: Any) -> None:
+    if key := os.environ.get("ROCKETMQ_ACCESS_KEY"):
+        client.set_session_credentials(key, os.environ["ROCKETMQ_SECRET_KEY"], "ALIYUN")
 
 
 def show(message: Any) -> None:
@@ -50,6 +57,7 @@ def made(topic: str, body: str, tags: str) -> Any:
 def produce(namesrv: str, topic: str, count: str, ordered: str) -> None:
     producer = Producer("PID_cpp")
     producer.set_namesrv_addr(namesrv)
+    sign(producer)
     producer.start()
     for i in range(int(count)):
         sent = producer.send_sync(made(topic, str(i), ["even", "odd"][i % 2]))
@@ -64,6 +72,7 @@ def produce(namesrv: str, topic: str, count: str, ordered: str) -> None:
 def push(namesrv: str, group: str, topic: str, tags: str, orderly: str = "") -> None:
     consumer = PushConsumer(group, orderly=bool(orderly))
     consumer.set_namesrv_addr(namesrv)
+    sign(consumer)
     consumer.subscribe(topic, show, tags)
     consumer.start()
     sys.stdin.read()
@@ -73,6 +82,7 @@ def push(namesrv: str, group: str, topic: str, tags: str, orderly: str = "") -> 
 def pull(namesrv: str, group: str, topic: str, tags: str) -> None:
     consumer = PullConsumer(group)
     consumer.set_namesrv_addr(namesrv)
+    sign(consumer)
     consumer.start()
     for message in consumer.pull(topic, tags):
         show(message)

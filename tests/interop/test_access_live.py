@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
@@ -21,6 +26,10 @@ from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.loop import run
 from tests.auth.people import entry
 from tests.interop.brokers import Broker, JavaBroker, MqlakeBroker
+from tests.interop.java_client import JavaClients, message
+from tests.interop.java_peer import TEST_JVM
+from tests.interop.test_admin_live import JavaAdmin
+from tests.interop.test_broker_go_client import peer as peer
 from tests.waiting import PATIENCE_S, until, until_async
 
 pytestmark = pytest.mark.java
@@ -173,7 +182,7 @@ PROBES: list[tuple[int, dict[str, str], object]] = [
 DIFFERS = {
     # (user, code, what): why; each is in docs/access-control.md
     ("alice", 310, "%RETRY%Foreign"): "there the group that the sender names counts",
-    ("alice", 11, "%RETRY%Foreign"): "there any group's retry topic",
+    **{(user, 11, "%RETRY%Foreign"): "there any group's retry topic" for user in ("alice", "carol")},
     ("bob", 310, "abc"): "there the shorter prefix decides",
     ("bob", 310, "x"): "there * may come before a name",
     **{("any", code, ""): "there any user may" for code in (21, 26, 28, 43, 45, 46, 200, 201, 305, 306, 361)},
@@ -220,9 +229,9 @@ async def verdicts(address: str) -> dict[tuple[str, int, str], str]:
     async with RemotingClient() as client:
         for code, ext, body in PROBES:
             what = ext.get("b") or ext.get("topic") or ext.get("consumerGroup") or ""
-            users = [ALICE, EVE, BOB if code == 310 else CAROL]
-            users += [("alice", "wrong"), ("stranger", "x"), ("off", "off-secret")]
-            for user in users:
+            asking = [ALICE, EVE, BOB if code == 310 else CAROL]
+            asking += [("alice", "wrong"), ("stranger", "x"), ("off", "off-secret")]
+            for user in asking:
                 answer = await client.invoke(address, probe(user, code, ext, body), PATIENCE_S)
                 key = user[0] if user != ("alice", "wrong") else "forged"
                 found[key, code, f"{what}/{ext.get('consumerGroup', '')}"] = verdict(answer)
@@ -262,3 +271,139 @@ def test_both_brokers_decide_alike_but_for_what_is_documented(broker: Broker, ou
 def documented(key: tuple[str, int, str]) -> set[tuple[str, int, str]]:
     user, code, what = key
     return {(user, code, what.split("/")[0]), ("any", code, "")} & DIFFERS.keys()
+
+
+# --- clients and tools of RocketMQ at our broker, which also has its name server signed for
+
+SIGNED = {"accessKey": "java", "secretKey": "java-secret"}
+
+
+@pytest.fixture(scope="module")
+def users(ours: Broker) -> Broker:
+    """Users for the clients: they may use topics and groups that begin with their name."""
+
+    async def make() -> None:
+        async with SignedRemotingClient(Credentials(*ADMIN)) as client:
+            api = AccessAPI(client)
+            for name in ("java", "go", "cpp"):
+                await api.create_user(ours.address, name, f"{name}-secret", UserType.NORMAL)
+                entries = (
+                    entry(f"Topic:{name}*", Action.PUB, Action.SUB),
+                    entry("Group:*", Action.SUB),
+                )
+                await api.update_acl(ours.address, name, [Policy(PolicyType.CUSTOM, entries)])
+
+    run(make())
+    return ours
+
+
+def environment(name: str, home: Path, secret: str = "") -> dict[str, str]:
+    keys = {"ROCKETMQ_ACCESS_KEY": name, "ROCKETMQ_SECRET_KEY": secret or f"{name}-secret"}
+    return {**os.environ, **keys, "HOME": str(home)}
+
+
+def test_java_clients(users: Broker, java_clients: JavaClients) -> None:
+    clients = java_clients
+    if clients:
+        with (
+            clients.producer(users, **SIGNED) as producer,
+            clients.push(users, "javaG", "javaT", **SIGNED) as consumer,
+        ):
+            until(lambda: producer.send("javaT", "sync", [message(b"one")])[0].get("status") == "SEND_OK")
+            producer.send("javaT", "sync", [message(b"two", tags="t")])
+            producer.send("javaT", "batch", [message(b"three"), message(b"four")])
+            bodies = {each["body"] for each in consumer.take(4)}
+            assert bodies >= {b"one", b"two", b"three", b"four"}
+            refused = str(producer.send("foreign", "sync", [message(b"x")]))
+            assert "no permission" in refused or "No route info" in refused, refused
+        with clients.producer(users, accessKey="java", secretKey="wrong") as producer:
+            refused = str(producer.send("javaT", "sync", [message(b"x")]))
+            assert "check signature failed" in refused or "No route info" in refused, refused
+
+
+def test_go_client(users: Broker, peer: Path, tmp_path: Path) -> None:
+    def go(*arguments: object, secret: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [peer, *map(str, arguments)],
+            env=environment("go", tmp_path, secret),
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+
+    sent = go("send", users.namesrv, "goT", 10)
+    assert sent.returncode == 0, sent.stderr
+    consumed = go("consume", users.namesrv, "goG", "goT", "*", 10)
+    assert consumed.returncode == 0, consumed.stderr
+    assert sorted(int(json.loads(line)["body"]) for line in consumed.stdout.splitlines()) == list(range(10))
+    assert go("send", users.namesrv, "goT", 2, secret="wrong").returncode != 0
+    assert go("send", users.namesrv, "javaT", 2).returncode != 0
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="no registry has librocketmq for other machines")
+def test_cpp_client(users: Broker, tmp_path: Path) -> None:
+    def cpp(*arguments: object, secret: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, Path(__file__).parent / "cpp_peer.py", *map(str, arguments)],
+            env=environment("cpp", tmp_path, secret),
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+
+    assert mqlake(users, "admin", "topic", "create", "cppT", "-q", "2").exit_code == 0
+    sent = cpp("produce", users.namesrv, "cppT", 6, 0)
+    assert sent.returncode == 0 and len(sent.stdout.splitlines()) == 6, sent.stderr
+    pulled = cpp("pull", users.namesrv, "cppG", "cppT", "*")
+    assert len(pulled.stdout.splitlines()) == 7, pulled.stderr  # with the one-way
+    assert cpp("produce", users.namesrv, "cppT", 1, 0, secret="wrong").returncode != 0
+
+
+def test_mqadmin(users: Broker, tmp_path: Path) -> None:
+    """RocketMQ's twelve commands of access control, signed by its tools.yml."""
+    (tmp_path / "home" / "conf").mkdir(parents=True)
+    tools = f"accessKey: {ACCESS_KEY}\nsecretKey: {SECRET_KEY}\n"
+    (tmp_path / "home" / "conf" / "tools.yml").write_text(tools)
+    jvm = (*TEST_JVM, f"-Drocketmq.home.dir={tmp_path / 'home'}")
+    at = ["-b", users.address]
+
+    with JavaAdmin(tmp_path, jvm=jvm) as admin:
+
+        def ran(*commands: list[str]) -> str:
+            return "\n".join(admin.tools(users, [[command, *rest, *at] for command, *rest in commands]))
+
+        assert "create user to" in ran(["createUser", "-u", "tool", "-p", "tool-secret"])
+        acl = [
+            "-s",
+            "User:tool",
+            "-r",
+            "Topic:tool*,Group:toolG",
+            "-a",
+            "Pub,Sub",
+            "-d",
+            "Allow",
+            "-i",
+            "10.0.0.0/8",
+        ]
+        assert "success" in ran(["createAcl", *acl])
+        shown = ran(
+            ["getUser", "-u", "tool"], ["listUser", "-f", "tool"], ["getAcl", "-s", "User:tool"], ["listAcl"]
+        )
+        for text in ("tool-secret", "Normal", "enable", "Topic:tool*", "Group:toolG", "10.0.0.0/8", "Allow"):
+            assert text in shown, text
+        assert "success" in ran(["updateUser", "-u", "tool", "-s", "disable"])
+        assert "success" in ran(
+            ["updateAcl", "-s", "User:tool", "-r", "Group:toolG", "-a", "All", "-d", "Deny"]
+        )
+        shown = ran(["getUser", "-u", "tool"], ["getAcl", "-s", "User:tool"])
+        assert "disable" in shown and "Deny" in shown
+        copied = admin.tools(
+            users, [["copyUser", "-f", users.address, "-t", users.address, "-u", "tool"],
+                    ["copyAcl", "-f", users.address, "-t", users.address, "-s", "User:tool"]]
+        )  # fmt: skip
+        assert all("success" in text for text in copied), copied
+        assert "success" in ran(["deleteAcl", "-s", "User:tool"])
+        assert "success" in ran(["deleteUser", "-u", "tool"])
+        assert "tool-secret" not in ran(["listUser", "-f", "tool"])

@@ -79,10 +79,11 @@ class AccessControl:
     def state(self) -> State:
         return self._state
 
-    def load(self) -> None:
-        """Reads users and acls, and makes the first users. ConfigError names file and line; OSError."""
+    def load(self, adopt: Change | None = None) -> None:
+        """Reads users and acls, adds what `adopt` adds, and makes the first users. ConfigError names file and line;
+        OSError."""
         loaded = self.storage.load()
-        self._set(loaded)
+        self._set(loaded if adopt is None else adopt(loaded))
         for first in self.config.first_users():
             if first.access_key not in self._state.users:
                 self._set(state.create_user(self._state, first.access_key, first.secret_key, UserType.SUPER))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -182,6 +183,14 @@ class AuthConfig(Settings):
             found.append(Credentials(name, password))
         inner = self.inner_credentials
         return [*found, inner] if inner is not None else found
+
+    @property
+    def plain_acl_directory(self) -> str:
+        """Where plain_acl.yml is. ConfigError."""
+        home = os.environ.get("ROCKETMQ_HOME")
+        if not self.acl_directory and not home:
+            raise ConfigError("aclDirectory, or $ROCKETMQ_HOME, must say where plain_acl.yml is")
+        return self.acl_directory or os.path.join(str(home), "conf")
 
     @property
     def is_on(self) -> bool:

@@ -15,7 +15,7 @@ import time
 from mqlake.auth import state
 from mqlake.auth.access import AccessControl
 from mqlake.auth.model import UserType
-from mqlake.auth.state import State
+from mqlake.auth.state import Change, State
 from mqlake.errors import ConfigError
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.connection import Connection
@@ -29,7 +29,7 @@ class FollowingAccess(AccessControl):
     _seen: tuple[int, ...] = ()
     _looked_at = 0.0
 
-    def load(self) -> None:
+    def load(self, adopt: Change | None = None) -> None:
         """ConfigError names file and line; OSError."""
         self._seen = self._identity()
         self._set(self._with_first_users(self.storage.load()))

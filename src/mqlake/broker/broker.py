@@ -14,6 +14,7 @@ import os
 from collections.abc import Callable, Sequence
 
 from mqlake.auth.access import AccessControl
+from mqlake.auth.plain_acl import PlainAccess, migrated, read_files
 from mqlake.auth.requests import Context
 from mqlake.auth.storage import Storage
 from mqlake.base.clock import now_ms
@@ -97,12 +98,27 @@ class Broker:
         )
         self.access: AccessControl | None = None
         """Users and acls; None where authenticationEnabled is off."""
+        self.plain_access: PlainAccess | None = None
+        """The accounts of plain_acl.yml; None where aclEnable is off."""
+        context = Context(config.broker_cluster_name, self.topic_at)
         if config.auth.authentication_enabled:
-            self.access = AccessControl(
-                config.auth,
-                Storage(config.auth.auth_config_path or directory),
-                Context(config.broker_cluster_name, self.topic_at),
+            storage = Storage(config.auth.auth_config_path or directory)
+            self.access = AccessControl(config.auth, storage, context)
+        elif config.auth.acl_enable:
+            self.plain_access = PlainAccess(
+                config.auth.plain_acl_directory, context, config.auth.access_failures_max
             )
+
+    def load_access(self) -> None:
+        """Reads who may do what. ConfigError names file and line; OSError."""
+        auth = self.config.auth
+        if self.plain_access is not None:
+            self.plain_access.load()
+        elif self.access is not None and auth.migrate_auth_from_v1_enabled:
+            accounts = read_files(auth.plain_acl_directory)
+            self.access.load(lambda loaded: migrated(loaded, accounts))
+        elif self.access is not None:
+            self.access.load()
 
     def topic_at(self, physical_offset: int) -> str | None:
         """The topic of the message at an offset; of one that waits (a half message, a delayed one) its real topic. None

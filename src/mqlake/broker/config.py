@@ -604,10 +604,6 @@ def read_settings(properties: Mapping[str, str]) -> BrokerSettings:
     """
     tls, remarks = read_tls(properties, KEYS)
     auth = AuthConfig().replaced(properties)
-    if auth.acl_enable:
-        raise ConfigError(
-            "aclEnable=true: plain_acl.yml is not there yet; use authenticationEnabled (ACL 2.0)"
-        )
     config = dataclasses.replace(BrokerConfig().replaced(properties), tls=tls, auth=auth)
     store_config = MessageStoreConfig().replaced(properties)
     if config.metrics_exporter_type not in (MetricsExporterType.DISABLE, MetricsExporterType.PROM):

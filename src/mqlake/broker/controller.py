@@ -118,6 +118,8 @@ class BrokerController:
         )
         self.metrics = self._make_metrics()
         self._register_processors()
+        if broker.plain_access is not None:
+            self.server.guard = self.fast_server.guard = broker.plain_access.guard
         if broker.access is not None:
             for server in (self.server, self.fast_server):
                 server.guard = broker.access.guard
@@ -217,8 +219,7 @@ class BrokerController:
         undoes what it began."""
         never_load_here()
         broker = self.broker
-        if broker.access is not None:
-            broker.access.load()
+        broker.load_access()
         await asyncio.to_thread(
             lambda: broker.store_host
         )  # looks up the name that is advertised, if it is one

@@ -30,6 +30,14 @@ func check(err error) {
 	}
 }
 
+// What requests are signed with; without it the client signs nothing.
+func credentials() primitive.Credentials {
+	return primitive.Credentials{
+		AccessKey: os.Getenv("ROCKETMQ_ACCESS_KEY"),
+		SecretKey: os.Getenv("ROCKETMQ_SECRET_KEY"),
+	}
+}
+
 func message(topic string, number int) *primitive.Message {
 	message := primitive.NewMessage(topic, []byte(strconv.Itoa(number)))
 	message.WithTag([]string{"even", "odd"}[number%2])
@@ -43,6 +51,7 @@ func send(namesrv, topic string, count int) {
 		producer.WithNameServer([]string{namesrv}),
 		producer.WithGroupName("GID_go_producer"),
 		producer.WithRetry(0),
+		producer.WithCredentials(credentials()),
 	)
 	check(err)
 	check(p.Start())
@@ -68,6 +77,7 @@ func consume(namesrv, group, topic, tags string, count int) {
 		consumer.WithNameServer([]string{namesrv}),
 		consumer.WithGroupName(group),
 		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
+		consumer.WithCredentials(credentials()),
 	)
 	check(err)
 	var lock sync.Mutex

@@ -340,7 +340,7 @@ class Families:
             )
 
     def _access(self) -> Iterator[Family]:
-        access = self._broker.access
+        access = self._broker.access or self._broker.plain_access
         if access is not None:
             refused = list(access.audit.refused.items())
             yield self._counter(
