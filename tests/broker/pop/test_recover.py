@@ -10,6 +10,7 @@ from mqlake.remoting.codes import ResponseCode
 from tests.broker.live import Peer, running
 from tests.broker.live_broker import run
 from tests.broker.pop.popping import SMALL_TIMES, Popper
+from tests.broker.pop.test_ack import comes, revived
 from tests.broker.pop.test_pop_message import sent
 
 
@@ -49,5 +50,29 @@ def test_a_new_group_begins_where_it_began(tmp_path):
             written = controller.broker.consumer_offset_manager.path
             with open(written, "rb") as file:
                 assert b'"T@G"' in file.read()
+
+    run(main())
+
+
+def test_what_was_revived_before_a_crash_is_not_revived_again(tmp_path):
+    async def main() -> None:
+        async with running(tmp_path, **SMALL_TIMES) as controller, RemotingClient() as client:
+            peer = Peer(controller, client)
+            await sent(peer, b"a")
+            popper = Popper(peer)
+            await popper.pop(max_msg_nums=1, invisible_time=0)
+            path = controller.broker.consumer_offset_manager.path
+            await controller.broker.consumer_offset_manager.persist_in_background()
+            shutil.copy2(path, tmp_path / "old.json")
+            (again,) = await comes(popper)
+            assert again.body == b"a"
+            assert (await popper.ack(again)).code == ResponseCode.SUCCESS
+            await revived(peer)
+        os.replace(tmp_path / "old.json", path)
+        async with running(tmp_path, **SMALL_TIMES) as controller, RemotingClient() as client:
+            peer = Peer(controller, client)
+            await revived(peer)
+            assert controller.pop_service.revive_service.revived == 0
+            assert (await Popper(peer).pop()).code == ResponseCode.POLLING_TIMEOUT
 
     run(main())

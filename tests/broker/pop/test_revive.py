@@ -200,6 +200,7 @@ def test_what_is_gone_holds_up_nothing(tmp_path):
         broker.topic_config_manager.delete_topic_config("T")
         broker.store.consume_queues.delete_topic("U")
         broker.subscription_group_manager.delete_subscription_group_config("H")
+        broker.consumer_offset_manager.remove_offset("H")
         await revived(peer)
         revive = peer.controller.pop_service.revive_service
         assert revive.revived == 0

@@ -201,6 +201,8 @@ class PopMessageProcessor:
         for queue, stretch in pop.stored_later:
             self._queues.stored(queue, stretch)
         if pop.initialized:
+            # without its group a checkpoint is dropped, and a group that a request has created is not on disk yet
+            await self._broker.subscription_group_manager.persist_in_background()
             await self._broker.consumer_offset_manager.persist_in_background()
         answer = self._finish(connection, pop, waiter, is_over)
         return await answer if isinstance(answer, Awaitable) else answer

@@ -10,15 +10,18 @@ RocketMQ's broker does that.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+from collections import Counter
 from collections.abc import Iterator
 
 from mqlake.broker.pop.checkpoint import CHECKPOINT_TAG, Checkpoint, body_of, decode_checkpoint
 from mqlake.broker.pop.queues import POP_CLIENT
 from mqlake.broker.pop.state import PopState
 from mqlake.errors import FormatError
-from mqlake.message import TIMER_TOPIC
+from mqlake.formats.record import decode_record
+from mqlake.message import RETRY_GROUP_TOPIC_PREFIX, TIMER_TOPIC, MessageExt
 from mqlake.store.filter import TagFilter
 from mqlake.store.results import GetMessageStatus
 
@@ -34,10 +37,7 @@ def recover_offsets(state: PopState, overlap_ms: int = OVERLAP_MS) -> int:
     """Moves offsets past the messages whose checkpoints are in the log; the number of queues. Runs before the first
     pop."""
     broker = state.broker
-    try:
-        since = int(os.stat(broker.consumer_offset_manager.path).st_mtime * 1000) - overlap_ms
-    except FileNotFoundError:
-        since = 0
+    since = _written_at(state) - overlap_ms
     reached: dict[tuple[str, str, int], int] = {}
     topic_config = broker.topic_config_manager.select_topic_config(state.revive_log.topic)
     count = topic_config.read_queue_nums if topic_config is not None else 0
@@ -59,6 +59,75 @@ def recover_offsets(state: PopState, overlap_ms: int = OVERLAP_MS) -> int:
     if moved:
         logger.info("pop: %d queues go on after the checkpoints in the log", moved)
     return moved
+
+
+class RevivedBefore:
+    """Messages that are in a retry topic already: revived before a crash, by checkpoints whose revive offset was not
+    written. `until`: revive queue → where it ended at the start; later checkpoints are not concerned."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[_Retry] = Counter()
+        self.until: dict[int, int] = {}
+
+    def add(self, message: MessageExt) -> None:
+        """A record of a retry topic."""
+        if message.uniq_key is not None:
+            self._counts[_retry_of(message)] += 1
+
+    def take(self, checkpoint: Checkpoint, message: MessageExt) -> bool:
+        """Whether `message`, as it would be stored now, is there already."""
+        if not self._counts or message.uniq_key is None:
+            return False
+        if checkpoint.revive_offset >= max(self.until.values(), default=0):
+            return False
+        retry = _retry_of(message)
+        if not self._counts[retry]:
+            return False
+        self._counts[retry] -= 1
+        return True
+
+    def __len__(self) -> int:
+        return self._counts.total()
+
+
+_Retry = tuple[str, str, int, int, int]
+
+
+def _retry_of(message: MessageExt) -> _Retry:
+    return (
+        message.topic,
+        message.uniq_key or "",
+        message.reconsume_times,
+        message.born_timestamp,
+        message.body_crc,
+    )
+
+
+def recover_revived(state: PopState, revived: RevivedBefore) -> None:
+    """Notes what was put into retry topics since consumerOffset.json was written. Runs before the first revive."""
+    store = state.broker.store
+    since = _written_at(state) - OVERLAP_MS
+    for topic, config in list(state.broker.topic_config_manager.topic_config_table.items()):
+        if not topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
+            continue
+        for queue_id in range(config.read_queue_nums):
+            offset = store.get_offset_in_queue_by_time(topic, queue_id, since)
+            while offset < store.max_offset_in_queue(topic, queue_id):
+                result = store.get_message(GROUP, topic, queue_id, offset, PAGE)
+                if result.next_begin_offset <= offset:
+                    break
+                offset = result.next_begin_offset
+                for record in result.records():
+                    with contextlib.suppress(FormatError):
+                        revived.add(decode_record(record, check_crc=False))
+
+
+def _written_at(state: PopState) -> int:
+    """When consumerOffset.json was written last, in ms."""
+    try:
+        return int(os.stat(state.broker.consumer_offset_manager.path).st_mtime * 1000)
+    except FileNotFoundError:
+        return 0
 
 
 def _checkpoints(state: PopState, topic: str, queue_id: int, since: int) -> Iterator[Checkpoint]:

@@ -39,6 +39,7 @@ from mqlake.broker.pop.checkpoint import (
     decode_acknowledgement,
     decode_checkpoint,
 )
+from mqlake.broker.pop.recover import RevivedBefore
 from mqlake.broker.pop.state import PopState
 from mqlake.errors import FormatError
 from mqlake.formats.record import decode_record
@@ -209,6 +210,7 @@ class PopReviveService:
         """(Topic, group) → messages that were put into a retry topic."""
         self.checkpoints_in = self.acknowledgements_in = 0
         self._trouble = LastingTrouble(logger, logging.WARNING)
+        self.revived_before = RevivedBefore()
         self._round = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
 
@@ -233,6 +235,8 @@ class PopReviveService:
         count = config.read_queue_nums if config is not None else broker.config.revive_queue_num
         self.queues = []
         for queue_id in range(count):
+            # what is in the log now may have been revived before a crash
+            self.revived_before.until[queue_id] = broker.store.max_offset_in_queue(topic, queue_id)
             committed = broker.consumer_offset_manager.query_offset(REVIVE_GROUP, topic, queue_id)
             low = max(broker.store.min_offset_in_queue(topic, queue_id), 0)
             high = broker.store.max_offset_in_queue(topic, queue_id)
@@ -368,9 +372,8 @@ class PopReviveService:
         """Puts what is not acknowledged into the retry topic; False if the store does not take it now."""
         key = checkpoint.key
         broker, state = self._broker, self._state
-        topics, groups = broker.topic_config_manager, broker.subscription_group_manager
         normal = normal_topic(key.topic, key.group)
-        if topics.select_topic_config(normal) is None or not groups.contains_subscription_group(key.group):
+        if broker.topic_config_manager.select_topic_config(normal) is None or not self._has_group(key):
             logger.warning("%s is dropped: its topic or its group is gone", checkpoint)
             return True
         futures: list[tuple[int, PutMessageFuture]] = []
@@ -380,6 +383,9 @@ class PopReviveService:
                 checkpoint.acknowledge(offset)
                 continue
             self._prepare(message, checkpoint, normal)
+            if not checkpoint.suspend and self.revived_before.take(checkpoint, message):
+                checkpoint.acknowledge(offset)
+                continue
             future = broker.store.async_put_message(message)
             if future.done() and not self._is_stored(checkpoint, offset, future):
                 break
@@ -392,6 +398,14 @@ class PopReviveService:
         if futures:
             state.wake(normal, key.group)
         return checkpoint.is_done
+
+    def _has_group(self, key: CheckpointKey) -> bool:
+        """Also one that has offsets only: it was created by a request, or is known to the former master."""
+        broker = self._broker
+        return (
+            broker.subscription_group_manager.contains_subscription_group(key.group)
+            or broker.consumer_offset_manager.query_offsets(key.group, key.topic) is not None
+        )
 
     def _is_stored(self, checkpoint: Checkpoint, offset: int, future: PutMessageFuture) -> bool:
         result = future.result()

@@ -10,7 +10,7 @@ from mqlake.broker.pop.ack import AckMessageProcessor
 from mqlake.broker.pop.assignment import QueryAssignmentProcessor, TopicRoute
 from mqlake.broker.pop.notification import NotificationProcessor
 from mqlake.broker.pop.pop_message import PopMessageProcessor
-from mqlake.broker.pop.recover import recover_offsets
+from mqlake.broker.pop.recover import recover_offsets, recover_revived
 from mqlake.broker.pop.revive import PopReviveService
 from mqlake.broker.pop.state import PopState
 from mqlake.broker.state.config_manager import ConfigManager
@@ -62,6 +62,7 @@ class PopService:
     def load(self) -> None:
         """Takes up what the last broker on this directory has left. Blocks."""
         recover_offsets(self.state)
+        recover_revived(self.state, self.revive_service.revived_before)
 
     def start(self) -> None:
         """Requests may wait from now on."""
