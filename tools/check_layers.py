@@ -79,6 +79,7 @@ ALLOWED: dict[str, set[str]] = {
         "spark",
     },
     "proxy": {"errors", "base", "message", "formats", "remoting", "auth", "broker", "client"},
+    "testing": {"errors", "base"},
     "__main__": {"cli"},
 }
 _OF_SOURCES = {"schema", "filters", "error_messages", "requirements", "stream_readers"}

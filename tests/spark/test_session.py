@@ -20,39 +20,6 @@ from mqlake.spark.requirements import QUICK_PYTHON
 from mqlake.spark.session_helper import quick_python
 from tests.waiting import PATIENCE_S, until
 
-DIRECTORY = (
-    "from mqlake.spark.session_helper import work_directory; print(work_directory({!r}), flush=True); input()"
-)
-
-
-def holder(parent: Path) -> tuple[subprocess.Popen[str], Path]:
-    """A process with a work directory."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", DIRECTORY.format(str(parent))],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    return process, Path(process.stdout.readline().strip())
-
-
-def test_work_directories(tmp_path: Path) -> None:
-    foreign = tmp_path / "mqlake-spark-of-another-kind"
-    foreign.mkdir()
-    killed, left = holder(tmp_path)
-    (left / "file").write_text("x")
-    alive, used = holder(tmp_path)
-    assert left.exists() and used.exists()
-    killed.kill()
-    killed.communicate()
-    last, directory = holder(tmp_path)
-    assert set(tmp_path.iterdir()) == {foreign, used, directory}
-    for process in (alive, last):
-        process.communicate("\n")
-        assert process.returncode == 0
-    assert list(tmp_path.iterdir()) == [foreign]
-
 
 @pytest.mark.spark
 def test_a_second_session_is_the_first(spark: SparkSession) -> None:

@@ -106,6 +106,11 @@ UNSEEN = SECRETS | {"tls.server.keyPassword"}
     is_flag=True,
     help="Access control: requests must be signed. The first start makes the user `admin` and shows its secret once.",
 )
+@click.option(
+    "--ephemeral",
+    is_flag=True,
+    help="For tests: free ports, small files, and a temporary directory that is deleted at the end.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the addresses as one line of JSON.")
 @log_options
 def serve(
@@ -120,6 +125,7 @@ def serve(
     replicas: int,
     settings: tuple[str, ...],
     auth: bool,
+    ephemeral: bool,
     as_json: bool,
 ) -> None:
     """Run a name server and a broker.
@@ -131,6 +137,15 @@ def serve(
 
     advertised = local_address() if is_every_address(host) else host
     common = {"brokerIP1": advertised, "brokerIP2": advertised}
+    if ephemeral:
+        from mqlake.cli import ephemeral as for_tests
+
+        if for_tests.is_given("directory"):
+            raise ConfigError("--ephemeral makes its own directory; do not give --store")
+        directory = for_tests.prepare()
+        common.update(for_tests.SETTINGS)
+        namesrv_port = namesrv_port if for_tests.is_given("namesrv_port") else 0
+        port = port if for_tests.is_given("port") else 0
     if config_path is not None:
         common.update(read_properties(config_path))
     chosen = {

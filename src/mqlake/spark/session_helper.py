@@ -11,14 +11,10 @@ Spark gets a script that takes them off the path: queries plan faster, and the p
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import fcntl
-import glob
 import logging
 import os
 import shlex
-import shutil
 import sys
 import tempfile
 import threading
@@ -31,6 +27,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from mqlake.base.work_directory import work_directory
 from mqlake.spark.requirements import QUICK_PYTHON, is_this_python
 from mqlake.spark.sources import register
 
@@ -78,7 +75,7 @@ def session(
         running: SparkSession = _configured(SparkSession.builder, config or {}).getOrCreate()
         register(running)
         return running
-    work = work_directory(tempfile.gettempdir())
+    work = work_directory(tempfile.gettempdir(), WORK_PREFIX)
     java = f'"-Djava.io.tmpdir={work}" {QUICK_JAVA if short else ""}'
     settings = {
         **CONFIG,
@@ -123,38 +120,6 @@ def _configured(builder: SparkSession.Builder, settings: Mapping[str, str]) -> S
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder
-
-
-def work_directory(parent: str) -> str:
-    """A new directory, deleted when this process ends; those that killed processes left are deleted now.
-
-    A running process holds the lock of its directory.
-    """
-    for left in glob.glob(os.path.join(glob.escape(parent), f"{WORK_PREFIX}*")):
-        with contextlib.suppress(OSError):  # another user's
-            if (fd := _lock(left)) is not None:
-                shutil.rmtree(left, ignore_errors=True)
-                os.close(fd)
-    while True:
-        path = tempfile.mkdtemp(prefix=WORK_PREFIX, dir=parent)
-        fd = _lock(path)
-        if fd is not None and os.path.isdir(path):  # else another process took it for a leftover
-            atexit.register(shutil.rmtree, path, ignore_errors=True)
-            return path
-
-
-def _lock(directory: str) -> int | None:
-    """A descriptor that locks a directory until it is closed; None if another process has it, or it is gone."""
-    try:
-        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(fd)
-        return None
-    return fd
 
 
 @contextlib.contextmanager

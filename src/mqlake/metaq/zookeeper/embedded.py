@@ -5,17 +5,15 @@ It listens on the loopback only, keeps its data in its own directory, and dies w
 
 from __future__ import annotations
 
-import ctypes
 import glob
 import importlib.util
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable
 
+from mqlake.base.children import die_with_parent
 from mqlake.errors import ConfigError, MissingPartError, RemotingConnectError
 from mqlake.metaq.store.lock import DirectoryLock
 
@@ -35,7 +33,6 @@ _NEEDED = (
     "commons-cli*",
     "commons-io*",
 )
-_PR_SET_PDEATHSIG = 1
 
 
 def find_jars() -> list[str]:
@@ -50,15 +47,6 @@ def find_jars() -> list[str]:
     raise MissingPartError(
         "a ZooKeeper server", "pip install 'mqlake[spark]' (or apt-get install libzookeeper-java)"
     )
-
-
-def _die_with_parent() -> Callable[[], None]:
-    libc = ctypes.CDLL(None)
-
-    def set_signal() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-
-    return set_signal
 
 
 def free_port() -> int:
@@ -122,7 +110,7 @@ class EmbeddedZookeeper:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                preexec_fn=_die_with_parent(),
+                preexec_fn=die_with_parent(),
             )
         deadline = time.monotonic() + START_S
         # it answers "imok" before it serves, but srvr only from then on

@@ -1,0 +1,40 @@
+"""`mqlake serve --ephemeral`: a RocketMQ for tests, which costs little and leaves nothing."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+
+import click
+from click.core import ParameterSource
+
+import mqlake
+from mqlake.base.work_directory import work_directory
+
+PREFIX = "mqlake-ephemeral-"
+SETTINGS = {
+    # room for a message of 4 MiB, two files allocated at a time
+    "mappedFileSizeCommitLog": "5m",
+    "mappedFileSizeConsumeQueue": "60000",
+    "maxHashSlotNum": "5000",
+    "maxIndexNum": "20000",
+    # a test machine may be busy, and its disk nearly full
+    "brokerFastFailureEnable": "false",
+    "osPageCacheBusyTimeOutMills": "60000",
+    "diskMaxUsedSpaceRatio": "99",
+}
+
+
+def prepare() -> str:
+    """A directory that is deleted when this process ends, or, if it is killed, when the next one starts.
+
+    Compiled code is not loaded from now on: it takes 150 MB, and pays after more messages than tests send.
+    """
+    mqlake.NO_JIT = True
+    os.environ["MQLAKE_NO_JIT"] = "1"  # for brokers in processes of their own
+    return work_directory(tempfile.gettempdir(), PREFIX)
+
+
+def is_given(name: str) -> bool:
+    """Whether the user gave this option of the command that runs."""
+    return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
