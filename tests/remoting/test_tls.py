@@ -201,3 +201,56 @@ def test_what_a_server_calls_others_with(run, files):
     run(main())
     with pytest.raises(ConfigError, match="nowhere"):
         caller_context(TlsConfig.from_properties({**trusting, "tls.client.certPath": "/nowhere.pem"}))
+
+
+def test_certificates_are_changed_without_a_restart(run, tmp_path, caplog):
+    """A broken one is reported, and the one of before still serves; a client's authority is changed as well."""
+    old, new = trustme.CA(), trustme.CA()
+    server_pem, trust = tmp_path / "server.pem", tmp_path / "trust.pem"
+
+    def write(authority: trustme.CA) -> None:
+        replaced = tmp_path / "replaced"
+        authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(replaced))
+        replaced.replace(server_pem)
+        authority.cert_pem.write_to_path(str(trust))
+
+    def client(authority: trustme.CA) -> RemotingClient:
+        ca, own = tmp_path / "ca.pem", tmp_path / "own.pem"
+        authority.cert_pem.write_to_path(str(ca))
+        authority.issue_cert("client@example.org").private_key_and_cert_chain_pem.write_to_path(str(own))
+        return RemotingClient(tls=client_context(trust_cert_path=str(ca), cert_path=str(own)))
+
+    async def main():
+        write(old)
+        path = str(server_pem)
+        server = await serve(
+            TlsConfig(
+                mode=TlsMode.ENFORCING,
+                cert_path=path,
+                key_path=path,
+                trust_cert_path=str(trust),
+                client_auth="require",
+            )
+        )
+        server.tls._clock = lambda: 1e12  # it looks at each connection
+        server.tls._looked_at = -1.0
+        try:
+            async with client(old) as before:
+                assert await ask(server, before) == 5
+                write(new)
+                async with client(new) as after:
+                    server.tls._looked_at = -1.0
+                    assert await ask(server, after) == 5
+                assert await ask(server, before) == 5, "a connection that is there goes on"
+                server_pem.write_text("broken")
+                server.tls._looked_at = -1.0
+                async with client(new) as after:
+                    assert await ask(server, after) == 5
+                assert "still serve" in caplog.text
+                async with client(old) as late:
+                    with pytest.raises(RemotingConnectError):
+                        await ask(server, late)
+        finally:
+            await server.stop()
+
+    run(main())

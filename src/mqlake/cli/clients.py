@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import re
 import signal
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -13,7 +14,7 @@ import click
 
 from mqlake.client.api.name_servers import DEFAULT_ADDRESS
 from mqlake.client.config import ClientConfig
-from mqlake.errors import MqlakeError, NoNameServerError
+from mqlake.errors import ConfigError, MqlakeError, NoNameServerError
 from mqlake.remoting.timeouts import DEFAULT_TIMEOUTS
 from mqlake.remoting.tls import client_context
 
@@ -27,9 +28,19 @@ def cluster_options(command: Command) -> Command:
 
     @functools.wraps(command)
     def with_where(
-        *args: Any, namesrv: str, tls: bool, tls_ca: str, access_key: str, secret_key: str, **options: Any
+        *args: Any,
+        namesrv: str,
+        tls: bool,
+        tls_ca: str,
+        tls_cert: str,
+        access_key: str,
+        secret_key: str,
+        credentials: str,
+        **options: Any,
     ) -> Any:
-        where = client_config(namesrv, tls, tls_ca, access_key, secret_key)
+        if credentials and not access_key:
+            access_key, secret_key = read_credentials(credentials)
+        where = client_config(namesrv, tls, tls_ca, access_key, secret_key, tls_cert=tls_cert)
         return command(*args, where=where, **options)
 
     decorated: Any = with_where
@@ -52,6 +63,13 @@ def cluster_options(command: Command) -> Command:
             help="Use TLS, and verify certificates against the CAs in this PEM file.",
         ),
         click.option(
+            "--tls-cert",
+            type=click.Path(),
+            default="",
+            metavar="FILE",
+            help="Use TLS, and show the certificate in this PEM file, which also has its key.",
+        ),
+        click.option(
             "--access-key",
             default="",
             envvar="MQLAKE_ACCESS_KEY",
@@ -62,6 +80,14 @@ def cluster_options(command: Command) -> Command:
             default="",
             envvar="MQLAKE_SECRET_KEY",
             help="Secret key for --access-key. Prefer $MQLAKE_SECRET_KEY: other users can see a command line.",
+        ),
+        click.option(
+            "--credentials",
+            type=click.Path(),
+            default="",
+            envvar="MQLAKE_CREDENTIALS",
+            metavar="FILE",
+            help="File with accessKey=… and secretKey=…, or mqadmin's tools.yml; defaults to $MQLAKE_CREDENTIALS.",
         ),
     ]
     for option in reversed(options):
@@ -76,9 +102,13 @@ def client_config(
     access_key: str,
     secret_key: str,
     timeout_s: float | None = None,
+    *,
+    tls_cert: str = "",
 ) -> ClientConfig:
-    """Raises ConfigError if the file `tls_ca` cannot be used."""
-    context = client_context(trust_cert_path=tls_ca, verify=bool(tls_ca)) if tls or tls_ca else None
+    """Raises ConfigError if the file `tls_ca` or `tls_cert` cannot be used."""
+    context = None
+    if tls or tls_ca or tls_cert:
+        context = client_context(trust_cert_path=tls_ca, cert_path=tls_cert, verify=bool(tls_ca))
     return ClientConfig(
         namesrv_addr=namesrv,
         tls=context,
@@ -86,6 +116,22 @@ def client_config(
         secret_key=secret_key,
         timeout_s=DEFAULT_TIMEOUTS.of(timeout_s),
     )
+
+
+_CREDENTIAL = re.compile(r"\s*(accessKey|secretKey)\s*[=:]\s*(.*?)\s*", re.IGNORECASE)
+
+
+def read_credentials(path: str) -> tuple[str, str]:
+    """Access key and secret key in a file, of RocketMQ's client (AccessKey=…) or mqadmin (accessKey: …). ConfigError,
+    OSError."""
+    found = {}
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            if match := _CREDENTIAL.fullmatch(line.rstrip("\n")):
+                found[match[1].lower()] = match[2].strip("'\"")
+    if not found.get("accesskey") or not found.get("secretkey"):
+        raise ConfigError(f"{path}: accessKey=… and secretKey=… are needed")
+    return found["accesskey"], found["secretkey"]
 
 
 @contextlib.contextmanager

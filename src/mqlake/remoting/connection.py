@@ -42,7 +42,7 @@ from mqlake.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, Buffer, Remoting
 from mqlake.remoting.peer import TURN_S, IdleChecks, PeerConnection
 from mqlake.remoting.receive_buffer import ReceiveBuffer
 from mqlake.remoting.timeouts import DEFAULT_TIMEOUTS
-from mqlake.remoting.tls import TLS_FIRST_BYTE, TlsMode, TlsPipe
+from mqlake.remoting.tls import TLS_FIRST_BYTE, ServerTls, TlsMode, TlsPipe
 
 logger = logging.getLogger(__name__)
 
@@ -137,7 +137,8 @@ class Endpoint:
         self.going_away = False
         """New requests are answered GO_AWAY if the client knows that code."""
         self.tls_mode = TlsMode.DISABLED
-        self.tls_context: ssl.SSLContext | None = None
+        self.tls: ServerTls | None = None
+        """A server's; None: no TLS."""
         self.scratch = memoryview(bytearray(SCRATCH_SIZE))
         self.idle_checks = IdleChecks(self.connections, self.limits.idle_s)
 
@@ -291,13 +292,14 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
                 self.abort()
                 return False
             return True
-        if endpoint.tls_mode is TlsMode.DISABLED or endpoint.tls_context is None:
+        context = None if endpoint.tls is None else endpoint.tls.current()
+        if endpoint.tls_mode is TlsMode.DISABLED or context is None:
             logger.warning(
                 "%s: TLS is not configured here (tls.server.certPath); closed", self.remote_address
             )
             self.abort()
             return False
-        self._tls = TlsPipe(endpoint.tls_context)
+        self._tls = TlsPipe(context)
         return True
 
     def _decrypt(self) -> None:

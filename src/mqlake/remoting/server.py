@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 from mqlake.errors import ConfigError
 from mqlake.remoting.connection import Connection, Endpoint, Limits
-from mqlake.remoting.tls import TlsConfig, server_context
+from mqlake.remoting.tls import ServerTls, TlsConfig
 
 BACKLOG = 4096
 
@@ -30,7 +30,7 @@ class RemotingServer(Endpoint):
         super().__init__(limits)
         tls = tls or TlsConfig()
         self.tls_mode = tls.mode
-        self.tls_context = server_context(tls)
+        self.tls = ServerTls(tls)
         self.port = 0
         """Where it listens, from `start` (or `bind`) on."""
         self._address = ""

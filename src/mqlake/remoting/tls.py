@@ -12,13 +12,20 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import logging
+import os
 import ssl
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 
 from mqlake.base.settings import KnownKeys
 from mqlake.errors import ConfigError, UnknownKeyError
 
+logger = logging.getLogger(__name__)
+
 TLS_FIRST_BYTE = 0x16
+LOOK_S = 1.0
+"""Time between two looks at the files of a server."""
 
 
 class TlsMode(enum.Enum):
@@ -159,6 +166,56 @@ def server_context(config: TlsConfig) -> ssl.SSLContext | None:
         raise ConfigError(f"TLS cannot use {files}: {error}") from error
     context.verify_mode = _CLIENT_AUTH[config.client_auth]
     return context
+
+
+class ServerTls:
+    """The server's context, made again when a file of it has changed: a new certificate needs no restart.
+
+    `current` is for each new connection; existing ones keep what they have. A file that cannot be used is reported, and
+    the certificates of before still serve.
+    """
+
+    def __init__(self, config: TlsConfig, clock: Callable[[], float] = time.monotonic) -> None:
+        """ConfigError when a file cannot be used."""
+        self._config = config
+        self._clock = clock
+        self._seen = self._identities()
+        self._looked_at = clock()
+        self.context = server_context(config)
+
+    def current(self) -> ssl.SSLContext | None:
+        now = self._clock()
+        if self.context is not None and now - self._looked_at >= LOOK_S:
+            self._looked_at = now
+            self._look()
+        return self.context
+
+    def _look(self) -> None:
+        found = self._identities()
+        if found == self._seen:
+            return
+        self._seen = found
+        try:
+            self.context = server_context(self._config)
+            logger.info("TLS uses the changed files of %s", self._config.cert_path)
+        except ConfigError as error:
+            logger.error("%s; the certificates of before still serve", error)
+
+    def _identities(self) -> list[tuple[int, int, int] | None]:
+        config = self._config
+        return [
+            identity(path) if path else None
+            for path in (config.cert_path, config.key_path, config.trust_cert_path)
+        ]
+
+
+def identity(path: str) -> tuple[int, int, int] | None:
+    """What differs when a file was written again or replaced; None if it is missing."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return (found.st_ino, found.st_mtime_ns, found.st_size)
 
 
 def client_context(

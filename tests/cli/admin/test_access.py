@@ -102,6 +102,21 @@ def test_who_may_not_is_refused(broker: MqlakeBroker) -> None:
     assert "username cannot be null" in invoke(broker, "listUser", *at, user="").output
 
 
+@pytest.mark.parametrize(
+    "text", ["accessKey=admin\nsecretKey=admin-secret\n", "accessKey: admin\nsecretKey: 'admin-secret'"]
+)
+def test_credentials_may_come_from_a_file(broker: MqlakeBroker, tmp_path: Path, text: str) -> None:
+    path = tmp_path / "keys"
+    path.write_text(text)
+    for how in (["--credentials", str(path)], []):
+        env = {"NAMESRV_ADDR": broker.namesrv, "MQLAKE_CREDENTIALS": str(path)}
+        result = CliRunner().invoke(cli, ["admin", "user", "list", *how], env=env)
+        assert result.exit_code == 0 and "admin" in result.stdout, result.output
+    path.write_text("accessKey=admin\n")
+    result = CliRunner().invoke(cli, ["admin", "user", "list", "--credentials", str(path)])
+    assert result.exit_code == 1 and "are needed" in result.output
+
+
 def test_no_secret_is_in_the_log(broker: MqlakeBroker) -> None:
     invoke(broker, "listUser", "-b", broker.address, user="swapped-secret", secret="admin")
     log = broker.log.read_text()
