@@ -58,10 +58,10 @@ class Bench:
             listeners=[self.arrivals.append],
         )
 
-    def put(self, count: int, topic: str = "T") -> list[int]:
+    def put(self, count: int, topic: str = "T", queue_id: int = 0) -> list[int]:
         offsets = []
         for _ in range(count):
-            result = self.log.put_message(MessageExtBrokerInner(topic, b"x" * 100))
+            result = self.log.put_message(MessageExtBrokerInner(topic, b"x" * 100, queue_id=queue_id))
             assert result.append_result is not None
             offsets.append(result.append_result.wrote_offset)
         self.service.notify()
@@ -188,6 +188,27 @@ def test_listeners_hear_of_each_queue(bench: Bench) -> None:
     counts = {topic: sum(a.count for a in bench.arrivals if a.topic == topic) for topic in "AB"}
     assert counts == {"A": 7, "B": 5}
     assert max(a.next_offset for a in bench.arrivals if a.topic == "A") == 7
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 9], ids=["few", "few of each", "many"])
+def test_what_listeners_are_told_of_a_queue(bench: Bench, rounds: int) -> None:
+    """Where the queue goes on, how many messages came, and how many bytes they have."""
+    bench.put(3, "A", 5)  # before the service begins: not its business
+    start = bench.queue.max_offset
+    for number in range(rounds):
+        for topic, queue_id in (("A", 5), ("A", 0), ("A", 1), ("B", 1)):
+            bench.put(1 + (number + queue_id) % 2, topic, queue_id)
+    bench.service.start(start)
+    assert bench.service.wait_until_dispatched(timeout_s=PATIENCE_S)
+    size = 91 + 1 + 100
+    for topic, queue_id in (("A", 5), ("A", 0), ("A", 1), ("B", 1)):
+        count = sum(1 + (number + queue_id) % 2 for number in range(rounds))
+        told = [a for a in bench.arrivals if (a.topic, a.queue_id) == (topic, queue_id)]
+        assert sum(a.count for a in told) == count
+        assert all(a.size == a.count * size for a in told)
+        assert [a.next_offset for a in told] == sorted(a.next_offset for a in told)
+        assert told[-1].next_offset == count + 3 * (queue_id == 5)
+    assert {(a.topic, a.queue_id) for a in bench.arrivals} == {("A", 5), ("A", 0), ("A", 1), ("B", 1)}
 
 
 def test_a_listener_that_fails_does_not_stop_it(bench: Bench) -> None:

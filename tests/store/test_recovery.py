@@ -434,6 +434,22 @@ class TestHoles:
         assert (again.clean_exit, again.torn_bytes, again.fences) == (True, 0, [])
         assert verify_store(tmp_path, SMALL).damage_count == 0
 
+    @pytest.mark.parametrize("indexed", [True, False])
+    def test_with_and_without_an_index(self, tmp_path: Path, indexed: bool) -> None:
+        """The index had entries for what the hole took: it is made again, where there is one."""
+        settings = {"messageIndexEnable": str(indexed).lower()}
+        *offsets, _ = filled(tmp_path, BODIES, **settings)
+        overwrite(tmp_path, offsets[12], bytes(offsets[13] - offsets[12]))
+        forget_flushes(tmp_path)
+        pretend_crash(tmp_path)
+        reports: list[RecoveryReport] = []
+        with open_store(tmp_path, {**SMALL, **settings}, on_recovered=reports.append) as store:
+            assert bodies_of(store) == BODIES[:12] + BODIES[13:]
+            found = [bool(store.query_message("T", f"k{n}", 1).buffers) for n in (11, 12, 13, 29)]
+        assert found == ([True, False, True, True] if indexed else [False] * 4)
+        assert reports[0].records_indexed_again_from == (0 if indexed else None)
+        assert ("the index was rebuilt" in reports[0].describe()) == indexed
+
     def test_what_was_in_them_is_kept(self, tmp_path: Path) -> None:
         *offsets, _ = filled(tmp_path, BODIES)
         half = offsets[12] + 100

@@ -21,6 +21,10 @@ def mapped_file(tmp_path: Path) -> MappedFile:
     return MappedFile(str(tmp_path / "00000000000000065536"), SIZE)
 
 
+def _open_descriptors() -> list[str]:
+    return [fd for fd in os.listdir("/proc/self/fd") if os.path.islink(f"/proc/self/fd/{fd}")]
+
+
 def record(size: int, fill: int = 7) -> bytes:
     return size.to_bytes(4, "big") + bytes([fill]) * (size - 4)
 
@@ -39,6 +43,24 @@ class TestNewFile:
         ) == (MappedFile.TOTAL_MAPPED_FILES, MappedFile.TOTAL_MAPPED_VIRTUAL_MEMORY)
         file.close()
         assert (files, memory) == (MappedFile.TOTAL_MAPPED_FILES, MappedFile.TOTAL_MAPPED_VIRTUAL_MEMORY)
+
+    @pytest.mark.parametrize("size", [SIZE, SIZE - 1])
+    def test_a_file_that_is_closed_or_refused_leaves_no_descriptor(self, tmp_path: Path, size: int) -> None:
+        path = tmp_path / "00000000000000000000"
+        path.write_bytes(bytes(size))
+
+        def descriptors() -> int:
+            return sum(os.readlink(f"/proc/self/fd/{fd}") == str(path) for fd in _open_descriptors())
+
+        if size == SIZE:
+            file = MappedFile(str(path), SIZE)
+            assert descriptors() > 0
+            file.close()
+            file.close()
+        else:
+            with pytest.raises(WrongFileSizeError):
+                MappedFile(str(path), SIZE)
+        assert descriptors() == 0
 
     def test_an_existing_file_of_another_size_is_refused_and_left_alone(self, tmp_path: Path) -> None:
         path = tmp_path / "00000000000000000000"
@@ -215,8 +237,17 @@ class TestMemory:
         mapped_file.warm(sync_flush=sync_flush, flush_pages=flush_pages)
         assert not mapped_file.array.any()
         assert len(synced) == flushes
-        mapped_file.lock_in_memory()
+
+    def test_what_is_locked_in_memory_is_unlocked_again(self, mapped_file: MappedFile) -> None:
+        def locked_kib() -> int:
+            status = Path("/proc/self/status").read_text()
+            return int(status.partition("VmLck:")[2].split()[0])
+
+        before = locked_kib()
+        if mapped_file.lock_in_memory():
+            assert locked_kib() - before == SIZE // 1024
         mapped_file.unlock_in_memory()
+        assert locked_kib() == before
 
     def test_a_sparse_file_gets_its_space_and_an_allocated_one_keeps_its_time(self, tmp_path: Path) -> None:
         path = tmp_path / "00000000000000000000"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import struct
 from pathlib import Path
 
 import pytest
 
 from mqlake.formats.batch import encode_messages
-from mqlake.formats.record import BLANK_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2, decode_record
+from mqlake.formats.record import BLANK_MAGIC_CODE, MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2, decode_record
 from mqlake.message import (
     SCHEDULE_TOPIC,
     Message,
@@ -371,3 +372,46 @@ class TestBatch:
         batch = batch_of([Message("TopicTest", b"", properties={"p": "x" * 20_000})])
         batch.properties["q"] = "y" * 20_000
         assert log.put_messages(batch).status is PutMessageStatus.PROPERTIES_SIZE_EXCEEDED
+
+
+@pytest.mark.parametrize(
+    ("length", "magic"), [(126, MESSAGE_MAGIC_CODE), (127, MESSAGE_MAGIC_CODE), (128, MESSAGE_MAGIC_CODE_V2)]
+)
+def test_a_topic_of_up_to_127_bytes_makes_a_version_1_record(log: CommitLog, length: int, magic: int) -> None:
+    """RocketMQ's length field of a v1 topic is a signed byte."""
+    topic = "%RETRY%".ljust(length, "g")
+    result = log.put_message(message(topic))
+    assert result.append_result is not None
+    found = stored(log, result.append_result.wrote_offset)
+    assert (found.topic, found.magic) == (topic, magic)
+    assert log.is_known_topic(topic) == (magic == MESSAGE_MAGIC_CODE)
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"write_without_mmap": True}, {"enabled_append_prop_crc": True}], ids=str
+)
+@pytest.mark.parametrize("shared", [b"", b"of\x01all\x02"])
+def test_the_properties_of_batched_messages(
+    tmp_path: Path, settings: dict[str, object], shared: bytes
+) -> None:
+    """Their own, with or without the separator that clients may leave out at the end, then those of the batch."""
+    log = make(tmp_path, **settings)
+    crc = "enabled_append_prop_crc" in settings
+    own = [b"", b"a\x01b\x02", b"c\x01d"]
+    blob = b"".join(
+        struct.pack(">iiiii", 23 + len(properties), 0, 0, 0, 1)
+        + b"x"
+        + struct.pack(">h", len(properties))
+        + properties
+        for properties in own
+    )
+    batch = MessageExtBatch("TopicTest", blob)
+    batch.properties = {"of": "all"} if shared else {}
+    result = log.put_messages(batch)
+    assert result.append_result is not None and result.append_result.record_offsets is not None
+    begin = 91 + len("TopicTest") + 1
+    for offset, properties in zip(result.append_result.record_offsets, own, strict=True):
+        separator = b"\x02" if properties == b"c\x01d" and (shared or crc) else b""
+        expected = properties + separator + shared
+        assert stored(log, int(offset)).store_size == begin + len(expected) + 20 * crc
+        assert bytes(log.files.select(int(offset) + begin, len(expected)) or b"") == expected

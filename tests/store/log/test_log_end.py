@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from mqlake.errors import StoreCorruptError
 from mqlake.formats.batch import encode_messages
 from mqlake.message import Message, MessageExtBatch, MessageExtBrokerInner
+from mqlake.store.config import MessageStoreConfig
 from mqlake.store.files.store_lock import AbortFile, LastWriter, StoreLock
-from mqlake.store.log.log_end import SECTOR, TORN, may_be_torn
+from mqlake.store.log.log_end import SECTOR, TORN, LastExit, LogEnd, LogEndFinder, may_be_torn, torn_records
+from mqlake.store.log.log_reader import LogReader, open_log
 from mqlake.store.message_store import open_store
 from mqlake.store.recovery import RecoveryReport
 from tests.store.small_store import change, log_file, pretend_crash
@@ -222,3 +224,92 @@ def test_the_last_record_of_a_file_may_be_missing_whatever_its_size(tmp_path: Pa
     assert [(start, length) for start, length, _ in report.fences] == [(lost, size)]
     assert report.end_offset == end and bodies[-1] == b"in the next file"
     assert log_file(tmp_path).read_bytes()[lost + size :] == before[lost + size :]
+
+
+class TestFinder:
+    """LogEndFinder over a log of two files: seven messages, the fourth the last of the first file."""
+
+    SIZES = (700, 700, 700, 1590, 700, 700, 700)
+
+    def log(self, root: Path) -> list[int]:
+        """Physical offsets of the messages, and the end. Their properties fill more than a sector."""
+        with open_store(root, SMALL) as store:
+            offsets = []
+            for number, size in enumerate(self.SIZES):
+                message = MessageExtBrokerInner("T", b"%d" % number, properties={"p": "v" * size})
+                result = store.put_message(message)
+                assert result.append_result is not None
+                offsets.append(result.append_result.wrote_offset)
+            return [*offsets, store.max_phy_offset]
+
+    def find(self, root: Path, end: int, *, size: int = 0, known: bool = False, **exit: bool) -> LogEnd:
+        files = open_log(MessageStoreConfig.from_mapping({**SMALL, "storePathRootDir": str(root)}))
+        finder = LogEndFinder(
+            LogReader(files, check_crc=False),
+            LastExit(clean=False, **exit),
+            flushed_until=0,
+            is_known=lambda scan, record: known,
+            force_prop_crc=False,
+        )
+        return finder.find(end, 0, "cut short", size)
+
+    def zero_sector(self, root: Path, offset: int, at: int = 1) -> None:
+        """Takes a sector of the properties of the message at an offset."""
+        sector = offset % FILE_SIZE // SECTOR * SECTOR + at * SECTOR
+        change(log_file(root, offset // FILE_SIZE), sector, bytes(SECTOR))
+
+    def test_a_record_that_was_finished_names_its_file_and_byte(self, tmp_path: Path) -> None:
+        """The machine has been up since: no power cut took a part of it. In the second file."""
+        *offsets, _ = self.log(tmp_path)
+        last = offsets[-1]
+        path = log_file(tmp_path, last // FILE_SIZE)
+        change(path, last % FILE_SIZE + 84, b"\x7f")  # its body has two billion bytes
+        assert self.find(tmp_path, last).end == last
+        with pytest.raises(StoreCorruptError, match="was finished, and the machine has been up") as caught:
+            self.find(tmp_path, last, machine_stayed_up=True)
+        assert (caught.value.path, caught.value.offset) == (str(path), last % FILE_SIZE) and last > FILE_SIZE
+
+    def test_no_size_at_the_end_is_a_record_that_was_not_finished(self, tmp_path: Path) -> None:
+        *offsets, _ = self.log(tmp_path)
+        last = offsets[-1]
+        change(log_file(tmp_path, last // FILE_SIZE), last % FILE_SIZE, bytes(4))
+        change(log_file(tmp_path, last // FILE_SIZE), last % FILE_SIZE + 84, b"\x7f")
+        assert self.find(tmp_path, last, machine_stayed_up=True).end == last
+
+    def test_a_torn_record_that_ends_a_file_is_fenced_when_the_next_one_follows(self, tmp_path: Path) -> None:
+        *offsets, end = self.log(tmp_path)
+        assert offsets[3] < FILE_SIZE <= offsets[4]
+        for number in (1, 3):
+            self.zero_sector(tmp_path, offsets[number])
+        found = self.find(tmp_path, offsets[1], size=offsets[2] - offsets[1])
+        fences = [(fence.start, fence.size, fence.reason) for fence in found.fences]
+        torn = int.from_bytes(log_file(tmp_path).read_bytes()[offsets[3] : offsets[3] + 4], "big")
+        assert fences == [(offsets[1], offsets[2] - offsets[1], "cut short"), (offsets[3], torn, TORN)]
+        assert (found.end, found.records) == (end, 4)
+
+    def test_what_the_queues_know_counts_if_they_were_given_only_what_was_flushed(
+        self, tmp_path: Path
+    ) -> None:
+        *offsets, end = self.log(tmp_path)
+        self.zero_sector(tmp_path, offsets[1])
+        size = offsets[2] - offsets[1]
+        assert self.find(tmp_path, offsets[1], size=size, known=True).end == end
+        assert self.find(tmp_path, offsets[1], size=size, queued_only_flushed=True).end == end
+        with pytest.raises(
+            StoreCorruptError, match=f"the consume queues have messages from offset {offsets[2]} on"
+        ):
+            self.find(tmp_path, offsets[1], size=size, known=True, queued_only_flushed=True)
+
+    @pytest.mark.parametrize("topic", ["T", "TT", "Topic"])
+    def test_a_topic_that_never_came(self, tmp_path: Path, topic: str) -> None:
+        """Zeros where a topic has to be, of any length."""
+        with open_store(tmp_path, SMALL) as store:
+            for _ in range(3):
+                assert store.put_message(MessageExtBrokerInner(topic, b"body", properties={"a": "b"})).is_ok
+        size = 91 + len(topic) + len(b"body") + 4
+        change(log_file(tmp_path), size + 84 + 4 + 4 + 1, bytes(len(topic)))
+        files = open_log(MessageStoreConfig.from_mapping({**SMALL, "storePathRootDir": str(tmp_path)}))
+        [chunk] = LogReader(files).scan(0, 3 * size)
+        assert torn_records(chunk, 0) == [1]
+        later = int(chunk.scan.store_timestamp[1]) + 1
+        assert torn_records(chunk, later) == [], "it had been flushed"
