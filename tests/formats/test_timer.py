@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,7 +9,9 @@ from hypothesis import strategies as st
 
 from mqlake.errors import TruncatedRecordError
 from mqlake.formats.timer import (
+    SLOT,
     TIMER_UNIT_DTYPE,
+    TIMER_UNIT_SIZE,
     TIMER_WHEEL_SIZE,
     TimerCheckpointData,
     TimerUnit,
@@ -18,7 +22,10 @@ from mqlake.formats.timer import (
     is_timer_magic,
     units_in_timer_file,
 )
+from tests.golden import DIRECTORY
 
+GOLDEN = json.loads((DIRECTORY / "timers.json").read_text())
+"""Of RocketMQ's broker 5.3.3 (tests/interop/make_golden_timers.py)."""
 LONG = st.integers(-(2**63), 2**63 - 1)
 INT = st.integers(-(2**31), 2**31 - 1)
 
@@ -61,3 +68,24 @@ def test_a_checkpoint_of_a_live_run() -> None:
 def test_what_follows_a_checkpoint() -> None:
     assert decode_done(TimerCheckpointData().encode() + encode_done(7, 9)) == (7, 9)
     assert decode_done(bytes(56)) == (0, 0)
+
+
+def test_javas_bytes() -> None:
+    """Every unit, blank, slot and checkpoint is written as it was read."""
+    for name, text in GOLDEN["timerlog"].items():
+        data = bytes.fromhex(text)
+        count = units_in_timer_file(len(data))
+        for at in range(0, count * TIMER_UNIT_SIZE, TIMER_UNIT_SIZE):
+            unit = decode_timer_unit(data, at)
+            assert unit is not None
+            assert unit.encode() == data[at : at + TIMER_UNIT_SIZE]
+        if int(name) == 0:
+            left = len(data) - count * TIMER_UNIT_SIZE
+            assert data[-left:] == encode_timer_blank(left)
+    for place, text in GOLDEN["timerwheel"].items():
+        time, *rest = SLOT.unpack(bytes.fromhex(text))
+        assert int(place) == time % 1_209_600 * 32
+        assert SLOT.pack(time, *rest).hex() == text
+    check = TimerCheckpointData.decode(bytes.fromhex(GOLDEN["timercheck"]))
+    assert check.encode().hex() == GOLDEN["timercheck"]
+    assert (check.last_timer_queue_offset, check.last_timer_log_flush_pos) == (8, 432)

@@ -12,6 +12,16 @@ def path(tmp_path):
     return str(tmp_path / "store" / "checkpoint")
 
 
+def test_what_rocketmq_5_5_keeps_after_the_fields_stays(tmp_path):
+    path = tmp_path / "checkpoint"
+    path.write_bytes(bytes(40) + bytes(range(1, 9)) + bytes(4096 - 48))
+    checkpoint = StoreCheckpoint(str(path))
+    checkpoint.physic_msg_timestamp = 5
+    checkpoint.flush()
+    checkpoint.close()
+    assert path.read_bytes() == (5).to_bytes(8, "big") + bytes(32) + bytes(range(1, 9)) + bytes(4096 - 48)
+
+
 def test_a_new_file_is_one_page_of_zeros(path):
     checkpoint = StoreCheckpoint(path)
     assert os.path.getsize(path) == 4096

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -7,7 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mqlake.message import PROPERTY_TIMER_DELIVER_MS, PROPERTY_TIMER_ROLL_TIMES
+from mqlake.formats.timer import TimerUnit, decode_timer_unit
+from mqlake.message import PROPERTY_TIMER_DELIVER_MS, PROPERTY_TIMER_ROLL_TIMES, java_hash
+from mqlake.store.timer.timer_log import TimerLog
+from mqlake.store.timer.timer_message_store import slot_time
+from mqlake.store.timer.timer_put import out_time
+from mqlake.store.timer.timer_wheel import TimerWheel
+from tests.golden import DIRECTORY
 from tests.store.timer.timed_store import START_MS, Clock, TimedStore, timed_store
 
 
@@ -312,3 +319,43 @@ def test_as_a_list_of_due_times_says(
     assert set(found.values()) <= {1}
     for message in timed_out:
         assert message.store_timestamp >= int(message.properties[PROPERTY_TIMER_DELIVER_MS])
+
+
+def test_the_golden_of_java_is_what_mqlake_makes(tmp_path: Path) -> None:
+    """From the messages that RocketMQ's broker got, with the write times that it had: its log and its wheel."""
+    golden = json.loads((DIRECTORY / "timers.json").read_text())
+    files = [bytes.fromhex(text) for text in golden["timerlog"].values()]
+    javas = [unit for data in files for at in range(0, 208, 52) if (unit := decode_timer_unit(data, at))]
+    log = TimerLog(str(tmp_path / "timerlog"), len(files[0]))
+    wheel = TimerWheel(str(tmp_path / "timerwheel"), 1000)
+    for unit, queued in zip(javas, golden["queue"], strict=True):
+        properties = queued["properties"]
+        out = out_time(int(properties["TIMER_DELIVER_MS"]), 1000)
+        assert str(out) == properties["TIMER_OUT_MS"]
+        due, rolls = slot_time(out, unit.write_time, golden["rollWindow"] * 1000, 1000)
+        is_delete = "TIMER_DEL_UNIQKEY" in properties
+        magic = 1 + 2 * rolls + 4 * is_delete
+        slot = wheel.get(due)
+        made = TimerUnit(
+            slot.last,
+            magic,
+            unit.write_time,
+            due - unit.write_time,
+            queued["offset"],
+            queued["size"],
+            java_hash("T"),
+        )
+        position = log.append(made)
+        first = position if slot.first < 0 else slot.first
+        wheel.put(due, first, position, slot.num + (-1 if is_delete else 1))
+    log.write()
+    wheel.flush()
+    assert {path.name: path.read_bytes().hex() for path in (tmp_path / "timerlog").iterdir()} == golden[
+        "timerlog"
+    ]
+    written = (tmp_path / "timerwheel").read_bytes()
+    for place, text in golden["timerwheel"].items():
+        assert written[int(place) : int(place) + 32].hex() == text
+    assert sum(map(bool, written)) == sum(map(bool, bytes.fromhex("".join(golden["timerwheel"].values()))))
+    log.close()
+    wheel.close()

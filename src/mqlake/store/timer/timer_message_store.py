@@ -88,6 +88,17 @@ class _DamageError(Exception):
     """The timer log does not hold what the wheel leads to."""
 
 
+def slot_time(due: int, write_time: int, window: int, precision: int) -> tuple[int, bool]:
+    """When a message that is put into the wheel at `write_time` is read from it, and whether it is only a stop: it
+    rolls if it is due after the window. All in ms."""
+    left = due - write_time - window
+    if left < 0:
+        return due, False
+    # so short a rest would be a stop of its own: two of nearly the same length instead
+    stop = window // 2 // precision * precision if left < window // precision // 3 * precision else window
+    return write_time + stop, True
+
+
 class TimerMessageStore:
     """The timers of a store. load() when the store has recovered and before anything is put, start(), shutdown()
     before the store's own. `start_dequeue()` and `stop_dequeue()` follow a broker's role: a slave delivers nothing."""
@@ -353,14 +364,9 @@ class TimerMessageStore:
     def _put_into_wheel(
         self, batch: _Batch, record: TimerRecord, physical_offset: int, size: int, due: int
     ) -> None:
-        write_time, window, precision = self.curr_write_time_ms, self.roll_window_ms, self.precision_ms
-        magic = MAGIC_DEFAULT
-        if due - write_time >= window:
-            magic |= MAGIC_ROLL
-            if due - write_time - window < window // 3 // precision * precision:
-                due = write_time + self._step(window // 2)
-            else:
-                due = write_time + window
+        write_time = self.curr_write_time_ms
+        due, rolls = slot_time(due, write_time, self.roll_window_ms, self.precision_ms)
+        magic = MAGIC_DEFAULT | MAGIC_ROLL if rolls else MAGIC_DEFAULT
         if record.is_delete:
             magic |= MAGIC_DELETE
         topic = record.real_topic
