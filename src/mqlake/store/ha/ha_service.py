@@ -9,6 +9,7 @@ haBindAddress say who may. A slave that does not read, or lies, costs the others
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import ipaddress
@@ -36,6 +37,10 @@ READ_BYTES = 64 * 1024
 IOV_MAX = 256
 IDLE_S = 3600.0
 RETRY_S = 1.0
+BLOCKED_S = 1.0
+"""After so long a slave that does not read is looked at again."""
+NEAR_BYTES = 256 * 1024
+"""A slave that lacks more is the thread's."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -88,12 +93,16 @@ class HAService:
         self._listener: socket.socket | None = None
         self._selector = selectors.DefaultSelector()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._pumping = threading.Lock()
+        """Held by whoever reads from slaves or writes to them."""
         self._sleeping = False
+        self._sleep_until = 0.0
+        self._is_scheduled = False
         self._stopped = False
         self._trouble = LastingTrouble(logger)
         self._thread = threading.Thread(target=self._run, name="HAService", daemon=True)
         self.group_transfer = GroupTransferService(
-            self.ack_offsets, lambda: config.slave_timeout / 1000, clock=clock, wake=self.wake
+            self.ack_offsets, lambda: config.slave_timeout / 1000, clock=clock, wake=self._wake_for_deadline
         )
 
     # --- life
@@ -143,9 +152,52 @@ class HAService:
             os.eventfd_write(self._wake_fd, 1)
 
     def notify(self) -> None:
-        """The log has grown. Costs nothing while a round is under way, or without slaves."""
-        if self._sleeping and self._peers:
+        """The log has grown. Costs nothing while a round is under way, or without slaves.
+
+        Under SYNC_MASTER the caller, whose put waits, sends to slaves that are near the end: that takes less time than
+        to wake the thread, which has to be given the interpreter first. An event loop does it once for all the puts of
+        an iteration.
+        """
+        if not (self._sleeping and self._peers) or self._is_scheduled:
+            return
+        if not self._config.waits_for_replicas:
             self._sleeping = False
+            self.wake()
+            return
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            self._send_now()
+        else:
+            self._is_scheduled = True
+            loop.call_soon(self._send_now)
+
+    def _send_now(self) -> None:
+        self._is_scheduled = False
+        if self._stopped:
+            return
+        if self._pumping.acquire(blocking=False):
+            try:
+                if self._pump_near():
+                    return
+            finally:
+                self._pumping.release()
+        self._sleeping = False
+        self.wake()
+
+    def _pump_near(self) -> bool:
+        """Sends what has come to slaves that have all before it; False if the thread has to."""
+        log_end = self._log.max_offset
+        for peer in self._peers:
+            connection = peer.connection
+            if peer.pending or log_end - connection.next_transfer_offset > NEAR_BYTES:
+                return False
+            if connection.next_transfer_offset >= 0 and (self._pump(peer) or connection.closed_because):
+                return False
+        return True
+
+    def _wake_for_deadline(self) -> None:
+        if self.group_transfer.next_time < self._sleep_until:
             self.wake()
 
     # --- what it knows of its slaves
@@ -231,27 +283,35 @@ class HAService:
 
     def _serve(self) -> None:
         while not self._stopped:
-            busy = self._pump_all()
-            timeout = 0.0 if busy else self._timeout()
-            if not busy and self._grew_since():
-                continue
-            for key, events in self._selector.select(timeout):
-                self._handle(key, events)
-            progress = self._sleeping is False
-            self._sleeping = False
-            now = self._clock()
-            self.group_transfer.tick(now)
-            for peer in list(self._peers):
-                peer.connection.tick(now)
-                self._close_if_ended(peer)
+            with self._pumping:
+                busy = self._pump_all()
+                timeout = 0.0 if busy else self._timeout()
+                if not busy and self._grew_since():
+                    continue
+            ready = self._selector.select(timeout)
+            with self._pumping:
+                progress = self._sleeping is False
+                self._sleeping = self._is_scheduled = False  # a loop that was closed runs nothing any more
+                for key, events in ready:
+                    self._handle(key, events)
+                now = self._clock()
+                self.group_transfer.tick(now)
+                for peer in list(self._peers):
+                    peer.connection.tick(now)
+                    self._close_if_ended(peer)
             if progress and self._peers and not (self._config.waits_for_replicas or self._stopped):
                 time.sleep(GATHER_S)
 
     def _timeout(self) -> float:
         now = self._clock()
-        times = [peer.connection.next_time(now) for peer in self._peers if not peer.pending]
-        times.append(self.group_transfer.next_time)
-        return max(0.0, min(min(times), now + IDLE_S) - now)
+        until = now + IDLE_S
+        for peer in self._peers:
+            until = min(until, now + BLOCKED_S if peer.pending else peer.connection.next_time(now))
+        if self._config.waits_for_replicas:
+            # a put that comes meanwhile has its deadline later, so it need not wake this thread for it
+            until = min(until, self.group_transfer.next_time, now + self._config.slave_timeout / 2000)
+        self._sleep_until = until
+        return max(0.0, until - now)
 
     def _grew_since(self) -> bool:
         """Declares that the thread sleeps; whether the log has grown just before."""
