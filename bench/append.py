@@ -1,6 +1,6 @@
 """Puts: one producer, one message or a batch of 32 at a time; and 64 producers that wait for the disk.
 
-Counted until everything is dispatched: a message is not stored before it can be read. A log begins anew, outside
+Counted until everything is dispatched: a message is not stored before it can be read. A log is started again, outside
 the time, when it is large; no file rolls inside a round.
 """
 

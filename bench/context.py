@@ -32,7 +32,7 @@ class Scale:
     sync: int = 12_800
     log_file: int = GIB
     log_max: int = 512 * MIB
-    """A log larger than this is begun anew before a round."""
+    """A log larger than this is started again before a round."""
     recovered: int = GIB
     recovered_file: int = 256 * MIB
     recovery_rounds: int = 5

@@ -1,6 +1,6 @@
 """How much memory recovery, rebuild and verification take that they did not take before, on a log of 4 GiB.
 
-Each runs in a process of its own, which notes its resident memory before, and the peak (VmHWM) behind. Pages of
+Each runs in a process of its own, which notes its resident memory before, and the peak (VmHWM) after it. Pages of
 mapped files count: a log that stays mapped and touched from end to end would show as 4 GiB.
 
     python -m bench.memory recover|rebuild|verify ROOT          prints {"growth_bytes": ..., "seconds": ...}

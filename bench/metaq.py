@@ -5,7 +5,7 @@
 
     put      1 KB messages, one in flight a producer, spread over the partitions
     get      a topic from its first byte to its last, 1 MiB a request
-    open     sparse segments that are but looked at, behind them one of real records that is recovered: 10 GiB in all
+    open     sparse segments that are only looked at, after them one of real records that is recovered: 10 GiB in all
 
 CPU time is that of the broker's process, all its threads and the kernel's part included; targets are by CPU time,
 because the clients need most of a small machine. Of a recovery it is that of a MiB.

@@ -36,7 +36,7 @@ CONSUME_QUEUE_FILE = 300_000 * CQ_STORE_UNIT_SIZE
 
 
 def crash(root: Path) -> None:
-    """As after a crash of which nobody knows when the disk was last in order."""
+    """As after a crash, without a record of when the disk was last in order."""
     (root / "abort").touch()
     (root / "checkpoint").unlink(missing_ok=True)
 

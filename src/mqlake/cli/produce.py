@@ -38,7 +38,7 @@ READ_SIZE = 1 << 20
 
 @dataclass
 class _Template:
-    """What all messages have unless a JSON line overrides it."""
+    """Fields of all messages, unless a JSON line overrides them."""
 
     topic: str
     key: str | None

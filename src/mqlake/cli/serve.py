@@ -352,7 +352,7 @@ async def _start_here(
 async def _started(
     starting: Awaitable[GrpcServer], host: str, grpc: _Grpc, running: contextlib.AsyncExitStack
 ) -> str:
-    """The address of a gRPC endpoint; empty if it cannot listen and nobody asked for it."""
+    """The address of a gRPC endpoint; empty if it cannot listen and was not requested."""
     from mqlake.cli.grpc_endpoint import where_it_serves
 
     try:

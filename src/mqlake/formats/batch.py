@@ -4,7 +4,7 @@
     │totalSize i32│magic i32=0│bodyCRC i32=0│ flag i32 │ bodyLen i32 │ body │ propsLen i16   │ properties │
     └─────────────┴───────────┴─────────────┴──────────┴─────────────┴──────┴────────────────┴────────────┘
 
-one behind the other, with nothing around them. Topic, hosts and times are those of the message that
+one after the other, with nothing between them. Topic, hosts and times are those of the message that
 carries them.
 """
 

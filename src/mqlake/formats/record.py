@@ -168,7 +168,7 @@ def encode_record(
     """The record's bytes.
 
     `version` is 1 or 2; hosts are as `message.host_bytes` gives them, and SYSFLAG's two host bits follow from
-    their lengths. `prop_crc` puts the CRC tail behind the properties, which must not hold one already.
+    their lengths. `prop_crc` puts the CRC tail after the properties, which must not hold one already.
 
     Raises IllegalTopicError and PropertiesTooLargeError when a length does not fit its field, MessageError
     when a number does not.
@@ -383,7 +383,7 @@ class RecordKind(enum.IntEnum):
     TRUNCATED = 3
     """A record or blank that says more bytes than there are."""
     INVALID = 4
-    """Bytes that no writer leaves behind, or not at this place."""
+    """Bytes that no writer leaves, or not at this position."""
 
 
 def _is_prop_crc(view: memoryview, end: int) -> bool:

@@ -3,7 +3,7 @@
     query engine ─▶ scanner(columns, filter) ─▶ conditions ─▶ plan ─▶ tasks ─▶ batches ─▶ filter again, exactly
 
 A query engine says which columns it needs and what it filters by; neither the bodies nor the parts of the log that it
-does not need are read. Each scan finds the end of the log anew, so a query sees what a broker has written by then.
+does not need are read. Each scan finds the end of the log again, so a query sees what a broker has written by then.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
 class Mode(Enum):
-    """How damage is handled."""
+    """The handling of damage."""
 
     FAIL_FAST = "failFast"
     """An error that names file and offset."""
@@ -56,7 +56,7 @@ class Mode(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
-    """What the reads of all sources have in common. Sizes are bytes."""
+    """Options that the reads of all sources share. Sizes are bytes."""
 
     columns: tuple[str, ...] = tuple(COLUMNS)
     start: Position = field(default_factory=lambda: Position(PositionKind.EARLIEST, STARTING[0]))

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="misc"
-"""What the stream readers of all sources share: the limit of a batch, and where the trigger availableNow ends."""
+"""Shared by the stream readers of all sources: the limit of a batch, and where the trigger availableNow ends."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The fast path: usual sends and pulls, many at a time, in compiled code."""
+"""The fast path: the common sends and pulls, many at a time, in compiled code."""

@@ -1,15 +1,15 @@
-"""FastPull: usual pulls, told by what they have in common with earlier ones.
+"""FastPull, the fast path of pulls: recognised by what they have in common with earlier ones.
 
     header  {"code":11,"extFields":{… "queueOffset":"4711" …},…,"opaque":12,…}
             └──────── the same each time ───────┘└ ┘└ … ┘         └┘    pieces ─▶ PullPlan, numbers
 
 The pulls of a consumer at a queue differ in three numbers only: queueOffset, commitOffset and opaque. What is around
-them is looked up; the first time it is read the plain way, with numbers that prove which place is which. So any header
-that is found here, in either form, means what the codec says it means. What the broker's settings and tables say about
-the pull is kept too, until one of them has changed.
+them is looked up; the first time it is read on the slow path, with numbers that prove which place is which. So any
+header that is found here, in either form, means what the codec says it means. What the broker's settings and tables
+say about the pull is kept too, until one of them has changed.
 
-Taken here are pulls that find messages; all others, and whatever fails, go to PullMessageProcessor as if nobody had
-looked. Statistics are counted at most STATISTICS_S later.
+Taken here are pulls that find messages; all others, and whatever fails, fall through to
+PullMessageProcessor unchanged. Statistics are counted at most STATISTICS_S later.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class PullPlan:
         "rpc",
         "signed",
         "size",
-        "usual",
+        "takes_fast_path",
         "versions",
     )
 
@@ -110,7 +110,7 @@ class PullPlan:
         # what the broker said when it was asked last, and of what
         self.known: tuple[object, ...] = ()
         self.versions = (-1, -1)
-        self.usual = False
+        self.takes_fast_path = False
         self.group_config = SubscriptionGroupConfig()
         self.message_filter: MessageFilter | None = None
         self.head = b""
@@ -194,13 +194,13 @@ class FastPull:
         # the same objects, not equal ones: to compare settings takes longer than to answer a pull
         if plan.versions != versions or not all(map(is_, plan.known, known)):
             plan.known, plan.versions = known, versions
-            plan.usual = self._prepare(connection, plan)
-        if plan.usual and group_info is None and header.sys_flag & SUBSCRIPTION_FLAG:
+            plan.takes_fast_path = self._prepare(connection, plan)
+        if plan.takes_fast_path and group_info is None and header.sys_flag & SUBSCRIPTION_FLAG:
             now = time.monotonic()
             if now - plan.compensated_at > COMPENSATION_S:
                 plan.compensated_at = now
                 self._processor.filter_of(header, plan.group_config)
-        return plan.usual
+        return plan.takes_fast_path
 
     def _prepare(self, connection: Connection, plan: PullPlan) -> bool:
         """Asks as PullMessageProcessor does."""
@@ -328,11 +328,11 @@ def _read(pieces: Key, kind: int) -> PullPlan | None:
         text_a, text_b, text_c = (b"%d" % mark for mark in marks)
         header = b"".join((a, name_a, text_a, b, name_b, text_b, c, name_c, text_c, d))
     else:
-        before, behind, a, name_a, b, name_b, c = pieces
+        before, after, a, name_a, b, name_b, c = pieces
         marks = [_OPAQUE, _MARKS[name_a], _MARKS[name_b]]
         text_a, text_b = (_SIZED.pack(18, b"%d" % mark) for mark in marks[1:])
         fields = b"".join((a, name_a, text_a, b, name_b, text_b, c))
-        header = b"".join((before, _LENGTH.pack(_OPAQUE), behind, _LENGTH.pack(len(fields)), fields))
+        header = b"".join((before, _LENGTH.pack(_OPAQUE), after, _LENGTH.pack(len(fields)), fields))
     try:
         command = decode_json_header(header) if kind == SerializeType.JSON else decode_binary_header(header)
         read = command.decode_header(PullMessageRequestHeader)

@@ -1,22 +1,22 @@
-"""FastSend: the usual sends of one read of a socket, taken together by compiled code.
+"""FastSend, the fast path of sends: compiled code takes those of one read of a socket together.
 
     read ─▶ [send send batch … send] pull send …
              └── parse_sends ──▶ columns ──▶ store_sends ──▶ log, one write of answers
-                 stops at the first frame that is not usual: SendMessageProcessor takes it, then it goes on here
+                 stops at the first frame for the slow path, SendMessageProcessor; goes on after that frame
 
 Also the commits of half messages that are in the log's last file. The record that consumers get is made of the half
 message's in the log; EndTransactionProcessor takes all other END_TRANSACTIONs, rollbacks among them.
 
-A usual send is a SEND_MESSAGE_V2, as Java's client sends, or a SEND_MESSAGE, as Go's does, of a single message with a
-UNIQ_KEY, or a SEND_BATCH_MESSAGE of up to SENDS_MAX; in a header that kernels.frames can read, without anything that
+The fast path takes a SEND_MESSAGE_V2, as Java's client sends, or a SEND_MESSAGE, as Go's does, of a single message with
+a UNIQ_KEY, or a SEND_BATCH_MESSAGE of up to SENDS_MAX; in a header that kernels.frames can read, without anything that
 makes the broker do more than store and answer: no delay, no timer, no retry or other topic with rules of its own, not
 larger than allowed; as a half message with its producer's group, and no time before which it is not to be asked for; to
 a topic that SendMessageProcessor has stored messages of. The log's bytes and
-the answers are those that it would have made.
+the answers are those of the slow path.
 
 The code is compiled, or loaded from numba's cache, in a thread when a process sees SENDS_BEFORE_LOADING sends within
-LOADING_S: a broker that has little to do stays small. Until then, and with MQLAKE_NO_JIT=1 for good, all sends go the
-other way.
+LOADING_S: a broker that has little to do stays small. Until then, and with MQLAKE_NO_JIT=1 for good, all sends take
+the slow path.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ class FastSend:
     # --- what the connection calls
 
     def __call__(self, connection: Connection, data: memoryview, start: int) -> int:
-        """Handles the usual sends at the beginning of data[start:]; where the next frame begins."""
+        """Handles the sends at the beginning of data[start:] that the fast path takes; where the next frame begins."""
         if (
             data[start + 8 : start + 20].tobytes() not in _JSON_SENDS
             and data[start + 8 : start + 10].tobytes() not in _ROCKETMQ_SENDS
@@ -416,7 +416,7 @@ class FastSend:
     # --- what is known of the broker
 
     def _keep_up(self, kernels: ModuleType) -> None:
-        """Learns anew what depends on the broker's settings and topics, when these have changed."""
+        """Updates what depends on the broker's settings and topics, if these have changed."""
         config, version = self._broker.config, self._broker.topic_config_manager.data_version
         if (
             config is not self._config
@@ -500,7 +500,7 @@ class FastSend:
         return _split(answer)
 
     def _learn(self, kernels: ModuleType, number: int) -> bool:
-        """Whether sends to the queue that the `number`-th in the columns goes to are usual; if so it is known now."""
+        """Whether sends to the queue of the `number`-th in the columns may take the fast path; if so, remembers it."""
         start, length = self._columns[[TOPIC_START, TOPIC_LENGTH], number].tolist()
         queue_id = int(self._columns[QUEUE_ID, number])
         topic_bytes = self._parts[TEXT][start : start + length]
@@ -549,8 +549,8 @@ class FastSend:
             threading.Thread(target=self.load, name="FastSendLoading", daemon=True).start()
 
     def load(self) -> None:
-        """Loads (or, the very first time, compiles) the kernels; from then on usual sends are taken here. Nothing
-        happens where they cannot be loaded."""
+        """Loads (or, the very first time, compiles) the kernels; sends take the fast path from then on. Does
+        nothing if they cannot be loaded."""
         kernels = load("mqlake.compiled.kernels.sends")
         if kernels is None:
             return

@@ -69,7 +69,7 @@ def user() -> None:
 
 @click.group()
 def acl() -> None:
-    """What users may do: their acls."""
+    """Acls: what users may do."""
 
 
 async def _addresses(admin: Admin, broker: str | None, cluster: str | None) -> list[str]:

@@ -165,7 +165,7 @@ class ScanStop(enum.IntEnum):
     """Why a walk over records stopped. The first four have the values of record.RecordKind."""
 
     BLANK = layout.BLANK
-    """The blank that ends a file; `Scan.end` is the position behind all it claims."""
+    """The blank that ends a file; `Scan.end` is the position after all it claims."""
     END = layout.END
     """A size of zero: nothing was written from `Scan.end` on, or nothing that was finished."""
     TRUNCATED = layout.TRUNCATED
@@ -475,7 +475,7 @@ def follow_units(
 
 
 def gather_runs(buf: Bytes, runs: Int64s, size: int) -> Bytes:
-    """The bytes of `runs`, (start, end) of each, one behind the other; they have `size` bytes together."""
+    """The bytes of `runs`, (start, end) of each, one after the other; they have `size` bytes together."""
     data = np.empty(size, np.uint8)
     source = _input_bytes(buf) if buf.flags.writeable else buf
     if not _twin_for(len(runs)).gather_runs(source, np.ascontiguousarray(runs, np.int64), data):
@@ -515,7 +515,7 @@ def append_batch(
     """Writes a record for each message of an encodeMessages `blob` to out[position:position + max_blank].
 
     `base_offset` is the physical offset of out[0]; `queue_offset` belongs to the first message, the others
-    count on from there. `extra_props`, the properties of the batch itself, are put behind each message's own.
+    count on from there. `extra_props`, the properties of the batch itself, are put after each message's own.
 
     The batch shows only when the caller writes the first record's TOTALSIZE (`sizes[0]`, 4 bytes at
     `position`), which is left as it is here; 4 zero bytes follow the last record. NO_ROOM: the records and

@@ -61,7 +61,7 @@ def repeated(value: str | int, n: int, dtype: type[np.integer] = np.int32) -> pa
 
 
 def bools_of(array: pa.BooleanArray) -> Bools:
-    """What a kernel of Arrow has answered for each value; nulls are False."""
+    """The answers of a kernel of Arrow for each value; nulls are False."""
     array = pc.fill_null(array, False) if array.null_count else array
     bits = np.frombuffer(array.buffers()[1], np.uint8)
     return np.unpackbits(bits, count=array.offset + len(array), bitorder="little")[array.offset :].view(

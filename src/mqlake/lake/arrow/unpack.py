@@ -28,7 +28,7 @@ PACKED = MessageSysFlag.COMPRESSED_FLAG | MessageSysFlag.NEED_UNWRAP_FLAG
 PIECE_BYTES = 8 << 20
 """About so much is unpacked at a time."""
 BODY_BYTES_MAX = 64 << 20
-"""What one body may unpack to: a few bytes must not claim all of a worker's memory."""
+"""Largest size that one body may unpack to: a few bytes must not claim all of a worker's memory."""
 
 _IPV6_EXTRA = 24
 _I32_MAX = 0x7FFFFFFF

@@ -1,4 +1,4 @@
-"""Where records with certain keys may be, by the index, and where it says nothing.
+"""The index as a guide to records with certain keys: where they may be, and where it cannot tell.
 
     file 1  [begin ........ end]      file 2  [begin ........ end]
     log   ..|   entries       |...............|    entries      |.......      dots: the log has to be read
@@ -35,7 +35,8 @@ ENTRIES_READ_MAX = 2 << 20
 followed."""
 HITS_MAX = 1 << 20
 FIRST_REQUESTS, FILE_REQUESTS = 8, 3
-"""What a remote index takes: listings and the log around it; of each file the header, the entries and a record."""
+"""Requests that reading a remote index takes: listings and the log around it; for each file the header, the entries
+and a record."""
 _I64_MAX = (1 << 63) - 1
 
 
@@ -123,7 +124,7 @@ def _is_of_this_log(header: IndexHeader, store_time_at: StoreTimeAt) -> bool:
 
 
 def _asked(storage: Storage, topics: Collection[str], keys: Collection[str]) -> Ints | None:
-    """What the hash slots lead to; None for more than HITS_MAX, or an unsound file."""
+    """The entries of the hash slots; None for more than HITS_MAX, or a damaged file."""
     config = MessageStoreConfig.from_mapping(
         {**detect_settings(storage.root), "storePathRootDir": storage.root}
     )

@@ -162,7 +162,7 @@ def _bounds(wanted: RowFilter, column: str, kind: PositionKind | None = None) ->
 
 
 def meet(a: Ranges, b: Ranges) -> Ranges:
-    """What lies in both."""
+    """The ranges that lie in both."""
     found, i, j = [], 0, 0
     while i < len(a) and j < len(b):
         start, end = max(a[i][0], b[j][0]), min(a[i][1], b[j][1])
@@ -246,7 +246,7 @@ def _dense(places: Places) -> Ints:
 
 @dataclass
 class _Queue:
-    """What one consume queue proves: no other message of it between `first` and `last`, physical offsets."""
+    """The proof of one consume queue: no other message of it between `first` and `last`, physical offsets."""
 
     first: int
     last: int
@@ -307,7 +307,7 @@ class _Planner:
         self._topics = wanted.topics if _can_be_directories(wanted.topics) else None
 
     def narrowed(self, reading: Reading) -> Reading:
-        """What of `reading` has to be read."""
+        """The part of `reading` that has to be read."""
         unpack = self._wanted.options.unpack  # raw reads show what has no unit: half and rolled back messages
         whole = reading.cost
         if (
@@ -550,7 +550,7 @@ def _can_be_directories(topics: frozenset[str] | None) -> bool:
 
 
 def _queue_numbers(storage: Storage) -> dict[str, int]:
-    """How many queues each topic of config/topics.json has; none when it cannot be read."""
+    """The number of queues of each topic of config/topics.json; empty if it cannot be read."""
     path = storage.path("config", "topics.json")
     try:
         size = dict(storage.files("config")).get("topics.json", 0)

@@ -208,11 +208,11 @@ def _local_files(storage: Storage, known_end: int) -> list[LogFile]:
 
 
 def _end_of_data(newest: MappedFile, running: bool, known: int = 0) -> int:
-    """Where the data of the newest file ends, looked for from the position `known` on."""
+    """The end of the data of the newest file, searched from the position `known` on."""
     position, stop = end_in_file(newest, known)
     if stop in (ScanStop.TRUNCATED, ScanStop.INVALID):
         found = find_record(newest.array, position, newest.file_size, newest.file_from_offset)
-        # A record that was never finished ends the log of a writer that runs or died; with records behind it,
+        # A record that was never finished ends the log of a writer that runs or died; with records after it,
         # or after a clean exit, it is damage, which the tasks will meet and report.
         if found >= 0 or not running:
             return newest.last_data(position)
@@ -295,7 +295,7 @@ class Window:
         self.array, self.origin = self.whole, self.first
 
     def close(self) -> None:
-        """What `array` and `whole` hold stays."""
+        """Arrays over `array` and `whole` stay valid."""
         if self._file is not None:
             self._file.close()
 

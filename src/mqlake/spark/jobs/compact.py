@@ -19,7 +19,7 @@ COLUMNS = (
     "topic,queueId,queueOffset,physicalOffset,keys,properties,flag,bornTimestamp,storeTimestamp,body,path,"
     "brokerName"
 )
-"""What is needed of messages."""
+"""The columns that are needed."""
 STORE = ("path", "brokerName")
 """Which store a message is of; a directory knows no broker, a broker no directory."""
 

@@ -75,7 +75,7 @@ def hashed(messages: DataFrame, *, physical: bool = False) -> DataFrame:
 
 
 def columns(*, physical: bool = False) -> str:
-    """What diff() needs of messages, as the option `columns`."""
+    """The columns that diff() needs, as the option `columns`."""
     names = (*BOTH, "physicalOffset", "storeTimestamp", *_CONTENT, *(_OF_A_REPLICA if physical else ()))
     return ",".join(dict.fromkeys(names))
 

@@ -45,7 +45,7 @@ _CORRUPT = "_mqlake_corrupt"
 
 @dataclass(frozen=True)
 class Decoding:
-    """What bodies are. `schema`: of JSON in Spark's DDL (`id long, name string`) or its JSON form, of Avro .avsc."""
+    """The format of bodies. `schema`: Spark's DDL (`id long, name string`) or its JSON form, for Avro .avsc."""
 
     kind: str = RAW
     schema: str = ""

@@ -91,7 +91,7 @@ _WRITTEN: dict[str, str] = {"topic": "string", "queueId": "int", "messages": "lo
 
 @dataclass(frozen=True)
 class Shape:
-    """How rows become messages: SQL over their columns. `topic` is a name, `topic_sql` an expression.
+    """The way rows become messages: SQL over their columns. `topic` is a name, `topic_sql` an expression.
 
     Without `body` it is the column of that name, or else the row as JSON.
     """

@@ -1,4 +1,4 @@
-"""rebuild: consume queues and index of a whole store made anew in parallel, as `mqlake store rebuild` makes them.
+"""rebuild: consume queues and index of a whole store rebuilt in parallel, as `mqlake store rebuild` does it.
 
     task     a run of splits ─▶ records (sizes, CRC) ─▶ what dispatch needs of them, shared out by queue
     Spark    the parts of each bucket of queues, and those of the index, in the order of the log to one task each
@@ -80,7 +80,7 @@ def rebuild(
     *,
     trust_log: bool = False,
 ) -> RebuildReport:
-    """Rebuilds the store in directory `path`, which driver and executors have to see and nobody may be writing.
+    """Rebuilds the store in directory `path`, which driver and executors have to see and no writer may use.
 
     Raises what store.rebuild.rebuild_store() raises; nothing has changed then.
     """
@@ -144,9 +144,9 @@ def _build(
 
 
 def _goes_on(log: Any, end: int) -> bool:
-    """Whether something lies behind the end of the log."""
-    behind = ((file, max(0, end - file.file_from_offset)) for file in log.mapped_files)
-    return any(at < file.file_size and file.last_data(at) > at for file, at in behind)
+    """Whether bytes other than zeros lie after the end of the log."""
+    rest = ((file, max(0, end - file.file_from_offset)) for file in log.mapped_files)
+    return any(at < file.file_size and file.last_data(at) > at for file, at in rest)
 
 
 def _make_directories(directory: str) -> None:

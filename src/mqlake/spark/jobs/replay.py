@@ -38,7 +38,7 @@ LEFT_OUT = (
 ) - OF_THE_APPLICATION
 """Properties with a meaning in RocketMQ that belong to the first delivery."""
 OF_A_QUEUE = ("path", "brokerName", "topic", "queueId")
-"""What tells a queue from all others."""
+"""The columns that identify a queue."""
 QUEUE_NUMBERS = 1 << 30
 
 

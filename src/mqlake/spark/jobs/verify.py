@@ -103,7 +103,7 @@ I64_MAX = (1 << 63) - 1
 
 @dataclass(frozen=True)
 class Stretch:
-    """What one task checks: splits that follow each other, or the index file of this number. `settings` None: the
+    """The work of one task: splits that follow each other, or the index file of this number. `settings` None: the
     log alone."""
 
     path: str

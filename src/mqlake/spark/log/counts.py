@@ -48,7 +48,7 @@ SUMS: dict[str, str] = {
     "firstStoreTimestamp": "timestamp",
     "lastStoreTimestamp": "timestamp",
 }
-"""What is known of a group; bytes are those of whole records."""
+"""The figures of a group; bytes are those of whole records."""
 
 CHUNK_RECORDS = 65536
 GROUPS_MAX = 100_000
@@ -173,7 +173,7 @@ Values = Ints | list[str]
 
 @dataclass
 class Groups:
-    """What has been counted: per group records, bytes, body bytes, first and last store time (ms)."""
+    """The counts so far: per group records, bytes, body bytes, first and last store time (ms)."""
 
     keys: Sequence[Key]
     _sums: dict[tuple[object, ...], Sums] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What the source `rocketmq` asks of a live cluster, through mqlake.client: queues, offsets, messages.
+"""The requests of the source `rocketmq` to a live cluster, through mqlake.client: queues, offsets, messages.
 
     namesrvAddr ─▶ topics ─▶ queues (topic, broker, number) ─▶ [min, max) of each ─▶ pulls of raw records
 

@@ -62,7 +62,7 @@ class Half(NamedTuple):
 
 @dataclass
 class QueueHalves:
-    """What an epoch has for one queue, in the order of its rows. `begin`: the queue's end before the epoch."""
+    """The messages of an epoch for one queue, in the order of its rows. `begin`: the queue's end before the epoch."""
 
     queue: Queue
     begin: int = 0
@@ -160,7 +160,7 @@ class DecisionFile:
 
 
 class Epochs:
-    """What the driver does with the epochs of one query. In a `with`; RemotingError and its like, OSError,
+    """The driver's part in the epochs of one query. In a `with`; RemotingError and its like, OSError,
     StoreCorruptError for a decision that cannot be read or carried out."""
 
     def __init__(self, cluster: Cluster, checkpoint: str) -> None:
@@ -294,13 +294,13 @@ class _Undecided:
 
 
 def half_of(sent: SendResult) -> tuple[MessageQueue, Half]:
-    """Where a half message belongs, and what it is called."""
+    """The target queue of a half message, and its id."""
     half = Half(sent.queue_offset, decode_message_id(sent.offset_msg_id)[1], sent.msg_id)
     return sent.message_queue, half
 
 
 def by_queue(halves: Iterable[tuple[MessageQueue, Half]]) -> list[QueueHalves]:
-    """What a task has sent, in the order of its rows, by queue."""
+    """The half messages that a task has sent, by queue, in the order of its rows."""
     queues: dict[MessageQueue, QueueHalves] = {}
     for where, half in halves:
         found = queues.get(where)
@@ -311,7 +311,7 @@ def by_queue(halves: Iterable[tuple[MessageQueue, Half]]) -> list[QueueHalves]:
 
 
 def together(sent: Iterable[QueueHalves]) -> list[QueueHalves]:
-    """What all tasks have sent, by queue: the first task's messages first."""
+    """The half messages of all tasks, by queue: the first task's first."""
     queues: dict[Queue, QueueHalves] = {}
     for each in sent:
         queues.setdefault(each.queue, QueueHalves(each.queue)).halves.extend(each.halves)

@@ -87,8 +87,8 @@ class ReadOptions(SourceOptions):
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """Where rows go; `topic` None: the row says it. `checkpoint`: of a stream whose rows go there exactly once, None
-    for at least once."""
+    """The target of rows; `topic` None: each row names it. `checkpoint`: of a stream whose rows go there
+    exactly once, None for at least once."""
 
     cluster: Cluster
     topic: str | None = None

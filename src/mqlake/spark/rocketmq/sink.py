@@ -85,7 +85,7 @@ BATCH_BYTES_MAX = 512 << 10
 IN_FLIGHT_MAX = 16
 HALVES_IN_FLIGHT_MAX = 256
 BUSY_PAUSE_S, BUSY_MAX_S = 0.1, 60.0
-"""How long a broker that is too busy is asked again."""
+"""Sends to a broker that is too busy are retried for so long."""
 SEND_TIMEOUT_S = 15.0
 
 
@@ -212,7 +212,7 @@ def messages_of(batches: Iterable[pa.RecordBatch], topic: str | None) -> Iterato
 
 
 def _order(message: Message) -> str | int | None:
-    """What messages have in common that keep their order, in one queue."""
+    """A key: messages with the same one keep their order, in one queue."""
     if isinstance(message, _Placed):
         return message.queue_number
     return message.properties.get(PROPERTY_SHARDING_KEY) or None
