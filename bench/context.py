@@ -51,6 +51,7 @@ class Scale:
     broker_log_file: int = GIB
     catch_up: int = 4 * GIB
     timers: int = 200_000
+    grpc: int = 16_000
     metaq_puts: int = 40_000
     metaq_drained: int = 256 * MIB
     metaq_size: int = 10 * GIB
@@ -82,6 +83,7 @@ QUICK = dataclasses.replace(
     batch_sends=128_000,
     catch_up=512 * MIB,
     timers=50_000,
+    grpc=4_000,
     drained=256_000,
     metaq_puts=8_000,
     metaq_drained=64 * MIB,

@@ -6,6 +6,7 @@ place of mqlake, run on demand (`-m campaign`). The results are in docs/grpc.md.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import venv
@@ -62,7 +63,41 @@ def java_client() -> list[str | Path]:
     return ["java", *options, "-cp", f"{jar}:{place / 'target' / 'classes'}", "Peer"]
 
 
-@pytest.mark.parametrize("program", [python_client, pytest.param(java_client, marks=pytest.mark.java)])
+def node_client() -> list[str | Path]:
+    place = PROGRAMS / "node"
+    target = place / "target"
+    target.mkdir(exist_ok=True)
+    if not (target / "node_modules").exists():
+        shutil.copy(place / "package.json", target)
+        npm = _needed("npm", "apt-get install npm")
+        _run([npm, "install", "--no-audit", "--no-fund"], target, "the Node.js client cannot be installed")
+    shutil.copy(place / "peer.js", target)
+    return [_needed("node", "apt-get install nodejs"), target / "peer.js"]
+
+
+def go_client() -> list[str | Path]:
+    place = PROGRAMS / "go"
+    go = _needed("go", "apt-get install golang-go")
+    program = place / "target" / "peer"
+    _run([go, "build", "-buildvcs=false", "-o", program, "."], place, "the Go client does not build")
+    return [program]
+
+
+ON_DEMAND = (
+    pytest.mark.campaign,
+    pytest.mark.skipif("MQLAKE_CAMPAIGN" not in os.environ, reason="MQLAKE_CAMPAIGN=1 asks for it"),
+)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        python_client,
+        pytest.param(java_client, marks=pytest.mark.java),
+        pytest.param(node_client, marks=ON_DEMAND),
+        pytest.param(go_client, marks=ON_DEMAND),
+    ],
+)
 def test_an_official_client_does_all_it_can(broker: Broker, program: Program):
     prefix = program.__name__.partition("_")[0]
     assert isinstance(broker, MqlakeBroker)

@@ -16,7 +16,7 @@ from mqlake.broker.controller import BrokerController
 from mqlake.errors import RemotingConnectError, RemotingTimeoutError, ResponseError
 from mqlake.message import AUTO_CREATE_TOPIC_KEY_TOPIC, NOT_ALLOWED_SEND_TOPICS, is_system_topic
 from mqlake.proxy.backend import Backend, Channel, OnRequest
-from mqlake.proxy.remote import RemoteBackend
+from mqlake.proxy.remote import KNOWN_MAX, RemoteBackend
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
 from mqlake.remoting.bodies.route import MASTER_ID, BrokerData, QueueData, TopicRouteData
 from mqlake.remoting.bodies.topic import PERM_READ, PERM_WRITE, MessageQueue, TopicConfig
@@ -159,6 +159,7 @@ class LocalBackend(Backend):
         known = controller.broker.config.namesrv_addresses
         self.others = RemoteBackend(known) if known else None
         """The other brokers of the cluster."""
+        self._queues: dict[str, list[MessageQueue]] = {}
 
     @property
     def own_broker(self) -> str:
@@ -226,10 +227,16 @@ class LocalBackend(Backend):
         own = self._broker.config
         if not config.perm & own.broker_permission & PERM_WRITE:
             return ()
-        return [
-            MessageQueue(topic=topic, broker_name=own.broker_name, queue_id=number)
-            for number in range(config.write_queue_nums)
-        ]
+        count = config.write_queue_nums
+        queues = self._queues.get(topic)
+        if queues is None or len(queues) != count:
+            if len(self._queues) >= KNOWN_MAX:
+                self._queues.clear()
+            queues = self._queues[topic] = [
+                MessageQueue(topic=topic, broker_name=own.broker_name, queue_id=number)
+                for number in range(count)
+            ]
+        return queues
 
     async def brokers_of(self, topics: Iterable[str]) -> set[str]:
         return {self.own_broker}

@@ -78,6 +78,10 @@ RECOVERY_MAX_S = 3600
 MESSAGES_MAX = 1024
 SEND_TIMEOUT_S = 3.0
 
+_GZIP, _TRANSACTION = (
+    Encoding.GZIP,
+    MessageType.TRANSACTION,
+)  # looking up a name takes longer than the comparison
 _STORED = (
     ResponseCode.SUCCESS,
     ResponseCode.FLUSH_DISK_TIMEOUT,
@@ -111,15 +115,18 @@ class Publisher:
         queues = await self._backend.queues_to_send(topic)
         if not queues:
             raise StatusError(Code.FORBIDDEN, f"topic {topic} has no writable queue")
-        alone = len(prepared) == 1
-        entries = await asyncio.gather(
-            *[
-                self._send(
-                    client, message, properties, self._queue_for(queues, properties if alone else {}), context
-                )
-                for message, properties in prepared
+        if len(prepared) == 1:
+            message, properties = prepared[0]
+            entries = [
+                await self._send(client, message, properties, self._queue_for(queues, properties), context)
             ]
-        )
+        else:
+            entries = await asyncio.gather(
+                *[
+                    self._send(client, message, properties, self._queue_for(queues, {}), context)
+                    for message, properties in prepared
+                ]
+            )
         return SendMessageResponse(status=common_status([entry.status for entry in entries]), entries=entries)
 
     def _queue_for(self, queues: Sequence[MessageQueue], properties: dict[str, str]) -> MessageQueue:
@@ -136,7 +143,7 @@ class Publisher:
         context: RequestContext,
     ) -> SendResultEntry:
         system = message.system_properties
-        flag = MessageSysFlag.COMPRESSED_FLAG if system.body_encoding == Encoding.GZIP else 0
+        flag = MessageSysFlag.COMPRESSED_FLAG if system.body_encoding == _GZIP else 0
         is_transaction = PROPERTY_TRANSACTION_PREPARED in properties
         if is_transaction:
             flag |= MessageSysFlag.TRANSACTION_PREPARED_TYPE
@@ -268,7 +275,7 @@ def check_message(message: Message, now: int) -> None:
     if system.HasField("lite_topic"):
         _check_text(Code.ILLEGAL_LITE_TOPIC, "lite topic", system.lite_topic)
     recovery = system.orphaned_transaction_recovery_duration
-    if system.message_type == MessageType.TRANSACTION and duration_ms(recovery) > RECOVERY_MAX_S * 1000:
+    if system.message_type == _TRANSACTION and duration_ms(recovery) > RECOVERY_MAX_S * 1000:
         raise StatusError(
             Code.BAD_REQUEST,
             f"orphaned_transaction_recovery_duration is {recovery.seconds} s; {RECOVERY_MAX_S} s are allowed",
@@ -343,7 +350,7 @@ def stored_properties(context: RequestContext, message: Message, topic: str) -> 
     if system.keys:
         properties[PROPERTY_KEYS] = KEY_SEPARATOR.join(system.keys)
     properties[PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX] = system.message_id
-    if system.message_type == MessageType.TRANSACTION:
+    if system.message_type == _TRANSACTION:
         properties[PROPERTY_TRANSACTION_PREPARED] = "true"
         if system.HasField("orphaned_transaction_recovery_duration"):
             properties[PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS] = str(

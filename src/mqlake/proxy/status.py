@@ -16,7 +16,6 @@ logger = logging.getLogger(__name__)
 OK = Status(code=Code.OK, message="OK")
 
 _OF_RESPONSE = {
-    ResponseCode.SUCCESS: Code.OK,
     ResponseCode.SYSTEM_BUSY: Code.TOO_MANY_REQUESTS,
     ResponseCode.FLOW_CONTROL: Code.TOO_MANY_REQUESTS,
     ResponseCode.POLLING_FULL: Code.TOO_MANY_REQUESTS,
@@ -45,8 +44,10 @@ class StatusError(MqlakeError):
 
 def status_of_response(code: int, remark: str | None) -> Status:
     """The status for a broker's answer."""
+    if code == ResponseCode.SUCCESS:
+        return OK
     found = _OF_RESPONSE.get(code, Code.INTERNAL_SERVER_ERROR)  # type: ignore[call-overload]
-    return OK if found == Code.OK else Status(code=found, message=remark or f"the broker answered {code}")
+    return Status(code=found, message=remark or f"the broker answered {code}")
 
 
 def status_of(error: Exception) -> Status:

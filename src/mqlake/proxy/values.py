@@ -136,19 +136,22 @@ def tags_of(expression: FilterExpression) -> frozenset[str] | None:
 # --- types
 
 
+_NORMAL, _FIFO, _DELAY = MessageType.NORMAL, MessageType.FIFO, MessageType.DELAY
+
+
 def message_type(properties: Mapping[str, str]) -> MessageType:
     """The type of a message by its properties."""
     if properties.get(PROPERTY_TRANSACTION_PREPARED) == "true":
         return MessageType.TRANSACTION
     if any(name in properties for name in _DELAYED):
-        return MessageType.DELAY
+        return _DELAY
     if PROPERTY_SHARDING_KEY in properties:
-        return MessageType.FIFO
+        return _FIFO
     if PROPERTY_PRIORITY in properties:
         return MessageType.PRIORITY
     if PROPERTY_LITE_TOPIC in properties:
         return MessageType.LITE
-    return MessageType.NORMAL
+    return _NORMAL
 
 
 def accepted_types(config: TopicConfig | None) -> tuple[MessageType, ...]:
@@ -156,6 +159,8 @@ def accepted_types(config: TopicConfig | None) -> tuple[MessageType, ...]:
     named = ((config.attributes or {}) if config is not None else {}).get(MESSAGE_TYPE_ATTRIBUTE, "NORMAL")
     if named == "MIXED":
         return _MIXED
-    if named in ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "LITE", "PRIORITY"):
+    if named == "NORMAL":
+        return (_NORMAL,)
+    if named in ("FIFO", "DELAY", "TRANSACTION", "LITE", "PRIORITY"):
         return (MessageType.Value(named),)
     return (MessageType.MESSAGE_TYPE_UNSPECIFIED,)
