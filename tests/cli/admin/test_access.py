@@ -114,7 +114,7 @@ def test_credentials_may_come_from_a_file(broker: MqlakeBroker, tmp_path: Path, 
         assert result.exit_code == 0 and "admin" in result.stdout, result.output
     path.write_text("accessKey=admin\n")
     result = CliRunner().invoke(cli, ["admin", "user", "list", "--credentials", str(path)])
-    assert result.exit_code == 1 and "are needed" in result.output
+    assert result.exit_code == 2 and "are needed" in result.output
 
 
 def test_no_secret_is_in_the_log(broker: MqlakeBroker) -> None:
