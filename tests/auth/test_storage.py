@@ -31,6 +31,18 @@ def test_in_clear_there_and_back(user: User, policies: tuple[Policy, ...]) -> No
     assert Storage("nowhere")._parse(lines) == made
 
 
+def test_names_may_have_what_ends_lines_elsewhere(tmp_path: Path) -> None:
+    user = User("a\u2028b\x85c\x0b\n", "x")
+    Storage(str(tmp_path)).write(State({user.name: user}))
+    assert Storage(str(tmp_path)).load().users == {user.name: user}
+
+
+def test_what_is_not_utf_8_is_named_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / module.FILE_NAME).write_bytes(encode(state(), None) + b"\xff\n")
+    with pytest.raises(ConfigError, match=r"accessControl\.jsonl:4: this is not UTF-8"):
+        Storage(str(tmp_path)).load()
+
+
 def test_secrets_are_sealed_and_the_files_are_for_their_owner_alone(tmp_path: Path) -> None:
     os.umask(0o022)
     Storage(str(tmp_path)).write(state())

@@ -20,13 +20,29 @@ RUNS = {
     "command": 2000,
     "broker": 600,
     "sends": 400,
+    "signed": 1500,
+    "plain_acl": 800,
 }
+ACCESS = ("signed", "policies", "stored", "plain_acl", "authorization")
 METAQ = ("command", "journal", "ini", "broker")
-TARGETS = ("frame", "header", "json", "body", "compressed", "batch", "sql", "connection", "sends", *METAQ)
+TARGETS = (
+    "frame",
+    "header",
+    "json",
+    "body",
+    "compressed",
+    "batch",
+    "sql",
+    "connection",
+    "sends",
+    *METAQ,
+    *ACCESS,
+)
 
 
 def fuzz(target: str, directory: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    module = {"sends": "fuzz_sends"}.get(target, "fuzz_metaq" if target in METAQ else "fuzz_frames")
+    families = {"fuzz_sends": ("sends",), "fuzz_metaq": METAQ, "fuzz_access": ACCESS}
+    module = next((name for name, targets in families.items() if target in targets), "fuzz_frames")
     corpus = directory / "corpus"
     corpus.mkdir()
     return subprocess.run(

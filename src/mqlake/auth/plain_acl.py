@@ -238,16 +238,19 @@ def read_file(path: str) -> PlainAcl:
         import yaml
     except ImportError:
         raise MissingPartError("the Python package yaml", "pip install 'mqlake[auth]'") from None
-    with open(path, encoding="utf-8") as file:
-        text = file.read()
+    with open(path, "rb") as file:
+        raw = file.read()
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        root = yaml.compose(raw.decode(), Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raise ConfigError(
             f"{path}:{mark.line + 1 if mark else 1}: {error.problem or error.context}"
         ) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{path}:{line}: this is not UTF-8") from None
+    except (yaml.YAMLError, RecursionError) as error:
         raise ConfigError(f"{path}:1: {error}") from None
     if root is None:
         return PlainAcl()

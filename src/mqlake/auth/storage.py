@@ -87,13 +87,15 @@ class Storage:
     def load(self) -> State:
         """The state; empty if there is no file. ConfigError names file and line; OSError."""
         try:
-            with open(self.path, encoding="utf-8") as file:
-                lines = file.read().splitlines()
+            with open(self.path, "rb") as file:
+                raw = file.read()
+            lines = raw.decode().split("\n")  # a name may have other ends of lines in it
         except FileNotFoundError:
             self._refuse_rocksdb()
             return State()
         except UnicodeDecodeError as error:
-            raise ConfigError(f"{self.path}: {error}") from None
+            line = raw.count(b"\n", 0, error.start) + 1
+            raise ConfigError(f"{self.path}:{line}: this is not UTF-8") from None
         return self._parse(lines)
 
     def _refuse_rocksdb(self) -> None:
@@ -109,7 +111,7 @@ class Storage:
     def _parse(self, lines: list[str]) -> State:
         users: dict[str, User] = {}
         acls: dict[str, Acl] = {}
-        if not lines:
+        if lines in ([], [""]):
             raise ConfigError(f"{self.path}:1: the file is empty; remove it to start without users")
         sealer = self._opened() if any(f'"{SEALED}' in line for line in lines) else None
         for number, line in enumerate(lines, 1):
