@@ -52,6 +52,7 @@ class Scale:
     catch_up: int = 4 * GIB
     timers: int = 200_000
     grpc: int = 16_000
+    popped: int = 96_000
     metaq_puts: int = 40_000
     metaq_drained: int = 256 * MIB
     metaq_size: int = 10 * GIB
@@ -84,6 +85,7 @@ QUICK = dataclasses.replace(
     catch_up=512 * MIB,
     timers=50_000,
     grpc=4_000,
+    popped=24_000,
     drained=256_000,
     metaq_puts=8_000,
     metaq_drained=64 * MIB,

@@ -117,7 +117,7 @@ WITHIN: dict[str, set[str]] = {
         "services",
         "transaction",
     },
-    "broker.fast": {"broker", "config", "state", "metrics", "requests", "transaction"},
+    "broker.fast": {"broker", "config", "state", "metrics", "pop", "requests", "transaction"},
     "broker.pop": {"broker", "config", "state", "filter", "services"},
     "broker.admin": {"broker", "config", "state", "metrics", "services"},
     "lake.arrow": {"options", "offsets", "log"},

@@ -23,6 +23,7 @@ from mqlake.base.clock import now_ms
 from mqlake.broker.admin.processor import AdminBrokerProcessor
 from mqlake.broker.broker import Broker
 from mqlake.broker.config import BrokerConfig, MetricsExporterType
+from mqlake.broker.fast.fast_ack import FastAck
 from mqlake.broker.fast.fast_pull import FastPull
 from mqlake.broker.fast.fast_send import FastSend
 from mqlake.broker.metrics.exporter import MetricsExporter
@@ -183,7 +184,9 @@ class BrokerController:
             sends.register(server.processors)
             server.fast_paths = (FastSend(broker, sends, self.transactional_message_service, latencies),)
             self._register_in(server.processors)
-        self.server.fast_paths += (FastPull(broker, self.pull_message_processor, latencies),)
+        fast_ack = FastAck(self.pop_service.state, self.pop_service.ack_message_processor, latencies)
+        self.server.fast_paths += (FastPull(broker, self.pull_message_processor, latencies), fast_ack)
+        self.fast_server.fast_paths += (fast_ack,)
         self.pull_message_processor.register(self.server.processors)
         self.pop_service.register(self.server.processors)
         self.pop_service.register_acknowledgements(self.fast_server.processors)

@@ -53,7 +53,7 @@ class AckMessageProcessor:
         header = request.decode_header(AckMessageRequestHeader)
         topic, group, queue_id, offset = header.topic, header.consumer_group, header.queue_id, header.offset
         self._refuse_on_slave()
-        low, high = self._range(topic, queue_id)
+        low, high = self.range_of(topic, queue_id)
         if not low <= offset <= high:
             raise ResponseError(
                 ResponseCode.NO_MESSAGE,
@@ -131,7 +131,7 @@ class AckMessageProcessor:
     def _ack_batch(self, ack: BatchAck, offsets: Sequence[int]) -> PutMessageFuture | None:
         topic, queue_id = ack.real_topic, ack.queue_id
         try:
-            low, high = self._range(topic, queue_id)
+            low, high = self.range_of(topic, queue_id)
         except ResponseError:
             return None
         known = [offset for offset in offsets if low <= offset <= high]
@@ -141,7 +141,7 @@ class AckMessageProcessor:
             for offset in known:
                 self._ack_in_order(topic, ack.consumer_group, queue_id, offset, ack.pop_time)
             return None
-        self._check_revive_queue(ack.revive_queue_id)
+        self.check_revive_queue(ack.revive_queue_id)
         key = CheckpointKey(
             topic,
             ack.consumer_group,
@@ -186,7 +186,7 @@ class AckMessageProcessor:
         topic, group, queue_id, offset = header.topic, header.consumer_group, header.queue_id, header.offset
         self._refuse_on_slave()
         state.check_invisible_time(header.invisible_time)
-        low, high = self._range(topic, queue_id)
+        low, high = self.range_of(topic, queue_id)
         if not low <= offset < high:
             raise ResponseError(
                 ResponseCode.NO_MESSAGE,
@@ -254,7 +254,7 @@ class AckMessageProcessor:
                 "[REJECTREQUEST]system busy, start flow control for a while: this broker is a slave",
             )
 
-    def _range(self, topic: str, queue_id: int) -> tuple[int, int]:
+    def range_of(self, topic: str, queue_id: int) -> tuple[int, int]:
         """(min, max) offset of a queue. ResponseError if there is no such queue."""
         config = self._broker.topic_config_manager.existing_topic(topic)
         if not 0 <= queue_id < config.read_queue_nums:
@@ -278,10 +278,11 @@ class AckMessageProcessor:
                 f"the receipt handle {text[:200]!r} does not belong to queue {queue_id} of {topic}",
             )
         if not handle.is_order:
-            self._check_revive_queue(handle.revive_queue_id)
+            self.check_revive_queue(handle.revive_queue_id)
         return handle
 
-    def _check_revive_queue(self, revive_queue_id: int) -> None:
+    def check_revive_queue(self, revive_queue_id: int) -> None:
+        """ResponseError if there is no such queue."""
         revive_topic = self._state.revive_log.topic
         config = self._broker.topic_config_manager.select_topic_config(revive_topic)
         count = config.read_queue_nums if config is not None else self._broker.config.revive_queue_num
