@@ -31,6 +31,8 @@ from mqlake.store.message_store import DefaultMessageStore
 from mqlake.store.timer.timer_message_store import TimerMessageStore
 
 PROBE_S, PROBE_PER_S = 60, 200
+WARM_UP = 2000
+"""Messages after which all code has run; what the process takes until then is not theirs."""
 BODY = b"." * 100
 START_MS = 1_700_000_000_000
 
@@ -88,16 +90,16 @@ def precision(root: Path, pending: int) -> dict[str, Any]:
     store.load()
     timers.load()
     store.start()
-    before = _anonymous()
+    timers.start()
     rng = random.Random(1)
+    before = 0
     for number in range(pending):
         put(store, number, now_ms() + rng.randrange(3_600_000, 10_800_000))
-    store.wait_until_dispatched()
-    timers.start()
-    while timers.all_congest_num < pending:
-        time.sleep(0.1)
-    timers.flush()
-    memory = _anonymous() - before + _mapped("timer")
+        if number == min(WARM_UP, pending - 1):
+            _until_in_wheel(timers, number + 1)
+            before = _anonymous() + _mapped("timer")
+    _until_in_wheel(timers, pending)
+    memory = _anonymous() + _mapped("timer") - before
     for number in range(PROBE_S * PROBE_PER_S):
         put(store, pending + number, now_ms() + rng.randrange(2000, 20_000))
         time.sleep(1 / PROBE_PER_S)
@@ -105,7 +107,7 @@ def precision(root: Path, pending: int) -> dict[str, Any]:
         time.sleep(0.1)
     store.wait_until_dispatched()
     late = sorted(_late(store))
-    memory = max(memory, _anonymous() - before + _mapped("timer"))
+    memory = max(memory, _anonymous() + _mapped("timer") - before)
     timers.shutdown()
     store.shutdown()
     return {
@@ -118,6 +120,11 @@ def precision(root: Path, pending: int) -> dict[str, Any]:
         "memory_mib": memory / MIB,
         "peak_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
+
+
+def _until_in_wheel(timers: TimerMessageStore, count: int) -> None:
+    while timers.all_congest_num < count:
+        time.sleep(0.2)
 
 
 def _late(store: DefaultMessageStore) -> Iterator[int]:

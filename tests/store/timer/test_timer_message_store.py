@@ -9,7 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mqlake.formats.timer import TimerUnit, decode_timer_unit
-from mqlake.message import PROPERTY_TIMER_DELIVER_MS, PROPERTY_TIMER_ROLL_TIMES, java_hash
+from mqlake.message import (
+    PROPERTY_TIMER_DELIVER_MS,
+    PROPERTY_TIMER_ROLL_TIMES,
+    MessageExtBrokerInner,
+    java_hash,
+)
+from mqlake.store.results import PutMessageFuture, PutMessageResult, PutMessageStatus
 from mqlake.store.timer.timer_log import TimerLog
 from mqlake.store.timer.timer_message_store import slot_time
 from mqlake.store.timer.timer_put import out_time
@@ -228,6 +234,35 @@ def test_a_long_time_away_is_caught_up_with(tmp_path: Path) -> None:
         assert timed.bodies() == list(range(300))
         timed.run_until(clock.now + 62_000)
         assert timed.bodies()[-1] == 1000
+
+
+def test_what_the_store_refuses_is_tried_until_it_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mqlake.store.timer.timer_message_store.RETRY_S", 0.001)
+    with timed_store(tmp_path) as timed:
+        for number in range(5):
+            timed.put(number, START_MS + 2000)
+        timed.run()
+        real, refusals = timed.store.async_put_message, iter(range(20))
+
+        def put(message: MessageExtBrokerInner) -> PutMessageFuture:
+            if next(refusals, None) is not None:
+                return PutMessageFuture(PutMessageResult(PutMessageStatus.OS_PAGECACHE_BUSY, None, "busy"))
+            return real(message)
+
+        monkeypatch.setattr(timed.store, "async_put_message", put)
+        timed.run_until(START_MS + 4000)
+        assert timed.bodies() == list(range(5))
+
+
+def test_properties_that_leave_no_room_are_delivered_as_they_are(tmp_path: Path) -> None:
+    with timed_store(tmp_path) as timed:
+        timed.put(1, START_MS + 2000, pad="x" * 32_650)
+        timed.run_until(START_MS + 4000)
+        (message,) = timed.delivered()
+        assert "TIMER_DEQUEUE_MS" not in message.properties
+        assert message.properties["pad"] == "x" * 32_650
 
 
 def test_a_clock_set_back_makes_nothing_early(tmp_path: Path) -> None:

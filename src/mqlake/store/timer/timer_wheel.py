@@ -37,6 +37,11 @@ _LOOK_AHEAD = 4096
 """Slots that are looked at in one go for the next one in use."""
 
 
+def _zeros() -> mmap.mmap:
+    """An empty wheel; private, so that reading it takes no memory."""
+    return mmap.mmap(-1, TIMER_WHEEL_SIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
 class TimerWheel:
     """The wheel in file `path`; nothing is written with `read_only`. A file of another length is taken as lost
     (`was_damaged`). OSError."""
@@ -60,11 +65,11 @@ class TimerWheel:
             size = 0
         if size:
             self.was_damaged = True
-        return mmap.mmap(-1, TIMER_WHEEL_SIZE)
+        return _zeros()
 
     def close(self) -> None:
         """Without flushing. Its slots count as empty then."""
-        self._map = mmap.mmap(-1, TIMER_WHEEL_SIZE)
+        self._map = _zeros()
 
     # --- slots
 
@@ -95,7 +100,7 @@ class TimerWheel:
 
     def clear(self) -> None:
         """Forgets every slot, in memory and with the next flush in the file."""
-        self._map = mmap.mmap(-1, TIMER_WHEEL_SIZE)  # the old one goes when nobody looks at it any more
+        self._map = _zeros()  # the old one goes when nobody looks at it any more
         self._dirty.clear()
         self._renew = True
 
