@@ -106,6 +106,7 @@ def test_needs_of_fields(code: int, fields: dict[str, str], expected: list[str])
         (225, {"groupConfigList": [{"groupName": "G"}]}, ["Group:G Create"]),
         (400, {"topic": "T", "consumerGroup": "G"}, ["Topic:T Sub", "Group:G Sub"]),
         (401, {"topic": "T", "consumerGroup": "G"}, ["Topic:T Update", "Group:G Update"]),
+        (200151, {"acks": [{"consumerGroup": "G", "topic": "T"}]}, ["Topic:T Sub", "Group:G Sub"]),
         (
             200151,
             {"acks": [{"c": "G", "t": "T"}, {"c": "H", "t": "T"}]},

@@ -14,7 +14,6 @@ Facts: reference, access control, request code → contexts.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -32,6 +31,7 @@ from mqlake.remoting.bodies.client import (
     SetMessageRequestModeRequestBody,
 )
 from mqlake.remoting.bodies.codec import JsonBody
+from mqlake.remoting.bodies.pop import BatchAckMessageRequestBody
 from mqlake.remoting.bodies.topic import CreateTopicListRequestBody
 from mqlake.remoting.codes import RequestCode
 from mqlake.remoting.command import RemotingCommand
@@ -172,19 +172,6 @@ def _of_message_id(command: RemotingCommand, context: Context) -> Iterable[str]:
     return () if topic is None else (topic,)
 
 
-@dataclass(slots=True, kw_only=True)
-class _Ack(JsonBody):
-    c: str = ""
-    t: str = ""
-
-
-@dataclass(slots=True, kw_only=True)
-class _Acks(JsonBody):
-    """200151 BATCH_ACK_MESSAGE: group and topic of each entry."""
-
-    acks: list[_Ack] = dataclasses.field(default_factory=list)
-
-
 # --- parts -------------------------------------------------------------------------------------------------
 
 
@@ -317,13 +304,18 @@ _rule(200055, _own_topic(GET), _group(GET), differs=_OWN)
 _rule(
     200151,
     _topics_in(
-        _Acks,
-        lambda body: (ack.t for ack in body.acks),
+        BatchAckMessageRequestBody,
+        lambda body: (ack.topic for ack in body.acks),
         SUB,
         where="of each entry",
-        groups=lambda body: (ack.c for ack in body.acks),
+        groups=lambda body: (ack.consumer_group for ack in body.acks),
     ),
-    _groups_in(_Acks, lambda body: (ack.c for ack in body.acks), SUB, where="of each entry"),
+    _groups_in(
+        BatchAckMessageRequestBody,
+        lambda body: (ack.consumer_group for ack in body.acks),
+        SUB,
+        where="of each entry",
+    ),
     differs=_OPEN,
 )
 _IN_BODY = "consumerGroup in the body"
