@@ -27,6 +27,7 @@ ARGUMENTS: dict[tuple[str, ...], list[str]] = {
     ("produce",): ["T", "-m", "x"],
     ("consume",): ["T"],
     ("demo",): ["full"],
+    ("doctor",): ["--store", "none", "-n", "127.0.0.1:1"],
     ("completion",): ["bash"],
     ("store", "append"): ["none/none", "--topic", "T"],
     ("store", "search"): ["none", "--key", "k"],

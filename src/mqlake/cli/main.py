@@ -47,6 +47,7 @@ COMMANDS = {
         "mqlake.cli.metaq:metaq",
         "MetaQ: the broker, clients and data directories of RocketMQ's ancestor.",
     ),
+    "doctor": ("mqlake.cli.doctor:doctor", "Check this machine, a data directory and a cluster."),
     "demo": (
         "mqlake_flights.demo:demo",
         "Demo: a year of flights, a crash, recovery, and Spark on the log.",

@@ -1,0 +1,233 @@
+"""`mqlake doctor`: what on this machine would keep a broker, or its clients, from working well; a line each."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import enum
+import importlib.util
+import os
+import resource
+import shutil
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import click
+
+from mqlake.base.net import parse_address
+from mqlake.cli.clients import cluster_options
+from mqlake.cli.options import json_option
+from mqlake.cli.output import count_text, size_text
+from mqlake.cli.table import Column, Table
+from mqlake.client.config import ClientConfig
+from mqlake.errors import MqlakeError, NotAStoreError
+from mqlake.remoting.loop import run
+
+EXIT_PROBLEM = 1
+FILES_MIN = 65_536
+MAPS_MIN = 65_530
+DISK_CLEANS, DISK_REFUSES = 0.75, 0.90
+"""Shares of a disk from which a broker with default settings deletes its oldest files, and refuses messages."""
+CONNECT_S = 3.0
+TIME_ERROR = 5
+"""Result of adjtimex(2) for a clock that nothing keeps right."""
+SERVE_PORTS = (("name server", 9876), ("broker", 10911))
+
+
+class Status(enum.Enum):
+    OK = "ok"
+    WARNING = "warning"
+    PROBLEM = "problem"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Check:
+    """What was looked at, what was found, and, unless it is OK, what to do."""
+
+    name: str
+    status: Status
+    found: str
+    todo: str = ""
+
+
+TABLE: Table[Check] = Table(
+    Column("status", lambda check: check.status.value),
+    Column("check", lambda check: check.name),
+    Column("found", lambda check: check.found),
+    Column("todo", lambda check: check.todo, "what to do"),
+)
+
+
+@click.command()
+@cluster_options
+@click.option(
+    "--store",
+    metavar="DIR",
+    default="mqlake-data",
+    show_default=True,
+    help="Data directory of `mqlake serve`.",
+)
+@json_option
+def doctor(where: ClientConfig, store: str, as_json: bool) -> None:
+    """Check this machine, a data directory and a cluster; say what to do.
+
+    The exit status is 1 if there is a problem; warnings do not count. Nothing is modified.
+    """
+    checks = [*machine(), *ports(), *directory(store), *run(cluster(where))]
+    TABLE.show(checks, as_json=as_json)
+    if any(check.status is Status.PROBLEM for check in checks):
+        sys.exit(EXIT_PROBLEM)
+
+
+def machine() -> Iterator[Check]:
+    """Limits, the clock and compiled code."""
+    _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    enough = files == resource.RLIM_INFINITY or files >= FILES_MIN
+    yield Check(
+        "open files",
+        Status.OK if enough else Status.WARNING,
+        "unlimited" if files == resource.RLIM_INFINITY else f"up to {files:,}",
+        ""
+        if enough
+        else f"connections and queues need more: ulimit -n {FILES_MIN}, or LimitNOFILE= of systemd",
+    )
+    try:
+        maps = int(Path("/proc/sys/vm/max_map_count").read_text())
+    except (OSError, ValueError):
+        pass
+    else:
+        yield Check(
+            "memory maps",
+            Status.OK if maps >= MAPS_MIN else Status.WARNING,
+            f"up to {maps:,}",
+            ""
+            if maps >= MAPS_MIN
+            else f"each open file of a store is one: sysctl vm.max_map_count={MAPS_MIN}",
+        )
+    kept = clock_is_kept()
+    yield Check(
+        "clock",
+        Status.OK if kept else Status.WARNING,
+        "synchronized" if kept else "not synchronized",
+        "" if kept else "delays, retention and searches by time go by it: run an NTP client such as chrony",
+    )
+    compiled = importlib.util.find_spec("numba") is not None
+    yield Check(
+        "compiled code",
+        Status.OK if compiled else Status.WARNING,
+        "numba is there" if compiled else "no numba",
+        "" if compiled else "bulk work is many times slower without: pip install numba",
+    )
+
+
+def clock_is_kept() -> bool:
+    """Whether the kernel counts the clock as synchronized; also True where it cannot be asked."""
+    ask: Callable[[object], int] | None = getattr(ctypes.CDLL(None), "adjtimex", None)
+    return ask is None or ask(ctypes.create_string_buffer(1024)) != TIME_ERROR
+
+
+def ports() -> Iterator[Check]:
+    """Those of `mqlake serve`."""
+    for name, port in SERVE_PORTS:
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+        except OSError as error:
+            option = "--namesrv-port" if name == "name server" else "--port"
+            yield Check(
+                f"port {port}",
+                Status.WARNING,
+                os.strerror(error.errno) if error.errno else str(error),
+                f"if that is not your {name}, start `mqlake serve` with {option}",
+            )
+        else:
+            yield Check(f"port {port}", Status.OK, f"free for a {name}")
+
+
+def directory(path: str) -> Iterator[Check]:
+    """The disk that a data directory is on, and the stores in it."""
+    there = Path(path).absolute()
+    while not there.exists():
+        there = there.parent
+    yield disk(str(there))
+    stores = [Path(path), *sorted(Path(path).glob("*"))]
+    for store in stores:
+        if (store / "commitlog").is_dir():
+            yield _store(str(store))
+
+
+def disk(path: str) -> Check:
+    usage = shutil.disk_usage(path)
+    share = 1 - usage.free / usage.total
+    found = f"{share:.0%} used, {size_text(usage.free)} free"
+    if not os.access(path, os.W_OK):
+        return Check(f"disk of {path}", Status.PROBLEM, "not writable", "use another directory, or chown it")
+    if share >= DISK_REFUSES:
+        return Check(
+            f"disk of {path}",
+            Status.PROBLEM,
+            found,
+            "brokers refuse messages: free some space, or move the store",
+        )
+    if share >= DISK_CLEANS:
+        return Check(
+            f"disk of {path}",
+            Status.WARNING,
+            found,
+            "brokers delete their oldest files: free some space, or raise diskMaxUsedSpaceRatio",
+        )
+    return Check(f"disk of {path}", Status.OK, found)
+
+
+def _store(path: str) -> Check:
+    from mqlake.store.check.info import store_info
+
+    name = f"store {path}"
+    try:
+        info = store_info(path)
+    except NotAStoreError:
+        return Check(name, Status.OK, "empty")
+    except (MqlakeError, OSError) as error:
+        return Check(name, Status.PROBLEM, str(error), f"mqlake store verify {path}")
+    found = f"{count_text(info.messages, 'message')} in {count_text(info.topics, 'topic')}, {size_text(info.size)}"
+    if info.kept_copies:
+        return Check(name, Status.WARNING, info.kept_copies, f"mqlake store dropped {path}")
+    if info.writer is not None:
+        return Check(name, Status.OK, f"{found}; a broker is running on it")
+    if not info.clean_exit:
+        return Check(name, Status.WARNING, f"{found}; not closed", "it recovers when a broker opens it")
+    return Check(name, Status.OK, f"{found}; closed")
+
+
+async def cluster(where: ClientConfig) -> list[Check]:
+    """The name servers, and the brokers that they know."""
+    from mqlake.client.admin import Admin
+
+    name = f"name server {where.namesrv_addr}"
+    try:
+        async with Admin(dataclasses.replace(where, timeout_s=CONNECT_S)) as admin:
+            brokers = await admin.list_brokers()
+    except (MqlakeError, OSError) as error:
+        return [
+            Check(name, Status.WARNING, str(error), "start one with `mqlake serve`, or set yours with -n")
+        ]
+    if not brokers:
+        return [
+            Check(name, Status.WARNING, "no broker is registered", "set namesrvAddr of your brokers to it")
+        ]
+    found = [Check(name, Status.OK, f"knows {count_text(len(brokers), 'broker')}")]
+    return found + [_reachable(f"broker {broker.name}", broker.address) for broker in brokers]
+
+
+def _reachable(name: str, address: str) -> Check:
+    try:
+        socket.create_connection(parse_address(address), timeout=CONNECT_S).close()
+    except (OSError, MqlakeError) as error:
+        return Check(
+            name,
+            Status.PROBLEM,
+            f"{address}: {error}",
+            "start it; or set brokerIP1 to an address that clients can reach",
+        )
+    return Check(name, Status.OK, f"{address} answers")
