@@ -427,6 +427,8 @@ def test_what_is_not_usual_goes_the_other_way_in_its_place(tmp_path: Path) -> No
         "a huge body": send(bytes(5 << 20)),
         "a flag beyond 32 bits": send(flag=2**31),
         "no number": send(more={"h": "1x"}),
+        "19 digits beyond 64 bits": send(more={"g": str(2**63)}),
+        "20 digits": send(more={"g": "1" + "0" * 19}),
         "an odd number": send(more={"h": " 1"}),
         "leading zeros": send(more={"h": "007", "e": "01"}),
         "a plus": send(more={"h": "+1"}),
@@ -484,6 +486,14 @@ def test_forms_of_a_usual_header(tmp_path: Path) -> None:
         "no body": send(b""),
         "escapes": send(properties=properties(UNIQ_KEY="U", a='\t\n\r\b\f\x03"\\/ \x7f')),
         "an upper case escape": send().replace(rb"\u0001", rb"\u0001"),
+        "names with NUL": send(
+            properties=properties(UNIQ_KEY="U", **{"a\0": "1", "a": "2", "\0": "3", "\0\0": "4"})
+        ),
+        "the name of a key, and NUL": send(
+            properties=properties(UNIQ_KEY="U", **{"DELAY\0": "3", "\0DELAY": "3"})
+        ),
+        "19 digits": send(born_timestamp=2**63 - 1),
+        "19 digits and a sign": send(born_timestamp=-(2**63) + 1),
         "beyond ASCII": send(properties=properties(UNIQ_KEY="U", a="\u00e9\u4f60\U0001f600")),
         "oneway": send(command_flag=ONEWAY_FLAG),
         "unit": send(unit_mode=True),
