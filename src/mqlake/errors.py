@@ -197,7 +197,7 @@ class UndecodableMessageError(FormatError):
         self.queue_id: int = message.queue_id
         self.queue_offset: int = message.queue_offset
         self.next_offset: int = message.next_offset
-        """Where the queue goes on behind it."""
+        """Where the queue goes on after it."""
         # what was no record has no id
         self.msg_id: str = (message.uniq_key or message.msg_id) if message.store_size > 0 else ""
         self.offset, self.reason = 0, reason

@@ -12,7 +12,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent(number: int = signal.SIGTERM) -> Callable[[], None] | None:
-    """What a child does before its program starts, so that it gets the signal when the thread that started it ends:
+    """Runs in a child before its program starts, so that it gets the signal when the thread that started it ends:
     for `preexec_fn`. Only Linux has this; elsewhere None.
     """
     if not sys.platform.startswith("linux"):

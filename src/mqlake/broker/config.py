@@ -36,7 +36,7 @@ from mqlake.store.config import BrokerRole, MessageStoreConfig
 
 
 class Advertised(NamedTuple):
-    """What clients are told of a broker's address: the host may be empty, ports are 0 where nothing is said."""
+    """A broker's address as clients get it: the host may be empty, ports are 0 where nothing is said."""
 
     host: str = ""
     port: int = 0

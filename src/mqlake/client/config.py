@@ -43,7 +43,7 @@ class ClientConfig:
 
     @property
     def credentials(self) -> Credentials | None:
-        """What requests are signed with; None: nothing."""
+        """The credentials that sign requests; None: requests are not signed."""
         if not self.access_key:
             return None
         return Credentials(self.access_key, self.secret_key, self.security_token)

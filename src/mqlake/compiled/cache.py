@@ -94,7 +94,7 @@ def _source_digest(module_name: str) -> str:
 
 
 class _Locator(_CacheLocator):
-    """What numba asks for the place and the freshness of entries."""
+    """Tells numba where entries are kept and whether they are current."""
 
     def __init__(self, function: FunctionType, directory: str) -> None:
         self._function = function

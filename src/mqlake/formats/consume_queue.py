@@ -26,7 +26,7 @@ CQ_DTYPE = np.dtype([("offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 
 PRE_BLANK_SIZE = 0x7FFFFFFF
 PRE_BLANK = UNIT.pack(0, PRE_BLANK_SIZE, 0)
-"""What fills a queue's first file in front of its first unit when the queue does not begin there."""
+"""Fills a queue's first file before its first unit when the queue does not begin there."""
 
 
 class ConsumeQueueUnit(NamedTuple):

@@ -23,7 +23,7 @@ MIN_EXT_UNIT_SIZE = 20
 MAX_EXT_UNIT_SIZE = 0x7FFF
 END_BLANK_DATA_LENGTH = 4
 END_OF_FILE = b"\xff\xff"
-"""What stands where a file's units end before the file does."""
+"""The mark where a file's units end before the file does."""
 
 _I64_MIN = -(1 << 63)
 MAX_ADDRESS = -(1 << 31) - 1

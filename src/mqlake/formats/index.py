@@ -113,7 +113,7 @@ def time_diff_seconds(begin_timestamp: int, store_timestamp: int) -> int:
 
 
 def build_key(topic: str, key: str) -> str:
-    """What is hashed: keys are apart by topic."""
+    """The text that is hashed: keys are kept apart by topic."""
     return f"{topic}#{key}"
 
 

@@ -19,7 +19,7 @@
         1 | 2 + n     topic length, topic
             2 + n     properties length, properties
 
-A file ends with a blank: 8 bytes, TOTALSIZE = what is left of the file, MAGIC = BLANK_MAGIC_CODE. Behind the
+A file ends with a blank: 8 bytes, TOTALSIZE = what is left of the file, MAGIC = BLANK_MAGIC_CODE. After the
 last record of a file in use there are zeros.
 
 With the property CRC switched on, the properties end with 20 bytes: `__CRC32#` \\x01, ten decimal digits with
@@ -74,6 +74,10 @@ PHYSICAL_OFFSET_POSITION = 28
 SYS_FLAG_POSITION = 36
 BORN_TIMESTAMP_POSITION = 40
 BORN_HOST_POSITION = 48
+# The same in every record between IPv4 hosts.
+STORE_TIMESTAMP_POSITION_V4 = 56
+RECONSUME_TIMES_POSITION_V4 = 72
+PREPARED_OFFSET_POSITION_V4 = 76
 
 _BORN_V6 = MessageSysFlag.BORNHOST_V6_FLAG
 _STORE_V6 = MessageSysFlag.STOREHOSTADDRESS_V6_FLAG
@@ -122,7 +126,7 @@ Buffer = bytes | bytearray | memoryview
 
 def store_timestamp_position(sys_flag: int) -> int:
     """Where a record has its store time, from its beginning: after the born host, whose length the flag says."""
-    return 68 if sys_flag & _BORN_V6 else 56
+    return 68 if sys_flag & _BORN_V6 else STORE_TIMESTAMP_POSITION_V4
 
 
 def store_timestamp(buf: Buffer, pos: int = 0) -> int:
@@ -333,7 +337,7 @@ def decode_record(
 
 
 class RecordPlace(NamedTuple):
-    """What a consume queue unit says of its record. None: that is not known, as for a light message queue, whose units
+    """The claims of a consume queue unit about its record. None: not known, as for a light message queue, whose units
     point to records of other queues."""
 
     size: int
@@ -373,7 +377,7 @@ def why_not_at(buf: Buffer, pos: int, available: int, place: RecordPlace, *, che
 
 
 class RecordKind(enum.IntEnum):
-    """What begins at a position of the commit log."""
+    """The kinds of data that can begin at a position of the commit log."""
 
     MESSAGE = 0
     BLANK = 1
@@ -433,7 +437,7 @@ def check_record(
     check_crc: bool = True,
     force_prop_crc: bool = False,
 ) -> RecordCheck:
-    """What begins at `pos`, looking no further than `limit` (both positions in `buf`). Never raises.
+    """Classifies the bytes at `pos`, looking no further than `limit` (both positions in `buf`). Never raises.
 
     A MESSAGE has a known magic, lengths that add up to its size, PHYSICALOFFSET == `physical_offset`, and
     with `check_crc` the right CRC: the one that ends its properties where there is one, else the body's.

@@ -23,7 +23,7 @@ NULL = "null"
 
 
 class MessageType(enum.IntEnum):
-    """What kind of message was sent; the numbers are the wire's."""
+    """The kind of message that was sent; the numbers are the wire's."""
 
     NORMAL_MSG = 0
     TRANS_MSG_HALF = 1
@@ -109,7 +109,7 @@ def encode_trace(trace: Trace) -> str:
 
 
 def trace_keys(trace: Trace) -> list[str]:
-    """What the trace is found by: the message's ids and keys."""
+    """The keys of the trace: the message's ids and keys."""
     return [*trace.msg_id.split(","), *trace.keys.split()]
 
 

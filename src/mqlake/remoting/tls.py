@@ -210,7 +210,7 @@ class ServerTls:
 
 
 def identity(path: str) -> tuple[int, int, int] | None:
-    """What differs when a file was written again or replaced; None if it is missing."""
+    """A fingerprint that differs when a file was written again or replaced; None if it is missing."""
     try:
         found = os.stat(path)
     except OSError:

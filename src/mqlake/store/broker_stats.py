@@ -97,7 +97,7 @@ TIMER_SLACK_MS = 500
 
 @dataclass(frozen=True, slots=True)
 class StatsSnapshot:
-    """What happened between the ends of a row: `sum` of values, `tps` a second, `avgpt` value a time."""
+    """The change between the ends of a row: `sum` of values, `tps` a second, `avgpt` value a time."""
 
     sum: int = 0
     tps: float = 0.0

@@ -101,7 +101,7 @@ def is_time_to_delete(hours: frozenset[int], now_ms: int) -> bool:
 
 
 class ExpiringFiles(Protocol):
-    """What cleaning needs of the commit log's MappedFileQueue."""
+    """The part of the commit log's MappedFileQueue that cleaning uses."""
 
     def delete_expired_file_by_time(
         self,
@@ -116,7 +116,7 @@ class ExpiringFiles(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CleanRound:
-    """What one round found and did."""
+    """The findings and deletions of one round."""
 
     time_up: bool
     manual: bool

@@ -4,7 +4,7 @@
     from reput_from_offset         ├──▶ index                   (IndexService.dispatch)
     up to the confirm offset       └──▶ message arriving listener
 
-It works behind the append, in batches of whatever has come since the last round. Under SYNC_FLUSH the confirm
+It works after the append, in batches of whatever has come since the last round. Under SYNC_FLUSH the confirm
 offset is the flushed one: what is not on the disk is shown to nobody. Recovery runs the same dispatch over the
 same scan, so there is one code path and it is exercised all the time.
 """
@@ -39,7 +39,7 @@ RETRY_LAST_S = 5.0
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Arrival:
-    """What one dispatched batch brought one queue: `count` records of `size` bytes together."""
+    """The messages that one dispatched batch brought to one queue: `count` records of `size` bytes together."""
 
     topic: str
     queue_id: int
@@ -49,7 +49,7 @@ class Arrival:
 
 
 MessageArrivingListener = Callable[[Arrival], None]
-"""Told once a batch for each queue that got messages, after their dispatch, on the dispatch thread."""
+"""Called once a batch for each queue that got messages, after their dispatch, on the dispatch thread."""
 
 
 class CommitLogDispatcher(Protocol):
@@ -231,7 +231,7 @@ def _few_arrivals(scan: Scan) -> Iterator[Arrival]:
 
 
 def _arrivals(scan: Scan) -> Iterator[Arrival]:
-    """What the records of a scan bring to each queue."""
+    """The arrivals of a scan's records, by queue."""
     rows, first = order_by_queue(scan.topic_id, scan.queue_id)
     begins = first if isinstance(rows, slice) else rows[first]
     for topic, queue_id, next_offset, count, size in zip(

@@ -409,7 +409,7 @@ class DefaultMessageStore(StoreView):
     def async_put_many(
         self, queues: Sequence[QueueId], write: WriteMany
     ) -> tuple[AppendedMany, PutMessageFuture | None] | None:
-        """Stores usual messages of `queues` that `write` makes records of (see CommitLog.put_many); where they are,
+        """Stores simple messages of `queues` that `write` makes records of (see CommitLog.put_many); where they are,
         and what to wait for until they are as safe as the configuration asks, if anything. None: they were not stored,
         and have to be put singly, which also says why they cannot be."""
         if self._check_status() is not None:
@@ -566,7 +566,7 @@ class DefaultMessageStore(StoreView):
         self._fence(f"flushing the commit log failed: {error}")
 
     def _fence(self, reason: str) -> None:
-        """No message is taken any more, until the store is opened anew and has recovered."""
+        """No message is taken any more, until the store is opened again and has recovered."""
         if self.running_flags.make_fenced(reason):
             logger.critical("the store is fenced: %s", reason)
 
@@ -686,7 +686,7 @@ class _Housekeeping:
                 try:
                     self._flush(thorough)
                 except OSError as error:
-                    # what a second try reports may not be true; the next start makes them anew from the log
+                    # what a second try reports may not be true; the next start makes them again from the log
                     store._fence(f"flushing the consume queues failed: {error}")
             elif not doubted:
                 doubted = True

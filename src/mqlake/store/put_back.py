@@ -45,7 +45,7 @@ class Way(enum.Enum):
 
 @dataclasses.dataclass(slots=True)
 class PutBack:
-    """What a copy holds, and what becomes (or became) of it."""
+    """The contents of a copy, and what becomes (or became) of them."""
 
     copy: KeptCopy
     way: Way
@@ -175,7 +175,7 @@ def _bytes_of(copy: KeptCopy) -> memoryview:
 
 
 def _pieces(records: list[RecordPlace]) -> Iterator[tuple[int, int]]:
-    """What lies between the records: [start, end) in the copy."""
+    """The bytes between the records: [start, end) in the copy."""
     at = 0
     for position, size in records:
         if position > at:

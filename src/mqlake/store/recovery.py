@@ -48,7 +48,7 @@ NAMED = 10
 """Queues that a warning names."""
 
 Leftover = tuple[MappedFile, int, int]
-"""Bytes behind the end of the log that are not zeros: file, position of the end in it, one past the last of them."""
+"""Bytes after the end of the log that are not zeros: file, position of the end in it, one past the last of them."""
 
 FENCES_DESCRIBED = 10
 ZEROS_MAX = 1 << 16
@@ -58,7 +58,7 @@ NEVER_FINISHED = "bytes of a record that was never finished"
 
 @dataclasses.dataclass(slots=True)
 class RecoveryReport:
-    """What recovery found. Offsets are physical, in bytes."""
+    """The findings of a recovery. Offsets are physical, in bytes."""
 
     clean_exit: bool
     scanned_from: int = 0
@@ -206,7 +206,7 @@ class Recovery:
     def _start_file(self, dispatched_to: int) -> MappedFile:
         files = self._files.mapped_files
         reached = self._files.find_mapped_file_by_offset(dispatched_to) if dispatched_to > 0 else None
-        if reached is None:  # the queues reach behind the log, or there are none
+        if reached is None:  # the queues reach past the log, or there are none
             reached = files[0] if dispatched_to <= files[0].file_from_offset else files[-1]
         if self._report.clean_exit:
             return reached
@@ -351,7 +351,7 @@ class Recovery:
     # ------------------------------------------------------------------ the end
 
     def _look_after(self, end: int, last_timestamp: int, torn_size: int, dispatched_to: int) -> LogEnd:
-        """What follows the valid records. StoreCorruptError when it is damage: cutting there would lose messages."""
+        """Judges what follows the valid records. StoreCorruptError for damage: cutting there would lose messages."""
         report = self._report
         if report.clean_exit and dispatched_to > end:
             mapped_file = self._files.find_mapped_file_by_offset(end, first_if_not_found=True)

@@ -1,4 +1,4 @@
-"""What the store answers: status enums under RocketMQ's names and the result objects that carry them.
+"""The store's answers: status enums under RocketMQ's names and the result objects that carry them.
 
 Facts: the statuses of RocketMQ's putMessage, its AppendMessageResult and GetMessageStatus, as 5.3.3 names them.
 """

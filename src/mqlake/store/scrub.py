@@ -6,7 +6,7 @@
 
 It only looks. What it reads from the disk it has the system forget again, so that it never takes the place of pages
 that consumers need; pages that are in memory already stay. The first round begins at a random file: a broker that is
-often started anew comes round everywhere too. Only what is flushed and dispatched is looked at, so a writer is never
+often started again comes round everywhere too. Only what is flushed and dispatched is looked at, so a writer is never
 in the way.
 """
 
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 CHUNK = 1 << 20
 LOST_CHUNK = 16 << 20
-"""Read at once to find the next record behind damage; twice as much as a record may have."""
+"""Read at once to find the next record after damage; twice as much as a record may have."""
 CHUNK_RECORDS = 8192
 FIRST_AFTER_S = 600.0
 """A broker that has just been started has better to do."""

@@ -75,7 +75,7 @@ class StoreView:
         self.consume_queues = consume_queues
         self.index = index
         self.damage = DamageLog()
-        """What reads have come upon."""
+        """Damage that reads have found."""
         self._closed = False
         ratio = config.access_message_in_memory_max_ratio
         if config.broker_role is BrokerRole.SLAVE:
@@ -327,9 +327,9 @@ class StoreView:
         may_wait: bool,
         check_crc: bool,
     ) -> bool:
-        """Up to `max_count` messages, or those among `span` that a filter by tags lets through, when nothing about them
-        is unusual: one each, all in one file and in memory, each where its unit says. False, and nothing done, when
-        something is."""
+        """Up to `max_count` messages, or those among `span` that a filter by tags lets through, when none of them needs
+        the slow path: one each, all in one file and in memory, each where its unit says. Otherwise does nothing and
+        returns False."""
         if not isinstance(queue, ConsumeQueue) or queue.topic.startswith(LMQ_PREFIX):
             return False
         config = self.config
@@ -565,7 +565,7 @@ def _chosen(
     units: Units, offset: int, message_filter: TagFilter, count_max: int
 ) -> tuple[bytes, npt.NDArray[np.int64], int] | None:
     """Of units from `offset` on at most `count_max` that the filter lets through, their queue offsets, and the offset
-    behind all that was looked at. None when there is none."""
+    after all that was looked at. None when there is none."""
     codes = units["tags_code"]
     matches = np.zeros(len(units), np.bool_)
     for code in message_filter.codes:

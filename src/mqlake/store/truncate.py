@@ -28,7 +28,7 @@ from mqlake.store.message_store import open_store
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Truncation:
-    """What a truncation at `offset` cuts off, or has cut off: bytes up to `log_end`, and where the copies are."""
+    """The extent of a truncation at `offset`, planned or done: bytes up to `log_end`, and where the copies are."""
 
     offset: int
     log_end: int

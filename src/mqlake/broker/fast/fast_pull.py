@@ -76,7 +76,7 @@ _MARKS = {
 
 
 class PullPlan:
-    """What pulls with the same pieces have in common. `order`: where among their numbers opaque, queueOffset and
+    """The common parts of pulls with the same pieces. `order`: where among their numbers opaque, queueOffset and
     commitOffset are."""
 
     __slots__ = (

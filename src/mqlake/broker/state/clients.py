@@ -149,7 +149,7 @@ def _some_of(names: list[str]) -> str:
 
 
 class _ClientManager:
-    """What both managers share: the groups of each connection, and how its clients are forgotten."""
+    """Base of both managers: the groups of each connection, and how its clients are forgotten."""
 
     _kind: ClassVar[str]
 

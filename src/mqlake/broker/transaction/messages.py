@@ -92,7 +92,7 @@ def put_back(half: MessageExt, *, asked: bool) -> MessageExtBrokerInner:
 
 
 def final(half: MessageExt) -> MessageExtBrokerInner:
-    """What consumers get when the transaction is committed. FormatError when the half message does not say where
+    """The message for consumers when the transaction is committed. FormatError when the half message does not say where
     it belongs."""
     message = _stored_anew(half, *real_place(half))
     message.sys_flag = _with_transaction(message.sys_flag, MessageSysFlag.TRANSACTION_COMMIT_TYPE)

@@ -63,7 +63,7 @@ class TransactionState(enum.Enum):
 
 @dataclass
 class _Round:
-    """What is known while a queue is looked through."""
+    """The state of one pass over a queue."""
 
     start_ms: int
     ended: set[int]
@@ -276,7 +276,7 @@ class TransactionalMessageService:
         return offset, False
 
     def _deal_with(self, half: MessageExt, this: _Round) -> bool:
-        """Whether the round may go on behind this half message; False also when the store takes nothing."""
+        """Whether the round may go on after this half message; False also when the store takes nothing."""
         first = messages.prepared_queue_offset(half)
         if first in this.ended or self.ended_as(place_of(half)) is not None:
             return True

@@ -163,7 +163,7 @@ class BrokerAPI(BrokerCalls):
     async def get_consumer_running_info(
         self, address: str, group: str, client_id: str, *, jstack: bool = False
     ) -> ConsumerRunningInfo:
-        """What a consumer reports through the broker. `jstack`: with stack traces, if it has threads."""
+        """The state that a consumer reports through the broker. `jstack`: with stack traces, if it has threads."""
         header = consume.GetConsumerRunningInfoRequestHeader(
             consumer_group=group, client_id=client_id, jstack_enable=jstack
         )

@@ -52,7 +52,7 @@ LETTERS = SHORT_LETTERS + 3
 HEAD_CODE, HEAD_FLAG, HEAD_OPAQUE, HEAD_BODY_START, HEAD_NAMES = range(5)
 HEAD_ROOM = 5
 SHORT, LONG = 1, 2
-"""What head[HEAD_NAMES] is made of: names of one letter were seen, and long ones."""
+"""The bits of head[HEAD_NAMES]: names of one letter were seen, and long ones."""
 JSON, ROCKETMQ = 0, 1
 
 QUOTE, BACKSLASH, SLASH, COMMA, COLON, MINUS, OPEN, CLOSE, SMALL_A = (ord(c) for c in '"\\/,:-{}a')
@@ -149,7 +149,7 @@ def hex_digit(code):
 
 @compiled
 def escaped(buf, position, end):
-    """(character, position behind it) of what a backslash at `position` introduces; -1 beyond ASCII."""
+    """(character, position after it) of what a backslash at `position` introduces; -1 beyond ASCII."""
     none = np.int64(CODEC_ONLY), np.int64(CODEC_ONLY)
     if position + 2 > end:
         return none
@@ -226,14 +226,14 @@ def store_word(out, at, word):
 def plain_length(word):
     """How many of eight bytes, from the first on, are ASCII from the space on, and neither quote nor backslash."""
     quotes, backslashes = word ^ QUOTES, word ^ BACKSLASHES
-    # a borrow makes a byte behind the first one that is found look like one of these
+    # a borrow makes a byte after the first one that is found look like one of these
     found = (word | (word - SPACES) | (quotes - EACH) | (backslashes - EACH)) & TOP
     return np.int64(8) if found == 0 else np.int64(trailing_zeros(found) >> np.uint64(3))
 
 
 @compiled
 def read_text(buf, position, end, text, at):
-    """(position behind the closing quote, end in `text`) of the JSON text that begins at `position`, behind its
+    """(position after the closing quote, end in `text`) of the JSON text that begins at `position`, after its
     opening quote; position -1 for bytes and escapes that are not for here. `text` has room for buf[position:end]."""
     while position < end:
         if position + 8 <= end:
@@ -293,7 +293,7 @@ def field_letter(buf, start, length, head):
 
 @compiled
 def read_fields(buf, position, end, head, fields, text, at):
-    """(position behind the object, end in `text`) of extFields whose opening brace is before `position`."""
+    """(position after the object, end in `text`) of extFields whose opening brace is before `position`."""
     codec_only = np.int64(CODEC_ONLY), np.int64(at)
     while position + 5 <= end and byte(buf, position) == QUOTE:
         name = position + 1
@@ -446,7 +446,7 @@ def read_frame(buf, start, end, head, fields, text, at):
 
 @compiled
 def write_number(out, at, value):
-    """Writes a number that is not negative in decimal; the position behind it."""
+    """Writes a number that is not negative in decimal; the position after it."""
     digits = 1
     rest = value // 10
     while rest > 0:
@@ -460,7 +460,7 @@ def write_number(out, at, value):
 
 @compiled
 def write_hex(out, at, value):
-    """Writes the 16 upper case hexadecimal digits of a 64-bit number; the position behind them."""
+    """Writes the 16 upper case hexadecimal digits of a 64-bit number; the position after them."""
     for i in range(16):
         digit = (value >> (60 - 4 * i)) & 15
         out[np.uint64(at + i)] = np.uint8(ZERO + digit if digit < 10 else 55 + digit)

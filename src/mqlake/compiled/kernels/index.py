@@ -17,7 +17,7 @@ def index_put_many(index, slot_num, index_num, key_hash, physical_offset, store_
     """Puts the keys in order until the file is full; how many were put.
 
     Entry, slot and header are written in this order for each key, so that a query beside it never meets a
-    slot that points behind the header's count.
+    slot that points past the header's count.
     """
     count = max(np.int64(load32(index, 36)), np.int64(1))
     used_slots = np.int64(load32(index, 32))

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,misc,untyped-decorator,no-any-return"
-"""What all compiled code is made of: numbers loaded and stored, bytes copied, checksums.
+"""The building blocks of all compiled code: numbers loaded and stored, bytes copied, checksums.
 
     big-endian field ─load32─▶ number ─store32─▶ big-endian field      copy, crc32: C, called by address
 
@@ -166,7 +166,7 @@ def pointer(_context, array):
 
 @intrinsic
 def address(_context, items, _position):
-    """Where items[position] lies, of bytes in an array or behind a pointer."""
+    """Where items[position] lies, of bytes in an array or at a pointer."""
 
     def generate(context, builder, signature, arguments):
         data = arguments[0]

@@ -94,7 +94,7 @@ def has_prop_crc(data, position, limit):
 
 @compiled
 def check(data, position, limit, base_offset, check_crc, force_prop_crc):
-    """What begins at `position`: (kind, size, body length, topic start, topic length, properties length).
+    """Classifies the bytes at `position`: (kind, size, body length, topic start, topic length, properties length).
 
     The size is 0 unless the kind is MESSAGE or BLANK, the rest 0 unless it is MESSAGE. This is
     record.check_record, which also says why.

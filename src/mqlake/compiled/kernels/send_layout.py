@@ -95,7 +95,7 @@ PARTS = 20
 COLUMNS   the table above                              TEXT      unescaped fields of headers, back to back
 QUEUES    the queues that are known                    TOPICS    their topics
 SLOTS     hash table of their numbers + 1              TEMPLATE  a record's head
-REFUSED   hashes of properties that are not usual      EXTRA     properties that the broker gives each record
+REFUSED   hashes of properties for the slow path        EXTRA     properties that the broker gives each record
           in a send                                    ANSWER    an answer without what differs
 REFUSED_HALVES  the same, of half messages             END_ANSWER  the same, of a commit
 HALVES    half messages by their queue offsets, the    ANSWERS   answers

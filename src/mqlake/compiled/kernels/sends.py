@@ -1,10 +1,10 @@
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,misc,untyped-decorator,no-any-return"
-"""Usual sends, compiled: requests to columns, columns to records of the log, columns to answers.
+"""Simple sends, compiled: requests to columns, columns to records of the log, columns to answers.
 
     frames ──parse_sends──▶ columns, text ──store_sends──▶ log, answers
 
 A column holds the numbers of one message; texts of headers lie unescaped, back to back, in `text`. What makes a send
-usual is said in fast_send; everything else stops `parse_sends`, and the way of one request at a time takes it.
+simple is said in fast_send; anything else stops `parse_sends` and takes the slow path.
 """
 
 from __future__ import annotations
@@ -122,10 +122,13 @@ from mqlake.formats.record import (
     BORN_TIMESTAMP_POSITION,
     END_FILE_MIN_BLANK_LENGTH,
     PHYSICAL_OFFSET_POSITION,
+    PREPARED_OFFSET_POSITION_V4,
     PROPERTIES_LENGTH_MAX,
     QUEUE_ID_POSITION,
     QUEUE_OFFSET_POSITION,
+    RECONSUME_TIMES_POSITION_V4,
     RECORD_SIZE_MIN,
+    STORE_TIMESTAMP_POSITION_V4,
     SYS_FLAG_POSITION,
 )
 from mqlake.message import (
@@ -170,7 +173,7 @@ HALF_NAMES = tuple(
 )
 HALF_ID, HALF_REAL_TOPIC, HALF_REAL_QUEUE = HALF_NAMES
 HALF_NAMES_LENGTH = sum(map(len, HALF_NAMES)) + 1
-"""What a half message has more of properties than was sent, without the values."""
+"""The properties that a half message has beyond those sent, without their values."""
 I32_MIN, I32_MAX = -(2**31), 2**31 - 1
 I64_MAX = 2**63 - 1
 
@@ -231,7 +234,7 @@ def read_properties(text, start, length, refused, names, columns, n):
 
     Each must be a name and a value, neither empty, no name twice, none among the `refused` (hashes), WAIT can only be
     true, and a half message has TRAN_MSG=true and PGROUP. `names` is room for hashes; equal hashes of different names
-    only make a send unusual.
+    only make a send one for the slow path.
     """
     is_half, prepared = columns[KIND, n] == HALF, False
     columns[UNIQ_KEY_START, n] = columns[UNIQ_KEY_LENGTH, n] = 0
@@ -299,7 +302,7 @@ def is_truth(text, fields, letter):
 
 @compiled
 def read_send(text, fields, is_batch, columns, n):
-    """Whether the fields are a SendMessageRequestHeaderV2 of a usual send, as far as numbers tell; they are in
+    """Whether the fields are a SendMessageRequestHeaderV2 of a simple send, as far as numbers tell; they are in
     column n then, with the KIND that sysFlag says."""
     if fields[A, 1] < 0 or fields[B, 1] < 1 or fields[C, 1] < 0:
         return False
@@ -353,7 +356,7 @@ def read_message(columns, n, own_length, shared_length, record_max):
 @compiled
 def read_batch(data, position, end, shared_length, record_max, columns, first):
     """How many messages data[position:end] encodes (see formats.batch), each in a column from `first` on; 0 when it is
-    no batch, or of none, or one is not usual; -1 when there are more than columns."""
+    no batch, or of none, or one is not simple; -1 when there are more than columns."""
     n = first
     topic_length = columns[TOPIC_LENGTH, first]
     while position < end:
@@ -441,7 +444,7 @@ def read_commit(text, fields, head, stop, columns, n, queues, halves, record_max
 
 @compiled
 def parse_sends(buf, start, record_max, numbers, octets):
-    """Reads usual sends and commits from `start` on; (how many messages, where the next frame begins, why it stopped
+    """Reads simple sends and commits from `start` on; (how many messages, where the next frame begins, why it stopped
     there, to how many queues they go, how many of them are half messages or commits).
 
     TOUCHED gets the numbers of those queues; PLACE says for each send where in TOUCHED its queue is. UNKNOWN_QUEUE: the
@@ -639,7 +642,7 @@ def store_sends(out, position, base_offset, buf, count, store_timestamp, numbers
                 sys_flag = load32(log, half_at + SYS_FLAG_POSITION) | TRANSACTION_COMMIT
                 store64(log, position + QUEUE_OFFSET_POSITION, columns[NEXT_OFFSET, place])
                 store64(log, position + PHYSICAL_OFFSET_POSITION, base_offset + position)
-                store64(log, position + 76, columns[HALF_PHYSICAL_OFFSET, first])
+                store64(log, position + PREPARED_OFFSET_POSITION_V4, columns[HALF_PHYSICAL_OFFSET, first])
                 at = put(log, position + HEAD_SIZE + body_length, topics, topic_start - 1, topic_length + 1)
                 # the length of the properties, and they, are the half message's
                 rest = position + size - at
@@ -664,13 +667,13 @@ def store_sends(out, position, base_offset, buf, count, store_timestamp, numbers
                 )
                 sys_flag = columns[SYS_FLAG, first] & ~TRANSACTION_BITS
                 store64(log, position + BORN_TIMESTAMP_POSITION, columns[BORN_TIMESTAMP, first])
-                store32(log, position + 72, columns[RECONSUME_TIMES, first])
+                store32(log, position + RECONSUME_TIMES_POSITION_V4, columns[RECONSUME_TIMES, first])
                 at = put_ended(log, at, data, columns[OWN_START, n], columns[OWN_LENGTH, n])
                 at = put_ended(log, at, text, shared_start, shared_length)
                 at = put(log, at, extra, 0, extra_length)
             store32(log, position + QUEUE_ID_POSITION, queue_id)
             store32(log, position + SYS_FLAG_POSITION, sys_flag)
-            store64(log, position + 56, store_timestamp)
+            store64(log, position + STORE_TIMESTAMP_POSITION_V4, store_timestamp)
             columns[PHYSICAL_OFFSET, n] = base_offset + position
             if kind == HALF:
                 put_half(log, at, text, topics, columns, n, queues, halves)

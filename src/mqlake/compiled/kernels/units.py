@@ -71,7 +71,7 @@ def gather(buf, starts, offsets, data):
 
 @compiled
 def gather_runs(buf, runs, data):
-    """Copies each buf[runs[i, 0]:runs[i, 1]] behind the last one to `data`; False when one lies outside, or when they
+    """Copies each buf[runs[i, 0]:runs[i, 1]] after the last one to `data`; False when one lies outside, or when they
     do not fill `data`."""
     at = np.int64(0)
     for i in range(len(runs)):

@@ -73,7 +73,7 @@ def twin() -> ModuleType:
 
 
 def load_compiler() -> None:
-    """What all kernels need of numba, without a thread: most of the time that the first of them takes to load."""
+    """Loads what all kernels need of numba, without a thread: most of the time that the first of them takes to load."""
     if twin() is not plain:
         from numba.core.registry import cpu_target
 
@@ -224,7 +224,7 @@ class Scan:
     """Position where the walk stopped: the next one to look at."""
     stop: ScanStop
     stop_reason: str
-    """What is wrong at `end` when the stop is INVALID or TRUNCATED, else empty."""
+    """The fault at `end` when the stop is INVALID or TRUNCATED, else empty."""
 
     def __init__(self, wide: Int64s, narrow: Int32s, topic_record: Int32s) -> None:
         self._wide = wide
@@ -316,7 +316,7 @@ _NO_DELAYS = np.zeros(1, np.int64)
 
 
 class DispatchColumns(NamedTuple):
-    """What consume queues and index need. Per record, as in the Scan:"""
+    """The columns that consume queues and index need. Per record, as in the Scan:"""
 
     tags_code: Int64s
     """The tags' hash, 0 without tags; for a delayed message in SCHEDULE_TOPIC_XXXX when it is due (ms)."""

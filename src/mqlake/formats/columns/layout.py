@@ -1,4 +1,4 @@
-"""What the compiled and the plain twin agree on: the rows of the column blocks and the outcome codes.
+"""Shared by the compiled and the plain twin: the rows of the column blocks and the outcome codes.
 
 A scan fills two blocks, one row per column and one column per record: `wide` holds the 64-bit columns,
 `narrow` the 32-bit ones. A row is contiguous, so it is a column without a copy.

@@ -167,7 +167,7 @@ def find_record(buf: Bytes, start: int, limit: int, base_offset: int) -> int:
 
 
 def _wrapped(number: int) -> int:
-    """What is left of a sum in 64 bits."""
+    """A sum, wrapped to 64 bits."""
     return (number + 2**63) % 2**64 - 2**63
 
 

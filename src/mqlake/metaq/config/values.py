@@ -63,7 +63,7 @@ def parse_bool(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DeletePolicy:
-    """What to do with a segment that was last changed more than `max_reserved_ms` ago."""
+    """The treatment of a segment that was last changed more than `max_reserved_ms` ago."""
 
     name: str
     """`delete` or `archive`."""

@@ -87,7 +87,7 @@ def _is_boundary(data: bytes, offset: int) -> bool:
 
 
 def find_journal_damage(data_path: str) -> list[JournalDamage]:
-    """What recovery would cut off, at most once per file. OSError."""
+    """The bytes that recovery would cut off, at most one range per file. OSError."""
     directory = os.path.join(data_path, TRANSACTIONS)
     if not os.path.isdir(directory):
         return []

@@ -95,4 +95,4 @@ class BatchAckMessageRequestBody(JsonBody):
                 for ack in acks
             ]
             value = {**value, "acks": renamed}
-        return super(BatchAckMessageRequestBody, cls).from_value(value)  # slots=True makes the class anew
+        return super(BatchAckMessageRequestBody, cls).from_value(value)  # slots=True makes the class again

@@ -1,4 +1,4 @@
-"""What a store directory holds, as a few dataclasses: files, ranges, queues, index, checkpoint, state."""
+"""The contents of a store directory, as a few dataclasses: files, ranges, queues, index, checkpoint, state."""
 
 from __future__ import annotations
 

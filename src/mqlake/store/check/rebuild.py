@@ -1,4 +1,4 @@
-"""Makes consume queues and index anew from the commit log.
+"""Makes consume queues and index again from the commit log.
 
     commit log ─▶ rebuild.tmp/new/consumequeue …       built and synced beside what is there
                   rebuild.tmp/new/… ◀──▶ DIR/…         then each directory changes places with the new one
@@ -50,7 +50,7 @@ DERIVED = ("consumequeue", "consumequeue_ext", "batchconsumequeue", "index")
 
 @dataclasses.dataclass(slots=True)
 class RebuildReport:
-    """What was made. Offsets are physical, in bytes."""
+    """The result of a rebuild. Offsets are physical, in bytes."""
 
     path: str
     start_offset: int = 0

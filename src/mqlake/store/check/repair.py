@@ -10,7 +10,7 @@
     a file is too short                               made as long as the others; then as above
     files under each other's names                    each gets the name that its records say
 
-    consume queues, index                             made anew from what the log holds then (see rebuild.py)
+    consume queues, index                             made again from what the log holds then (see rebuild.py)
     a checkpoint ahead of the log                     set to the log's last message
 
 Of every byte that is changed a copy goes to `repair-<time>/` first, with `repair.json` to say where it was. A
@@ -97,7 +97,7 @@ class Action:
     value: int = 0
     """The store time (ms) that is written, of a filler or into the checkpoint."""
     data: bytes = b""
-    """What is written into a field."""
+    """The bytes to write into a field."""
     target: str = ""
     """The new path of a file that is renamed."""
 
@@ -134,7 +134,7 @@ def _no_stage(_what: str) -> Progress:
 def plan_repair(
     path: str | os.PathLike[str], settings: Mapping[str, object] | None = None, *, stage: Stage = _no_stage
 ) -> RepairPlan:
-    """What repair_store() would do. Changes nothing.
+    """Plans repair_store(). Changes nothing.
 
     Raises NotAStoreError, ForeignFormatError, StoreLockedError, ConfigError, UnknownKeyError, OSError,
     WrongFileSizeError and StoreCorruptError for what no repair can put right.
@@ -223,7 +223,7 @@ def _plan(config: MessageStoreConfig, settings: Mapping[str, object] | None, sta
 
 
 def _file_actions(config: MessageStoreConfig) -> list[Action]:
-    """What has to happen before the log can be read at all: files that are missing or too short."""
+    """The steps before the log can be read at all: files that are missing or too short."""
     directory, file_size = config.commit_log_dir, config.mapped_file_size_commit_log
     names = [name for name in os.listdir(directory) if file_name_to_offset(name) is not None]
     offsets = sorted(int(name) for name in names)
@@ -271,7 +271,7 @@ def _file_actions(config: MessageStoreConfig) -> list[Action]:
 def _hole_action(
     config: MessageStoreConfig, hole: Hole, report: VerifyReport, plan: RepairPlan
 ) -> tuple[Action, int]:
-    """What to do about a hole, and the physical offset to which that reaches."""
+    """The action for a hole, and the physical offset to which that reaches."""
     if hole.start >= report.end_offset:
         text = f"cut off {hole.size} bytes ({hole.kind.value}: {hole.reason}); the log ends at {hole.start}"
         return Action(ActionKind.CUT, hole.path, hole.position, hole.size, text), hole.end
@@ -410,7 +410,7 @@ def _change(file_size: int, action: Action) -> None:
 
 
 def _first_timestamp_from(config: MessageStoreConfig, offset: int) -> int:
-    """Store time (ms) of the first record in the first file that begins at or behind `offset` with a record."""
+    """Store time (ms) of the first record in the first file that begins at or after `offset` with a record."""
     directory = config.commit_log_dir
     for name in sorted(name for name in os.listdir(directory) if file_name_to_offset(name) is not None):
         if int(name) >= offset:

@@ -48,7 +48,7 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Query:
-    """What is asked for; None matches all. Store times in ms, both ends included."""
+    """The criteria of a search; None matches all. Store times in ms, both ends included."""
 
     topic: str | None = None
     key: str | None = None

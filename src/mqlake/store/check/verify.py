@@ -48,7 +48,7 @@ CLOCK_SLACK_MS = 24 * 3600 * 1000
 
 @dataclasses.dataclass(slots=True)
 class VerifyReport:
-    """What a verification looked at and what it found. Offsets are physical, in bytes."""
+    """The scope and the findings of a verification. Offsets are physical, in bytes."""
 
     path: str
     clean_exit: bool

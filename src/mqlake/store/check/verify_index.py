@@ -54,7 +54,7 @@ class _File:
         return self.entries[start:end] if self.order is None else self.entries[self.order[start:end]]
 
     def blocks(self) -> Iterator[tuple[int, Entries]]:
-        """(number of the first, entries) in the order they lie in; memory is given up behind them."""
+        """(number of the first, entries) in the order they lie in; memory is given up after them."""
         for start in range(0, self.count, ENTRIES_A_BLOCK):
             block = self.entries[start : start + ENTRIES_A_BLOCK]
             yield start, block
@@ -303,7 +303,7 @@ class IndexVerifier:
     # ------------------------------------------------------------------ the rest
 
     def finish(self, holes: Sequence[Hole], log_end: int) -> None:
-        """Entries that point behind the log, keys that have no entry."""
+        """Entries that point past the log, keys that have no entry."""
         while (taken := self._take(I64_MAX)) is not None:
             file, at, block = taken
             offsets = block["phy_offset"].astype(np.int64)

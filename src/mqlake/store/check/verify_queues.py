@@ -83,7 +83,7 @@ def _queue_of(queues: ConsumeQueueStore, topic: bytes, queue_id: int) -> Queue |
 
 
 class _State:
-    """What was seen of one queue so far. Offsets are of messages; `cursor` counts units (batch queues)."""
+    """The state of one queue's check. Offsets are of messages; `cursor` counts units (batch queues)."""
 
     __slots__ = (
         "cursor",
@@ -275,7 +275,7 @@ class QueueVerifier:
         counts: I64Array,
         jumps: I64Array,
     ) -> tuple[I64Array, I64Array, I64Array]:
-        """Finds the queue offsets that are wrong by themselves, as the queue and the records behind them show.
+        """Finds the queue offsets that are wrong by themselves, as the queue and the records after them show.
 
         Returns rows, offsets and counts with those put right, and without records that have no place at all.
         """
@@ -515,7 +515,7 @@ class QueueVerifier:
     # ------------------------------------------------------------------ the rest
 
     def finish(self, holes: Sequence[Hole], log_end: int) -> None:
-        """What is left: records without units, units without records."""
+        """The remaining findings: records without units, units without records."""
         self._hole_starts = np.array([hole.start for hole in holes], np.int64)
         self._hole_ends = np.array([hole.end for hole in holes], np.int64)
         self._log_end = log_end
@@ -629,7 +629,7 @@ def _name(scan: Scan, row: int) -> str:
 
 
 def unit_limits(queue: Queue) -> tuple[int, int]:
-    """Numbers of the first unit on disk and of the one behind the last."""
+    """Numbers of the first unit on disk and of the one past the last."""
     return queue.files.min_offset // queue.unit_size, queue.files.max_offset // queue.unit_size
 
 

@@ -176,7 +176,7 @@ class Witnesses:
     def _witnesses(
         queue: Queue, queue_offset: int, scan: Scan, columns: DispatchColumns, row: int
     ) -> tuple[str, ...]:
-        """What speaks for the record's place being this one; nothing unless its unit leads to the record."""
+        """The evidence that the record belongs here; nothing unless its unit leads to the record."""
         unit = queue.get(queue_offset) if queue_offset >= 0 else None
         if unit is None or (unit.physical_offset, unit.size) != (
             int(scan.physical_offset[row]),

@@ -7,7 +7,7 @@ A store may hold hundreds of thousands of consume queue files; a process may hol
 
 A descriptor in use is not in the pool, so nobody can close it under the user; a second user of the same file
 meanwhile opens another one. Files are told apart by object, never by path: a file that is deleted and made
-anew is another PooledFile, and a descriptor of the old one is never used for the new one.
+again is another PooledFile, and a descriptor of the old one is never used for the new one.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class FilePool:
             self._give_back(file, fd)
 
     def head(self, file: PooledFile, size_max: int) -> bytes | None:
-        """The file up to its first hole when nothing lies behind it and that is `size_max` at most, else None."""
+        """The file up to its first hole when nothing lies after it and that is `size_max` at most, else None."""
         fd = self._take(file)
         try:
             hole = os.lseek(fd, 0, os.SEEK_HOLE)
@@ -119,7 +119,7 @@ class FilePool:
             self._give_back(file, fd)
 
     def erase(self, file: PooledFile, start: int) -> None:
-        """Zeroes what is not zero behind `start`; holes stay holes and clean pages stay clean."""
+        """Zeroes what is not zero after `start`; holes stay holes and clean pages stay clean."""
         fd = self._take(file)
         try:
             at = start
@@ -183,7 +183,7 @@ class FilePool:
 
 
 def _next_data(fd: int, position: int) -> tuple[int, int] | None:
-    """The first part [begin, end) at or behind `position` that holds data; None when there is none."""
+    """The first part [begin, end) at or after `position` that holds data; None when there is none."""
     try:
         begin = os.lseek(fd, position, os.SEEK_DATA)
     except OSError as error:

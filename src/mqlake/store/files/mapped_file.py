@@ -9,7 +9,7 @@ Without a write buffer what is written is committed at once. The space is alloca
 (posix_fallocate), so a full disk is an OSError when a file is created, never a SIGBUS when it is written.
 
 Other processes read the file while it is written. A record's first four bytes are its size, and zero means
-"nothing here yet"; so everything else is written first, four zero bytes are put behind it (whatever an
+"nothing here yet"; so everything else is written first, four zero bytes are put after it (whatever an
 earlier life of the file left there), and the size comes last, in one store. `struct.pack_into` is not used
 on the map: it zeroes its target before it writes, and readers were seen to catch that.
 """
@@ -177,7 +177,7 @@ class MappedFile:
         self.publish(start, blank[:4], self.file_size, self.store_timestamp)
 
     def write_at(self, position: int, data: bytes | bytearray | memoryview) -> None:
-        """Bytes that no reader looks at yet (behind an unpublished size)."""
+        """Bytes that no reader looks at yet (after an unpublished size)."""
         if self._target is not None:
             self._target[position : position + len(data)] = data
         else:
@@ -248,7 +248,7 @@ class MappedFile:
         return self.flushed_position
 
     def erase(self, start: int) -> None:
-        """Zeroes everything behind `start` that holds data (recovery has dropped it), and syncs. OSError."""
+        """Zeroes everything after `start` that holds data (recovery has dropped it), and syncs. OSError."""
         for begin, end in self.data_extents(start):
             for at in range(begin, end, 1 << 20):
                 _pwrite_all(self._fd, bytes(min(1 << 20, end - at)), at)
@@ -298,7 +298,7 @@ class MappedFile:
         os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_NORMAL if enabled else os.POSIX_FADV_RANDOM)
 
     def data_extents(self, start: int) -> list[tuple[int, int]]:
-        """The parts [begin, end) behind `start` that are not holes (unwritten space reads as zeros)."""
+        """The parts [begin, end) after `start` that are not holes (unwritten space reads as zeros)."""
         found, at = [], start
         while at < self.file_size:
             try:

@@ -154,7 +154,7 @@ class MappedFileQueue:
         return self._create(self._next_offset() if last else start_offset - start_offset % self.file_size)
 
     def create_next(self) -> MappedFile | None:
-        """One more file behind the last, whether that is full or not; None as get_last_mapped_file()."""
+        """One more file after the last, whether that is full or not; None as get_last_mapped_file()."""
         return self._create(self._next_offset())
 
     def _next_offset(self) -> int:
@@ -236,7 +236,7 @@ class MappedFileQueue:
     def flush(self, least_pages: int) -> bool:
         """One file's worth of flushing; True when there was nothing (more) to do.
 
-        OSError: nothing moved, and nothing will until the store is opened anew.
+        OSError: nothing moved, and nothing will until the store is opened again.
         """
         with self._flush_lock:
             self._check_no_error()
@@ -298,7 +298,7 @@ class MappedFileQueue:
     # ------------------------------------------------------------------ cutting and deleting
 
     def set_end(self, offset: int) -> None:
-        """Recovery's word: data ends at `offset`. Files that begin behind it are deleted."""
+        """Recovery's word: data ends at `offset`. Files that begin after it are deleted."""
         for mapped_file in list(self.mapped_files):
             if mapped_file.file_from_offset > offset:
                 self.delete_file(mapped_file)

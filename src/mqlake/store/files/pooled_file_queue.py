@@ -144,7 +144,7 @@ class PooledFileQueue:
         return None
 
     def next_file_start(self, offset: int) -> int:
-        """Where the first file behind `offset` begins; `max_offset` when there is none."""
+        """Where the first file after `offset` begins; `max_offset` when there is none."""
         number = bisect.bisect_right(self.files, offset, key=_start_of)
         return self.files[number].file_from_offset if number < len(self.files) else self.max_offset
 
@@ -249,8 +249,8 @@ class PooledFileQueue:
     # ------------------------------------------------------------------ cutting and deleting
 
     def cut(self, offset: int, *, erase: bool) -> None:
-        """Data ends at `offset`: files behind it go (a file that begins there stays only as the first), and
-        with `erase` the bytes behind it in its own file are zeroed, so that they are never taken for data.
+        """Data ends at `offset`: files after it go (a file that begins there stays only as the first), and
+        with `erase` the bytes after it in its own file are zeroed, so that they are never taken for data.
 
         Read-only, nothing changes on disk.
         """

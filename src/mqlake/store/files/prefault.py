@@ -2,7 +2,7 @@
 
     ├── written ──────┼── prefaulted ────────────┼── untouched ──────────┤
                       wrote     ▲ wake_position   prefaulted_position
-                                └ a put that ends behind it wakes the service
+                                └ a put that ends after it wakes the service
 
 The first store to a page of a mapped file costs as much as a small message: the kernel zeroes the page, tells the
 file system, and enters it. A thread that needs no interpreter lock for it (MADV_POPULATE_WRITE) does the same a

@@ -1,4 +1,4 @@
-"""What a store directory looks like from outside: its entries, and what is not one.
+"""A store directory seen from outside: its entries, and what is not one.
 
 ROOT/commitlog/  consumequeue/  index/  config/  checkpoint  abort  lock
 """

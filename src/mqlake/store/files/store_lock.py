@@ -140,7 +140,7 @@ def _holder_of(fd: int) -> int | None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LastWriter:
-    """What a writer says of itself in the abort file, for the recovery after its death.
+    """A writer's note about itself in the abort file, for the recovery after its death.
 
     While the boot id is the same, the page cache holds all that the writer wrote: a process that dies without the
     machine tears no pages. The same lock file shows that this is the directory it wrote to, and no copy or snapshot.
@@ -190,7 +190,7 @@ class AbortFile:
         return int(first) if first.isdigit() else None
 
     def last_writer(self) -> LastWriter:
-        """What the writer left in the file; empty fields for what it did not say."""
+        """The writer's note in the file; empty fields for what it did not say."""
         found = {}
         for line in self._lines()[1:]:
             key, _, value = line.decode("ascii", "replace").partition("=")

@@ -196,7 +196,7 @@ class IndexService:
         return file
 
     def _new_name(self) -> str:
-        """Of this moment, or the first later one that sorts behind the newest file and is free."""
+        """Of this moment, or the first later one that sorts after the newest file and is free."""
         time = self._clock()
         newest = file_time(os.path.basename(self.files[-1].path)) if self.files else None
         if newest is not None:  # of the same millisecond, or the clock was set back

@@ -103,8 +103,8 @@ QueueOffsets = dict[QueueId, int]
 
 
 class WrittenMany(NamedTuple):
-    """What a WriteMany wrote: so many `records` of `size` bytes together, the first of `first_size` bytes; and how many
-    of them, how many bytes, and how many sends (a batch is one) belong to each queue."""
+    """The result of a WriteMany: so many `records` of `size` bytes together, the first of `first_size` bytes; and the
+    records, bytes and sends (a batch is one) of each queue."""
 
     records: int
     size: int
@@ -115,7 +115,7 @@ class WrittenMany(NamedTuple):
 
 
 class WriteMany(Protocol):
-    """Writes whole records (v1, between IPv4 hosts, of usual messages) back to back to out[position:], as many as
+    """Writes whole records (v1, between IPv4 hosts, of simple messages) back to back to out[position:], as many as
     leave 8 bytes free, with 4 zero bytes after them; but not the first one's TOTALSIZE.
 
     `base_offset` is the physical offset of out[0]; `queue_offsets` are those that the queues' next messages get.
@@ -374,7 +374,7 @@ class CommitLog:
         return known is not None and known[1] == 1
 
     def put_many(self, queues: Sequence[QueueId], write: WriteMany) -> AppendedMany | None:
-        """Appends what `write` makes of usual messages to `queues`, in one step: all become visible together. None
+        """Appends what `write` makes of simple messages to `queues`, in one step: all become visible together. None
         when nothing fits, or when this log is not written through a mapping: then they have to come singly."""
         with self._lock:
             mapped_file = self._last_file
@@ -561,7 +561,7 @@ def _stored(
 
 
 def _refusal(error: MessageError | FormatError) -> PutMessageResult:
-    """What a message that cannot be stored is answered."""
+    """The answer to a message that cannot be stored."""
     status, appended = PutMessageStatus.MESSAGE_ILLEGAL, None
     if isinstance(error, PropertiesTooLargeError):
         status = PutMessageStatus.PROPERTIES_SIZE_EXCEEDED

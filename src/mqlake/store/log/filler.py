@@ -68,7 +68,7 @@ def encode_filler(size: int, physical_offset: int, store_timestamp: int) -> byte
 def fence_off(
     start: int, end: int, base_offset: int, file_size: int, store_timestamp: int
 ) -> Iterator[bytes]:
-    """What makes bytes [start, end) of a log file, whose first byte is at physical offset `base_offset`, a part of the
+    """Makes bytes [start, end) of a log file, whose first byte is at physical offset `base_offset`, a part of the
     log that has no messages: fillers, and where `end` is the file's end a blank. `store_timestamp` (ms) is a
     neighbour's. The bytes come in pieces, to be written one after the other from `start` on.
 

@@ -135,7 +135,7 @@ class LogEndFinder:
         return torn_records(chunk, self._flushed_until)
 
     def find(self, end: int, last_timestamp: int, reason: str, torn_size: int = 0) -> LogEnd:
-        """What the log is from `end` on, where its valid records end because of `reason`; `last_timestamp` (ms)
+        """Judges the log from `end` on, where its valid records end because of `reason`; `last_timestamp` (ms)
         is the last one's. `torn_size`: that of a torn record at `end`. Raises StoreCorruptError for damage."""
         found = LogEnd(end, last_timestamp)
         walk = self._reader.walk(end + torn_size, is_known=self._is_known, progress=self._progress)

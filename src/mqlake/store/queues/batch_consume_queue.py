@@ -43,7 +43,7 @@ class BatchConsumeQueue(UnitQueue):
         super().__init__(
             topic, queue_id, directory, file_size, pool, size_key="mapperFileSizeBatchConsumeQueue"
         )
-        # one behind the newest message's offset
+        # one past the newest message's offset
         self.max_offset_in_queue = 0
 
     @staticmethod

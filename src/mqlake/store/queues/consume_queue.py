@@ -191,7 +191,7 @@ class ConsumeQueue(UnitQueue):
 
     @property
     def max_offset_in_queue(self) -> int:
-        """One behind the newest message's offset."""
+        """One past the newest message's offset."""
         return self.files.max_offset // CQ_STORE_UNIT_SIZE
 
     def get(self, queue_offset: int) -> CqUnit | None:
@@ -222,7 +222,7 @@ class ConsumeQueue(UnitQueue):
         messages also hands the interpreter to another thread each time.
         """
         start, size = queue_offset * CQ_STORE_UNIT_SIZE, count * CQ_STORE_UNIT_SIZE
-        # whatever cuts, deletes or begins the queue anew makes another list of files; all else only appends
+        # whatever cuts, deletes or begins the queue again makes another list of files; all else only appends
         files, first, units = self._ahead
         end = start + size
         if first <= start and end <= first + len(units) and files is self.files.files:

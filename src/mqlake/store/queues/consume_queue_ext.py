@@ -56,7 +56,7 @@ class ConsumeQueueExt:
         self.files.load()
 
     def recover(self, max_address: int | None) -> None:
-        """Finds the end of the units and cuts behind the newest address that the queue knows. OSError."""
+        """Finds the end of the units and cuts after the newest address that the queue knows. OSError."""
         if self.files.files:
             last = self.files.files[-1]
             self.files.cut(last.file_from_offset + self._end_of_units(last), erase=True)
@@ -156,7 +156,7 @@ class ConsumeQueueExt:
             self.files.delete_first(sum(end < offset for end in ends))
 
     def truncate_by_max_address(self, max_address: int | None) -> None:
-        """Drops everything behind the unit at `max_address`."""
+        """Drops everything after the unit at `max_address`."""
         if max_address is None or not is_ext_address(max_address):
             return
         unit = self.get(max_address)

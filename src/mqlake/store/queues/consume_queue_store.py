@@ -191,7 +191,7 @@ class ConsumeQueueStore:
         return max((queue.max_physic_offset for queue in self), default=-1)
 
     def truncate_dirty(self, physical_offset: int) -> None:
-        """Drops what points behind the end of the commit log. OSError."""
+        """Drops what points past the end of the commit log. OSError."""
         for queue in self:
             queue.truncate_dirty_logic_files(physical_offset)
 
@@ -201,7 +201,7 @@ class ConsumeQueueStore:
         return any(self._with_gaps())
 
     def cut_gaps(self) -> None:
-        """Drops the units behind gaps. Then every record of the commit log has to be dispatched again; what the log
+        """Drops the units after gaps. Then every record of the commit log has to be dispatched again; what the log
         no longer has stays a gap."""
         for queue in self._with_gaps():
             queue.cut_gap()
@@ -244,7 +244,7 @@ class ConsumeQueueStore:
                 base, number = int(columns.inner_base[record]), int(columns.inner_num[record])
                 if base >= 0 and number > 0:
                     queue.put_unit(BatchConsumeQueueUnit(offset, size, tags_code, store_time, base, number))
-            # behind the put: a flush between the two would take the queue for flushed, and the checkpoint with it
+            # after the put: a flush between the two would take the queue for flushed, and the checkpoint with it
             self._dirty.add(queue)
 
     def _dispatch_many(self, scan: Scan, columns: DispatchColumns) -> None:
@@ -382,7 +382,7 @@ class ConsumeQueueStore:
                 remove_if_empty(f"{root}/{queue.topic}")
 
     def _forget_ends(self) -> None:
-        """What a clean end has kept of where queues end (see queue_ends) is not true of queues that go."""
+        """Corrects what the last clean end recorded of where queues end (see queue_ends): some of them go."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._config.queue_ends_path)
 

@@ -2,7 +2,7 @@
 
     queue-ends.json    at a clean end: each queue's end, so that one whose files are gone is noticed; none of RocketMQ's
     the last unit      has to lead to a record of its size: a flipped one would make the queue pass over messages
-    what lies behind   an end with more data behind it is no end: a unit was damaged there
+    what lies after    an end with more data after it is no end: a unit was damaged there
 
 What a file of RocketMQ's cannot tell is kept in one of our own, as a lower bound: a store that RocketMQ has written
 since knows more, and a topic that it deleted is gone from topics.json.

@@ -8,7 +8,7 @@ unit that is zeros), the first unit of a physical offset, the smallest offset th
 
 Recovery looks at the last three files at most. After a clean shutdown the end is searched (a few small
 reads, whatever the file's size); after a crash all units are checked in order up to the first bad one, since
-a lost page may leave zeros between good ones, and what lies behind the end is zeroed, so that it can never be
+a lost page may leave zeros between good ones, and what lies after the end is zeroed, so that it can never be
 taken for data later.
 """
 
@@ -61,7 +61,7 @@ class UnitQueue(ABC):
         # end (offset + size) of the last record in the queue, -1 when it has none
         self.max_physic_offset = -1
         self.min_logic_offset = 0
-        # set by recover(): behind the end that it found lies something that is no unit, and no zeros either
+        # set by recover(): after the end that it found lies something that is no unit, and no zeros either
         self.ends_in_damage = False
         # physical offset of the unit at min_logic_offset, -1 when not known
         self._min_physical = -1
@@ -189,13 +189,13 @@ class UnitQueue(ABC):
         self._look_at_last()
 
     def take_back(self, end: int, log_end: int) -> None:
-        """Ends at byte `end` again, behind units that were dropped; none of them reaches behind the log's end."""
+        """Ends at byte `end` again, after units that were dropped; none of them reaches past the log's end."""
         self.files.max_offset = end
         self._look_at_last()
         self.max_physic_offset = min(self.max_physic_offset, log_end)
 
     def erase_rest(self) -> None:
-        """Zeroes what lies behind the end. OSError."""
+        """Zeroes what lies after the end. OSError."""
         if self.files.files:
             self.files.cut(self.files.max_offset, erase=True)
 
@@ -218,19 +218,19 @@ class UnitQueue(ABC):
         return np.frombuffer(data, self.dtype, len(data) // self.unit_size)
 
     def _physical_at(self, number: int) -> int:
-        """Physical offset of unit `number`, or of the first one behind it that stands for a record."""
+        """Physical offset of unit `number`, or of the first one past it that stands for a record."""
         unit = self._unit(self._skip_blanks(number))
         return self.max_physic_offset if unit is None else int(unit[0])
 
     def _skip_blanks(self, number: int) -> int:
-        """`number`, or the first unit behind it that stands for a record; the end when there is none."""
+        """`number`, or the first unit after it that stands for a record; the end when there is none."""
         offset = number * self.unit_size
         while offset < self.files.max_offset and self.files.file_at(offset) is None:
             offset = self.files.next_file_start(offset)
         return offset // self.unit_size
 
     def first_from(self, physical_offset: int) -> int:
-        """Number of the first unit whose record begins at or behind `physical_offset`, the end if none does."""
+        """Number of the first unit whose record begins at or after `physical_offset`, the end if none does."""
         first, end = self.files.min_offset // self.unit_size, self.files.max_offset // self.unit_size
         return first + bisect.bisect_left(range(first, end), physical_offset, key=self._physical_at)
 
@@ -253,7 +253,7 @@ class UnitQueue(ABC):
         self._min_physical = self._physical_at(number)
 
     def truncate_dirty_logic_files(self, physical_offset: int) -> None:
-        """Drops every unit whose record ends behind `physical_offset`, where the commit log now ends."""
+        """Drops every unit whose record ends after `physical_offset`, where the commit log now ends."""
         if self.max_physic_offset <= physical_offset:
             return
         number = self.first_from(physical_offset)
@@ -297,7 +297,7 @@ class UnitQueue(ABC):
         if files:
             self._look_at_last()
         if not files or end < self.files.min_offset or self.max_physic_offset != max_physic_offset:
-            self._start_over()  # the queue was cut, deleted or made anew
+            self._start_over()  # the queue was cut, deleted or made again
             return
         for file in files:
             start = end - file.file_from_offset
