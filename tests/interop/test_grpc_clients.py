@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
+import sys
 import venv
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.interop.brokers import Broker, MqlakeBroker
+from tests.interop.brokers import Broker, MqlakeBroker, Server
 from tests.interop.grpc_scenarios import PROGRAMS, SETTINGS, check, outcome, prepare
+from tests.interop.java_proxy import JavaProxy
 
 Program = Callable[[], list[str | Path]]
 
@@ -24,6 +27,12 @@ Program = Callable[[], list[str | Path]]
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqlakeBroker]:
     with MqlakeBroker(tmp_path_factory.mktemp("grpc"), SETTINGS, grpc=True) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def rocketmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaProxy]:
+    with JavaProxy(tmp_path_factory.mktemp("rocketmq"), SETTINGS) as started:
         yield started
 
 
@@ -103,3 +112,38 @@ def test_an_official_client_does_all_it_can(broker: Broker, program: Program):
     assert isinstance(broker, MqlakeBroker)
     prepare(broker.namesrv, prefix)
     check(outcome(program(), broker.grpc, prefix), broker.namesrv, prefix)
+
+
+@pytest.mark.java
+@pytest.mark.campaign
+@pytest.mark.skipif("MQLAKE_CAMPAIGN" not in os.environ, reason="MQLAKE_CAMPAIGN=1 asks for it")
+@pytest.mark.parametrize("program", [python_client, node_client, go_client, java_client])
+def test_the_same_against_rocketmqs_own_proxy(rocketmq: JavaProxy, program: Program):
+    """What the programs expect of mqlake is what they get from RocketMQ."""
+    prefix = program.__name__.partition("_")[0]
+    prepare(rocketmq.namesrv, prefix)
+    check(outcome(program(), rocketmq.grpc, prefix), rocketmq.namesrv, prefix)
+
+
+@pytest.mark.java
+@pytest.mark.campaign
+@pytest.mark.skipif("MQLAKE_CAMPAIGN" not in os.environ, reason="MQLAKE_CAMPAIGN=1 asks for it")
+def test_mqlakes_proxy_in_front_of_rocketmqs_broker(rocketmq: JavaProxy):
+    command = [
+        sys.executable,
+        "-m",
+        "mqlake",
+        "proxy",
+        "--port=0",
+        "--host=127.0.0.1",
+        "-n",
+        rocketmq.namesrv,
+    ]
+    log = PROGRAMS / "python" / "target" / "proxy.log"
+    program = python_client()
+    server = Server(command, r"gRPC +(\S+)", log, {})
+    try:
+        prepare(rocketmq.namesrv, "through")
+        check(outcome(program, server.match[1], "through"), rocketmq.namesrv, "through")
+    finally:
+        server.end(signal.SIGTERM)

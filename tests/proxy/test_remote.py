@@ -102,7 +102,7 @@ def test_without_name_servers_there_is_an_answer(tmp_path: Path):
 
 
 def test_every_client_has_connections_of_its_own():
-    made: list[object] = []
+    made: list[RemotingClient] = []
 
     async def main() -> None:
         def new_client() -> RemotingClient:
@@ -116,6 +116,7 @@ def test_every_client_has_connections_of_its_own():
         backend = RemoteBackend(["127.0.0.1:1"], new_client)
         channels = [backend.open("127.0.0.1:1", silent) for _ in range(2)]
         assert len(set(map(id, made))) == 3
+        assert len({id(client.scratch) for client in made}) == 1
         for channel in channels:
             await channel.close()
         await backend.close()

@@ -50,6 +50,9 @@ class Acknowledger:
         if len(request.entries) > ENTRIES_MAX:
             text = f"{len(request.entries)} entries in one request; {ENTRIES_MAX} are allowed"
             raise StatusError(Code.PAYLOAD_TOO_LARGE, text)
+        if len(request.entries) == 1:
+            only = await self._ack_entry(client, group, topic, request.entries[0])
+            return AckMessageResponse(status=only.status, entries=[only])
         entries: list[AckMessageResultEntry] = []
         for start in range(0, len(request.entries), _AT_ONCE):
             some = request.entries[start : start + _AT_ONCE]

@@ -50,6 +50,8 @@ REQUEST_TIMEOUT_MS = 3000
 AFTER_POLL_S = 5.0
 """How much longer than the polling time a broker may take."""
 RETURN_AFTER_MS = 1000
+RENEWALS_MAX = 20_000
+"""Of one client, whose cache has room for a thousand messages of each queue; more are not renewed."""
 FROM_THE_END = 1
 """initMode of a group that has not consumed the topic before."""
 _EMPTY = (ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT)
@@ -218,7 +220,7 @@ class Receiver:
                     attempt=one.attempt,
                     receipt_handle=one.handle.text,
                 )
-                if request.auto_renew:
+                if request.auto_renew and len(client.renewals) < RENEWALS_MAX:
                     message_id = message.system_properties.message_id
                     client.renewals[group, message_id] = Renewal(
                         group, request.message_queue.topic.name, one.handle, one.attempt

@@ -76,7 +76,7 @@ class _Kept(Generic[Value]):
 class RemoteChannel:
     def __init__(self, backend: RemoteBackend, on_request: OnRequest) -> None:
         self._backend = backend
-        self._client = backend.new_client()
+        self._client = backend.client_of_channel()
 
         async def handle(_: Connection, request: RemotingCommand) -> RemotingCommand | None:
             return await on_request(request)
@@ -117,6 +117,12 @@ class RemoteBackend(Backend):
         self._queues: dict[str, tuple[TopicRouteData, list[MessageQueue]]] = {}
         self._addresses: dict[str, str] = {}
         self._addresses_at = float("-inf")
+
+    def client_of_channel(self) -> RemotingClient:
+        """A client for one gRPC client; all read into the same memory, of which each would have 256 KiB."""
+        client = self.new_client()
+        client.scratch = self._client.scratch
+        return client
 
     async def start(self) -> None:
         pass
