@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections import Counter
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mqlake.formats.timer import TimerUnit, decode_timer_unit
+from mqlake.formats.timer import TimerCheckpointData, TimerUnit, decode_timer_unit
 from mqlake.message import (
     PROPERTY_TIMER_DELIVER_MS,
     PROPERTY_TIMER_ROLL_TIMES,
@@ -263,6 +264,42 @@ def test_properties_that_leave_no_room_are_delivered_as_they_are(tmp_path: Path)
         (message,) = timed.delivered()
         assert "TIMER_DEQUEUE_MS" not in message.properties
         assert message.properties["pad"] == "x" * 32_650
+
+
+def test_a_slave_that_becomes_master_goes_on_where_its_master_was(tmp_path: Path) -> None:
+    with timed_store(tmp_path) as timed:
+        timers = timed.timers
+        timers.is_dequeuing = False
+        for number in range(8):
+            timed.put(number, START_MS + 2000 + number * 1000)
+        timed.run_until(START_MS + 6500)
+        assert timed.bodies() == []
+
+        def delivered_by_the_master(number: int) -> None:
+            due = START_MS + 2000 + number * 1000
+            properties = {
+                "UNIQ_KEY": f"K{number}",
+                "REAL_TOPIC": "T",
+                "TIMER_OUT_MS": str(due - 1000),
+                "TIMER_DELIVER_MS": str(due),
+                "TIMER_DEQUEUE_MS": str(due),
+            }
+            copy = MessageExtBrokerInner("T", b"body %d" % number, properties=properties, queue_id=number % 3)
+            assert timed.store.put_message(copy).is_ok
+
+        check = TimerCheckpointData(START_MS + 1000, 0, 8, 8)
+        timers.set_checkpoint(check.encode())
+        for number in range(2):
+            delivered_by_the_master(number)
+        check.last_read_time_ms = START_MS + 3000
+        timers.set_checkpoint(check.encode())
+        for number in range(2, 4):  # after the slave has asked for the last time
+            delivered_by_the_master(number)
+        timers._thread = threading.current_thread()
+        timers.start_dequeue()
+        timers._thread = None
+        timed.run_until(START_MS + 12_000)
+        assert sorted(timed.bodies()) == list(range(8))
 
 
 def test_a_clock_set_back_makes_nothing_early(tmp_path: Path) -> None:

@@ -61,13 +61,14 @@ from mqlake.store.timer.timer_log import TimerLog
 from mqlake.store.timer.timer_metrics import TimerMetrics
 from mqlake.store.timer.timer_record import (
     ENQUEUE_BYPASSED,
+    TimerKey,
     TimerRecord,
     decode_timer_message,
     number_of,
     read_timer_record,
     timer_key,
 )
-from mqlake.store.timer.timer_recovery import Recovered, recover, timer_queue
+from mqlake.store.timer.timer_recovery import Recovered, copies_from, recover, timer_queue
 from mqlake.store.timer.timer_wheel import TimerWheel
 
 logger = logging.getLogger(__name__)
@@ -127,6 +128,8 @@ class TimerMessageStore:
         self._trouble = LastingTrouble(logger)
         self._topic_hashes: dict[str, int] = {}
         self._catching_up = True
+        self._is_promoted = False
+        self._seen_until = 0
         self._is_open = False
         self._unflushed = False
         self._next_flush = self._next_metrics = self._next_clean = 0.0
@@ -151,8 +154,7 @@ class TimerMessageStore:
         now = self._clock_ms()
         found = recover(self._store, self._log, self._wheel, self._checkpoint, now)
         self._replay = found
-        # stops of rolled messages are not known, but they are not far from what was delivered with them
-        self._delivered_until = max((key[2] for _, key in found.delivered), default=0) + self.precision_ms
+        self._account_for(found.delivered)
         self.rebuilt = found.rebuilt
         if found.rebuilt:
             self.metrics.clear()
@@ -165,8 +167,14 @@ class TimerMessageStore:
         self._catching_up = True
         self._unflushed = self._unflushed or self._wheel.is_dirty
         self._done_until = self._checkpoint.done_until
+        self._seen_until = self._store.max_phy_offset
         if self._done_until < 0:
-            self._done_until = self._store.max_phy_offset
+            self._done_until = self._seen_until
+
+    def _account_for(self, delivered: Counter[tuple[bool, TimerKey]]) -> None:
+        """Copies that are not to be made again."""
+        self._replay.delivered = delivered
+        self._delivered_until = max((key[2] for _, key in delivered), default=0) + self.precision_ms
 
     def start(self, *, dequeue: bool = True) -> None:
         """Runs the service; with `dequeue` it delivers as well."""
@@ -178,6 +186,7 @@ class TimerMessageStore:
 
     def start_dequeue(self) -> None:
         """Delivers from now on: this broker has become master."""
+        self._is_promoted = self._thread is not None and not self.is_dequeuing
         self.is_dequeuing = True
         self._wake.set()
 
@@ -225,6 +234,9 @@ class TimerMessageStore:
 
     def run_once(self) -> float:
         """One round; returns the seconds until the next one is worth it (an arrival comes before). OSError."""
+        if self._is_promoted:
+            self._is_promoted = False
+            self._account_for(copies_from(self._store, self._done_until))
         caught_up = self._enqueue()
         if (
             self.is_dequeuing
@@ -636,6 +648,8 @@ class TimerMessageStore:
         if self.is_dequeuing:
             return
         master, own = TimerCheckpointData.decode(body), self._checkpoint.data
+        # what the master delivers from its read time on comes after what was here before it was asked
+        seen_until, self._seen_until = self._seen_until, self._store.max_phy_offset
         own.master_timer_queue_offset = master.master_timer_queue_offset
         if len(body) >= 56:
             own.state_version, own.timestamp, own.counter = (
@@ -645,6 +659,7 @@ class TimerMessageStore:
             )
         read_time = self._step(master.last_read_time_ms)
         if read_time > self.curr_read_time_ms:
+            self._done_until = seen_until
             self._advance(read_time)
         self._wake.set()
 

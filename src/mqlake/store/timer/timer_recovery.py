@@ -110,6 +110,13 @@ def copies(store: StoreView, start: int) -> Iterator[tuple[int, TimerRecord]]:
             at = data.find(_MARK, position - first + size)
 
 
+def copies_from(store: StoreView, start: int) -> Counter[tuple[bool, TimerKey]]:
+    """What the timers wrote from a physical offset on, and how often; with True what was rolled. -1: nothing."""
+    if start < 0:
+        return Counter()
+    return Counter((record.in_timer_topic, record.key) for _, record in copies(store, start))
+
+
 def _where_delivery_was(store: StoreView) -> int:
     """TIMER_OUT_MS of the last message that was delivered when it was due, as the commit log has it; 0: none was."""
     last = 0
@@ -148,9 +155,7 @@ def recover(
     if read_time <= 0 or read_time > this_step + precision:
         read_time = this_step
     committed = min(max(committed, low), high)
-    delivered: Counter[tuple[bool, TimerKey]] = Counter()
-    if done_until >= 0:
-        delivered.update((record.in_timer_topic, record.key) for _, record in copies(store, done_until))
+    delivered = copies_from(store, done_until)
     result = Recovered(read_time, low, committed, np.empty(0, np.int64), delivered, {})
     result.rebuilt = _take_log(store, queue, log, wheel, checkpoint, result)
     if result.rebuilt:
