@@ -20,7 +20,6 @@ from tests.auth.test_access import ON, answer, request
 
 
 def test_changes_of_the_file_are_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow, "LOOK_S", 0.0)
     from mqlake.auth.config import AuthConfig
 
     settings = {**ON, "initAuthenticationUser": '{"username":"root","password":"pw"}'}
@@ -33,6 +32,7 @@ def test_changes_of_the_file_are_followed(tmp_path: Path, monkeypatch: pytest.Mo
     writer.write(state())
     assert answer(access, request(206, "admin", "admin-secret")) == "ok"
     assert answer(access, request(206, "root", "pw")) == "ok"
+    monkeypatch.setattr(follow, "LOOK_S", 0.0)
     good = Path(writer.path).read_bytes()
     Path(writer.path).write_bytes(b"{}\n")
     assert answer(access, request(206, "admin", "admin-secret")) == "ok"

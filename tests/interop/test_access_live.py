@@ -20,7 +20,7 @@ from mqlake.auth.signed_client import SignedRemotingClient
 from mqlake.cli.main import cli
 from mqlake.client import ClientConfig, ConsumeFromWhere, ConsumerConfig, Message, Producer, PushConsumer
 from mqlake.client.api.access_api import AccessAPI
-from mqlake.errors import SendError
+from mqlake.errors import MqlakeError, SendError
 from mqlake.remoting.client import RemotingClient
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.loop import run
@@ -285,7 +285,7 @@ def users(ours: Broker) -> Broker:
     async def make() -> None:
         async with SignedRemotingClient(Credentials(*ADMIN)) as client:
             api = AccessAPI(client)
-            for name in ("java", "go", "cpp"):
+            for name in ("java", "go", "cpp", "python"):
                 await api.create_user(ours.address, name, f"{name}-secret", UserType.NORMAL)
                 entries = (
                     entry(f"Topic:{name}*", Action.PUB, Action.SUB),
@@ -300,6 +300,35 @@ def users(ours: Broker) -> Broker:
 def environment(name: str, home: Path, secret: str = "") -> dict[str, str]:
     keys = {"ROCKETMQ_ACCESS_KEY": name, "ROCKETMQ_SECRET_KEY": secret or f"{name}-secret"}
     return {**os.environ, **keys, "HOME": str(home)}
+
+
+def test_python_client(users: Broker) -> None:
+    seen: list[bytes] = []
+
+    def where(secret: str) -> ClientConfig:
+        return ClientConfig(namesrv_addr=users.namesrv, access_key="python", secret_key=secret)
+
+    async def main() -> None:
+        first = ConsumerConfig(consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+        mine = where("python-secret")
+        consumer = PushConsumer("pythonG", mine, lambda some, _: seen.extend(m.body for m in some), first)
+        consumer.subscribe("pythonT")
+        async with Producer("p", mine) as producer:
+            await producer.send(Message("pythonT", b"made by a send"))
+            await producer.send_batch([Message("pythonT", b"one"), Message("pythonT", b"two")])
+            async with consumer:
+                await until_async(lambda: len(seen) == 3)
+            with pytest.raises(MqlakeError, match="code 16"):
+                await producer.send(Message("javaT", b"not mine"))
+        async with Producer("p", where("wrong")) as producer:
+            with pytest.raises(MqlakeError, match="code 16"):
+                await producer.send(Message("pythonT", b"badly signed"))
+        async with Producer("p", users.namesrv) as producer:
+            with pytest.raises(MqlakeError, match="code 16"):
+                await producer.send(Message("pythonT", b"unsigned"))
+
+    run(main())
+    assert sorted(seen) == [b"made by a send", b"one", b"two"]
 
 
 def test_java_clients(users: Broker, java_clients: JavaClients) -> None:

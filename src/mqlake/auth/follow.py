@@ -1,6 +1,6 @@
 """FollowingAccess: the users and acls that a broker on this machine keeps, for a name server beside it.
 
-    broker ── writes ──▶ accessControl.jsonl ── is looked at once a second ──▶ name server
+    broker ── writes ──▶ accessControl.jsonl ── is looked at once a second, and before a refusal ──▶ name server
 
 A name server has no users of its own: RocketMQ's enforces nothing. It never writes; first users that the file does not
 have exist in its memory only. While the file cannot be read it goes on with what it read last.
@@ -13,7 +13,7 @@ import os
 import time
 
 from mqlake.auth import state
-from mqlake.auth.access import AccessControl
+from mqlake.auth.access import AccessControl, AccessDeniedError
 from mqlake.auth.model import UserType
 from mqlake.auth.state import Change, State
 from mqlake.errors import ConfigError
@@ -53,12 +53,22 @@ class FollowingAccess(AccessControl):
         if now - self._looked_at >= LOOK_S:
             self._looked_at = now
             self._look()
-        super().guard(connection, command)
+        try:
+            super().guard(connection, command)
+        except AccessDeniedError:
+            if not self._look():  # a user that was made just now is let in
+                raise
+            super().guard(connection, command)
 
-    def _look(self) -> None:
-        if self._identity() == self._seen:
-            return
+    def _look(self) -> bool:
+        """Whether the file has changed and was read again."""
+        found = self._identity()
+        if found == self._seen:
+            return False
         try:
             self.load()
         except (ConfigError, OSError) as error:
+            self._seen = found  # reported once
             logger.error("%s; the users and acls of before still count", error)
+            return False
+        return True

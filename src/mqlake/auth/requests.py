@@ -426,7 +426,8 @@ _rule(207, _group(DELETE, field="groupName"))
 _rule((203, 307), _group(GET))
 _rule((343, 352), _group(GET, field="group"))
 _rule((201, 43), _cluster(GET), differs=_OPEN)
-_rule((303, 223, 345), _topic(GET), _group(GET, field="group"))
+_rule((303, 223), _topic(GET), _group(GET, field="group"))
+_rule(345, _topic(GET, optional=True), _group(GET, field="group"))
 _rule(321, _topic(GET), _group(GET, optional=True))
 _rule(
     208,
