@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from mqlake.broker.controller import BrokerController
+from mqlake.broker.services import registration as registration_module
+from mqlake.broker.services import replication as replication_module
 from mqlake.errors import ConfigError, ResponseError
 from mqlake.namesrv.config import NamesrvConfig
 from mqlake.namesrv.server import NamesrvController
@@ -27,6 +29,12 @@ from tests.broker.metrics.test_exporter import scrape
 from tests.waiting import until_async
 
 Scene = Callable[["Cluster"], Awaitable[None]]
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replication_module, "TICK_S", 0.2)
+    monkeypatch.setattr(registration_module, "REGISTER_RETRY_S", 0.2)
 
 
 class Cluster:
@@ -282,5 +290,29 @@ def test_a_master_of_another_name_or_file_size_is_not_followed(tmp_path: Path) -
             await until_async(lambda it=replication, text=words: text in it.ha_client.trouble_text)
             assert end(slave) == 0
             assert replication.status()["haTrouble"] == "refused"
+
+    on_a_cluster(tmp_path, scene)
+
+
+def test_the_other_slave_follows_the_one_that_was_promoted(tmp_path: Path) -> None:
+    async def scene(brokers: Cluster) -> None:
+        master, first = await brokers.pair()
+        second = await brokers.start("second", brokerRole="SLAVE", brokerId="2")
+        for number in range(10):
+            await master.send("T", f"{number}".encode())
+        await same_log(master, first)
+        await same_log(master, second)
+        await until_async(lambda: "T" in first.controller.broker.topic_config_manager.topic_config_table)
+        await master.controller.stop()
+        promoted = await first.ask(RequestCode.UPDATE_BROKER_CONFIG, None, b"brokerRole=ASYNC_MASTER\n")
+        assert promoted.code == 0, promoted.remark
+        for number in range(10):
+            assert (await first.send("T", f"after {number}".encode())).code == 0
+        await same_log(first, second)
+        assert second.controller.replication.slave_synchronize.master_addr == first.address
+        logs = [
+            peer.controller.broker.store.commit_log_files.select(0, end(first)) for peer in (first, second)
+        ]
+        assert logs[0] == logs[1]
 
     on_a_cluster(tmp_path, scene)

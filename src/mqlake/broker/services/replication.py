@@ -173,9 +173,14 @@ class Replication:
         while True:
             try:
                 await self._ask_range()
-                if not self.slave_synchronize.master_addr:
-                    self._registration.register_soon()
-                elif time.monotonic() >= next_round and await self.slave_synchronize.sync_all():
+                is_lost = self.ha_client is not None and self.ha_client.trouble is Trouble.UNREACHABLE
+                if is_lost or not self.slave_synchronize.master_addr:
+                    self._registration.register_soon()  # the name servers may know where the master is by now
+                if (
+                    self.slave_synchronize.master_addr
+                    and time.monotonic() >= next_round
+                    and await self.slave_synchronize.sync_all()
+                ):
                     next_round = time.monotonic() + SYNC_S
             except Exception:
                 logger.exception("synchronizing with the master failed, tried again later")
