@@ -27,6 +27,7 @@ from mqlake.message import (
     retry_flag,
 )
 from mqlake.remoting.bodies.client import SubscriptionData
+from mqlake.remoting.bodies.pop import BatchAck, BatchAckMessageRequestBody, encode_bit_set
 from mqlake.remoting.bodies.topic import MessageQueue
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.headers.consume import (
@@ -128,6 +129,28 @@ class PopAPIWrapper:
             bname=handle.broker_name,
         )
         await self._client.api.ack_message(self.address(message.broker_name), header)
+
+    async def ack_range(self, broker_name: str, topic: str, handle_text: str, offsets: range) -> None:
+        """Messages of one checkpoint, which `handle_text` names without an offset, in one request. `topic`: where they
+        are stored. Raises as ack()."""
+        handle = ReceiptHandle.parse(handle_text)
+        body = BatchAckMessageRequestBody(
+            broker_name=broker_name,
+            acks=[
+                BatchAck(
+                    consumer_group=self._group,
+                    topic=normal_topic(topic, self._group),
+                    retry=str(handle.flag),
+                    start_offset=handle.start_offset,
+                    queue_id=handle.queue_id,
+                    revive_queue_id=handle.revive_queue_id,
+                    pop_time=handle.pop_time,
+                    invisible_time=handle.invisible_time,
+                    bit_set=encode_bit_set(handle.start_offset, offsets),
+                )
+            ],
+        )
+        await self._client.api.batch_ack_message(self.address(broker_name), body)
 
     async def change_invisible_time(self, message: MessageClientExt, invisible_s: float) -> None:
         """From now on. The message gets a new receipt handle. Raises as ack()."""

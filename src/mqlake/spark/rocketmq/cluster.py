@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from mqlake.client import MessageQueue
 from mqlake.client.api.name_servers import NameServers, parse_addresses
 from mqlake.client.config import ClientConfig
 from mqlake.client.consume.pull_api import PullAPIWrapper
@@ -149,6 +150,10 @@ class Live:
                 self._handles[queue] = handle
                 found.append(queue)
         return sorted(found)
+
+    def any_queue(self, topic: str, broker: str) -> MessageQueue:
+        """For a pop: whichever of the broker's queues."""
+        return MessageQueue(topic=topic, broker_name=broker, queue_id=-1)
 
     # ------------------------------------------------------------------ offsets
 

@@ -25,11 +25,15 @@ READ_OPTIONS = (
     "minPartitions",
     "failOnDataLoss",
     "groupIdForCommit",
+    "popGroup",
+    "popInvisibleTime",
     "mode",
 )
 MODES = (Mode.FAIL_FAST, Mode.DROP_MALFORMED)
 WRITE_OPTIONS = (*PLACE, "topic", "delivery", "checkpointLocation")
 DEFAULT_GROUP = "mqlake-spark"
+POP_INVISIBLE_S = 600
+"""How long the messages of a batch are kept from other members of `popGroup`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +46,9 @@ class ReadOptions(SourceOptions):
     unpack: bool = True
     min_partitions: int | None = None
     group_id_for_commit: str | None = None
+    pop_group: str | None = None
+    """Pop as a member of this group instead of reading all queues; streams only."""
+    pop_invisible_s: int = POP_INVISIBLE_S
 
     @property
     def drop_malformed(self) -> bool:
@@ -70,6 +77,11 @@ class ReadOptions(SourceOptions):
                 re.compile(pattern)
             except re.error as error:
                 raise ConfigError(f"option 'subscribePattern' is {pattern!r}: {error}") from error
+        pop_group = given.get("popGroup")
+        if pop_group is not None and stream is False:
+            raise ConfigError("option 'popGroup' is for streams: a batch has no end at which to acknowledge")
+        if pop_group is None and "popInvisibleTime" in given:
+            raise ConfigError("option 'popInvisibleTime' needs 'popGroup'")
         default = PositionKind.LATEST if stream else PositionKind.EARLIEST
         start, end = start_and_end(given, default, stream=stream)
         return cls(
@@ -81,6 +93,8 @@ class ReadOptions(SourceOptions):
             unpack=flag(given, "unpack", default=True),
             min_partitions=count(given, "minPartitions"),
             group_id_for_commit=given.get("groupIdForCommit"),
+            pop_group=pop_group,
+            pop_invisible_s=count(given, "popInvisibleTime") or POP_INVISIBLE_S,
             **common(given, modes=MODES),
         )
 

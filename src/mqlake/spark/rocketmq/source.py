@@ -52,9 +52,12 @@ class RocketMQDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         require_stream_readers()
+        from mqlake.spark.rocketmq.pop import RocketMQPopReader
         from mqlake.spark.rocketmq.stream import RocketMQStreamReader
 
-        return RocketMQStreamReader(ReadOptions.parse(self.options, stream=True), check_user_schema(schema))
+        options = ReadOptions.parse(self.options, stream=True)
+        reader = RocketMQStreamReader if options.pop_group is None else RocketMQPopReader
+        return reader(options, check_user_schema(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from mqlake.spark.rocketmq.sink import RocketMQWriter

@@ -1,0 +1,86 @@
+"""The stream reader that pops, against a live broker, called as Spark calls it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadMaxRows
+
+from mqlake.client import ConsumeFromWhere, ConsumerConfig, blocking
+from mqlake.errors import ConfigError
+from mqlake.spark.rocketmq.options import ReadOptions
+from tests.interop.brokers import Broker, MqlakeBroker
+from tests.spark.rocketmq.test_source import fill, numbers, rows, stream
+
+TOPIC = "Shared"
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with MqlakeBroker(tmp_path_factory.mktemp("broker")) as broker:
+        yield broker
+
+
+def options(broker: Broker, topic: str, **more: str) -> dict[str, str]:
+    return {"namesrvAddr": broker.namesrv, "subscribe": topic, "popGroup": "spark", **more}
+
+
+def test_batches_are_shared_and_acknowledged(broker: Broker) -> None:
+    fill(broker, TOPIC, 100)
+    given = options(broker, TOPIC)
+    first, second = stream(given), stream(given)
+    found: list[int] = []
+    ends = {}
+    for reader, limit in ((first, 40), (second, 30)):
+        start = reader.initialOffset()
+        end = json.loads(json.dumps(reader.latestOffset(start, ReadMaxRows(limit))))
+        ends[reader] = end
+        batch = numbers(rows(reader, reader.partitions(start, end)))
+        assert len(batch) == limit
+        # the same batch again: the same rows
+        again = stream(given)
+        assert sorted(numbers(rows(again, again.partitions(start, end)))) == sorted(batch)
+        found += batch
+    first.commit(ends[first])
+    at = ends[second]
+    rest = second.latestOffset(at, ReadMaxRows(1000))
+    found += numbers(rows(second, second.partitions(at, rest)))
+    assert sorted(found) == list(range(100))
+    second.commit(at)
+    second.commit(rest)
+    assert second.latestOffset(rest, ReadMaxRows(1000)) == rest  # nothing new: the same offset
+    assert second.partitions(rest, rest) == []
+
+
+def test_what_is_not_acknowledged_comes_again(broker: Broker) -> None:
+    fill(broker, "Again", 10)
+    reader = stream(options(broker, "Again", popInvisibleTime="1"))
+    start = reader.initialOffset()
+    lost = reader.latestOffset(start, ReadMaxRows(1000))  # the query dies here
+    assert len(numbers(rows(reader, reader.partitions(start, lost)))) == 10
+    with blocking.SimpleConsumer(
+        "spark",
+        broker.namesrv,
+        ConsumerConfig(consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET),
+    ) as other:
+        other.subscribe("Again")
+        found = other.receive(await_s=60)
+        assert found and all(message.reconsume_times == 1 for message in found)
+        # the rest is read from the retry topic by Spark
+        end = reader.latestOffset(lost, ReadMaxRows(1000))
+        if len(found) < 10:
+            batch = rows(reader, reader.partitions(lost, end))
+            assert {row["topic"] for row in batch} == {"%RETRY%spark_Again"}
+        other.ack_all(found)
+        reader.commit(end)
+
+
+def test_wrong_options_are_refused() -> None:
+    given = {"namesrvAddr": "127.0.0.1:1", "subscribe": "T"}
+    with pytest.raises(ConfigError, match="popGroup"):
+        ReadOptions.parse({**given, "popGroup": "g"}, stream=False)
+    with pytest.raises(ConfigError, match="popInvisibleTime"):
+        ReadOptions.parse({**given, "popInvisibleTime": "9"}, stream=True)
+    assert ReadOptions.parse({**given, "popGroup": "g"}, stream=True).pop_invisible_s == 600
