@@ -50,6 +50,19 @@ def test_a_time_on_a_whole_second_is_not_early(tmp_path: Path) -> None:
         assert timed.bodies() == [1]
 
 
+@pytest.mark.parametrize("precision", [100, 500])
+def test_shorter_steps(tmp_path: Path, precision: int) -> None:
+    with timed_store(tmp_path, timerPrecisionMs=precision, timerRollWindowSlot=20) as timed:
+        for number in range(30):
+            timed.put(number, START_MS + 1000 + number * 137)
+        timed.run_until(START_MS + 6000, step=50)
+        found = timed.delivered()
+        assert sorted(timed.bodies()) == list(range(30))
+        for message in found:
+            late = message.store_timestamp - int(message.properties[PROPERTY_TIMER_DELIVER_MS])
+            assert 0 <= late <= precision + 50
+
+
 @pytest.mark.parametrize("form", ["{topic}+K{number}", "K{number}"])
 def test_recall_cancels_one_of_two(tmp_path: Path, form: str) -> None:
     with timed_store(tmp_path) as timed:
