@@ -230,7 +230,7 @@ def test_states_of_a_larger_workload(tmp_path: Path, mode: str) -> None:
     dice = random.Random(mode)
     steps = [dice.choice(["put", *STEPS]) for _ in range(12)]
     log = recorded(tmp_path / "store", mode, 20, steps, page=512)
-    judge = every_state(tmp_path, log, 20, limit=12, seed=mode)
+    judge = every_state(tmp_path, log, 20, limit=6, seed=mode)
     assert len(judge.found) > 50
 
 

@@ -14,7 +14,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--lives", type=int, default=1000)
     parser.add_argument(
-        "--seconds", type=float, default=30.0, help="of virtual time with faults, in each life"
+        "--seconds", type=float, default=15.0, help="of virtual time with faults, in each life"
     )
     arguments = parser.parse_args()
     began, broken, puts = time.monotonic(), 0, 0

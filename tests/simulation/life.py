@@ -22,7 +22,7 @@ class BrokenPromiseError(AssertionError):
 
 
 class Life:
-    def __init__(self, seed: int, *, seconds: float = 30.0) -> None:
+    def __init__(self, seed: int, *, seconds: float = 15.0) -> None:
         self.seed = seed
         self.seconds = seconds
         self.world = World(seed)
@@ -118,13 +118,10 @@ class Life:
         self.world.after(dice.expovariate(3), self._produce)
 
     def _put(self) -> None:
-        master = self.master
-        before = master.log.max_offset
+        size = self.world.dice.choice((16, 40, 200, 700))
         # the answer may come at once, so what it closes has to be open
-        future_end = _end_of_next(master)
-        self._open_since[future_end] = self.world.now
-        master.put()
-        assert master.log.max_offset > before
+        self._open_since[self.master.log.end_of_next(size)] = self.world.now
+        self.master.put(size)
 
     def _fault(self) -> None:
         dice = self.world.dice
@@ -278,14 +275,3 @@ class Life:
         slave.log.cut(at)
         slave.begin()
         self._check_durable()
-
-
-def _end_of_next(master: Master) -> int:
-    """Where the next record will end, by a put that is taken back."""
-    state = master.world.dice.getstate()
-    log = master.log
-    before = len(log.data), len(log.ends)
-    end = log.put(master.numbers + 1, master.world.dice.choice((16, 40, 200, 700)))
-    del log.data[before[0] :], log.ends[before[1] :]
-    master.world.dice.setstate(state)
-    return end

@@ -59,6 +59,11 @@ class ModelLog:
             return None
         return memoryview(bytes(self.data[offset : offset + size]))
 
+    def end_of_next(self, size: int) -> int:
+        """Where a record of this size will end."""
+        room = FILE_SIZE - len(self.data) % FILE_SIZE
+        return len(self.data) + size + (room if size > room - 12 else 0)
+
     def put(self, number: int, size: int) -> int:
         """Writes a record; its end."""
         room = FILE_SIZE - len(self.data) % FILE_SIZE
@@ -138,9 +143,9 @@ class Master(Host):
 
     # --- puts
 
-    def put(self) -> None:
+    def put(self, size: int) -> None:
         self.numbers += 1
-        end = self.log.put(self.numbers, self.world.dice.choice((16, 40, 200, 700)))
+        end = self.log.put(self.numbers, size)
         self.world.note(f"put {self.numbers} up to {end}")
         appended = AppendMessageResult(AppendMessageStatus.PUT_OK, end)
         future = PutMessageFuture(
@@ -207,7 +212,7 @@ class Master(Host):
         for end, connection in list(self._connections):
             connection.tick(self.world.now)
             self._pump(end, connection)
-        self.world.after(0.05, self._tick, self)
+        self.world.after(0.1, self._tick, self)
 
 
 class Slave(Host):

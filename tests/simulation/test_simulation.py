@@ -10,7 +10,7 @@ from mqlake.store.ha.ha_client import HAClient
 from tests.simulation.life import BrokenPromiseError, Life
 from tests.simulation.roles import Master, ModelLog
 
-SEEDS = range(1, 61)
+SEEDS = range(1, 101)
 
 
 def test_lives() -> None:
