@@ -154,7 +154,11 @@ DESTRUCTIVE = {
     ("admin", "broker", "clean-queues"),
     ("admin", "broker", "clean-topics"),
     ("admin", "kv", "delete"),
+    ("admin", "acl", "delete"),
+    ("admin", "user", "delete"),
+    ("admin", "broker", "promote"),
     ("store", "repair"),
+    ("store", "truncate"),
     ("store", "dropped"),
     ("metaq", "store", "repair"),
     ("metaq", "transactions", "end"),
@@ -169,6 +173,14 @@ def options(command: click.Command) -> set[str]:
 def test_every_command_has_json() -> None:
     missing = [path for path, command in leaves(cli).items() if "--json" not in options(command)]
     assert missing == []
+
+
+def test_no_command_has_an_option_twice() -> None:
+    for path, command in leaves(cli).items():
+        names = [
+            each for parameter in command.params for each in (*parameter.opts, *parameter.secondary_opts)
+        ]
+        assert len(names) == len(set(names)), path
 
 
 def test_what_destroys_asks_or_takes_yes() -> None:

@@ -39,24 +39,32 @@ if TYPE_CHECKING:
     metavar="HOST[:PORT]",
     help="Address of this proxy for clients.  [the one that the client called]",
 )
-@click.option("--tls-cert", type=click.Path(), default="", help="PEM file: serve TLS with this certificate.")
-@click.option("--tls-key", type=click.Path(), default="", help="PEM file: its key.")
+@click.option(
+    "--server-cert", type=click.Path(), default="", help="PEM file: serve TLS with this certificate."
+)
+@click.option("--server-key", type=click.Path(), default="", help="PEM file: its key.")
 @click.option("--json", "as_json", is_flag=True, help="Print the address as one line of JSON.")
 @cluster_options
 @log_options
 def proxy(
-    where: ClientConfig, port: int, host: str, advertise: str, tls_cert: str, tls_key: str, as_json: bool
+    where: ClientConfig,
+    port: int,
+    host: str,
+    advertise: str,
+    server_cert: str,
+    server_key: str,
+    as_json: bool,
 ) -> None:
     """Serve RocketMQ 5's gRPC clients in front of a cluster.
 
     The cluster is any that speaks RocketMQ's remoting protocol. Ctrl-C or SIGTERM shuts the proxy down cleanly.
     """
     require_grpc()
-    tls = TlsConfig(mode=TlsMode.ENFORCING, cert_path=tls_cert, key_path=tls_key)
-    if bool(tls_cert) != bool(tls_key):
-        raise click.UsageError("--tls-cert and --tls-key go together")
+    tls = TlsConfig(mode=TlsMode.ENFORCING, cert_path=server_cert, key_path=server_key)
+    if bool(server_cert) != bool(server_key):
+        raise click.UsageError("--server-cert and --server-key go together")
     raise_open_files_limit()
-    run(_serve(where, port, host, advertise, tls if tls_cert else TlsConfig(), as_json))
+    run(_serve(where, port, host, advertise, tls if server_cert else TlsConfig(), as_json))
 
 
 async def _serve(

@@ -14,7 +14,10 @@ COMMANDS = {
         "mqlake.cli.store.check:verify",
         "Check the log, queues and index against each other; modify nothing.",
     ),
-    "timers": ("mqlake.cli.store.timers:timers", "List timer messages that wait, by due time."),
+    "timers": (
+        "mqlake.cli.store.timers:timers",
+        "List the timer messages that wait, in the order in which they are due.",
+    ),
     "append": ("mqlake.cli.store.write:append", "Append lines or JSON lines to a topic."),
     "rebuild": ("mqlake.cli.store.check:rebuild", "Rebuild consume queues and index from the log."),
     "repair": ("mqlake.cli.store.check:repair", "Repair a damaged store, keeping every intact message."),
@@ -22,10 +25,10 @@ COMMANDS = {
         "mqlake.cli.store.dropped:dropped",
         "List bytes that were cut out of the log, and put their messages back.",
     ),
-    "diff": ("mqlake.cli.store.compare:diff", "Say where two stores differ, byte by byte."),
+    "diff": ("mqlake.cli.store.compare:diff", "Compare two stores byte by byte."),
     "truncate": (
         "mqlake.cli.store.compare:truncate_command",
-        "Cut the end off a log, keeping a copy.",
+        "Cut the end off a log.",
     ),
     "bench": ("mqlake.cli.store.write:bench", "Measure this machine quickly."),
 }
