@@ -243,7 +243,7 @@ def test_a_pull_that_is_held_is_seen_when_it_is_answered(tmp_path: Path) -> None
 
 def test_the_fast_paths_step_aside_only_while_there_is_a_hook(tmp_path: Path) -> None:
     async def scene(peer: Peer) -> None:
-        sends, pulls = peer.controller.server.fast_paths
+        sends, pulls, *_ = peer.controller.server.fast_paths
         sends.load()
         answered = []
         for path, name in ((sends, "_take"), (pulls, "_answer")):
