@@ -171,6 +171,7 @@ class BrokerController:
                 self.admin_processor,
                 self.transaction_metrics,
                 self.timers,
+                self.pop_service,
             )
         )
 

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from mqlake.remoting.bodies.topic import TopicConfig
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.headers.consume import PollingInfoRequestHeader, PollingInfoResponseHeader
 from tests.broker.live import Peer, now_ms, on_a_broker
@@ -157,3 +158,25 @@ def test_nothing_is_popped_without_timers(tmp_path):
         assert (answer.code, "timerWheelEnable" in answer.remark) == (ResponseCode.SYSTEM_ERROR, True)
 
     on_a_broker(tmp_path, scene, timerWheelEnable="false")
+
+
+def test_the_most_urgent_first(tmp_path):
+    """Topics with message.type=PRIORITY: the queue is the priority, and retries do not overtake (#10350)."""
+
+    async def scene(peer: Peer) -> None:
+        config = TopicConfig(
+            topic_name="P",
+            read_queue_nums=4,
+            write_queue_nums=4,
+            attributes={"+message.type": "PRIORITY"},
+        )
+        peer.controller.broker.topic_config_manager.update_topic_config(config)
+        for body, priority in ((b"low", 0), (b"urgent", 9), (b"middle", 2), (b"also urgent", 3)):
+            await sent(peer, body, topic="P", properties=f"_SYS_MSG_PRIORITY_\x01{priority}\x02")
+        ordered = "_SYS_MSG_PRIORITY_\x019\x02__SHARDINGKEY\x01k\x02"
+        await sent(peer, b"ordered", topic="P", queue_id=1, properties=ordered)
+        popper = Popper(peer, "P")
+        found = [(await popper.pop(max_msg_nums=1)).bodies[0] for _ in range(5)]
+        assert found == [b"urgent", b"also urgent", b"middle", b"ordered", b"low"]
+
+    on_a_broker(tmp_path, scene)

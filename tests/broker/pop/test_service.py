@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from mqlake.broker.metrics.pop_rows import pop_rows
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.headers.admin import DeleteTopicRequestHeader
 from mqlake.store.config import BrokerRole
@@ -73,3 +74,21 @@ def test_everything_works_under_sync_flush(tmp_path):
         assert (await waiting).bodies == [b"d"]
 
     on_a_broker(tmp_path, scene, flushDiskType="SYNC_FLUSH", **SMALL_TIMES)
+
+
+def test_figures(tmp_path):
+    async def scene(peer: Peer) -> None:
+        popper, answer = await popped(peer, b"a", b"b", invisible_time=300)
+        await popper.ack(answer.messages[0])
+        await comes(popper)
+        figures = {row.name: row.rows for row in pop_rows(peer.controller.pop_service)}
+        read = {
+            labels["revive_message_type"]: count
+            for labels, count in figures["rocketmq_pop_revive_out_message"]
+        }
+        assert read["CK"] >= 1 and read["ACK"] == 1
+        assert figures["rocketmq_pop_revive_retry_messages"] == [({"topic": "T", "consumer_group": "G"}, 1)]
+        assert len(figures["rocketmq_pop_revive_lag"]) == 8
+        assert figures["rocketmq_pop_checkpoint_buffer_size"] == [({}, 0)]
+
+    on_a_broker(tmp_path, scene, **SMALL_TIMES)

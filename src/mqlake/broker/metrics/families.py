@@ -27,9 +27,11 @@ from mqlake.broker.admin.config import earliest_message_time
 from mqlake.broker.admin.processor import AdminBrokerProcessor
 from mqlake.broker.broker import Broker
 from mqlake.broker.metrics.execution_times import BUCKETS_MS, ExecutionTimes
+from mqlake.broker.metrics.pop_rows import pop_rows
 from mqlake.broker.metrics.rpc_latency import BUCKETS_MS as RPC_BUCKETS_MS
 from mqlake.broker.metrics.rpc_latency import RpcLatencies
 from mqlake.broker.metrics.timer_rows import timer_rows
+from mqlake.broker.pop.service import PopService
 from mqlake.broker.services.pull_request_hold import PullRequestHoldService
 from mqlake.broker.state.topic_config import MESSAGE_TYPE, PERM_READ_WRITE
 from mqlake.broker.transaction.metrics import FINISH_BUCKETS_S, TransactionMetrics
@@ -66,6 +68,7 @@ class Sources:
     admin_processor: AdminBrokerProcessor
     transaction_metrics: TransactionMetrics
     timers: TimerMessageStore | None
+    pop_service: PopService
 
 
 @dataclass(slots=True)
@@ -117,6 +120,7 @@ class Families:
             self._transactions,
             self._store,
             self._timers,
+            self._pop,
             self._replication,
             self._execution_times,
             self._rpc,
@@ -319,6 +323,10 @@ class Families:
             for name, doc, rows, is_total in timer_rows(self._sources.timers):
                 rows = [({**self._storage, **labels}, value) for labels, value in rows]
                 yield (self._counter if is_total else self._gauge)(name, doc, rows)
+
+    def _pop(self) -> Iterator[Family]:
+        for name, doc, rows, is_total in pop_rows(self._sources.pop_service):
+            yield (self._counter if is_total else self._gauge)(name, doc, rows)
 
     def _replication(self) -> Iterator[Family]:
         """RocketMQ's broker has no metrics of replication; what it logs and answers to 907 is here by these names."""

@@ -34,7 +34,9 @@ from mqlake.message import (
     PROPERTY_KEYS,
     PROPERTY_MSG_REGION,
     PROPERTY_POP_CK,
+    PROPERTY_PRIORITY,
     PROPERTY_REAL_TOPIC,
+    PROPERTY_SHARDING_KEY,
     PROPERTY_TIMER_DELAY_MS,
     PROPERTY_TIMER_DELAY_SEC,
     PROPERTY_TIMER_DELIVER_MS,
@@ -73,6 +75,9 @@ logger = logging.getLogger(__name__)
 
 SendHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
 TIMER_PROPERTIES = (PROPERTY_TIMER_DELAY_SEC, PROPERTY_TIMER_DELAY_MS, PROPERTY_TIMER_DELIVER_MS)
+_NO_PRIORITY = frozenset(
+    (*TIMER_PROPERTIES, PROPERTY_DELAY_TIME_LEVEL, PROPERTY_SHARDING_KEY, PROPERTY_TRANSACTION_PREPARED)
+)
 
 ANSWER_REST_MAX = 1 << 20
 """Bytes of an answer apart from the ids of a batch; the longest is a unique key (32 KiB), escaped."""
@@ -245,6 +250,8 @@ class SendMessageProcessor:
                 properties[PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX] = create_uniq_id()
             prepared = self._check_kind(header, topic_config, properties)
         properties[PROPERTY_CLUSTER] = config.broker_cluster_name
+        if not batch and PROPERTY_PRIORITY in properties and topic_config.attributes:
+            queue_id = _queue_by_priority(topic_config, properties, queue_id)
         body = request.body
         message = (MessageExtBatch if batch else MessageExtBrokerInner)(
             topic,
@@ -473,3 +480,14 @@ def disk_text(path: str) -> str:
     except OSError as error:
         return f"disk: {error.strerror}"
     return f"disk: {100 * usage.used / usage.total:.1f} % used, {usage.free >> 20} MiB free"
+
+
+def _queue_by_priority(topic_config: TopicConfig, properties: dict[str, str], queue_id: int) -> int:
+    """In a topic with message.type=PRIORITY the queue is the message's priority; pop begins with the highest. A message
+    that is delayed, ordered or in a transaction has none (RocketMQ 5.4)."""
+    if (topic_config.attributes or {}).get("message.type") != "PRIORITY":
+        return queue_id
+    if not _NO_PRIORITY.isdisjoint(properties) or not properties[PROPERTY_PRIORITY].isdecimal():
+        del properties[PROPERTY_PRIORITY]
+        return queue_id
+    return min(int(properties[PROPERTY_PRIORITY][:9]), max(topic_config.write_queue_nums - 1, 0))

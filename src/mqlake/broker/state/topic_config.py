@@ -51,7 +51,7 @@ MESSAGE_TYPE = "message.type"
 _CHOICES: dict[str, frozenset[str]] = {
     QUEUE_TYPE: frozenset({"SimpleCQ", "BatchCQ"}),
     CLEANUP_POLICY: frozenset({"DELETE"}),  # COMPACTION: there is no compaction here
-    MESSAGE_TYPE: frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"}),
+    MESSAGE_TYPE: frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "PRIORITY"}),
 }
 _CHANGEABLE = frozenset({MESSAGE_TYPE})
 
