@@ -1,7 +1,7 @@
 """The slave's end, against the master's end and against bytes that no master of its log sends."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mqlake.store.ha.ha_client import ClientState, Trouble

@@ -197,7 +197,7 @@ class Replication:
             return
         try:
             if not self.asked_at:
-                self.ha_client.refusal = self._refusal(await self.slave_synchronize.settings())
+                self.ha_client.refuse(self._refusal(await self.slave_synchronize.settings()))
             info = await self.slave_synchronize.runtime_info()
             first, last = int(info["commitLogMinOffset"]), int(info["commitLogMaxOffset"])
         except (MqlakeError, FormatError, KeyError, ValueError) as error:

@@ -117,12 +117,17 @@ class HAClient:
 
     @property
     def may_connect(self) -> bool:
-        if self.refusal:
-            self.trouble, self.trouble_text = Trouble.REFUSED, self.refusal
-            return False
-        return self.state is ClientState.READY and (
-            not self._log.is_empty or self._first_offset() is not None
+        return (
+            not self.refusal
+            and self.state is ClientState.READY
+            and (not self._log.is_empty or self._first_offset() is not None)
         )
+
+    def refuse(self, reason: str) -> None:
+        """Somebody who asked the master found that it is none of this slave's; empty: that it is."""
+        self.refusal = reason
+        if reason:
+            self.trouble, self.trouble_text = Trouble.REFUSED, reason
 
     def connected(self, now: float) -> None:
         """A connection stands: what to send first is in output."""
