@@ -13,6 +13,7 @@ LOG = records(500)
 BLANK_MAGIC = bytes.fromhex("cbd43194")
 
 
+@settings(max_examples=25, deadline=None)
 @given(st.integers(0, 500), st.integers(0, 1000), st.integers(1, 5000), st.sampled_from([1, 100, 1 << 16]))
 def test_a_slave_becomes_its_master_wherever_frames_are_cut(
     had: int, seed: int, batch: int, verify: int
