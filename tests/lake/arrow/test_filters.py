@@ -107,6 +107,7 @@ POSITIONS: list[tuple[dict[str, str], Any]] = [
         },
         lambda m: (m.topic, m.queue_id) != ("Topic-1", 0) or 4 <= m.queue_offset < 6,
     ),
+    ({"endingOffsets": '{"Topic-1": {"0": 0}}'}, lambda m: (m.topic, m.queue_id) != ("Topic-1", 0)),
 ]
 
 

@@ -12,7 +12,7 @@ from pyspark.sql import datasource as ds
 from mqlake.formats.batch import encode_messages
 from mqlake.formats.columns import scan_records
 from mqlake.formats.compression import compress_body
-from mqlake.formats.record import encode_record
+from mqlake.formats.record import TOPIC_LENGTH_MAX_V1, encode_record
 from mqlake.lake.arrow import unpack
 from mqlake.lake.arrow.schema import COLUMNS
 from mqlake.lake.options import LogOptions
@@ -45,7 +45,7 @@ def test_every_kind_of_record(every_kind: Path, split_size: str) -> None:
     assert rows(every_kind, splitSize=split_size) == expected
 
 
-def log_of(*records: tuple[bytes, int], host: str = "127.0.0.1") -> np.ndarray:
+def log_of(*records: tuple[bytes, int], host: str = "127.0.0.1", topic: bytes = b"T") -> np.ndarray:
     data = b""
     for n, (body, sys_flag) in enumerate(records):
         address = host_bytes((host, 1))
@@ -63,9 +63,9 @@ def log_of(*records: tuple[bytes, int], host: str = "127.0.0.1") -> np.ndarray:
             address,
             2,
             9,
-            b"T",
+            topic,
             b"a\x01b",
-            1,
+            1 if len(topic) <= TOPIC_LENGTH_MAX_V1 else 2,
         )
     return np.frombuffer(data, np.uint8)
 
@@ -104,6 +104,14 @@ def test_batches_compressed_bodies_and_both(monkeypatch: pytest.MonkeyPatch, hos
         (10, b"plain" * 100),
         *((20 + n, body) for n, body in enumerate(inside)),
     ]
+
+
+@pytest.mark.parametrize("length", [TOPIC_LENGTH_MAX_V1, TOPIC_LENGTH_MAX_V1 + 1])
+def test_topics_of_any_length(length: int) -> None:
+    """A longer one is in records of the second version, whose topic has two bytes for its length."""
+    batch = encode_messages([Message("T", b"a"), Message("T", b"b")])
+    buf = log_of((compress_body(b"x", ZSTD), ZSTD), (batch, INNER), topic=b"t" * length)
+    assert unpacked(buf) == [(0, b"x"), (10, b"a"), (11, b"b")]
 
 
 def test_bodies_that_are_not_what_they_say() -> None:

@@ -133,9 +133,7 @@ def _scans(
     buf, rows = np.concatenate(piece), np.concatenate(of_record)
     position = done = 0
     while position < len(buf):
-        found = scan_records(
-            buf, position, len(buf), 0, max_records=max(1, len(rows) - done), check_crc=False
-        )
+        found = scan_records(buf, position, len(buf), 0, max_records=len(rows) - done, check_crc=False)
         assert len(found), found.stop_reason
         here = rows[done : done + len(found)]
         found.physical_offset = scan.physical_offset[here]
