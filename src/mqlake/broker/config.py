@@ -253,12 +253,14 @@ class BrokerConfig(Settings):
         unit="%",
         high=100,
         live=True,
+        own=True,
     )
     priority_order_asc: bool = setting(
         "priorityOrderAsc",
         True,
         "In topics with message.type=PRIORITY a higher number is more urgent.",
         live=True,
+        own=True,
     )
     enable_retry_topic_v2: bool = setting(
         "enableRetryTopicV2", False, "Name pop's retry topics %RETRY%G+T instead of %RETRY%G_T.", live=True
@@ -270,7 +272,11 @@ class BrokerConfig(Settings):
         live=True,
     )
     use_separate_retry_queue: bool = setting(
-        "useSeparateRetryQueue", False, "A message keeps its queue id in its pop retry topic.", live=True
+        "useSeparateRetryQueue",
+        False,
+        "A message keeps its queue id in its pop retry topic.",
+        live=True,
+        own=True,
     )
     pop_response_return_actual_retry_topic: bool = setting(
         "popResponseReturnActualRetryTopic",
