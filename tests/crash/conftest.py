@@ -8,6 +8,7 @@ import pytest
 
 from tests.crash.writer_server import WriterServer
 from tests.interop.conftest import java_store as java_store
+from tests.interop.conftest import later_java_store as later_java_store
 
 
 @pytest.fixture(scope="session")
@@ -21,5 +22,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.parent.name == "crash":
             item.add_marker(pytest.mark.crash)
-            if "java_store" in getattr(item, "fixturenames", ()):
+            if {"java_store", "later_java_store"} & set(getattr(item, "fixturenames", ())):
                 item.add_marker(pytest.mark.java)

@@ -124,6 +124,21 @@ class TestAcknowledgedAfterAFailedFlush:
             assert store.settle()["flushedWhere"] == end_of(results[-1]), "counted as flushed"
             peer.halt()
 
+    def test_java_5_5_tries_again_and_believes_it(self, later_java_store: JavaStore, tmp_path: Path) -> None:
+        """While the disk fails: FLUSH_DISK_TIMEOUT. But the kernel reports a lost page once, and the next try, which
+        has nothing left to write, succeeds: what no disk has is acknowledged."""
+        config = {**SMALL_FILES, "flushDiskType": "SYNC_FLUSH", "syncFlushTimeout": 2000}
+        with later_java_store.new_peer() as peer:
+            store = OpenJavaStore(peer, tmp_path, config)
+            assert store.put([put("T", b"before")])[0]["status"] == PUT_OK
+            with failing(peer.pid, "msync", "EIO:when=1"):
+                results = store.put([put("T", b"during"), put("T", b"too")])
+            assert [result["status"] for result in results] == [PUT_OK] * 2
+            assert store.settle()["flushedWhere"] == end_of(results[-1]), "counted as flushed"
+            with failing(peer.pid, "msync", "EIO"):
+                assert store.put([put("T", b"all the time")])[0]["status"] == "FLUSH_DISK_TIMEOUT"
+            peer.halt()
+
     def test_mqlake_does_not(self, tmp_path: Path) -> None:
         """Nor when the second try succeeds: the kernel has dropped the pages of the first."""
         victim = Victim(tmp_path / "store", SYNC)
