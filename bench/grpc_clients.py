@@ -15,6 +15,7 @@ import grpc
 from google.protobuf.message_factory import GetMessageClass
 from tests.interop.brokers import Broker, MqlakeBroker, Server
 from tests.interop.java_proxy import JavaProxy
+from tests.waiting import until_async
 
 from bench.context import MIB, Context
 from bench.measure import Line
@@ -132,6 +133,7 @@ def cpu_seconds(pid: int) -> float:
 
 async def _topic(namesrv: str) -> None:
     async with Admin(namesrv) as admin:
+        await until_async(admin.list_brokers, "the broker is registered")  # RocketMQ's takes its time
         await admin.create_topic(TOPIC, queues=8, attributes={"+message.type": "NORMAL"})
 
 
