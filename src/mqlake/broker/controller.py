@@ -124,7 +124,10 @@ class BrokerController:
         if broker.access is not None:
             for server in (self.server, self.fast_server):
                 server.guard = broker.access.guard
-                server.guarded_fast_paths = server.fast_paths
+                # those that check each request themselves; a new one belongs here when it does
+                server.guarded_fast_paths = tuple(
+                    path for path in server.fast_paths if isinstance(path, FastSend | FastPull)
+                )
 
         self._config_managers: list[ConfigManager] = [
             broker.topic_config_manager,

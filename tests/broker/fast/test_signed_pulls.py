@@ -37,7 +37,9 @@ class Signed:
 
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
-        _, fast = peer.controller.server.guarded_fast_paths
+        _, fast = (
+            peer.controller.server.guarded_fast_paths
+        )  # and FastSend, no other: those that check requests
         assert isinstance(fast, FastPull)
         self.taken = 0
         real = fast._answer
