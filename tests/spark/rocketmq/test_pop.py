@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
@@ -13,6 +14,7 @@ from mqlake.errors import ConfigError
 from mqlake.spark.rocketmq.options import ReadOptions
 from tests.interop.brokers import Broker, MqlakeBroker
 from tests.spark.rocketmq.test_source import fill, numbers, rows, stream
+from tests.waiting import until
 
 TOPIC = "Shared"
 
@@ -56,7 +58,7 @@ def test_batches_are_shared_and_acknowledged(broker: Broker) -> None:
 
 def test_what_is_not_acknowledged_comes_again(broker: Broker) -> None:
     fill(broker, "Again", 10)
-    reader = stream(options(broker, "Again", popInvisibleTime="1"))
+    reader = stream(options(broker, "Again", popInvisibleTime="2"))
     start = reader.initialOffset()
     lost = reader.latestOffset(start, ReadMaxRows(1000))  # the query dies here
     assert len(numbers(rows(reader, reader.partitions(start, lost)))) == 10
@@ -68,13 +70,23 @@ def test_what_is_not_acknowledged_comes_again(broker: Broker) -> None:
         other.subscribe("Again")
         found = other.receive(await_s=60)
         assert found and all(message.reconsume_times == 1 for message in found)
-        # the rest is read from the retry topic by Spark
-        end = reader.latestOffset(lost, ReadMaxRows(1000))
-        if len(found) < 10:
-            batch = rows(reader, reader.partitions(lost, end))
-            assert {row["topic"] for row in batch} == {"%RETRY%spark_Again"}
         other.ack_all(found)
+    # Spark reads the rest from the retry topic
+    numbers_left = 10 - len(found)
+    at = lost
+    while numbers_left:
+        end = until(lambda at=at: _next(reader, at), "more messages are revived")
+        batch = rows(reader, reader.partitions(at, end))
+        assert {row["topic"] for row in batch} == {"%RETRY%spark_Again"}
+        numbers_left -= len(batch)
         reader.commit(end)
+        at = end
+    assert numbers_left == 0
+
+
+def _next(reader: Any, start: dict[str, Any]) -> dict[str, Any] | None:
+    end: dict[str, Any] = reader.latestOffset(start, ReadMaxRows(1000))
+    return None if end == start else end
 
 
 def test_wrong_options_are_refused() -> None:
