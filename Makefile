@@ -1,7 +1,7 @@
 # make setup   the environment in .venv, from requirements.lock
 # make demo    the main job: flights into a store, a crash, recovery, Spark over the log
 # make test    all tests (Java peers and Spark included)
-# make check   formatter, linter, strict types, layers, generated docs, tests that mirror modules
+# make check   formatter, linter, strict types, layers, docs, tests that mirror modules
 # make campaign [MINUTES=60] [SEED=1]   a cluster under kills, bad links, full disks and damaged files, judged
 # make mutants [MODULE=store/recovery] [N=8] [SEED=1]   what of a module the tests would not notice if it changed
 # make bench   mqlake beside its peers, a ratio a line; AGAINST=DIR: beside another checkout, by CPU time
@@ -58,6 +58,7 @@ check: $(VENV)/.ready
 	$(BIN)/python tools/access_table.py --check
 	$(BIN)/python tools/check_size.py
 	$(BIN)/python tools/check_tests.py
+	$(BIN)/python tools/prose.py
 
 spark-versions: $(VENV)/.ready
 	@$(BIN)/python tools/check_parts.py java

@@ -13,6 +13,7 @@ from mqlake.base.settings import INT_MAX, Setting, UnusedKey
 from mqlake.broker import config as broker_config
 from mqlake.namesrv import config as namesrv_config
 from mqlake.store import config as store_config
+from prose import wrapped
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 
@@ -137,7 +138,7 @@ def without_effect() -> str:
 
 
 def page() -> str:
-    return "".join(
+    text = "".join(
         [
             HEAD,
             table(broker_config.SETTINGS.values()),
@@ -153,6 +154,7 @@ def page() -> str:
             without_effect(),
         ]
     )
+    return wrapped(text)
 
 
 def main() -> int:
