@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 
 import bench.__main__
@@ -53,14 +54,34 @@ TINY = dataclasses.replace(
 )
 
 
+CLUSTERS = ("grpc", "pop", "replication")
+"""Benches that start several brokers a line, which takes minutes."""
+
+
 @pytest.mark.java
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")  # the benches take the session that runs
-def test_every_bench_gives_its_lines(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param([name for name in BENCHES if name not in CLUSTERS], id="one broker"),
+        pytest.param(
+            CLUSTERS,
+            id="clusters",
+            marks=(
+                pytest.mark.campaign,
+                pytest.mark.skipif(
+                    "MQLAKE_CAMPAIGN" not in os.environ, reason="MQLAKE_CAMPAIGN=1 asks for it"
+                ),
+            ),
+        ),
+    ],
+)
+def test_every_bench_gives_its_lines(tmp_path: Path, names: list[str]) -> None:
     shown: list[Line] = []
-    lines = run(list(BENCHES), TINY, tmp_path, Progress(quiet=True), shown.append)
+    lines = run(list(names), TINY, tmp_path, Progress(quiet=True), shown.append)
     assert lines == shown
-    assert len({(line.name, line.peer_name) for line in lines}) == len(lines) >= len(BENCHES)
+    assert len({(line.name, line.peer_name) for line in lines}) == len(lines) >= len(names)
     assert all(line.mqlake > 0 for line in lines if line.unit != "MiB")
     assert all(str(line) for line in lines)
     assert [path for path in tmp_path.iterdir() if not path.name.startswith("jvm-")] == []

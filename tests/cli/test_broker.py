@@ -127,10 +127,6 @@ def test_what_cannot_be_used_is_one_line(conf):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (
-            ["--set", "authenticationEnabled=true"],
-            "authenticationEnabled=true: only false is allowed; access control",
-        ),
         (["--set", "allAckInSyncStateSet=true"], "allAckInSyncStateSet=true: only false is allowed"),
         (["--set", "brokrName=b"], "unknown configuration key 'brokrName'; did you mean 'brokerName'?"),
     ],

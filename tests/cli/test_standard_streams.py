@@ -56,6 +56,8 @@ ARGUMENTS: dict[tuple[str, ...], list[str]] = {
     ("admin", "topic", "perm"): ["T", "-p", "rw"],
     ("admin", "group", "reset-offset"): ["G", "-t", "T", "-s", "latest"],
     ("admin", "group", "skip"): ["G", "-t", "T"],
+    ("admin", "group", "polling"): ["G", "-t", "T"],
+    ("admin", "group", "set-mode"): ["G", "-t", "T", "-m", "POP"],
     ("admin", "group", "clone-offset"): ["-s", "A", "-d", "B", "-t", "T"],
     ("admin", "message", "by-id"): ["-i", "7F00000100002A9F0000000000000000"],
     ("admin", "message", "view"): ["7F00000100002A9F0000000000000000"],

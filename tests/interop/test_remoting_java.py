@@ -112,18 +112,30 @@ CHOICES = {"boundaryType": "upper", "commitOrRollback": "8", "topicFilterType": 
 SAMPLES = {"a text": "x", "a 32-bit number": "-7", "a 64-bit number": str(2**40), "true or false": "true"}
 
 
+LATER_FIELDS = {
+    "AckMessageRequestHeader": ("liteTopic",),
+    "ChangeInvisibleTimeRequestHeader": ("liteTopic", "suspend"),
+    "NotificationRequestHeader": ("exp", "expType"),
+}
+"""Of RocketMQ 5.4 and 5.5."""
+
+
 @pytest.mark.parametrize(("kind", "java_class"), HEADERS)
 def test_headers_have_javas_fields(java: JavaWire, kind: type[codec.CommandHeader], java_class: str):
     theirs = {}
     for field in java.request("header", **{"class": java_class})["fields"]:
         theirs.setdefault(field["name"], (JAVA_TYPES[field["type"]], field["mandatory"]))
+    later = LATER_FIELDS.get(kind.__name__, ())
     ours = {
-        field.name: (field.type_name, field.default is codec._MISSING) for field in codec._fields_of(kind)
+        field.name: (field.type_name, field.default is codec._MISSING)
+        for field in codec._fields_of(kind)
+        if field.name not in later
     }
     assert ours == theirs
 
     fields = {name: CHOICES.get(name) or SAMPLES[type_name] for name, (type_name, _) in ours.items()}
-    assert kind.decode(fields).encode() == fields
+    again = kind.decode(fields).encode()
+    assert {name: text for name, text in again.items() if name not in later} == fields
     read = java.request("fields", **{"class": java_class}, fields=fields)["fields"]
     # Some of Java's headers read no inherited fields.
     inherited = {field.name for field in codec._fields_of(common.TopicRequestHeader)}
@@ -173,6 +185,7 @@ BODIES = [
     for module, packages in BODY_PACKAGES.items()
     for kind in vars(module).values()
     if isinstance(kind, type) and issubclass(kind, JsonBody) and kind.__module__ == module.__name__
+    if kind.__name__ != "MessageRequestModes"  # a file of the broker's, whose class has another name in Java
 ]
 
 

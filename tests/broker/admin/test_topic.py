@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
@@ -52,17 +53,18 @@ def test_a_topic_is_made_changed_told_and_deleted(tmp_path):
 def test_a_topic_that_cannot_be_kept_is_no_success(tmp_path):
     async def scene(peer: Peer) -> None:
         api, at = BrokerAPI(peer.client), peer.address
-        config = tmp_path / "store/config"
-        config.write_text("in the way")
+        topics = tmp_path / "store/config/topics.json"
+        topics.unlink(missing_ok=True)
+        (topics / "in the way").mkdir(parents=True)
         topic = TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2)
         for _ in range(2):  # asked for again it is nothing new, and still not kept
             with pytest.raises(ResponseError, match=r"not kept.*topics\.json") as refused:
                 await api.create_topic(at, topic)
             assert refused.value.code == ResponseCode.SYSTEM_ERROR
         assert (await peer.send("T")).code == 0  # sends go on
-        config.unlink()
+        shutil.rmtree(topics)
         await api.create_topic(at, topic)
-        assert "T" in json.loads((config / "topics.json").read_text())["topicConfigTable"]
+        assert "T" in json.loads(topics.read_text())["topicConfigTable"]
 
     on_a_broker(tmp_path, scene)
 

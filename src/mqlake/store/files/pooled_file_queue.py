@@ -127,7 +127,7 @@ class PooledFileQueue:
             missing.append(directory)
             directory = os.path.dirname(directory)
         for path in reversed(missing):
-            os.mkdir(path)
+            os.makedirs(path, exist_ok=True)  # another process may make the queues of the same topic
             self._names_unsynced.append(os.path.dirname(path))
 
     def file_at(self, offset: int) -> PooledFile | None:
