@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import random
 import resource
+import shutil
 import subprocess
 import sys
 import time
@@ -164,7 +165,10 @@ def timers(context: Context) -> Iterator[Line]:
         str(context.directory / "timers"),
         str(context.scale.timers),
     ]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    try:
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+    finally:
+        shutil.rmtree(context.directory / "timers", ignore_errors=True)
     for what, figures in json.loads(done.stdout).items():
         yield Line(f"timers, {what}", figures["per_second"], "messages/s")
 

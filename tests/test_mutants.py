@@ -51,6 +51,7 @@ def test_put():
 def project(tmp_path: Path) -> Path:
     for name, text in (
         ("src/mqlake/__init__.py", ""),
+        ("src/mqlake/testing/plugin.py", ""),  # pytest loads it, as mqlake is installed
         ("src/mqlake/compare.py", MODULE),
         ("tests/test_compare.py", TESTS),
     ):

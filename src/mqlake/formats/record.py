@@ -143,8 +143,7 @@ def calculate_message_length(
 
 
 @lru_cache(maxsize=16384)
-def topic_field(topic: bytes, version: int) -> bytes:
-    """The topic with its length before it. IllegalTopicError if it is too long for the version."""
+def _topic_field(topic: bytes, version: int) -> bytes:
     limit = TOPIC_LENGTH_MAX_V1 if version == 1 else TOPIC_LENGTH_MAX_V2
     if len(topic) > limit:
         raise IllegalTopicError(f"the topic has {len(topic)} bytes; a v{version} record holds {limit}")
@@ -178,47 +177,7 @@ def encode_record(
     Raises IllegalTopicError and PropertiesTooLargeError when a length does not fit its field, MessageError
     when a number does not.
     """
-    return join_record(
-        body,
-        body_crc,
-        queue_id,
-        flag,
-        queue_offset,
-        physical_offset,
-        sys_flag,
-        born_timestamp,
-        born_host,
-        store_timestamp,
-        store_host,
-        reconsume_times,
-        prepared_transaction_offset,
-        topic_field(topic, version),
-        properties,
-        version,
-        prop_crc,
-    )
-
-
-def join_record(
-    body: bytes,
-    body_crc: int,
-    queue_id: int,
-    flag: int,
-    queue_offset: int,
-    physical_offset: int,
-    sys_flag: int,
-    born_timestamp: int,
-    born_host: bytes,
-    store_timestamp: int,
-    store_host: bytes,
-    reconsume_times: int,
-    prepared_transaction_offset: int,
-    topic_field: bytes,
-    properties: bytes,
-    version: int,
-    prop_crc: bool,
-) -> bytes:
-    """encode_record() for the commit log, which makes the field of a topic once (topic_field())."""
+    topic_field = _topic_field(topic, version)
     properties_length = len(properties)
     if prop_crc:
         if properties and properties[-1] != 2:

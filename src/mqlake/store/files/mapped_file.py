@@ -51,7 +51,6 @@ class MappedFile:
         "_committed_timestamp",
         "_fd",
         "_map",
-        "_mapped",
         "_target",
         "array",
         "committed_position",
@@ -104,9 +103,6 @@ class MappedFile:
         self.view = memoryview(self._map)
         # what records are written to, unless they are written through the descriptor
         self._target = None if without_mmap and write_buffer is None else write_buffer or self.view
-        # the mapping, where nothing but it is written to; a plug-in may write in its own way
-        plain = type(self).write_at is MappedFile.write_at and type(self).publish is MappedFile.publish
-        self._mapped = self.view if plain and self._target is self.view else None
         self.array: U8Array = np.frombuffer(self._map, dtype=np.uint8)
         # the same for those who only read: making such a view takes as long as finding a page of messages
         self.readable_array: U8Array = self.array.view()
@@ -153,13 +149,6 @@ class MappedFile:
         """
         start = self.wrote_position
         end = start + len(record)
-        mapped = self._mapped
-        if mapped is not None and end + 4 <= self.file_size:  # write_at() and publish() without the calls
-            mapped[start + 4 : end + 4] = record[4:] + ZERO_SIZE
-            mapped[start : start + 4] = record[:4]
-            self.wrote_position = self.committed_position = end
-            self.store_timestamp = store_timestamp
-            return start
         rest = record[4:] + ZERO_SIZE if end + 4 <= self.file_size else record[4:]
         self.write_at(start + 4, rest)
         self.publish(start, record[:4], end, store_timestamp)
@@ -378,7 +367,6 @@ class MappedFile:
             return
         self._map = None
         self.view = self._target = memoryview(b"")
-        self._mapped = None
         self.array = self.readable_array = np.empty(0, dtype=np.uint8)
         os.close(self._fd)
         MappedFile.TOTAL_MAPPED_VIRTUAL_MEMORY -= self.file_size

@@ -47,8 +47,6 @@ from mqlake.formats.record import (
     calculate_message_length,
     encode_blank,
     encode_record,
-    join_record,
-    topic_field,
 )
 from mqlake.message import (
     PROPERTY_CRC32,
@@ -171,7 +169,7 @@ class CommitLog:
         self._put_timer = put_timer
         self._lock = threading.Lock()
         self._topics: dict[str, tuple[bytes, int]] = {}
-        """Topics that may be written, with their field in a record and the version of records that hold it."""
+        """Topics that may be written, with their bytes and the record version that holds them."""
         self._last_file: MappedFile | None = None
         # no field of a record of this size can be too long
         self._unchecked_max = min(config.max_message_size, PROPERTIES_LENGTH_MAX)
@@ -189,13 +187,13 @@ class CommitLog:
             if msg.sys_flag & _SPECIAL_FLAGS or not _SPECIAL_PROPERTIES.isdisjoint(msg.properties):
                 advance = self._settle_special(msg)
                 inner_batch = PROPERTY_INNER_NUM in msg.properties
-            field, version = self._topics.get(msg.topic) or self._check_topic(msg.topic)
+            topic, version = self._topics.get(msg.topic) or self._check_topic(msg.topic)
             properties = properties_to_bytes(msg.properties)
             born_host, store_host = host_bytes(msg.born_host), host_bytes(msg.store_host)
             hosts_length = len(born_host) + len(store_host)
             if hosts_length != 16 or msg.sys_flag & _V6_FLAGS:
                 msg.sys_flag = _with_host_flags(msg.sys_flag, born_host, store_host)
-            fixed = _WITHOUT_HOSTS_AND_TOPIC + hosts_length + len(field)
+            fixed = _WITHOUT_HOSTS_AND_TOPIC + hosts_length + version + len(topic)
             size = fixed + len(body) + len(properties) + self._crc_tail_length
             if size > self._unchecked_max:
                 self._check_size(fixed, len(body), len(properties))
@@ -216,7 +214,7 @@ class CommitLog:
                 if mapped_file is None:
                     return self._no_file(size)
                 physical_offset = mapped_file.file_from_offset + mapped_file.wrote_position
-                record = join_record(
+                record = encode_record(
                     body,
                     body_crc,
                     msg.queue_id,
@@ -230,7 +228,7 @@ class CommitLog:
                     store_host,
                     msg.reconsume_times,
                     msg.prepared_transaction_offset,
-                    field,
+                    topic,
                     properties,
                     version,
                     self._prop_crc,
@@ -302,7 +300,7 @@ class CommitLog:
         msg.queue_id = delay_level_to_queue_id(level)
 
     def _check_topic(self, topic: str) -> tuple[bytes, int]:
-        """The topic's field in a record and the version of such records, remembered. Raises IllegalTopicError."""
+        """The topic's bytes and the record version that holds them, remembered. Raises IllegalTopicError."""
         encoded = topic.encode("utf-8")
         retry = topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
         allowed = RETRY_TOPIC_LENGTH_MAX if retry else TOPIC_LENGTH_MAX_V1
@@ -312,8 +310,7 @@ class CommitLog:
         validate_topic(topic.replace("+", "_", 1)[:TOPIC_LENGTH_MAX_V1] if retry else topic)
         if len(encoded) > TOPIC_LENGTH_MAX_V1 and not self.config.auto_message_version_on_topic_len:
             raise IllegalTopicError("a topic this long needs autoMessageVersionOnTopicLen=true")
-        version = 1 if len(encoded) <= TOPIC_LENGTH_MAX_V1 else 2
-        self._topics[topic] = known = topic_field(encoded, version), version
+        self._topics[topic] = known = encoded, 1 if len(encoded) <= TOPIC_LENGTH_MAX_V1 else 2
         return known
 
     def _check_inner_batch(self, msg: MessageExtBrokerInner) -> int:
@@ -420,8 +417,7 @@ class CommitLog:
                 raise MessageTooLargeError(
                     f"the batch has {len(batch.body)} bytes, maxMessageSize allows {self.config.max_message_size}"
                 )
-            field, version = self._topics.get(batch.topic) or self._check_topic(batch.topic)
-            topic = field[version:]
+            topic, version = self._topics.get(batch.topic) or self._check_topic(batch.topic)
             if self._prop_crc or self.config.write_without_mmap:
                 return self._put_items(batch, topic, version)
             return self._put_blob(batch, topic, version)
