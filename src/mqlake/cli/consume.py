@@ -19,7 +19,6 @@ from mqlake.cli.consume_pop import PopJob
 from mqlake.cli.options import json_option, time_ms
 from mqlake.cli.output import count_text, note, progress
 from mqlake.cli.produce import queue_matches
-from mqlake.cli.records import record_object
 from mqlake.client.config import ClientConfig
 from mqlake.client.consume.consumer_config import ConsumerConfig
 from mqlake.client.consume.pull_consumer import PullConsumer
@@ -28,6 +27,7 @@ from mqlake.client.consume.undecodable import CHOICES
 from mqlake.client.records import MessageClientExt
 from mqlake.errors import ConfigError, MqlakeError, TopicNotFoundError, UndecodableMessageError
 from mqlake.message import validate_topic
+from mqlake.message.shown import record_object
 from mqlake.remoting.bodies.client import ConsumeFromWhere
 from mqlake.remoting.bodies.topic import MessageQueue
 from mqlake.remoting.loop import run

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import datetime
 import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
+from mqlake.base.clock import parse_time_ms
 from mqlake.base.settings import parse_assignments
 from mqlake.errors import ConfigError
 from mqlake.store.config import MessageStoreConfig
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-TIME_MAX_MS = 2**63 - 1
 
 
 def directory_argument(command: Command) -> Command:
@@ -62,14 +60,8 @@ def set_option(command: Command) -> Command:
 
 
 def time_ms(text: str) -> int:
-    """Milliseconds since 1970 of a number, or of a date and time: `2024-05-01`, `2024-05-01T12:30:00.5+02:00`."""
-    text = text.strip()
-    if text.isdecimal() and int(text) <= TIME_MAX_MS:
-        return int(text)
+    """Milliseconds since 1970, see parse_time_ms()."""
     try:
-        # rounded up from microseconds: a time between two milliseconds belongs to the later one
-        return -(-int(datetime.datetime.fromisoformat(text).timestamp() * 1_000_000) // 1000)
-    except (ValueError, OverflowError):
-        raise click.BadParameter(
-            f"{text!r} is neither milliseconds nor a time like 2024-05-01T12:30:00"
-        ) from None
+        return parse_time_ms(text)
+    except ConfigError as error:
+        raise click.BadParameter(str(error)) from None

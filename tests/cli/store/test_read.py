@@ -15,8 +15,8 @@ from click.testing import CliRunner, Result
 
 from mqlake.cli.main import cli
 from mqlake.cli.options import time_ms
-from mqlake.cli.records import body_text
 from mqlake.message import create_message_id
+from mqlake.message.shown import body_text
 from mqlake.store.check.verify import verify_store
 from mqlake.store.message_store import open_store
 from tests.cli.test_main import MQLAKE, run

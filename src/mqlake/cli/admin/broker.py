@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 
 import click
 
-from mqlake.cli.admin.ha import ha, ha_status, promote, replicas_object, replicas_text
+from mqlake.cli.admin.ha import ha, promote, replicas_text
 from mqlake.cli.admin.shared import admin_command, broker_option, cluster_option, need_target, targets
 from mqlake.cli.options import confirm, yes_option
 from mqlake.cli.output import note, print_fields, print_json, time_text
 from mqlake.cli.table import Column, Table
 from mqlake.client.admin import Admin, Broker
-from mqlake.errors import MqlakeError, RemotingError
+from mqlake.client.overview import ha_status, latest_rate, replicas_object, runtime_info
+from mqlake.errors import MqlakeError
 from mqlake.remoting.bodies.admin import HARuntimeInfo, OffsetWrapper
 from mqlake.remoting.bodies.topic import MessageQueue
 
@@ -32,7 +33,7 @@ def cluster() -> None:
 async def cluster_list(admin: Admin, cluster: str | None, as_json: bool) -> None:
     """List brokers: address, version, message rates, disk usage and oldest message."""
     brokers = await admin.list_brokers(cluster)
-    states = await asyncio.gather(*(_runtime(admin, broker.address) for broker in brokers))
+    states = await asyncio.gather(*(runtime_info(admin, broker.address) for broker in brokers))
     replicas = await asyncio.gather(*(ha_status(admin, broker.address) for broker in brokers))
     rows = [
         _BrokerState(broker, *state, ha) for broker, state, ha in zip(brokers, states, replicas, strict=True)
@@ -58,7 +59,7 @@ def _column(name: str, key: str, header: str, number_format: str) -> tuple[Colum
     """A rate or ratio: a number in JSON; `?` in a table if the broker did not answer."""
 
     def value(row: _BrokerState) -> float:
-        return _first_number(row.state.get(key))
+        return latest_rate(row.state.get(key))
 
     def cell(row: _BrokerState) -> str:
         return "?" if row.error else format(value(row), number_format)
@@ -84,22 +85,6 @@ _BROKERS: Table[_BrokerState] = Table(
         time_text,
     ),
 )
-
-
-async def _runtime(admin: Admin, address: str) -> tuple[dict[str, str], str]:
-    """(runtime info, error): one of them is empty. (RocketMQ's brokers fail to answer in their first second.)"""
-    try:
-        return await admin.brokers.get_broker_runtime_info(address), ""
-    except RemotingError as error:
-        return {}, str(error)
-
-
-def _first_number(text: str | None) -> float:
-    """The rate of the last 10 s in `"1.5 1.4 1.3"`; 0 if there is none."""
-    try:
-        return float((text or "").split()[0])
-    except (IndexError, ValueError):  # a broker that has just started has no rates yet
-        return 0.0
 
 
 # ---------------------------------------------------------------------- broker

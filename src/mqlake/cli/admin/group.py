@@ -11,7 +11,6 @@ import click
 from mqlake.base.clock import now_ms
 from mqlake.cli.admin.shared import (
     admin_command,
-    behind,
     broker_option,
     cluster_option,
     group_argument,
@@ -23,7 +22,7 @@ from mqlake.cli.options import confirm, time_ms, yes_option
 from mqlake.cli.output import as_object, print_fields, print_json, print_result, print_table, time_text
 from mqlake.cli.table import Column, Table, or_dash, two_digits
 from mqlake.client.admin import Admin
-from mqlake.errors import MqlakeError, ResponseError
+from mqlake.client.overview import behind, connected_clients, connections, queue_owners, running_info
 from mqlake.remoting.bodies.admin import (
     Connection,
     ConsumerConnection,
@@ -40,7 +39,6 @@ from mqlake.remoting.bodies.client import (
     SubscriptionData,
 )
 from mqlake.remoting.bodies.topic import MessageQueue
-from mqlake.remoting.codes import ResponseCode
 
 MQADMIN_TIME = "%Y-%m-%d#%H:%M:%S:%f"
 END_OF_QUEUE = -1
@@ -208,7 +206,7 @@ async def group_progress(
         await admin.examine_topic_route_info(topic)
     await admin.check_group(group)
     stats = await admin.examine_consume_stats(group, topic)
-    owners = await _owners(admin, group) if clients else {}
+    owners = await queue_owners(admin, group) if clients else {}
     rows = [
         _Progress(queue, offsets, owners.get(queue)) for queue, offsets in sorted(stats.offset_table.items())
     ]
@@ -218,15 +216,6 @@ async def group_progress(
         return
     (_PROGRESS_WITH_CLIENTS if clients else _PROGRESS).print(rows)
     click.echo(f"\n{behind(stats):,} behind, {stats.consume_tps:.2f} messages/s")
-
-
-async def _owners(admin: Admin, group: str) -> dict[MessageQueue, str]:
-    """Queue → client, as the connected consumers report it."""
-    owners = {}
-    for client_id in await _client_ids(admin, group):
-        info = await _running_info(admin, group, client_id, jstack=False)
-        owners.update(dict.fromkeys(info.mq_table, client_id))
-    return owners
 
 
 class _GroupProgress(NamedTuple):
@@ -248,7 +237,7 @@ _GROUPS: Table[_GroupProgress] = Table(
 async def _all_progress(admin: Admin, as_json: bool) -> None:
     rows = []
     for name in sorted(await admin.get_all_subscription_groups()):
-        row = _GroupProgress(name, await _connections(admin, name), await admin.examine_consume_stats(name))
+        row = _GroupProgress(name, await connections(admin, name), await admin.examine_consume_stats(name))
         if row.stats.offset_table or row.connection.connection_set:
             rows.append(row)
     _GROUPS.show(rows, as_json=as_json)
@@ -274,26 +263,12 @@ def _value(choice: enum.Enum | None) -> Any:
     return choice.value if choice else None
 
 
-async def _connections(admin: Admin, group: str) -> ConsumerConnection:
-    """The connected consumers, which may be none."""
-    try:
-        return await admin.examine_consumer_connection_info(group)
-    except ResponseError as error:
-        if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
-            raise
-        return ConsumerConnection()
-
-
-async def _client_ids(admin: Admin, group: str) -> list[str]:
-    return sorted(each.client_id or "" for each in (await _connections(admin, group)).connection_set)
-
-
 @group.command("connections")
 @group_argument
 @admin_command
 async def group_connections(admin: Admin, group: str, as_json: bool) -> None:
     """Show the connected consumers of a group, and their subscriptions."""
-    found = await _connections(admin, group)
+    found = await connections(admin, group)
     clients = sorted(found.connection_set, key=lambda each: each.client_id or "")
     subscriptions = sorted(found.subscription_table.values(), key=lambda each: each.topic)
     kind, model = _value(found.consume_type), _value(found.message_model)
@@ -316,18 +291,6 @@ async def group_connections(admin: Admin, group: str, as_json: bool) -> None:
     print_fields([("type", kind), ("model", model), ("begins at", begins)])
 
 
-async def _running_info(admin: Admin, group: str, client_id: str, *, jstack: bool) -> Any:
-    failure: MqlakeError | None = None
-    for broker in await admin.masters():
-        try:
-            return await admin.brokers.get_consumer_running_info(
-                broker.address, group, client_id, jstack=jstack
-            )
-        except ResponseError as error:
-            failure = error
-    raise failure or MqlakeError(f"{client_id} is not connected")
-
-
 @group.command("status")
 @group_argument
 @click.option("-i", "--client", "client_id", help="Only this client.")
@@ -335,10 +298,10 @@ async def _running_info(admin: Admin, group: str, client_id: str, *, jstack: boo
 @admin_command
 async def group_status(admin: Admin, group: str, client_id: str | None, jstack: bool, as_json: bool) -> None:
     """Show what the connected consumers report: queues, rates and times."""
-    client_ids = [client_id] if client_id is not None else await _client_ids(admin, group)
+    client_ids = [client_id] if client_id is not None else await connected_clients(admin, group)
     if not client_ids:
         await admin.check_group(group)
-    infos = {each: await _running_info(admin, group, each, jstack=jstack) for each in client_ids}
+    infos = {each: await running_info(admin, group, each, jstack=jstack) for each in client_ids}
     if as_json:
         print_json({name: info.to_value() | {"mqTable": _queues(info)} for name, info in infos.items()})
         return

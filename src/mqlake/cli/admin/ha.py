@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import click
 
@@ -11,38 +11,9 @@ from mqlake.cli.options import confirm, yes_option
 from mqlake.cli.output import note, print_json, size_text
 from mqlake.cli.table import Column, Table
 from mqlake.client.admin import Admin, Broker
-from mqlake.errors import MqlakeError, RemotingError, ResponseError
+from mqlake.client.overview import ha_status, slave_lag
+from mqlake.errors import MqlakeError, ResponseError
 from mqlake.remoting.bodies.admin import HARuntimeInfo
-
-
-async def ha_status(admin: Admin, address: str) -> HARuntimeInfo | None:
-    """907; None if the broker does not answer it."""
-    try:
-        return await admin.brokers.get_broker_ha_status(address)
-    except (RemotingError, ResponseError):
-        return None
-
-
-def replicas_object(info: HARuntimeInfo | None) -> dict[str, Any] | None:
-    """For JSON: the slaves of a master, or how far a slave is."""
-    if info is None:
-        return None
-    if info.master:
-        return {
-            "inSync": info.in_sync_slave_nums,
-            "slaves": [
-                {"address": each.addr, "lagBytes": each.diff, "inSync": each.in_sync}
-                for each in info.ha_connection_info
-            ],
-        }
-    client = info.ha_client_runtime_info
-    return {"masterAddress": client.master_addr, "maxOffset": client.max_offset, "lagBytes": _lag(info)}
-
-
-def _lag(info: HARuntimeInfo) -> int:
-    """Of a slave; -1 if the master's end is not known (RocketMQ's slave does not report it)."""
-    end = info.master_commit_log_max_offset
-    return max(end - info.ha_client_runtime_info.max_offset, 0) if end > 0 else -1
 
 
 def replicas_text(info: HARuntimeInfo | None) -> str:
@@ -53,7 +24,7 @@ def replicas_text(info: HARuntimeInfo | None) -> str:
             return "-"
         lag = max(each.diff for each in info.ha_connection_info)
         return f"{len(info.ha_connection_info)}, lag {size_text(lag)}"
-    lag = _lag(info)
+    lag = slave_lag(info)
     return "slave" if lag < 0 else f"slave, lag {size_text(lag)}"
 
 
@@ -86,7 +57,16 @@ def _links(broker: Broker, info: HARuntimeInfo, state: dict[str, str]) -> list[_
     client = info.ha_client_runtime_info
     rate, trouble = client.transferred_byte_in_second, state.get("haTroubleText", "")
     return [
-        _Link(broker, client.master_addr or "", "master", client.max_offset, _lag(info), None, rate, trouble)
+        _Link(
+            broker,
+            client.master_addr or "",
+            "master",
+            client.max_offset,
+            slave_lag(info),
+            None,
+            rate,
+            trouble,
+        )
     ]
 
 

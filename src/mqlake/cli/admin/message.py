@@ -11,11 +11,11 @@ import click
 from mqlake.cli.admin.shared import admin_command, group_argument, topic_argument
 from mqlake.cli.options import time_ms
 from mqlake.cli.output import as_object, note, print_fields, print_json, time_text
-from mqlake.cli.records import body_text, host_text, record_line, record_object
 from mqlake.client.admin import Admin
 from mqlake.client.api.broker_api import TIME_MAX
 from mqlake.errors import ConfigError, MessageError
 from mqlake.message import Message, MessageExt, validate_topic
+from mqlake.message.shown import body_text, host_text, record_line, record_object
 from mqlake.remoting.bodies.topic import MessageQueue
 
 TEXT_SHOWN_MAX = 4096

@@ -17,7 +17,6 @@ from mqlake.client.admin import Admin
 from mqlake.client.api.name_servers import DEFAULT_ADDRESS
 from mqlake.client.config import ClientConfig
 from mqlake.errors import MqlakeError, RemotingConnectError, RemotingTimeoutError
-from mqlake.remoting.bodies.admin import ConsumeStats
 from mqlake.remoting.loop import run
 
 COMPLETION_TIMEOUT_S = 1.0
@@ -130,11 +129,6 @@ broker_option = click.option("-b", "--broker", metavar="BROKER", help="One broke
 
 
 # --- brokers
-
-
-def behind(stats: ConsumeStats) -> int:
-    """Messages that a group has not consumed yet."""
-    return sum(each.broker_offset - each.consumer_offset for each in stats.offset_table.values())
 
 
 async def targets(admin: Admin, broker: str | None, cluster: str | None) -> list[tuple[str, str]]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 
 import click
 
 from mqlake.cli.admin.shared import (
     admin_command,
-    behind,
     broker_option,
     cluster_option,
     targets,
@@ -20,8 +18,8 @@ from mqlake.cli.options import confirm, yes_option
 from mqlake.cli.output import as_object, note, print_json, print_result, print_table, time_text
 from mqlake.cli.table import Column, Table, or_dash, two_digits
 from mqlake.client.admin import Admin
+from mqlake.client.overview import behind, rate, users_topics
 from mqlake.errors import ResponseError, UnknownKeyError
-from mqlake.message import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX, is_system_topic
 from mqlake.remoting.bodies.admin import TopicOffset
 from mqlake.remoting.bodies.route import BrokerData
 from mqlake.remoting.bodies.topic import QUEUES_MAX, MessageQueue, TopicConfig
@@ -29,7 +27,6 @@ from mqlake.remoting.codes import ResponseCode
 
 PERMISSIONS = {"r": 4, "w": 2, "rw": 6, "2": 2, "4": 4, "6": 6}
 PERM_HELP = "Permissions: r (4) to consume, w (2) to send."
-REPLY_TOPIC_POSTFIX = "_REPLY_TOPIC"
 
 
 @click.group()
@@ -58,23 +55,12 @@ async def topic_list(admin: Admin, cluster: str | None, with_system: bool, as_js
     else:
         await admin.list_brokers(cluster)  # an unknown cluster is an error, not an empty list
         names = await admin.name_servers.get_topics_by_cluster(cluster)
-    shown = sorted(names if with_system else await _users_topics(admin, names))
+    shown = sorted(names if with_system else await users_topics(admin, names))
     if as_json:
         print_json(shown)
     else:
         for name in shown:
             click.echo(name)
-
-
-async def _users_topics(admin: Admin, names: set[str]) -> set[str]:
-    """Without the topics that servers create for themselves or for groups."""
-    own = await admin.name_servers.get_system_topic_list_from_ns()
-    prefixes = (RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX)
-    return {
-        name
-        for name in names - own
-        if not (is_system_topic(name) or name.startswith(prefixes) or name.endswith(REPLY_TOPIC_POSTFIX))
-    }
 
 
 @topic.command("create")
@@ -261,7 +247,7 @@ async def stats(admin: Admin, topic: str | None, active: bool, as_json: bool) ->
             raise UnknownKeyError(topic, names, what="topic")
         names = {topic}
     rows = []
-    for name in sorted(names if topic is not None else await _users_topics(admin, names)):
+    for name in sorted(names if topic is not None else await users_topics(admin, names)):
         rows += await _topic_rates(admin, name)
     if active:
         rows = [row for row in rows if row.sum_in]
@@ -301,28 +287,10 @@ async def _topic_rates(admin: Admin, topic: str) -> list[_TopicRates]:
     """One row for each group that consumes the topic, or one without a group."""
     route = await admin.examine_topic_route_info(topic)
     addresses = [data.broker_addrs[0] for data in route.broker_datas if 0 in data.broker_addrs]
-    tps_in, sum_in = await _rate(admin, addresses, "TOPIC_PUT_NUMS", topic)
+    tps_in, sum_in = await rate(admin, addresses, "TOPIC_PUT_NUMS", topic)
     rows = []
     for group in sorted(await admin.query_topic_consume_by_who(topic)):
         progress = await admin.examine_consume_stats(group, topic)
-        tps_out, sum_out = await _rate(admin, addresses, "GROUP_GET_NUMS", f"{topic}@{group}")
+        tps_out, sum_out = await rate(admin, addresses, "GROUP_GET_NUMS", f"{topic}@{group}")
         rows.append(_TopicRates(topic, group, behind(progress), tps_in, tps_out, sum_in, sum_out))
     return rows or [_TopicRates(topic, None, 0, tps_in, 0.0, sum_in, 0)]
-
-
-async def _rate(admin: Admin, addresses: list[str], name: str, key: str) -> tuple[float, int]:
-    """(messages per second in the last minute, messages in the last day) of all brokers together."""
-    answers = await asyncio.gather(
-        *(admin.brokers.view_broker_stats_data(address, name, key) for address in addresses),
-        return_exceptions=True,
-    )
-    tps, total = 0.0, 0
-    for answer in answers:
-        if isinstance(answer, ResponseError):  # the broker has counted nothing
-            continue
-        if isinstance(answer, BaseException):
-            raise answer
-        if answer.stats_minute is not None and answer.stats_day is not None:
-            tps += answer.stats_minute.tps
-            total += answer.stats_day.sum
-    return tps, total

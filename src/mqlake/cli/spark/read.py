@@ -11,10 +11,10 @@ import click
 from mqlake.base.net import parse_address
 from mqlake.cli.options import json_option
 from mqlake.cli.output import count_text, note, print_json, print_json_line, print_table, size_text, time_text
-from mqlake.cli.records import record_line, record_object
 from mqlake.cli.spark.shared import Where, asked_again, check_stores, job, spark_options, wanted_options
 from mqlake.errors import ConfigError
 from mqlake.message import MessageExt
+from mqlake.message.shown import record_line, record_object
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery

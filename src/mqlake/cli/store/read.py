@@ -24,11 +24,11 @@ from mqlake.cli.output import (
     size_text,
     time_text,
 )
-from mqlake.cli.records import record_line, record_object
 from mqlake.errors import StoreCorruptError, StoreError
 from mqlake.formats.columns import Scan
 from mqlake.formats.record import decode_record
 from mqlake.message import MessageExt
+from mqlake.message.shown import record_line, record_object
 from mqlake.store.check.info import StoreInfo, store_info
 from mqlake.store.check.search import (
     Query,

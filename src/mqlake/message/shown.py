@@ -1,12 +1,13 @@
-"""A record as commands show it: a JSON object, or a line of text."""
+"""A record as people see it: a JSON object, or a line of text."""
 
 from __future__ import annotations
 
 import base64
 from typing import Any
 
-from mqlake.cli.output import time_text
-from mqlake.message import Host, MessageExt
+from mqlake.base.shown import time_text
+from mqlake.message.hosts import Host
+from mqlake.message.message import MessageExt
 
 BODY_SHOWN = 60
 

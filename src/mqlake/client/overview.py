@@ -1,0 +1,136 @@
+"""What an operator sees of a cluster that takes more than one request, or more than an answer as it is.
+
+Topics of users, rates, how far groups are behind, who consumes, how replication is. `mqlake admin` prints it, the
+console shows it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from mqlake.client.admin import Admin
+from mqlake.errors import MqlakeError, RemotingError, ResponseError
+from mqlake.message import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX, is_system_topic
+from mqlake.remoting.bodies.admin import ConsumerConnection, ConsumeStats, HARuntimeInfo
+from mqlake.remoting.bodies.client import ConsumerRunningInfo
+from mqlake.remoting.bodies.topic import MessageQueue
+from mqlake.remoting.codes import ResponseCode
+
+REPLY_TOPIC_POSTFIX = "_REPLY_TOPIC"
+
+
+async def users_topics(admin: Admin, names: set[str]) -> set[str]:
+    """Without the topics that servers create for themselves or for groups."""
+    own = await admin.name_servers.get_system_topic_list_from_ns()
+    prefixes = (RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX)
+    return {
+        name
+        for name in names - own
+        if not (is_system_topic(name) or name.startswith(prefixes) or name.endswith(REPLY_TOPIC_POSTFIX))
+    }
+
+
+async def rate(admin: Admin, addresses: list[str], name: str, key: str) -> tuple[float, int]:
+    """(messages per second in the last minute, messages in the last day) of all brokers together."""
+    answers = await asyncio.gather(
+        *(admin.brokers.view_broker_stats_data(address, name, key) for address in addresses),
+        return_exceptions=True,
+    )
+    tps, total = 0.0, 0
+    for answer in answers:
+        if isinstance(answer, ResponseError):  # the broker has counted nothing
+            continue
+        if isinstance(answer, BaseException):
+            raise answer
+        if answer.stats_minute is not None and answer.stats_day is not None:
+            tps += answer.stats_minute.tps
+            total += answer.stats_day.sum
+    return tps, total
+
+
+def behind(stats: ConsumeStats) -> int:
+    """Messages that a group has not consumed yet."""
+    return sum(each.broker_offset - each.consumer_offset for each in stats.offset_table.values())
+
+
+async def connections(admin: Admin, group: str) -> ConsumerConnection:
+    """The connected consumers, which may be none."""
+    try:
+        return await admin.examine_consumer_connection_info(group)
+    except ResponseError as error:
+        if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
+            raise
+        return ConsumerConnection()
+
+
+async def connected_clients(admin: Admin, group: str) -> list[str]:
+    return sorted(each.client_id or "" for each in (await connections(admin, group)).connection_set)
+
+
+async def running_info(admin: Admin, group: str, client_id: str, *, jstack: bool) -> ConsumerRunningInfo:
+    """What a consumer reports of itself. Raises the last broker's ResponseError if it is connected to none."""
+    failure: MqlakeError | None = None
+    for broker in await admin.masters():
+        try:
+            return await admin.brokers.get_consumer_running_info(
+                broker.address, group, client_id, jstack=jstack
+            )
+        except ResponseError as error:
+            failure = error
+    raise failure or MqlakeError(f"{client_id} is not connected")
+
+
+async def queue_owners(admin: Admin, group: str) -> dict[MessageQueue, str]:
+    """Queue → client, as the connected consumers report it."""
+    found: dict[MessageQueue, str] = {}
+    for client_id in await connected_clients(admin, group):
+        info = await running_info(admin, group, client_id, jstack=False)
+        found.update(dict.fromkeys(info.mq_table, client_id))
+    return found
+
+
+async def runtime_info(admin: Admin, address: str) -> tuple[dict[str, str], str]:
+    """(runtime info, error): one of them is empty. (RocketMQ's brokers fail to answer in their first second.)"""
+    try:
+        return await admin.brokers.get_broker_runtime_info(address), ""
+    except RemotingError as error:
+        return {}, str(error)
+
+
+def latest_rate(text: str | None) -> float:
+    """The rate of the last 10 s in `"1.5 1.4 1.3"`; 0 if there is none."""
+    try:
+        return float((text or "").split()[0])
+    except (IndexError, ValueError):  # a broker that has just started has no rates yet
+        return 0.0
+
+
+async def ha_status(admin: Admin, address: str) -> HARuntimeInfo | None:
+    """907; None if the broker does not answer it."""
+    try:
+        return await admin.brokers.get_broker_ha_status(address)
+    except (RemotingError, ResponseError):
+        return None
+
+
+def slave_lag(info: HARuntimeInfo) -> int:
+    """Of a slave; -1 if the master's end is not known (RocketMQ's slave does not report it)."""
+    end = info.master_commit_log_max_offset
+    return max(end - info.ha_client_runtime_info.max_offset, 0) if end > 0 else -1
+
+
+def replicas_object(info: HARuntimeInfo | None) -> dict[str, Any] | None:
+    """For JSON: the slaves of a master, or how far a slave is."""
+    if info is None:
+        return None
+    if info.master:
+        return {
+            "inSync": info.in_sync_slave_nums,
+            "slaves": [
+                {"address": each.addr, "lagBytes": each.diff, "inSync": each.in_sync}
+                for each in info.ha_connection_info
+            ],
+        }
+    client = info.ha_client_runtime_info
+    return {"masterAddress": client.master_addr, "maxOffset": client.max_offset, "lagBytes": slave_lag(info)}
