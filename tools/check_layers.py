@@ -122,6 +122,7 @@ WITHIN: dict[str, set[str]] = {
     "broker.admin": {"broker", "config", "state", "metrics", "services"},
     "lake.arrow": {"options", "offsets", "log"},
     "lake.log": {"options", "offsets", "arrow"},
+    "lake.tables": {"options", "offsets", "arrow", "log", "dataset", "decode", "live"},
     "spark.log": _OF_SOURCES,
     "spark.rocketmq": {*_OF_SOURCES, "log"},
     "spark.metaq": {*_OF_SOURCES, "log"},

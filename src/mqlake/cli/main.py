@@ -56,6 +56,8 @@ COMMANDS = {
 EXIT_INTERRUPTED = 128 + signal.SIGINT
 EXTRAS = {
     "cryptography": "auth",
+    "deltalake": "delta",
+    "duckdb": "lake",
     "fastavro": "spark",
     "fsspec": "spark",
     "grpc": "connect",
@@ -66,6 +68,7 @@ EXTRAS = {
     "pandas": "spark",
     "py4j": "spark",
     "pyarrow": "spark",
+    "pyiceberg": "iceberg",
     "pyspark": "spark",
     "yaml": "auth",
 }

@@ -1,0 +1,101 @@
+"""The rows of a topic's table: columns of the log, and what a decoder makes of the bodies.
+
+    log batch   topic … body    ─▶  topic brokerName queueId … body                               raw
+                                ─▶  topic brokerName queueId … value undecoded undecoded_reason   with a decoder
+
+A decoder replaces the column `body` by columns of its own. It gives a row for each row, in the same order: what it
+cannot decode goes into `undecoded` with a reason and stays in the same table, so it can neither lose nor repeat a
+message. Everything here is pickled with a task and does without Spark, pyiceberg and deltalake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from mqlake.errors import ConfigError
+from mqlake.lake.arrow.schema import COLUMNS, arrow_schema
+from mqlake.lake.options import check_columns
+
+BODY = "body"
+UNDECODED, UNDECODED_REASON = "undecoded", "undecoded_reason"
+UNDECODED_FIELDS = (pa.field(UNDECODED, pa.binary()), pa.field(UNDECODED_REASON, pa.string()))
+"""The last two columns of every decoder: the body as it is, and why it could not be decoded; else null."""
+
+NEEDED = ("topic", "brokerName", "queueId", "queueOffset", "physicalOffset", "storeTimestamp")
+"""Columns that every table has: how far it has come and whether it is whole is told by them."""
+
+DEFAULT_COLUMNS = (
+    "topic",
+    "brokerName",
+    "queueId",
+    "queueOffset",
+    "physicalOffset",
+    "uniqKey",
+    "tags",
+    "keys",
+    "properties",
+    "bornTimestamp",
+    "storeTimestamp",
+    "reconsumeTimes",
+    BODY,
+)
+
+
+class BodyDecoder(Protocol):
+    """Turns bodies into columns. Pickled with each task."""
+
+    @property
+    def spec(self) -> str:
+        """JSON from which the same decoder can be made again; kept in the table's properties."""
+
+    @property
+    def fields(self) -> Sequence[pa.Field]:
+        """The columns that replace `body`; the last two are UNDECODED_FIELDS."""
+
+    def decode(self, batch: pa.RecordBatch) -> list[pa.Array]:
+        """An array for each of `fields`, as long as the batch, which has at least the column `body`."""
+
+
+@dataclass(frozen=True)
+class TableRows:
+    """The columns of one table. `columns` are named as those of the log; `decoder` None keeps the bodies as they are.
+
+    Raises ConfigError for a column that a table cannot do without, UnknownKeyError for an unknown one.
+    """
+
+    columns: tuple[str, ...] = DEFAULT_COLUMNS
+    decoder: BodyDecoder | None = None
+
+    def __post_init__(self) -> None:
+        check_columns(self.columns, COLUMNS)
+        for name in NEEDED:
+            if name not in self.columns:
+                raise ConfigError(f"a table needs the column {name!r}")
+        if self.decoder is not None and BODY not in self.columns:
+            raise ConfigError("without the column 'body' there is nothing to decode")
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the table."""
+        log = arrow_schema(self.columns)
+        if self.decoder is None:
+            return log
+        kept = [field for field in log if field.name != BODY]
+        return pa.schema([*kept, *self.decoder.fields])
+
+    def of(self, batch: pa.RecordBatch, broker_name: str) -> pa.RecordBatch:
+        """The table's rows for rows of the log with `columns`; `broker_name`: of a log, which does not say it."""
+        arrays = []
+        for name in self.columns:
+            array = batch.column(name)
+            if name == "brokerName" and array.null_count:
+                array = pa.repeat(pa.scalar(broker_name), len(array))
+            arrays.append(array)
+        if self.decoder is not None:
+            arrays = [array for name, array in zip(self.columns, arrays, strict=True) if name != BODY]
+            arrays += self.decoder.decode(batch)
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
