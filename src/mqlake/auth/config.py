@@ -111,6 +111,12 @@ class AuthConfig(Settings):
         "Directory of plain_acl.yml and acl/*.yml; empty: $ROCKETMQ_HOME/conf.",
         own=True,
     )
+    sync_users_from_master: bool = setting(
+        "syncUsersFromMaster",
+        True,
+        "A slave with authenticationEnabled takes over the users and acls of its master.",
+        own=True,
+    )
     metrics_authentication: bool = setting(
         "metricsAuthentication",
         True,

@@ -95,7 +95,7 @@ class BrokerController:
             os.path.join(directory, "delayOffset.json"), broker.store, config.delay_offset_update_version_step
         )
         self.timers = TimerMessageStore(broker.store) if store_config.timer_wheel_enable else None
-        self.replication = Replication(broker, self.registration, self.schedule_message_service)
+        self.replication = Replication(broker, self.registration, self.schedule_message_service, self.timers)
         self.replication.on_promoted = self._start_as_master
         self.transaction_metrics = TransactionMetrics(os.path.join(directory, "transactionMetrics"), clock_ms)
         self.transactional_message_service = self._make_transactional_message_service()

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
+from mqlake.auth.model import policies_from_info
+from mqlake.auth.state import create_user, delete_user, update_acl
 from mqlake.broker.controller import BrokerController
 from mqlake.broker.services import registration as registration_module
 from mqlake.broker.services import replication as replication_module
 from mqlake.errors import ConfigError, ResponseError
+from mqlake.message import properties_to_string
 from mqlake.namesrv.config import NamesrvConfig
 from mqlake.namesrv.server import NamesrvController
 from mqlake.remoting.bodies.admin import HARuntimeInfo
@@ -24,7 +28,8 @@ from mqlake.remoting.headers.admin import (
     ResetMasterFlushOffsetHeader,
 )
 from mqlake.remoting.loop import run
-from tests.broker.live import SCENE_S, Peer, make_controller
+from mqlake.store.ha.ha_client_service import HAClientService
+from tests.broker.live import SCENE_S, Peer, make_controller, now_ms
 from tests.broker.metrics.test_exporter import scrape
 from tests.waiting import until_async
 
@@ -35,6 +40,9 @@ Scene = Callable[["Cluster"], Awaitable[None]]
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replication_module, "TICK_S", 0.2)
     monkeypatch.setattr(registration_module, "REGISTER_RETRY_S", 0.2)
+    monkeypatch.setattr(
+        replication_module, "HAClientService", functools.partial(HAClientService, retry_s=0.2)
+    )
 
 
 class Cluster:
@@ -314,5 +322,74 @@ def test_the_other_slave_follows_the_one_that_was_promoted(tmp_path: Path) -> No
             peer.controller.broker.store.commit_log_files.select(0, end(first)) for peer in (first, second)
         ]
         assert logs[0] == logs[1]
+
+    on_a_cluster(tmp_path, scene)
+
+
+def test_a_topic_deleted_and_created_again_between_two_rounds_keeps_nothing_of_before(tmp_path: Path) -> None:
+    async def scene(brokers: Cluster) -> None:
+        master, slave = await brokers.pair()
+        for number in range(8):
+            await master.send("Again", f"old {number}".encode(), queue_id=number % 4)
+            await master.send("Other", b"stays", queue_id=0)
+        await same_log(master, slave)
+        sync = slave.controller.replication.slave_synchronize
+        await until_async(lambda: sync.master_addr)
+        assert await sync.sync_all()
+        ours, theirs = (peer.controller.broker.store.consume_queues for peer in (slave, master))
+        assert set(ours.queues("Again")) == {0, 1, 2, 3}
+        topics = master.controller.broker.topic_config_manager
+        topics.delete_topic_config("Again")
+        theirs.delete_topic("Again")
+        await master.send("Again", b"new", queue_id=2)
+        await same_log(master, slave)
+        for _ in range(2):
+            assert await sync.sync_all()
+        assert {number: queue.max_offset_in_queue for number, queue in ours.queues("Again").items()} == {2: 1}
+        assert ours.get("Other", 0).max_offset_in_queue == 8
+        await master.send("Again", b"new", queue_id=1)
+        await same_log(master, slave)
+        assert ours.get("Again", 1).max_offset_in_queue == 1
+
+    on_a_cluster(tmp_path, scene)
+
+
+def test_a_slave_knows_how_far_its_masters_timers_are(tmp_path: Path) -> None:
+    async def scene(brokers: Cluster) -> None:
+        master, slave = await brokers.pair()
+        theirs, ours = (peer.controller.timers for peer in (master, slave))
+        due = str(now_ms() + 3_600_000)
+        properties = properties_to_string({"TIMER_DELIVER_MS": due, "UNIQ_KEY": "K"})
+        assert (await master.send("T", properties=properties)).code == 0
+        await until_async(lambda: theirs.metrics.timing_count("T") == 1)
+        await until_async(lambda: ours.curr_read_time_ms >= theirs.curr_read_time_ms - 2000)
+        assert await slave.controller.replication.slave_synchronize.sync_all()
+        assert ours.metrics.value() == theirs.metrics.value()
+        assert not ours.is_dequeuing
+
+    on_a_cluster(tmp_path, scene)
+
+
+INNER = '{"accessKey":"inner","secretKey":"inner-secret"}'
+
+
+def test_a_slave_has_the_users_and_acls_of_its_master(tmp_path: Path) -> None:
+    async def scene(brokers: Cluster) -> None:
+        signed = {"authenticationEnabled": "true", "innerClientAuthenticationCredentials": INNER}
+        master = await brokers.start("master", **signed)
+        slave = await brokers.start("slave", brokerRole="SLAVE", brokerId="1", **signed)
+        theirs, ours = (peer.controller.broker.access for peer in (master, slave))
+        await theirs.change(lambda state: create_user(state, "alice", "alice-secret"))
+        policies = policies_from_info(
+            [{"entries": [{"resource": "Topic:orders-*", "actions": ["Sub"], "decision": "Deny"}]}]
+        )
+        await theirs.change(lambda state: update_acl(state, "User:alice", policies))
+        sync = slave.controller.replication.slave_synchronize
+        await until_async(lambda: sync.master_addr)
+        assert await sync.sync_all()
+        assert ours.state == theirs.state
+        await theirs.change(lambda state: delete_user(state, "alice"))
+        assert await sync.sync_all()
+        assert set(ours.state.users) == {"inner"} == set(ours.storage.load().users)
 
     on_a_cluster(tmp_path, scene)

@@ -32,6 +32,7 @@ from mqlake.store.config import BrokerRole, MessageStoreConfig
 from mqlake.store.ha.ha_client import ClientSettings, HAClient, Trouble
 from mqlake.store.ha.ha_client_service import HAClientService
 from mqlake.store.ha.ha_service import HAService
+from mqlake.store.timer.timer_message_store import TimerMessageStore
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +48,11 @@ DEFAULT_HA_PORT = 10912
 
 class Replication:
     def __init__(
-        self, broker: Broker, registration: Registration, schedule_message_service: ScheduleMessageService
+        self,
+        broker: Broker,
+        registration: Registration,
+        schedule_message_service: ScheduleMessageService,
+        timers: TimerMessageStore | None,
     ) -> None:
         """ConfigError when the TLS files cannot be used."""
         self._broker = broker
@@ -62,7 +67,7 @@ class Replication:
         self._remoting = remoting_client(
             broker.config.auth.inner_credentials, caller_context(broker.config.tls)
         )
-        self.slave_synchronize = SlaveSynchronize(broker, schedule_message_service, self._remoting)
+        self.slave_synchronize = SlaveSynchronize(broker, schedule_message_service, timers, self._remoting)
         self.master_flush_offset = 0
         """Of the master's start, as 906 and 908 tell; for information."""
         self.on_promoted: Callable[[], None] = lambda: None
@@ -173,11 +178,13 @@ class Replication:
         while True:
             try:
                 await self._ask_range()
+                if self._is_its_slave:
+                    await self.slave_synchronize.sync_timer_check_point()
                 is_lost = self.ha_client is not None and self.ha_client.trouble is Trouble.UNREACHABLE
                 if is_lost or not self.slave_synchronize.master_addr:
                     self._registration.register_soon()  # the name servers may know where the master is by now
                 if (
-                    self.slave_synchronize.master_addr
+                    self._is_its_slave
                     and time.monotonic() >= next_round
                     and await self.slave_synchronize.sync_all()
                 ):
@@ -190,6 +197,11 @@ class Replication:
                     await self._tick.wait()
             except TimeoutError:
                 pass
+
+    @property
+    def _is_its_slave(self) -> bool:
+        """Whether the broker at master_addr is known to be this slave's master."""
+        return bool(self.slave_synchronize.master_addr) and not (self.ha_client and self.ha_client.refusal)
 
     async def _ask_range(self) -> None:
         """Where the master's log begins and ends: an empty log begins there, and lag is measured by it."""

@@ -1,6 +1,8 @@
 """SlaveSynchronize: what a slave asks its master for besides the log.
 
-    21 topics ─▶ 201 groups ─▶ 43 offsets of consumers ─▶ 45 of delays ─▶ 402 request modes
+    21 topics ─▶ 201 groups ─▶ 43 offsets of consumers ─▶ 45 of delays ─▶ 402 request modes ─▶ 61 counts of timers
+       └▶ 202 ends of queues, after a change        3005 users, 3010 acls, under access control
+    60 how far the timers are, every few seconds
 
 RocketMQ's slave begins after a minute; this one as soon as it knows its master. Every table is replaced whole or stays
 as it is. Topics that are gone take their queues and offsets with them. Offsets are the master's, except those that
@@ -18,14 +20,23 @@ from mqlake.base.java_properties import parse_properties
 from mqlake.base.lasting_trouble import LastingTrouble
 from mqlake.broker.broker import Broker
 from mqlake.broker.services.schedule_message import ScheduleMessageService
+from mqlake.broker.services.slave_access import sync_access
+from mqlake.broker.services.slave_queues import Ends, StaleQueues
 from mqlake.broker.state.consumer_offset import split_topic_at_group
 from mqlake.errors import FormatError, MqlakeError, ResponseError
-from mqlake.remoting.bodies.admin import ConsumerOffsetSerializeWrapper, SubscriptionGroupWrapper
+from mqlake.remoting.bodies.admin import (
+    ConsumerOffsetSerializeWrapper,
+    SubscriptionGroupWrapper,
+    TopicStatsTable,
+)
 from mqlake.remoting.bodies.topic import KVTable, TopicConfigSerializeWrapper
 from mqlake.remoting.client import RemotingClient
-from mqlake.remoting.codes import RequestCode
+from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RemotingCommand
+from mqlake.remoting.headers.admin import GetTopicStatsInfoRequestHeader
+from mqlake.remoting.headers.codec import CommandHeader
 from mqlake.remoting.headers.consume import UpdateConsumerOffsetRequestHeader
+from mqlake.store.timer.timer_message_store import TimerMessageStore
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +45,11 @@ TIMEOUT_S = 10.0
 
 class SlaveSynchronize:
     def __init__(
-        self, broker: Broker, schedule_message_service: ScheduleMessageService, client: RemotingClient
+        self,
+        broker: Broker,
+        schedule_message_service: ScheduleMessageService,
+        timers: TimerMessageStore | None,
+        client: RemotingClient,
     ) -> None:
         self.master_addr = ""
         """host:port of the master's listenPort; empty: not known."""
@@ -42,6 +57,8 @@ class SlaveSynchronize:
         """Whether the master answered the last round."""
         self._broker = broker
         self._schedule = schedule_message_service
+        self._timers = timers
+        self._stale_queues = StaleQueues(broker.store.consume_queues, self._ends)
         self._client = client
         self._trouble = LastingTrouble(logger, logging.WARNING)
 
@@ -55,12 +72,17 @@ class SlaveSynchronize:
             self.sync_consumer_offset,
             self.sync_delay_offset,
             self.sync_message_request_mode,
+            self._stale_queues.compare,
+            self.sync_timer_metrics,
+            self.sync_users_and_acls,
         )
         failed = ""
         for step in steps:
             try:
                 await step()
             except ResponseError as error:  # it has nothing of this kind, or is too old to know the request
+                if error.code == ResponseCode.NO_PERMISSION:
+                    failed = failed or f"{step.__name__} from {self.master_addr}: {error}"
                 logger.debug("%s from %s: %s", step.__name__, self.master_addr, error)
             except (MqlakeError, FormatError, OSError, ValueError) as error:
                 failed = failed or f"{step.__name__} from {self.master_addr}: {error}"
@@ -70,10 +92,12 @@ class SlaveSynchronize:
             self._trouble.worked("metadata of the master is fetched again")
         return not failed
 
-    async def ask(self, code: RequestCode, timeout_s: float = TIMEOUT_S) -> bytes:
+    async def ask(
+        self, code: RequestCode, timeout_s: float = TIMEOUT_S, header: CommandHeader | None = None
+    ) -> bytes:
         """The body of the master's answer. MqlakeError."""
         self.is_reachable = False
-        request = RemotingCommand.create_request(code)
+        request = RemotingCommand.create_request(code, header)
         answer = await self._client.call(self.master_addr, request, timeout_s)
         self.is_reachable = True
         return answer.body_bytes()
@@ -94,6 +118,7 @@ class SlaveSynchronize:
         wrapper = await asyncio.to_thread(TopicConfigSerializeWrapper.from_json, body)
         if wrapper.data_version == manager.data_version and wrapper.topic_config_table:
             return
+        self._stale_queues.table_changed()
         gone = manager.take_over(wrapper)
         for topic in sorted(gone):
             logger.info("topic %s is gone from the master: its queues and offsets go, too", topic)
@@ -131,3 +156,28 @@ class SlaveSynchronize:
         if value != manager.encode():
             manager.decode(value)
             manager.dirty = True
+
+    async def _ends(self, topic: str) -> Ends:
+        header = GetTopicStatsInfoRequestHeader(topic=topic)
+        stats = TopicStatsTable.from_json(await self.ask(RequestCode.GET_TOPIC_STATS_INFO, TIMEOUT_S, header))
+        return {queue.queue_id: each.max_offset for queue, each in stats.offset_table.items()}
+
+    async def sync_timer_metrics(self) -> None:
+        """How many timer messages wait, by topic: a figure for people, which a new master goes on with."""
+        if self._timers is not None and not self._timers.is_dequeuing:
+            self._timers.metrics.set(
+                json_config.loads((await self.ask(RequestCode.GET_TIMER_METRICS)).decode())
+            )
+
+    async def sync_timer_check_point(self) -> None:
+        """How far the master has delivered timer messages: from there on this broker would, as the master."""
+        if self._timers is not None and not self._timers.is_dequeuing and self.master_addr:
+            try:
+                self._timers.set_checkpoint(await self.ask(RequestCode.GET_TIMER_CHECK_POINT))
+            except (MqlakeError, FormatError) as error:  # also a master without timers
+                logger.debug("the timers of %s: %s", self.master_addr, error)
+
+    async def sync_users_and_acls(self) -> None:
+        access = self._broker.access
+        if access is not None and self._broker.config.auth.sync_users_from_master:
+            await sync_access(access, self.ask)

@@ -149,6 +149,8 @@ class ConsumerOffsetManager(ConfigManager):
             else:
                 self.committed_here.discard((key, queue_id))
         table = {key: dict(offsets) for key, offsets in wrapper.offset_table.items()}
+        for key, offset in (wrapper.lmq_offset_table or {}).items():
+            table.setdefault(key, {})[0] = offset
         for key, queue_id, own in ahead:
             table.setdefault(key, {})[queue_id] = own
         if table != self.offset_table:

@@ -101,6 +101,8 @@ class ConsumerOffsetSerializeWrapper(JsonBody):
     """`topic@group` → queue id → offset."""
 
     offset_table: dict[str, dict[int, int]] = field(default_factory=dict)
+    lmq_offset_table: dict[str, int] | None = None
+    """Of a RocketMQ with enableLmq: offsets in light queues, which have one queue each."""
     data_version: DataVersion | None = None
 
 

@@ -13,7 +13,7 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -360,6 +360,15 @@ class ConsumeQueueStore:
             for queue in queues.values():
                 self._remove(queue)
             return bool(queues)
+
+    def delete_ended(self, topic: str, ends: Mapping[int, int]) -> None:
+        """Deletes those queues of a topic (queue id → offset of its next message) that are as long as `ends` says, or
+        longer; not those that have begun again meanwhile. OSError."""
+        with self._lock:
+            for queue_id, end in ends.items():
+                queue = self.get(topic, queue_id)
+                if queue is not None and queue.max_offset_in_queue >= end:
+                    self._remove(queue)
 
     def destroy(self) -> None:
         """Deletes all queues and forgets all offsets. OSError."""
