@@ -150,8 +150,7 @@ def test_killed_at_a_named_point(
 
 
 @pytest.mark.parametrize("moment", ["before", "half", "after"])
-# a write buffer is not among them: a kill within its pwrite can leave a record with its size and without its end
-@pytest.mark.parametrize("mode", ["sync, without mmap", "async, without mmap"])
+@pytest.mark.parametrize("mode", ["sync, pool", "sync, without mmap", "async, pool", "async, without mmap"])
 def test_killed_while_writing_through_the_descriptor(
     tmp_path: Path, writers: WriterServer, mode: str, moment: str
 ) -> None:

@@ -145,6 +145,18 @@ class TestAppend:
         assert Path(file.path).read_bytes() == record(SIZE)
 
 
+def test_a_commit_beside_a_put_takes_nothing_of_the_next_record(tmp_path: Path) -> None:
+    """The put has written the next record's size and not yet moved the position: that size is not the file's yet."""
+    file = TestAppend().make(tmp_path, "write_buffer")
+    file.append_record(record(100), 1)
+    file.write_at(100, record(60))
+    file.commit(0)
+    assert Path(file.path).read_bytes()[:160] == record(100) + bytes(60)
+    file.publish(100, record(60)[:4], 160, 2)
+    file.commit(0)
+    assert Path(file.path).read_bytes()[:164] == record(100) + record(60) + bytes(4)
+
+
 def test_the_size_is_written_last(mapped_file: MappedFile) -> None:
     """Seen through the map at every step: the size is zero until all else is there."""
     seen: list[tuple[bytes, bytes]] = []

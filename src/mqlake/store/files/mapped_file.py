@@ -219,8 +219,10 @@ class MappedFile:
         """
         if self.write_buffer is not None and self.is_able_to_commit(least_pages):
             timestamp, start, end = self.store_timestamp, self.committed_position, self.wrote_position
-            terminated = min(end + 4, self.file_size)
-            _pwrite_all(self._fd, self.write_buffer[start + 4 : terminated], start + 4)
+            _pwrite_all(self._fd, self.write_buffer[start + 4 : end], start + 4)
+            if end + 4 <= self.file_size:
+                # not the buffer's own four bytes: a put may have written the next record's size there by now
+                _pwrite_all(self._fd, ZERO_SIZE, end)
             _pwrite_all(self._fd, self.write_buffer[start : start + 4], start)
             self.committed_position = end
             self._committed_timestamp = timestamp
