@@ -607,6 +607,18 @@ class TestDamageAtTheStart:
             open_store(tmp_path, SMALL)
         assert (error.value.path, error.value.offset) == (str(log_file(tmp_path)), 0)
 
+    def test_shifts_all_of_the_first_file(self, tmp_path: Path) -> None:
+        """No record of the first file is at its place any more; a later file shows whose store it is."""
+        filled(tmp_path, BODIES)
+        first, second, *_ = sorted((tmp_path / "commitlog").iterdir())
+        content = first.read_bytes()
+        first.write_bytes((b"garbage" + content)[: len(content)])
+        pretend_crash(tmp_path)
+        with pytest.raises(
+            StoreCorruptError, match=f"whole messages follow at offset {int(second.name)}; .*repair"
+        ):
+            open_store(tmp_path, SMALL)
+
     def test_leaves_the_lock_free(self, tmp_path: Path) -> None:
         *offsets, _ = filled(tmp_path, BODIES)
         overwrite(tmp_path, offsets[-3] + 100, b"\xff")

@@ -169,7 +169,7 @@ class Recovery:
             ends = DoubtfulEnds(self._consume_queues, self._files, self._delay_levels, start.file_from_offset)
             if ends.again_from is not None:
                 start = self._earlier(start, ends.again_from)
-            self._check_format(self._files.mapped_files[0])
+            self._check_format()
             if not report.clean_exit:
                 # the page cache outlived the process but not yet a power cut; queues must not know what may still go
                 for mapped_file in self._files.files_from(start.file_from_offset):
@@ -248,18 +248,27 @@ class Recovery:
         scan = self._one_record(mapped_file)
         return int(scan.store_timestamp[0]) if len(scan.position) else 0
 
-    def _check_format(self, first: MappedFile) -> None:
+    def _check_format(self) -> None:
+        first = self._files.mapped_files[0]
         scan = self._one_record(first)
         if scan.stop == ScanStop.INVALID and first.array[4:8].any():
-            follows = find_record(first.array, 4, first.file_size, first.file_from_offset)
-            if follows >= 0:
-                follows += first.file_from_offset
+            follows = self._record_after_the_first()
+            if follows is not None:
                 reason = f"{scan.stop_reason}; whole messages follow at offset {follows}"
                 raise StoreCorruptError(first.path, 0, reason, hint=HINT)
             raise ForeignFormatError(
                 f"{first.path}: the file does not begin with a RocketMQ record ({scan.stop_reason}); "
                 "it is damaged, of another program, or of a newer version"
             )
+
+    def _record_after_the_first(self) -> int | None:
+        """Physical offset of a whole record after the first place of the log: in its first file, or at the start of
+        a later one."""
+        first, *later = self._files.mapped_files
+        position = find_record(first.array, 4, first.file_size, first.file_from_offset)
+        if position >= 0:
+            return first.file_from_offset + position
+        return next((file.file_from_offset for file in later if len(self._one_record(file).position)), None)
 
     def _rebuild_index_before(self, start: int) -> None:
         """Index entries that went with a dropped index file, as far as the main scan will not meet them."""
