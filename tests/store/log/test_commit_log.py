@@ -20,6 +20,7 @@ from mqlake.message import (
     decode_message_id,
 )
 from mqlake.store.config import MessageStoreConfig
+from mqlake.store.files.mapped_file import MappedFile
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.log.commit_log import CommitLog
 from mqlake.store.results import AppendMessageStatus, PutMessageStatus
@@ -282,6 +283,20 @@ class TestRoll:
         assert blank is not None
         assert int.from_bytes(blank[:4], "big") == empty + 7
         assert int.from_bytes(blank[4:], "big", signed=True) == BLANK_MAGIC_CODE
+
+    def test_to_a_file_without_a_write_buffer_commits_what_waits(self, log: CommitLog) -> None:
+        """The pool is empty: the new file's records are there at once, and a kill must not leave zeros before them."""
+        buffer = memoryview(bytearray(FILE_SIZE))
+        pool = [buffer]
+        log.files._allocate = lambda path, _: MappedFile(
+            path, FILE_SIZE, write_buffer=pool.pop() if pool else None
+        )
+        Path(log.config.commit_log_dir).mkdir(parents=True)
+        while len(log.files.mapped_files) < 2:
+            assert not log.files.mapped_files or not any(log.files.mapped_files[0].view), "it waits"
+            assert log.put_message(message(body=bytes(20_000))).is_ok
+        assert log.files.mapped_files[0].view == buffer
+        assert log.files.committed_where == FILE_SIZE
 
 
 def batch_of(items: list[Message], topic: str = "TopicTest", **fields: object) -> MessageExtBatch:

@@ -259,9 +259,13 @@ class MappedFileQueue:
 
     def flush_all(self) -> None:
         """Flushes (and commits) until nothing is left. OSError."""
-        while not self.commit(0):
-            pass
+        self.commit_all()
         while not self.flush(0):
+            pass
+
+    def commit_all(self) -> None:
+        """Commits until nothing is left. OSError."""
+        while not self.commit(0):
             pass
 
     def commit(self, least_pages: int) -> bool:

@@ -345,12 +345,15 @@ class CommitLog:
         """Ends a file with a blank record over the bytes left and gives the next file.
 
         The next file is made first: when the disk is full the old one stays as it is, able to take
-        smaller messages, and a later put tries again.
+        smaller messages, and a later put tries again. OSError when what waits in a write buffer cannot be written.
         """
         following = self.files.create_next()
         if following is None:
             return None
         full.append_blank(encode_blank(full.file_size - full.wrote_position))
+        if full.write_buffer is not None and following.write_buffer is None:
+            # the pool has no buffer left: what is written next is in the file at once, so what waits goes first
+            self.files.commit_all()
         if self.config.warm_maped_file_enable:
             full.unlock_in_memory()
         self._last_file = following
