@@ -94,6 +94,8 @@ def test_both_forms_there_and_back(user: User, policies: tuple[model.Policy, ...
     ("change", "text"),
     [
         ({"resource": None}, "The resource is null."),
+        ({"resource": ["Topic:T"]}, "The resource is null."),
+        ({"resource": 7}, "The resource is null."),
         ({"actions": []}, "The actions is empty."),
         ({"actions": ["Fly"]}, "The actions is empty."),
         ({"actions": ["Any"]}, "The actions can not be Any."),

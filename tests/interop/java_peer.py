@@ -37,6 +37,10 @@ TARGET = PROJECT / "target"
 ROCKETMQ_VERSION = "5.3.3"
 LATER_VERSION = "5.5.1"
 """Of the broker and the store. Of the rest, 5.5.0 is the last that was published."""
+ACL1_VERSION = "5.3.2"
+"""The last broker with ACL 1.0 (plain_acl.yml)."""
+TOOLS_VERSIONS = {LATER_VERSION: "5.5.0", ACL1_VERSION: "5.3.3"}
+"""Of tools, name server and client, where a broker's own were not published."""
 
 Json = dict[str, Any]
 Config = Mapping[str, Any]
@@ -123,12 +127,13 @@ def _jars_of(version: str) -> list[str]:
         jars = class_path.read_text().split(os.pathsep) if class_path.exists() else []
         if not jars or not all(map(os.path.exists, jars)):
             goal = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:build-classpath"
-            tools = version.rpartition(".")[0] + ".0"
+            tools = TOOLS_VERSIONS[version]
             _maven(
                 goal,
                 f"-Dmdep.outputFile={class_path}",
                 f"-Drocketmq.version={version}",
                 f"-Drocketmq.tools.version={tools}",
+                f"-Drocketmq.acl.version={version if version == ACL1_VERSION else tools}",
             )
             jars = class_path.read_text().split(os.pathsep)
     return jars

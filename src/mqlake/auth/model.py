@@ -278,8 +278,9 @@ def _entry_from_info(entry: Mapping[str, Any]) -> PolicyEntry:
     decision = Decision.of(entry.get("decision"))
     if decision is None:
         raise IllegalError("The decision is null or illegal.")
+    resource = entry.get("resource")
     return checked_entry(
-        Resource.parse(entry.get("resource")),
+        Resource.parse(resource if isinstance(resource, str) else None),
         frozenset(action for action in known if action is not None),
         tuple(str(source) for source in _list(entry.get("sourceIps"))),
         decision,

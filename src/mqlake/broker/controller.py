@@ -126,7 +126,7 @@ class BrokerController:
                 server.guard = broker.access.guard
                 # those that check each request themselves; a new one belongs here when it does
                 server.guarded_fast_paths = tuple(
-                    path for path in server.fast_paths if isinstance(path, FastSend | FastPull)
+                    path for path in server.fast_paths if isinstance(path, FastSend | FastPull | FastAck)
                 )
 
         self._config_managers: list[ConfigManager] = [

@@ -37,9 +37,7 @@ class Signed:
 
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
-        _, fast = (
-            peer.controller.server.guarded_fast_paths
-        )  # and FastSend, no other: those that check requests
+        _, fast, _ = peer.controller.server.guarded_fast_paths  # those that check requests, no other
         assert isinstance(fast, FastPull)
         self.taken = 0
         real = fast._answer

@@ -69,12 +69,15 @@ class AccessAdmin:
         if not name.strip():
             raise ResponseError(ResponseCode.INVALID_PARAMETER, "The username is blank")
         info = _body(request)
+        password = info.get("password")
+        if not isinstance(password, str | None):
+            raise _system_error()
         change = state.create_user if request.code == RequestCode.AUTH_CREATE_USER else state.update_user
         return await self._change(
             lambda before: change(
                 before,
                 name,
-                info.get("password"),
+                password,
                 UserType.of(info.get("userType")),
                 UserStatus.of(info.get("userStatus")),
                 by=by,

@@ -5,8 +5,8 @@
     ACK 0 1795310521607 60000 3 0 broker-a 0 102 ─┘
 
 Consumers acknowledge each message, and each acknowledgement by itself is a record that goes through the timer. Those of
-one checkpoint that lie in one read go into one. Whatever is not usual (in order, a wrong handle, SYNC_FLUSH, access
-control) ends the run and goes to AckMessageProcessor as if nobody had looked.
+one checkpoint that lie in one read go into one. Whatever is not usual (in order, a wrong handle, SYNC_FLUSH, under
+access control a wrong signature) ends the run and goes to AckMessageProcessor as if nobody had looked.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from struct import Struct
 
 import orjson
 
+from mqlake.broker.fast.signed_acks import SignedAcks
 from mqlake.broker.metrics.rpc_latency import Rpc, RpcLatencies
 from mqlake.broker.pop.ack import AckMessageProcessor
 from mqlake.broker.pop.checkpoint import STORED, CheckpointKey
@@ -60,6 +61,9 @@ class FastAck:
         self._state = state
         self._processor = processor
         self._latencies = latencies
+        access = state.broker.access
+        self._signed = None if access is None else SignedAcks(access)
+        """Under access control."""
         self._rpc = Rpc(RequestCode.ACK_MESSAGE, ResponseCode.SUCCESS, is_long_polling=False, oneway=False)
         answer = RemotingCommand.create_response()
         answer.opaque = _OPAQUE_MARK
@@ -72,7 +76,7 @@ class FastAck:
         if end - start < _HEAD.size or data[start + 8 : start + 23] != _BEGIN:
             return start
         broker = self._state.broker
-        if broker.access is not None or broker.is_slave or broker.store_config.is_sync_flush:
+        if broker.is_slave or broker.store_config.is_sync_flush:
             return start
         began = time.monotonic_ns()
         checkpoints: dict[_Place, _Checkpoint] = {}
@@ -90,7 +94,7 @@ class FastAck:
             ):
                 break
             following = at + 4 + size
-            request = self._read(data[at + 8 : following], checkpoints)
+            request = self._read(data[at + 8 : following], checkpoints, connection)
             if request is None:
                 break
             requests.append(request)
@@ -104,7 +108,7 @@ class FastAck:
         return start
 
     def _read(
-        self, header: memoryview, checkpoints: dict[_Place, _Checkpoint]
+        self, header: memoryview, checkpoints: dict[_Place, _Checkpoint], connection: Connection
     ) -> tuple[_Checkpoint, int] | None:
         """The checkpoint and opaque of a request, whose offset is noted; None when it is not for here."""
         try:
@@ -115,6 +119,11 @@ class FastAck:
             offset = values["offset"]
             place = values["topic"], values["consumerGroup"], values["queueId"], handle
             known = checkpoints.get(place)
+            if self._signed is not None and not (
+                all(type(value) is str for value in values.values())
+                and self._signed.may(values, fields.get("version", 0), connection.remote_address)
+            ):
+                return None
         except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
             return None
         if flag != 0 or type(opaque) is not int or not 0 <= opaque < 1 << 31:
