@@ -49,6 +49,7 @@ The command line prints `str(error)` and ends with `exit_code`; a library caller
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -241,12 +242,19 @@ class RemotingTooMuchError(RemotingError):
 class ResponseError(RemotingError):
     """`code` is RocketMQ's response code, `remark` the text that came with it.
 
-    A client raises it for an answer that is not SUCCESS; raised in a processor it is the answer.
+    A client raises it for an answer that is not SUCCESS; raised in a processor it is the answer. The sentence says what
+    to do where RocketMQ's remark does not: an unsigned request is refused for a user name that nobody gave.
     """
 
     def __init__(self, code: int, remark: str = "") -> None:
         self.code, self.remark = int(code), remark
-        super().__init__(f"{remark or 'no remark'} (code {self.code})")
+        hint = SIGN_HINT if UNSIGNED.search(remark or "") else ""
+        super().__init__(f"{remark or 'no remark'} (code {self.code}){hint}")
+
+
+UNSIGNED = re.compile(r"username cannot be null|No accessKey is configured")
+"""Remarks of brokers with access control, ACL 2.0 and 1.0, to a request without a signature."""
+SIGN_HINT = "; requests must be signed here: --access-key and --secret-key, in a program access_key and secret_key"
 
 
 class ClientError(MqlakeError):

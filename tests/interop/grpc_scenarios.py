@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from mqlake.client.admin import Admin
+from mqlake.client.config import ClientConfig
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
 from mqlake.remoting.loop import run
 from tests.waiting import until
@@ -34,11 +35,11 @@ KINDS = {"N": "NORMAL", "F": "FIFO", "D": "DELAY", "X": "TRANSACTION"}
 PROGRAM_S = 300
 
 
-def prepare(namesrv: str, prefix: str) -> None:
+def prepare(where: ClientConfig, prefix: str) -> None:
     """The topics and groups of one program."""
 
     async def main() -> None:
-        async with Admin(namesrv) as admin:
+        async with Admin(where) as admin:
             for letter, kind in KINDS.items():
                 await admin.create_topic(prefix + letter, queues=4, attributes={"+message.type": kind})
             for group in ("gs", "gp", "gd", "gx"):
@@ -64,13 +65,13 @@ def outcome(command: Sequence[str | Path], endpoint: str, prefix: str, **more: A
     return result
 
 
-def check(result: dict[str, Any], namesrv: str, prefix: str) -> None:
+def check(result: dict[str, Any], where: ClientConfig, prefix: str) -> None:
     check_received(result)
     assert result["fifo"] == [f"f-{number}" for number in range(6)]
     assert (result["delayed"], result["early"]) == (["kept"], False)
     assert result["transactions"] == ["commit", "orphan"]
     assert result["dead"] == 2
-    until(lambda: b"dead" in dead_letters(namesrv, f"{prefix}gq"), "the dead letter")
+    until(lambda: b"dead" in dead_letters(where, f"{prefix}gq"), "the dead letter")
 
 
 def check_received(result: dict[str, Any]) -> None:
@@ -86,9 +87,9 @@ def check_received(result: dict[str, Any]) -> None:
     assert attempts == sorted([(f"n-{number}", 1) for number in range(10)] + [("n-0", 2)])
 
 
-def dead_letters(namesrv: str, group: str) -> list[bytes]:
+def dead_letters(where: ClientConfig, group: str) -> list[bytes]:
     async def main() -> list[bytes]:
-        async with Admin(namesrv) as admin:
+        async with Admin(where) as admin:
             topic = f"%DLQ%{group}"
             if not await admin.topic_exists(topic):
                 return []

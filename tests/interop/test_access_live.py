@@ -80,7 +80,9 @@ def test_tools_that_are_not_let_in_say_why(broker: Broker, secret_key: str):
     for arguments in (("produce", "T", "-m", "x"), ("admin", "topic", "create", "U")):
         result = mqlake(broker, *arguments, secret_key=secret_key)
         assert result.exit_code == 1
-        assert "(code 16)" in result.stderr.splitlines()[-1] and "Traceback" not in result.output
+        last = result.stderr.splitlines()[-1]
+        assert "(code 16)" in last and "Traceback" not in result.output
+        assert ("--access-key and --secret-key" in last) is (not secret_key)
     listed = mqlake(broker, "admin", "cluster", "list", secret_key=secret_key)
     assert listed.exit_code == 0 and "V5_3_3" not in listed.stdout
     assert f"broker-0 at {broker.address} does not report its state: " in listed.stderr

@@ -1,12 +1,13 @@
 """RocketMQ's official gRPC clients, from their registries, through everything that they can do with mqlake.
 
-`make test` runs the Python client, which uses every RPC; the others, and RocketMQ's own proxy in place of mqlake, run
-on demand (MQLAKE_CAMPAIGN=1). The results are in docs/grpc.md.
+`make test` runs the Python client, which uses every RPC, with signed requests; the others, and RocketMQ's own proxy in
+place of mqlake, run on demand (MQLAKE_CAMPAIGN=1). The results are in docs/grpc.md.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,8 +18,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.brokers import Broker, MqlakeBroker, Server
-from tests.interop.grpc_scenarios import PROGRAMS, SETTINGS, check, outcome, prepare
+from mqlake.auth.config import Credentials
+from mqlake.auth.model import Action, Policy, PolicyType, UserType
+from mqlake.auth.signed_client import SignedRemotingClient
+from mqlake.client.api.access_api import AccessAPI
+from mqlake.client.config import ClientConfig
+from mqlake.remoting.loop import run
+from tests.auth.people import entry
+from tests.interop.brokers import MqlakeBroker, Server
+from tests.interop.grpc_scenarios import PROGRAM_S, PROGRAMS, SETTINGS, check, outcome, prepare
 from tests.interop.java_proxy import JavaProxy
 
 Program = Callable[[], list[str | Path]]
@@ -27,6 +35,36 @@ Program = Callable[[], list[str | Path]]
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqlakeBroker]:
     with MqlakeBroker(tmp_path_factory.mktemp("grpc"), SETTINGS, grpc=True) as started:
+        yield started
+
+
+ADMIN = Credentials("admin", "admin-secret")
+ACCESS_CONTROL = {
+    "authenticationEnabled": "true",
+    "authorizationEnabled": "true",
+    "initAuthenticationUser": '{"username":"admin","password":"admin-secret"}',
+    "innerClientAuthenticationCredentials": '{"accessKey":"inner","secretKey":"inner-secret"}',
+}
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqlakeBroker]:
+    """A broker with access control, and a user for each program, who may use its own topics and groups."""
+    settings = {**SETTINGS, **ACCESS_CONTROL}
+    with MqlakeBroker(tmp_path_factory.mktemp("guarded"), settings, grpc=True) as started:
+
+        async def users() -> None:
+            async with SignedRemotingClient(ADMIN) as client:
+                api = AccessAPI(client)
+                for name in ("python", "go"):
+                    await api.create_user(started.address, name, f"{name}-secret", UserType.NORMAL)
+                    entries = (
+                        entry(f"Topic:{name}*", Action.PUB, Action.SUB),
+                        entry(f"Group:{name}*", Action.SUB),
+                    )
+                    await api.update_acl(started.address, name, [Policy(PolicyType.CUSTOM, entries)])
+
+        run(users())
         yield started
 
 
@@ -101,17 +139,43 @@ ON_DEMAND = (
 @pytest.mark.parametrize(
     "program",
     [
-        python_client,
         pytest.param(java_client, marks=(pytest.mark.java, *ON_DEMAND)),
         pytest.param(node_client, marks=ON_DEMAND),
         pytest.param(go_client, marks=ON_DEMAND),
     ],
 )
-def test_an_official_client_does_all_it_can(broker: Broker, program: Program):
+def test_an_official_client_does_all_it_can(broker: MqlakeBroker, program: Program):
     prefix = program.__name__.partition("_")[0]
-    assert isinstance(broker, MqlakeBroker)
-    prepare(broker.namesrv, prefix)
-    check(outcome(program(), broker.grpc, prefix), broker.namesrv, prefix)
+    where = ClientConfig(namesrv_addr=broker.namesrv)
+    prepare(where, prefix)
+    check(outcome(program(), broker.grpc, prefix), where, prefix)
+
+
+@pytest.mark.parametrize("program", [python_client, pytest.param(go_client, marks=ON_DEMAND)])
+def test_an_official_client_that_signs_does_all_it_may(guarded: MqlakeBroker, program: Program):
+    name = program.__name__.partition("_")[0]
+    where = ClientConfig(
+        namesrv_addr=guarded.namesrv, access_key=ADMIN.access_key, secret_key=ADMIN.secret_key
+    )
+    prepare(where, name)
+    signed = {**os.environ, "ROCKETMQ_ACCESS_KEY": name, "ROCKETMQ_SECRET_KEY": f"{name}-secret"}
+    check(outcome(program(), guarded.grpc, name, env=signed), where, name)
+    # the client says of a refusal only that it got no route, the broker why
+    for environment, prefix, why in (
+        (signed, "another", f"user {name}, .* has no permission to access Topic:another"),
+        (dict(os.environ), name, "no user, .*: datetime is null"),
+        (signed | {"ROCKETMQ_SECRET_KEY": "wrong"}, name, f"user {name}, .*: check signature failed"),
+    ):
+        may_not(program(), guarded.grpc, prefix, environment)
+        assert re.search(f"access refused: .*{why}", guarded.log.read_text())
+
+
+def may_not(command: list[str | Path], endpoint: str, prefix: str, env: dict[str, str]) -> None:
+    """Runs a program that may not even begin."""
+    done = subprocess.run(
+        [*command, endpoint, prefix], env=env, capture_output=True, text=True, timeout=PROGRAM_S, check=False
+    )
+    assert done.returncode != 0 and not done.stdout.startswith("{")
 
 
 @pytest.mark.java
@@ -121,8 +185,9 @@ def test_an_official_client_does_all_it_can(broker: Broker, program: Program):
 def test_the_same_against_rocketmqs_own_proxy(rocketmq: JavaProxy, program: Program):
     """What the programs expect of mqlake is what they get from RocketMQ."""
     prefix = program.__name__.partition("_")[0]
-    prepare(rocketmq.namesrv, prefix)
-    check(outcome(program(), rocketmq.grpc, prefix), rocketmq.namesrv, prefix)
+    where = ClientConfig(namesrv_addr=rocketmq.namesrv)
+    prepare(where, prefix)
+    check(outcome(program(), rocketmq.grpc, prefix), where, prefix)
 
 
 @pytest.mark.java
@@ -143,7 +208,8 @@ def test_mqlakes_proxy_in_front_of_rocketmqs_broker(rocketmq: JavaProxy):
     program = python_client()
     server = Server(command, r"gRPC +(\S+)", log, {})
     try:
-        prepare(rocketmq.namesrv, "through")
-        check(outcome(program, server.match[1], "through"), rocketmq.namesrv, "through")
+        where = ClientConfig(namesrv_addr=rocketmq.namesrv)
+        prepare(where, "through")
+        check(outcome(program, server.match[1], "through"), where, "through")
     finally:
         server.end(signal.SIGTERM)

@@ -16,6 +16,7 @@ from mqlake.client.api.access_api import AccessAPI
 from mqlake.errors import ConfigError, ResponseError
 from mqlake.remoting.codes import RequestCode
 from mqlake.remoting.command import RemotingCommand
+from mqlake.remoting.headers.access import UserRequestHeader
 from tests.auth.people import acl, entry
 from tests.broker.live import Peer, on_a_broker
 
@@ -69,9 +70,23 @@ def test_users_and_acls(tmp_path: Path) -> None:
             assert await api.get_acl(at, "alice") is None
             await api.delete_user(at, "alice")
             assert (await code_of(api.delete_user(at, "alice"))) == (0, "")
+            with pytest.raises(ResponseError, match="system error"):
+                await client.call(at, RemotingCommand.create_request(3002, UserRequestHeader(username="alice"), b'{"password":7}'))
             for code in (3001, 3006):
                 answer = await client.invoke(at, RemotingCommand.create_request(code, None, b"null"))
                 assert answer.code == (29 if code == 3001 else 1)
+
+    on(tmp_path, scene)
+
+
+def test_an_unsigned_request_is_told_how_to_sign(tmp_path: Path) -> None:
+    async def scene(peer: Peer) -> None:
+        with pytest.raises(ResponseError, match="--access-key and --secret-key") as raised:
+            await AccessAPI(peer.client).list_users(peer.address)
+        assert raised.value.remark == "username cannot be null."
+        async with SignedRemotingClient(Credentials("admin", "wrong")) as client:
+            with pytest.raises(ResponseError, match=r"check signature failed\. \(code 16\)$"):
+                await AccessAPI(client).list_users(peer.address)
 
     on(tmp_path, scene)
 

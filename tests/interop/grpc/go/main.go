@@ -42,7 +42,8 @@ func described(view *rmq.MessageView) seen {
 }
 
 func config(group string) *rmq.Config {
-	return &rmq.Config{Endpoint: endpoint, ConsumerGroup: group, Credentials: &credentials.SessionCredentials{}}
+	return &rmq.Config{Endpoint: endpoint, ConsumerGroup: group, Credentials: &credentials.SessionCredentials{
+		AccessKey: os.Getenv("ROCKETMQ_ACCESS_KEY"), AccessSecret: os.Getenv("ROCKETMQ_SECRET_KEY")}}
 }
 
 func message(topic, body string) *rmq.Message {

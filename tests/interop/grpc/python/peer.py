@@ -2,10 +2,12 @@
 
     python peer.py HOST:PORT PREFIX        one line of JSON
 
-The topics PREFIX + N, F, D, X exist, and the groups that tests/interop/grpc_scenarios.py makes.
+The topics PREFIX + N, F, D, X exist, and the groups that tests/interop/grpc_scenarios.py makes. With ROCKETMQ_ACCESS_KEY
+and ROCKETMQ_SECRET_KEY it signs.
 """
 
 import json
+import os
 import sys
 import threading
 import time
@@ -25,7 +27,8 @@ from rocketmq import (
 )
 
 PATIENCE_S = 90
-configuration = ClientConfiguration(sys.argv[1], Credentials(), request_timeout=20)
+keys = [os.environ[name] for name in ("ROCKETMQ_ACCESS_KEY", "ROCKETMQ_SECRET_KEY") if name in os.environ]
+configuration = ClientConfiguration(sys.argv[1], Credentials(*keys), request_timeout=20)
 prefix = sys.argv[2]
 
 
