@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 
 from mqlake.auth import model
 from mqlake.auth.model import Action, IllegalError, Resource, ResourceType, User, UserStatus, UserType
-from tests.auth.people import ENTRIES, POLICIES, RESOURCE_TEXTS, USERS, acl, entry
+from mqlake.auth.storage import Storage
+from tests.auth.people import ENTRIES, POLICIES, RESOURCE_TEXTS, USERS, acl, entry, state
 
 
 @pytest.mark.parametrize(
@@ -27,7 +29,7 @@ def test_a_resource_is_read_as_rocketmq_reads_it(text: str, normal: str) -> None
     assert Resource.parse(text).text == normal
 
 
-@pytest.mark.parametrize("text", ["", None, "Topic", "Topic:", "Queue:a", "Unknown:a", "Any:a", ":a"])
+@pytest.mark.parametrize("text", ["", None, "Topic", "Topic:", "Queue:a", "Unknown:a", "Any:a", ":a", "Group:%RETRY%"])
 def test_what_is_no_resource_is_refused(text: str | None) -> None:
     with pytest.raises(IllegalError, match="The resource is null"):
         Resource.parse(text)
@@ -109,6 +111,18 @@ def test_an_entry_that_cannot_be_is_refused_in_rocketmq_s_words(change: dict[str
     assert len(model.policies_from_info([{"entries": [good]}])[0].entries) == 1
     with pytest.raises(IllegalError, match=text):
         model.policies_from_info([{"entries": [good | change]}])
+
+
+def test_a_resource_that_begins_with_a_star_is_any(tmp_path: Path) -> None:
+    """An empty prefix could be written, and then stopped the next start."""
+    assert Resource.parse("Topic:*abc*") == Resource.parse("Topic:*")
+    made = state(entry("Topic:*abc", Action.PUB))
+    Storage(str(tmp_path)).write(made)
+    assert Storage(str(tmp_path)).load() == made
+    stored = {"resourceName": "", "resourcePattern": 3, "resourceType": 4}
+    policies = [{"entries": [{"actions": [3], "decision": 1, "resource": stored}]}]
+    of_java = model.acl_from_stored({"policies": policies, "subject": {"username": "alice"}})
+    assert of_java == acl("alice", entry("Topic:*", Action.PUB))
 
 
 def test_other_shapes_are_refused_too() -> None:

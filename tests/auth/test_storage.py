@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 
 from mqlake.auth import storage as module
-from mqlake.auth.model import Acl, Action, Policy, User
+from mqlake.auth.model import Acl, Action, Pattern, Policy, PolicyEntry, Resource, ResourceType, User
 from mqlake.auth.state import State
 from mqlake.auth.storage import Storage, encode
 from mqlake.errors import ConfigError
@@ -166,6 +166,15 @@ def test_a_crash_at_any_point_leaves_the_old_or_the_new_state(
         finally:
             monkeypatch.setattr(os, call, real)
         assert Storage(str(directory)).load() in (old, new)
+
+
+def test_what_the_next_start_could_not_read_is_not_written(tmp_path: Path) -> None:
+    storage = Storage(str(tmp_path))
+    storage.write(state())
+    unreadable = Resource(ResourceType.TOPIC, "", Pattern.LITERAL)
+    with pytest.raises(ConfigError, match="a name is needed"):
+        storage.write(state(PolicyEntry(unreadable, frozenset({Action.PUB}))))
+    assert Storage(str(tmp_path)).load() == state()
 
 
 def test_a_full_disk_keeps_the_old_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -150,9 +150,11 @@ class Resource:
         assert type_ is not None
         if type_ is ResourceType.GROUP:
             name = name.removeprefix(RETRY_GROUP_TOPIC_PREFIX)
-        if name == "*":
-            return cls(type_, "", Pattern.ANY)
+            if not name:
+                raise IllegalError("The resource is null.")
         prefix, star, _ = name.partition("*")
+        if not prefix:  # also of `*abc`: what follows the first star is ignored
+            return cls(type_, "", Pattern.ANY)
         return cls(type_, prefix, Pattern.PREFIXED) if star else cls(type_, name)
 
     @property
@@ -393,6 +395,8 @@ def _entry_from_stored(entry: Mapping[str, Any]) -> PolicyEntry:
     type_ = _member(ResourceType, resource.get("resourceType"), None, "resourceType")
     pattern = _member(Pattern, resource.get("resourcePattern"), None, "resourcePattern")
     name = resource.get("resourceName") or ""
+    if pattern is Pattern.PREFIXED and not name:
+        pattern = Pattern.ANY  # RocketMQ keeps `Topic:*abc` so
     if not isinstance(name, str) or bool(name) is (pattern is Pattern.ANY) or type_ is ResourceType.UNKNOWN:
         raise IllegalError("resourceName: a name is needed, and none with the pattern ANY")
     actions = (_member(Action, action, None, "actions") for action in _list(entry.get("actions")))

@@ -153,10 +153,13 @@ class Storage:
             raise ValueError('{"user":{…}} or {"acl":{…}} is needed here')
 
     def write(self, state: State) -> None:
-        """Makes `state` what is on disk, durably. On OSError the old state stays."""
+        """Makes `state` what is on disk, durably. On OSError the old state stays, and so it does on ConfigError, for a
+        state that the next start could not read."""
         make_dirs(self.directory)
-        sealer = self._opened(create=True)
-        write_durably(self.path, encode(state, sealer), mode=PRIVATE)
+        data = encode(state, self._opened(create=True))
+        if self._parse(data.decode().split("\n")) != state:
+            raise ConfigError(f"{self.path}: this change would not be read as it is; nothing is changed")
+        write_durably(self.path, data, mode=PRIVATE)
 
     def _opened(self, *, create: bool = False) -> Sealer:
         """With the key in its file. ConfigError, OSError."""

@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Sequence
 
+from mqlake.auth.signed_client import remoting_client
 from mqlake.broker.controller import BrokerController
 from mqlake.errors import RemotingConnectError, RemotingTimeoutError, ResponseError
 from mqlake.message import AUTO_CREATE_TOPIC_KEY_TOPIC, NOT_ALLOWED_SEND_TOPICS, is_system_topic
@@ -20,11 +21,13 @@ from mqlake.proxy.remote import KNOWN_MAX, RemoteBackend
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
 from mqlake.remoting.bodies.route import MASTER_ID, BrokerData, QueueData, TopicRouteData
 from mqlake.remoting.bodies.topic import PERM_READ, PERM_WRITE, MessageQueue, TopicConfig
+from mqlake.remoting.client import RemotingClient
 from mqlake.remoting.codec import decode_frame, frame_end
 from mqlake.remoting.codes import ResponseCode
 from mqlake.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, Buffer, RemotingCommand
 from mqlake.remoting.connection import Connection, Endpoint
 from mqlake.remoting.timeouts import DEFAULT_TIMEOUTS
+from mqlake.remoting.tls import caller_context
 
 logger = logging.getLogger(__name__)
 
@@ -157,9 +160,14 @@ class LocalBackend(Backend):
         self._endpoint.processors = controller.server.processors
         self._endpoint.on_close.append(controller.client_housekeeping_service.on_close)
         known = controller.broker.config.namesrv_addresses
-        self.others = RemoteBackend(known) if known else None
+        self.others = RemoteBackend(known, self._new_client) if known else None
         """The other brokers of the cluster."""
         self._queues: dict[str, list[MessageQueue]] = {}
+
+    def _new_client(self) -> RemotingClient:
+        """A client that name servers and other brokers take for this broker."""
+        config = self._broker.config
+        return remoting_client(config.auth.inner_credentials, caller_context(config.tls))
 
     @property
     def own_broker(self) -> str:
