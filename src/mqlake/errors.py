@@ -254,7 +254,9 @@ class ResponseError(RemotingError):
 
 UNSIGNED = re.compile(r"username cannot be null|No accessKey is configured")
 """Remarks of brokers with access control, ACL 2.0 and 1.0, to a request without a signature."""
-SIGN_HINT = "; requests must be signed here: --access-key and --secret-key, in a program access_key and secret_key"
+SIGN_HINT = (
+    "; requests must be signed here: --access-key and --secret-key, in a program access_key and secret_key"
+)
 
 
 class ClientError(MqlakeError):

@@ -29,7 +29,9 @@ def test_a_resource_is_read_as_rocketmq_reads_it(text: str, normal: str) -> None
     assert Resource.parse(text).text == normal
 
 
-@pytest.mark.parametrize("text", ["", None, "Topic", "Topic:", "Queue:a", "Unknown:a", "Any:a", ":a", "Group:%RETRY%"])
+@pytest.mark.parametrize(
+    "text", ["", None, "Topic", "Topic:", "Queue:a", "Unknown:a", "Any:a", ":a", "Group:%RETRY%"]
+)
 def test_what_is_no_resource_is_refused(text: str | None) -> None:
     with pytest.raises(IllegalError, match="The resource is null"):
         Resource.parse(text)

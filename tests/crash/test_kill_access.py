@@ -1,4 +1,4 @@
-"""SIGKILL during a change of users or acls: on disk is the state before or the one after, and what was answered stays."""
+"""SIGKILL during a change of users or acls: on disk is the old state or the new one, and what was answered stays."""
 
 from __future__ import annotations
 

@@ -71,7 +71,12 @@ def test_users_and_acls(tmp_path: Path) -> None:
             await api.delete_user(at, "alice")
             assert (await code_of(api.delete_user(at, "alice"))) == (0, "")
             with pytest.raises(ResponseError, match="system error"):
-                await client.call(at, RemotingCommand.create_request(3002, UserRequestHeader(username="alice"), b'{"password":7}'))
+                await client.call(
+                    at,
+                    RemotingCommand.create_request(
+                        3002, UserRequestHeader(username="alice"), b'{"password":7}'
+                    ),
+                )
             for code in (3001, 3006):
                 answer = await client.invoke(at, RemotingCommand.create_request(code, None, b"null"))
                 assert answer.code == (29 if code == 3001 else 1)

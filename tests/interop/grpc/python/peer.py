@@ -2,8 +2,8 @@
 
     python peer.py HOST:PORT PREFIX        one line of JSON
 
-The topics PREFIX + N, F, D, X exist, and the groups that tests/interop/grpc_scenarios.py makes. With ROCKETMQ_ACCESS_KEY
-and ROCKETMQ_SECRET_KEY it signs.
+The topics PREFIX + N, F, D, X exist, and the groups that tests/interop/grpc_scenarios.py makes. With
+ROCKETMQ_ACCESS_KEY and ROCKETMQ_SECRET_KEY it signs.
 """
 
 import json
