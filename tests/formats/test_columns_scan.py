@@ -236,6 +236,28 @@ class TestScanRecords:
         assert results[0] == results[1]
 
 
+class TestWalkRecords:
+    @many
+    @given(logs(), st.booleans())
+    def test_is_a_scan_without_columns(
+        self, twin: ModuleType, log: tuple[bytes, int], check_crc: bool
+    ) -> None:
+        data, base_offset = log
+        found = scan(data, base_offset, check_crc=check_crc)
+        times = [0, *found.store_timestamp.tolist()]
+        walk = columns.walk_records(INPUT.put(data), 0, len(data), base_offset, check_crc=check_crc)
+        assert walk == (len(found), times[-1], found.end, found.stop, found.stop_reason)
+
+    def test_starts_inside_and_knows_the_time_between_hosts_of_both_kinds(self, twin: ModuleType) -> None:
+        data = log_of(
+            [{"store_timestamp": 1}, {"store_timestamp": 2, "born_host": V6, "sys_flag": 0x10}], 500
+        )
+        walk = columns.walk_records(INPUT.put(data), 110, len(data), 500)
+        assert (walk.records, walk.store_timestamp, walk.end, walk.stop) == (1, 2, len(data), ScanStop.LIMIT)
+        with pytest.raises(ValueError, match="do not lie in a buffer"):
+            columns.walk_records(INPUT.put(data), 0, 1 << 40, 500)
+
+
 class TestFindRecord:
     def test_finds_what_is_at_its_place(self, twin: ModuleType) -> None:
         image = record(5000)

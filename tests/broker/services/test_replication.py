@@ -39,6 +39,7 @@ Scene = Callable[["Cluster"], Awaitable[None]]
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replication_module, "TICK_S", 0.2)
+    monkeypatch.setattr(replication_module, "SYNC_S", 1.0)
     monkeypatch.setattr(registration_module, "REGISTER_RETRY_S", 0.2)
     monkeypatch.setattr(
         replication_module, "HAClientService", functools.partial(HAClientService, retry_s=0.2)

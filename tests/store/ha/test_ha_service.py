@@ -1,5 +1,6 @@
 """The master's port: over sockets, with a slave of ours and with sockets of the test."""
 
+import asyncio
 import socket
 import threading
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from mqlake.store.ha.protocol import HEADER, REPORT
 from mqlake.store.results import PutMessageStatus
 from tests.store.ha.pair import Node, node, wait_equal
 from tests.store.small_store import message
-from tests.waiting import until
+from tests.waiting import until, until_async
 
 
 @pytest.fixture
@@ -139,6 +140,33 @@ def test_sync_master_answers_when_the_slave_has_it(tmp_path: Path) -> None:
         slave.follow(master.address)
         putting.join(30)
         assert [result.status for result in results] == [PutMessageStatus.PUT_OK] * 50
+        assert slave.store.max_phy_offset == master.store.max_phy_offset
+
+
+def test_an_event_loop_reads_the_reports_that_its_puts_wait_for(tmp_path: Path) -> None:
+    role = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": 2, "slaveTimeout": 60_000}
+
+    async def put_all(master: Node, first: int) -> None:
+        for number in range(first, first + 40):
+            futures = [master.store.async_put_message(message(4 * number + each)) for each in range(4)]
+            assert {(await future).status for future in futures} == {PutMessageStatus.PUT_OK}
+
+    async def scene(master: Node, slave: Node) -> None:
+        service = slave.follow(master.address)
+        await put_all(master, 0)
+        [peer] = master.ha._peers
+        assert peer.loop is asyncio.get_running_loop()
+        await asyncio.to_thread(service.shutdown)
+        await until_async(lambda: not master.ha.statuses())
+        assert peer.sock.fileno() == -1
+        slave.follow(master.address)
+        await put_all(master, 40)
+        [peer] = master.ha._peers
+        await asyncio.to_thread(master.ha.shutdown)
+        await until_async(lambda: peer.sock.fileno() == -1)
+
+    with node(tmp_path / "m", **role) as master, node(tmp_path / "s", brokerRole="SLAVE") as slave:
+        asyncio.run(scene(master, slave))
         assert slave.store.max_phy_offset == master.store.max_phy_offset
 
 

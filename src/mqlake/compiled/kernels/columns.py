@@ -2,7 +2,7 @@
 
 from mqlake.compiled.kernels.dispatch import dispatch
 from mqlake.compiled.kernels.index import index_put_many, index_query
-from mqlake.compiled.kernels.records import append_batch, find_record, scan
+from mqlake.compiled.kernels.records import append_batch, find_record, scan, walk
 from mqlake.compiled.kernels.units import follow_units, gather, gather_runs
 
 __all__ = [
@@ -15,4 +15,5 @@ __all__ = [
     "index_put_many",
     "index_query",
     "scan",
+    "walk",
 ]

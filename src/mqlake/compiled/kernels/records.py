@@ -241,6 +241,26 @@ def scan(buf, start, limit, base_offset, check_crc, force_prop_crc, wide, narrow
 
 
 @compiled
+def walk(buf, start, limit, base_offset, check_crc):
+    """As scan(), without columns: (records, store timestamp of the last, end, stop)."""
+    data = pointer(buf)
+    n = 0
+    timestamp = np.int64(0)
+    position = start
+    while position < limit:
+        kind, size, _, _, _, _ = check(data, position, limit, base_offset, check_crc, False)
+        if kind != layout.MESSAGE:
+            return n, timestamp, position + size, kind
+        timestamp_at = position + BORN_HOST_POSITION + 8
+        if load32(data, position + SYS_FLAG_POSITION) & BORN_V6:
+            timestamp_at += layout.IPV6_EXTRA
+        timestamp = load64(data, timestamp_at)
+        n += 1
+        position += size
+    return n, timestamp, position, np.int64(layout.LIMIT)
+
+
+@compiled
 def find_record(buf, start, limit, base_offset):
     """First position in [start, limit) where a whole valid record begins, -1 if there is none."""
     data = pointer(buf)

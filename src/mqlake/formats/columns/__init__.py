@@ -45,6 +45,7 @@ __all__ = [
     "Followed",
     "Scan",
     "ScanStop",
+    "Walk",
     "append_batch",
     "as_input",
     "dispatch_columns",
@@ -57,6 +58,7 @@ __all__ = [
     "load_compiler",
     "never_load_here",
     "scan_records",
+    "walk_records",
     "warm_append",
 ]
 
@@ -299,6 +301,29 @@ def scan_records(
     lengths = narrow[layout.TOPIC_LENGTH].take(scan._topic_record).tolist()
     scan.topics = [bytes(view[a : a + b]) for a, b in zip(starts, lengths, strict=True)]
     return scan
+
+
+class Walk(NamedTuple):
+    """What a walk over records found."""
+
+    records: int
+    store_timestamp: int
+    """Of the last record, in ms; 0 without one."""
+    end: int
+    stop: ScanStop
+    stop_reason: str
+
+
+def walk_records(buf: Bytes, start: int, limit: int, base_offset: int, *, check_crc: bool = True) -> Walk:
+    """scan_records() for those who need no columns: the same checks, the same end."""
+    data = _input_bytes(buf)
+    _require_range(start, limit, len(data))
+    records, timestamp, end, stop = _twin_for(0).walk(data, start, limit, base_offset, check_crc)
+    _twin_for(records)
+    reason = ""
+    if stop in (ScanStop.INVALID, ScanStop.TRUNCATED):
+        reason = check_record(data.data, end, limit, base_offset + end, check_crc=check_crc).reason
+    return Walk(int(records), int(timestamp), int(end), ScanStop(stop), reason)
 
 
 def find_record(buf: Bytes, start: int, limit: int, base_offset: int) -> int:

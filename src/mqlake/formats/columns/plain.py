@@ -152,6 +152,20 @@ def scan(
     return wide.shape[1], len(topics), position, layout.LIMIT if position == limit else layout.MAX_RECORDS
 
 
+def walk(buf: Bytes, start: int, limit: int, base_offset: int, check_crc: bool) -> tuple[int, int, int, int]:
+    view = buf.data
+    records = timestamp = 0
+    position = start
+    while position < limit:
+        kind, size = _check(view, position, limit, base_offset, check_crc, False)
+        if kind != RecordKind.MESSAGE:
+            return records, timestamp, position + (size if kind == RecordKind.BLANK else 0), int(kind)
+        timestamp = record_layout(view, position, size)[0][10]
+        records += 1
+        position += size
+    return records, timestamp, position, layout.LIMIT
+
+
 def find_record(buf: Bytes, start: int, limit: int, base_offset: int) -> int:
     view = buf.data
     last = limit - RECORD_SIZE_MIN

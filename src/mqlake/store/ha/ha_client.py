@@ -38,6 +38,8 @@ VERIFY_BYTES = 64 * 1024
 TELLING_BYTES = 64
 """Of these, so many at least are not zero."""
 ZERO = b"\0"
+PARTIAL_BYTES = 4 << 20
+"""Room for bytes that are no whole record yet, to begin with."""
 
 
 class ClientState(enum.Enum):
@@ -109,8 +111,7 @@ class HAClient:
         self._verify_until = 0
         self._verify_from = 0
         self._verify_less = False
-        self._partial = bytearray()
-        """Bytes from the log's end on that are no whole record yet."""
+        self._partial = _Partial()
         self._needed = 0
 
     # --- life of a connection
@@ -156,7 +157,7 @@ class HAClient:
                 return first
             # a report of 0 asks Java's master for its last file. The first byte of the first record is that of a size
             # below 16 MiB: zero
-            self._partial += ZERO
+            self._partial.add(memoryview(ZERO))
             self._offset = 1
             return 1
         end = self._log.max_offset
@@ -265,6 +266,10 @@ class HAClient:
 
     def _parse(self, data: memoryview) -> None:
         while data and not self.closed_because:
+            if not (self._body_left or self._header or self._is_verifying):
+                data = data[self._take_whole_frames(data) :]
+                if not data:
+                    return
             if self._body_left:
                 body, data = data[: self._body_left], data[self._body_left :]
                 self._body_left -= len(body)
@@ -278,6 +283,25 @@ class HAClient:
                 self._header.clear()
                 self._check_header(offset, size)
                 self._body_left = size
+
+    def _take_whole_frames(self, data: memoryview) -> int:
+        """Takes the frames at the beginning that are whole and as expected; bytes of `data` that they have. The rest
+        is looked at by who says what is wrong with it."""
+        if self._offset < 0 or self.trouble is not Trouble.NONE:
+            return 0
+        file_size, end, head = self._log.file_size, len(data), HEADER.size
+        at, offset, add = 0, self._offset, self._partial.add
+        while end - at > head:
+            sent_from, size = HEADER.unpack_from(data, at)
+            following = at + head + size
+            if sent_from != offset or not 0 < size <= file_size - offset % file_size or following > end:
+                break
+            add(data[at + head : following])
+            offset += size
+            at = following
+        self._offset = offset
+        self.master_offset = max(self.master_offset, offset if at else -1)
+        return at
 
     def _check_header(self, offset: int, size: int) -> None:
         """ReplicationError when no such frame can come next."""
@@ -338,7 +362,7 @@ class HAClient:
                 return
             if self.trouble is not Trouble.NONE:
                 self._clear_trouble()
-        self._partial += body
+        self._partial.add(body)
         self._offset += len(body)
 
     def _compare(self, theirs: memoryview) -> None:
@@ -366,13 +390,13 @@ class HAClient:
         while len(partial) > self._needed:
             start = self._offset - len(partial)
             room = self._log.file_size - start % self._log.file_size
-            with memoryview(partial) as view, view[:room] as data:
+            with partial.view() as view, view[:room] as data:
                 taken, self._needed = self._log.append(start, data)
             if not taken:
                 # not complete: come again when there is one byte more than before, at least
                 self._needed = max(self._needed - 1, len(partial))
                 return
-            del partial[:taken]
+            partial.drop(taken)
             self._needed = max(self._needed - 1, 0)
 
     def _report_progress(self, now: float) -> None:
@@ -382,3 +406,48 @@ class HAClient:
             self._log.sync()
             if (offset := self._log.acknowledged_offset) > self.current_reported_offset:
                 self._report(offset, now)
+
+
+class _Partial:
+    """Bytes from the log's end on that are no whole record yet, in one buffer that is used again: one that comes and
+    goes with each read costs more than the copies into it."""
+
+    __slots__ = ("_buffer", "_end", "_start", "_view")
+
+    def __init__(self) -> None:
+        self._buffer = bytearray(PARTIAL_BYTES)
+        self._view = memoryview(self._buffer)
+        self._start = self._end = 0
+
+    def __len__(self) -> int:
+        return self._end - self._start
+
+    def view(self) -> memoryview:
+        return self._view[self._start : self._end]
+
+    def add(self, data: memoryview) -> None:
+        end = self._end + len(data)
+        if end > len(self._buffer):
+            self._make_room(len(data))
+            end = self._end + len(data)
+        self._view[self._end : end] = data
+        self._end = end
+
+    def drop(self, size: int) -> None:
+        """The first `size` bytes."""
+        self._start += size
+        if self._start == self._end:
+            self._start = self._end = 0
+
+    def clear(self) -> None:
+        if len(self._buffer) > PARTIAL_BYTES:  # grown for a record that was larger than any before
+            self.__init__()  # type: ignore[misc]
+        self._start = self._end = 0
+
+    def _make_room(self, more: int) -> None:
+        kept = bytes(self.view())
+        if len(kept) + more > len(self._buffer):
+            self._buffer = bytearray(2 * (len(kept) + more))
+            self._view = memoryview(self._buffer)
+        self._view[: len(kept)] = kept
+        self._start, self._end = 0, len(kept)

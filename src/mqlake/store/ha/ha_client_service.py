@@ -129,13 +129,14 @@ class HAClientService:
         try:
             while not self._stopped:
                 if output := client.take_output():
-                    sock.settimeout(CONNECT_S)
-                    sock.sendall(output)
+                    _send(sock, output)
                 if client.closed_because:
                     return client.closed_because
                 if self.master_address != self._connected_to and clock() - last_data > IDLE_S:
                     return f"the master is at {self.master_address} now"
-                sock.settimeout(min(max(client.next_time() - clock(), 0.001), 1.0))
+                wait_s = min(max(client.next_time() - clock(), 0.001), 1.0)
+                if wait_s != sock.gettimeout():  # a system call, mostly the same second
+                    sock.settimeout(wait_s)
                 try:
                     size = sock.recv_into(buffer, self._read_at_once)
                 except TimeoutError:
@@ -170,6 +171,17 @@ class HAClientService:
     @property
     def is_in_trouble(self) -> bool:
         return self.client.trouble is not Trouble.NONE
+
+
+def _send(sock: socket.socket, output: bytes) -> None:
+    """A report has room in the socket's buffer, unless the master reads nothing."""
+    try:
+        sent = sock.send(output, socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        sent = 0
+    if sent < len(output):
+        sock.settimeout(CONNECT_S)
+        sock.sendall(output[sent:])
 
 
 def _text(error: Exception) -> str:

@@ -3,6 +3,9 @@
     puts ──notify()──▶ thread ──▶ HAConnection.output() ──▶ socket of each slave
                           ▲ reports ──▶ GroupTransferService ──▶ puts that waited
 
+Under SYNC_MASTER the event loop whose puts wait does both itself for slaves that are near the end: it sends when an
+iteration has put something, and reads the reports, so that neither waits for a thread.
+
 Every broker runs it, slaves too, as RocketMQ's do: whoever connects gets the log, so haAllowedAddresses and
 haBindAddress say who may. A slave that does not read, or lies, costs the others nothing.
 """
@@ -39,6 +42,8 @@ IDLE_S = 3600.0
 RETRY_S = 1.0
 BLOCKED_S = 1.0
 """After so long a slave that does not read is looked at again."""
+LOOP_WAIT_S = 0.001
+"""How long an event loop waits for the thread at most."""
 NEAR_BYTES = 256 * 1024
 """A slave that lacks more is the thread's."""
 
@@ -56,13 +61,15 @@ class SlaveStatus:
 
 
 class _Peer:
-    __slots__ = ("connection", "pending", "sock", "wants_write")
+    __slots__ = ("connection", "loop", "pending", "sock", "wants_write")
 
     def __init__(self, sock: socket.socket, connection: HAConnection) -> None:
         self.sock = sock
         self.connection = connection
         self.pending: list[memoryview] = []
         self.wants_write = False
+        self.loop: asyncio.AbstractEventLoop | None = None
+        """Who reads its reports, if it is not the thread."""
 
 
 class HAService:
@@ -140,7 +147,7 @@ class HAService:
             self._thread.join()
         self.group_transfer.shutdown()
         for peer in self._peers:
-            peer.sock.close()
+            _close_socket(peer)
         self._peers = []
         if self._listener is not None:
             self._listener.close()
@@ -179,6 +186,7 @@ class HAService:
         if self._pumping.acquire(blocking=False):
             try:
                 if self._pump_near():
+                    self._read_on_loop()
                     return
             finally:
                 self._pumping.release()
@@ -195,6 +203,27 @@ class HAService:
             if connection.next_transfer_offset >= 0 and (self._pump(peer) or connection.closed_because):
                 return False
         return True
+
+    def _read_on_loop(self) -> None:
+        """From now on this thread's loop reads the reports, if it runs one."""
+        for peer in self._peers:
+            if peer.loop is None and not peer.wants_write:
+                try:
+                    loop = asyncio.get_running_loop()
+                except RuntimeError:
+                    return
+                self._selector.unregister(peer.sock)
+                peer.loop = loop
+                loop.add_reader(peer.sock, self._on_report, peer)
+
+    def _on_report(self, peer: _Peer) -> None:
+        if not self._pumping.acquire(timeout=LOOP_WAIT_S):
+            return  # the thread sends much to another slave; the loop calls again
+        try:
+            if peer.loop is not None:  # else it was closed in this iteration
+                self._read(peer)
+        finally:
+            self._pumping.release()
 
     def _wake_for_deadline(self) -> None:
         if self.group_transfer.next_time < self._sleep_until:
@@ -335,7 +364,7 @@ class HAService:
             self._accept()
         else:
             peer: _Peer = key.data
-            if events & selectors.EVENT_READ:
+            if events & selectors.EVENT_READ and peer.loop is None and peer in self._peers:
                 self._read(peer)
 
     def _accept(self) -> None:
@@ -422,13 +451,24 @@ class HAService:
             peer.pending = _after(peer.pending, sent)
         if blocked != peer.wants_write:
             peer.wants_write = blocked
-            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if blocked else 0)
-            self._selector.modify(peer.sock, events, peer)
+            self._watch(peer)
         return (
             not blocked
             and 0 <= peer.connection.next_transfer_offset < self._log.max_offset
             and (peer.connection.flow.allowance(self._clock()) != 0)
         )
+
+    def _watch(self, peer: _Peer) -> None:
+        """Has the thread woken by what it has to do for this slave."""
+        events = 0 if peer.loop is not None else selectors.EVENT_READ
+        if peer.wants_write:
+            events |= selectors.EVENT_WRITE
+        if peer.sock not in self._selector.get_map():
+            self._selector.register(peer.sock, events, peer)
+        elif events:
+            self._selector.modify(peer.sock, events, peer)
+        else:
+            self._selector.unregister(peer.sock)
 
     def _close_if_ended(self, peer: _Peer) -> None:
         if peer.connection.closed_because and peer in self._peers:
@@ -439,9 +479,26 @@ class HAService:
             logger.warning("slave %s: closed: %s", peer.connection.peer, reason)
         if "ahead of this master" in reason:
             self._warn_of_ahead(f"{peer.connection.peer}: {reason}")
-        self._selector.unregister(peer.sock)
-        peer.sock.close()
+        if peer.sock in self._selector.get_map():
+            self._selector.unregister(peer.sock)
+        _close_socket(peer)
         self._peers = [other for other in self._peers if other is not peer]
+
+
+def _close_socket(peer: _Peer) -> None:
+    loop, peer.loop = peer.loop, None
+    if loop is None:
+        peer.sock.close()
+        return
+
+    def leave() -> None:
+        loop.remove_reader(peer.sock)
+        peer.sock.close()
+
+    try:
+        loop.call_soon_threadsafe(leave)
+    except RuntimeError:  # the loop was closed, and has forgotten the socket
+        peer.sock.close()
 
 
 def _after(buffers: list[memoryview], sent: int) -> list[memoryview]:

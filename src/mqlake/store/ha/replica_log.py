@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from mqlake.formats.columns import Scan, ScanStop, scan_records
-from mqlake.store.files.mapped_file import MappedFile, U8Array
+from mqlake.formats.columns import ScanStop, Walk, walk_records
+from mqlake.store.files.mapped_file import MappedFile
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.ha.protocol import ReplicationError
 
@@ -72,40 +72,29 @@ class MappedReplicaLog:
         """As ReplicaLog.append()."""
         if reason := self._why_not():
             raise OSError(reason)
-        array = np.frombuffer(data, np.uint8)
-        taken, timestamp, stop = self._whole(array, offset)
+        found = walk_records(np.frombuffer(data, np.uint8), 0, len(data), offset, check_crc=self._check_crc)
+        taken = found.end
         if taken == 0:
-            return 0, self._needed(data, offset, 0, stop)
+            if found.stop is ScanStop.INVALID:
+                raise ReplicationError(
+                    f"what the master sent for offset {offset} is no record: {found.stop_reason}; "
+                    "nothing was stored of it. Check the master with `mqlake store verify`"
+                )
+            return 0, self._needed(data, offset, 0, found)
         mapped_file = self._file_for(offset)
-        mapped_file.append_through_descriptor(data[:taken], timestamp or mapped_file.store_timestamp)
+        mapped_file.append_through_descriptor(
+            data[:taken], found.store_timestamp or mapped_file.store_timestamp
+        )
         self._on_appended()
-        return taken, self._needed(data, offset, taken, stop)
+        return taken, self._needed(data, offset, taken, found)
 
-    def _whole(self, array: U8Array, offset: int) -> tuple[int, int, Scan]:
-        """Bytes of the whole records (and the blank) at the beginning, store time of the last, how the scan ended."""
-        position = timestamp = 0
-        while True:
-            scan = scan_records(array, position, len(array), offset, check_crc=self._check_crc)
-            if len(scan):
-                timestamp = int(scan.store_timestamp[-1])
-            position = scan.end
-            if scan.stop == ScanStop.INVALID:
-                if not position:
-                    raise ReplicationError(
-                        f"what the master sent for offset {offset} is no record: {scan.stop_reason}; "
-                        "nothing was stored of it. Check the master with `mqlake store verify`"
-                    )
-                return position, timestamp, scan
-            if scan.stop != ScanStop.MAX_RECORDS:
-                return position, timestamp, scan
-
-    def _needed(self, data: memoryview, offset: int, taken: int, scan: Scan) -> int:
+    def _needed(self, data: memoryview, offset: int, taken: int, found: Walk) -> int:
         """Bytes that the record after the first `taken` has; 0: unknown."""
         if len(data) - taken < SIZE_BYTES:
             return 0
         size = int.from_bytes(data[taken : taken + SIZE_BYTES], "big", signed=True)
         at = offset + taken
-        if taken == 0 and (scan.stop == ScanStop.END or size > self.file_size - at % self.file_size):
+        if taken == 0 and (found.stop is ScanStop.END or size > self.file_size - at % self.file_size):
             raise ReplicationError(
                 f"what the master sent for offset {at} is no record: a size of {size} bytes; nothing was stored of it. "
                 "Check the master with `mqlake store verify`"
