@@ -27,7 +27,8 @@ import orjson
 from mqlake.cli.options import json_option
 from mqlake.cli.output import note, print_fields, print_json, print_table, progress
 from mqlake.errors import ConfigError, StoreError
-from mqlake.spark.requirements import INSTALL_DEMO, require_java, require_modules
+from mqlake.lake.requirements import require_modules
+from mqlake.spark.requirements import INSTALL_DEMO, require_java
 from mqlake.store import ReadOnlyStore
 from mqlake_flights.flights import MONTHS, QUEUES, ROWS_IN_ALL, TOPIC_PREFIX, Truth, airlines, count_truth
 

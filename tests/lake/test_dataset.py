@@ -232,3 +232,56 @@ def test_what_to_install() -> None:
     )
     said = subprocess.check_output([sys.executable, "-c", code], text=True, timeout=120)
     assert said == "mqlake.lake needs pyarrow: pip install 'mqlake[arrow]'\n"
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Bodies that are JSON objects, but for some."""
+    root = tmp_path_factory.mktemp("shop") / "store"
+    with open_store(root, SETTINGS) as store:
+        for n in range(200):
+            body = (
+                b"not JSON"
+                if n % 50 == 7
+                else b'{"id":%d,"item":{"price":%d.5},"at":"2024-02-28T10:00:00Z"}' % (n, n)
+            )
+            assert store.put_message(MessageExtBrokerInner("Orders", body)).is_ok
+    return root
+
+
+def test_bodies_as_columns(shop: Path) -> None:
+    log = mqlake.lake.scan(shop, "Orders", bodies={"json": "infer"})
+    assert log.body_format is not None
+    assert log.body_format.schema == "id long, item struct<price: double>, at timestamp"
+    assert "body" not in log.schema.names and log.to_table().schema == log.schema
+    assert duckdb.sql("select sum(value.item.price) from log where value.id >= 100").fetchall() == [
+        (sum(n + 0.5 for n in range(100, 200) if n % 50 != 7),)
+    ]
+    bad = log.to_table(columns=["undecoded"], filter=pc.field("undecoded_reason").is_valid())
+    assert bad["undecoded"].to_pylist() == [b"not JSON"] * 4
+    assert pickle.loads(pickle.dumps(log)).count_rows() == 200
+    with pytest.raises(UnknownKeyError, match="body"):
+        log.to_table(columns=["body"])
+
+
+def test_bodies_are_not_read_unless_asked_for(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, asked = mqlake.lake.scan(shop, bodies={"json": "id long"}), []
+    read_task = module.read_task
+    monkeypatch.setattr(module, "read_task", lambda *given: asked.append(given[-1]) or read_task(*given))
+    log.to_table(columns=["size"])
+    assert asked[-1] == ["size"]
+    assert (
+        log.to_table(columns={"id": pc.field("value", "id")}, filter=pc.field("queueId") >= 0).num_rows == 200
+    )
+    assert asked[-1] == ["queueId", "body"]
+
+
+def test_a_table_decoded_alone(shop: Path) -> None:
+    raw = mqlake.lake.scan(shop, columns=["queueOffset", "body", "topic"]).to_table()
+    for bodies in ({"json": "infer"}, {"json": "id long"}, mqlake.lake.BodyFormat.given(json="id long")):
+        assert bodies is not None
+        table = mqlake.lake.decode(raw, bodies)
+        assert table.schema.names == ["queueOffset", "value", "undecoded", "undecoded_reason", "topic"]
+        assert table["undecoded"].null_count == 196 and pc.struct_field(table["value"], "id").null_count == 4
+    with pytest.raises(ConfigError, match="no column 'body'"):
+        mqlake.lake.decode(raw.drop_columns("body"), {"json": "id long"})

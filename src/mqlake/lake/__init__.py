@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mqlake.lake.bodies.body_format import BodyFormat, decode
     from mqlake.lake.dataset import LogDataset, scan
 
-__all__ = ["LogDataset", "scan"]
+__all__ = ["BodyFormat", "LogDataset", "decode", "scan"]
 
 
 def __getattr__(name: str) -> Any:
@@ -24,5 +25,6 @@ def __getattr__(name: str) -> Any:
     except ImportError as error:
         raise ImportError("mqlake.lake needs pyarrow: pip install 'mqlake[arrow]'") from error
     from mqlake.lake import dataset
+    from mqlake.lake.bodies import body_format
 
-    return getattr(dataset, name)
+    return getattr(body_format if name in ("BodyFormat", "decode") else dataset, name)

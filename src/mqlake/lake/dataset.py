@@ -20,6 +20,9 @@ import pyarrow.dataset
 from mqlake.errors import UnknownKeyError
 from mqlake.lake.arrow.expressions import columns_of, conditions_of
 from mqlake.lake.arrow.schema import arrow_schema
+from mqlake.lake.bodies.body_format import BodyColumns, BodyFormat, format_of
+from mqlake.lake.bodies.decoder import BODY, REASON, UNDECODED, VALUE
+from mqlake.lake.bodies.inference import SAMPLE
 from mqlake.lake.log.plan import plan
 from mqlake.lake.log.tasks import read_task
 from mqlake.lake.options import LogOptions, option_texts
@@ -27,6 +30,8 @@ from mqlake.lake.options import LogOptions, option_texts
 Moment = int | str | datetime | Mapping[str, Mapping[str, int]] | None
 """A physical offset, a time (datetime), `earliest`, `latest`, or offsets of queues: {"topic": {"0": 123}}."""
 
+
+DECODED = {VALUE, UNDECODED, REASON}
 
 Columns = Sequence[str] | Mapping[str, pc.Expression] | None
 """Names, or what each column is made of; None: all."""
@@ -38,9 +43,15 @@ class LogScanner:
     pyarrow's own runs a Python reader in threads that may outlive the interpreter, which then aborts.
     """
 
-    def __init__(self, options: LogOptions, columns: Columns, filter: pc.Expression | None) -> None:
+    def __init__(
+        self,
+        options: LogOptions,
+        columns: Columns,
+        filter: pc.Expression | None,
+        bodies: BodyColumns | None = None,
+    ) -> None:
         self._options, self._columns, self._filter = options, columns, filter
-        names = list(options.columns)
+        names = _schema_of(options, bodies).names
         if columns is None:
             wanted: Iterable[str] = names
         elif isinstance(columns, Mapping):
@@ -48,13 +59,19 @@ class LogScanner:
         else:
             wanted = columns
         needed = {*wanted, *columns_of(filter, names)}
-        self._read = [name for name in names if name in needed] or names[:1]
         for name in needed.difference(names):
             raise UnknownKeyError(name, names, what="column")
+        self._bodies = bodies if bodies is not None and not DECODED.isdisjoint(needed) else None
+        if self._bodies is not None:
+            needed = {*needed.difference(DECODED), BODY}
+        self._read = [name for name in options.columns if name in needed] or names[:1]
 
     @property
     def projected_schema(self) -> pa.Schema:
-        return self._projected(arrow_schema(self._read).empty_table()).schema
+        schema = arrow_schema(self._read)
+        return self._projected(
+            (schema if self._bodies is None else self._bodies.schema(schema)).empty_table()
+        ).schema
 
     dataset_schema = projected_schema
 
@@ -63,7 +80,9 @@ class LogScanner:
         conditions = conditions_of(self._filter)
         for task in plan(self._options, conditions).tasks:
             for batch in read_task(task, self._options, conditions, self._read):
-                table = pa.Table.from_batches([batch])
+                table = pa.Table.from_batches(
+                    [batch if self._bodies is None else self._bodies.replaced(batch)]
+                )
                 if self._filter is not None:
                     table = table.filter(self._filter)
                 if table.num_rows:
@@ -96,9 +115,11 @@ class LogScanner:
 class LogDataset(pyarrow.dataset.Dataset):  # type: ignore[misc]
     """Made by `mqlake.lake.scan`. Nothing of pyarrow's Dataset is under it: what needs that is not there."""
 
-    def __init__(self, options: LogOptions) -> None:
+    def __init__(self, options: LogOptions, bodies: BodyFormat | None = None) -> None:
         self._options = options
-        self._schema = arrow_schema(options.columns)
+        self._format = bodies
+        self._bodies = None if bodies is None else bodies.body_columns
+        self._schema = _schema_of(options, self._bodies)
 
     @property
     def schema(self) -> pa.Schema:
@@ -108,7 +129,12 @@ class LogDataset(pyarrow.dataset.Dataset):  # type: ignore[misc]
         self, columns: Columns = None, filter: pc.Expression | None = None, **_: object
     ) -> LogScanner:
         """The rows that fulfil `filter`, of those columns (all by default)."""
-        return LogScanner(self._options, columns, filter)
+        return LogScanner(self._options, columns, filter, self._bodies)
+
+    @property
+    def body_format(self) -> BodyFormat | None:
+        """What the bodies are decoded by; `body_format.schema` is what was inferred."""
+        return self._format
 
     # ------------------------------------------------------------------ all rows
 
@@ -142,7 +168,7 @@ class LogDataset(pyarrow.dataset.Dataset):  # type: ignore[misc]
         return f"LogDataset({', '.join(storage.root for storage in self._options.stores)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return LogDataset, (self._options,)
+        return LogDataset, (self._options, self._format)
 
     # ------------------------------------------------------------------ what pyarrow's own needs its C++ side for
 
@@ -183,6 +209,7 @@ def scan(
     mode: str = "failFast",
     unpack: bool = True,
     storage_options: Mapping[str, Any] | None = None,
+    bodies: BodyFormat | Mapping[str, Any] | None = None,
 ) -> LogDataset:
     """The messages of one or more store directories (or places that fsspec opens, such as s3://bucket/store).
 
@@ -191,6 +218,10 @@ def scan(
     nothing that no consumer may see; False shows every record. `verify`: none, crc or full. `mode` says what damage
     does: failFast raises StoreCorruptError with file and offset while rows are read, permissive gives a row with
     `_corrupt`, dropMalformed passes over it.
+
+    `bodies` makes columns of them: {"json": "id long, at timestamp_ms"}, {"json": "infer"} (from the first ones), or a
+    file with a schema: {"avro": "order.avsc"}, "json_schema", "protobuf", "confluent" (BodyFormat.given). In place of
+    `body` there are then `value`, `undecoded` (a body that does not fit) and `undecoded_reason`.
 
     Raises UnknownKeyError for an unknown column, ConfigError for an invalid value, NotAStoreError and
     ForeignFormatError for a place that is no store.
@@ -211,4 +242,13 @@ def scan(
     options.check_batch()
     for storage in options.stores:
         storage.check()
-    return LogDataset(options)
+    format = format_of(bodies)
+    if format is not None and format.needs_sample:
+        sample = LogScanner(options, [BODY], None).head(SAMPLE)
+        format = format.with_sample(sample.column(BODY).to_pylist())
+    return LogDataset(options, format)
+
+
+def _schema_of(options: LogOptions, bodies: BodyColumns | None) -> pa.Schema:
+    schema = arrow_schema(options.columns)
+    return schema if bodies is None else bodies.schema(schema)

@@ -11,6 +11,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from mqlake.errors import MissingPartError
+from mqlake.lake.requirements import require_modules
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,13 +35,6 @@ def require_stream_readers() -> None:
     """Raises MissingPartError unless this PySpark lets a Python source limit a batch (4.2 and newer)."""
     if importlib.util.find_spec("pyspark.sql.streaming.datasource") is None:
         raise MissingPartError("PySpark 4.2 or newer", "pip install 'pyspark>=4.2'", why="streams need it")
-
-
-def require_modules(*names: str, command: str) -> None:
-    """Raises MissingPartError for the first of these packages that is not installed."""
-    for name in names:
-        if importlib.util.find_spec(name) is None:
-            raise MissingPartError(f"the Python package {name}", command)
 
 
 def is_this_python(command: str) -> bool:

@@ -9,7 +9,8 @@ import click
 from mqlake.cli.options import directory_argument, json_option, set_option
 from mqlake.cli.output import as_object, count_text, note, print_json, print_table, progress, size_text
 from mqlake.errors import ConfigError
-from mqlake.spark.requirements import INSTALL_SPARK, require_modules
+from mqlake.lake.requirements import require_modules
+from mqlake.spark.requirements import INSTALL_SPARK
 
 EXIT_DIFFERENT = 1
 

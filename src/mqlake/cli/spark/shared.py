@@ -20,7 +20,8 @@ import mqlake.spark
 from mqlake.base.settings import parse_assignments
 from mqlake.cli.options import time_ms
 from mqlake.errors import ConfigError, SparkJobError
-from mqlake.spark.requirements import INSTALL_CONNECT, require_modules, require_pyspark
+from mqlake.lake.requirements import require_modules
+from mqlake.spark.requirements import INSTALL_CONNECT, require_pyspark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

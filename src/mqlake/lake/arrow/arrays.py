@@ -24,6 +24,12 @@ def number_array(values: npt.NDArray[np.number], valid: Bools | None = None) -> 
     )
 
 
+def bool_array(values: Bools) -> pa.Array:
+    """Arrow booleans."""
+    bits = pa.py_buffer(np.packbits(values, bitorder="little"))
+    return pa.Array.from_buffers(pa.bool_(), len(values), [None, bits])
+
+
 def string_array(texts: Sequence[str | None]) -> pa.Array:
     """A few Arrow strings."""
     encoded = [(text or "").encode() for text in texts]

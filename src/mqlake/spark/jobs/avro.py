@@ -31,7 +31,7 @@ from pyspark.sql.types import (
 )
 
 from mqlake.errors import ConfigError
-from mqlake.spark.requirements import require_modules
+from mqlake.lake.requirements import require_modules
 
 INSTALL_AVRO = "pip install fastavro"
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from mqlake.spark.requirements import require_modules
+from mqlake.lake.requirements import require_modules
 
 INK, QUIET, LINE, ALARM = "#1f2933", "#7b8794", "#2f6f9f", "#c0392b"
 COLOURS = ("#16425b", "#2f6f9f", "#6ba5cc", "#e0a458", "#c0392b", "#7a9e7e", "#7b8794", "#b8d4e6")
