@@ -2,6 +2,7 @@
 room either, imports one that needs it. An import for types alone, or inside of a function, counts as any other.
 
     errors → base → message → formats → store → remoting → auth → namesrv | broker → client → lake → spark → cli
+    console, which cli starts, shows what client and store answer.
     auth, namesrv and client do without the store. metaq may import errors, base, message, formats and remoting; only
     migrate, spark and cli import metaq. compiled, which needs none of them, may be imported by all that use kernels.
     The kernels, a room of their own in compiled, import the codecs that they compile; these know them only by name
@@ -61,7 +62,9 @@ ALLOWED: dict[str, set[str]] = {
         "migrate",
         "lake",
     },
+    "console": {"errors", "base", "message", "formats", "store", "remoting", "auth", "client"},
     "cli": {
+        "console",
         "errors",
         "base",
         "message",

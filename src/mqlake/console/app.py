@@ -1,0 +1,322 @@
+"""The console as an ASGI application: routes, login, forms, errors."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+import orjson
+from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from mqlake.client.config import ClientConfig
+from mqlake.console.access import Gate, close_cluster, is_refusal, lacks_permission
+from mqlake.console.ask import Ask, Cluster, Context, NotAllowedError, Page
+from mqlake.console.jobs import Jobs
+from mqlake.console.openapi import document
+from mqlake.console.pages import PAGES
+from mqlake.console.security import COOKIE, HEADERS, Sessions, is_own_host, is_same_origin
+from mqlake.console.store_files import StoreFiles
+from mqlake.console.templates import DIRECTORY, render
+from mqlake.errors import (
+    ConfigError,
+    MessageError,
+    MqlakeError,
+    RemotingConnectError,
+    RemotingTimeoutError,
+    ResponseError,
+    UnknownKeyError,
+)
+
+FORM_MAX = 8 << 20
+"""Bytes of a form. A message has at most 4 MiB, and a form writes some bytes as three characters."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleConfig:
+    where: ClientConfig | None = None
+    """The cluster; None: directories only."""
+    stores: Mapping[str, StoreFiles] = field(default_factory=dict)
+    allow_changes: bool = False
+    names: tuple[str, ...] = ()
+    """Host names under which browsers reach the console, besides localhost and addresses."""
+
+
+class Console:
+    """`app` serves it; its lifespan closes what it opened."""
+
+    def __init__(self, config: ConsoleConfig) -> None:
+        self.config = config
+        self.sessions = Sessions()
+        self.gate = Gate(config.where) if config.where is not None else None
+        self.jobs = Jobs()
+        routes = [
+            Route(
+                page.path,
+                functools.partial(self._page, page),
+                methods=["GET", "POST"] if page.action else ["GET"],
+            )
+            for page in PAGES
+        ]
+        self.app = Starlette(
+            routes=[
+                Route("/login", self._login, methods=["GET", "POST"]),
+                Route("/logout", self._logout, methods=["POST"]),
+                Route("/session", self._session),
+                Route("/openapi.json", self._openapi),
+                Route("/help", self._help),
+                Mount("/static", StaticFiles(directory=DIRECTORY / "static")),
+                *routes,
+            ],
+            exception_handlers={404: self._not_found, Exception: self._failed},
+            lifespan=self._lifespan,
+        )
+        self.app.add_middleware(_Headers, names=config.names)
+
+    @contextlib.asynccontextmanager
+    async def _lifespan(self, _app: Starlette) -> AsyncIterator[None]:
+        yield
+        await self.close()
+
+    async def close(self) -> None:
+        await self.jobs.close()
+        for cluster in self.sessions.end_all():
+            await close_cluster(cluster)
+        if self.gate is not None:
+            await self.gate.close()
+        for store in self.config.stores.values():
+            await store.close()
+
+    # ------------------------------------------------------------------ pages
+
+    async def _page(self, page: Page, request: Request) -> Response:
+        try:
+            cluster = await self._cluster(request)
+            if cluster is None and self.gate is not None:
+                return self._to_login(request)
+            if cluster is not None and page.of == "store" and not cluster.is_super:
+                raise NotAllowedError("the files hold what all users wrote: only super users may see them")
+            values = {**dict(request.query_params), **request.path_params}
+            context = Context(self.config.stores, cluster, self.jobs, self.config.allow_changes)
+            query = page.query
+            if request.method == "POST":
+                assert page.action is not None
+                values |= await self._form(request, harmless=page.harmless)
+                query = page.action
+            data = await query(Ask(values, context))
+        except (MqlakeError, OSError) as error:
+            return self._problem(request, error)
+        return self._answer(request, page.template, page.title, data, cluster)
+
+    def _answer(
+        self,
+        request: Request,
+        template: str,
+        title: str,
+        data: dict[str, Any],
+        cluster: Cluster | None = None,
+        status: int = 200,
+    ) -> Response:
+        if wants_json(request):
+            return json_response(data, status)
+        session_id = request.cookies.get(COOKIE) or self.sessions.new_id()
+        html = render(
+            template,
+            data,
+            title=title,
+            path=request.url.path,
+            query=dict(request.query_params),
+            csrf=self.sessions.csrf_token(session_id),
+            user=cluster.user if cluster is not None else "",
+            allow_changes=self.config.allow_changes,
+            has_cluster=self.gate is not None,
+            stores=list(self.config.stores),
+            pages={page.path for page in PAGES},
+        )
+        response = HTMLResponse(html, status)
+        if COOKIE not in request.cookies:
+            self._set_cookie(request, response, session_id)
+        return response
+
+    async def _cluster(self, request: Request) -> Cluster | None:
+        """That of the session, or of everybody; None if there is none, or somebody has to log in first."""
+        if self.gate is None:
+            return None
+        known = self.sessions.cluster(request.cookies.get(COOKIE, ""))
+        if known is not None:
+            return known
+        if await self.gate.needs_login():
+            return None
+        everybody = self.gate.everybody()
+        everybody.sampler.start()
+        return everybody
+
+    # ------------------------------------------------------------------ forms
+
+    async def _form(self, request: Request, *, harmless: bool = False) -> dict[str, str]:
+        """The fields of a form. NotAllowedError for a request that another site may have made."""
+        body = bytearray()
+        async for part in request.stream():
+            body += part
+            if len(body) > FORM_MAX:
+                raise ConfigError(f"the form is larger than {FORM_MAX} bytes")
+        try:
+            fields = dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=1000))
+        except ValueError as error:
+            raise ConfigError(f"this is no form: {error}") from None
+        token = request.headers.get("x-csrf-token") or fields.pop("csrf", "")
+        own = is_same_origin(request.headers.get("origin"), request.headers.get("host", ""))
+        if not own or not self.sessions.is_csrf_token(request.cookies.get(COOKIE, ""), token):
+            raise NotAllowedError("this form is not from here, or is too old: load the page again")
+        if not harmless and not self.config.allow_changes:
+            raise NotAllowedError("this console is read-only; `--allow-changes` lets it change things")
+        return fields
+
+    def _set_cookie(self, request: Request, response: Response, session_id: str) -> None:
+        secure = request.url.scheme == "https"
+        response.set_cookie(COOKIE, session_id, httponly=True, samesite="strict", secure=secure, path="/")
+
+    def _to_login(self, request: Request) -> Response:
+        if wants_json(request):
+            return json_response(
+                {"error": "log in first: this cluster has access control"}, HTTPStatus.UNAUTHORIZED
+            )
+        here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        return RedirectResponse("/login?" + urlencode({"next": here}), HTTPStatus.SEE_OTHER)
+
+    async def _login(self, request: Request) -> Response:
+        target = _local_path(request.query_params.get("next", "/"))
+        if self.gate is None:
+            return RedirectResponse("/", HTTPStatus.SEE_OTHER)
+        if request.method == "GET":
+            return self._answer(request, "login.html", "Log in", {"next": target, "error": ""})
+        try:
+            fields = await self._form(request, harmless=True)
+            cluster = await self.gate.log_in(fields.get("user", "").strip(), fields.get("secret", ""))
+        except (MqlakeError, OSError) as error:
+            text = "user or secret is wrong" if is_refusal(error) else str(error)
+            data = {"next": target, "error": text}
+            return self._answer(request, "login.html", "Log in", data, status=HTTPStatus.FORBIDDEN)
+        session_id, ended = self.sessions.log_in(cluster)
+        for old in ended:
+            await close_cluster(old)
+        response = RedirectResponse(target, HTTPStatus.SEE_OTHER)
+        self._set_cookie(request, response, session_id)
+        return response
+
+    async def _logout(self, request: Request) -> Response:
+        try:
+            await self._form(request, harmless=True)
+        except MqlakeError as error:
+            return self._problem(request, error)
+        cluster = self.sessions.log_out(request.cookies.get(COOKIE, ""))
+        if cluster is not None:
+            await close_cluster(cluster)
+        response = RedirectResponse("/", HTTPStatus.SEE_OTHER)
+        response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
+        return response
+
+    # ------------------------------------------------------------------ the rest
+
+    async def _session(self, request: Request) -> Response:
+        """For scripts: the token that their POSTs have to bring, with a cookie."""
+        session_id = request.cookies.get(COOKIE) or self.sessions.new_id()
+        cluster = self.sessions.cluster(session_id)
+        data = {"csrf": self.sessions.csrf_token(session_id), "user": cluster.user if cluster else None}
+        response = json_response(data | {"allowChanges": self.config.allow_changes})
+        self._set_cookie(request, response, session_id)
+        return response
+
+    async def _openapi(self, _request: Request) -> Response:
+        return json_response(document(PAGES))
+
+    async def _help(self, request: Request) -> Response:
+        return self._answer(request, "help.html", "Help", {"paths": [page.path for page in PAGES]})
+
+    async def _not_found(self, request: Request, _error: Exception) -> Response:
+        return self._error(request, HTTPStatus.NOT_FOUND, f"there is no page {request.url.path}")
+
+    async def _failed(self, request: Request, error: Exception) -> Response:
+        return self._error(
+            request, HTTPStatus.INTERNAL_SERVER_ERROR, f"this is a fault of the console: {error!r}"
+        )
+
+    def _problem(self, request: Request, error: MqlakeError | OSError) -> Response:
+        status, text = explain(error)
+        return self._error(request, status, text)
+
+    def _error(self, request: Request, status: int, text: str) -> Response:
+        data = {"error": text, "status": status}
+        return self._answer(request, "error.html", HTTPStatus(status).phrase, data, status=status)
+
+
+def explain(error: MqlakeError | OSError) -> tuple[int, str]:
+    """The status of HTTP and the sentence for an error."""
+    text = str(error)
+    if isinstance(error, NotAllowedError) or lacks_permission(error):
+        return HTTPStatus.FORBIDDEN, text
+    if isinstance(error, UnknownKeyError):
+        return HTTPStatus.NOT_FOUND, text
+    if isinstance(error, ConfigError | MessageError):
+        return HTTPStatus.BAD_REQUEST, text
+    if is_refusal(error):
+        return HTTPStatus.FORBIDDEN, text
+    if isinstance(error, RemotingConnectError | RemotingTimeoutError):
+        return HTTPStatus.BAD_GATEWAY, f"{text}; is it running?"
+    return HTTPStatus.BAD_GATEWAY if isinstance(
+        error, ResponseError
+    ) else HTTPStatus.INTERNAL_SERVER_ERROR, text
+
+
+def wants_json(request: Request) -> bool:
+    return request.query_params.get("format") == "json"
+
+
+def json_response(data: Any, status: int = 200) -> Response:
+    return Response(orjson.dumps(data, option=orjson.OPT_NON_STR_KEYS), status, media_type="application/json")
+
+
+def _local_path(text: str) -> str:
+    """A path of this console, never another site."""
+    return text if text.startswith("/") and not text.startswith(("//", "/\\")) else "/"
+
+
+class _Headers:
+    """Refuses requests under a foreign host name, and gives every answer the headers of security."""
+
+    def __init__(self, app: ASGIApp, names: Sequence[str]) -> None:
+        self._app, self._names = app, names
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        is_static = scope["path"].startswith("/static/")
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.update(HEADERS)
+                headers.setdefault("Cache-Control", "max-age=3600" if is_static else "no-store")
+            await send(message)
+
+        host = Request(scope).headers.get("host", "")
+        if not is_own_host(host, self._names):
+            text = f"{host!r} is not a name of this console; start it with --host-name to allow it\n"
+            answer = Response(text, HTTPStatus.MISDIRECTED_REQUEST, media_type="text/plain")
+            await answer(scope, receive, send_with_headers)
+            return
+        await self._app(scope, receive, send_with_headers)

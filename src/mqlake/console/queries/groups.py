@@ -1,0 +1,138 @@
+"""Consumer groups: the list, lag by queue and over time, members, and subscriptions that do not agree."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from mqlake.base.shown import as_object
+from mqlake.client.admin import Admin
+from mqlake.client.overview import behind, connections, running_info
+from mqlake.console.ask import Ask
+from mqlake.errors import MqlakeError, UnknownKeyError
+from mqlake.remoting.bodies.client import ConsumerRunningInfo
+from mqlake.remoting.bodies.topic import MessageQueue
+
+MEMBERS_MAX = 64
+"""Members that are asked what they do."""
+
+
+async def groups(ask: Ask) -> dict[str, Any]:
+    """Groups by name, or the furthest behind first, with members, rates and lag."""
+    admin, sampler, part = ask.admin, ask.cluster.sampler, ask.text("filter").lower()
+    known = await admin.get_all_subscription_groups()
+    found = sorted(name for name in known if part in name.lower())
+    sort = "lag" if ask.text("sort") == "lag" else "name"
+    if sort == "lag":
+        found.sort(key=lambda name: -(sampler.groups[name].behind if name in sampler.groups else 0))
+    names, place = ask.paged(found)
+
+    async def row(name: str) -> dict[str, Any]:
+        sample = sampler.groups.get(name)
+        config = next(iter(known[name].values()))
+        try:
+            members = await connections(admin, name)
+        except MqlakeError as error:
+            return {"name": name, "error": str(error)}
+        return {
+            "name": name,
+            "error": "",
+            "members": len(members.connection_set),
+            "model": members.message_model.value if members.message_model else None,
+            "type": members.consume_type.value if members.consume_type else None,
+            "enabled": config.consume_enable,
+            "inOrder": config.consume_message_orderly,
+            "brokers": sorted(known[name]),
+            "behind": sample.behind if sample else None,
+            "rate": sample.rate if sample else None,
+            "history": sample.history.values() if sample else [],
+        }
+
+    return {
+        "groups": await asyncio.gather(*map(row, names)),
+        "filter": ask.text("filter"),
+        "sort": sort,
+        "sampledAt": sampler.sampled_at,
+        "place": place,
+    }
+
+
+async def group(ask: Ask) -> dict[str, Any]:
+    """One group: lag by queue and over time, members, settings, and where members' subscriptions differ."""
+    admin, name, topic = ask.admin, ask.need("group"), ask.text("topic")
+    known = await admin.get_all_subscription_groups()
+    if name not in known:
+        raise UnknownKeyError(name, known, what="group")
+    stats, members = await asyncio.gather(
+        admin.examine_consume_stats(name, topic or None), connections(admin, name)
+    )
+    infos = await _reports(
+        admin, name, [each.client_id or "" for each in members.connection_set[:MEMBERS_MAX]]
+    )
+    owners: dict[MessageQueue, str] = {
+        queue: client for client, info in infos.items() if info is not None for queue in info.mq_table
+    }
+    rows, place = ask.paged(sorted(stats.offset_table.items()))
+    sample = ask.cluster.sampler.groups.get(name)
+    return {
+        "group": name,
+        "topic": topic,
+        "behind": behind(stats),
+        "consumeTps": stats.consume_tps,
+        "queues": [
+            {"topic": queue.topic, "broker": queue.broker_name, "queueId": queue.queue_id}
+            | as_object(at)
+            | {"behind": at.broker_offset - at.consumer_offset, "client": owners.get(queue)}
+            for queue, at in rows
+        ],
+        "topics": sorted({queue.topic for queue in stats.offset_table}),
+        "members": [as_object(each) for each in members.connection_set],
+        "consumeType": members.consume_type.value if members.consume_type else None,
+        "messageModel": members.message_model.value if members.message_model else None,
+        "subscriptions": [
+            {"topic": each.topic, "type": each.expression_type, "expression": each.sub_string}
+            for each in members.subscription_table.values()
+        ],
+        "mismatches": mismatches(infos),
+        "settings": {broker: as_object(config) for broker, config in sorted(known[name].items())},
+        "history": sample.history.values() if sample else [],
+        "rates": sample.rates.values() if sample else [],
+        "intervalSeconds": ask.cluster.sampler.interval_s,
+        "place": place,
+    }
+
+
+async def _reports(admin: Admin, group: str, clients: list[str]) -> dict[str, ConsumerRunningInfo | None]:
+    """Client → what it says of itself; None for one that does not answer."""
+
+    async def report(client: str) -> ConsumerRunningInfo | None:
+        try:
+            return await running_info(admin, group, client, jstack=False)
+        except MqlakeError:
+            return None
+
+    found = await asyncio.gather(*map(report, clients))
+    return dict(zip(clients, found, strict=True))
+
+
+def mismatches(infos: dict[str, ConsumerRunningInfo | None]) -> list[dict[str, Any]]:
+    """Topics to which members of one group subscribe differently: a part of the messages then reaches nobody.
+
+    Each with its `topic` and `members`: client → expression, None for a client that does not subscribe to it.
+    """
+    of_client = {
+        client: {
+            each.topic: f"{each.expression_type or 'TAG'} {each.sub_string}" for each in info.subscription_set
+        }
+        for client, info in infos.items()
+        if info is not None
+    }
+    topics = sorted(
+        {topic for table in of_client.values() for topic in table if not topic.startswith("%RETRY%")}
+    )
+    found = []
+    for topic in topics:
+        members = {client: table.get(topic) for client, table in of_client.items()}
+        if len(set(members.values())) > 1:
+            found.append({"topic": topic, "members": members})
+    return found

@@ -1,0 +1,311 @@
+"""Messages of a cluster: newest first, by time, tag, key, id and text in the body; one message and all about it."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import time
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from mqlake.client.admin import Admin
+from mqlake.client.api.broker_api import TIME_MAX
+from mqlake.console.ask import Ask
+from mqlake.console.payload import payload_views
+from mqlake.errors import ConfigError, FormatError, MessageError, MqlakeError, ResponseError
+from mqlake.formats.names import offset_to_file_name
+from mqlake.formats.trace import Pub, SubAfter, SubBefore, Trace, decode_traces
+from mqlake.message import MessageExt
+from mqlake.message.shown import body_text, host_text, record_object
+from mqlake.remoting.bodies.topic import MessageQueue
+from mqlake.remoting.codes import ResponseCode
+
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+QUEUES_MAX = 64
+"""Queues of a topic that are read for one page."""
+CHUNK = 32
+"""Messages that one pull asks for."""
+LOOKED_MAX = 20_000
+LOOK_S = 3.0
+"""A page shows what is found by then, and goes on from there if asked."""
+DEFAULT_FILE_SIZE = 1 << 30
+
+
+def row_of(message: MessageExt, broker: str) -> dict[str, Any]:
+    """A message as a row of a list. Its body was decompressed when it was pulled."""
+    return {
+        "broker": broker,
+        "topic": message.topic,
+        "queueId": message.queue_id,
+        "queueOffset": message.queue_offset,
+        "physicalOffset": message.physical_offset,
+        "msgId": message.msg_id,
+        "uniqKey": message.uniq_key,
+        "tags": message.tags,
+        "keys": message.keys,
+        "storeTimestamp": message.store_timestamp,
+        "size": message.store_size,
+        "reconsumeTimes": message.reconsume_times,
+        "bodyText": body_text(message.body),
+    }
+
+
+async def messages(ask: Ask) -> dict[str, Any]:
+    """Messages of a topic, newest first; `to` and `skip` go on with older ones."""
+    admin, topic, rows = ask.admin, ask.need("topic"), ask.rows()
+    asked_for = {name: ask.text(name) for name in ("key", "tag", "text", "from", "to", "id", "queue")}
+    answer: dict[str, Any] = {
+        "topic": topic,
+        "query": asked_for,
+        "next": None,
+        "lookedAt": 0,
+        "complete": True,
+    }
+    begin, end = ask.time("from") or 0, ask.time("to")
+    if ask.text("id"):
+        return answer | {"messages": await _by_id(admin, topic, ask.text("id"))}
+    if ask.text("key"):
+        last = TIME_MAX if end is None else end
+        found = await admin.query_message(topic, ask.text("key"), rows, begin, last)
+        names = await _broker_names(admin)
+        return answer | {"messages": [row_of(each, _name_of(each, names)) for each in reversed(found)]}
+    stats = await admin.examine_topic_stats(topic)
+    queues = sorted(queue for queue, at in stats.offset_table.items() if at.max_offset > at.min_offset)
+    if ask.text("queue"):
+        queues = [queue for queue in queues if f"{queue.broker_name}/{queue.queue_id}" == ask.text("queue")]
+    answer["moreQueues"] = max(0, len(queues) - QUEUES_MAX)
+    ends = {}
+    for queue in queues[:QUEUES_MAX]:
+        at = stats.offset_table[queue]
+        ends[queue] = (at.min_offset, at.max_offset)
+    backwards = _Backwards(admin, ends, end, min(CHUNK, rows))
+    tag, text, skip = ask.text("tag"), ask.exactly("text").encode(), ask.number("skip", 0)
+    return answer | await _filtered(backwards, tag, text, begin, rows, skip)
+
+
+async def _filtered(
+    backwards: _Backwards, tag: str, text: bytes, begin: int, rows: int, skip: int
+) -> dict[str, Any]:
+    found: list[dict[str, Any]] = []
+    limit, looked = time.monotonic() + LOOK_S, 0
+    last_time, same = -1, 0
+    async for message, broker in backwards.messages():
+        if message.store_timestamp < begin:
+            break
+        if skip and looked < skip:
+            looked, last_time, same = looked + 1, message.store_timestamp, same + 1
+            continue
+        if len(found) == rows or looked - skip >= LOOKED_MAX or time.monotonic() > limit:
+            following = {"to": last_time, "skip": same}
+            return {"messages": found, "next": following, "lookedAt": looked, "complete": False}
+        looked += 1
+        same = same + 1 if message.store_timestamp == last_time else 1
+        last_time = message.store_timestamp
+        if (not tag or message.tags == tag) and (not text or text in message.body):
+            found.append(row_of(message, broker))
+    return {"messages": found, "next": None, "lookedAt": looked, "complete": True}
+
+
+class _Backwards:
+    """The messages of queues from the newest on, a few of each queue at a time in memory."""
+
+    def __init__(
+        self, admin: Admin, ends: dict[MessageQueue, tuple[int, int]], to: int | None, chunk: int
+    ) -> None:
+        self._admin, self._ends, self._to, self._chunk = admin, ends, to, chunk
+
+    async def messages(self) -> AsyncIterator[tuple[MessageExt, str]]:
+        turns = asyncio.Semaphore(16)
+
+        async def begin(queue: MessageQueue) -> list[MessageExt]:
+            async with turns:
+                low, high = self._ends[queue]
+                if self._to is not None:
+                    address = await self._admin.broker_address(queue.broker_name)
+                    found = await self._admin.brokers.search_offset(address, queue, self._to + 1)
+                    high = min(high, max(low, found))
+                self._ends[queue] = (low, high)
+                return await self._before(queue)
+
+        queues = list(self._ends)
+        buffers = dict(zip(queues, await asyncio.gather(*map(begin, queues)), strict=True))
+        heap = [(-buffers[queue][-1].store_timestamp, queue) for queue in queues if buffers[queue]]
+        heapq.heapify(heap)
+        while heap:
+            _, queue = heapq.heappop(heap)
+            yield buffers[queue].pop(), queue.broker_name
+            if not buffers[queue]:
+                buffers[queue] = await self._before(queue)
+            if buffers[queue]:
+                heapq.heappush(heap, (-buffers[queue][-1].store_timestamp, queue))
+
+    async def _before(self, queue: MessageQueue) -> list[MessageExt]:
+        """The next older messages of a queue, oldest first; none at its beginning."""
+        while True:
+            low, high = self._ends[queue]
+            if high <= low:
+                return []
+            start = max(low, high - self._chunk)
+            self._ends[queue] = (low, start)
+            if found := await pull_range(self._admin, queue, start, high):
+                return found
+
+
+async def pull_range(admin: Admin, queue: MessageQueue, start: int, end: int) -> list[MessageExt]:
+    """The messages of a queue in [start, end). Fewer where some are gone."""
+    address = await admin.broker_address(queue.broker_name)
+    found: list[MessageExt] = []
+    while start < end:
+        pulled, place = await admin.brokers.pull_message(
+            address, queue.topic, queue.queue_id, start, min(CHUNK, end - start)
+        )
+        found += [message for message in pulled if message.queue_offset < end]
+        following = max(place.next_begin_offset, pulled[-1].queue_offset + 1 if pulled else 0)
+        if following <= start:
+            break
+        start = following
+    return found
+
+
+async def _by_id(admin: Admin, topic: str, message_id: str) -> list[dict[str, Any]]:
+    try:
+        found = [await admin.view_message(topic, message_id)]
+    except (MessageError, ResponseError):
+        found = []
+    names = await _broker_names(admin)
+    return [row_of(each, _name_of(each, names)) for each in found]
+
+
+async def _broker_names(admin: Admin) -> dict[str, str]:
+    """Address → name."""
+    return {broker.address: broker.name for broker in await admin.list_brokers()}
+
+
+def _name_of(message: MessageExt, names: dict[str, str]) -> str:
+    return names.get(host_text(message.store_host), "")
+
+
+# ---------------------------------------------------------------------- one message
+
+
+async def message(ask: Ask) -> dict[str, Any]:
+    """One message by its place: payload, properties, where it is stored, who has consumed it, and its trace."""
+    admin, topic = ask.admin, ask.need("topic")
+    queue = MessageQueue(topic=topic, broker_name=ask.need("broker"), queue_id=ask.number("queue", 0))
+    found = await admin.message_at(queue, ask.number("offset", 0))
+    place, consumers, traces = await asyncio.gather(
+        _place(admin, found, queue.broker_name),
+        _consumers(admin, queue, found.queue_offset),
+        _traces(admin, found),
+    )
+    shown = record_object(found)
+    return {
+        "message": shown,
+        "payload": payload_views(found.body) | {"note": ""},
+        "place": place,
+        "consumers": consumers,
+        "trace": traces,
+    }
+
+
+async def _place(admin: Admin, found: MessageExt, broker: str) -> dict[str, Any]:
+    """Where the message lies. `file` is a guess of 1 GiB files if the broker does not say how large they are."""
+    size, directory, known = DEFAULT_FILE_SIZE, "", False
+    try:
+        config = await admin.brokers.get_broker_config(await admin.broker_address(broker))
+        size = int(config.get("mappedFileSizeCommitLog", size))
+        directory, known = config.get("storePathCommitLog", ""), True
+    except (MqlakeError, ValueError):
+        pass
+    return {
+        "broker": broker,
+        "address": host_text(found.store_host),
+        "directory": directory,
+        "file": offset_to_file_name(found.physical_offset // size * size),
+        "fileKnown": known,
+        "position": found.physical_offset % size,
+        "physicalOffset": found.physical_offset,
+        "size": found.store_size,
+    }
+
+
+async def _consumers(admin: Admin, queue: MessageQueue, offset: int) -> list[dict[str, Any]]:
+    """Groups of the topic, and whether their offset is past the message."""
+    rows = []
+    for group in sorted(await admin.query_topic_consume_by_who(queue.topic))[:100]:
+        stats = await admin.examine_consume_stats(group, queue.topic)
+        at = stats.offset_table.get(queue)
+        if at is not None:
+            rows.append(
+                {
+                    "group": group,
+                    "consumerOffset": at.consumer_offset,
+                    "consumed": at.consumer_offset > offset,
+                }
+            )
+    return rows
+
+
+async def _traces(admin: Admin, found: MessageExt) -> list[dict[str, Any]]:
+    """What producers, brokers and consumers have written about the message, oldest first."""
+    key = found.uniq_key or found.msg_id
+    try:
+        carriers = await admin.query_message(TRACE_TOPIC, key)
+    except (ConfigError, ResponseError):  # nothing was traced yet
+        return []
+    traces: list[Trace] = []
+    for carrier in carriers:
+        try:
+            traces += [
+                each for each in decode_traces(carrier.body.decode("utf-8", "replace")) if key in each.msg_id
+            ]
+        except FormatError:
+            continue
+    return sorted(_spans(traces), key=lambda span: (span["begin"], span["end"]))
+
+
+def _spans(traces: Sequence[Trace]) -> list[dict[str, Any]]:
+    """Each trace as a span of time: `kind`, `name`, `begin` and `end` in ms, `good`, and the text about it."""
+    begun = {each.request_id: each for each in traces if isinstance(each, SubBefore)}
+    ended = {each.request_id: each for each in traces if isinstance(each, SubAfter)}
+    spans: list[dict[str, Any]] = []
+    for each in traces:
+        if isinstance(each, Pub):
+            text = f"sent by {each.group} to {each.store_host}"
+            spans.append(_span("send", each.group, each.timestamp, each.cost_time, each.success, text))
+    for request_id, before in begun.items():
+        after = ended.get(request_id)
+        if after is None:
+            text = f"delivered to {before.group}"
+            spans.append(_span("deliver", before.group, before.timestamp, 0, True, text))
+            continue
+        text = f"consumed by {before.group}, try {before.retry_times + 1}: {'done' if after.success else 'failed'}"
+        spans.append(_span("consume", before.group, before.timestamp, after.cost_time, after.success, text))
+    return spans
+
+
+def _span(kind: str, group: str, begin: int, took: int, good: bool, text: str) -> dict[str, Any]:
+    name = f"{kind} {group}"
+    return {
+        "kind": kind,
+        "name": name,
+        "begin": begin,
+        "end": begin + max(took, 0),
+        "good": good,
+        "text": text,
+    }
+
+
+async def find(ask: Ask) -> dict[str, Any]:
+    """A message of any topic by an id that a broker gave, or of one topic by an id that its producer gave."""
+    message_id, topic = ask.text("id"), ask.text("topic")
+    answer: dict[str, Any] = {"id": message_id, "topic": topic, "message": None, "error": ""}
+    if not message_id:
+        return answer
+    try:
+        found = await ask.admin.view_message(topic or None, message_id)
+    except (MessageError, ResponseError) as error:
+        if isinstance(error, ResponseError) and error.code == ResponseCode.NO_PERMISSION:
+            raise
+        return answer | {"error": str(error)}
+    return answer | {"message": row_of(found, _name_of(found, await _broker_names(ask.admin)))}

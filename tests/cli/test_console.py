@@ -1,0 +1,50 @@
+"""`mqlake console`."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from mqlake.cli.main import cli
+from tests.cli.test_serve import MQLAKE
+from tests.store.small_store import fill
+from tests.waiting import PATIENCE_S
+
+
+def test_it_shows_directories_without_any_broker(tmp_path: Path) -> None:
+    store = fill(tmp_path / "store", count=10)
+    process = subprocess.Popen(
+        [*MQLAKE, "console", "--store", str(store), "--port", "0", "--json"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    url = json.loads(process.stdout.readline())["url"]
+    with urllib.request.urlopen(f"{url}stores/store?format=json", timeout=PATIENCE_S) as answer:
+        assert json.load(answer)["messages"] == 10
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0
+
+
+def test_a_directory_that_is_no_store_is_refused(tmp_path: Path) -> None:
+    result = CliRunner().invoke(cli, ["console", "--store", str(tmp_path)])
+    assert result.exit_code == 2 and str(tmp_path) in result.stderr
+
+
+def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "starlette", None)
+    result = CliRunner().invoke(cli, ["console"])
+    assert result.exit_code == 3 and "mqlake[console]" in result.stderr
+
+
+def test_mcp_changes_nothing() -> None:
+    result = CliRunner().invoke(cli, ["console", "--mcp", "--allow-changes"])
+    assert result.exit_code == 2 and "read-only" in result.stderr
