@@ -127,6 +127,12 @@ class BrokerConfig(Settings):
     bind_address: str = setting(
         "bindAddress", "0.0.0.0", "Address to listen on; 0.0.0.0: all of this machine's."
     )
+    fast_loop_enable: bool = setting(
+        "fastLoopEnable",
+        True,
+        "Whether compiled code reads and answers the connections of producers (Linux, without TLS and access control).",
+        own=True,
+    )
     server_channel_max_idle_time_seconds: int = setting(
         "serverChannelMaxIdleTimeSeconds",
         120,

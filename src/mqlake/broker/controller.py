@@ -24,6 +24,7 @@ from mqlake.broker.admin.processor import AdminBrokerProcessor
 from mqlake.broker.broker import Broker
 from mqlake.broker.config import BrokerConfig, MetricsExporterType
 from mqlake.broker.fast.fast_ack import FastAck
+from mqlake.broker.fast.fast_loop import FastLoop
 from mqlake.broker.fast.fast_pull import FastPull
 from mqlake.broker.fast.fast_send import FastSend
 from mqlake.broker.metrics.exporter import MetricsExporter
@@ -117,6 +118,7 @@ class BrokerController:
             self.timers,
             self.replication,
         )
+        self.fast_loops: list[FastLoop] = []
         self.metrics = self._make_metrics()
         self._register_processors()
         if broker.plain_access is not None:
@@ -186,7 +188,10 @@ class BrokerController:
                 server.processors = latencies.processor_table()
             sends = SendMessageProcessor(broker, self.transactional_message_service)
             sends.register(server.processors)
-            server.fast_paths = (FastSend(broker, sends, self.transactional_message_service, latencies),)
+            fast_send = FastSend(broker, sends, self.transactional_message_service, latencies)
+            server.fast_paths = (fast_send,)
+            if broker.config.fast_loop_enable and FastLoop.is_possible():
+                self.fast_loops.append(FastLoop(server, fast_send))
             self._register_in(server.processors)
         fast_ack = FastAck(self.pop_service.state, self.pop_service.ack_message_processor, latencies)
         self.server.fast_paths += (FastPull(broker, self.pull_message_processor, latencies), fast_ack)
@@ -315,6 +320,8 @@ class BrokerController:
             await self.metrics.stop()
         self.pop_service.answer_all()
         await asyncio.gather(self.server.stop(), self.fast_server.stop())
+        for fast_loop in self.fast_loops:
+            fast_loop.close()
         await self.pop_service.shutdown()
         await self.schedule_message_service.shutdown()
         await self.transactional_message_check_service.shutdown()

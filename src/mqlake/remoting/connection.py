@@ -150,6 +150,7 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
         "_address_called",
         "_buffer",
         "_endpoint",
+        "_had_bytes",
         "_in_flight",
         "_out",
         "_out_size",
@@ -170,6 +171,7 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
         self._buffer = ReceiveBuffer(endpoint.scratch)
         self._tls: TlsPipe | None = None
         self._undecided = not address_called
+        self._had_bytes: Callable[[], bool] = _never
         self._out: list[Buffer] = []
         self._out_size = 0
         self._room = 0  # of the buffer that is read into
@@ -185,6 +187,24 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
     def is_writable(self) -> bool:
         """Whether the peer reads its answers: no more than `write_high_water` bytes are unsent."""
         return not self.closed and not self._paused
+
+    @property
+    def transport(self) -> asyncio.Transport | None:
+        return self._transport
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether it is plain, and nothing of it is half received or waits for its turn."""
+        return not (self.closed or self._waits or self._undecided or self._tls or self._buffer.held)
+
+    def move_to(self, transport: asyncio.Transport, had_bytes: Callable[[], bool]) -> None:
+        """Another transport of the same peer instead of the one that it had, some of whose bytes are not given to this
+        connection: `had_bytes` says whether there were any since it was asked last."""
+        self._opened(transport, self._endpoint.limits.write_high_water)
+        self._had_bytes = had_bytes
+
+    def _heard(self) -> bool:
+        return self._had_bytes()
 
     async def invoke(self, command: RemotingCommand, timeout_s: float | None = None) -> RemotingCommand:
         """Sends a request; its answer, whatever its code. The answer's body is the caller's.
@@ -471,6 +491,10 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
         if unsent > self._endpoint.limits.write_buffer_max:
             logger.warning("%s: does not read, %d bytes wait for it; closed", self.remote_address, unsent)
             transport.abort()
+
+
+def _never() -> bool:
+    return False
 
 
 def _failure(command: RemotingCommand, error: BaseException) -> RemotingCommand:

@@ -85,10 +85,14 @@ class PeerConnection(asyncio.BaseProtocol, Generic[AnswerT]):
     def active_at(self, now: float) -> float:
         """The loop's time of the last byte in either direction."""
         unsent = self._transport.get_write_buffer_size() if self._transport is not None else 0
-        if unsent < self._unsent:
+        if unsent < self._unsent or self._heard():
             self._active_at = now
         self._unsent = unsent
         return self._active_at
+
+    def _heard(self) -> bool:
+        """Whether bytes came since the last call that this connection was not given."""
+        return False
 
     # --- requests of this side
 

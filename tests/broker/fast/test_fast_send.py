@@ -236,14 +236,14 @@ def fast_path(controller: BrokerController) -> FastSend:
 def taken(controller: BrokerController) -> list[int]:
     """What the fast path takes from now on: the number of sends in each step."""
     path, numbers = fast_path(controller), []
-    store = path._store
+    store = path.store
 
     def counting(*arguments: object) -> int:
         done: int = store(*arguments)  # type: ignore[arg-type]
         numbers.append(done)
         return done
 
-    path._store = counting  # type: ignore[method-assign]
+    path.store = counting  # type: ignore[method-assign]
     return numbers
 
 
@@ -934,7 +934,7 @@ def test_without_a_compiler_all_goes_the_other_way(tmp_path: Path, monkeypatch: 
 
     async def scene(fast: BrokerController, plain: BrokerController) -> None:
         assert len(await both_say(fast, plain, send(opaque=1) + send(opaque=2))) == 2
-        assert fast_path(fast)._kernels is None
+        assert fast_path(fast).kernels is None
 
     on_two_brokers(tmp_path, scene)
 
@@ -949,7 +949,7 @@ def test_the_kernels_are_loaded_when_there_is_much_to_do(tmp_path: Path) -> None
             fast_path(controller)._sends = Worth(3, within_s=60.0)
             await wire.say(b"".join(half(opaque=opaque) for opaque in range(3)))
             async with asyncio.timeout(SCENE_S):
-                while fast_path(controller)._kernels is None:
+                while fast_path(controller).kernels is None:
                     await asyncio.sleep(0.01)
             numbers = taken(controller)
             await wire.say(send())

@@ -46,14 +46,14 @@ class Counted:
         assert isinstance(fast, FastSend)
         fast.load()
         self.stored = 0
-        real = fast._store
+        real = fast.store
 
         def counting(*arguments: object) -> int:
             done = real(*arguments)  # type: ignore[arg-type]
             self.stored += done
             return done
 
-        fast._store = counting  # type: ignore[method-assign]
+        fast.store = counting  # type: ignore[method-assign]
 
     def since(self) -> int:
         stored, self.stored = self.stored, 0

@@ -26,7 +26,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -47,8 +47,8 @@ from mqlake.broker.transaction.end_transaction import answer_to_commit
 from mqlake.broker.transaction.service import TransactionalMessageService, TransactionState
 from mqlake.compiled import Worth, load
 from mqlake.compiled.kernels.send_layout import (
+    ANSWER_END,
     ANSWERS,
-    BORN_HOST,
     BORN_TIMESTAMP,
     CODE,
     COLUMNS,
@@ -134,6 +134,10 @@ logger = logging.getLogger(__name__)
 
 Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
+AnswerSends = Callable[[int, memoryview, AppendedMany, PutMessageFuture | None], None]
+"""Called with how many messages are in the log, and the answers to their sends: at once, or when the last is done."""
+NOTHING_YET = (0, 0, 0, 0)
+"""What parse_sends has found before the first frame."""
 
 SENDS_BEFORE_LOADING = 256
 LOADING_S = 1.0
@@ -195,8 +199,12 @@ class FastSend:
         self._transactions = transactions
         self._sends = Worth(SENDS_BEFORE_LOADING, LOADING_S)
         self._is_loading = False
-        self._kernels: ModuleType | None = None
-        self._host = b""
+        self.kernels: ModuleType | None = None
+        """None until they are loaded."""
+        self.on_load: Callable[[], None] = lambda: None
+        """Called before the kernels are used, in the thread that loads them."""
+        self.on_taken: Callable[[Connection], None] = lambda connection: None
+        """Called with a connection of which a run of sends took the fast path."""
         self._config: object = None
         self._topics_version: object = None
         self._topics_counter = 0
@@ -213,30 +221,43 @@ class FastSend:
             and data[start + 8 : start + 10].tobytes() not in _ROCKETMQ_SENDS
         ):
             return start
-        if self._kernels is None:
+        if self.kernels is None:
             self._look_whether_to_load()
             return start
+        host = host_number(connection)
+        if host is None or not self.takes_sends(self.kernels):
+            return start
+        if self._signers is not None and not self._signers.keep_up(connection, self.parts):
+            return start
+        following = self._take(connection, self.kernels, data, start, host)
+        if following > start:
+            self.on_taken(connection)
+        return following
+
+    def takes_sends(self, kernels: ModuleType) -> bool:
+        """Whether usual sends may take the fast path now."""
         if self._broker.hooks.send or not self._broker.store_config.batch_inherits_properties:
-            return start  # hooks see each send; the kernels write the properties of RocketMQ 5.3.3
-        host = host_bytes(born_host(connection))
-        if len(host) != 8 or self._processor.flow_control.refusal() is not None:
-            return start
-        self._keep_up(self._kernels)
-        if self._signers is not None and not self._signers.keep_up(connection, self._parts):
-            return start
-        return self._take(connection, self._kernels, data, start, host)
+            return False  # hooks see each send; the kernels write the properties of RocketMQ 5.3.3
+        if self._processor.flow_control.refusal() is not None:
+            return False
+        self._keep_up(kernels)
+        return True
 
     def _take(
-        self, connection: Connection, kernels: ModuleType, data: memoryview, start: int, host: bytes
+        self, connection: Connection, kernels: ModuleType, data: memoryview, start: int, host: int
     ) -> int:
-        if host != self._host:
-            self._host = host
-            self._parts[TEMPLATE][BORN_HOST] = np.frombuffer(host, np.uint8)
         buf = np.frombuffer(data.toreadonly(), np.uint8)  # one kind of array, one compiled function
+
+        def answer(done: int, answers: memoryview, appended: AppendedMany, flush: PutMessageFuture | None) -> None:
+            if flush is None:
+                connection.send_encoded(bytes(answers))
+            else:
+                self.answer_later([(connection, 0, done, bytes(answers))], flush, appended)
+
         while True:
-            parts = self._parts
-            count, following, why, places, transactional = kernels.parse_sends(
-                buf, start, self._record_max, parts.numbers, parts.octets
+            parts = self.parts
+            following, why, (count, _, places, transactional) = kernels.parse_sends(
+                buf, start, len(buf), host, self.record_max, NOTHING_YET, parts.numbers, parts.octets
             )
             if count and self._signers is not None:
                 queues = self._columns[REAL_QUEUE, :count][self._columns[MESSAGES, :count] > 0]
@@ -244,9 +265,9 @@ class FastSend:
                 if not self._signers.may_send({names[queue][0] for queue in np.unique(queues).tolist()}):
                     return start
             if count:
-                done = self._store(connection, kernels, buf, count, places, transactional)
+                done = self.store(answer, kernels, buf, count, places, transactional)
                 if done < count:
-                    return self._cells[FRAME_START * SENDS_MAX + done]
+                    return self.frame_start(done)
             start = following
             if why == UNKNOWN_QUEUE:
                 if not self._learn(kernels, count):
@@ -262,20 +283,29 @@ class FastSend:
 
     # --- to the log and back
 
-    def _store(
+    def frame_start(self, number: int) -> int:
+        """Where the frame of the send begins of which the first message is the `number`-th in the columns."""
+        return self._cells[FRAME_START * SENDS_MAX + number]
+
+    def answer_end(self, number: int) -> int:
+        """Where in the answers that to the send of the message before the `number`-th ends."""
+        columns = self._columns[[MESSAGES, ANSWER_END], :number]
+        return int(columns[1, np.flatnonzero(columns[0])[-1]])
+
+    def store(
         self,
-        connection: Connection,
+        answer: AnswerSends,
         kernels: ModuleType,
         buf: Bytes,
         count: int,
         places: int,
         transactional: int,
     ) -> int:
-        """Stores the first `count` messages in the columns, as many sends as fit, and sees to their answers; how many
+        """Stores the first `count` messages in the columns, as many sends as fit, and has them answered; how many
         messages. They go to `places` queues; so many are half messages or commits."""
         if transactional and (count := self._before_the_ended(count)) == 0:
             return 0
-        cells, parts = self._cells, self._parts
+        cells, parts = self._cells, self.parts
         answers_size = 0
 
         def of_queues(row: int) -> list[int]:
@@ -305,15 +335,11 @@ class FastSend:
         if put is None:
             return 0
         appended, flush = put
-        answers = self._answers[:answers_size].tobytes()
         if transactional:
             self._note_transactions(appended.written.records, flush)
         if self._latencies is not None:
             self._measure(self._latencies, began, appended.written.records, flush)
-        if flush is None:
-            connection.send_encoded(answers)
-        else:
-            self._answer_later(connection, flush, appended, answers)
+        answer(appended.written.records, self.answers[:answers_size], appended, flush)
         return appended.written.records
 
     def _before_the_ended(self, count: int) -> int:
@@ -368,35 +394,47 @@ class FastSend:
         else:
             flush.add_loop_callback(asyncio.get_running_loop(), safe)
 
-    def _answer_later(
-        self, connection: Connection, flush: PutMessageFuture, appended: AppendedMany, answers: bytes
+    def answer_later(
+        self,
+        answers: Sequence[tuple[Connection, int, int, bytes]],
+        flush: PutMessageFuture,
+        appended: AppendedMany,
     ) -> None:
-        """Under SYNC_FLUSH: the answers when the disk has the messages, or others when it has not."""
+        """Under SYNC_FLUSH: the answers when the disk has the messages, or others when it has not. `answers`:
+        connection, first of its columns and one after the last, what it gets."""
         done = appended.written.records
         columns = self._columns[:, :done].copy()
         keys_end = int((columns[UNIQ_KEY_START] + columns[UNIQ_KEY_LENGTH]).max())
-        text = self._parts[TEXT][:keys_end].tobytes()
+        text = self.parts[TEXT][:keys_end].tobytes()
         later = asyncio.get_running_loop().create_future()
 
         def flushed() -> None:
             later.set_result(None)
             result = flush.result()
-            if result.is_ok:
-                connection.send_encoded(answers)
-                return
-            number = 0
-            while number < done:
-                send = columns[:, number].tolist()
-                following = number + send[MESSAGES]
-                records = columns[PHYSICAL_OFFSET, number:following]
-                number = following
-                if send[ONEWAY]:
-                    continue
-                if send[KIND] == COMMIT:
-                    answer = answer_to_commit(result)
-                    answer.opaque = send[OPAQUE]
-                    connection.send(answer)
-                    continue
+            for connection, first, end, frames in answers:
+                if result.is_ok:
+                    connection.send_encoded(frames)
+                else:
+                    self._answer_failed(connection, result, columns[:, first:end], text)
+
+        for connection, *_ in answers:
+            connection.stop_waits_for(later)
+        flush.add_loop_callback(later.get_loop(), flushed)
+
+    def _answer_failed(
+        self, connection: Connection, result: PutMessageResult, columns: Int64s, text: bytes
+    ) -> None:
+        number = 0
+        while number < columns.shape[1]:
+            send = columns[:, number].tolist()
+            following = number + send[MESSAGES]
+            records = columns[PHYSICAL_OFFSET, number:following]
+            number = following
+            if send[ONEWAY]:
+                continue
+            if send[KIND] == COMMIT:
+                answer = answer_to_commit(result)
+            else:
                 place = AppendMessageResult(
                     AppendMessageStatus.PUT_OK,
                     store_host=self._broker.store_host,
@@ -407,11 +445,8 @@ class FastSend:
                 answer = self._processor.answer(
                     PutMessageResult(result.status, place, result.reason), send[QUEUE_ID], uniq_key or None
                 )
-                answer.opaque = send[OPAQUE]
-                connection.send(answer)
-
-        connection.stop_waits_for(later)
-        flush.add_loop_callback(later.get_loop(), flushed)
+            answer.opaque = send[OPAQUE]
+            connection.send(answer)
 
     # --- what is known of the broker
 
@@ -454,10 +489,10 @@ class FastSend:
         halves = 0 if broker.config.reject_transaction_message else HALVES_MAX
         store_config = broker.store_config
         signed = self._signers is not None
-        self._record_max = min(store_config.max_message_size, store_config.mapped_file_size_commit_log)
+        self.record_max = min(store_config.max_message_size, store_config.mapped_file_size_commit_log)
         answer, holes = self._split_answer()
         end_answer, end_holes = _split(RemotingCommand.create_response())
-        self._parts = parts = _Parts(
+        self.parts = parts = _Parts(
             [
                 ROWS * SENDS_MAX,
                 QUEUE_SIZE * QUEUES_MAX,
@@ -485,8 +520,7 @@ class FastSend:
             self._signers.prepare(kernels.signatures, parts)
         self._columns = parts[COLUMNS].reshape(ROWS, SENDS_MAX)
         self._cells = parts[COLUMNS].data
-        self._answers = parts[ANSWERS].data
-        self._host = b""  # it is not in the template
+        self.answers = parts[ANSWERS].data
         self._topics_end = 0
         self._names_of_queues: list[QueueId] = []
         half_topic = np.frombuffer(TRANS_HALF_TOPIC.encode(), np.uint8)
@@ -503,7 +537,7 @@ class FastSend:
         """Whether sends to the queue of the `number`-th in the columns may take the fast path; if so, remembers it."""
         start, length = self._columns[[TOPIC_START, TOPIC_LENGTH], number].tolist()
         queue_id = int(self._columns[QUEUE_ID, number])
-        topic_bytes = self._parts[TEXT][start : start + length]
+        topic_bytes = self.parts[TEXT][start : start + length]
         topic = topic_bytes.tobytes().decode()
         if not self._is_usual(topic, queue_id):
             return False
@@ -518,8 +552,8 @@ class FastSend:
             self._topics_end,
             topic.copy(),  # one kind of array, one compiled function
             queue_id,
-            self._parts.numbers,
-            self._parts.octets,
+            self.parts.numbers,
+            self.parts.octets,
         )
         self._names_of_queues.append(name)
 
@@ -555,12 +589,19 @@ class FastSend:
         if kernels is None:
             return
         self._prepare(kernels)
-        parts = self._parts
+        parts = self.parts
         # with nothing to do each function is only compiled
         buf = np.frombuffer(b"", np.uint8)
-        kernels.parse_sends(buf, 0, 0, parts.numbers, parts.octets)
+        kernels.parse_sends(buf, 0, 0, 0, 0, NOTHING_YET, parts.numbers, parts.octets)
         kernels.store_sends(np.zeros(4, np.uint8), 0, 0, buf, 0, 0, parts.numbers, parts.octets)
-        self._kernels = kernels
+        self.on_load()
+        self.kernels = kernels
+
+
+def host_number(connection: Connection) -> int | None:
+    """The client's address as the eight bytes of a record, None for IPv6."""
+    host = host_bytes(born_host(connection))
+    return int.from_bytes(host, "big", signed=True) if len(host) == 8 else None
 
 
 def _split(answer: RemotingCommand) -> tuple[Bytes, Int64s]:

@@ -48,13 +48,16 @@ from __future__ import annotations
     QUEUE_MESSAGES,
     QUEUE_BYTES,
     QUEUE_PUTS,
-) = range(38)
+    BORN_HOST,
+    ANSWER_END,
+) = range(40)
 """The rows of a table with a column for each message. Up to QUEUE_OFFSET they are those of a send and stand in the
 column of its first message, MESSAGES being how many it has (0 in the columns of the others), FRAME_SIZE the bytes of
 their records; then come a record's, and those of a transaction: KIND (of any send), of a half message the number of the
 queue where it belongs (QUEUE is the half queue), of a commit also where its half message is. GROUP is the producer's,
-in TEXT. The last five rows have a column for each queue that is sent to."""
-ROWS = 38
+in TEXT. The next five rows have a column for each queue that is sent to. Of a send again are BORN_HOST, its client's
+address and port in eight bytes, and ANSWER_END, where in ANSWERS its answer ends."""
+ROWS = 40
 SEND, HALF, COMMIT = range(3)
 """A KIND. A commit is an END_TRANSACTION, of which the columns are those of the message that consumers get."""
 SENDS_MAX = 512
@@ -117,7 +120,5 @@ HOLE_OPAQUE, HOLE_QUEUE_ID, HOLE_QUEUE_OFFSET, HOLE_MSG_ID, HOLE_UNIQ_KEY = rang
 UNIQ_KEY_LENGTH_MAX = 128
 HEAD_SIZE = 88
 """Bytes of a record before its body, between IPv4 hosts."""
-BORN_HOST = slice(48, 56)
-"""Where in the head."""
 MSG_ID_HOST = 16
 """Hexadecimal digits of the host before the 16 of the offset in a message id."""

@@ -31,9 +31,11 @@ from mqlake.compiled.kernels.primitives import (
 from mqlake.compiled.kernels.records import ended_length, put_ended, read_item, terminate, write_record
 from mqlake.compiled.kernels.send_layout import (
     ANSWER,
+    ANSWER_END,
     ANSWERS,
     BODY_LENGTH,
     BODY_START,
+    BORN_HOST,
     BORN_TIMESTAMP,
     CODE,
     COLUMNS,
@@ -119,6 +121,7 @@ from mqlake.compiled.kernels.send_layout import (
 )
 from mqlake.formats.batch import ITEM_SIZE_MIN
 from mqlake.formats.record import (
+    BORN_HOST_POSITION,
     BORN_TIMESTAMP_POSITION,
     END_FILE_MIN_BLANK_LENGTH,
     PHYSICAL_OFFSET_POSITION,
@@ -443,9 +446,12 @@ def read_commit(text, fields, head, stop, columns, n, queues, halves, record_max
 
 
 @compiled
-def parse_sends(buf, start, record_max, numbers, octets):
-    """Reads simple sends and commits from `start` on; (how many messages, where the next frame begins, why it stopped
-    there, to how many queues they go, how many of them are half messages or commits).
+def parse_sends(buf, start, end, host, record_max, so_far, numbers, octets):
+    """Reads simple sends and commits of the client at `host` from buf[start:end], after those that are in the columns
+    already, which `so_far` says; (where the next frame begins, why it stopped there, so far).
+
+    So far: how many messages, where their texts end, to how many queues they go, how many of them are half messages or
+    commits; at first 0 of each.
 
     TOUCHED gets the numbers of those queues; PLACE says for each send where in TOUCHED its queue is. UNKNOWN_QUEUE: the
     column after the last message says which: TOPIC_START, TOPIC_LENGTH (in TEXT) and QUEUE_ID. UNKNOWN_SIGNER: the next
@@ -462,42 +468,43 @@ def parse_sends(buf, start, record_max, numbers, octets):
     signer, signer_name = pointer(part(numbers, numbers, SIGNER)), pointer(part(numbers, octets, SIGNER_NAME))
     extra_length = len(part(numbers, octets, EXTRA))
     position = np.int64(start)
-    at, n, places, transactional = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+    n, at, places, transactional = so_far
     while n < SENDS_MAX:
-        stop, text_end = frames.read_frame(buf, position, len(buf), head, fields, text_part, at)
+        so_far = n, at, places, transactional
+        stop, text_end = frames.read_frame(buf, position, end, head, fields, text_part, at)
         if stop <= 0:
-            return n, position, np.int64(NEED_MORE if stop == 0 else SLOW_PATH), places, transactional
+            return position, np.int64(NEED_MORE if stop == 0 else SLOW_PATH), so_far
         if signer[signatures.CHECKED]:
             if len(text_part) - text_end < text_end - at + signatures.NEW_ROOM:
-                return n, position, np.int64(FULL if n > 0 else SLOW_PATH), places, transactional
+                return position, np.int64(FULL if n > 0 else SLOW_PATH), so_far
             body = head[frames.HEAD_BODY_START]
             if not signatures.is_signed(text, text_end, data, body, stop, head, fields, signer, signer_name):
                 columns[TOPIC_START, n] = fields[frames.ACCESS_KEY, 0]
                 columns[TOPIC_LENGTH, n] = fields[frames.ACCESS_KEY, 1]
-                return n, position, np.int64(UNKNOWN_SIGNER), places, transactional
+                return position, np.int64(UNKNOWN_SIGNER), so_far
         if head[frames.HEAD_CODE] == END_TRANSACTION:
             if not read_commit(text, fields, head, stop, columns, n, queues, halves, record_max):
-                return n, position, np.int64(SLOW_PATH), places, transactional
+                return position, np.int64(SLOW_PATH), so_far
             queue, count = columns[REAL_QUEUE, n], np.int64(1)
         else:
             is_send, is_batch = read_code(head)
             if not is_send or not read_send(text, fields, is_batch, columns, n):
-                return n, position, np.int64(SLOW_PATH), places, transactional
+                return position, np.int64(SLOW_PATH), so_far
             is_half = columns[KIND, n] == HALF
             if is_half and len(halves) == 0:
-                return n, position, np.int64(SLOW_PATH), places, transactional
+                return position, np.int64(SLOW_PATH), so_far
             shared_start, own_length = fields[I, 0], max(np.int64(0), fields[I, 1])
             usual = read_properties(
                 text, shared_start, own_length, refused_halves if is_half else refused, names, columns, n
             )
             if not usual or (columns[UNIQ_KEY_LENGTH, n] == 0 and not is_batch):
-                return n, position, np.int64(SLOW_PATH), places, transactional
+                return position, np.int64(SLOW_PATH), so_far
             topic_start, topic_length = fields[B, 0], fields[B, 1]
             columns[TOPIC_START, n] = topic_start
             columns[TOPIC_LENGTH, n] = topic_length
             queue, _ = find_queue(text, topic_start, topic_length, columns[QUEUE_ID, n], numbers, topics)
             if queue < 0:
-                return n, position, np.int64(UNKNOWN_QUEUE), places, transactional
+                return position, np.int64(UNKNOWN_QUEUE), so_far
             columns[REAL_QUEUE, n] = queue
             columns[SHARED_START, n] = shared_start
             columns[SHARED_LENGTH, n] = own_length
@@ -513,9 +520,9 @@ def parse_sends(buf, start, record_max, numbers, octets):
                 if stop - body_start <= record_max:
                     count = read_batch(data, body_start, stop, shared_length, record_max, columns, n)
                 if count < 0 and n > 0:
-                    return n, position, np.int64(FULL), places, transactional
+                    return position, np.int64(FULL), so_far
                 if count <= 0:
-                    return n, position, np.int64(SLOW_PATH), places, transactional
+                    return position, np.int64(SLOW_PATH), so_far
             else:
                 count = np.int64(1)
                 columns[BODY_START, n] = body_start
@@ -523,7 +530,7 @@ def parse_sends(buf, start, record_max, numbers, octets):
                 columns[OWN_START, n] = stop
                 columns[OWN_LENGTH, n] = 0
                 if not read_message(columns, n, 0, shared_length, record_max):
-                    return n, position, np.int64(SLOW_PATH), places, transactional
+                    return position, np.int64(SLOW_PATH), so_far
         frame_size = np.int64(0)
         for i in range(n, n + count):
             frame_size += columns[SIZE, i]
@@ -538,6 +545,7 @@ def parse_sends(buf, start, record_max, numbers, octets):
         columns[FRAME_START, n] = position
         columns[FRAME_SIZE, n] = frame_size
         columns[MESSAGES, n] = count
+        columns[BORN_HOST, n] = host
         columns[CODE, n] = head[frames.HEAD_CODE]
         columns[OPAQUE, n] = head[frames.HEAD_OPAQUE]
         columns[ONEWAY, n] = head[frames.HEAD_FLAG]
@@ -545,7 +553,7 @@ def parse_sends(buf, start, record_max, numbers, octets):
             transactional += 1
         position, at = stop, text_end
         n += count
-    return n, position, np.int64(FULL), places, transactional
+    return position, np.int64(FULL), (n, at, places, transactional)
 
 
 @compiled
@@ -599,6 +607,7 @@ def write_answers(columns, count, text, numbers, octets):
                 at = write_answer(out, at, end_answer, end_holes, columns, n, text)
             else:
                 at = write_answer(out, at, answer, holes, columns, n, text)
+        columns[ANSWER_END, n] = at
         n += columns[MESSAGES, n]
     return at
 
@@ -666,6 +675,7 @@ def store_sends(out, position, base_offset, buf, count, store_timestamp, numbers
                     topic_length + 1,
                 )
                 sys_flag = columns[SYS_FLAG, first] & ~TRANSACTION_BITS
+                store64(log, position + BORN_HOST_POSITION, columns[BORN_HOST, first])
                 store64(log, position + BORN_TIMESTAMP_POSITION, columns[BORN_TIMESTAMP, first])
                 store32(log, position + RECONSUME_TIMES_POSITION_V4, columns[RECONSUME_TIMES, first])
                 at = put_ended(log, at, data, columns[OWN_START, n], columns[OWN_LENGTH, n])

@@ -1,0 +1,259 @@
+"""FastLoop: connections of producers, all that are ready read and answered by compiled code in one step.
+
+    Connection ── its first sends took the fast path ──▶ EpollTransport: its socket in an epoll of this loop
+    epoll ─▶ receive ─▶ columns of all ─▶ FastSend.store: one put ─▶ answer: a send() each
+                └─▶ any other frame, a long half frame, a peer that is gone or does not read ─▶ its Connection, as ever
+
+A read of one send costs more in the interpreter and in the event loop's transport than to store it, and producers that
+wait for each answer send one a read. So a connection that sends is taken from the event loop, which sees one descriptor
+for all of them, and is served together with the others that are ready. A connection that is not at rest (unsent answers, a
+long half frame, a paused reader) is Python's until it is again.
+
+Linux only, as kernels.loop, without access control or TLS; others stay with the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import sys
+from types import ModuleType
+
+import numpy as np
+
+from mqlake.broker.fast.fast_send import FastSend, host_number
+from mqlake.compiled import load
+from mqlake.compiled.kernels.loop_layout import (
+    BY_KERNEL,
+    BY_PYTHON,
+    END,
+    EVENTS_MAX,
+    FD,
+    FDS_MAX,
+    FIRST,
+    FREE_AT,
+    HANDLE,
+    HEARD,
+    HELD,
+    HOST,
+    MODE,
+    NUMBERS_SIZE,
+    OCTETS_SIZE,
+    PARTS_AT,
+    PEER_SIZE,
+    PEERS_AT,
+    READ,
+    ROW_SIZE,
+    ROWS_AT,
+    SLOT,
+    SLOT_SIZE,
+    SLOTS_MAX,
+    START,
+    STOP,
+    UNSENT_START,
+    UNSENT_STOP,
+    WHAT,
+)
+from mqlake.remoting.connection import Connection, Endpoint
+from mqlake.remoting.epoll_transport import EpollTransport
+from mqlake.store.log.commit_log import AppendedMany
+from mqlake.store.results import PutMessageFuture
+
+TAKEN_BEFORE_MOVING = 16
+"""Runs of sends that FastSend takes of a connection before it is moved here."""
+_TAKEN = "runs of sends taken"
+ROUNDS_MAX = 8
+"""Rounds in a row before the event loop has its turn."""
+
+
+class FastLoop:
+    """The connections of `endpoint` whose sends `fast_send` takes."""
+
+    def __init__(self, endpoint: Endpoint, fast_send: FastSend) -> None:
+        self.transports: dict[int, EpollTransport] = {}
+        """By descriptor."""
+        self.messages = 0
+        """How many were stored."""
+        self._endpoint = endpoint
+        self._fast_send = fast_send
+        self._kernels: ModuleType | None = None
+        self._epoll: select.epoll | None = None
+        self._answered = 0
+        self._rows_at_hand = 0
+        fast_send.on_load, fast_send.on_taken = self._load, self._on_taken
+
+    @staticmethod
+    def is_possible() -> bool:
+        return sys.platform == "linux"
+
+    def _load(self) -> None:
+        kernels = load("mqlake.compiled.kernels.loop")
+        if kernels is None:
+            return
+        self._numbers = np.zeros(NUMBERS_SIZE, np.int64)
+        self._octets = np.zeros(OCTETS_SIZE, np.uint8)
+        self._received = self._octets.view()
+        self._received.flags.writeable = False
+        self._view = memoryview(self._octets)
+        self._rows = self._numbers[ROWS_AT:FREE_AT].reshape(EVENTS_MAX, ROW_SIZE)
+        self._peers = self._numbers[PEERS_AT:].reshape(FDS_MAX, PEER_SIZE)
+        self._free = self._numbers[FREE_AT:PEERS_AT]
+        self._free[0] = SLOTS_MAX
+        self._free[1:] = range(SLOTS_MAX)
+        parts = self._fast_send.parts
+        empty = select.epoll()
+        with empty:
+            kernels.receive(
+                empty.fileno(), False, 0, self._received, self._numbers, self._octets, parts.numbers, parts.octets
+            )
+        kernels.answer(0, 0, self._numbers, parts.numbers, parts.octets)
+        self._kernels = kernels
+
+    # --- which connections are here
+
+    def _on_taken(self, connection: Connection) -> None:
+        """FastSend has taken a run of sends of this connection."""
+        taken = connection.attributes[_TAKEN] = int(connection.attributes.get(_TAKEN, 0)) + 1  # type: ignore[call-overload]
+        if taken % TAKEN_BEFORE_MOVING == 0 and self._kernels is not None:
+            asyncio.get_running_loop().call_soon(self.move, connection)  # its read is to end first
+
+    def move(self, connection: Connection) -> None:
+        """Takes a connection over, if it is one that can be here and is at rest."""
+        host = host_number(connection)
+        if (
+            host is None
+            or connection.closed
+            or not connection.is_at_rest
+            or isinstance(connection.transport, EpollTransport)
+            or self._endpoint.guard is not None
+        ):
+            return
+        if self._epoll is None:
+            self._epoll = select.epoll()
+            asyncio.get_running_loop().add_reader(self._epoll.fileno(), self._on_ready)
+        transport = EpollTransport.take_over(
+            self._epoll,
+            connection,
+            on_change=self._on_change,
+            on_close=self._on_close,
+            had_bytes=self._had_bytes,
+        )
+        if transport is not None and transport.fd < FDS_MAX:
+            self._peers[transport.fd] = 0
+            self._peers[transport.fd, HOST] = host
+            self._on_change(transport)
+
+    def _on_change(self, transport: EpollTransport) -> None:
+        fd = transport.fd
+        self.transports[fd] = transport
+        if fd < FDS_MAX:
+            self._peers[fd, MODE] = BY_KERNEL if transport.is_at_rest else BY_PYTHON
+
+    def _on_close(self, transport: EpollTransport) -> None:
+        fd = transport.fd
+        del self.transports[fd]
+        if fd < FDS_MAX:
+            self._take_half(fd)
+            self._peers[fd, MODE] = BY_PYTHON
+
+    def _had_bytes(self, transport: EpollTransport) -> bool:
+        fd = transport.fd
+        if fd >= FDS_MAX or not self._peers[fd, HEARD]:
+            return False
+        self._peers[fd, HEARD] = 0
+        return True
+
+    def close(self) -> None:
+        if self._epoll is not None:
+            asyncio.get_running_loop().remove_reader(self._epoll.fileno())
+            self._epoll.close()
+            self._epoll = None
+
+    # --- rounds
+
+    def _on_ready(self) -> None:
+        fast_send, kernels, epoll = self._fast_send, self._kernels, self._epoll
+        sends = fast_send.kernels
+        assert kernels is not None and epoll is not None and sends is not None
+        for _ in range(ROUNDS_MAX):
+            takes = not self._endpoint.going_away and fast_send.takes_sends(sends)
+            parts = fast_send.parts
+            rows, left, count, places, transactional = kernels.receive(
+                epoll.fileno(),
+                takes,
+                fast_send.record_max,
+                self._received,
+                self._numbers,
+                self._octets,
+                parts.numbers,
+                parts.octets,
+            )
+            if not rows:
+                return
+            if count:
+                self._rows_at_hand, self._answered = rows, 0
+                done = fast_send.store(
+                    self._answer, sends, self._received, count, places, transactional
+                )
+                left += self._answered
+                self.messages += done
+                if done < count:
+                    left += self._give_back(rows, done)
+            if left:
+                self._do_the_rest(rows)
+
+    def _answer(
+        self, done: int, answers: memoryview, appended: AppendedMany, flush: PutMessageFuture | None
+    ) -> None:
+        assert self._kernels is not None
+        parts, rows = self._fast_send.parts, self._rows_at_hand
+        if flush is None:
+            self._answered = self._kernels.answer(rows, done, self._numbers, parts.numbers, parts.octets)
+            return
+        later, start = [], 0
+        for fd, first, end in self._rows[:rows, [FD, FIRST, END]].tolist():
+            end = min(end, done)
+            if first < end:
+                stop = self._fast_send.answer_end(end)
+                later.append((self.transports[fd].connection, first, end, bytes(answers[start:stop])))
+                start = stop
+        self._fast_send.answer_later(later, flush, appended)
+
+    def _give_back(self, rows: int, done: int) -> int:
+        """Leaves the sends that were not stored, and what came after them, to their connections; how many."""
+        left = 0
+        for row in self._rows[:rows]:
+            fd, first, end = row[[FD, FIRST, END]].tolist()
+            if end > max(done, first):
+                row[START] = self._fast_send.frame_start(max(done, first))
+                row[WHAT] = HANDLE
+                self._take_half(fd)  # it is part of that
+                left += 1
+        return left
+
+    def _take_half(self, fd: int) -> memoryview:
+        """The half frame that is held of a connection, which is not any more."""
+        slot, size = self._peers[fd, [SLOT, HELD]].tolist()
+        if not slot:
+            return self._view[:0]
+        self._peers[fd, [SLOT, HELD]] = 0
+        self._free[1 + self._free[0]] = slot - 1
+        self._free[0] += 1
+        start = PARTS_AT + SLOT_SIZE * (slot - 1)
+        return self._view[start : start + size]
+
+    def _do_the_rest(self, rows: int) -> None:
+        """What compiled code left of the connections."""
+        answers = self._fast_send.answers
+        for fd, _, _, start, stop, what, unsent_start, unsent_stop in self._rows[:rows].tolist():
+            transport = self.transports.get(fd)
+            if transport is None:  # closed by what another one said
+                continue
+            if unsent_start < unsent_stop:
+                transport.write(bytes(answers[unsent_start:unsent_stop]))
+            if what == HANDLE:
+                transport.feed(self._view[start:stop])
+            elif what == READ:
+                if fd < FDS_MAX and self._peers[fd, SLOT]:
+                    transport.feed(self._take_half(fd))
+                transport.ready()

@@ -1,0 +1,190 @@
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,misc,untyped-decorator,no-any-return"
+"""The reads and writes of an event loop, compiled: what all connections that are ready have sent, and their answers.
+
+    epoll_wait ─▶ for each: [half frame +] recv ─ parse_sends ─▶ columns of all      `receive`
+    answers of all ─▶ for each: send                                                `answer`
+
+Between the two, store_sends puts what is in the columns into the log. Whatever is not a usual send, or is no read or
+write that a socket takes at once, is left in the rows (see loop_layout) for Python. libc's functions are called by
+their names. An error of one of them leaves the connection to Python too, which meets the same error and says so.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import types
+
+from mqlake.compiled.cache import compiled
+from mqlake.compiled.kernels.loop_layout import (
+    BY_KERNEL,
+    DONE,
+    END,
+    EVENT_DATA,
+    EVENT_SIZE,
+    EVENTS_AT,
+    EVENTS_MAX,
+    FD,
+    FDS_MAX,
+    FIRST,
+    FREE_AT,
+    HANDLE,
+    HEARD,
+    HELD,
+    HOST,
+    MODE,
+    PARTS_AT,
+    PEER_SIZE,
+    PEERS_AT,
+    READ,
+    READ_MAX,
+    RECEIVED_AT,
+    RECEIVED_SIZE,
+    ROW_SIZE,
+    ROWS_AT,
+    SLOT,
+    SLOT_SIZE,
+    START,
+    STOP,
+    UNSENT_START,
+    UNSENT_STOP,
+    WHAT,
+)
+from mqlake.compiled.kernels.primitives import address, copy, load32
+from mqlake.compiled.kernels.send_layout import (
+    ANSWER_END,
+    ANSWERS,
+    COLUMNS,
+    MESSAGES,
+    NEED_MORE,
+    SENDS_MAX,
+    TEXT,
+)
+from mqlake.compiled.kernels.send_layout import ROWS as COLUMN_ROWS
+from mqlake.compiled.kernels.sends import parse_sends, part, table
+
+_epoll_wait = types.ExternalFunction(
+    "epoll_wait", types.int32(types.int32, types.uintp, types.int32, types.int32)
+)
+_recv = types.ExternalFunction("recv", types.intp(types.int32, types.uintp, types.uintp, types.int32))
+_send = types.ExternalFunction("send", types.intp(types.int32, types.uintp, types.uintp, types.int32))
+
+MSG_DONTWAIT, MSG_NOSIGNAL = 0x40, 0x4000  # Linux
+EPOLLIN = 1
+
+
+@compiled
+def event_of(octets, number):
+    """(descriptor, whether it can be read and nothing else is said of it) of what epoll has written."""
+    at = EVENTS_AT + EVENT_SIZE * number
+    events = np.int64(octets[at]) | np.int64(octets[at + 1] | octets[at + 2] | octets[at + 3]) << 8
+    at += EVENT_DATA
+    fd = np.int64(octets[at]) | np.int64(octets[at + 1]) << 8 | np.int64(octets[at + 2]) << 16
+    return fd | np.int64(octets[at + 3]) << 24, events == EPOLLIN
+
+
+@compiled
+def hold(octets, free, peer, start, size):
+    """Whether the half frame at `start` has a place until the rest of it comes."""
+    if free[0] == 0 or size >= SLOT_SIZE or (size >= 4 and np.int64(load32(octets, start)) > SLOT_SIZE - 4):
+        return False
+    free[0] -= 1
+    slot = free[1 + free[0]]
+    copy(octets, PARTS_AT + SLOT_SIZE * slot, octets, start, size)
+    peer[SLOT] = slot + 1
+    peer[HELD] = size
+    return True
+
+
+@compiled
+def read(octets, free, peer, fd, position):
+    """Reads what has come after the half frame that is held, both to `position`; their end, `position` if nothing has."""
+    held = peer[HELD]
+    if held:
+        copy(octets, position, octets, PARTS_AT + SLOT_SIZE * (peer[SLOT] - 1), held)
+    got = np.int64(
+        _recv(
+            np.int32(fd), address(octets, position + held), np.uintp(READ_MAX - held), np.int32(MSG_DONTWAIT)
+        )
+    )
+    if got <= 0:
+        return position
+    if held:
+        free[1 + free[0]] = peer[SLOT] - 1
+        free[0] += 1
+        peer[SLOT] = peer[HELD] = 0
+    peer[HEARD] = 1
+    return position + held + got
+
+
+@compiled
+def receive(epoll, takes, record_max, received, loop_numbers, octets, numbers, send_octets):
+    """Reads every connection that is ready, once, and the sends that it sent; (rows, how many are left to Python, how
+    many messages are in the columns, to how many queues, how many of them half messages or commits).
+
+    `received` is `octets`, read-only as the other caller of parse_sends has it. Unless it `takes` sends, all are left.
+    """
+    rows = loop_numbers[ROWS_AT:FREE_AT].reshape((EVENTS_MAX, ROW_SIZE))
+    free = loop_numbers[FREE_AT:PEERS_AT]
+    peers = loop_numbers[PEERS_AT:].reshape((FDS_MAX, PEER_SIZE))
+    text_size = len(part(numbers, send_octets, TEXT))
+    count = _epoll_wait(
+        np.int32(epoll), address(octets, np.int64(EVENTS_AT)), np.int32(EVENTS_MAX), np.int32(0)
+    )
+    so_far = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+    position = np.int64(RECEIVED_AT)
+    row, left = 0, 0
+    for event in range(count):
+        fd, can_be_read = event_of(octets, event)
+        rows[row, FD] = fd
+        rows[row, FIRST] = rows[row, END] = so_far[0]
+        rows[row, UNSENT_START] = rows[row, UNSENT_STOP] = 0
+        rows[row, WHAT] = READ
+        if takes and can_be_read and 0 <= fd < FDS_MAX and peers[fd, MODE] == BY_KERNEL:
+            is_full = so_far[0] == SENDS_MAX or text_size - so_far[1] < READ_MAX
+            if is_full or position + READ_MAX > RECEIVED_AT + RECEIVED_SIZE:
+                continue  # it is ready in the next round, too
+            stop = read(octets, free, peers[fd], fd, position)
+            if stop > position:
+                start, why, so_far = parse_sends(
+                    received, position, stop, peers[fd, HOST], record_max, so_far, numbers, send_octets
+                )
+                rows[row, END] = so_far[0]
+                rows[row, START] = start
+                rows[row, STOP] = position = stop
+                is_half = why == NEED_MORE
+                is_done = start == stop or (is_half and hold(octets, free, peers[fd], start, stop - start))
+                rows[row, WHAT] = DONE if is_done else HANDLE
+        left += rows[row, WHAT] != DONE
+        row += 1
+    return row, left, so_far[0], so_far[2], so_far[3]
+
+
+@compiled
+def answer(count, done, loop_numbers, numbers, send_octets):
+    """Sends their answers to the connections of `count` rows, for the first `done` messages; to how many of them not
+    everything could be sent."""
+    rows = loop_numbers[ROWS_AT:FREE_AT].reshape((EVENTS_MAX, ROW_SIZE))
+    columns = table(numbers, COLUMNS, COLUMN_ROWS, SENDS_MAX)
+    answers = part(numbers, send_octets, ANSWERS)
+    at, left = np.int64(0), 0
+    for row in range(count):
+        n, start = rows[row, FIRST], at
+        while n < min(rows[row, END], done):
+            at = columns[ANSWER_END, n]
+            n += columns[MESSAGES, n]
+        if at == start:
+            continue
+        size = at - start
+        sent = np.int64(
+            _send(
+                np.int32(rows[row, FD]),
+                address(answers, start),
+                np.uintp(size),
+                np.int32(MSG_DONTWAIT | MSG_NOSIGNAL),
+            )
+        )
+        if sent < size:
+            rows[row, UNSENT_START] = start + max(np.int64(0), sent)
+            rows[row, UNSENT_STOP] = at
+            left += 1
+    return left
