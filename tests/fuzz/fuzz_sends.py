@@ -1,13 +1,17 @@
 """Whatever a producer may send, given to two brokers, one with the compiled way and one without: the same answers.
 
-python -m tests.fuzz.fuzz_sends sends [libFuzzer's options and corpus]
+python -m tests.fuzz.fuzz_sends sends|loop [libFuzzer's options and corpus]
+
+`sends`: as one read of a connection; `loop`: by a socket of the compiled loop, in two reads.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
+import socket
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +24,7 @@ with atheris.instrument_imports(include=["mqlake"], enable_loader_override=False
     from mqlake.broker.requests import send_message
     from mqlake.remoting.codes import SerializeType
     from mqlake.remoting.connection import Connection
+    from mqlake.remoting.epoll_transport import EpollTransport
 
 from tests.broker.fast.test_fast_send import batch, item, own, send
 from tests.broker.live import make_controller
@@ -48,6 +53,7 @@ class _Brokers:
         await asyncio.to_thread(fast_path.load)
         plain.server.fast_paths = ()
         await self._answers(fast, send()), await self._answers(plain, send())
+        [self.loop] = (loop for loop in fast.fast_loops if loop.endpoint is fast.server)
 
     def close(self) -> None:
         for controller in self._brokers:
@@ -55,13 +61,14 @@ class _Brokers:
         self._loop.close()
         self._directory.cleanup()
 
-    def run(self, data: bytes) -> None:
-        self._loop.run_until_complete(self._run(data))
+    def run(self, data: bytes, cut: int | None = None) -> None:
+        self._loop.run_until_complete(self._run(data, cut))
         self.runs += 1
 
-    async def _run(self, data: bytes) -> None:
-        said = [await self._answers(controller, data) for controller in self._brokers]
-        assert said[0] == said[1]
+    async def _run(self, data: bytes, cut: int | None) -> None:
+        fast, plain = self._brokers
+        said = await (self._answers(fast, data) if cut is None else self._answers_of_loop(fast, data, cut))
+        assert said == await self._answers(plain, data)
         ends = [controller.broker.store.max_phy_offset for controller in self._brokers]
         assert ends[0] == ends[1]
 
@@ -78,25 +85,71 @@ class _Brokers:
             await asyncio.sleep(0.001)
         await asyncio.sleep(0)
         connection.connection_lost(None)
-        answers = bytes(transport.written).replace(b"7F000001%08X" % controller.port, b"-" * 16)
-        return answers + (b"closed" if transport.closing else b"")
+        return self._comparable(controller, bytes(transport.written)) + (
+            b"closed" if transport.closing else b""
+        )
+
+    async def _answers_of_loop(self, controller: BrokerController, data: bytes, cut: int) -> bytes:
+        """The same, of a socket of the compiled loop that brings `cut` bytes and then the others."""
+        peer, sock = socket.socketpair()
+        connection = Connection(controller.server, self._loop)
+        await self._loop.connect_accepted_socket(lambda: connection, sock)
+        connection.remote_address = "127.0.0.1:1"
+        connection._undecided = False
+        self.loop.move(connection)
+        assert isinstance(connection.transport, EpollTransport)
+        peer.setblocking(False)
+        for piece in (data[:cut], data[cut:]):
+            with contextlib.suppress(BrokenPipeError):
+                peer.send(piece)
+            while self.loop._round():
+                await asyncio.sleep(0)
+            while controller.server.in_flight:
+                await asyncio.sleep(0.001)
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        answers, closed = b"", connection.closed
+        with contextlib.suppress(BlockingIOError):
+            while more := peer.recv(1 << 20):
+                answers += more
+        peer.close()
+        connection.abort()
+        await asyncio.sleep(0)
+        return self._comparable(controller, answers) + (b"closed" if closed else b"")
+
+    @staticmethod
+    def _comparable(controller: BrokerController, answers: bytes) -> bytes:
+        return answers.replace(b"7F000001%08X" % controller.port, b"-" * 16)
 
 
-def sends(data: bytes, running: list[_Brokers] = []) -> None:  # noqa: B006 - made once
-    """The same answers. The first byte says what the others are: frames, or the body of a batch between two sends."""
+def _brokers(running: list[_Brokers] = []) -> _Brokers:  # noqa: B006 - made once
     if running and running[0].runs >= RUNS_A_DIRECTORY:
         running.pop().close()
     if not running:
         running.append(_Brokers())
+    return running[0]
+
+
+def _frames(data: bytes) -> bytes:
+    """The first byte says what the others are: frames, or the body of a batch between two sends."""
     if data[:1] != b"f":
         kind = KINDS[data[0] % len(KINDS)] if data else KINDS[0]
-        data = b"".join((send(opaque=1, kind=kind), batch(data[1:], opaque=2, kind=kind), send(opaque=3)))
-    else:
-        data = data[1:]
-    running[0].run(data)
+        return b"".join((send(opaque=1, kind=kind), batch(data[1:], opaque=2, kind=kind), send(opaque=3)))
+    return data[1:]
 
 
-TARGETS: dict[str, Callable[[bytes], None]] = {sends.__name__: sends}
+def sends(data: bytes) -> None:
+    """The same answers."""
+    _brokers().run(_frames(data))
+
+
+def loop(data: bytes) -> None:
+    """The same answers; the last byte says where the first read ends."""
+    frames = _frames(data)
+    _brokers().run(frames, len(frames) * (data[-1] if data else 0) // 255)
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {sends.__name__: sends, loop.__name__: loop}
 
 
 def seeds(_name: str) -> Iterator[bytes]:

@@ -20,6 +20,7 @@ RUNS = {
     "command": 2000,
     "broker": 600,
     "sends": 400,
+    "loop": 400,
     "signed": 1500,
     "plain_acl": 800,
 }
@@ -35,13 +36,14 @@ TARGETS = (
     "sql",
     "connection",
     "sends",
+    "loop",
     *METAQ,
     *ACCESS,
 )
 
 
 def fuzz(target: str, directory: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    families = {"fuzz_sends": ("sends",), "fuzz_metaq": METAQ, "fuzz_access": ACCESS}
+    families = {"fuzz_sends": ("sends", "loop"), "fuzz_metaq": METAQ, "fuzz_access": ACCESS}
     module = next((name for name, targets in families.items() if target in targets), "fuzz_frames")
     corpus = directory / "corpus"
     corpus.mkdir()

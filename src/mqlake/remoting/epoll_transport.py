@@ -3,8 +3,8 @@
     epoll, of which the loop sees one descriptor ─▶ its owner ─┬─ reads and answers a connection itself
                                                               └─ `read`, `write_rest` or `feed` of its transport
 
-A Connection that was made by the loop is moved here (`take_over`), and notices nothing: its descriptor is duplicated, so
-that the loop's transport can be closed without its socket. The owner may read and write the socket itself while the
+A Connection that was made by the loop is moved here (`take_over`), and notices nothing: its descriptor is duplicated,
+so that the loop's transport can be closed without its socket. The owner may read and write the socket itself while the
 connection `is_at_rest`: nothing is held, nothing waits to be sent, reading is not paused.
 """
 
@@ -65,7 +65,10 @@ class EpollTransport(asyncio.Transport):
         if old is None or plain is None or old.is_closing() or old.get_write_buffer_size():
             return None
         extra = {name: old.get_extra_info(name) for name in ("peername", "sockname")}
-        sock = socket.socket(fileno=os.dup(plain.fileno()))
+        try:
+            sock = socket.socket(fileno=os.dup(plain.fileno()))
+        except OSError:  # no descriptor is free
+            return None
         sock.setblocking(False)
         old.pause_reading()
         old.set_protocol(asyncio.Protocol())

@@ -15,6 +15,7 @@ import pytest
 
 from mqlake.broker.controller import BrokerController
 from mqlake.broker.fast import fast_send
+from mqlake.broker.fast.fast_loop import FastLoop
 from mqlake.broker.fast.fast_send import FastSend
 from mqlake.broker.requests import send_message
 from mqlake.compiled import Worth
@@ -22,6 +23,7 @@ from mqlake.message import MessageExt, MessageSysFlag
 from mqlake.remoting.codec import decode_frame, encode_frame, frame_end
 from mqlake.remoting.codes import LanguageCode, RequestCode, SerializeType
 from mqlake.remoting.command import ONEWAY_FLAG, RemotingCommand
+from mqlake.remoting.epoll_transport import EpollTransport
 from mqlake.remoting.headers.produce import EndTransactionRequestHeader, SendMessageResponseHeader
 from mqlake.remoting.loop import run
 from mqlake.store.log.log_reader import LogReader
@@ -178,7 +180,19 @@ class Wire:
     async def __aenter__(self) -> Wire:
         self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._controller.port)
         self._address = b"%s:%d" % (b"127.0.0.1", self._writer.get_extra_info("sockname")[1])
+        if self._controller.server.fast_paths:
+            await self._move()
         return self
+
+    async def _move(self) -> None:
+        """To the loop of compiled code, if it is loaded, as the broker does with connections that send much."""
+        await self._until_asked(b"")
+        server, address = self._controller.server, self._address.decode()
+        [connection] = (each for each in server.connections if each.remote_address == address)
+        loop = fast_loop(self._controller)
+        loop.move(connection)
+        may_move = loop.is_loaded and server.guard is None
+        assert isinstance(connection.transport, EpollTransport) == may_move
 
     async def __aexit__(self, *_: object) -> None:
         self._writer.close()
@@ -230,6 +244,11 @@ def log_of(controller: BrokerController) -> list[bytes]:
 def fast_path(controller: BrokerController) -> FastSend:
     found = controller.server.fast_paths[0]
     assert isinstance(found, FastSend)
+    return found
+
+
+def fast_loop(controller: BrokerController) -> FastLoop:
+    [found] = (loop for loop in controller.fast_loops if loop.endpoint is controller.server)
     return found
 
 

@@ -5,9 +5,9 @@
                 └─▶ any other frame, a long half frame, a peer that is gone or does not read ─▶ its Connection, as ever
 
 A read of one send costs more in the interpreter and in the event loop's transport than to store it, and producers that
-wait for each answer send one a read. So a connection that sends is taken from the event loop, which sees one descriptor
-for all of them, and is served together with the others that are ready. A connection that is not at rest (unsent answers, a
-long half frame, a paused reader) is Python's until it is again.
+wait for each answer send one a read. So a connection that sends is taken from the event loop, which sees one
+descriptor for all of them, and is served together with the others that are ready. A connection that is not at rest
+(unsent answers, a long half frame, a paused reader) is Python's until it is again.
 
 Linux only, as kernels.loop, without access control or TLS; others stay with the event loop.
 """
@@ -26,6 +26,7 @@ from mqlake.compiled import load
 from mqlake.compiled.kernels.loop_layout import (
     BY_KERNEL,
     BY_PYTHON,
+    DONE,
     END,
     EVENTS_MAX,
     FD,
@@ -42,16 +43,12 @@ from mqlake.compiled.kernels.loop_layout import (
     PARTS_AT,
     PEER_SIZE,
     PEERS_AT,
-    READ,
     ROW_SIZE,
     ROWS_AT,
     SLOT,
     SLOT_SIZE,
     SLOTS_MAX,
     START,
-    STOP,
-    UNSENT_START,
-    UNSENT_STOP,
     WHAT,
 )
 from mqlake.remoting.connection import Connection, Endpoint
@@ -74,13 +71,16 @@ class FastLoop:
         """By descriptor."""
         self.messages = 0
         """How many were stored."""
-        self._endpoint = endpoint
+        self.endpoint = endpoint
         self._fast_send = fast_send
         self._kernels: ModuleType | None = None
         self._epoll: select.epoll | None = None
-        self._answered = 0
-        self._rows_at_hand = 0
+        self._rows_at_hand = self._unsent = 0
         fast_send.on_load, fast_send.on_taken = self._load, self._on_taken
+
+    @property
+    def is_loaded(self) -> bool:
+        return self._kernels is not None
 
     @staticmethod
     def is_possible() -> bool:
@@ -94,7 +94,7 @@ class FastLoop:
         self._octets = np.zeros(OCTETS_SIZE, np.uint8)
         self._received = self._octets.view()
         self._received.flags.writeable = False
-        self._view = memoryview(self._octets)
+        self._view = self._octets.data
         self._rows = self._numbers[ROWS_AT:FREE_AT].reshape(EVENTS_MAX, ROW_SIZE)
         self._peers = self._numbers[PEERS_AT:].reshape(FDS_MAX, PEER_SIZE)
         self._free = self._numbers[FREE_AT:PEERS_AT]
@@ -104,7 +104,14 @@ class FastLoop:
         empty = select.epoll()
         with empty:
             kernels.receive(
-                empty.fileno(), False, 0, self._received, self._numbers, self._octets, parts.numbers, parts.octets
+                empty.fileno(),
+                False,
+                0,
+                self._received,
+                self._numbers,
+                self._octets,
+                parts.numbers,
+                parts.octets,
             )
         kernels.answer(0, 0, self._numbers, parts.numbers, parts.octets)
         self._kernels = kernels
@@ -121,11 +128,11 @@ class FastLoop:
         """Takes a connection over, if it is one that can be here and is at rest."""
         host = host_number(connection)
         if (
-            host is None
-            or connection.closed
+            self._kernels is None
+            or host is None
             or not connection.is_at_rest
             or isinstance(connection.transport, EpollTransport)
-            or self._endpoint.guard is not None
+            or self.endpoint.guard is not None
         ):
             return
         if self._epoll is None:
@@ -164,6 +171,8 @@ class FastLoop:
         return True
 
     def close(self) -> None:
+        for transport in list(self.transports.values()):
+            transport.abort()
         if self._epoll is not None:
             asyncio.get_running_loop().remove_reader(self._epoll.fileno())
             self._epoll.close()
@@ -172,35 +181,49 @@ class FastLoop:
     # --- rounds
 
     def _on_ready(self) -> None:
-        fast_send, kernels, epoll = self._fast_send, self._kernels, self._epoll
-        sends = fast_send.kernels
-        assert kernels is not None and epoll is not None and sends is not None
         for _ in range(ROUNDS_MAX):
-            takes = not self._endpoint.going_away and fast_send.takes_sends(sends)
-            parts = fast_send.parts
-            rows, left, count, places, transactional = kernels.receive(
-                epoll.fileno(),
-                takes,
-                fast_send.record_max,
-                self._received,
-                self._numbers,
-                self._octets,
-                parts.numbers,
-                parts.octets,
-            )
-            if not rows:
+            if not self._round():
                 return
-            if count:
-                self._rows_at_hand, self._answered = rows, 0
+
+    def _round(self) -> int:
+        """One read of each connection that is ready, and all that follows from it; how many there were."""
+        fast_send, kernels, epoll = self._fast_send, self._kernels, self._epoll
+        assert kernels is not None and epoll is not None and fast_send.kernels is not None
+        takes = not self.endpoint.going_away and fast_send.takes_sends(fast_send.kernels)
+        parts = fast_send.parts
+        rows: int
+        rows, left, count, places, transactional = kernels.receive(
+            epoll.fileno(),
+            takes,
+            fast_send.record_max,
+            self._received,
+            self._numbers,
+            self._octets,
+            parts.numbers,
+            parts.octets,
+        )
+        if count:
+            self._rows_at_hand, self._unsent = rows, 0
+            try:
                 done = fast_send.store(
-                    self._answer, sends, self._received, count, places, transactional
+                    self._answer, fast_send.kernels, self._received, count, places, transactional
                 )
-                left += self._answered
-                self.messages += done
-                if done < count:
-                    left += self._give_back(rows, done)
-            if left:
-                self._do_the_rest(rows)
+            except Exception:
+                self._abandon(rows)
+                raise
+            left += self._unsent
+            self.messages += done
+            if done < count:
+                left += self._give_back(rows, done)
+        if left:
+            self._do_the_rest(rows)
+        return rows
+
+    def _abandon(self, rows: int) -> None:
+        """Closes the connections whose sends were not answered, as their own transports would."""
+        for fd, first, end in self._rows[:rows, [FD, FIRST, END]].tolist():
+            if first < end:
+                self.transports[fd].abort()
 
     def _answer(
         self, done: int, answers: memoryview, appended: AppendedMany, flush: PutMessageFuture | None
@@ -208,7 +231,7 @@ class FastLoop:
         assert self._kernels is not None
         parts, rows = self._fast_send.parts, self._rows_at_hand
         if flush is None:
-            self._answered = self._kernels.answer(rows, done, self._numbers, parts.numbers, parts.octets)
+            self._unsent = self._kernels.answer(rows, done, self._numbers, parts.numbers, parts.octets)
             return
         later, start = [], 0
         for fd, first, end in self._rows[:rows, [FD, FIRST, END]].tolist():
@@ -244,16 +267,18 @@ class FastLoop:
 
     def _do_the_rest(self, rows: int) -> None:
         """What compiled code left of the connections."""
+        left = self._rows[:rows].tolist()
         answers = self._fast_send.answers
-        for fd, _, _, start, stop, what, unsent_start, unsent_stop in self._rows[:rows].tolist():
+        for fd, *_, start, stop in left:  # all of them first: what comes after makes other answers
+            if start < stop:
+                self.transports[fd].write(bytes(answers[start:stop]))
+        for fd, _, _, start, stop, what, *_ in left:
             transport = self.transports.get(fd)
-            if transport is None:  # closed by what another one said
+            if transport is None or what == DONE:  # or closed by what another one said
                 continue
-            if unsent_start < unsent_stop:
-                transport.write(bytes(answers[unsent_start:unsent_stop]))
             if what == HANDLE:
                 transport.feed(self._view[start:stop])
-            elif what == READ:
-                if fd < FDS_MAX and self._peers[fd, SLOT]:
-                    transport.feed(self._take_half(fd))
-                transport.ready()
+                continue
+            if fd < FDS_MAX and self._peers[fd, SLOT]:
+                transport.feed(self._take_half(fd))
+            transport.ready()

@@ -85,7 +85,6 @@ from mqlake.compiled.kernels.send_layout import (
     ROWS,
     SENDS_MAX,
     SIZE,
-    TEMPLATE,
     TEXT,
     TOPIC_LENGTH,
     TOPIC_START,
@@ -248,7 +247,9 @@ class FastSend:
     ) -> int:
         buf = np.frombuffer(data.toreadonly(), np.uint8)  # one kind of array, one compiled function
 
-        def answer(done: int, answers: memoryview, appended: AppendedMany, flush: PutMessageFuture | None) -> None:
+        def answer(
+            done: int, answers: memoryview, appended: AppendedMany, flush: PutMessageFuture | None
+        ) -> None:
             if flush is None:
                 connection.send_encoded(bytes(answers))
             else:

@@ -97,7 +97,8 @@ def hold(octets, free, peer, start, size):
 
 @compiled
 def read(octets, free, peer, fd, position):
-    """Reads what has come after the half frame that is held, both to `position`; their end, `position` if nothing has."""
+    """Reads what has come after the half frame that is held, both to `position`; where they end, `position` if nothing
+    has come."""
     held = peer[HELD]
     if held:
         copy(octets, position, octets, PARTS_AT + SLOT_SIZE * (peer[SLOT] - 1), held)

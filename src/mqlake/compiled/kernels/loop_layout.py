@@ -1,7 +1,7 @@
 """The two arrays that fast_loop shares with its kernels, one of numbers (int64) and one of bytes.
 
-    numbers  │ ROWS of this round │ free slots │ a row for each descriptor │
-    octets   │ what epoll says │ PARTS: half frames │ RECEIVED: what this round's reads brought │
+numbers  │ ROWS of this round │ free slots │ a row for each descriptor │
+octets   │ what epoll says │ PARTS: half frames │ RECEIVED: what this round's reads brought │
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ EVENT_SIZE, EVENT_DATA = (12, 4) if platform.machine() == "x86_64" else (16, 8)
 """Of an epoll_event, which has no gap between its two fields on x86-64."""
 
 FD, FIRST, END, START, STOP, WHAT, UNSENT_START, UNSENT_STOP = range(8)
-"""Of a row, one for each connection of a round that was ready: its descriptor, its columns (see send_layout), its bytes
-in RECEIVED that are not in columns, what is to be done, and what of ANSWERS could not be sent to it."""
+"""Of a row, one for each connection of a round that was ready: its descriptor, its columns (see send_layout), its
+bytes in RECEIVED that are not in columns, what is to be done, and what of ANSWERS could not be sent to it."""
 ROW_SIZE = 8
 DONE, READ, HANDLE = range(3)
-"""WHAT Python is to do: nothing; to read the connection (its peer is gone, or compiled code does not read it); to handle
-the bytes from START to STOP, of which the first frame is for the slow path."""
+"""WHAT Python is to do: nothing; to read the connection (its peer is gone, or compiled code does not read it); to
+handle the bytes from START to STOP, of which the first frame is for the slow path."""
 
 MODE, HOST, SLOT, HELD, HEARD = range(5)
-"""Of a descriptor: whether compiled code reads it, its peer's address, which slot of PARTS holds its half frame (0: none,
-else its number + 1) and how many bytes of one, and whether bytes came."""
+"""Of a descriptor: whether compiled code reads it, its peer's address, which slot of PARTS holds its half frame (0:
+none, else its number + 1) and how many bytes of one, and whether bytes came."""
 PEER_SIZE = 5
 FDS_MAX = 1 << 15
 """A connection with a higher descriptor stays on the slow path."""
