@@ -37,6 +37,7 @@ class Store:
         self.now = local_ms(12)
         self.used = 0.5
         self.logic_used = 0.5
+        self.needed = None
         self.flags = RunningFlags()
         self.config = MessageStoreConfig(
             store_path_root_dir=str(root),
@@ -54,7 +55,12 @@ class Store:
         self.queue = MappedFileQueue(self.config.commit_log_dir, FILE_SIZE)
         self.queue.load()
         self.service = CleanCommitLogService(
-            self.config, self.queue, self.flags, clock=lambda: self.now, disk_used=self.disk_used
+            self.config,
+            self.queue,
+            self.flags,
+            clock=lambda: self.now,
+            disk_used=self.disk_used,
+            needed_from=lambda: self.needed,
         )
 
     def disk_used(self, path):
@@ -298,3 +304,37 @@ def test_deleting_begins_a_minute_after_the_start(make):
     assert checked.wait(PATIENCE_S)
     service.shutdown()
     assert len(store.files) == 7
+
+
+@pytest.mark.parametrize(
+    ("needed", "hours", "left"),
+    [
+        (None, 24, [5, 6]),
+        (2 * FILE_SIZE, 24, [2, 3, 4, 5, 6]),
+        (2 * FILE_SIZE + 1, 24, [2, 3, 4, 5, 6]),
+        (3 * FILE_SIZE, 2, [3, 4, 5, 6]),
+        (0, 2, [3, 4, 5, 6]),
+        (0, 0, [5, 6]),
+        (99 * FILE_SIZE, 24, [5, 6]),
+    ],
+)
+def test_old_files_that_a_slave_needs_are_held_for_a_while(make, caplog, needed, hours, left):
+    store = make(file_reserved_time=3, delete_when="12", file_held_time_for_slaves=hours)
+    store.needed = needed
+    for _ in range(3):
+        store.service.run_once()
+    assert store.files == left
+    held = left[0] != 5
+    assert held == (f"up to offset {needed}: it goes in" in caplog.text)
+    assert caplog.text.count("it goes in") <= 1
+
+
+def test_a_short_disk_holds_nothing_for_a_slave_and_says_so(make, caplog):
+    store = make(file_reserved_time=72, delete_when="04")
+    store.needed, store.used = 0, 0.89
+    store.service.run_once()
+    assert store.files == [6]
+    assert (
+        f"a slave that has the log up to offset 0 lost its place: the log begins at {6 * FILE_SIZE} now"
+        in (caplog.text)
+    )

@@ -11,7 +11,8 @@ deleteFileBatchMax:
 
     was it asked for?    execute_delete_files_manually, good for 20 rounds
 
-A file is old when fileReservedTime hours have passed since it was last written. Above the warning level the
+A file is old when fileReservedTime hours have passed since it was last written; one that a connected slave has not got
+yet, fileHeldTimeForSlaves hours later, or when the disk is short. Above the warning level the
 flag DISK_FULL stops puts; it is cleared in every round that finds the use of both disks at or below it.
 (RocketMQ 5.3.3 clears it only below the lower, forcible ratio, so a store can stay not writeable after space
 has returned.)
@@ -28,6 +29,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from mqlake.base.clock import now_ms
+from mqlake.base.lasting_trouble import LastingTrouble
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.running_flags import RunningFlags
 
@@ -111,7 +113,11 @@ class ExpiringFiles(Protocol):
         clean_immediately: bool,
         batch_max: int,
         now_ms: Clock,
+        is_needed: Callable[[int, int], bool],
     ) -> int: ...
+
+    @property
+    def min_offset(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +141,12 @@ class CleanCommitLogService:
         *,
         clock: Clock = now_ms,
         disk_used: DiskUsed = disk_used_ratio,
+        needed_from: Callable[[], int | None] = lambda: None,
     ) -> None:
+        """`needed_from()` gives the first offset that a connected slave has not got; None without slaves."""
         self._config = config
+        self._needed_from = needed_from
+        self._held = LastingTrouble(logger, logging.WARNING)
         self._files = files
         self._flags = flags
         self._clock = clock
@@ -176,17 +186,45 @@ class CleanCommitLogService:
         if time_up or disk.over or manual:
             if manual:
                 self._manual_rounds -= 1
+            needed = self._needed_from()
             deleted = self._files.delete_expired_file_by_time(
                 config.file_reserved_time * HOUR_MS,
                 interval_ms=config.delete_commit_log_files_interval,
                 clean_immediately=disk.clean_immediately and config.clean_file_forcibly_enable,
                 batch_max=config.delete_file_batch_max,
                 now_ms=self._clock,
+                is_needed=lambda end, overdue_ms: self._is_needed(needed, end, overdue_ms),
             )
+            if needed is None or needed >= self._first_end:
+                self._held.worked("no commit log file is held for a slave any more")
             if deleted:
                 logger.info("%d commit log files deleted (%s)", deleted, _why(time_up, disk, manual))
+            if deleted and needed is not None and needed < self._files.min_offset:
+                logger.warning(
+                    "a slave that has the log up to offset %d lost its place: the log begins at %d now (%s)",
+                    needed,
+                    self._files.min_offset,
+                    _why(time_up, disk, manual),
+                )
         self._say_when_stuck(disk, disk.over and not deleted)
         return CleanRound(time_up=time_up, manual=manual, disk=disk, deleted=deleted)
+
+    @property
+    def _first_end(self) -> int:
+        return self._files.min_offset + self._config.mapped_file_size_commit_log
+
+    def _is_needed(self, needed: int | None, end: int, overdue_ms: int) -> bool:
+        """Whether the file that ends at `end` is held for a slave."""
+        hold_ms = self._config.file_held_time_for_slaves * HOUR_MS
+        if needed is None or end <= needed or not hold_ms:
+            return False
+        if overdue_ms >= hold_ms:
+            return False
+        self._held.failed(
+            f"an old commit log file is held for a slave that has the log up to offset {needed}: it goes in "
+            f"{(hold_ms - overdue_ms) / HOUR_MS:.1f} hours, or when the disk is short (fileHeldTimeForSlaves)"
+        )
+        return True
 
     def _say_when_stuck(self, disk: DiskVerdict, stuck: bool) -> None:
         """Once when it begins and once when it is over, not every round: that is every 10 s."""

@@ -366,6 +366,16 @@ class MessageStoreConfig(Settings):
         unit="bytes",
         live=True,
     )
+    file_held_time_for_slaves: int = setting(
+        "fileHeldTimeForSlaves",
+        24,
+        "How much longer than fileReservedTime a commit log file is kept that a connected slave has not got yet; "
+        "not when the disk is short. 0: no longer, as RocketMQ.",
+        unit="hours",
+        low=0,
+        live=True,
+        own=True,
+    )
     ha_flow_control_enable: bool = setting(
         "haFlowControlEnable", False, "Limit what a master sends to each slave to maxHaTransferByteInSecond."
     )

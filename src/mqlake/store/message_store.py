@@ -132,7 +132,11 @@ class DefaultMessageStore(StoreView):
         """Notified of each append; puts wait for it under SYNC_MASTER. Set it before start()."""
         self._wake_services = self._services_to_wake()
         self._clean_commit_log_service = CleanCommitLogService(
-            config, files, self.running_flags, clock=clock_ms
+            config,
+            files,
+            self.running_flags,
+            clock=clock_ms,
+            needed_from=lambda: None if self.replicas is None else self.replicas.needed_from(),
         )
         self._clean_service = self._make_clean_service()
         self.scrub_service = ScrubService(

@@ -73,6 +73,18 @@ def test_two_slaves_and_a_chain(tmp_path: Path, master: Node) -> None:
         until(lambda: master.ha.in_sync_slaves == 2)
 
 
+def test_what_slaves_need_is_known_from_their_first_report_on(master: Node) -> None:
+    assert master.ha.needed_from() is None
+    end = master.store.max_phy_offset
+    with dial(master, 100) as slow, dial(master, end):
+        until(lambda: len(master.ha.statuses()) == 2)
+        assert master.ha.needed_from() == 100
+        slow.sendall(REPORT.pack(300))
+        until(lambda: master.ha.needed_from() == 300)
+        assert {each.before_deletion for each in master.ha.statuses()} == {300, end}
+    until(lambda: master.ha.needed_from() is None)
+
+
 def test_a_silent_slave_and_a_probe_cost_nothing(master: Node) -> None:
     for _ in range(20):
         dial(master).close()

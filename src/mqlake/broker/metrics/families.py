@@ -338,6 +338,11 @@ class Families:
                 "Bytes of this broker's log that a slave has not acknowledged",
                 [({"slave": each.addr, "in_sync": str(each.in_sync).lower()}, each.diff) for each in slaves],
             )
+            yield self._gauge(
+                "mqlake_slave_before_deletion_bytes",
+                "Bytes of this broker's log before those that a slave needs next",
+                [({"slave": each.addr}, each.before_deletion) for each in slaves],
+            )
         if broker.is_slave:
             behind, is_following = broker.behind_master()
             yield self._one(

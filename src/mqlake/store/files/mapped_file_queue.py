@@ -321,13 +321,17 @@ class MappedFileQueue:
         clean_immediately: bool = False,
         batch_max: int = 10,
         now_ms: Callable[[], int] = now_ms,
+        is_needed: Callable[[int, int], bool] = lambda end, overdue_ms: False,
     ) -> int:
-        """Deletes files from the oldest on whose mtime + `expired_ms` has passed, or regardless of it when
-        `clean_immediately`; never the last, at most `batch_max`, `interval_ms` apart. Returns how many."""
+        """Deletes files from the oldest on whose mtime + `expired_ms` has passed and of which `is_needed(end offset, ms
+        since then)` is false, or regardless of both when `clean_immediately`; never the last, at most `batch_max`,
+        `interval_ms` apart. Returns how many."""
         deleted = 0
         for mapped_file in self.mapped_files[:-1]:
             modified_ms = os.stat(mapped_file.path).st_mtime_ns // 1_000_000
-            if not clean_immediately and now_ms() < modified_ms + expired_ms:
+            overdue_ms = now_ms() - modified_ms - expired_ms
+            end = mapped_file.file_from_offset + self.file_size
+            if not clean_immediately and (overdue_ms < 0 or is_needed(end, overdue_ms)):
                 break
             self.delete_file(mapped_file)
             deleted += 1

@@ -52,7 +52,7 @@ class HAConnection:
         self.confirmed_offset = -1
         """What counts for puts that wait: -1 until a report goes beyond the first. The first one says where to begin,
         and the slave may still find that its bytes before that are not this log's."""
-        self.next_transfer_offset = -1
+        self.next_transfer_offset = self._began_at = -1
         self.closed_because = ""
         self.is_superseded = False
         """A newer connection came from the same host, and this one has hardly reported since: the same slave, most
@@ -107,7 +107,7 @@ class HAConnection:
             self.closed_because = f"it reports offset {offset} after {self.slave_ack_offset}"
         elif self.slave_request_offset < 0:
             self.slave_request_offset = offset
-            self.next_transfer_offset = offset or self._first_offset()
+            self.next_transfer_offset = self._began_at = offset or self._first_offset()
         if self.closed_because:
             return False
         self.slave_ack_offset = min(offset, log_end)
@@ -125,6 +125,11 @@ class HAConnection:
     def is_in_sync(self, max_gap: int) -> bool:
         """Whether the slave lacks less than `max_gap` bytes."""
         return self.slave_ack_offset >= 0 and self._log.max_offset - self.slave_ack_offset < max_gap
+
+    @property
+    def needed_from(self) -> int:
+        """The first offset that the slave has not acknowledged; of one that begins, where it begins."""
+        return max(self.slave_ack_offset, self._began_at)
 
     # --- what to send
 

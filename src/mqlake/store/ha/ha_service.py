@@ -50,7 +50,8 @@ NEAR_BYTES = 256 * 1024
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SlaveStatus:
-    """One connection as code 907 shows it; `diff` in bytes."""
+    """One connection as code 907 shows it; `diff` in bytes. `before_deletion`: bytes that this log keeps before those
+    that the slave needs next."""
 
     addr: str
     slave_ack_offset: int
@@ -58,6 +59,7 @@ class SlaveStatus:
     diff: int
     in_sync: bool
     transferred_byte_in_second: int
+    before_deletion: int
 
 
 class _Peer:
@@ -242,6 +244,11 @@ class HAService:
         """What each slave has acknowledged."""
         return [connection.confirmed_offset for connection in self._counted()]
 
+    def needed_from(self) -> int | None:
+        """As Replicas.needed_from()."""
+        reported = [peer.connection for peer in self._peers if peer.connection.slave_request_offset >= 0]
+        return min((connection.needed_from for connection in reported), default=None)
+
     @property
     def in_sync_slaves(self) -> int:
         gap = self._config.ha_max_gap_not_in_sync
@@ -258,6 +265,7 @@ class HAService:
                 log_end - connection.slave_ack_offset,
                 connection.is_in_sync(gap),
                 connection.flow.transferred_byte_in_second(now),
+                connection.needed_from - self._log.min_offset,
             )
             for connection in [peer.connection for peer in self._peers]
             if connection.slave_ack_offset >= 0

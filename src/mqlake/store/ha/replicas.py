@@ -16,6 +16,10 @@ class Replicas(Protocol):
         """Why no message may be written (IN_SYNC_REPLICAS_NOT_ENOUGH); empty when one may."""
         ...
 
+    def needed_from(self) -> int | None:
+        """The first offset that a connected slave has not got; None without slaves."""
+        ...
+
     def wait_for_replicas(self, futures: list[PutMessageFuture]) -> None:
         """Finishes the futures, whose bytes are in the log, when enough slaves have them or their time is over."""
         ...
