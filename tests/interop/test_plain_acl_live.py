@@ -7,8 +7,10 @@ import json
 import re
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+import yaml
 
 from mqlake.auth.signature import sign
 from mqlake.remoting.codec import decode_frame, encode_frame, frame_end
@@ -181,3 +183,54 @@ def test_both_brokers_decide_alike_but_for_what_any_account_may_there(
         ),
         *(f"{text}{name} is not" for text in texts for name in ("alice-1", "carol-1", "nobody-1")),
     }
+
+
+NEW = {"accessKey": "new-user-1", "secretKey": "new-secret"}
+CHANGES: list[tuple[int, dict[str, str]]] = [
+    (50, {**NEW, "admin": "false", "defaultTopicPerm": "DENY", "topicPerms": "T=PUB,U=PUB|SUB", "groupPerms": "G=SUB"}),
+    (50, {**NEW, "admin": "false", "topicPerms": "V=SUB"}),
+    (50, {**NEW, "accessKey": "white-2", "whiteRemoteAddress": "10.0.0.*", "admin": "true"}),
+    (50, {"accessKey": "new-user-1", "topicPerms": "V=SUB"}),
+    (50, {"accessKey": "short", "secretKey": "longer-secret"}),
+    (50, {"secretKey": "longer-secret"}),
+    (50, {**NEW, "topicPerms": "T=FLY"}),
+    (50, {**NEW, "topicPerms": "T"}),
+    (50, {**NEW, "whiteRemoteAddress": "1.2.3.{"}),
+    (51, {"accessKey": "carol-1"}),
+    (51, {"accessKey": "nobody-there"}),
+    (51, {}),
+    (53, {"globalWhiteAddrs": "127.0.0.5,10.1.1.*"}),
+    (53, {"globalWhiteAddrs": "127.0.0.3", "aclFileFullPath": "/nowhere/x.yml"}),
+    (53, {}),
+]  # fmt: skip
+
+
+def changed(broker: JavaBroker | MqlakeBroker, path: Path) -> tuple[list[int], dict[str, object]]:
+    """The codes of the changes, and what is then in the file."""
+    with Caller(broker.address, HOME) as caller:
+        codes = [caller.ask("operator", "operator-secret", *change).code for change in CHANGES]
+        assert caller.ask("alice-1", "alice-secret", *CHANGES[0]).code == 1, "no admin account"
+    document = yaml.safe_load(path.read_text())
+    for account in document["accounts"]:
+        for name in [name for name, value in account.items() if value in (None, "", False, [])]:
+            del account[name]  # what Java writes out and is not needed
+    del document["dataVersion"][0]["timestamp"]
+    return codes, document
+
+
+def test_both_change_their_files_alike(theirs: JavaBroker, ours: MqlakeBroker) -> None:
+    """Last: both brokers have other accounts afterwards."""
+    there = changed(theirs, theirs.directory / "BrokerStartup" / "conf" / "plain_acl.yml")
+    here = changed(ours, Path(ours.config["aclDirectory"]) / "plain_acl.yml")
+    assert here == there
+    with Caller(ours.address, HOME) as caller:
+        assert caller.ask("operator", "operator-secret", 53, {"globalWhiteAddrs": "1.2.3.{"}).code == 211
+        assert (
+            verdict(caller.ask("carol-1", "carol-secret", 310, {**SEND, "b": "T"}))
+            == "No acl config for carol-1"
+        )
+        assert caller.ask("new-user-1", "new-secret", 310, {**SEND, "b": "U"}).code == 1
+        versions = caller.ask("operator", "operator-secret", 52, {})
+        assert json.loads(versions.ext_fields["version"])["counter"] == here[1]["dataVersion"][0]["counter"]  # type: ignore[index]
+        listed = caller.ask("operator", "operator-secret", 54, {}).body_bytes()
+        assert b"new-secret" not in listed and b'"globalWhiteAddrs":["127.0.0.5","10.1.1.*"]' in listed

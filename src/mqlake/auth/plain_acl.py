@@ -63,7 +63,7 @@ RELOAD_S = 5.0
 KEY_LENGTH_MIN = 7
 EXCEPTION = "org.apache.rocketmq.acl.common.AclException"
 DENY, PUB, SUB = frozenset[Action](), frozenset({Action.PUB}), frozenset({Action.SUB})
-_PERMISSIONS = {"DENY": DENY, "PUB": PUB, "SUB": SUB, "PUB|SUB": PUB | SUB, "SUB|PUB": PUB | SUB}
+PERMISSIONS = {"DENY": DENY, "PUB": PUB, "SUB": SUB, "PUB|SUB": PUB | SUB, "SUB|PUB": PUB | SUB}
 
 Permission = frozenset[Action]
 
@@ -73,6 +73,7 @@ class Account:
     access_key: str
     secret_key: str = dataclasses.field(repr=False)
     is_white: Matches = lambda ip: False
+    white_text: str = ""
     is_admin: bool = False
     default_topic: Permission = DENY
     default_group: Permission = DENY
@@ -107,6 +108,7 @@ class PlainAcl:
 
     accounts: dict[str, Account] = field(default_factory=dict)
     white: tuple[Matches, ...] = ()
+    white_texts: tuple[str, ...] = ()
 
 
 class PlainAccess:
@@ -133,6 +135,17 @@ class PlainAccess:
         self._seen = _identities(self.directory)
         self._acl = read_files(self.directory)
         self._looked_at = self._clock()
+
+    def change(self, change: Callable[[str], None]) -> None:
+        """Changes the files by a function of their directory; what they say then counts. ConfigError, OSError."""
+        change(self.directory)
+        self.load()
+
+    @property
+    def acl(self) -> PlainAcl:
+        """What counts now."""
+        self._look()
+        return self._acl
 
     def _look(self) -> None:
         now = self._clock()
@@ -222,24 +235,30 @@ def read_files(directory: str) -> PlainAcl:
         raise ConfigError(f"{main} is missing; aclDirectory names another directory")
     accounts: dict[str, Account] = {}
     white: list[Matches] = []
+    white_texts: list[str] = []
     for path in paths:
         found = read_file(path)
         white += found.white
+        white_texts += found.white_texts
         for key, account in found.accounts.items():
             if key in accounts:
                 logger.warning("%s: the account %s is in an earlier file, too, which counts", path, key)
             accounts.setdefault(key, account)
-    return PlainAcl(accounts, tuple(white))
+    return PlainAcl(accounts, tuple(white), tuple(white_texts))
 
 
 def read_file(path: str) -> PlainAcl:
     """One file. ConfigError names file and line; OSError; MissingPartError."""
+    with open(path, "rb") as file:
+        return parse(file.read(), path)
+
+
+def parse(raw: bytes, path: str) -> PlainAcl:
+    """The content of a file. ConfigError names `path` and line; MissingPartError."""
     try:
         import yaml
     except ImportError:
         raise MissingPartError("the Python package yaml", "pip install 'mqlake[auth]'") from None
-    with open(path, "rb") as file:
-        raw = file.read()
     try:
         root = yaml.compose(raw.decode(), Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
@@ -256,14 +275,15 @@ def read_file(path: str) -> PlainAcl:
         return PlainAcl()
     reader = _Reader(path)
     top = reader.mapping(root)
-    white = [reader.pattern(node) for node in reader.items(top.get("globalWhiteRemoteAddresses"))]
+    white_nodes = list(reader.items(top.get("globalWhiteRemoteAddresses")))
     accounts: dict[str, Account] = {}
     for node in reader.items(top.get("accounts")):
         account = reader.account(node)
         if account.access_key in accounts:
             raise reader.wrong(node, f"the account {account.access_key} is here twice")
         accounts[account.access_key] = account
-    return PlainAcl(accounts, tuple(white))
+    white = tuple(reader.pattern(node) for node in white_nodes)
+    return PlainAcl(accounts, white, tuple(map(reader.text, white_nodes)))
 
 
 class _Reader:
@@ -320,6 +340,7 @@ class _Reader:
             access_key=access_key,
             secret_key=secret_key,
             is_white=self.pattern(white) if white is not None else lambda ip: False,
+            white_text=self.text(white),
             is_admin=admin == "true",
             default_topic=permission(self.text(fields.get("defaultTopicPerm"))),
             default_group=permission(self.text(fields.get("defaultGroupPerm"))),
@@ -339,7 +360,7 @@ class _Reader:
 
 def permission(text: str) -> Permission:
     """Anything that nobody knows is DENY, as in RocketMQ."""
-    return _PERMISSIONS.get(text.strip(), DENY)
+    return PERMISSIONS.get(text.strip(), DENY)
 
 
 # --- from ACL 1.0 to 2.0 -----------------------------------------------------------------------------------------

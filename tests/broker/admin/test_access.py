@@ -128,7 +128,7 @@ def test_every_code_that_is_answered_has_a_rule_and_refuses_strangers(tmp_path: 
             answer = await peer.ask(code)
             assert (answer.code, answer.remark) == (16, "username cannot be null."), code
 
-    on(tmp_path, scene)
+    on_a_broker(tmp_path, scene, **SETTINGS, accessFailuresMax="100000")
 
 
 def test_without_access_control_there_are_no_users(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@
     timer      what waits in the timer wheel
     replication  master and slaves: who has how much; where the master is
     access     users and acls
+    plain_access  accounts of plain_acl.yml
 
 Codes of RocketMQ for features that mqlake lacks are answered REQUEST_CODE_NOT_SUPPORTED, naming the feature.
 """
@@ -20,6 +21,7 @@ from mqlake.broker.admin.config import ConfigAdmin
 from mqlake.broker.admin.consume import ConsumeAdmin
 from mqlake.broker.admin.group import GroupAdmin
 from mqlake.broker.admin.offset import OffsetAdmin
+from mqlake.broker.admin.plain_access import PlainAccessAdmin
 from mqlake.broker.admin.replication import ReplicationAdmin
 from mqlake.broker.admin.store import StoreAdmin
 from mqlake.broker.admin.timer import TimerAdmin
@@ -42,6 +44,7 @@ NOT_THERE: dict[int, str] = {
     1007: "controller mode",
     1008: "controller mode",
     2001: "thresholds for cold data: reading it does not delay other requests here",
+    **dict.fromkeys(range(50, 55), "accounts of plain_acl.yml, because aclEnable is off"),
     **dict.fromkeys(range(3001, 3011), "users and acls, because authenticationEnabled is off"),
 }
 
@@ -68,6 +71,7 @@ class AdminBrokerProcessor:
             TimerAdmin(timers),
             ReplicationAdmin(broker, replication),
             *(() if broker.access is None else (AccessAdmin(broker.access),)),
+            *(() if broker.plain_access is None else (PlainAccessAdmin(broker, broker.plain_access),)),
         )
 
     def register(self, table: ProcessorTable) -> None:
