@@ -126,7 +126,7 @@ WITHIN: dict[str, set[str]] = {
     "lake.arrow": {"options", "offsets", "log"},
     "lake.log": {"options", "offsets", "arrow"},
     "lake.bodies": {"arrow", "requirements"},
-    "lake.tables": {"options", "offsets", "arrow", "log", "dataset", "bodies", "live"},
+    "lake.tables": {"options", "offsets", "arrow", "log", "dataset", "requirements", "bodies", "live"},
     "spark.log": _OF_SOURCES,
     "spark.rocketmq": {*_OF_SOURCES, "log"},
     "spark.metaq": {*_OF_SOURCES, "log"},

@@ -40,6 +40,8 @@
     │   └── NoReplyError            nobody replied to a request in time
     ├── TransactionError            a MetaQ transaction cannot go on as asked
     │   └── XAError                 the same of an XA transaction, with the code that XA gives it
+    ├── TableError                  a table cannot be used, or gone on with, as asked; says what to do
+    │   └── TableConflictError      another commit came first; nothing of this one is in the table
     ├── SparkJobError               a Spark job ended with an error; says the cause in a line
     └── MissingPartError            an optional part (Java, PySpark, ...) is absent; says what installs it
 
@@ -323,6 +325,14 @@ class XAError(TransactionError):
     def __init__(self, code: int, text: str) -> None:
         self.code = code
         super().__init__(text)
+
+
+class TableError(MqlakeError):
+    pass
+
+
+class TableConflictError(TableError):
+    pass
 
 
 class SparkJobError(MqlakeError):

@@ -43,6 +43,10 @@ COMMANDS = {
     "replica": ("mqlake.cli.replica:replica", "Keep a read replica of a running broker, for analytics."),
     "proxy": ("mqlake.cli.proxy:proxy", "Serve RocketMQ 5's gRPC clients in front of a cluster."),
     "store": ("mqlake.cli.store:store", "Inspect, check, fill and repair a store directory."),
+    "lake": (
+        "mqlake.cli.lake:lake",
+        "Topics as Iceberg and Delta tables, exactly once; SQL over table and log.",
+    ),
     "spark": ("mqlake.cli.spark:spark", "Jobs over whole logs: verify, export, search, stats, ingest, …"),
     "metaq": (
         "mqlake.cli.metaq:metaq",

@@ -16,7 +16,7 @@ from mqlake.lake.log.log_ends import known_end, remember
 from mqlake.lake.log.queue_files import queue_bounds, queue_files
 from mqlake.lake.log.single_records import Pick, picks
 from mqlake.lake.log.skipping import what_to_read
-from mqlake.lake.log.splits import Split, cut, log_files
+from mqlake.lake.log.splits import LogFile, Split, cut, log_files
 from mqlake.lake.log.storage import Storage
 from mqlake.lake.log.tasks import LogTask, check_in_log, lost_tasks, tasks_of
 from mqlake.lake.log.topics import check_topics
@@ -56,13 +56,19 @@ def plan(options: LogOptions, conditions: tuple[Condition, ...] = ()) -> ReadPla
             check_in_log(storage, files, position)
         remember(storage, files)
         lost += lost_tasks(storage, files)
-        reading = what_to_read(storage, files, wanted, options.split_size)
-        parts: list[Split | Pick] = [*cut(storage, files, options.split_size, reading.ranges)]
-        parts += picks(storage, files, reading.places, PICKS_A_TASK)
-        splits += sorted(parts, key=lambda part: part.base_offset + part.start)
+        splits += splits_of(storage, files, wanted)
         size += sum(file.limit for file in files)
     tasks = [*lost, *tasks_of(splits, options.split_size)]
     return ReadPlan(tasks, sum(split.bytes for split in splits), size)
+
+
+def splits_of(storage: Storage, files: Sequence[LogFile], wanted: RowFilter) -> list[Split | Pick]:
+    """The parts of one log that have to be read, in its order."""
+    split_size = wanted.options.split_size
+    reading = what_to_read(storage, files, wanted, split_size)
+    parts: list[Split | Pick] = [*cut(storage, files, split_size, reading.ranges)]
+    parts += picks(storage, files, reading.places, PICKS_A_TASK)
+    return sorted(parts, key=lambda part: part.base_offset + part.start)
 
 
 def check_in_queues(stores: Sequence[Storage], position: Position) -> None:

@@ -1,0 +1,171 @@
+"""Options of `mqlake lake`: a lake.toml, or the same given at once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import click
+
+from mqlake.base.settings import parse_assignments
+from mqlake.errors import ConfigError, UnknownKeyError
+from mqlake.lake.options import parse_size
+from mqlake.lake.tables.config import (
+    DEFAULT_NAMESPACE,
+    FILE,
+    FORMATS,
+    ICEBERG,
+    PARTITIONS,
+    Lake,
+    LakeFile,
+    Topic,
+    store_names,
+)
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a command line says of a lake; `places`: lake.toml, its folder, or stores."""
+
+    places: tuple[str, ...] = ()
+    format: str | None = None
+    catalog: str | None = None
+    catalog_properties: Mapping[str, str] | None = None
+    warehouse: str | None = None
+    namespace: str | None = None
+    topics: tuple[str, ...] = ()
+    namesrv: str = ""
+    table: str = ""
+    partition: str | None = None
+    columns: tuple[str, ...] = ()
+
+    @property
+    def file(self) -> str | None:
+        """The lake.toml among the places; None if it is all on the command line."""
+        for each in self.places:
+            if each.endswith(".toml"):
+                return each
+            if os.path.exists(os.path.join(each, FILE)) and not os.path.isdir(
+                os.path.join(each, "commitlog")
+            ):
+                return os.path.join(each, FILE)
+        return None
+
+    def lake(self) -> LakeFile:
+        """The lake with its topics. Raises ConfigError, UnknownKeyError, OSError."""
+        if self.file is None:
+            topics = {topic.topic: topic for topic in self.made_topics()}
+            return LakeFile(self._lake(), topics)
+        if len(self.places) > 1 or self.namesrv:
+            raise ConfigError(f"{self.file} says where the topics come from: give nothing else")
+        for option, value in (
+            ("--catalog", self.catalog),
+            ("--warehouse", self.warehouse),
+            ("--format", self.format),
+        ):
+            if value is not None:
+                raise ConfigError(f"{self.file} has it already: leave {option} out")
+        found = LakeFile.load(self.file)
+        for topic in self.topics:
+            if topic not in found.topics:
+                raise UnknownKeyError(topic, found.topics, what=f"topic of {self.file}")
+        if not self.topics:
+            return found
+        return LakeFile(found.lake, {topic: found.topics[topic] for topic in self.topics})
+
+    def _lake(self) -> Lake:
+        return Lake(
+            self.warehouse or "",
+            self.format or ICEBERG,
+            self.catalog or "",
+            self.namespace or DEFAULT_NAMESPACE,
+            self.catalog_properties or {},
+        )
+
+    def made_topics(self) -> list[Topic]:
+        """Of the stores or brokers on the command line. ConfigError when none is named."""
+        stores = store_names(self.places)
+        if not stores and not self.namesrv:
+            raise ConfigError("give a lake.toml, a store directory, or name servers (-n)")
+        if not self.topics:
+            raise ConfigError("name the topics: --topic, repeatable")
+        if self.table and len(self.topics) > 1:
+            raise ConfigError("--table names the table of one topic")
+        more: dict[str, Any] = {"partition": self.partition} if self.partition else {}
+        if self.columns:
+            more["columns"] = self.columns
+        return [Topic(topic, stores, self.namesrv, self.table, **more) for topic in self.topics]
+
+
+def _size(_ctx: click.Context, param: click.Parameter, value: str) -> int:
+    return parse_size(f"--{(param.name or '').replace('_', '-')}", value)
+
+
+def _assignments(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> dict[str, str]:
+    return {key: str(text) for key, text in parse_assignments(value).items()}
+
+
+def size_option(name: str, default: str, help: str) -> Callable[[Command], Command]:
+    return click.option(name, default=default, show_default=True, metavar="SIZE", callback=_size, help=help)
+
+
+_PLACE = (
+    click.argument("places", metavar="[PLACE]...", nargs=-1, type=click.Path()),
+    click.option("--topic", "topics", metavar="TOPIC", multiple=True, help="Topic; repeatable."),
+    click.option("--warehouse", metavar="DIR", help="Where tables are made: a directory, or a URL."),
+    click.option("--format", type=click.Choice(FORMATS), help="Table format.  [default: iceberg]"),
+    click.option(
+        "--catalog",
+        metavar="URL|NAME",
+        help="Iceberg catalog: sqlite:///FILE, postgresql+psycopg2://…, http(s)://… (REST), thrift://… (Hive), or a "
+        "name from pyiceberg's configuration.  [default: SQLite in the warehouse]",
+    ),
+    click.option(
+        "--catalog-property",
+        "catalog_properties",
+        metavar="KEY=VALUE",
+        multiple=True,
+        callback=_assignments,
+        help="Property of the catalog; repeatable.",
+    ),
+    click.option(
+        "--namespace", metavar="NAME", help=f"Namespace of the tables.  [default: {DEFAULT_NAMESPACE}]"
+    ),
+    click.option(
+        "-n", "--namesrv", default="", metavar="HOST:PORT", help="Name servers: read from live brokers."
+    ),
+)
+_MAKE = (
+    click.option("--table", default="", metavar="NAME", help="Name of the table of one topic."),
+    click.option(
+        "--partition", type=click.Choice(PARTITIONS), help="By day of store time, or not.  [default: day]"
+    ),
+    click.option(
+        "--columns", metavar="A,B,…", default="", callback=lambda _c, _p, text: tuple(text.replace(",", " ").split()),
+        help="Columns of the log that the table has.",
+    ),
+)  # fmt: skip
+
+
+def lake_options(command: Command, options: Sequence[Any] = _PLACE) -> Command:
+    """The command gets `given`."""
+
+    def with_given(*arguments: Any, **named: Any) -> Any:
+        mine = {name: named.pop(name) for name in Given.__dataclass_fields__ if name in named}
+        return command(*arguments, given=Given(**mine), **named)
+
+    with_given.__doc__, with_given.__name__ = command.__doc__, command.__name__
+    with_given.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
+    decorated: Any = with_given
+    for option in reversed(options):
+        decorated = option(decorated)
+    return decorated  # type: ignore[no-any-return]
+
+
+def making_options(command: Command) -> Command:
+    """lake_options(), and how new tables are made."""
+    return lake_options(command, (*_PLACE, *_MAKE))

@@ -1,0 +1,205 @@
+"""What a lake is: where its tables are, and from where each topic comes. A file lake.toml, or the same given at once.
+
+[lake]
+format = "iceberg"                                  or delta
+warehouse = "/data/lake"                            where tables are made
+catalog = "sqlite:////data/lake/catalog.db"         Iceberg's; or a name from pyiceberg's own configuration, or a URL
+namespace = "mqlake"
+
+[topics.Orders]
+stores = { broker-a = "/data/store" }               or namesrv = "127.0.0.1:9876"
+table = "Orders"
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from mqlake.base.durable import write_durably
+from mqlake.errors import ConfigError, UnknownKeyError
+from mqlake.lake.tables.rows import DEFAULT_COLUMNS
+
+FILE = "lake.toml"
+ICEBERG, DELTA = "iceberg", "delta"
+FORMATS = (ICEBERG, DELTA)
+PARTITIONS = ("day", "none")
+DEFAULT_NAMESPACE = "mqlake"
+_KINDS = {"sqlite": "sql", "postgresql": "sql", "http": "rest", "https": "rest", "thrift": "hive"}
+
+
+@dataclass(frozen=True)
+class Lake:
+    """Where tables are. `catalog_properties` go to pyiceberg as they are."""
+
+    warehouse: str
+    format: str = ICEBERG
+    catalog: str = ""
+    namespace: str = DEFAULT_NAMESPACE
+    catalog_properties: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.format not in FORMATS:
+            raise UnknownKeyError(self.format, FORMATS, what="table format")
+        if not self.warehouse and (self.format == DELTA or not self.catalog):
+            raise ConfigError("the tables need a place: give a warehouse")
+        if not re.fullmatch(r"\w+(\.\w+)*", self.namespace):
+            raise ConfigError(
+                f"{self.namespace!r} cannot be a namespace: letters, digits and _, parted by dots"
+            )
+        object.__setattr__(self, "warehouse", place(self.warehouse))
+
+    @property
+    def catalog_name(self) -> str:
+        return "mqlake" if "://" in self.catalog or not self.catalog else self.catalog
+
+    def catalog_options(self) -> dict[str, str]:
+        """pyiceberg's properties of the catalog: of a URL, of SQLite in the warehouse, or just those given."""
+        url = self.catalog
+        if not url:
+            os.makedirs(self.warehouse, exist_ok=True)
+            url = f"sqlite:///{self.warehouse}/catalog.db"
+        found = {}
+        if "://" in url:
+            scheme = url.partition("://")[0].partition("+")[0]
+            if scheme not in _KINDS:
+                raise ConfigError(
+                    f"catalog {url!r}: use {', '.join(_KINDS)} or the name of a catalog of pyiceberg"
+                )
+            found = {"type": _KINDS[scheme], "uri": url}
+        if self.warehouse:
+            found["warehouse"] = self.warehouse
+        return {**found, **self.catalog_properties}
+
+
+@dataclass(frozen=True)
+class Topic:
+    """Where a topic comes from, and its table. `stores`: directories by name; or `namesrv`: name servers. `bodies`: the
+    spec of a decoder, empty for raw bodies."""
+
+    topic: str
+    stores: Mapping[str, str] = field(default_factory=dict)
+    namesrv: str = ""
+    table: str = ""
+    columns: tuple[str, ...] = DEFAULT_COLUMNS
+    partition: str = "day"
+    bodies: str = ""
+
+    def __post_init__(self) -> None:
+        if bool(self.stores) == bool(self.namesrv):
+            raise ConfigError(f"topic {self.topic}: give either store directories or name servers")
+        if self.partition not in PARTITIONS:
+            raise UnknownKeyError(self.partition, PARTITIONS, what="partition")
+        if not self.table:
+            object.__setattr__(self, "table", table_name(self.topic))
+        if table_name(self.table) != self.table:
+            raise ConfigError(f"{self.table!r} cannot be a table's name: letters, digits and _")
+
+
+def table_name(topic: str) -> str:
+    """The topic with _ for what SQL does not like."""
+    name = re.sub(r"\W", "_", topic, flags=re.ASCII)
+    return f"_{name}" if name[:1].isdigit() else name
+
+
+def place(path: str) -> str:
+    """A local path as an absolute one; a URL as it is."""
+    if "://" in path and not path.startswith("file://"):
+        return path.rstrip("/")
+    return os.path.abspath(path.removeprefix("file://")) if path else ""
+
+
+def store_names(given: tuple[str, ...]) -> dict[str, str]:
+    """Of DIR or NAME=DIR; a name is the path unless it is given. ConfigError for a name given twice."""
+    found: dict[str, str] = {}
+    for each in given:
+        match = re.fullmatch(r"([\w.-]+)=(.+)", each)
+        path = place(match[2] if match else each)
+        name = match[1] if match else path.replace(":", "_")
+        if found.get(name, path) != path:
+            raise ConfigError(f"two stores have the name {name!r}: {found[name]} and {path}")
+        found[name] = path
+    return found
+
+
+@dataclass(frozen=True)
+class LakeFile:
+    """A lake and its topics, as a lake.toml has them."""
+
+    lake: Lake
+    topics: Mapping[str, Topic] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        names: dict[str, str] = {}
+        for topic in self.topics.values():
+            other = names.setdefault(topic.table.lower(), topic.topic)
+            if other != topic.topic:
+                raise ConfigError(
+                    f"the topics {other} and {topic.topic} would have the same table {topic.table}: name one (--table)"
+                )
+
+    def with_topic(self, topic: Topic) -> LakeFile:
+        return replace(self, topics={**self.topics, topic.topic: topic})
+
+    @classmethod
+    def load(cls, path: str) -> LakeFile:
+        """ConfigError, UnknownKeyError for what cannot be used; it names the file."""
+        path = os.path.join(path, FILE) if os.path.isdir(path) else path
+        try:
+            with open(path, "rb") as file:
+                given = tomllib.load(file)
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(f"{path}: {error}") from error
+        try:
+            _known(given, ("lake", "topics"))
+            lake = Lake(**_fields(given.get("lake", {}), Lake))
+            topics = {
+                name: Topic(name, **_fields(each, Topic)) for name, each in given.get("topics", {}).items()
+            }
+            return cls(lake, topics)
+        except (ConfigError, TypeError) as error:
+            raise ConfigError(f"{path}: {error}") from error
+
+    def save(self, path: str) -> None:
+        """Raises OSError."""
+        write_durably(path, self.to_toml().encode())
+
+    def to_toml(self) -> str:
+        lines = ["# the tables of a lake: mqlake lake run keeps them up to date", "[lake]"]
+        lines += _lines(self.lake, Lake(warehouse="/"), ())
+        for topic in self.topics.values():
+            lines += ["", f"[topics.{_value(topic.topic)}]"]
+            lines += _lines(topic, Topic(topic.topic, namesrv="-"), ("topic",), always=("table",))
+        return "\n".join(lines) + "\n"
+
+
+def _fields(given: Mapping[str, Any], kind: type) -> dict[str, Any]:
+    names = [name for name in kind.__dataclass_fields__ if name != "topic"]  # type: ignore[attr-defined]
+    by_key = {name.replace("_", "-"): name for name in names}
+    _known(given, by_key)
+    return {by_key[key]: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
+
+
+def _known(given: Mapping[str, Any], known: Any) -> None:
+    for key in given:
+        if key not in known:
+            raise UnknownKeyError(key, known, what="key")
+
+
+def _lines(value: Any, default: Any, without: tuple[str, ...], always: tuple[str, ...] = ()) -> list[str]:
+    found = []
+    for name, each in value.__dict__.items():
+        if name not in without and (each != getattr(default, name) or name in always) and each:
+            found.append(f"{name.replace('_', '-')} = {_value(each)}")
+    return found
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{_value(key)} = {_value(each)}" for key, each in value.items()) + " }"
+    return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)

@@ -1,0 +1,389 @@
+"""A topic as a Delta table, through deltalake.
+
+    commit 7 = add files
+             + txn mqlake/commit   which commit
+             + txn mqlake/NAME     a store's position      + txn mqlake/NAME/tail      checksum of what lies before it
+             + txn mqlake/NAME/3   a queue's next offset   + txn mqlake/NAME/queues    how many there are
+             + the whole state as JSON in the commit's info: quicker, and gone when the log is cleaned
+
+A commit is made for exactly the version after the one that its state came from, without retries, so anything that
+came in between is a conflict. RESTORE brings rows back and leaves the txn actions as they are; the state after one is
+that of the version it restored.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, PostCommitHookProperties, QueryBuilder, Transaction
+from deltalake import DeltaTable as NativeTable
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
+from deltalake.transaction import AddAction
+
+from mqlake.errors import TableConflictError, TableError
+from mqlake.lake.log.log_offsets import Mark
+from mqlake.lake.tables.files import WriteSpec, WrittenFile, file_system_of, of_names
+from mqlake.lake.tables.parquet import scan_files, unknown_files
+from mqlake.lake.tables.state import COMMIT_ID, POSITION, TableState, queue_name
+from mqlake.lake.tables.table import Head, TableFiles, Version
+
+DATE = "date"
+CREATED_WITH = {"delta.checkpointInterval": "50", "delta.logRetentionDuration": "interval 30 days"}
+APP = "mqlake"
+LOOKED_AT = (1, 16, 256)
+"""Entries of the history that are read for the newest commit of a run; then all."""
+TEXT_MAX = 32
+"""Longer texts get no statistics."""
+
+
+class DeltaTable:
+    """One table. `names`: the stores or brokers whose positions are asked for, besides those that its history names."""
+
+    def __init__(self, native: NativeTable, name: str, names: Collection[str] = ()) -> None:
+        self._native = native
+        self._names = set(names)
+        self.name = name
+        self.location = native.table_uri.rstrip("/")
+
+    @classmethod
+    def load(cls, location: str, name: str, names: Collection[str] = ()) -> DeltaTable | None:
+        """None if there is no such table."""
+        with _translated(name):
+            try:
+                return cls(NativeTable(location), name, names)
+            except TableNotFoundError:
+                return None
+
+    @classmethod
+    def create(
+        cls,
+        location: str,
+        name: str,
+        schema: pa.Schema,
+        properties: Mapping[str, str],
+        names: Collection[str] = (),
+        *,
+        by_day: bool,
+    ) -> DeltaTable:
+        """A new table, or the one that another process made meanwhile."""
+        columns = schema.append(pa.field(DATE, pa.date32())) if by_day else schema
+        with _translated(name):
+            if "://" not in location:
+                os.makedirs(location, exist_ok=True)
+            try:
+                native = NativeTable.create(
+                    location,
+                    columns,
+                    partition_by=[DATE] if by_day else [],
+                    configuration={**CREATED_WITH, **properties},
+                    raise_if_key_not_exists=False,
+                )
+            except Exception:
+                if not NativeTable.is_deltatable(location):
+                    raise
+                native = NativeTable(location)
+        return cls(native, name, names)
+
+    # ------------------------------------------------------------------ what is there
+
+    @property
+    def _columns(self) -> pa.Schema:
+        return pa.schema(self._native.schema().to_arrow())
+
+    @property
+    def _by_day(self) -> bool:
+        return bool(self._native.metadata().partition_columns)
+
+    @property
+    def schema(self) -> pa.Schema:
+        found = self._columns
+        return found.remove(found.get_field_index(DATE)) if self._by_day else found
+
+    @property
+    def properties(self) -> dict[str, str]:
+        return dict(self._native.metadata().configuration)
+
+    def head(self) -> Head:
+        with _translated(self.name):
+            self._native.update_incremental()
+        version = self._native.version()
+        return Head(version, self.state_of(version))
+
+    def state_of(self, version: int | None) -> TableState | None:
+        if version is None:
+            return None
+        with _translated(self.name):
+            entries: list[dict[str, Any]] = []
+            for limit in (*LOOKED_AT, None):
+                entries = self._native.history(limit)  # that of an earlier version has wrong numbers
+                for entry in (each for each in entries if each["version"] <= version):
+                    if entry.get("operation") == "RESTORE":
+                        return self.state_of(self._restored(entry))
+                    if POSITION in entry:
+                        return TableState.from_properties(entry, self.name)
+                if limit is None or len(entries) < limit:
+                    break
+            native = self._native if version == self._native.version() else self._at(version)
+            return self._state_of_transactions(native)
+
+    def _state_of_transactions(self, native: NativeTable) -> TableState | None:
+        """What the commits' own notes no longer say: they are cleaned up after a month."""
+        if native.transaction_version(f"{APP}/commit") is None:
+            return None
+        stores, queues = {}, {}
+        for name in self._names:
+            offset = native.transaction_version(f"{APP}/{name}")
+            if offset is not None:
+                stores[name] = Mark(offset, native.transaction_version(f"{APP}/{name}/tail"))
+            for queue_id in range(native.transaction_version(f"{APP}/{name}/queues") or 0):
+                following = native.transaction_version(f"{APP}/{name}/{queue_id}")
+                if following is not None:
+                    queues[queue_name(name, queue_id)] = following
+        return TableState(stores, queues, until=native.transaction_version(f"{APP}/until") or 0)
+
+    def _restored(self, entry: Mapping[str, Any]) -> int:
+        """The version that a RESTORE brought back."""
+        given = entry.get("operationParameters", {})
+        if given.get("version") is not None:
+            return int(given["version"])
+        files = set(self._at(int(entry["version"])).file_uris())  # by a time, which others may read otherwise
+        for version in range(int(entry["version"]) - 1, -1, -1):
+            try:
+                if set(self._at(version).file_uris()) == files:
+                    return version
+            except Exception:  # its log was cleaned up
+                break
+        raise TableError(
+            f"table {self.name}: version {entry['version']} restored an earlier one, and its log does not say "
+            "which: restore it again by its number, or make the table again"
+        )
+
+    def _at(self, version: int) -> NativeTable:
+        return NativeTable(self.location, version=version)
+
+    def versions(self) -> list[Version]:
+        with _translated(self.name):
+            entries = self._native.history()
+        return [
+            Version(
+                entry["version"],
+                int(entry.get("timestamp", 0)),
+                str(entry.get("operation", "")).lower(),
+                TableState.from_properties(entry, self.name) if POSITION in entry else None,
+                TableState.from_properties(entry, self.name).rows if POSITION in entry else None,
+            )
+            for entry in entries
+        ]
+
+    def version_at(self, moment: datetime) -> int | None:
+        limit = moment.timestamp() * 1000
+        return next((each.version for each in self.versions() if each.at <= limit), None)
+
+    # ------------------------------------------------------------------ writing
+
+    def write_spec(self, target_bytes: int, names: Sequence[str] | None = None) -> WriteSpec:
+        day = f"{DATE}={{}}" if self._by_day else ""
+        schema = of_names(self.schema, names)
+        return WriteSpec(self.location.removeprefix("file://"), schema, None, day, target_bytes)
+
+    def commit(self, files: Sequence[WrittenFile], state: TableState, head: Head) -> Head:
+        if self._native.version() != head.version:
+            raise TableConflictError(f"table {self.name}: is at version {self._native.version()} by now")
+        actions = [self._add_action(file) for file in files]
+        transactions = [Transaction(f"{APP}/{app}", version) for app, version in _versions_of(state).items()]
+        properties = CommitProperties(
+            custom_metadata=state.to_properties(), max_commit_retries=0, app_transactions=transactions
+        )
+        try:
+            self._native.create_write_transaction(
+                actions,
+                "append",
+                self._native.schema(),
+                self._native.metadata().partition_columns,
+                commit_properties=properties,
+                post_commithook_properties=PostCommitHookProperties(True, False),
+            )
+        except Exception as error:  # storage may fail in any way after it has committed
+            return self._settle(state, error)
+        return Head(head.version + 1 if head.version is not None else 0, state)
+
+    def _settle(self, state: TableState, error: Exception) -> Head:
+        """The head with the commit in it. TableConflictError if it certainly is not there, TableError if unknown."""
+        try:
+            self._native.update_incremental()
+            entries = self._native.history(LOOKED_AT[1])
+        except Exception as again:
+            raise TableError(
+                f"table {self.name}: the outcome of a commit is unknown, and the table cannot be read: {again}; "
+                "run again: the table knows how far it is"
+            ) from error
+        for entry in entries:
+            if entry.get(COMMIT_ID) == state.commit_id:
+                return Head(self._native.version(), self.state_of(self._native.version()))
+        if isinstance(error, CommitFailedError):
+            raise TableConflictError(f"table {self.name}: {error}") from error
+        raise TableError(
+            f"table {self.name}: not committed, as far as its log says: {error}; "
+            "run again: the table knows how far it is"
+        ) from error
+
+    def _add_action(self, file: WrittenFile) -> AddAction:
+        root = self.location.removeprefix("file://")
+        inside = file.path.removeprefix(root).lstrip("/")
+        values = {DATE: None if file.day is None else file.day.isoformat()} if self._by_day else {}
+        now = round(datetime.now(UTC).timestamp() * 1000)
+        return AddAction(inside, file.size, values, now, True, statistics(file.metadata))
+
+    # ------------------------------------------------------------------ reading
+
+    def scan(
+        self, version: int | None, columns: Sequence[str] | None, filter: Any
+    ) -> Iterator[pa.RecordBatch]:
+        schema = self.schema
+        wanted = pa.schema([schema.field(name) for name in columns]) if columns is not None else schema
+        if version is None:
+            return
+        paths = self.paths(version)
+        if paths is not None:
+            yield from scan_files(paths, wanted, schema, filter)
+            return
+        with _translated(
+            self.name
+        ):  # rows are deleted by marks: only the engine inside deltalake reads those
+            names = ", ".join(f'"{name}"' for name in wanted.names or schema.names[:1])
+            reader = QueryBuilder().register("t", self._at(version)).execute(f"select {names} from t")
+            for batch in pa.RecordBatchReader.from_stream(reader):
+                yield from pa.Table.from_batches([batch]).select(wanted.names).cast(wanted).to_batches()
+
+    def paths(self, version: int | None) -> list[str] | None:
+        if version is None:
+            return []
+        with _translated(self.name):
+            native = self._at(version)
+            configuration = native.metadata().configuration
+            features = native.protocol().reader_features or []
+            marked = (
+                configuration.get("delta.enableDeletionVectors") == "true" or "deletionVectors" in features
+            )
+            if marked or configuration.get("delta.columnMapping.mode", "none") != "none":
+                return None
+            return [path.removeprefix("file://") for path in native.file_uris()]
+
+    def files(self, version: int | None) -> TableFiles:
+        if version is None:
+            return TableFiles(0, 0, 0)
+        with _translated(self.name):
+            actions = pa.table(self._at(version).get_add_actions(flatten=True))
+        sizes, rows = actions["size_bytes"].to_pylist(), actions["num_records"].to_pylist()
+        return TableFiles(len(sizes), sum(sizes), sum(each or 0 for each in rows))
+
+    # ------------------------------------------------------------------ care
+
+    def rewind(self, version: int) -> None:
+        with _translated(self.name):
+            self._native.restore(version)
+            self._native.update_incremental()
+
+    def compact(self, target_bytes: int) -> tuple[int, int]:
+        before = self.files(self.head().version).count
+        with _translated(self.name):
+            self._native.optimize.compact(target_size=target_bytes)
+        return before, self.files(self.head().version).count
+
+    def expire(self, older_than: datetime, keep: int) -> tuple[int, int]:
+        """Delta keeps its log for a month; files that only older versions have go by their age."""
+        self.head()
+        hours = max(1, round((datetime.now(UTC) - older_than) / timedelta(hours=1)))
+        with _translated(self.name):
+            before = len(self._native.history())
+            self._native.create_checkpoint()
+            self._native.cleanup_metadata()
+            gone = self._native.vacuum(hours, dry_run=False, enforce_retention_duration=False)
+            self._native.update_incremental()
+            return max(0, before - len(self._native.history())), len(gone)
+
+    def orphans(self, older_than: datetime) -> list[tuple[str, int]]:
+        self.head()
+        root = self.location.removeprefix("file://")
+        with _translated(self.name):
+            known = {path.removeprefix("file://") for path in self._native.file_uris()}
+            for each in self.versions():  # an earlier version may still be read
+                with contextlib.suppress(TableError):
+                    known |= set(self.paths(each.version) or ())
+        found = unknown_files([root], known, older_than)
+        log = f"{file_system_of(root)[1]}/_delta_log/"
+        return [(path, size) for path, size in found if not path.startswith(log)]
+
+
+def _versions_of(state: TableState) -> dict[str, int]:
+    """The txn actions that hold a state."""
+    found = {"commit": int(state.commit_id[:15], 16), "until": state.until}
+    for name, mark in state.stores.items():
+        found[name] = mark.offset
+        if mark.tail is not None:
+            found[f"{name}/tail"] = mark.tail
+    for queue, following in state.queues.items():
+        name, _, queue_id = queue.rpartition(":")
+        found[f"{name}/{queue_id}"] = following
+        found[f"{name}/queues"] = max(found.get(f"{name}/queues", 0), int(queue_id) + 1)
+    return found
+
+
+def statistics(metadata: pq.FileMetaData) -> str:
+    """Delta's statistics of a file, for skipping: of top-level columns that have a minimum and a maximum."""
+    low: dict[str, Any] = {}
+    high: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    unknown: set[str] = set()
+    for group in range(metadata.num_row_groups):
+        for number in range(metadata.num_columns):
+            column = metadata.row_group(group).column(number)
+            name, found = column.path_in_schema, column.statistics
+            if (
+                "." in name
+                or found is None
+                or not found.has_min_max
+                or not _can_be_text(found.min, found.max)
+            ):
+                unknown.add(name)
+                continue
+            low[name] = min(low.get(name, found.min), found.min)
+            high[name] = max(high.get(name, found.max), found.max)
+            nulls[name] = nulls.get(name, 0) + found.null_count
+    kept = [name for name in low if name not in unknown]
+    return json.dumps(
+        {
+            "numRecords": metadata.num_rows,
+            "minValues": {name: _text(low[name]) for name in kept},
+            "maxValues": {name: _text(high[name]) for name in kept},
+            "nullCount": {name: nulls[name] for name in kept},
+        }
+    )
+
+
+def _can_be_text(*values: Any) -> bool:
+    return all(
+        len(each) <= TEXT_MAX if isinstance(each, str) else isinstance(each, int | float | datetime)
+        for each in values
+    )
+
+
+def _text(value: Any) -> Any:
+    return value.strftime("%Y-%m-%dT%H:%M:%S.%fZ") if isinstance(value, datetime) else value
+
+
+@contextlib.contextmanager
+def _translated(name: str) -> Iterator[None]:
+    try:
+        yield
+    except (TableError, OSError, MemoryError):
+        raise
+    except Exception as error:  # deltalake's own
+        raise TableError(f"table {name}: {error}") from error

@@ -1,0 +1,407 @@
+"""A topic as an Iceberg table, through pyiceberg: any catalog it loads.
+
+    snapshot 7 ──▶ snapshot 8 ──▶ snapshot 9 = main
+    summary: mqlake.position, …     the state of the newest ancestor that has one counts
+    table property of the same name  only when no ancestor has one any more (expired)
+
+A commit requires that main is still the snapshot its state came from. pyiceberg's own retry would look up the new main
+and append again, so rows of two runs would both land: the commit is made without it, by `_do_commit`, and what became
+of one without an answer is settled by the snapshot's id.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+    ValidationException,
+)
+from pyiceberg.io.pyarrow import (
+    _pyarrow_to_schema_without_ids,
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+    schema_to_pyarrow,
+)
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import assign_fresh_schema_ids
+from pyiceberg.table import Table as NativeTable
+from pyiceberg.table import Transaction
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
+from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID
+from pyiceberg.transforms import DayTransform
+
+from mqlake.errors import ConfigError, TableConflictError, TableError
+from mqlake.lake.tables.files import WriteSpec, WrittenFile, file_system_of, of_names
+from mqlake.lake.tables.parquet import scan_files, unknown_files
+from mqlake.lake.tables.rewrite import bins, rewritten
+from mqlake.lake.tables.state import KEYS, POSITION, TableState
+from mqlake.lake.tables.table import Head, TableFiles, Version
+
+CREATED_WITH = {
+    "format-version": "2",
+    # commits stay quick: merged manifests, few old metadata files
+    "commit.manifest-merge.enabled": "true",
+    "commit.manifest.min-count-to-merge": "20",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+    # a compaction goes through while a run appends
+    "write.update.isolation-level": "snapshot",
+    "write.delete.isolation-level": "snapshot",
+    "write.parquet.compression-codec": "zstd",
+}
+PARTITION_ID = 1000
+
+
+def open_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
+    """One that pyiceberg knows by `name` from its configuration, or that `properties` describe. ConfigError."""
+    for last in (False, True):
+        try:
+            return load_catalog(name, **properties)
+        except Exception as error:  # each kind of catalog fails in its own way
+            if last:  # the first time another process may have made the tables of a new SQL catalog meanwhile
+                raise ConfigError(f"catalog {name!r} cannot be opened: {error}") from error
+    raise AssertionError
+
+
+class IcebergTable:
+    """One table. Raises TableError for what pyiceberg says."""
+
+    def __init__(self, native: NativeTable) -> None:
+        self._native = native
+        self.name = ".".join(native.name())
+        self.location = native.location()
+
+    @classmethod
+    def load(cls, catalog: Catalog, name: str) -> IcebergTable | None:
+        """None if there is no such table."""
+        try:
+            return cls(catalog.load_table(name))
+        except NoSuchTableError:
+            return None
+
+    @classmethod
+    def create(
+        cls, catalog: Catalog, name: str, schema: pa.Schema, properties: Mapping[str, str], *, by_day: bool
+    ) -> IcebergTable:
+        """A new table, or the one that another process made meanwhile."""
+        namespace = name.rpartition(".")[0]
+        with _translated(name):
+            try:
+                catalog.create_namespace_if_not_exists(namespace)
+            except (
+                Exception
+            ):  # another process made it meanwhile, which SQL catalogs report in their own words
+                if not catalog.namespace_exists(namespace):
+                    raise
+        numbered = assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(schema))
+        day = PartitionField(
+            numbered.find_field("storeTimestamp").field_id, PARTITION_ID, DayTransform(), "day"
+        )
+        spec = PartitionSpec(*([day] if by_day else []))
+        try:
+            created = {**CREATED_WITH, **properties}
+            return cls(catalog.create_table(name, numbered, partition_spec=spec, properties=created))
+        except TableAlreadyExistsError:
+            return cls(catalog.load_table(name))
+
+    # ------------------------------------------------------------------ what is there
+
+    @property
+    def schema(self) -> pa.Schema:
+        return plain_schema(schema_to_pyarrow(self._native.schema(), include_field_ids=False))
+
+    @property
+    def properties(self) -> dict[str, str]:
+        return dict(self._native.properties)
+
+    def head(self) -> Head:
+        with _translated(self.name):
+            self._native.refresh()
+        main = self._main()
+        return Head(main.snapshot_id if main else None, self._state_from(main))
+
+    def _main(self) -> Snapshot | None:
+        found: Snapshot | None = self._native.metadata.snapshot_by_name(MAIN_BRANCH)
+        return found
+
+    def _state_from(self, snapshot: Snapshot | None) -> TableState | None:
+        """Of the newest snapshot with one from there back; without any, the table's property."""
+        for each in ancestors_of(snapshot, self._native.metadata):
+            if each.summary is not None and POSITION in each.summary.additional_properties:
+                return TableState.from_properties(each.summary.additional_properties, self.name)
+        if snapshot is not None and POSITION in self._native.properties:
+            return TableState.from_properties(self._native.properties, self.name)
+        return None
+
+    def state_of(self, version: int | None) -> TableState | None:
+        snapshot = None if version is None else self._native.metadata.snapshot_by_id(version)
+        return self._state_from(snapshot)
+
+    def versions(self) -> list[Version]:
+        found = []
+        for each in ancestors_of(self._main(), self._native.metadata):
+            summary = each.summary.additional_properties if each.summary else {}
+            state = TableState.from_properties(summary, self.name) if POSITION in summary else None
+            rows = summary.get("added-records")
+            operation = each.summary.operation.value if each.summary else ""
+            found.append(
+                Version(each.snapshot_id, each.timestamp_ms, operation, state, int(rows) if rows else None)
+            )
+        return found
+
+    def version_at(self, moment: datetime) -> int | None:
+        limit = moment.timestamp() * 1000
+        return next((each.version for each in self.versions() if each.at <= limit), None)
+
+    # ------------------------------------------------------------------ writing
+
+    def write_spec(self, target_bytes: int, names: Sequence[str] | None = None) -> WriteSpec:
+        metadata = self._native.metadata
+        root = metadata.properties.get("write.data.path", f"{metadata.location.rstrip('/')}/data")
+        numbered = plain_schema(schema_to_pyarrow(metadata.schema(), include_field_ids=True))
+        day = "day={}" if metadata.spec().fields else ""
+        return WriteSpec(root, of_names(self.schema, names), of_names(numbered, names), day, target_bytes)
+
+    def commit(self, files: Sequence[WrittenFile], state: TableState, head: Head) -> Head:
+        kept = state.to_properties()
+        with _translated(self.name):
+            transaction = self._native.transaction()
+            transaction.set_properties(kept)
+            producer = transaction._append_snapshot_producer(kept)
+            with producer:
+                for each in files:
+                    producer.append_data_file(self._data_file(each))
+        self._land(transaction, producer, head.version)
+        return Head(producer.snapshot_id, state)
+
+    def _land(self, transaction: Transaction, producer: Any, base: int | None) -> None:
+        """Commits if main is still the snapshot `base`. Nothing is retried, nothing deleted unless it did not land."""
+        requirements = [
+            each for each in transaction._requirements if not isinstance(each, AssertRefSnapshotId)
+        ]
+        requirements += [
+            AssertRefSnapshotId(ref=MAIN_BRANCH, snapshot_id=base),
+            AssertTableUUID(uuid=self._native.metadata.table_uuid),
+        ]
+        try:
+            self._native._do_commit(updates=transaction._updates, requirements=tuple(requirements))
+        except Exception as error:  # a catalog may fail in any way after it has committed
+            self._settle(producer, error)
+
+    def _settle(self, producer: Any, error: Exception) -> None:
+        """Returns if the commit is in the table. TableConflictError if it certainly is not, TableError if unknown."""
+        try:
+            self._native.refresh()
+        except Exception as again:
+            raise TableError(
+                f"table {self.name}: the outcome of a commit is unknown, and the catalog does not answer: {again}; "
+                "run again: the table knows how far it is"
+            ) from error
+        if self._native.metadata.snapshot_by_id(producer.snapshot_id) is not None:
+            return
+        if isinstance(error, CommitFailedException | ValidationException):
+            producer._clean_all_uncommitted()
+            raise TableConflictError(f"table {self.name}: {error}") from error
+        raise TableError(
+            f"table {self.name}: not committed, as far as the catalog says: {error or type(error).__name__}; "
+            "run again: the table knows how far it is"
+        ) from error
+
+    def _data_file(self, file: WrittenFile) -> DataFile:
+        metadata = self._native.metadata
+        statistics = data_file_statistics_from_parquet_metadata(
+            parquet_metadata=file.metadata,
+            stats_columns=compute_statistics_plan(metadata.schema(), metadata.properties),
+            parquet_column_mapping=parquet_path_to_id_mapping(metadata.schema()),
+        )
+        return DataFile.from_args(
+            content=DataFileContent.DATA,
+            file_path=file.path,
+            file_format=FileFormat.PARQUET,
+            partition=statistics.partition(metadata.spec(), metadata.schema()),
+            file_size_in_bytes=file.size,
+            sort_order_id=None,
+            spec_id=metadata.default_spec_id,
+            equality_ids=None,
+            key_metadata=None,
+            **statistics.to_serialized_dict(),
+        )
+
+    # ------------------------------------------------------------------ reading
+
+    def scan(
+        self, version: int | None, columns: Sequence[str] | None, filter: Any
+    ) -> Iterator[pa.RecordBatch]:
+        if version is None:
+            return
+        schema = self.schema
+        wanted = pa.schema([schema.field(name) for name in columns]) if columns is not None else schema
+        paths = self.paths(version)
+        if paths is not None:
+            yield from scan_files(paths, wanted, schema, filter)
+            return
+        with _translated(self.name):
+            native = self._native.scan(
+                snapshot_id=version, selected_fields=tuple(wanted.names) if wanted.names else ("topic",)
+            )
+            for batch in native.to_arrow_batch_reader():
+                yield from pa.Table.from_batches([batch]).select(wanted.names).cast(wanted).to_batches()
+
+    def paths(self, version: int | None) -> list[str] | None:
+        """None where a file has deletes, or was written with other columns than the table has now."""
+        if version is None:
+            return []
+        metadata = self._native.metadata
+        if len(metadata.schemas) > 1:
+            return None
+        with _translated(self.name):
+            tasks = list(self._native.scan(snapshot_id=version).plan_files())
+        if any(task.delete_files for task in tasks):
+            return None
+        return [task.file.file_path for task in tasks]
+
+    def files(self, version: int | None) -> TableFiles:
+        entries = list(self._entries(version))
+        return TableFiles(
+            len(entries),
+            sum(file.file_size_in_bytes for file in entries),
+            sum(file.record_count for file in entries),
+        )
+
+    def _entries(self, version: int | None) -> Iterator[DataFile]:
+        """The data files as of a snapshot."""
+        snapshot = None if version is None else self._native.metadata.snapshot_by_id(version)
+        if snapshot is None:
+            return
+        with _translated(self.name):
+            for manifest in snapshot.manifests(self._native.io):
+                if manifest.content == ManifestContent.DATA:
+                    for entry in manifest.fetch_manifest_entry(self._native.io, discard_deleted=True):
+                        yield entry.data_file
+
+    # ------------------------------------------------------------------ care
+
+    def rewind(self, version: int) -> None:
+        with _translated(self.name):
+            self._native.manage_snapshots().rollback_to_snapshot(version).commit()
+
+    def compact(self, target_bytes: int) -> tuple[int, int]:
+        head = self.head()
+        files = list(self._entries(head.version))
+        groups = bins(
+            [(file.file_path, file.file_size_in_bytes, _day_of(file)) for file in files], target_bytes
+        )
+        if not groups or head.state is None:
+            return len(files), len(files)
+        if self.paths(head.version) is None:
+            raise TableError(
+                f"table {self.name} has rows that another engine deleted, or columns that were renamed: compact it "
+                "with that engine"
+            )
+        by_path = {file.file_path: file for file in files}
+        written = [file for group in groups for file in rewritten(group, self.write_spec(target_bytes))]
+        kept = {key: value for key, value in head.state.to_properties().items() if key in KEYS}
+        with _translated(self.name):
+            transaction = self._native.transaction()
+            producer = transaction.update_snapshot(snapshot_properties=kept).overwrite()
+            with producer:
+                for path in (path for group in groups for path in group):
+                    producer.delete_data_file(by_path[path])
+                for each in written:
+                    producer.append_data_file(self._data_file(each))
+        self._land(transaction, producer, head.version)
+        return len(files), self.files(self.head().version).count
+
+    def expire(self, older_than: datetime, keep: int) -> tuple[int, int]:
+        self.head()
+        metadata = self._native.metadata
+        lineage = [each.snapshot_id for each in ancestors_of(self._main(), metadata)]
+        protected = {*lineage[:keep], *(ref.snapshot_id for ref in metadata.refs.values())}
+        limit = older_than.timestamp() * 1000
+        gone = [
+            each
+            for each in metadata.snapshots
+            if each.timestamp_ms < limit and each.snapshot_id not in protected
+        ]
+        if not gone:
+            return 0, 0
+        reached = {path for each in gone for path in self._reached(each)}
+        with _translated(self.name):
+            self._native.maintenance.expire_snapshots().by_ids([each.snapshot_id for each in gone]).commit()
+            self._native.refresh()
+        reached -= {path for each in self._native.metadata.snapshots for path in self._reached(each)}
+        for path in reached:
+            file_system, inside = file_system_of(path)
+            with contextlib.suppress(OSError):
+                file_system.delete_file(inside)
+        return len(gone), len(reached)
+
+    def _reached(self, snapshot: Snapshot) -> Iterator[str]:
+        """The manifest list, the manifests and the data files of a snapshot."""
+        yield snapshot.manifest_list
+        with _translated(self.name):
+            for manifest in snapshot.manifests(self._native.io):
+                yield manifest.manifest_path
+                for entry in manifest.fetch_manifest_entry(self._native.io, discard_deleted=True):
+                    yield entry.data_file.file_path
+
+    def orphans(self, older_than: datetime) -> list[tuple[str, int]]:
+        self.head()
+        metadata = self._native.metadata
+        known = {path for each in metadata.snapshots for path in self._reached(each)}
+        known |= {entry.metadata_file for entry in metadata.metadata_log} | {self._native.metadata_location}
+        known |= {each.statistics_path for each in metadata.statistics}
+        return unknown_files(
+            [self.write_spec(1).root, f"{self.location.rstrip('/')}/metadata"], known, older_than
+        )
+
+
+def _day_of(file: DataFile) -> object:
+    return file.partition[0] if len(file.partition) else None
+
+
+@contextlib.contextmanager
+def _translated(name: str) -> Iterator[None]:
+    try:
+        yield
+    except (TableError, OSError, MemoryError):
+        raise
+    except Exception as error:  # pyiceberg's own, SQLAlchemy's, those of REST clients
+        raise TableError(f"table {name}: {error or type(error).__name__}") from error
+
+
+# ---------------------------------------------------------------------- schemas
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """With `string` and `binary` for pyiceberg's large ones, names and metadata kept."""
+    return pa.schema([_plain(field) for field in schema])
+
+
+def _plain(field: pa.Field) -> pa.Field:
+    return field.with_type(_plain_type(field.type))
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind):
+        return pa.binary()
+    if pa.types.is_struct(kind):
+        return pa.struct([_plain(kind.field(number)) for number in range(kind.num_fields)])
+    if pa.types.is_map(kind):
+        return pa.map_(_plain(kind.key_field), _plain(kind.item_field))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(_plain(kind.value_field))
+    return kind

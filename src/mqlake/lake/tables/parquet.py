@@ -1,0 +1,42 @@
+"""Parquet files of a table, whichever format lists them: read with filters, and those that nobody lists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset
+import pyarrow.fs
+
+from mqlake.lake.tables.files import file_system_of
+
+
+def unknown_files(roots: Iterable[str], known: Iterable[str], older_than: datetime) -> list[tuple[str, int]]:
+    """Files below the roots that are not known by their paths and older than a moment."""
+    names = {file_system_of(path)[1] for path in known}
+    found = []
+    for root in roots:
+        file_system, inside = file_system_of(root)
+        selector = pyarrow.fs.FileSelector(inside, recursive=True, allow_not_found=True)
+        for each in file_system.get_file_info(selector):
+            is_old = each.mtime is not None and each.mtime < older_than
+            if each.type == pyarrow.fs.FileType.File and is_old and each.path not in names:
+                found.append((each.path, each.size))
+    return sorted(found)
+
+
+def scan_files(
+    paths: Sequence[str], wanted: pa.Schema, schema: pa.Schema, filter: Any
+) -> Iterator[pa.RecordBatch]:
+    """The rows of Parquet files, with filters pushed into them; memory stays bounded."""
+    if not paths:
+        return
+    file_system, _ = file_system_of(paths[0])
+    inside = [file_system_of(path)[1] for path in paths]
+    dataset = pyarrow.dataset.dataset(inside, schema=schema, format="parquet", filesystem=file_system)
+    scanner = dataset.scanner(
+        columns=wanted.names, filter=filter, batch_readahead=2, fragment_readahead=1, batch_size=32 << 10
+    )
+    yield from scanner.to_batches()

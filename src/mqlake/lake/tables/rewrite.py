@@ -1,0 +1,51 @@
+"""Small Parquet files of one day as large ones: what a compaction writes before it commits.
+
+bins    files below a third of the target size, of the same day, in the order they were committed
+rewrite read with pyarrow, written as they were: same rows, same order, same columns
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import pyarrow.parquet as pq
+
+from mqlake.lake.tables.files import TableWriter, WriteSpec, WrittenFile, file_system_of
+
+SMALL = 3
+"""A file is small below the target size divided by this."""
+
+
+def bins(files: Iterable[tuple[str, int, object]], target_bytes: int) -> list[list[str]]:
+    """Groups of at least two small files of the same part, each of about the target size. `files`: path, size, part."""
+    parts: dict[object, list[tuple[str, int]]] = {}
+    for path, size, part in files:
+        if size < target_bytes / SMALL:
+            parts.setdefault(part, []).append((path, size))
+    found: list[list[str]] = []
+    for small in parts.values():
+        group: list[str] = []
+        total = 0
+        for path, size in small:
+            if group and total + size > target_bytes:
+                found.append(group)
+                group, total = [], 0
+            group.append(path)
+            total += size
+        found.append(group)
+    return [group for group in found if len(group) > 1]
+
+
+def rewritten(paths: Sequence[str], spec: WriteSpec) -> list[WrittenFile]:
+    """The rows of these files in new ones. OSError."""
+    writer = TableWriter(spec)
+    try:
+        for path in paths:
+            file_system, inside = file_system_of(path)
+            with file_system.open_input_file(inside) as source:
+                for batch in pq.ParquetFile(source).iter_batches(32 << 10):
+                    writer.write(batch)
+        return writer.close().files
+    except BaseException:
+        writer.discard()
+        raise

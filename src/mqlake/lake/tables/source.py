@@ -1,0 +1,334 @@
+"""Where a table's rows come from: what a step has to read of store directories, and how far it leads.
+
+    state of each table ─▶ from where on     end of each log, or as much as a step may read ─▶ up to where
+    pieces [ … ][ … ][ … ]   pickled to tasks; each gives the rows of each topic that its table does not have
+
+Several topics are read in one pass that begins at the least position; each table passes over what it has.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mqlake.errors import ConfigError, TableError
+from mqlake.lake.arrow.filters import RowFilter
+from mqlake.lake.log.log_ends import known_end, remember
+from mqlake.lake.log.log_offsets import Mark
+from mqlake.lake.log.plan import splits_of
+from mqlake.lake.log.queue_files import QueueFile, queue_files
+from mqlake.lake.log.single_records import Pick
+from mqlake.lake.log.splits import DEFAULT_SPLIT_SIZE, LogFile, Split, log_files
+from mqlake.lake.log.storage import Storage
+from mqlake.lake.log.tasks import LogTask, read_task, tasks_of
+from mqlake.lake.log.topics import check_topics
+from mqlake.lake.offsets import Position, PositionKind
+from mqlake.lake.options import LogOptions, option_texts
+from mqlake.lake.tables.state import TableState, queue_name
+
+QUIET_BYTES = 1 << 30
+"""A table without new rows is moved on when its position is so far from the end of the log."""
+
+States = Mapping[str, TableState | None]
+"""Of each topic what its table has; None: nothing yet."""
+
+
+class Piece(Protocol):
+    """Work of one task."""
+
+    @property
+    def bytes(self) -> int: ...
+
+    @property
+    def name(self) -> str:
+        """Of the store; of brokers the rows say it."""
+
+    def read(self, columns: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Topics, and rows that their tables do not have yet. Raises what read_task() raises."""
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """`reached`: by topic, the positions of stores after the step. `is_due`: the topics whose tables are to be moved
+    on even without rows."""
+
+    pieces: Sequence[Piece]
+    reached: Mapping[str, Mapping[str, Mark]]
+    is_due: frozenset[str] = frozenset()
+
+    @property
+    def bytes(self) -> int:
+        return sum(piece.bytes for piece in self.pieces)
+
+
+@dataclass(frozen=True)
+class Lag:
+    """What a table lacks. `bytes` of log, those of other topics included; `seconds` since the latest message it has,
+    0 when it has all; `kept`: bytes that the log has in all, None when that is not known."""
+
+    messages: int
+    bytes: int
+    seconds: float
+    kept: int | None = None
+
+
+class Source(Protocol):
+    """Store directories, or brokers."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Of the stores or brokers, as they are in `brokerName` and in the tables' state."""
+
+    def check(self, topics: Sequence[str]) -> None:
+        """ConfigError for a topic that is not there."""
+
+    def plan(self, states: States, bytes_max: int) -> StepPlan:
+        """OffsetOutOfRangeError when messages are gone that a table lacks, TableError when it is another log."""
+
+    def lag(self, topic: str, state: TableState | None) -> Lag: ...
+
+    def bounds(self, topic: str) -> dict[str, tuple[int, int]]:
+        """Of each queue the first queue offset that is there, and the one that the next message will have."""
+
+
+@dataclass(frozen=True)
+class StorePiece:
+    """A part of one log. `floors`: by topic the physical offset before which its table has everything."""
+
+    name: str
+    task: LogTask
+    options: LogOptions
+    floors: Mapping[str, int]
+
+    @property
+    def bytes(self) -> int:
+        return sum(split.bytes for split in self.task.splits)
+
+    def read(self, columns: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
+        for batch in read_task(self.task, self.options, (), columns):
+            for topic, rows in by_topic(batch, self.floors):
+                offsets = rows.column("physicalOffset")
+                floor = self.floors[topic]
+                if pc.min(offsets).as_py() < floor:
+                    rows = rows.filter(pc.greater_equal(offsets, floor))
+                if rows.num_rows:
+                    yield topic, rows
+
+
+def _as_many(splits: list[Split | Pick], bytes_max: int, end: int) -> tuple[list[Split | Pick], int]:
+    """The first splits of about so many bytes, and the physical offset before which they have everything. What single
+    records beyond it are among them is read again later."""
+    size = 0
+    for number, split in enumerate(splits):
+        if number and size + split.bytes > bytes_max:
+            return splits[:number], split.base_offset + split.start
+        size += split.bytes
+    return splits, end
+
+
+def by_topic(batch: pa.RecordBatch, topics: Mapping[str, object]) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The rows of each of the topics that are in a batch."""
+    column = batch.column("topic")
+    found = [name for name in pc.unique(column).to_pylist() if name in topics]
+    for topic in found:
+        yield topic, batch if len(found) == 1 else batch.filter(pc.equal(column, topic))
+
+
+@dataclass(frozen=True)
+class _Log:
+    """One log as it is now."""
+
+    storage: Storage
+    files: Sequence[LogFile]
+
+    @property
+    def first(self) -> int:
+        return self.files[0].base_offset if self.files else 0
+
+    @property
+    def end(self) -> int:
+        return self.files[-1].end_offset if self.files else 0
+
+
+class StoreSource:
+    """Store directories by their names. `fail_on_data_loss`: whether messages that are gone from the log before the
+    table had them are an error."""
+
+    def __init__(
+        self,
+        stores: Mapping[str, str],
+        *,
+        fail_on_data_loss: bool = True,
+        storage_options: Mapping[str, object] | None = None,
+        verify: str = "crc",
+    ) -> None:
+        given: dict[str, object] = {"verify": verify, "failOnDataLoss": fail_on_data_loss}
+        if storage_options:
+            given["storageOptions"] = dict(storage_options)
+        self._options = LogOptions.parse(option_texts(list(stores.values()), given))
+        self._stores = dict(zip(stores, self._options.stores, strict=True))
+        for name in stores:
+            if not name or ":" in name:
+                raise ConfigError(f"{name!r} cannot be the name of a store: it is empty, or has a colon")
+
+    @property
+    def names(self) -> Sequence[str]:
+        return list(self._stores)
+
+    @property
+    def paths(self) -> Mapping[str, str]:
+        return {name: storage.root for name, storage in self._stores.items()}
+
+    def check(self, topics: Sequence[str]) -> None:
+        for storage in self._stores.values():
+            storage.check()
+        check_topics(replace(self._options, topics=frozenset(topics)))
+
+    def options_of(
+        self, name: str, topics: Sequence[str], start: int, end: int, split_max: int = DEFAULT_SPLIT_SIZE
+    ) -> LogOptions:
+        """A read of one store from one physical offset up to another."""
+        return replace(
+            self._options,
+            split_size=min(self._options.split_size, split_max),
+            stores=(self._stores[name],),
+            topics=frozenset(topics),
+            start=Position(PositionKind.PHYSICAL, "startingOffsets", start),
+            end=Position(PositionKind.PHYSICAL, "endingOffsets", end),
+        )
+
+    # ------------------------------------------------------------------ planning
+
+    def plan(self, states: States, bytes_max: int) -> StepPlan:
+        for topic, state in states.items():
+            self._check_names(topic, state or TableState())
+        pieces: list[StorePiece] = []
+        reached: dict[str, dict[str, Mark]] = {topic: {} for topic in states}
+        due: set[str] = set()
+        for name in self._stores:
+            log = self.log(name)
+            floors = {topic: self.floor(topic, state, name, log) for topic, state in states.items()}
+            low = min(floors.values(), default=log.end)
+            options = self.options_of(name, list(states), low, log.end, bytes_max)
+            splits = splits_of(log.storage, log.files, RowFilter(options)) if low < log.end else []
+            splits, end = _as_many(splits, bytes_max, log.end)
+            options = self.options_of(name, list(states), low, end, bytes_max)
+            pieces += [
+                StorePiece(name, task, options, floors) for task in tasks_of(splits, options.split_size)
+            ]
+            mark = Mark.at(log.storage, log.files, end)
+            for topic, floor in floors.items():
+                known = (states[topic] or TableState()).stores.get(name)
+                reached[topic][name] = mark if floor <= end else Mark.at(log.storage, log.files, floor)
+                if known is not None and (floor != known.offset or end - floor >= QUIET_BYTES):
+                    due.add(topic)
+        return StepPlan(pieces, reached, frozenset(due))
+
+    def _check_names(self, topic: str, state: TableState) -> None:
+        """TableError for a store that seems to have got another name: all of it would be read again."""
+        gone = sorted(set(state.stores) - set(self._stores))
+        added = sorted(set(self._stores) - set(state.stores))
+        if gone and added:
+            raise TableError(
+                f"the table of {topic} has messages of the store {gone[0]!r}, which is not among those given, and "
+                f"{added[0]!r} is new: if it is the same store at another place, give it as {gone[0]}=DIR, else give "
+                "both"
+            )
+
+    def log(self, name: str) -> _Log:
+        storage = self._stores[name]
+        files = log_files(storage, known_end(storage))
+        remember(storage, files)
+        return _Log(storage, files)
+
+    def floor(self, topic: str, state: TableState | None, name: str, log: _Log) -> int:
+        """The physical offset up to which the table has the store."""
+        mark = (state or TableState()).stores.get(name)
+        if mark is None:
+            return log.first
+        root = log.storage.root
+        if mark.offset > log.end or not mark.fits(log.storage, log.files):
+            raise TableError(
+                f"table of {topic}: {root} is not the log that the table was filled from: "
+                + (
+                    f"it ends at {log.end}, the table has it up to {mark.offset}"
+                    if mark.offset > log.end
+                    else f"other bytes lie before offset {mark.offset}"
+                )
+                + "; rewind the table (mqlake lake rewind), or make a new one"
+            )
+        if mark.offset >= log.first:
+            return mark.offset
+        lost = self._lost(topic, state or TableState(), name, log)
+        if lost:
+            self._options.data_loss(
+                f"table of {topic}: the log of {root} begins at {log.first}, the table has it up to "
+                f"{mark.offset}; deleted before the table had them: {lost}"
+            )
+        return log.first
+
+    def _lost(self, topic: str, state: TableState, name: str, log: _Log) -> str:
+        """Queue offsets that neither the table nor the log has, for people; empty if there are none."""
+        found = []
+        for queue, (first, following) in self._bounds(topic, name, log).items():
+            known = state.queues.get(queue, 0)
+            if known < first:
+                found.append(f"queue {queue} {known} to {min(first, following)}")
+        return ", ".join(found)
+
+    # ------------------------------------------------------------------ what there is
+
+    def lag(self, topic: str, state: TableState | None) -> Lag:
+        state = state or TableState()
+        messages = behind = kept = 0
+        for name in self._stores:
+            log = self.log(name)
+            for queue, (first, following) in self._bounds(topic, name, log).items():
+                messages += max(0, following - max(state.queues.get(queue, first), first))
+            mark = state.stores.get(name)
+            behind += log.end - max(log.first, mark.offset if mark else log.first)
+            kept += log.end - log.first
+        waiting = max(0.0, time.time() - state.until / 1000) if messages and state.until else 0.0
+        return Lag(messages, behind if messages else 0, waiting, kept)
+
+    def bounds(self, topic: str) -> dict[str, tuple[int, int]]:
+        return {
+            queue: each
+            for name in self._stores
+            for queue, each in self._bounds(topic, name, self.log(name)).items()
+        }
+
+    def _bounds(self, topic: str, name: str, log: _Log) -> dict[str, tuple[int, int]]:
+        """By queue: the first offset whose message is in the log, and the next; from the units before the log's end."""
+        by_queue: dict[int, list[QueueFile]] = {}
+        for file in queue_files(log.storage, [topic]):
+            by_queue.setdefault(file.queue_id, []).append(file)
+        found = {}
+        for queue_id, files in by_queue.items():
+            first = _offset_at(files, log.first)
+            following = _offset_at(files, log.end)
+            if first is not None and following is not None:
+                found[queue_name(name, queue_id)] = (first, following)
+        return found
+
+
+def _offset_at(files: Sequence[QueueFile], physical: int) -> int | None:
+    """The queue offset of the first message at or after a physical offset: the next one if there is none."""
+    following = None
+    for file in files:
+        run = file.run()
+        if run is None or not len(run.offset):
+            continue
+        at = int(np.searchsorted(run.offset, physical))
+        if at < len(run.number):
+            return int(run.number[at])
+        last = run.units[-1]
+        size = int(last["batch_size"]) if "batch_size" in (run.units.dtype.names or ()) else 1
+        following = int(run.number[-1]) + size
+    return following

@@ -1,0 +1,107 @@
+"""What a run needs of a table, whatever its format: Iceberg and Delta are the two implementations.
+
+    head ──▶ version, state        what is there, read once
+    commit(files, state, head)     lands whole if the table's head is still that one, or raises TableConflictError
+
+An answer that got lost (time-out, broken connection) is settled by looking at the table again: the commit has an id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.dataset
+
+from mqlake.lake.tables.files import WriteSpec, WrittenFile
+from mqlake.lake.tables.state import TableState
+
+TOPIC, DECODER, COLUMNS = "mqlake.topic", "mqlake.decoder", "mqlake.columns"
+"""Properties of the table itself: the topic's true name, the decoder's spec, the columns of the log."""
+
+
+@dataclass(frozen=True)
+class Head:
+    """`version`: a snapshot's id or a Delta version, None for a table without one. `state` None: nothing of a run is
+    in the table."""
+
+    version: int | None
+    state: TableState | None
+
+
+@dataclass(frozen=True)
+class Version:
+    """One entry of a table's history; `at`: when it was committed, ms. `rows`: added by it, as far as it says."""
+
+    version: int
+    at: int
+    operation: str
+    state: TableState | None
+    rows: int | None = None
+
+
+@dataclass(frozen=True)
+class TableFiles:
+    """The files of a table as of a version; `small`: those below a third of the target size."""
+
+    count: int
+    bytes: int
+    rows: int
+
+
+class Table(Protocol):
+    """A table of one topic. Whatever reads it raises TableError or OSError."""
+
+    name: str
+    location: str
+
+    @property
+    def schema(self) -> pa.Schema:
+        """As readers get it, without columns that only the format needs."""
+
+    @property
+    def properties(self) -> dict[str, str]: ...
+
+    def head(self) -> Head:
+        """Looks again."""
+
+    def write_spec(self, target_bytes: int, names: Sequence[str] | None = None) -> WriteSpec:
+        """For files with these columns (None: all of the table)."""
+
+    def commit(self, files: Sequence[WrittenFile], state: TableState, head: Head) -> Head:
+        """Appends files. TableConflictError if the table has moved since `head`: nothing of it is in the table then.
+        TableError when that cannot be known; the files must stay then."""
+
+    def versions(self) -> list[Version]:
+        """Newest first."""
+
+    def version_at(self, moment: datetime) -> int | None:
+        """The last version committed at or before a moment, None if there is none."""
+
+    def state_of(self, version: int | None) -> TableState | None: ...
+
+    def scan(
+        self, version: int | None, columns: Sequence[str] | None, filter: Any
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows as of a version, filtered as far as the format can; the caller filters again."""
+
+    def files(self, version: int | None) -> TableFiles: ...
+
+    def paths(self, version: int | None) -> list[str] | None:
+        """The Parquet files as of a version; None when they alone are not the rows (deleted rows, renamed columns)."""
+
+    def rewind(self, version: int) -> None:
+        """Makes an earlier version the current one."""
+
+    def compact(self, target_bytes: int) -> tuple[int, int]:
+        """Small files of one day become large ones; the number of files before and after. The state stays."""
+
+    def expire(self, older_than: datetime, keep: int) -> tuple[int, int]:
+        """Forgets versions older than a moment but for the last `keep`, deletes the files that only they have;
+        the numbers of versions and of files that are gone."""
+
+    def orphans(self, older_than: datetime) -> list[tuple[str, int]]:
+        """Files in the table's directories that no version has, with their sizes."""

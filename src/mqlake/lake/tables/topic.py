@@ -1,0 +1,184 @@
+"""A topic's table: filled from the log, read together with it, looked after.
+
+from mqlake.lake import topic_table
+orders = topic_table("/data/lake", "Orders")     # a folder with a lake.toml, or the file
+orders.append_new()                              # what the log has and the table lacks, each message once
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mqlake.base.progress import Progress, no_progress
+from mqlake.errors import ConfigError, TableError, UnknownKeyError
+from mqlake.lake.requirements import require_modules
+from mqlake.lake.tables.config import ICEBERG, Lake, LakeFile, Topic
+from mqlake.lake.tables.files import TARGET_BYTES
+from mqlake.lake.tables.rows import TableRows
+from mqlake.lake.tables.source import Source, StoreSource
+from mqlake.lake.tables.step import Engine, LocalEngine, StepReport, TableReport, Target, run_step
+from mqlake.lake.tables.table import COLUMNS, DECODER, TOPIC, Table
+
+STEP_BYTES = 1 << 30
+"""Of log that a commit has at most."""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How a run works. `bytes_max`: of log a commit; `target_bytes`: of a Parquet file."""
+
+    bytes_max: int = STEP_BYTES
+    target_bytes: int = TARGET_BYTES
+    fail_on_data_loss: bool = True
+    verify: str = "crc"
+
+
+def open_table(lake: Lake, topic: Topic, names: Sequence[str] = (), *, create: bool = True) -> Table:
+    """The table of a topic, made if it is not there.
+
+    Raises TableError for a table of another topic and, without `create`, for one that is not there; ConfigError for a
+    catalog that cannot be opened; MissingPartError.
+    """
+    rows = rows_of(topic)
+    properties = {TOPIC: topic.topic, COLUMNS: ",".join(rows.columns), DECODER: topic.bodies}
+    properties = {key: value for key, value in properties.items() if value}
+    by_day = topic.partition == "day"
+    name = f"{lake.namespace}.{topic.table}"
+    found: Table | None
+    if lake.format == ICEBERG:
+        require_modules("pyiceberg", "sqlalchemy", command="pip install 'mqlake[iceberg]'")
+        from mqlake.lake.tables.iceberg import IcebergTable, open_catalog
+
+        catalog = open_catalog(lake.catalog_name, lake.catalog_options())
+        found = IcebergTable.load(catalog, name)
+        if found is None and create:
+            found = IcebergTable.create(catalog, name, rows.schema, properties, by_day=by_day)
+    else:
+        require_modules("deltalake", command="pip install 'mqlake[delta]'")
+        from mqlake.lake.tables.delta import DeltaTable
+
+        location = os.path.join(lake.warehouse, *name.split("."))
+        found = DeltaTable.load(location, name, names)
+        if found is None and create:
+            found = DeltaTable.create(location, name, rows.schema, properties, names, by_day=by_day)
+    if found is None:
+        raise TableError(f"there is no table {name} yet: mqlake lake run makes it")
+    check_table(found, topic, rows)
+    return found
+
+
+def check_table(table: Table, topic: Topic, rows: TableRows) -> None:
+    """TableError for a table of another topic, or with other columns than the topic's rows have."""
+    owner = table.properties.get(TOPIC)
+    if owner != topic.topic:
+        raise TableError(
+            f"table {table.name} is "
+            + (f"that of topic {owner}" if owner else "not one of mqlake's")
+            + f": give {topic.topic} another one (--table)"
+        )
+    missing = [name for name in rows.schema.names if name not in table.schema.names]
+    if missing:
+        raise TableError(
+            f"table {table.name} has no column {missing[0]!r}: it was made with other columns; leave that one out, or "
+            "make a new table (--table)"
+        )
+
+
+def rows_of(topic: Topic) -> TableRows:
+    if not topic.bodies:
+        return TableRows(topic.columns)
+    raise ConfigError("this version has no decoders of bodies")
+
+
+def source_of(topic: Topic, options: RunOptions) -> Source:
+    if topic.namesrv:
+        raise ConfigError("live brokers are not a source of tables yet: give store directories")
+    return StoreSource(topic.stores, fail_on_data_loss=options.fail_on_data_loss, verify=options.verify)
+
+
+@dataclass(frozen=True)
+class TopicTable:
+    """The table of one topic, and where its rows come from."""
+
+    topic: Topic
+    lake: Lake
+    table: Table
+    source: Source
+    options: RunOptions = RunOptions()
+
+    @classmethod
+    def open(
+        cls, lake: Lake, topic: Topic, options: RunOptions = RunOptions(), *, create: bool = True
+    ) -> TopicTable:
+        """Raises what open_table() raises, and ConfigError for a topic that the source does not have."""
+        source = source_of(topic, options)
+        if create:
+            source.check([topic.topic])
+        table = open_table(lake, topic, list(source.names), create=create)
+        return cls(topic, lake, table, source, options)
+
+    @property
+    def target(self) -> Target:
+        return Target(self.topic.topic, self.table, rows_of(self.topic))
+
+    def append_new(self, *, engine: Engine | None = None, report: Progress = no_progress) -> TableReport:
+        """Appends what the log has and the table lacks. Raises what run_step() raises."""
+        total = TableReport(self.topic.topic, self.table.name)
+        for step in steps([self], engine or LocalEngine(), report=report):
+            for each in step.tables:
+                add_report(total, each)
+        return total
+
+
+def steps(tables: Sequence[TopicTable], engine: Engine, *, report: Progress = no_progress) -> Any:
+    """Steps until nothing is left that was there when the last one began; tables of one source in one pass.
+
+    An iterator of StepReports. Raises what run_step() raises.
+    """
+    groups: dict[tuple[Any, ...], list[TopicTable]] = {}
+    for table in tables:
+        key = (tuple(sorted(table.topic.stores.items())), table.topic.namesrv)
+        groups.setdefault(key, []).append(table)
+    for group in groups.values():
+        while not (step := one_step(group, engine, report=report)).is_done:
+            yield step
+        if step.tables:
+            yield step
+
+
+def one_step(group: Sequence[TopicTable], engine: Engine, *, report: Progress = no_progress) -> StepReport:
+    """One step of tables that share a source."""
+    options = group[0].options
+    return run_step(
+        group[0].source,
+        [table.target for table in group],
+        engine,
+        bytes_max=options.bytes_max,
+        target_bytes=options.target_bytes,
+        fail_on_data_loss=options.fail_on_data_loss,
+        report=report,
+    )
+
+
+def add_report(total: TableReport, more: TableReport) -> None:
+    for name in ("rows", "undecoded", "files", "bytes", "commits", "conflicts"):
+        setattr(total, name, getattr(total, name) + getattr(more, name))
+
+
+def topic_table(file: str | os.PathLike[str], topic: str, options: RunOptions = RunOptions()) -> TopicTable:
+    """The table of a topic of a lake.toml (or of the folder that has it).
+
+    Raises UnknownKeyError for a topic that is not there, ConfigError, TableError, MissingPartError, OSError.
+    """
+    found = LakeFile.load(os.fspath(file))
+    if topic not in found.topics:
+        raise UnknownKeyError(topic, found.topics, what="topic of the lake")
+    return TopicTable.open(found.lake, found.topics[topic], options)
+
+
+def require_duckdb() -> None:
+    """MissingPartError."""
+    require_modules("duckdb", command="pip install 'mqlake[lake]'")

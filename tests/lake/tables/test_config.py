@@ -1,0 +1,67 @@
+"""lake.toml: written, read, and refused with what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mqlake.errors import ConfigError, UnknownKeyError
+from mqlake.lake.tables.config import Lake, LakeFile, Topic, store_names, table_name
+
+
+def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path), "iceberg", "https://catalog", "shop.eu", {"token": 'a"b'})
+    topics = [
+        Topic("Orders", {"broker-a": "/data/a", "/data/b": "/data/b"}),
+        Topic("%RETRY%g", namesrv="h:9876", table="retries", partition="none", bodies='{"kind": "text"}'),
+    ]
+    file = LakeFile(lake, {each.topic: each for each in topics})
+    file.save(str(tmp_path / "lake.toml"))
+    assert LakeFile.load(str(tmp_path)) == LakeFile.load(str(tmp_path / "lake.toml")) == file
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("[lake", "lake.toml: .*(line 1|end of document)"),
+        ('[lake]\nwarehose = "/x"', "unknown key 'warehose'; did you mean 'warehouse'"),
+        ('[lake]\nwarehouse = "/x"\nformat = "hudi"', "unknown table format 'hudi'"),
+        ('[lake]\nformat = "delta"', "needed|missing|warehouse"),
+        ('[lake]\nwarehouse = "/x"\n[topics.T]\n', "either store directories or name servers"),
+        ('[lake]\nwarehouse = "/x"\n[topics.T]\nnamesrv = "h:1"\ntable = "a b"', "cannot be a table's name"),
+        (
+            '[lake]\nwarehouse = "/x"\n[topics.a-b]\nnamesrv = "h:1"\n[topics.a_b]\nnamesrv = "h:1"',
+            "the topics a-b and a_b would have the same table a_b",
+        ),
+    ],
+)
+def test_what_cannot_be_used_is_refused(tmp_path: Path, text: str, match: str) -> None:
+    (tmp_path / "lake.toml").write_text(text)
+    with pytest.raises(ConfigError, match=match):
+        LakeFile.load(str(tmp_path))
+
+
+def test_names() -> None:
+    assert [table_name(each) for each in ("Orders", "%RETRY%g", "a-b.c", "7up")] == [
+        "Orders", "_RETRY_g", "a_b_c", "_7up",
+    ]  # fmt: skip
+    assert store_names(("a=/data/x", "/data/y/")) == {"a": "/data/x", "/data/y": "/data/y"}
+    with pytest.raises(ConfigError, match="two stores have the name 'a'"):
+        store_names(("a=/data/x", "a=/data/y"))
+
+
+def test_catalogs(tmp_path: Path) -> None:
+    own = Lake(str(tmp_path)).catalog_options()
+    assert own == {
+        "type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": str(tmp_path),
+    }  # fmt: skip
+    rest = Lake("", catalog="https://c", catalog_properties={"credential": "x"})
+    assert rest.catalog_options() == {"type": "rest", "uri": "https://c", "credential": "x"}
+    assert (
+        Lake("", catalog="prod").catalog_options() == {} and Lake("", catalog="prod").catalog_name == "prod"
+    )
+    with pytest.raises(ConfigError, match="catalog 'ftp://x'"):
+        Lake("", catalog="ftp://x").catalog_options()
+    with pytest.raises(UnknownKeyError):
+        Lake("/x", "parquet")

@@ -1,0 +1,109 @@
+"""Iceberg: where the state is found after what others do to a table, and what tools that are not ours read."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from pyiceberg.types import StringType
+
+from mqlake.errors import ConfigError, TableError
+from mqlake.lake.tables.iceberg import open_catalog
+from tests.lake.tables.lakes import as_rows, expected, open_topic, put, rows_in
+
+
+def native(table: Any) -> Any:
+    table.table.head()
+    return table.table._native
+
+
+def filled(tmp_path: Path, commits: int = 3, partition: str = "day") -> Any:
+    orders = None
+    for number in range(commits):
+        put(tmp_path / "store", 20, 20 * number)
+        orders = orders or open_topic(tmp_path, tmp_path / "store", "iceberg", partition=partition)
+        assert orders.append_new().commits == 1
+    return orders
+
+
+def test_others_read_what_is_written(tmp_path: Path) -> None:
+    orders = filled(tmp_path)
+    rows = expected(tmp_path / "store")
+    assert as_rows(native(orders).scan().to_arrow().cast(orders.table.schema)) == rows
+    found = pl.scan_iceberg(native(orders).metadata_location).collect()
+    assert found.height == len(rows)
+    assert sorted(found["queueOffset"].to_list()) == sorted(row["queueOffset"] for row in rows)
+    assert {row["day"] for row in native(orders).inspect.partitions()["partition"].to_pylist()} == {
+        datetime.now(UTC).date()
+    }
+
+
+def test_a_rollback_takes_the_position_back_with_the_rows(tmp_path: Path) -> None:
+    orders = filled(tmp_path)
+    first = orders.table.versions()[-1]
+    native(orders).manage_snapshots().rollback_to_snapshot(first.version).commit()
+    assert orders.table.head().state == first.state
+    assert len(rows_in(orders.table)) == 10
+    orders.append_new()
+    assert rows_in(orders.table) == expected(tmp_path / "store")
+
+
+def test_the_state_outlives_the_expiry_of_its_snapshots(tmp_path: Path) -> None:
+    orders = filled(tmp_path, partition="none")  # pyiceberg writes days with another package
+    state = orders.table.head().state
+    # another engine rewrites without a word of ours, and forgets all that came before
+    table = native(orders)
+    rows = table.scan().to_arrow()
+    table.overwrite(rows)
+    table.maintenance.expire_snapshots().older_than(datetime.now(UTC) + timedelta(days=1)).commit()
+    assert len(native(orders).metadata.snapshots) == 1
+    assert orders.table.head().state == state
+    put(tmp_path / "store", 20, 100)
+    assert open_topic(tmp_path, tmp_path / "store", "iceberg").append_new().rows == 10
+    assert rows_in(orders.table) == expected(tmp_path / "store")
+
+
+def test_rows_that_another_engine_changed_are_read_as_they_are(tmp_path: Path) -> None:
+    orders = filled(tmp_path, partition="none")  # pyiceberg writes days with another package
+    table = native(orders)
+    table.delete("queueOffset < 2")
+    with table.update_schema() as update:
+        update.add_column("note", StringType())
+    put(tmp_path / "store", 20, 60)
+    orders = open_topic(tmp_path, tmp_path / "store", "iceberg")
+    assert orders.append_new().rows == 10
+    found = pa.Table.from_batches(orders.table.scan(orders.table.head().version, None, None))
+    left = [row for row in expected(tmp_path / "store") if row["queueOffset"] >= 2]
+    assert as_rows(found) == left and found.schema.names[-1] == "note"
+
+
+def test_expiry_deletes_only_what_no_snapshot_has(tmp_path: Path) -> None:
+    orders = filled(tmp_path, 4)
+    table = orders.table
+    assert table.compact(1 << 20) == (4, 1)
+    later = datetime.now(UTC) + timedelta(hours=1)
+    assert table.expire(datetime.now(UTC) - timedelta(hours=1), 1) == (0, 0)
+    snapshots, files = table.expire(later, 1)
+    assert snapshots == 4 and files > 8
+    assert rows_in(table) == expected(tmp_path / "store")
+    assert [path for path, _ in table.orphans(later) if path.endswith(".parquet")] == []
+    stray = tmp_path / "lake" / "mqlake" / "Orders" / "data" / "stray.parquet"
+    stray.write_bytes(b"x" * 100)
+    assert (str(stray), 100) in table.orphans(later)
+    assert str(stray) not in dict(table.orphans(datetime.now(UTC) - timedelta(hours=1)))
+
+
+def test_what_cannot_be_opened_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="catalog 'nothing' cannot be opened"):
+        open_catalog("nothing", {"type": "no such kind"})
+    filled(tmp_path, 1)
+    put(tmp_path / "other", 4)
+    with pytest.raises(TableError, match="is that of topic Orders"):
+        from mqlake.lake.tables.topic import open_table
+        from tests.lake.tables.lakes import lake_of, topic_of
+
+        open_table(lake_of(tmp_path, "iceberg"), topic_of(tmp_path / "other", "Other", table="Orders"))

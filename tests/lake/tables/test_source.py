@@ -1,0 +1,126 @@
+"""What a step reads: a log that was cut, deleted at its beginning, exchanged; several stores and topics in one pass."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from mqlake.errors import ConfigError, OffsetOutOfRangeError, TableError
+from mqlake.lake.log.log_offsets import Mark
+from mqlake.lake.tables.source import StoreSource
+from mqlake.lake.tables.state import TableState
+from mqlake.lake.tables.step import LocalEngine
+from mqlake.lake.tables.topic import RunOptions, TopicTable, one_step, steps
+from tests.lake.tables.lakes import ORDERS, STORE, expected, lake_of, open_topic, put, rows_in, topic_of
+from tests.spark.stores import log_files
+
+
+def without_first_file(store: Path) -> None:
+    log_files(store)[0].unlink()
+
+
+def test_pieces_have_each_message_once_however_small_a_step_is(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    put(store, 300)
+    source = StoreSource({STORE: str(store)})
+    states: dict[str, TableState | None] = {ORDERS: None, "Other": None}
+    found: dict[str, list[int]] = {ORDERS: [], "Other": []}
+    passes = 0
+    while (plan := source.plan(states, 3000)).pieces:
+        passes += 1
+        for piece in plan.pieces:
+            for topic, batch in piece.read(["topic", "physicalOffset"]):
+                found[topic] += batch.column("physicalOffset").to_pylist()
+        states = {topic: TableState(marks) for topic, marks in plan.reached.items()}
+    assert passes > 5
+    for topic in found:
+        assert found[topic] == [row["physicalOffset"] for row in expected(store, topic)]
+
+
+def test_a_topic_that_is_ahead_passes_over_what_it_has(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    put(store, 100)
+    orders = open_topic(tmp_path, store, "delta")
+    assert orders.append_new().rows == 50
+    put(store, 100, 100)
+    both = [orders, open_topic(tmp_path, store, "delta", "Other")]
+    reports = [each for step in steps(both, LocalEngine()) for each in step.tables]
+    assert sorted((each.topic, each.rows) for each in reports) == [(ORDERS, 50), ("Other", 100)]
+    for each in both:
+        assert rows_in(each.table) == expected(store, each.topic.topic)
+
+
+def test_deleted_log(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    put(store, 200)
+    before = expected(store)
+    orders = open_topic(tmp_path, store, "delta", bytes_max=5000)
+    one_step([orders], LocalEngine())
+    some = rows_in(orders.table)
+    assert 0 < len(some) < len(before) and some == before[: len(some)]
+    without_first_file(store)
+    with pytest.raises(OffsetOutOfRangeError, match=rf"begins at 16384.*deleted.*queue {STORE}:0 \d+ to \d+"):
+        orders.append_new()
+    again = TopicTable.open(lake_of(tmp_path, "delta"), topic_of(store), RunOptions(fail_on_data_loss=False))
+    again.append_new()
+    left = [row for row in before if row["physicalOffset"] >= 16384]
+    assert rows_in(again.table) == sorted([*some, *left], key=lambda row: row["physicalOffset"])
+
+
+def test_deleted_log_of_other_topics_is_no_loss(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    put(store, 10)
+    orders = open_topic(tmp_path, store, "delta")
+    orders.append_new()
+    put(store, 200, 10, ("Other",))
+    without_first_file(store)
+    assert orders.append_new().rows == 0
+    put(store, 10, 300)
+    assert orders.append_new().rows == 5
+    state = orders.table.head().state
+    assert state is not None and orders.source.lag(ORDERS, state).messages == 0
+
+
+def test_another_log_at_the_same_place(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    put(store, 50)
+    orders = open_topic(tmp_path, store, "delta")
+    orders.append_new()
+    shutil.rmtree(store)
+    put(store, 10)
+    with pytest.raises(TableError, match=r"is not the log.*it ends at \d+, the table has it up to"):
+        orders.append_new()
+    put(store, 60, 10, ("Other",))
+    with pytest.raises(TableError, match="other bytes lie before offset"):
+        orders.append_new()
+
+
+def test_names_of_stores(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    put(store, 10)
+    open_topic(tmp_path, store, "delta").append_new()
+    renamed = TopicTable.open(lake_of(tmp_path, "delta"), topic_of(store))
+    moved = StoreSource({"b": str(store)})
+    with pytest.raises(TableError, match=f"messages of the store '{STORE}'.*and 'b' is new"):
+        moved.plan({ORDERS: renamed.table.head().state}, 1 << 20)
+    with pytest.raises(ConfigError, match="cannot be the name"):
+        StoreSource({"a:b": str(store)})
+    with pytest.raises(ConfigError, match=r"there is no topic 'Order'.*did you mean 'Orders'"):
+        moved.check(["Order"])
+
+
+def test_lag(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    put(store, 40)
+    orders = open_topic(tmp_path, store, "delta")
+    behind = orders.source.lag(ORDERS, None)
+    assert behind.messages == 20 and behind.bytes == behind.kept
+    orders.append_new()
+    state = orders.table.head().state
+    assert orders.source.lag(ORDERS, state).messages == orders.source.lag(ORDERS, state).bytes == 0
+    put(store, 8, 40)
+    behind = orders.source.lag(ORDERS, state)
+    assert behind.messages == 4 and 0 < behind.bytes < 2000 and behind.seconds >= 0
+    assert state is not None and state.stores[STORE] != Mark(0)

@@ -1,0 +1,171 @@
+"""Every message once in the table: runs killed at named points, at the same time, and with answers that get lost."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mqlake.errors import OffsetOutOfRangeError, TableError
+from mqlake.lake.tables.files import QueueRange, Written
+from mqlake.lake.tables.state import TableState
+from mqlake.lake.tables.step import Target, check_dense, write_pieces
+from mqlake.lake.tables.topic import TopicTable
+from tests.lake.tables.conftest import Runs
+from tests.lake.tables.lakes import (
+    FORMATS,
+    ORDERS,
+    expected,
+    lake_of,
+    open_topic,
+    put,
+    rows_in,
+    save,
+    topic_of,
+)
+from tests.lake.tables.victim import points_of
+
+CAMPAIGN = bool(os.environ.get("MQLAKE_CAMPAIGN"))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_killed_at_named_points(tmp_path: Path, runs: Runs, format: str) -> None:
+    store = tmp_path / "store"
+    put(store, 60)
+    file = save(tmp_path, store, format, ORDERS, "Other")
+    rng = random.Random(format)
+    points = [(point, when) for point in points_of(format) for when in ("before", "after")]
+    chosen = points * 4 if CAMPAIGN else rng.sample(points, 4)
+    killed = 0
+    for number, (point, when) in enumerate(chosen):
+        put(store, rng.randrange(1, 40), 60 + 40 * number)
+        case = {"file": str(file), "point": point, "when": when, "nth": rng.randrange(1, 4)}
+        [ended] = runs(case)
+        assert ended["status"] in (0, -9), (case, ended)
+        killed += ended["status"] == -9
+        if CAMPAIGN:
+            for topic in (ORDERS, "Other"):
+                found = rows_in(open_topic(tmp_path, store, format, topic).table)
+                assert found == expected(store, topic)[: len(found)], case
+    assert killed >= len(chosen) // 2
+    [ended] = runs({"file": str(file)})
+    assert ended == {"status": 0, "error": ""}
+    for topic in (ORDERS, "Other"):
+        assert rows_in(open_topic(tmp_path, store, format, topic).table) == expected(store, topic)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_runs_at_the_same_time(tmp_path: Path, runs: Runs, format: str) -> None:
+    store = tmp_path / "store"
+    put(store, 200)
+    file = save(tmp_path, store, format, ORDERS)
+    for number in range(6 if CAMPAIGN else 1):
+        ended = runs(*[{"file": str(file), "step_bytes": 6000}] * 3)
+        assert [each["status"] for each in ended] == [0, 0, 0], ended
+        assert rows_in(open_topic(tmp_path, store, format).table) == expected(store)
+        put(store, 100, 200 + 100 * number)
+
+
+class Unsure:
+    """A table whose commits land, or not, and always report a time-out."""
+
+    def __init__(self, table: Any, lands: bool) -> None:
+        self._table, self._lands = table, lands
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._table, name)
+
+
+@pytest.mark.parametrize("lands", [True, False])
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_commit_whose_answer_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str, lands: bool
+) -> None:
+    store = tmp_path / "store"
+    put(store, 50)
+    orders = open_topic(tmp_path, store, format)
+    native: Any = orders.table._native  # type: ignore[attr-defined]
+    name = "_do_commit" if format == "iceberg" else "create_write_transaction"
+    commit = getattr(native, name)
+
+    def timed_out(*given: Any, **named: Any) -> None:
+        if lands:
+            commit(*given, **named)
+        raise TimeoutError("the catalog did not answer")
+
+    monkeypatch.setattr(native, name, timed_out)
+    if lands:
+        assert orders.append_new().commits == 1
+    else:
+        with pytest.raises(TableError, match=r"not committed.*did not answer.*run again"):
+            orders.append_new()
+    again = open_topic(tmp_path, store, format)
+    assert again.append_new().rows == (0 if lands else len(expected(store)))
+    assert rows_in(again.table) == expected(store)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_compaction_in_between_is_no_conflict_for_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str
+) -> None:
+    store = tmp_path / "store"
+    put(store, 40)
+    orders = open_topic(tmp_path, store, format)
+    orders.append_new()
+    put(store, 40, 40)
+    orders.append_new()
+    put(store, 40, 80)
+    other = open_topic(tmp_path, store, format)
+
+    def compacting(*given: Any, **named: Any) -> Any:
+        assert other.table.compact(1 << 20)[1] == 1
+        return write_pieces(*given, **named)
+
+    monkeypatch.setattr("mqlake.lake.tables.step.write_pieces", compacting)
+    report = orders.append_new()
+    assert (report.commits, report.conflicts) == (1, 1)
+    assert rows_in(orders.table) == expected(store)
+    assert orders.append_new().rows == 0
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_full_disk_leaves_the_table_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str
+) -> None:
+    store = tmp_path / "store"
+    put(store, 50)
+    orders = open_topic(tmp_path, store, format)
+    close = "mqlake.lake.tables.files._OpenFile.close"
+
+    def full(*_: Any) -> Any:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="No space left"):
+        patched.setattr(close, full)
+        orders.append_new()
+    assert not list((tmp_path / "lake").rglob("*.parquet"))
+    assert orders.table.head().state is None
+    orders.append_new()
+    assert rows_in(orders.table) == expected(store)
+
+
+def test_gaps_and_repeats_are_refused(tmp_path: Path) -> None:
+    put(tmp_path / "store", 2)
+    orders = TopicTable.open(lake_of(tmp_path, "delta"), topic_of(tmp_path / "store"))
+    target = Target(ORDERS, orders.table, orders.target.rows)
+    state = TableState(queues={"a:0": 10})
+
+    def check(first: int, last: int, count: int, *, strict: bool = True) -> None:
+        written = Written(queues={"a:0": QueueRange(first, last, count)})
+        check_dense(target, state, written, fail_on_data_loss=strict)
+
+    check(10, 19, 10)
+    for gap in [(12, 19, 8), (10, 19, 9)]:
+        with pytest.raises(OffsetOutOfRangeError, match=r"queue a:0 .*lacks"):
+            check(*gap)
+        check(*gap, strict=False)
+    with pytest.raises(TableError, match="deleted and made again"):
+        check(0, 4, 5, strict=False)
