@@ -90,7 +90,9 @@ def check_table(table: Table, topic: Topic, rows: TableRows) -> None:
 def rows_of(topic: Topic) -> TableRows:
     if not topic.bodies:
         return TableRows(topic.columns)
-    raise ConfigError("this version has no decoders of bodies")
+    from mqlake.lake.bodies.body_format import BodyFormat
+
+    return TableRows(topic.columns, BodyFormat.from_spec(topic.bodies).body_columns)
 
 
 def source_of(topic: Topic, options: RunOptions) -> Source:
