@@ -205,3 +205,44 @@ class TestGatherRuns:
     def test_what_lies_outside(self, twin: ModuleType, runs: list[tuple[int, int]], size: int) -> None:
         with pytest.raises(ValueError, match="outside"):
             self.gather(bytes(10), runs, size)
+
+
+class TestRecordEnds:
+    """Records from anywhere in a log, back to back."""
+
+    def records(self) -> list[bytes]:
+        return [
+            record(0, body=b""),
+            record(7_000_000, body=b"x" * 300, store_host=bytes(16) + bytes(4)),
+            record(-5, properties=b""),
+            record(9, topic=b"T" * 200, version=2),
+        ]
+
+    def test_each_whole_record(self, twin: ModuleType) -> None:
+        records = self.records()
+        ends = np.cumsum([len(one) for one in records]).tolist()
+        data = INPUT.put(b"".join(records))
+        assert columns.record_ends(data, 4) == columns.record_ends(data, 100) == ends
+        assert columns.record_ends(data, 3) == ends[:3]
+        assert columns.record_ends(data, 0) == columns.record_ends(INPUT.put(b""), 5) == []
+
+    def test_up_to_the_first_that_is_not(self, twin: ModuleType) -> None:
+        records = self.records()
+        ends = np.cumsum([len(one) for one in records]).tolist()
+        data = b"".join(records)
+        for position in (3, 7, 110, 400):  # of the size, the magic, the body and the topic's length
+            damaged = bytearray(data)
+            damaged[ends[0] + position] ^= 0x40
+            assert columns.record_ends(INPUT.put(bytes(damaged)), 4) == ends[:1], position
+        for cut in range(ends[2] + 1, ends[3]):
+            assert columns.record_ends(INPUT.put(data[:cut]), 4) == ends[:3]
+        assert columns.record_ends(INPUT.put(data[: ends[1]] + bytes(100)), 4) == ends[:2]
+
+    @given(st.binary(max_size=300))
+    def test_any_bytes(self, data: bytes) -> None:
+        whole = record(1)
+        found = []
+        for module in (kernels, plain):
+            with working_with(module):
+                found.append(columns.record_ends(INPUT.put(whole + data), 9))
+        assert found[0] == found[1] and found[0][0] == len(whole)

@@ -6,9 +6,12 @@ import asyncio
 import threading
 
 import numpy as np
+import pytest
 
+from mqlake.errors import BadCrcError, TruncatedRecordError
 from mqlake.message import create_message_id
 from mqlake.store.results import (
+    APPEND_OK,
     AppendMessageResult,
     AppendMessageStatus,
     GetMessageResult,
@@ -16,8 +19,10 @@ from mqlake.store.results import (
     PutMessageFuture,
     PutMessageResult,
     PutMessageStatus,
+    put_ok,
     wake_all,
 )
+from tests.formats.columns_cases import record
 
 HOST = ("10.1.2.3", 10911)
 
@@ -121,3 +126,43 @@ def test_what_follows_a_damaged_size_comes_with_it() -> None:
         damaged = size.to_bytes(4, "big") + b"bodybody"
         result.buffers = [memoryview(whole + damaged)]
         assert list(result.records()) == [whole, damaged]
+
+
+def found(*buffers: bytes) -> GetMessageResult:
+    result = GetMessageResult(GetMessageStatus.FOUND, 9, 0, 9)
+    result.buffers = [memoryview(buffer) for buffer in buffers]
+    result.message_count = 9
+    return result
+
+
+class TestMessages:
+    """Whole records are decoded when they are looked at, others at once, with their error."""
+
+    def test_of_every_buffer(self) -> None:
+        records = [record(n * 1000, queue_offset=n, body=b"x" * n) for n in range(5)]
+        messages = list(found(b"".join(records[:3]), records[3], records[4]).messages())
+        assert [message.queue_offset for message in messages] == [0, 1, 2, 3, 4]
+        assert [message.body for message in messages] == [b"x" * n for n in range(5)]
+        assert list(found().messages()) == []
+
+    def test_a_damaged_one_comes_after_the_whole_ones(self) -> None:
+        damaged = bytearray(record(1000, body=b"some body"))
+        damaged[90] ^= 1
+        messages = found(record(0) + record(500) + bytes(damaged) + record(2000)).messages()
+        assert [next(messages).physical_offset, next(messages).physical_offset] == [0, 500]
+        with pytest.raises(BadCrcError):
+            next(messages)
+
+    def test_what_is_no_record_at_all(self) -> None:
+        with pytest.raises(TruncatedRecordError):
+            list(found(record(0) + b"\0\0\0\5x").messages())
+
+
+def test_the_append_result_is_made_once() -> None:
+    result = put_ok((APPEND_OK, 4096, 100, HOST, 5, 6, None, 1))
+    appended = result.append_result
+    assert appended == AppendMessageResult(AppendMessageStatus.PUT_OK, 4096, 100, HOST, 5, 6, None, 1)
+    assert appended is not None and appended.is_ok and appended.msg_id == create_message_id(HOST, 4096)
+    assert result.append_result is appended
+    assert result.is_ok and result.reason == "" and "wrote_offset=4096" in repr(result)
+    assert PutMessageResult(PutMessageStatus.UNKNOWN_ERROR).append_result is None

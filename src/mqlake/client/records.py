@@ -158,7 +158,8 @@ def _unpacked(message: MessageClientExt, broker_name: str, max_body_size: int) -
 def _of_broker(message: MessageExt, broker_name: str) -> MessageClientExt:
     given = MessageClientExt.__new__(MessageClientExt)
     for slot in (*MessageExt.__slots__, "topic", "body", "flag", "properties"):
-        setattr(given, slot, getattr(message, slot))
+        if slot != "_record":  # that it was read from
+            setattr(given, slot, getattr(message, slot))
     given.broker_name = broker_name
     return given
 

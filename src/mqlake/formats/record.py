@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import enum
 import struct
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from struct import Struct
 from typing import Any, NamedTuple
@@ -45,12 +46,13 @@ from mqlake.errors import (
     TruncatedRecordError,
 )
 from mqlake.message import (
+    HOSTS,
     PROPERTY_CRC32,
     MessageExt,
     MessageSysFlag,
     bytes_to_properties,
     crc32,
-    host_from_bytes,
+    unread_messages,
 )
 
 MESSAGE_MAGIC_CODE = -626843481
@@ -58,6 +60,8 @@ MESSAGE_MAGIC_CODE_V2 = -626843477
 BLANK_MAGIC_CODE = -875286124
 END_FILE_MIN_BLANK_LENGTH = 8
 CRC32_TAIL_LENGTH = 20
+ZERO_SIZE = b"\0\0\0\0"
+"""After the last record of a file in use: a size of zero, nothing was written here."""
 
 PROPERTIES_LENGTH_MAX = 0x7FFF
 TOPIC_LENGTH_MAX_V1 = 0x7F
@@ -113,8 +117,6 @@ HEADS = {
 }
 """Everything up to the body, by the two host bits of SYSFLAG."""
 
-_HEAD_V4 = HEADS[0]
-_pack_head_v4 = _HEAD_V4.pack
 _SIZE_AND_MAGIC = Struct(">ii")
 _I8 = Struct(">b")
 _I16 = Struct(">h")
@@ -143,7 +145,8 @@ def calculate_message_length(
 
 
 @lru_cache(maxsize=16384)
-def _topic_field(topic: bytes, version: int) -> bytes:
+def topic_field(topic: bytes, version: int) -> bytes:
+    """The topic with its length before it, as a record of that version holds it. IllegalTopicError."""
     limit = TOPIC_LENGTH_MAX_V1 if version == 1 else TOPIC_LENGTH_MAX_V2
     if len(topic) > limit:
         raise IllegalTopicError(f"the topic has {len(topic)} bytes; a v{version} record holds {limit}")
@@ -177,48 +180,78 @@ def encode_record(
     Raises IllegalTopicError and PropertiesTooLargeError when a length does not fit its field, MessageError
     when a number does not.
     """
-    topic_field = _topic_field(topic, version)
-    properties_length = len(properties)
+    if prop_crc and properties and properties[-1] != 2:
+        properties += b"\x02"
+    size, rest = encode_unpublished(
+        body,
+        body_crc,
+        queue_id,
+        flag,
+        queue_offset,
+        physical_offset,
+        sys_flag & ~HOST_FLAGS | _host_flags(born_host, store_host),
+        born_timestamp,
+        born_host,
+        store_timestamp,
+        store_host,
+        reconsume_times,
+        prepared_transaction_offset,
+        topic_field(topic, version),
+        properties,
+        version,
+        prop_crc,
+    )
+    return size + rest[:-4]
+
+
+def encode_unpublished(
+    body: bytes,
+    body_crc: int,
+    queue_id: int,
+    flag: int,
+    queue_offset: int,
+    physical_offset: int,
+    sys_flag: int,
+    born_timestamp: int,
+    born_host: bytes,
+    store_timestamp: int,
+    store_host: bytes,
+    reconsume_times: int,
+    prepared_transaction_offset: int,
+    topic_field: bytes,
+    properties: bytes,
+    version: int = 1,
+    prop_crc: bool = False,
+) -> tuple[bytes, bytes]:
+    """A record in the two parts in which a log is written: TOTALSIZE, which comes last and publishes it, and all the
+    other bytes with the four zeros after them.
+
+    As encode_record(), but `sys_flag` has the right host bits, `topic_field` is the topic with its length, and
+    `properties` end with their separator where a CRC tail follows.
+    """
+    body_length, properties_length = len(body), len(properties)
     if prop_crc:
-        if properties and properties[-1] != 2:
-            properties += b"\x02"
-        properties_length = len(properties) + CRC32_TAIL_LENGTH
-    body_length = len(body)
-    if len(born_host) == 8 and len(store_host) == 8:
-        sys_flag &= ~HOST_FLAGS
-        pack = _pack_head_v4
-        head_length = 88
-    else:
-        shape = _host_flags(born_host, store_host)
-        sys_flag = sys_flag & ~HOST_FLAGS | shape
-        pack = HEADS[shape].pack
-        head_length = HEADS[shape].size
+        properties_length += CRC32_TAIL_LENGTH
+    layout = HEADS[sys_flag & HOST_FLAGS]
     try:
-        record = b"".join(
-            (
-                pack(
-                    head_length + body_length + len(topic_field) + 2 + properties_length,
-                    MESSAGE_MAGIC_CODE if version == 1 else MESSAGE_MAGIC_CODE_V2,
-                    body_crc,
-                    queue_id,
-                    flag,
-                    queue_offset,
-                    physical_offset,
-                    sys_flag,
-                    born_timestamp,
-                    born_host,
-                    store_timestamp,
-                    store_host,
-                    reconsume_times,
-                    prepared_transaction_offset,
-                    body_length,
-                ),
-                body,
-                topic_field,
-                _pack_i16(properties_length),
-                properties,
-            )
+        head = layout.pack(
+            layout.size + body_length + len(topic_field) + 2 + properties_length,
+            MESSAGE_MAGIC_CODE if version == 1 else MESSAGE_MAGIC_CODE_V2,
+            body_crc,
+            queue_id,
+            flag,
+            queue_offset,
+            physical_offset,
+            sys_flag,
+            born_timestamp,
+            born_host,
+            store_timestamp,
+            store_host,
+            reconsume_times,
+            prepared_transaction_offset,
+            body_length,
         )
+        length = _pack_i16(properties_length)
     except struct.error as e:
         if properties_length > PROPERTIES_LENGTH_MAX:
             raise PropertiesTooLargeError(
@@ -226,8 +259,8 @@ def encode_record(
             ) from e
         raise MessageError(f"a number does not fit its field of the record: {e}") from e
     if prop_crc:
-        return record + _crc_tail(record)
-    return record
+        properties += _crc_tail(b"".join((head, body, topic_field, length, properties)))
+    return head[:4], b"".join((head[4:], body, topic_field, length, properties, ZERO_SIZE))
 
 
 def _host_flags(born_host: bytes, store_host: bytes) -> int:
@@ -305,6 +338,43 @@ def decode_record(
         raise TruncatedRecordError(pos, f"{max(0, available)} bytes are no record")
     head, body_start, topic_start, topic_end, properties_start, end = record_layout(buf, pos, available)
     message = message_class.__new__(message_class)
+    body = bytes(buf[body_start : body_start + head[-1]]) if read_body else b""
+    if check_crc and body and crc32(body) != head[2]:
+        raise BadCrcError(pos, f"body CRC {crc32(body)}, the record says {head[2]}")
+    _set_fields(message, head, body, buf[topic_start:topic_end], buf[properties_start:end])
+    return message
+
+
+def decode_records(records: bytes, ends: Iterable[int]) -> Iterator[MessageExt]:
+    """The messages of whole records that lie back to back and have been checked; `ends` is the end of each. A message
+    reads its fields when they are asked for, as decode_record() would have set them."""
+    start = 0
+    for end in ends:
+        yield _unread(records[start:end])
+        start = end
+
+
+def _read_fields(message: MessageExt, record: bytes) -> None:
+    layout = HEADS[record[SYS_FLAG_POSITION + 3] & HOST_FLAGS]
+    head = layout.unpack_from(record)
+    body_end = layout.size + head[-1]
+    topic_start = body_end + (1 if head[1] == MESSAGE_MAGIC_CODE else 2)
+    topic_end = topic_start + int.from_bytes(record[body_end:topic_start], "big")
+    body, topic = record[layout.size : body_end], record[topic_start:topic_end]
+    _set_fields(message, head, body, topic, record[topic_end + 2 :])
+
+
+def _read_body(record: bytes) -> bytes:
+    start = HEADS[record[SYS_FLAG_POSITION + 3] & HOST_FLAGS].size
+    return record[start : start + int.from_bytes(record[start - 4 : start], "big")]
+
+
+_unread = unread_messages(_read_fields, _read_body)
+
+
+def _set_fields(
+    message: MessageExt, head: tuple[Any, ...], body: bytes, topic: Buffer, properties: Buffer
+) -> None:
     (
         message.store_size,
         message.magic,
@@ -320,20 +390,13 @@ def decode_record(
         store_host,
         message.reconsume_times,
         message.prepared_transaction_offset,
-        body_length,
+        _,
     ) = head
-    message.born_host = host_from_bytes(born_host)
-    message.store_host = host_from_bytes(store_host)
-    if read_body:
-        body = bytes(buf[body_start : body_start + body_length])
-        if check_crc and body and crc32(body) != message.body_crc:
-            raise BadCrcError(pos, f"body CRC {crc32(body)}, the record says {message.body_crc}")
-        message.body = body
-    else:
-        message.body = b""
-    message.topic = str(buf[topic_start:topic_end], "utf-8", "replace")
-    message.properties = bytes_to_properties(buf[properties_start:end])
-    return message
+    message.born_host = HOSTS[born_host]
+    message.store_host = HOSTS[store_host]
+    message.body = body
+    message.topic = str(topic, "utf-8", "replace")
+    message.properties = bytes_to_properties(properties)
 
 
 class RecordPlace(NamedTuple):

@@ -15,3 +15,4 @@ from mqlake.message.message import *
 from mqlake.message.pop import *
 from mqlake.message.properties import *
 from mqlake.message.topics import *
+from mqlake.message.unread import *

@@ -171,9 +171,13 @@ def _wrong_type(name: str, needed: str, value: object) -> TypeError:
 
 
 class MessageExt(Message):
-    """A message with its place in the store. `magic` and `store_size` are 0 until it has been stored."""
+    """A message with its place in the store. `magic` and `store_size` are 0 until it has been stored.
+
+    One that was decoded reads its fields from the record when they are asked for (mqlake.message.unread).
+    """
 
     __slots__ = (
+        "_record",
         "body_crc",
         "born_host",
         "born_timestamp",
@@ -188,6 +192,8 @@ class MessageExt(Message):
         "store_timestamp",
         "sys_flag",
     )
+
+    _record: bytes
 
     def __init__(
         self,

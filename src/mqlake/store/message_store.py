@@ -454,8 +454,13 @@ class DefaultMessageStore(StoreView):
         return PutMessageFuture(result)
 
     def _put(self, msg: Inner, append: Callable[[Inner], PutMessageResult]) -> PutMessageResult:
-        refused = self._check_status()
-        if refused is not None:
+        if (
+            self._state != "running"
+            or self.running_flags.flag_bits
+            or self.commit_log.begin_time_in_lock
+            or self.config.broker_role is _SLAVE
+            or self.replicas is not None
+        ) and (refused := self._check_status()) is not None:
             self.store_stats_service.put_failed()
             return refused
         begin = time.monotonic_ns()
@@ -467,11 +472,12 @@ class DefaultMessageStore(StoreView):
         elapsed = (time.monotonic_ns() - begin) // 1_000_000
         if elapsed > SLOW_PUT_MS:
             logger.warning("put took %d ms: topic %s, body %d bytes", elapsed, msg.topic, len(msg.body))
-        appended = result.append_result
+        appended = result.append_fields
         if result.status is not PUT_OK or appended is None:
             self.store_stats_service.put_failed()
             return result
-        self.store_stats_service.put(msg.topic, appended.msg_num, appended.wrote_bytes, elapsed)
+        _, _, wrote_bytes, _, _, _, _, msg_num = appended
+        self.store_stats_service.put(msg.topic, msg_num, wrote_bytes, elapsed)
         if self.replicas is not None:
             self.replicas.notify()
         if not self._sync_flush:

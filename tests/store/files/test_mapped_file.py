@@ -157,21 +157,49 @@ def test_a_commit_beside_a_put_takes_nothing_of_the_next_record(tmp_path: Path) 
     assert Path(file.path).read_bytes()[:164] == record(100) + record(60) + bytes(4)
 
 
-def test_the_size_is_written_last(mapped_file: MappedFile) -> None:
-    """Seen through the map at every step: the size is zero until all else is there."""
-    seen: list[tuple[bytes, bytes]] = []
-    original = MappedFile.write_at
+class _Watched:
+    """Stands for the map: what a reader would see before each write."""
 
-    def spy(self: MappedFile, position: int, data: bytes) -> None:
-        seen.append((bytes(self.view[0:4]), bytes(self.view[4:100])))
-        original(self, position, data)
+    def __init__(self, view: memoryview) -> None:
+        self._view = view
+        self.seen: list[tuple[bytes, bytes]] = []
 
-    MappedFile.write_at = spy  # type: ignore[method-assign]
-    try:
-        mapped_file.append_record(record(100), 1)
-    finally:
-        MappedFile.write_at = original  # type: ignore[method-assign]
-    assert seen == [(b"\0" * 4, b"\0" * 96), (b"\0" * 4, record(100)[4:])]
+    def __setitem__(self, place: slice, data: bytes) -> None:
+        self.seen.append((bytes(self._view[0:4]), bytes(self._view[4:104])))
+        self._view[place] = data
+
+
+@pytest.mark.parametrize("direct", [True, False], ids=["straight", "through write_at"])
+def test_the_size_is_written_last(mapped_file: MappedFile, direct: bool) -> None:
+    """Seen through the map at every step: the size is zero until all else is there, four zero bytes included."""
+    mapped_file.view[100:104] = b"left"  # by an earlier life of the file
+    watched = _Watched(mapped_file.view)
+    mapped_file._target = watched  # type: ignore[assignment]
+    mapped_file._direct = watched if direct else None  # type: ignore[assignment]
+    assert mapped_file.append_record(record(100), 7) == 0
+    assert watched.seen == [
+        (b"\0" * 4, b"\0" * 96 + b"left"),
+        (b"\0" * 4, record(100)[4:] + b"\0" * 4),
+    ]
+    assert bytes(mapped_file.view[:104]) == record(100) + b"\0" * 4
+    assert (mapped_file.wrote_position, mapped_file.committed_position) == (100, 100)
+    assert mapped_file.store_timestamp == 7
+
+
+def test_every_byte_goes_through_the_write_at_of_a_plug_in(tmp_path: Path) -> None:
+    written: list[tuple[int, int]] = []
+
+    class Own(MappedFile):
+        def write_at(self, position: int, data: bytes | bytearray | memoryview) -> None:
+            written.append((position, len(data)))
+            super().write_at(position, data)
+
+    file = Own(str(tmp_path / "0"), SIZE)
+    file.append_record(record(100), 1)
+    file.append_unpublished(record(50)[:4], record(50)[4:] + b"\0" * 4, 2)
+    assert written == [(4, 100), (0, 4), (104, 50), (100, 4)]
+    assert bytes(file.view[:154]) == record(100) + record(50) + b"\0" * 4
+    file.close()
 
 
 class TestFlush:

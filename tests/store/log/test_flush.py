@@ -215,16 +215,16 @@ class TestRealTime:
             flush_commit_log_thorough_interval=1,
         )
         service = FlushRealTimeService(config, log, heard.on_flushed, heard.on_error)
-        log.put(1)
+        log.put(4)
         service.start()
-        heard.wait_for(lambda: log.flushed_where == 1)
+        heard.wait_for(lambda: log.flushed_where == 4)
         service.shutdown()
 
     def test_ends_with_the_first_error(self, log: Log, heard: Heard) -> None:
         log.error = OSError(5, "Input/output error")
         config = MessageStoreConfig(flush_interval_commit_log=1, flush_commit_log_least_pages=0)
         service = FlushRealTimeService(config, log, heard.on_flushed, heard.on_error)
-        log.put(1)
+        log.put(4)
         service.start()
         heard.wait_for(lambda: bool(heard.errors))
         service._thread.join(PATIENCE_S)

@@ -10,7 +10,12 @@ from mqlake.compiled.kernels.primitives import copy, load32, load64, pointer, pu
 from mqlake.compiled.kernels.records import check
 from mqlake.formats.columns import layout
 from mqlake.formats.consume_queue import CQ_STORE_UNIT_SIZE
-from mqlake.formats.record import QUEUE_ID_POSITION, QUEUE_OFFSET_POSITION, RECORD_SIZE_MIN
+from mqlake.formats.record import (
+    PHYSICAL_OFFSET_POSITION,
+    QUEUE_ID_POSITION,
+    QUEUE_OFFSET_POSITION,
+    RECORD_SIZE_MIN,
+)
 
 
 @compiled
@@ -55,6 +60,23 @@ def follow_units(
         total += size
         count += 1
     return count, total, run + 1
+
+
+@compiled
+def record_ends(buf, ends):
+    """Fills `ends` with the end of each of the records that lie back to back in `buf`, wherever in a log they were, as
+    long as they are whole; how many those are."""
+    data = pointer(buf)
+    position, count = np.int64(0), np.int64(0)
+    while count < len(ends) and len(buf) - position >= RECORD_SIZE_MIN:
+        base_offset = load64(data, position + PHYSICAL_OFFSET_POSITION) - position
+        kind, size, _, _, _, _ = check(data, position, len(buf), base_offset, True, False)
+        if kind != layout.MESSAGE:
+            break
+        position += size
+        ends[count] = position
+        count += 1
+    return count
 
 
 @compiled

@@ -57,6 +57,7 @@ __all__ = [
     "index_query",
     "load_compiler",
     "never_load_here",
+    "record_ends",
     "scan_records",
     "walk_records",
     "warm_append",
@@ -123,6 +124,7 @@ def _load_aside() -> None:
         _try_append()
         follow_units(np.empty(0, np.uint8), 0, 0, b"", "", 0, range(0), 0)
         gather_runs(np.empty(0, np.uint8), np.empty((0, 2), np.int64), 0)
+        record_ends(np.empty(0, np.uint8), 0)
         _loaded.set()
 
     threading.Thread(target=load_all, name="KernelsLoading", daemon=True).start()
@@ -497,6 +499,15 @@ def follow_units(
         runs,
     )
     return None if followed < 0 else Followed(followed, size, runs[:run_count])
+
+
+def record_ends(buf: Bytes, count: int) -> list[int]:
+    """The end of each of at most `count` records that lie back to back in `buf`, wherever in a log they were; fewer
+    when one is not whole (as record.check_record() says)."""
+    ends = np.empty(count, np.int64)
+    found: int = _twin_for(count).record_ends(_input_bytes(buf), ends)
+    found_ends: list[int] = ends[:found].tolist()
+    return found_ends
 
 
 def gather_runs(buf: Bytes, runs: Int64s, size: int) -> Bytes:

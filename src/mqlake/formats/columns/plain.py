@@ -7,6 +7,7 @@ costs some ten microseconds here.
 from __future__ import annotations
 
 import re
+from struct import Struct
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from mqlake.formats.record import (
     HEADS,
     HOST_FLAGS,
     MESSAGE_MAGIC_CODE,
+    PHYSICAL_OFFSET_POSITION,
     PROPERTIES_LENGTH_MAX,
     RECORD_SIZE_MIN,
     SYS_FLAG_POSITION,
@@ -61,6 +63,7 @@ Ints = NDArray[Any]
 
 _MAGIC_START = b"\xda\xa3\x20"
 _BLOCK = 1 << 20
+_PHYSICAL_OFFSET = Struct(">q")
 _NUMBER = re.compile("[+-]?[0-9]+")
 _I32_MAX = 2**31 - 1
 _I64_MAX = 2**63 - 1
@@ -327,6 +330,19 @@ def gather(buf: Bytes, starts: Ints, offsets: Ints, data: Bytes) -> bool:
     pieces = [view[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
     data[:] = np.frombuffer(b"".join(pieces), np.uint8)
     return True
+
+
+def record_ends(buf: Bytes, ends: Ints) -> int:
+    position = count = 0
+    while count < len(ends) and len(buf) - position >= RECORD_SIZE_MIN:
+        (physical_offset,) = _PHYSICAL_OFFSET.unpack_from(buf.data, position + PHYSICAL_OFFSET_POSITION)
+        kind, size = _check(buf.data, position, len(buf), physical_offset - position, True, False)
+        if kind is not RecordKind.MESSAGE:
+            break
+        position += size
+        ends[count] = position
+        count += 1
+    return count
 
 
 def gather_runs(buf: Bytes, runs: Ints, data: Bytes) -> bool:

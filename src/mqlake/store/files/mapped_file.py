@@ -27,10 +27,10 @@ import numpy.typing as npt
 from mqlake.base.durable import fsync_dir
 from mqlake.errors import StoreClosedError, WrongFileSizeError
 from mqlake.formats.names import file_name_to_offset
+from mqlake.formats.record import ZERO_SIZE
 from mqlake.store.files.memory import libc, lock_memory, unlock_memory
 
 OS_PAGE_SIZE = 4096
-ZERO_SIZE = b"\0\0\0\0"
 _PROBE = bytearray(1)
 _NOWAIT = getattr(os, "RWF_NOWAIT", 0)  # Linux
 MADV_POPULATE_WRITE = 23  # Linux 5.14; the mmap module has no name for it
@@ -49,6 +49,7 @@ class MappedFile:
 
     __slots__ = (
         "_committed_timestamp",
+        "_direct",
         "_fd",
         "_map",
         "_target",
@@ -103,6 +104,8 @@ class MappedFile:
         self.view = memoryview(self._map)
         # what records are written to, unless they are written through the descriptor
         self._target = None if without_mmap and write_buffer is None else write_buffer or self.view
+        # the same for append_unpublished(), unless a plug-in has its own way of writing
+        self._direct = self._target if type(self).write_at is MappedFile.write_at else None
         self.array: U8Array = np.frombuffer(self._map, dtype=np.uint8)
         # the same for those who only read: making such a view takes as long as finding a page of messages
         self.readable_array: U8Array = self.array.view()
@@ -147,11 +150,31 @@ class MappedFile:
         Four zero bytes follow them: a size of zero tells readers that nothing is there yet, whatever an earlier life of
         the file left. The caller has made sure that they fit. OSError only without mmap (a device error).
         """
+        if self.wrote_position + len(record) + 4 <= self.file_size:
+            return self.append_unpublished(record[:4], record[4:] + ZERO_SIZE, store_timestamp)
         start = self.wrote_position
-        end = start + len(record)
-        rest = record[4:] + ZERO_SIZE if end + 4 <= self.file_size else record[4:]
-        self.write_at(start + 4, rest)
-        self.publish(start, record[:4], end, store_timestamp)
+        self.write_at(start + 4, record[4:])
+        self.publish(start, record[:4], start + len(record), store_timestamp)
+        return start
+
+    def append_unpublished(
+        self, size_bytes: bytes | bytearray, rest: bytes | bytearray, store_timestamp: int
+    ) -> int:
+        """As append_record(), of records in two parts: the size of the first, and all the other bytes with the four
+        zeros after them (formats.record.encode_unpublished). The path of every single message."""
+        start = self.wrote_position
+        end = start + len(rest)
+        target = self._direct
+        if target is None:
+            self.write_at(start + 4, rest)
+            self.publish(start, size_bytes, end, store_timestamp)
+            return start
+        target[start + 4 : end + 4] = rest
+        target[start : start + 4] = size_bytes
+        self.wrote_position = end
+        if self.write_buffer is None:
+            self.committed_position = end
+        self.store_timestamp = store_timestamp  # last, as in publish()
         return start
 
     def append_through_descriptor(self, records: memoryview, store_timestamp: int) -> None:
@@ -368,7 +391,7 @@ class MappedFile:
         if self._map is None:
             return
         self._map = None
-        self.view = self._target = memoryview(b"")
+        self.view = self._target = self._direct = memoryview(b"")
         self.array = self.readable_array = np.empty(0, dtype=np.uint8)
         os.close(self._fd)
         MappedFile.TOTAL_MAPPED_VIRTUAL_MEMORY -= self.file_size

@@ -47,8 +47,11 @@ from mqlake.formats.record import (
     calculate_message_length,
     encode_blank,
     encode_record,
+    encode_unpublished,
+    topic_field,
 )
 from mqlake.message import (
+    HOST_BYTES,
     PROPERTY_CRC32,
     PROPERTY_DELAY_TIME_LEVEL,
     PROPERTY_INNER_BASE,
@@ -76,11 +79,11 @@ from mqlake.store.files.mapped_file import MappedFile, U8Array
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.results import (
     APPEND_OK,
-    PUT_OK,
     AppendMessageResult,
     AppendMessageStatus,
     PutMessageResult,
     PutMessageStatus,
+    put_ok,
 )
 
 RETRY_TOPIC_LENGTH_MAX = 255
@@ -89,6 +92,7 @@ RECORD_OVER_BODY_MAX = 64 * 1024
 """Bytes that a record may exceed maxMessageSize by: header, topic and properties (RocketMQ 5.3.3)."""
 
 _WITHOUT_HOSTS_AND_TOPIC = RECORD_SIZE_MIN - 17
+_SPARE = END_FILE_MIN_BLANK_LENGTH
 _TRANSACTION_MASK = 0xC
 _V6_FLAGS = MessageSysFlag.BORNHOST_V6_FLAG | MessageSysFlag.STOREHOSTADDRESS_V6_FLAG
 # prepared and rolled-back messages both have this bit; a committed one has an offset in its queue as any other
@@ -169,7 +173,7 @@ class CommitLog:
         self._put_timer = put_timer
         self._lock = threading.Lock()
         self._topics: dict[str, tuple[bytes, int]] = {}
-        """Topics that may be written, with their bytes and the record version that holds them."""
+        """Topics that may be written: the field of a record, and the record version that has it."""
         self._last_file: MappedFile | None = None
         # no field of a record of this size can be too long
         self._unchecked_max = min(config.max_message_size, PROPERTIES_LENGTH_MAX)
@@ -189,11 +193,11 @@ class CommitLog:
                 inner_batch = PROPERTY_INNER_NUM in msg.properties
             topic, version = self._topics.get(msg.topic) or self._check_topic(msg.topic)
             properties = properties_to_bytes(msg.properties)
-            born_host, store_host = host_bytes(msg.born_host), host_bytes(msg.store_host)
+            born_host, store_host = HOST_BYTES[msg.born_host], HOST_BYTES[msg.store_host]
             hosts_length = len(born_host) + len(store_host)
             if hosts_length != 16 or msg.sys_flag & _V6_FLAGS:
                 msg.sys_flag = _with_host_flags(msg.sys_flag, born_host, store_host)
-            fixed = _WITHOUT_HOSTS_AND_TOPIC + hosts_length + version + len(topic)
+            fixed = _WITHOUT_HOSTS_AND_TOPIC + hosts_length + len(topic)
             size = fixed + len(body) + len(properties) + self._crc_tail_length
             if size > self._unchecked_max:
                 self._check_size(fixed, len(body), len(properties))
@@ -210,11 +214,13 @@ class CommitLog:
                     msg.properties[PROPERTY_INNER_BASE] = str(queue_offset)
                     properties = properties_to_bytes(msg.properties)
                     size = self._check_size(fixed, len(body), len(properties))
-                mapped_file = self._reserve(size)
-                if mapped_file is None:
-                    return self._no_file(size)
+                mapped_file = self._last_file
+                if mapped_file is None or mapped_file.wrote_position + size > mapped_file.file_size - _SPARE:
+                    mapped_file = self._reserve(size)
+                    if mapped_file is None:
+                        return self._no_file(size)
                 physical_offset = mapped_file.file_from_offset + mapped_file.wrote_position
-                record = encode_record(
+                size_bytes, rest = encode_unpublished(
                     body,
                     body_crc,
                     msg.queue_id,
@@ -233,7 +239,7 @@ class CommitLog:
                     version,
                     self._prop_crc,
                 )
-                mapped_file.append_record(record, begin)
+                mapped_file.append_unpublished(size_bytes, rest, begin)
                 if mapped_file.wrote_position > mapped_file.wake_position and self._prefault is not None:
                     self._prefault(mapped_file)
                 if advance:
@@ -245,12 +251,9 @@ class CommitLog:
         msg.store_timestamp = begin
         msg.queue_offset = queue_offset
         msg.physical_offset = physical_offset
-        # made as a tuple: half the time of the class's own constructor
-        appended = tuple.__new__(
-            AppendMessageResult,
-            (APPEND_OK, physical_offset, size, msg.store_host, begin, queue_offset, None, advance or 1),
+        return put_ok(
+            (APPEND_OK, physical_offset, size, msg.store_host, begin, queue_offset, None, advance or 1)
         )
-        return PutMessageResult(PUT_OK, appended)
 
     def _check_size(self, fixed: int, body_length: int, properties_length: int) -> int:
         """TOTALSIZE of a record of `fixed` bytes and the others. MessageTooLargeError, PropertiesTooLargeError."""
@@ -274,7 +277,7 @@ class CommitLog:
         queue. MessageError."""
         # a prepared or rolled-back message is in the log for its transaction's sake: no consumer counts it
         counted = not msg.sys_flag & _UNCOUNTED
-        if counted and type(msg) is not MessageTimeUp:
+        if counted and not isinstance(msg, MessageTimeUp):
             if self._put_timer is not None and not _TIMER_PROPERTIES.isdisjoint(msg.properties):
                 self._put_timer(msg)
             if PROPERTY_DELAY_TIME_LEVEL in msg.properties:
@@ -300,7 +303,7 @@ class CommitLog:
         msg.queue_id = delay_level_to_queue_id(level)
 
     def _check_topic(self, topic: str) -> tuple[bytes, int]:
-        """The topic's bytes and the record version that holds them, remembered. Raises IllegalTopicError."""
+        """The topic's field of a record and the record version that has it, remembered. Raises IllegalTopicError."""
         encoded = topic.encode("utf-8")
         retry = topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
         allowed = RETRY_TOPIC_LENGTH_MAX if retry else TOPIC_LENGTH_MAX_V1
@@ -310,7 +313,8 @@ class CommitLog:
         validate_topic(topic.replace("+", "_", 1)[:TOPIC_LENGTH_MAX_V1] if retry else topic)
         if len(encoded) > TOPIC_LENGTH_MAX_V1 and not self.config.auto_message_version_on_topic_len:
             raise IllegalTopicError("a topic this long needs autoMessageVersionOnTopicLen=true")
-        self._topics[topic] = known = encoded, 1 if len(encoded) <= TOPIC_LENGTH_MAX_V1 else 2
+        version = 1 if len(encoded) <= TOPIC_LENGTH_MAX_V1 else 2
+        self._topics[topic] = known = topic_field(encoded, version), version
         return known
 
     def _check_inner_batch(self, msg: MessageExtBrokerInner) -> int:
@@ -420,7 +424,8 @@ class CommitLog:
                 raise MessageTooLargeError(
                     f"the batch has {len(batch.body)} bytes, maxMessageSize allows {self.config.max_message_size}"
                 )
-            topic, version = self._topics.get(batch.topic) or self._check_topic(batch.topic)
+            field, version = self._topics.get(batch.topic) or self._check_topic(batch.topic)
+            topic = field[version:]
             if self._prop_crc or self.config.write_without_mmap:
                 return self._put_items(batch, topic, version)
             return self._put_blob(batch, topic, version)
