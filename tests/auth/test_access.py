@@ -17,11 +17,11 @@ from mqlake.auth import state as changes
 from mqlake.auth.access import AccessControl, AccessDeniedError
 from mqlake.auth.config import AuthConfig
 from mqlake.auth.evaluator import need
-from mqlake.auth.model import Action, Decision, Policy, PolicyType, Resource, UserStatus
+from mqlake.auth.model import Action, Decision, Policy, PolicyType, Resource, UserStatus, UserType
 from mqlake.auth.requests import RULES, Context
 from mqlake.auth.signature import sign
 from mqlake.auth.storage import Storage
-from mqlake.errors import ConfigError
+from mqlake.errors import ConfigError, ResponseError
 from mqlake.remoting.command import RemotingCommand
 from tests.auth.people import entry, in_a_loop, state
 
@@ -55,6 +55,23 @@ def answer(access: AccessControl, command: RemotingCommand) -> str:
         assert denied.code == 16
         return str(denied.remark)
     return "ok"
+
+
+@in_a_loop
+async def test_the_last_super_user_of_people_stays(tmp_path: Path) -> None:
+    """The broker's own user is a super user, too, but nobody knows its secret."""
+    access = made(tmp_path, innerClientAuthenticationCredentials='{"accessKey":"inner","secretKey":"s"}')
+    assert {user.name for user in access.state.supers()} == {"admin", "inner"}
+    for change in (
+        lambda s: changes.delete_user(s, "admin"),
+        lambda s: changes.update_user(s, "admin", type_=UserType.NORMAL),
+        lambda s: changes.update_user(s, "admin", status=UserStatus.DISABLE),
+    ):
+        with pytest.raises(ResponseError, match="apart from the broker's own"):
+            await access.change(change)
+    await access.change(lambda s: changes.create_user(s, "second", "pw", UserType.SUPER))
+    await access.change(lambda s: changes.delete_user(s, "admin"))
+    assert {user.name for user in access.state.supers()} == {"second", "inner"}
 
 
 def test_the_texts_are_rocketmq_s(tmp_path: Path) -> None:

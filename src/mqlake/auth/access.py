@@ -41,6 +41,9 @@ logger = logging.getLogger(__name__)
 AUTHENTICATION, AUTHORIZATION = "authentication", "authorization"
 AUTHENTICATION_FAILED = "Authentication failed. Please verify the credentials and try again."
 AUTHORIZATION_FAILED = "Authorization failed. Please verify your access rights and try again."
+LAST_SUPER = (
+    "The last enabled super user apart from the broker's own can not be deleted, disabled or demoted."
+)
 NOBODY = User("", "")
 DECISIONS_MAX = 100_000
 """Decisions that are kept; with one more, all are made again."""
@@ -106,10 +109,17 @@ class AccessControl:
         """Makes the change durable, then lets it count. ResponseError and OSError change nothing."""
         async with self._changing:
             changed = change(self._state)
+            if self._people(self._state) and not self._people(changed):
+                raise ResponseError(ResponseCode.NO_PERMISSION, LAST_SUPER)
             if changed != self._state:
                 await asyncio.to_thread(self.storage.write, changed)
                 self._set(changed)
         return self._state
+
+    def _people(self, state: State) -> list[User]:
+        """Enabled super users apart from the one that brokers sign with, whose secret nobody types."""
+        inner = self.config.inner_credentials
+        return [user for user in state.supers() if inner is None or user.name != inner.access_key]
 
     # --- who it is
 

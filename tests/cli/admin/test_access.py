@@ -156,3 +156,18 @@ def test_serve_with_auth_shows_the_secret_once_and_never_on_a_command_line(tmp_p
     server, again = started()
     server.end(15)
     assert "password" not in again
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("-r", "Queue:a", "-a", "Pub"), "Queue:a: is no resource; Topic:name"),
+        (("-r", "Topic:a", "-a", "Pub", "-i", "10.0.0.1,1.2.3.999"), "1.2.3.999: is no address"),
+        (("-r", "Topic:a", "-a", "Any"), "can not be Any"),
+    ],
+)
+def test_what_cannot_be_in_an_entry_is_named(
+    broker: MqlakeBroker, options: tuple[str, ...], words: str
+) -> None:
+    result = invoke(broker, "acl", "create", "-s", "x", *options)
+    assert result.exit_code == 2 and words in result.stderr

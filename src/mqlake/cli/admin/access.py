@@ -7,12 +7,13 @@ each command says what became of it where, and `user check` compares them.
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import json
 import os
 import secrets
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -378,14 +379,38 @@ def _entry_options(command: Any) -> Any:
 def _policy(kind: str, resources: str, actions: str, sources: str, decision: str) -> Policy:
     """ConfigError."""
     wanted = frozenset(_action(each) for each in actions.split(",") if each.strip())
-    from_where = [each for each in sources.split(",") if each.strip()]
+    from_where = [_said_of(each, _source) for each in sources.split(",") if each.strip()]
     decided = Decision.of(decision) or Decision.ALLOW
     entries = [
-        checked_entry(Resource.parse(each), wanted, from_where, decided)
+        _said_of(each, lambda text: checked_entry(Resource.parse(text), wanted, from_where, decided))
         for each in resources.split(",")
         if each.strip()
     ]
     return Policy(PolicyType.of(kind) or PolicyType.CUSTOM, tuple(entries))
+
+
+Made = TypeVar("Made")
+_WANTED = {
+    "The resource is null.": "is no resource; Topic:name, Topic:prefix*, Topic:*, so with Group: and Cluster:, or *",
+    "The source ip is invalid.": "is no address or network; 10.0.0.7, 10.0.0.0/8, ::1",
+}
+
+
+def _source(text: str) -> str:
+    try:
+        ipaddress.ip_network(text.strip(), strict=False)
+    except ValueError:
+        raise IllegalError("The source ip is invalid.") from None
+    return text.strip()
+
+
+def _said_of(text: str, make: Callable[[str], Made]) -> Made:
+    """What `make` makes of a text; its ConfigError names the text, which RocketMQ's words do not."""
+    try:
+        return make(text)
+    except IllegalError as error:
+        wanted = _WANTED.get(str(error))
+        raise ConfigError(f"{text}: {wanted}" if wanted else str(error)) from None
 
 
 def _action(text: str) -> Action:
@@ -467,7 +492,7 @@ async def acl_delete(
     as_json: bool,
 ) -> None:
     """Delete an acl, or one entry of it."""
-    which = Resource.parse(resource) if resource else None
+    which = _said_of(resource, Resource.parse) if resource else None
     addresses = await _addresses(admin, broker, cluster)
     confirm(
         f"Delete {f'the entry for {resource}' if resource else 'the acl'} of {subject}",
