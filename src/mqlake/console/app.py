@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import logging
@@ -9,13 +10,13 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, quote, urlencode
 
 import orjson
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -26,6 +27,7 @@ from mqlake.console.ask import Ask, Cluster, Context, NotAllowedError, Page
 from mqlake.console.jobs import Jobs
 from mqlake.console.openapi import document
 from mqlake.console.pages import PAGES
+from mqlake.console.queries.tail import events, export
 from mqlake.console.security import COOKIE, HEADERS, Sessions, is_own_host, is_same_origin
 from mqlake.console.store_files import StoreFiles
 from mqlake.console.templates import DIRECTORY, render
@@ -41,6 +43,8 @@ from mqlake.errors import (
 
 FORM_MAX = 8 << 20
 """Bytes of a form. A message has at most 4 MiB, and a form writes some bytes as three characters."""
+
+TAILS_MAX = 16
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +67,9 @@ class Console:
         self.sessions = Sessions()
         self.gate = Gate(config.where) if config.where is not None else None
         self.jobs = Jobs()
+        self.closing = asyncio.Event()
+        """Set when the console stops: streams end."""
+        self._tails = 0
         routes = [
             Route(
                 page.path,
@@ -76,6 +83,8 @@ class Console:
                 Route("/login", self._login, methods=["GET", "POST"]),
                 Route("/logout", self._logout, methods=["POST"]),
                 Route("/session", self._session),
+                Route("/topics/{topic}/tail/events", self._tail),
+                Route("/topics/{topic}/export", self._export),
                 Route("/openapi.json", self._openapi),
                 Route("/help", self._help),
                 Mount("/static", StaticFiles(directory=DIRECTORY / "static")),
@@ -228,6 +237,57 @@ class Console:
         response = RedirectResponse("/", HTTPStatus.SEE_OTHER)
         response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
         return response
+
+    # ------------------------------------------------------------------ streams
+
+    async def _stream_ask(self, request: Request) -> Ask:
+        cluster = await self._cluster(request)
+        if cluster is None and self.gate is not None:
+            raise NotAllowedError("log in first: this cluster has access control")
+        values = {**dict(request.query_params), **request.path_params}
+        return Ask(values, Context(self.config.stores, cluster, self.jobs, self.config.allow_changes))
+
+    async def _tail(self, request: Request) -> Response:
+        """Server-sent events, until the browser or the console goes."""
+        try:
+            ask = await self._stream_ask(request)
+            await ask.admin.examine_topic_route_info(ask.need("topic"))
+        except (MqlakeError, OSError) as error:
+            return self._problem(request, error)
+        if self._tails >= TAILS_MAX:
+            return self._error(
+                request, HTTPStatus.SERVICE_UNAVAILABLE, f"{TAILS_MAX} live views are open already"
+            )
+        return StreamingResponse(self._until_closed(events(ask)), media_type="text/event-stream")
+
+    async def _until_closed(self, parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        self._tails += 1
+        closed = asyncio.create_task(self.closing.wait())
+        part: asyncio.Future[bytes] | None = None
+        try:
+            while True:
+                part = asyncio.ensure_future(anext(parts))
+                await asyncio.wait((part, closed), return_when=asyncio.FIRST_COMPLETED)
+                if not part.done():
+                    return
+                yield part.result()
+        finally:
+            self._tails -= 1
+            ending = [each for each in (part, closed) if each is not None]
+            for each in ending:
+                each.cancel()
+            await asyncio.gather(*ending, return_exceptions=True)
+
+    async def _export(self, request: Request) -> Response:
+        """JSON lines, as a file to keep."""
+        try:
+            ask = await self._stream_ask(request)
+            lines = await export(ask)
+        except (MqlakeError, OSError) as error:
+            return self._problem(request, error)
+        name = quote(ask.text("topic"), safe="")
+        headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{name}.jsonl"}
+        return StreamingResponse(lines, media_type="application/jsonl", headers=headers)
 
     # ------------------------------------------------------------------ the rest
 

@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from mqlake.console.ask import PAGE_PARAMS, Page, Param
-from mqlake.console.queries import brokers, groups, messages, store, topics
+from mqlake.console.queries import (
+    access,
+    brokers,
+    dead_letters,
+    groups,
+    messages,
+    offsets,
+    send,
+    store,
+    tail,
+    topics,
+)
 
 _FILTER = Param("filter", "Only names that contain this text.")
 _STORE = Param("store", "Name of the store, as /stores lists them.", required=True)
@@ -138,6 +149,7 @@ STORE_PAGES = (
     ),
 )
 
+_CONFIRM = Param("confirm", "Do it; without, the answer shows what would be done.", "boolean")
 _MESSAGE_PARAMS = (
     _TOPIC,
     Param("id", "Message id of a broker or a producer."),
@@ -225,6 +237,94 @@ CLUSTER_PAGES = (
         "show_group",
         "cluster",
     ),
+    Page(
+        "/topics/{topic}/tail",
+        "Live",
+        "tail.html",
+        tail.tail,
+        (_TOPIC, Param("tag", "Only this tag."), Param("text", "Text in the body.")),
+        of="cluster",
+    ),
+    Page(
+        "/topics/{topic}/send",
+        "Send",
+        "send.html",
+        send.form,
+        (_TOPIC,),
+        of="cluster",
+        action=send.send,
+        form=(
+            Param("body", "The body, as text.", required=True),
+            Param("tags", "Tag."),
+            Param("keys", "Keys, with spaces between."),
+            Param("properties", "A line `name=value` each."),
+            Param("queue", "Queue, as `broker/id`; any without it."),
+        ),
+    ),
+    Page(
+        "/groups/{group}/offsets",
+        "Offsets",
+        "offsets.html",
+        offsets.offsets,
+        (_GROUP, Param("topic", "Topic to begin with.")),
+        of="cluster",
+        action=offsets.change_offsets,
+        form=(
+            Param("action", "`reset` or `copy`."),
+            Param("topic", "The topic.", required=True),
+            Param("to", "reset: earliest, latest, now, time or offset."),
+            Param("time", f"reset to a time: {_TIME}"),
+            Param("queue", "reset to an offset: the queue, as `broker/id`."),
+            Param("offset", "reset to an offset.", "integer"),
+            Param("target", "copy: the group that gets the offsets of this one."),
+            _CONFIRM,
+        ),
+    ),
+    Page(
+        "/groups/{group}/dead-letters",
+        "Dead letters",
+        "dead_letters.html",
+        dead_letters.dead_letters,
+        (
+            _GROUP,
+            *(param for param in _MESSAGE_PARAMS if param.name not in ("topic", "id", "queue")),
+        ),
+        "dead_letters",
+        "cluster",
+        action=dead_letters.redrive,
+        form=(
+            Param("action", "`one` or `all`."),
+            Param(
+                "where", "`group`: to the members of this group alone; `topic`: to the topic it came from."
+            ),
+            Param("broker", "one: name of the broker."),
+            Param("queue", "one: id of the queue of dead letters.", "integer"),
+            Param("offset", "one: its offset in the queue.", "integer"),
+            _CONFIRM,
+        ),
+    ),
+    Page(
+        "/users",
+        "Access",
+        "users.html",
+        access.users,
+        (_FILTER, *PAGE_PARAMS),
+        "list_users",
+        "cluster",
+        action=access.change_users,
+        form=(
+            Param("action", "create, delete, status, grant or revoke.", required=True),
+            Param("user", "Name of the user.", required=True),
+            Param("type", "create: Normal or Super."),
+            Param("secret", "create: the secret key, with `confirm`."),
+            Param("status", "status: enable or disable."),
+            Param("resource", "grant, revoke: such as Topic:orders-*, Group:billing, Cluster:*."),
+            Param("actions", "grant: some of Pub, Sub, Create, Update, Delete, Get, List, All."),
+            Param("sources", "grant: addresses and networks; anywhere without."),
+            Param("decision", "grant: Allow or Deny."),
+            _CONFIRM,
+        ),
+    ),
     Page("/brokers", "Brokers", "brokers.html", brokers.brokers, PAGE_PARAMS, "list_brokers", "cluster"),
     Page(
         "/brokers/{address}", "Broker", "broker.html", brokers.broker, (_ADDRESS,), "show_broker", "cluster"
@@ -241,7 +341,7 @@ CLUSTER_PAGES = (
         form=(
             Param("key", "Name of the setting.", required=True),
             Param("value", "New value.", required=True),
-            Param("confirm", "Change it; without, the answer shows what would change.", "boolean"),
+            _CONFIRM,
         ),
     ),
 )

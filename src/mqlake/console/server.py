@@ -60,5 +60,6 @@ class ConsoleServer:
 
     async def stop(self) -> None:
         if self._server is not None and self._task is not None:
+            self.console.closing.set()
             self._server.should_exit = True
             await self._task

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -31,8 +33,15 @@ def number_text(value: float | None) -> str:
 
 
 def short_time(timestamp_ms: int) -> str:
-    """As time_text, without the offset from UTC."""
-    return time_text(timestamp_ms)[:23]
+    """As time_text, without the offset from UTC; `–` for no time."""
+    return time_text(timestamp_ms)[:23] if timestamp_ms > 0 else "–"
+
+
+@functools.cache
+def asset(name: str) -> str:
+    """The path of a file of our own, which changes with its content: browsers keep it."""
+    content = (DIRECTORY / "static" / name).read_bytes()
+    return f"/static/{name}?{hashlib.sha256(content).hexdigest()[:12]}"
 
 
 class _Environment(Environment):
@@ -53,6 +62,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     found.globals |= {
+        "asset": asset,
         "path_to": path_to,
         "spark": plots.sparkline,
         "line": plots.line,

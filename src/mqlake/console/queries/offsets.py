@@ -1,0 +1,151 @@
+"""Offsets of a group: reset them, or copy them to another group, after a look at what would change."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from mqlake.base.clock import now_ms
+from mqlake.client.admin import Admin
+from mqlake.client.overview import connections
+from mqlake.console.ask import Ask
+from mqlake.errors import ConfigError, UnknownKeyError
+from mqlake.remoting.bodies.topic import MessageQueue
+
+END = -1
+"""The time that means the end of every queue."""
+
+
+async def offsets(ask: Ask) -> dict[str, Any]:
+    """The topics of a group whose offsets can be reset or copied, and how many members are connected."""
+    admin, group = ask.admin, ask.need("group")
+    await admin.check_group(group)
+    stats, members = await asyncio.gather(admin.examine_consume_stats(group), connections(admin, group))
+    return {
+        "group": group,
+        "topic": ask.text("topic"),
+        "topics": sorted({queue.topic for queue in stats.offset_table}),
+        "members": len(members.connection_set),
+        "change": None,
+    }
+
+
+async def change_offsets(ask: Ask) -> dict[str, Any]:
+    """Shows for each queue where the group is and where it would be; with `confirm` moves it there."""
+    ask.check_changes()
+    change = await (_copy(ask) if ask.text("action") == "copy" else _reset(ask))
+    return await offsets(ask) | {"change": change}
+
+
+async def _reset(ask: Ask) -> dict[str, Any]:
+    admin, group, topic = ask.admin, ask.need("group"), ask.need("topic")
+    to = ask.text("to") or "time"
+    if to == "time":
+        ask.need("time")
+        timestamp = ask.time("time") or 0
+    elif to in ("earliest", "latest", "now"):
+        timestamp = {"earliest": 0, "latest": END, "now": now_ms()}[to]
+    elif to == "offset":
+        return await _reset_queue(ask)
+    else:
+        raise ConfigError(f"to: {to!r} is none of earliest, latest, now, time and offset")
+    before = await _consumed(admin, group, topic)
+    if ask.flag("confirm"):
+        after = await admin.reset_offset_by_timestamp(topic, group, timestamp)
+    else:
+        after = await _at_time(admin, topic, timestamp)
+    # what `now` was when it was looked at is what is confirmed
+    fields = {"action": "reset", "topic": topic, "to": "time" if to == "now" else to, "time": str(timestamp)}
+    return _change(fields, before, after, done=ask.flag("confirm"), target=group)
+
+
+async def _reset_queue(ask: Ask) -> dict[str, Any]:
+    admin, group, topic = ask.admin, ask.need("group"), ask.need("topic")
+    broker, slash, number = ask.need("queue").rpartition("/")
+    if not slash or not number.isdecimal():
+        raise ConfigError("queue: write it as broker/id")
+    queue = MessageQueue(topic=topic, broker_name=broker, queue_id=int(number))
+    stats = await admin.examine_topic_stats(topic)
+    if queue not in stats.offset_table:
+        known = [f"{each.broker_name}/{each.queue_id}" for each in stats.offset_table]
+        raise UnknownKeyError(ask.text("queue"), known, what="queue")
+    at = stats.offset_table[queue]
+    ask.need("offset")
+    offset = ask.number("offset", 0, at.min_offset, at.max_offset)
+    before = await _consumed(admin, group, topic)
+    if ask.flag("confirm"):
+        await admin.reset_offset_by_queue(queue, group, offset)
+    fields = {
+        "action": "reset",
+        "topic": topic,
+        "to": "offset",
+        "queue": ask.text("queue"),
+        "offset": str(offset),
+    }
+    done = ask.flag("confirm")
+    return _change(fields, {queue: before.get(queue, 0)}, {queue: offset}, done=done, target=group)
+
+
+async def _copy(ask: Ask) -> dict[str, Any]:
+    """From the group of the page to `target`."""
+    admin, source, target, topic = ask.admin, ask.need("group"), ask.need("target"), ask.need("topic")
+    if source == target:
+        raise ConfigError("target: this is the same group")
+    await admin.check_group(target)
+    after = await _consumed(admin, source, topic)
+    before = await _consumed(admin, target, topic)
+    if ask.flag("confirm"):
+        await admin.clone_group_offset(source, target, topic, is_offline=True)
+    fields = {"action": "copy", "topic": topic, "target": target}
+    return _change(fields, before, after, done=ask.flag("confirm"), target=target)
+
+
+async def _consumed(admin: Admin, group: str, topic: str) -> dict[MessageQueue, int]:
+    stats = await admin.examine_consume_stats(group, topic)
+    return {queue: at.consumer_offset for queue, at in stats.offset_table.items()}
+
+
+async def _at_time(admin: Admin, topic: str, timestamp: int) -> dict[MessageQueue, int]:
+    """Where a reset to a time would move each queue."""
+    stats = await admin.examine_topic_stats(topic)
+    if timestamp == END:
+        return {queue: at.max_offset for queue, at in stats.offset_table.items()}
+    turns = asyncio.Semaphore(16)
+
+    async def find(queue: MessageQueue) -> int:
+        async with turns:
+            address = await admin.broker_address(queue.broker_name)
+            return await admin.brokers.search_offset(address, queue, timestamp)
+
+    found = await asyncio.gather(*map(find, stats.offset_table))
+    return dict(zip(stats.offset_table, found, strict=True))
+
+
+def _change(
+    fields: dict[str, str],
+    before: dict[MessageQueue, int],
+    after: dict[MessageQueue, int],
+    *,
+    done: bool,
+    target: str,
+) -> dict[str, Any]:
+    """`fields` are what a form sends to confirm this."""
+    moves = {queue: offset - before.get(queue, 0) for queue, offset in after.items()}
+    rows = [
+        {
+            "broker": queue.broker_name,
+            "queueId": queue.queue_id,
+            "before": before.get(queue, 0),
+            "after": offset,
+            "moves": moves[queue],
+        }
+        for queue, offset in sorted(after.items())
+    ]
+    return {
+        "fields": fields,
+        "group": target,
+        "done": done,
+        "queues": rows,
+        "again": sum(-move for move in moves.values() if move < 0),
+        "skipped": sum(move for move in moves.values() if move > 0),
+    }

@@ -1,0 +1,123 @@
+"""Logging in, and users and acls, on a broker with access control."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from mqlake.client.config import ClientConfig
+from mqlake.console.app import ConsoleConfig
+from mqlake.console.store_files import named
+from mqlake.testing import RocketMQ
+from tests.console.live import Browser, Served, serving
+from tests.console.test_cluster import fields
+from tests.store.small_store import fill
+
+ADMIN, SECRET = "admin", "admin-secret-123"
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[RocketMQ]:
+    settings = {
+        "authenticationEnabled": "true",
+        "authorizationEnabled": "true",
+        "initAuthenticationUser": json.dumps({"username": ADMIN, "password": SECRET}),
+        "innerClientAuthenticationCredentials": json.dumps({"accessKey": ADMIN, "secretKey": SECRET}),
+    }
+    with RocketMQ(**settings) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def served(broker: RocketMQ, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    store = fill(tmp_path_factory.mktemp("access") / "store", count=3)
+    config = ConsoleConfig(
+        # what the command was given is for MCP: it opens no page
+        ClientConfig(namesrv_addr=broker.namesrv, access_key=ADMIN, secret_key=SECRET),
+        named([str(store)]),
+        allow_changes=True,
+    )
+    with serving(config) as found:
+        yield found
+
+
+def logged_in(served: Served, user: str = ADMIN, secret: str = SECRET) -> Browser:
+    browser = served.browser()
+    answer = browser.post("/login?next=/topics", user=user, secret=secret)
+    assert answer.status == 303 and answer.headers["location"] == "/topics", answer.text
+    return browser
+
+
+def test_nothing_is_shown_before_the_login(served: Served) -> None:
+    browser = served.browser()
+    for page in ("/", "/topics", "/groups/a", "/stores", "/stores/store/log", "/users"):
+        answer = browser.get(page)
+        assert answer.status == 303 and answer.headers["location"].startswith("/login?next=%2F"), page
+        assert browser.get(page, format="json").status == 401
+    for page in ("/topics/T/export", "/topics/T/tail/events"):
+        assert browser.get(page).status == 403
+
+
+def test_a_wrong_secret_is_refused_and_shown_nowhere(served: Served) -> None:
+    browser = served.browser()
+    answer = browser.post("/login?next=//evil.example", user=ADMIN, secret="wrong-secret")
+    assert (
+        answer.status == 403
+        and "wrong-secret" not in answer.text
+        and "user or secret is wrong" in answer.text
+    )
+    assert 'action="/login?next=%2F"' in answer.text  # to no other site
+    assert browser.ask("POST", "/login", "user=admin&secret=x").status == 403  # without a token
+    assert browser.get("/topics").status == 303
+
+
+def test_a_session_is_new_at_the_login_and_ends(served: Served) -> None:
+    browser = served.browser()
+    browser.get("/login")
+    before = dict(browser.cookies)
+    answer = browser.post("/login", user=ADMIN, secret=SECRET)
+    assert answer.status == 303 and browser.cookies != before
+    assert "httponly" in answer.headers["set-cookie"].lower()
+    for page in ("/topics", "/users", "/stores/store/log", "/"):
+        text = browser.get(page).text
+        assert SECRET not in text and ADMIN in text
+    stolen = dict(browser.cookies)
+    assert browser.post("/logout").status == 303
+    assert Browser(browser.address, stolen).get("/topics").status == 303
+
+
+def test_users_and_acls_change_only_after_a_look(served: Served) -> None:
+    browser = logged_in(served)
+
+    def users() -> dict[str, dict[str, object]]:
+        return {user["name"]: user for user in browser.data("/users")["users"]}
+
+    assert users().keys() == {ADMIN}
+    answer = browser.post("/users", action="create", user="reader", type="Normal")
+    assert "reader" not in users()
+    secret = "reader-secret-123"
+    answer = browser.post("/users", **fields(answer.text), secret=secret, confirm="true")
+    assert answer.status == 200 and secret not in answer.text
+    assert users()["reader"]["type"] == "Normal"
+    answer = browser.post("/users", action="grant", user="reader", resource="Topic:*", actions="Get,List,Sub")
+    assert users()["reader"]["policies"] == []
+    browser.post("/users", **fields(answer.text), confirm="true")
+    assert "Topic:*" in str(users()["reader"]["policies"])
+    normal = logged_in(served, "reader", secret)
+    answer = normal.get("/stores/store/log", format="json")
+    assert answer.status == 403 and "super" in answer.json["error"]
+    answer = normal.post("/users", action="delete", user=ADMIN, confirm="true")
+    assert ADMIN in users()
+    answer = browser.post("/users", action="revoke", user="reader", resource="Topic:*")
+    browser.post("/users", **fields(answer.text), confirm="true")
+    assert "Topic:*" not in str(users()["reader"]["policies"])
+    answer = browser.post("/users", action="status", user="reader", status="disable")
+    browser.post("/users", **fields(answer.text), confirm="true")
+    assert users()["reader"]["status"] == "disable"
+    answer = browser.post("/users", action="delete", user="reader")
+    browser.post("/users", **fields(answer.text), confirm="true")
+    assert users().keys() == {ADMIN}
+    assert browser.post("/users", action="grant", user="reader", resource="x", actions="Get").status == 400
+    assert browser.post("/users", action="rename", user="reader").status == 404
