@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -29,6 +30,22 @@ def test_it_shows_directories_without_any_broker(tmp_path: Path) -> None:
     url = json.loads(process.stdout.readline())["url"]
     with urllib.request.urlopen(f"{url}stores/store?format=json", timeout=PATIENCE_S) as answer:
         assert json.load(answer)["messages"] == 10
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0
+
+
+def test_serve_shows_its_own_cluster(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [*MQLAKE, "serve", "--ephemeral", "--grpc-port", "-1", "--console-port", "0", "--json"],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    found = json.loads(process.stdout.readline())
+    with urllib.request.urlopen(f"{found['console']}brokers?format=json", timeout=PATIENCE_S) as answer:
+        assert [each["address"] for each in json.load(answer)["brokers"]] == found["brokers"]
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0

@@ -124,16 +124,16 @@ async def start_console(config: ConsoleConfig, host: str, port: int) -> ConsoleS
     from mqlake.console.server import ConsoleServer
 
     server = ConsoleServer(config)
-    try:
-        await server.start(host, port)
-    except ConfigError as error:
-        raise ConfigError(f"{error}; use --port to choose another port; 0 picks a free one") from error
+    await server.start(host, port)
     return server
 
 
 async def _serve(config: ConsoleConfig, host: str, port: int, as_json: bool) -> None:
     stop: asyncio.Event = stop_on_signals()
-    server = await start_console(config, host, port)
+    try:
+        server = await start_console(config, host, port)
+    except ConfigError as error:
+        raise ConfigError(f"{error}; use --port to choose another port; 0 picks a free one") from error
     if is_every_address(host):
         note("listening on every address of this machine: put TLS in front of it, and keep strangers out")
     url = f"http://{server.address}/"

@@ -72,6 +72,11 @@ UNSEEN = SECRETS | {"tls.server.keyPassword"}
     help="Port for RocketMQ 5's gRPC clients; 0 picks a free one, -1 turns it off.  [8081; 0 with --port=0]",
 )
 @click.option(
+    "--console-port",
+    type=click.IntRange(0, 65535),
+    help="Port for the console, pages that show the cluster; 0 picks a free one.  [no console]",
+)
+@click.option(
     "--host",
     default="127.0.0.1",
     show_default=True,
@@ -118,6 +123,7 @@ def serve(
     namesrv_port: int,
     port: int,
     grpc_port: int | None,
+    console_port: int | None,
     host: str,
     advertise: str,
     config_path: str | None,
@@ -191,9 +197,17 @@ def serve(
         of_brokers += _slaves(of_brokers, replicas, config.metrics_prom_exporter_port)
     if len(of_brokers) == 1:
         of_brokers[0]["grpcServerPort"] = str(grpc.port)  # else one endpoint is in front of them
+    if console_port is not None:
+        from mqlake.cli.console import require_console
+
+        require_console()
     raise_open_files_limit()
     note_where_it_listens(config.bind_address)
-    run(_serve(directory, host, namesrv_port, grpc, of_brokers, config, auth_config, first, as_json))
+    run(
+        _serve(
+            directory, host, namesrv_port, grpc, console_port, of_brokers, config, auth_config, first, as_json
+        )
+    )
 
 
 class _Grpc(NamedTuple):
@@ -265,6 +279,7 @@ async def _serve(
     host: str,
     namesrv_port: int,
     grpc: _Grpc,
+    console_port: int | None,
     of_brokers: list[dict[str, str]],
     config: BrokerConfig,
     auth: AuthConfig,
@@ -307,9 +322,12 @@ async def _serve(
                 note("gRPC clients are not served: with several brokers there is no access control for them")
             elif grpc.port >= 0 and not stop.is_set():
                 grpc_addr = await _start_proxy(namesrv_addr, host, grpc, config, running)
+        console_url = ""
+        if console_port is not None and not stop.is_set():
+            console_url = await _start_console(namesrv_addr, host, console_port, config, running)
         settle()
         if not stop.is_set():
-            _say_where(namesrv_addr, addresses, grpc_addr, directory, first, as_json)
+            _say_where(namesrv_addr, addresses, grpc_addr, console_url, directory, first, as_json)
         await stop.wait()
 
 
@@ -325,6 +343,24 @@ async def _start_proxy(
     where = ClientConfig(namesrv_addr=namesrv_addr, tls=context)
     starting = start_proxy(where, grpc.port, host, config.advertise, config.tls)
     return await _started(starting, host, grpc, running)
+
+
+async def _start_console(
+    namesrv_addr: str, host: str, port: int, config: BrokerConfig, running: contextlib.AsyncExitStack
+) -> str:
+    """Pages on this cluster, read-only; their address."""
+    from mqlake.cli.console import start_console
+    from mqlake.client.config import ClientConfig
+    from mqlake.console.app import ConsoleConfig
+    from mqlake.remoting.tls import client_context
+
+    context = client_context() if config.tls.mode is TlsMode.ENFORCING else None
+    with _port_to_choose("--console-port"):
+        server = await start_console(
+            ConsoleConfig(ClientConfig(namesrv_addr=namesrv_addr, tls=context)), host, port
+        )
+    running.push_async_callback(server.stop)
+    return f"http://{server.address}/"
 
 
 async def _start_here(
@@ -386,6 +422,7 @@ def _say_where(
     namesrv_addr: str,
     brokers: list[str],
     grpc_addr: str,
+    console_url: str,
     directory: str,
     first: FirstUsers | None,
     as_json: bool,
@@ -393,6 +430,7 @@ def _say_where(
     secret = first.secret_to_show() if first else None
     if as_json:
         place = {"namesrv": namesrv_addr, "brokers": brokers, "grpc": grpc_addr or None, "store": directory}
+        place |= {"console": console_url} if console_url else {}
         print_json_line(place if secret is None else {**place, "user": FIRST_USER, "password": secret})
     else:
         click.echo(f"name server  {namesrv_addr}")
@@ -400,6 +438,8 @@ def _say_where(
             click.echo(f"broker       {address}")
         if grpc_addr:
             click.echo(f"gRPC         {grpc_addr}")
+        if console_url:
+            click.echo(f"console      {console_url}")
         click.echo(f"data         {directory}")
         if secret is not None:
             click.echo(f"user         {FIRST_USER}")
