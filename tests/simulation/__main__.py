@@ -6,12 +6,18 @@ import argparse
 import sys
 import time
 
+from tests.simulation.java_lives import LifeWithAJavaMaster, LifeWithJavaSlaves
 from tests.simulation.life import BrokenPromiseError, Life
+
+KINDS = {kind.KIND: kind for kind in (Life, LifeWithJavaSlaves, LifeWithAJavaMaster)}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--kind", choices=KINDS, default=Life.KIND, help="whose the other end of replication is"
+    )
     parser.add_argument("--lives", type=int, default=1000)
     parser.add_argument(
         "--seconds", type=float, default=15.0, help="of virtual time with faults, in each life"
@@ -19,7 +25,7 @@ def main() -> int:
     arguments = parser.parse_args()
     began, broken, puts = time.monotonic(), 0, 0
     for number, seed in enumerate(range(arguments.seed, arguments.seed + arguments.lives), 1):
-        life = Life(seed, seconds=arguments.seconds)
+        life = KINDS[arguments.kind](seed, seconds=arguments.seconds)
         try:
             life.run()
         except BrokenPromiseError as error:

@@ -8,6 +8,8 @@ the end         when faults stop, every slave has what its master has, in bounde
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from mqlake.store.results import PutMessageStatus
 from tests.simulation.roles import HOUSEKEEPING_S, SLAVE_TIMEOUT_S, Master, Slave
 from tests.simulation.world import Link, LinkState, World
@@ -22,13 +24,16 @@ class BrokenPromiseError(AssertionError):
 
 
 class Life:
+    KIND = "mqlake"
+    """What `python -m tests.simulation --kind` calls it."""
+
     def __init__(self, seed: int, *, seconds: float = 15.0) -> None:
         self.seed = seed
         self.seconds = seconds
         self.world = World(seed)
         dice = self.world.dice
         self.need_ack = dice.choice((2, 2, 3))
-        self.master = Master(self.world, self.need_ack, self._answered)
+        self.master = self.make_master(self.world, self._answered)
         self.slaves: list[Slave] = []
         self.acknowledged = 0
         """End of the last record that was answered 0: all before it is owed."""
@@ -40,14 +45,20 @@ class Life:
         for number in range(dice.choice((1, 1, 2))):
             link = Link(self.world)
             link.delay = dice.choice((0.0005, 0.005, 0.05))
-            slave = Slave(self.world, f"slave{number}", self.master, link)
+            slave = self.make_slave(self.world, f"slave{number}", self.master, link)
             self._watch(slave)
             self.slaves.append(slave)
+
+    def make_master(self, world: World, on_answer: Callable[[int, PutMessageStatus], None]) -> Master:
+        return Master(world, self.need_ack, on_answer)
+
+    def make_slave(self, world: World, name: str, master: Master, link: Link) -> Slave:
+        return Slave(world, name, master, link)
 
     def fail(self, text: str) -> None:
         recent = "\n".join(self.world.recent)
         raise BrokenPromiseError(
-            f"seed {self.seed}: {text}\n{recent}\nagain: python -m tests.simulation --seed {self.seed} --lives 1"
+            f"seed {self.seed}: {text}\n{recent}\nagain: python -m tests.simulation --kind {self.KIND} --seed {self.seed} --lives 1"
         )
 
     # --- what must hold

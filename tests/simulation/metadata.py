@@ -63,7 +63,7 @@ class MetadataLife:
         GroupAdmin(self.master, times).register(self._table)
         nobody = cast(Any, None)
         OffsetAdmin(self.master, nobody, nobody, cast(Any, self.cursors)).register(self._table)
-        self.sync = SlaveSynchronize(self.slave, cast(Any, self.slave_cursors), cast(Any, self))
+        self.sync = SlaveSynchronize(self.slave, cast(Any, self.slave_cursors), None, cast(Any, self))
         self.sync.master_addr = "master:1"
         self.note()
 

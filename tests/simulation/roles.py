@@ -93,6 +93,15 @@ class ModelLog:
             taken += size
         return taken, 0
 
+    def append_as_it_comes(self, body: bytes) -> None:
+        """As RocketMQ's slave: whatever it is, also parts of records."""
+        self.data += body
+        while len(self.data) - self.ends[-1] >= HEAD.size:
+            size = int.from_bytes(self.data[self.ends[-1] : self.ends[-1] + 4], "big", signed=True)
+            if size < HEAD.size or self.ends[-1] + size > len(self.data):
+                break
+            self.ends.append(self.ends[-1] + size)
+
     def sync(self) -> None:
         if self.sync_flush:
             self.synced = self.max_offset
@@ -164,8 +173,8 @@ class Master(Host):
 
     # --- slaves
 
-    def accept(self, end: End) -> None:
-        connection = HAConnection(
+    def make_connection(self, peer: str) -> HAConnection:
+        return HAConnection(
             self.log,
             ConnectionSettings(
                 transfer_batch_size=self.world.dice.choice((64, 1000, 32768)),
@@ -173,9 +182,12 @@ class Master(Host):
                 housekeeping_s=HOUSEKEEPING_S,
             ),
             self.world.now,
-            peer=f"{end.other.host.name}:1",
+            peer=peer,
             on_report=self.group.acknowledged,
         )
+
+    def accept(self, end: End) -> None:
+        connection = self.make_connection(f"{end.other.host.name}:1")
         for _, other in self._connections:
             if other.host == connection.host:
                 other.supersede()
@@ -219,6 +231,8 @@ class Slave(Host):
     """Connects to `master` over `link`, again and again."""
 
     verify_bytes = 300  # small, so that most logs are longer
+    asks_its_master = False
+    """Whether it knows where its master's log ends before it connects, as a broker does that has reached it."""
 
     def __init__(self, world: World, name: str, master: Master, link: Link) -> None:
         super().__init__(world, name)
@@ -232,13 +246,17 @@ class Slave(Host):
     def begin(self) -> None:
         self.runs = True
         self._end = None
-        self.client = HAClient(
+        self.client = self.make_client()
+        self._connect()
+
+    def make_client(self) -> HAClient:
+        return HAClient(
             self.log,
             ClientSettings(
                 heartbeat_s=HEARTBEAT_S, housekeeping_s=HOUSEKEEPING_S, verify_bytes=self.verify_bytes
             ),
+            master_end=lambda: self.master.log.max_offset if self.asks_its_master else None,
         )
-        self._connect()
 
     def _connect(self) -> None:
         self.link.connect(self, self.master, self._connected)

@@ -51,7 +51,7 @@ def test_it_finds_a_slave_that_reports_before_its_disk_has_it(monkeypatch: pytes
     monkeypatch.setattr(ModelLog, "sync", lambda log: None)
     found = a_seed_that_breaks()
     assert "was acknowledged with" in found
-    assert "again: python -m tests.simulation --seed" in found
+    assert "again: python -m tests.simulation --kind mqlake --seed" in found
 
 
 def test_it_finds_a_slave_that_compares_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,7 +87,10 @@ class Replication:
         broker, config = self._broker, self._broker.store_config
         broker.consumer_offset_manager.keeps_own_commits = True
         self.ha_client = HAClient(
-            broker.store.replica_log(), client_settings(config), first_offset=self._where_to_begin
+            broker.store.replica_log(),
+            client_settings(config),
+            first_offset=self._where_to_begin,
+            master_end=lambda: self._master_max,
         )
         self.ha_client_service = HAClientService(self.ha_client)
         self.ha_client_service.set_master_address(config.ha_master_address)
@@ -154,6 +157,7 @@ class Replication:
         if master_addr and master_addr != self.slave_synchronize.master_addr:
             logger.info("the master is at %s", master_addr)
             self.slave_synchronize.master_addr = master_addr
+            self._master_max = None
             self._tick.set()
         if ha_address and not config.ha_master_address:
             service.set_master_address(ha_address)

@@ -78,7 +78,9 @@ class ClientSettings:
 
 class HAClient:
     """One slave's connections, one at a time. `first_offset()` says where an empty log begins: a start of a file; 0 is
-    the beginning of the first; -1 the master's last file; None: not known yet, so do not connect."""
+    the beginning of the first; -1 the master's last file; None: not known yet, so do not connect. `master_end()` says
+    where the master's log ends, as far as it is known: RocketMQ's master takes the first report for an acknowledgement,
+    also one beyond its end."""
 
     def __init__(
         self,
@@ -86,6 +88,7 @@ class HAClient:
         settings: ClientSettings,
         *,
         first_offset: Callable[[], int | None] = lambda: 0,
+        master_end: Callable[[], int | None] = lambda: None,
     ) -> None:
         self.state = ClientState.READY
         self.trouble = Trouble.NONE
@@ -103,6 +106,7 @@ class HAClient:
         self._log = log
         self._settings = settings
         self._first_offset = first_offset
+        self._master_end = master_end
         self._output = bytearray()
         self._header = bytearray()
         self._body_left = 0
@@ -161,11 +165,13 @@ class HAClient:
             self._offset = 1
             return 1
         end = self._log.max_offset
+        known = self._master_end()
+        both = end if known is None else max(min(end, known), self._log.min_offset)
         # the master need not have the file before the one that the log ends in
-        file_start = end - (end % self._log.file_size or self._log.file_size)
-        start = self._verify_start(end, max(file_start, self._log.min_offset))
-        if self._verify_less and end % self._log.file_size == 0:
-            start = end
+        file_start = both - (both % self._log.file_size or self._log.file_size)
+        start = self._verify_start(both, max(file_start, self._log.min_offset))
+        if self._verify_less and both % self._log.file_size == 0:
+            start = both
         self._verify_until, self._offset = end, max(start, min(1, end))
         self._verify_from = self._offset
         return self._offset
