@@ -200,7 +200,9 @@ def test_every_state_of_a_small_workload(tmp_path: Path, mode: str, start: int, 
 def is_like_none_before(mode: str, steps: Sequence[str]) -> bool:
     """Not when a step does nothing, so that fewer steps leave the same: a flush or checkpoint right after the same, and
     under SYNC_FLUSH any flush."""
-    twice = any(first == second and first in ("flush", "checkpoint") for first, second in itertools.pairwise(steps))
+    twice = any(
+        first == second and first in ("flush", "checkpoint") for first, second in itertools.pairwise(steps)
+    )
     return not twice and not (mode == "sync" and "flush" in steps)
 
 
@@ -222,7 +224,9 @@ def test_steps_that_do_nothing_write_nothing(tmp_path: Path, mode: str) -> None:
             log.mark("done")
         finally:
             store.shutdown()
-    marks = [number for number, op in enumerate(log.ops) if isinstance(op, Mark) and op.what in ("again", "done")]
+    marks = [
+        number for number, op in enumerate(log.ops) if isinstance(op, Mark) and op.what in ("again", "done")
+    ]
     between = log.ops[marks[0] : marks[1]]
     assert not [op for op in between if isinstance(op, Write | Name)]
 

@@ -58,7 +58,8 @@ class Life:
     def fail(self, text: str) -> None:
         recent = "\n".join(self.world.recent)
         raise BrokenPromiseError(
-            f"seed {self.seed}: {text}\n{recent}\nagain: python -m tests.simulation --kind {self.KIND} --seed {self.seed} --lives 1"
+            f"seed {self.seed}: {text}\n{recent}\n"
+            f"again: python -m tests.simulation --kind {self.KIND} --seed {self.seed} --lives 1"
         )
 
     # --- what must hold

@@ -7,7 +7,6 @@ import pytest
 from mqlake.store.ha.ha_connection import HAConnection
 from tests.simulation.java_lives import LifeWithAJavaMaster, LifeWithJavaSlaves
 from tests.simulation.life import BrokenPromiseError, Life
-from tests.simulation.roles import Slave
 
 SEEDS = range(1, 41)
 
@@ -54,8 +53,5 @@ def test_it_finds_a_master_that_counts_what_it_does_not_have(monkeypatch: pytest
 
 
 def test_it_finds_a_slave_that_does_not_ask_where_its_master_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    def make_slave(life: LifeWithAJavaMaster, world, name, master, link) -> Slave:  # type: ignore[no-untyped-def]
-        return Slave(world, name, master, link)
-
-    monkeypatch.setattr(LifeWithAJavaMaster, "make_slave", make_slave)
+    monkeypatch.setattr(LifeWithAJavaMaster, "make_slave", Life.make_slave)
     assert "a slave reports" in a_seed_that_breaks(LifeWithAJavaMaster)
