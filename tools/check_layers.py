@@ -49,7 +49,7 @@ ALLOWED: dict[str, set[str]] = {
     "client": {"errors", "base", "message", "formats", "remoting", "auth"},
     "metaq": {"compiled", "errors", "base", "message", "formats", "remoting"},
     "migrate": {"errors", "base", "message", "formats", "store", "metaq"},
-    "lake": {"compiled", "errors", "base", "message", "formats", "store"},
+    "lake": {"compiled", "errors", "base", "message", "formats", "store", "client"},
     "spark": {
         "compiled",
         "errors",
@@ -126,6 +126,7 @@ WITHIN: dict[str, set[str]] = {
     "lake.arrow": {"options", "offsets", "log"},
     "lake.log": {"options", "offsets", "arrow"},
     "lake.bodies": {"arrow", "requirements"},
+    "lake.live": {"options", "offsets", "arrow", "log"},
     "lake.tables": {"options", "offsets", "arrow", "log", "dataset", "requirements", "bodies", "live"},
     "spark.log": _OF_SOURCES,
     "spark.rocketmq": {*_OF_SOURCES, "log"},

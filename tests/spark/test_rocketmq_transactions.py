@@ -22,7 +22,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 import mqlake.spark.rocketmq.epochs as epochs_module
 from mqlake.client.blocking import Admin, PullConsumer
 from mqlake.errors import ConfigError, FormatError, StoreCorruptError
-from mqlake.spark.rocketmq.cluster import Queue
+from mqlake.lake.live.cluster import Queue
 from mqlake.spark.rocketmq.epochs import Decision, DecisionFile, Half, QueueHalves, together
 from mqlake.spark.rocketmq.sink import RocketMQExactlyOnceWriter, SentHalves
 from mqlake.spark.rocketmq.source import RocketMQDataSource

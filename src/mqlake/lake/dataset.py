@@ -1,4 +1,4 @@
-"""LogDataset: store directories as an Arrow dataset, which DuckDB, Polars, pandas and pyarrow query in place.
+"""LogDataset: store directories, or topics of live brokers, as an Arrow dataset for DuckDB, Polars, pandas and pyarrow.
 
     query engine ─▶ scanner(columns, filter) ─▶ conditions ─▶ plan ─▶ tasks ─▶ batches ─▶ filter again, exactly
 
@@ -17,12 +17,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset
 
-from mqlake.errors import UnknownKeyError
+from mqlake.errors import ConfigError, UnknownKeyError
 from mqlake.lake.arrow.expressions import columns_of, conditions_of
+from mqlake.lake.arrow.filters import Condition
 from mqlake.lake.arrow.schema import arrow_schema
 from mqlake.lake.bodies.body_format import BodyColumns, BodyFormat, format_of
 from mqlake.lake.bodies.decoder import BODY, REASON, UNDECODED, VALUE
 from mqlake.lake.bodies.inference import SAMPLE
+from mqlake.lake.live.options import ReadOptions
+from mqlake.lake.live.rows import live_batches
 from mqlake.lake.log.plan import plan
 from mqlake.lake.log.tasks import read_task
 from mqlake.lake.options import LogOptions, option_texts
@@ -30,6 +33,8 @@ from mqlake.lake.options import LogOptions, option_texts
 Moment = int | str | datetime | Mapping[str, Mapping[str, int]] | None
 """A physical offset, a time (datetime), `earliest`, `latest`, or offsets of queues: {"topic": {"0": 123}}."""
 
+
+Options = LogOptions | ReadOptions
 
 DECODED = {VALUE, UNDECODED, REASON}
 
@@ -45,7 +50,7 @@ class LogScanner:
 
     def __init__(
         self,
-        options: LogOptions,
+        options: Options,
         columns: Columns,
         filter: pc.Expression | None,
         bodies: BodyColumns | None = None,
@@ -78,15 +83,19 @@ class LogScanner:
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Raises StoreCorruptError, OffsetOutOfRangeError (a file is gone), and what planning raises (plan())."""
         conditions = conditions_of(self._filter)
-        for task in plan(self._options, conditions).tasks:
-            for batch in read_task(task, self._options, conditions, self._read):
-                table = pa.Table.from_batches(
-                    [batch if self._bodies is None else self._bodies.replaced(batch)]
-                )
-                if self._filter is not None:
-                    table = table.filter(self._filter)
-                if table.num_rows:
-                    yield from self._projected(table).to_batches()
+        for batch in self._rows(conditions):
+            table = pa.Table.from_batches([batch if self._bodies is None else self._bodies.replaced(batch)])
+            if self._filter is not None:
+                table = table.filter(self._filter)
+            if table.num_rows:
+                yield from self._projected(table).to_batches()
+
+    def _rows(self, conditions: tuple[Condition, ...]) -> Iterator[pa.RecordBatch]:
+        if isinstance(self._options, LogOptions):
+            for task in plan(self._options, conditions).tasks:
+                yield from read_task(task, self._options, conditions, self._read)
+        else:
+            yield from live_batches(self._options, conditions, self._read)
 
     def _projected(self, table: pa.Table) -> pa.Table:
         if isinstance(self._columns, Mapping):
@@ -115,7 +124,7 @@ class LogScanner:
 class LogDataset(pyarrow.dataset.Dataset):  # type: ignore[misc]
     """Made by `mqlake.lake.scan`. Nothing of pyarrow's Dataset is under it: what needs that is not there."""
 
-    def __init__(self, options: LogOptions, bodies: BodyFormat | None = None) -> None:
+    def __init__(self, options: Options, bodies: BodyFormat | None = None) -> None:
         self._options = options
         self._format = bodies
         self._bodies = None if bodies is None else bodies.body_columns
@@ -165,7 +174,10 @@ class LogDataset(pyarrow.dataset.Dataset):  # type: ignore[misc]
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
     def __repr__(self) -> str:
-        return f"LogDataset({', '.join(storage.root for storage in self._options.stores)})"
+        options = self._options
+        if isinstance(options, LogOptions):
+            return f"LogDataset({', '.join(storage.root for storage in options.stores)})"
+        return f"LogDataset({options.cluster.namesrv_addr}: {', '.join(options.topics)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return LogDataset, (self._options, self._format)
@@ -198,7 +210,7 @@ class LogDataset(pyarrow.dataset.Dataset):  # type: ignore[misc]
 
 
 def scan(
-    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
     topics: str | Iterable[str] | None = None,
     *,
     columns: Sequence[str] | None = None,
@@ -210,8 +222,14 @@ def scan(
     unpack: bool = True,
     storage_options: Mapping[str, Any] | None = None,
     bodies: BodyFormat | Mapping[str, Any] | None = None,
+    namesrv: str | None = None,
+    access_key: str = "",
+    secret_key: str = "",
 ) -> LogDataset:
     """The messages of one or more store directories (or places that fsspec opens, such as s3://bucket/store).
+
+    With `namesrv`, a name server's host:port, those of `topics` at its brokers, Java's or mqlake's, pulled as a
+    consumer would; `access_key` and `secret_key` where they are asked for.
 
     `start` is the first and `end` the first no longer read; each a physical offset, a datetime, `earliest`, `latest`,
     or offsets of queues. `unpack`: messages as consumers see them, inner batches and compressed bodies taken apart, and
@@ -226,22 +244,24 @@ def scan(
     Raises UnknownKeyError for an unknown column, ConfigError for an invalid value, NotAStoreError and
     ForeignFormatError for a place that is no store.
     """
-    paths = [path] if isinstance(path, str | os.PathLike) else list(path)
     given: dict[str, object] = {"verify": verify, "mode": mode, "unpack": unpack}
     for name, listed in (("topics", topics), ("keys", keys), ("columns", columns)):
         if listed is not None:
             given[name] = [listed] if isinstance(listed, str) else list(listed)
-    if storage_options:
-        given["storageOptions"] = dict(storage_options)
     for prefix, moment in (("starting", start), ("ending", end)):
         if isinstance(moment, datetime):
             given[f"{prefix}Timestamp"] = moment.isoformat()
         elif moment is not None:
             given[f"{prefix}Offsets"] = dict(moment) if isinstance(moment, Mapping) else moment
-    options = LogOptions.parse(option_texts([os.fspath(each) for each in paths], given))
-    options.check_batch()
-    for storage in options.stores:
-        storage.check()
+    options: Options
+    if namesrv is not None:
+        if path is not None or keys is not None or storage_options:
+            raise ConfigError("path, keys and storage_options are for store directories, not for brokers")
+        options = _of_brokers(
+            {"namesrvAddr": namesrv, "accessKey": access_key, "secretKey": secret_key}, given
+        )
+    else:
+        options = _of_stores(path, storage_options, given)
     format = format_of(bodies)
     if format is not None and format.needs_sample:
         sample = LogScanner(options, [BODY], None).head(SAMPLE)
@@ -249,6 +269,32 @@ def scan(
     return LogDataset(options, format)
 
 
-def _schema_of(options: LogOptions, bodies: BodyColumns | None) -> pa.Schema:
+def _of_stores(
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None,
+    storage_options: Mapping[str, Any] | None,
+    given: dict[str, object],
+) -> LogOptions:
+    paths = [path] if isinstance(path, str | os.PathLike) else list(path or ())
+    if storage_options:
+        given["storageOptions"] = dict(storage_options)
+    options = LogOptions.parse(option_texts([os.fspath(each) for each in paths], given))
+    options.check_batch()
+    for storage in options.stores:
+        storage.check()
+    return options
+
+
+def _of_brokers(place: Mapping[str, str], given: dict[str, object]) -> ReadOptions:
+    topics = given.pop("topics", None)
+    if not topics:
+        raise ConfigError("a scan of brokers needs the names of topics")
+    given.pop("verify")  # CRCs are checked always
+    named = {name: text for name, text in place.items() if text}
+    texts = option_texts([], {**given, **named, "subscribe": topics})
+    texts.pop("path")
+    return ReadOptions.parse(texts, stream=False)
+
+
+def _schema_of(options: Options, bodies: BodyColumns | None) -> pa.Schema:
     schema = arrow_schema(options.columns)
     return schema if bodies is None else bodies.schema(schema)

@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from mqlake.client import ConsumeFromWhere, ConsumerConfig, blocking
 from mqlake.errors import ConfigError
-from mqlake.spark.rocketmq.options import ReadOptions
+from mqlake.lake.live.options import ReadOptions
 from tests.interop.brokers import Broker, MqlakeBroker
 from tests.spark.rocketmq.test_source import fill, numbers, rows, stream
 from tests.waiting import until

@@ -34,13 +34,13 @@ from mqlake.errors import (
 )
 from mqlake.formats.record import encode_record
 from mqlake.lake.arrow.schema import COLUMNS
+from mqlake.lake.live.cluster import Cluster, Live, Queue, missing, scans_of
+from mqlake.lake.live.options import ReadOptions
+from mqlake.lake.live.ranges import QueueRange, _scanned, divided
 from mqlake.lake.options import Mode
 from mqlake.message import Message, MessageSysFlag, crc32, host_bytes
 from mqlake.remoting.bodies.topic import MessageQueue
 from mqlake.spark.rocketmq import sink as rocketmq_sink
-from mqlake.spark.rocketmq.cluster import Cluster, Live, Queue, missing, scans_of
-from mqlake.spark.rocketmq.options import ReadOptions
-from mqlake.spark.rocketmq.ranges import QueueRange, _scanned, divided
 from mqlake.spark.rocketmq.source import RocketMQDataSource
 from tests.client.consume.test_undecodable import poisoned
 from tests.interop.brokers import Broker, JavaBroker, MqlakeBroker

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, SparkSession
 
 from mqlake.errors import ConfigError
+from mqlake.lake.live.cluster import Live
+from mqlake.lake.live.options import ReadOptions
 from mqlake.lake.options import LogOptions, option_texts
 from mqlake.spark.error_messages import when_workers_start
-from mqlake.spark.rocketmq.cluster import Live
-from mqlake.spark.rocketmq.options import ReadOptions
 
 
 def store_stream(

@@ -38,8 +38,8 @@ from mqlake.client.mq_client import MQClientInstance
 from mqlake.client.produce.transaction_producer import LocalTransactionState, TransactionMQProducer
 from mqlake.client.results import SendResult, SendStatus
 from mqlake.errors import FormatError, MqlakeError, OffsetOutOfRangeError, StoreCorruptError
+from mqlake.lake.live.cluster import Cluster, Live, Queue, scans_of
 from mqlake.message import Message, MessageSysFlag, create_message_id, decode_message_id
-from mqlake.spark.rocketmq.cluster import Cluster, Live, Queue, scans_of
 
 logger = logging.getLogger(__name__)
 

@@ -26,11 +26,12 @@ from mqlake.client.consume.pop_api import FROM_FIRST, POP_MAX, PopAPIWrapper
 from mqlake.client.consume.subscription import build_subscription_data
 from mqlake.client.records import MAX_BODY_SIZE, MessageClientExt
 from mqlake.errors import MqlakeError
+from mqlake.lake.live.cluster import Live, Queue
+from mqlake.lake.live.options import ReadOptions
+from mqlake.lake.live.ranges import QueueRange, divided, read_range, subscribed
 from mqlake.message import ReceiptHandle, real_topic
 from mqlake.spark.error_messages import tells_reasons
-from mqlake.spark.rocketmq.cluster import Live, Queue
-from mqlake.spark.rocketmq.options import ReadOptions
-from mqlake.spark.rocketmq.ranges import QueueRange, divided, read_range, subscribed
+from mqlake.spark.rocketmq.partitions import QueuePartition, as_partitions
 from mqlake.spark.stream_readers import LimitedStreamReader
 
 logger = logging.getLogger(__name__)
@@ -90,14 +91,14 @@ class RocketMQPopReader(LimitedStreamReader[Queue]):
                         break
         return entries
 
-    def partitions(self, start: Offset, end: Offset) -> list[QueueRange]:
+    def partitions(self, start: Offset, end: Offset) -> list[QueuePartition]:
         if start["batch"] == end["batch"]:
             return []
         ranges = [
             QueueRange(Queue(topic, broker, queue_id), first, last + 1)
             for topic, broker, queue_id, _, first, last in end["popped"]
         ]
-        return divided(_joined(ranges), self._options.min_partitions)
+        return as_partitions(divided(_joined(ranges), self._options.min_partitions))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, QueueRange):

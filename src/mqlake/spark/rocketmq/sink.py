@@ -41,6 +41,8 @@ from mqlake.client.produce.producer import MessageQueueSelector, Producer, is_bu
 from mqlake.client.produce.transaction_producer import TransactionMQProducer
 from mqlake.client.results import SendStatus
 from mqlake.errors import ConfigError, SendError, UnknownKeyError
+from mqlake.lake.live.cluster import Cluster
+from mqlake.lake.live.options import WriteOptions
 from mqlake.message import (
     PROPERTY_DELAY_TIME_LEVEL,
     PROPERTY_KEYS,
@@ -49,7 +51,6 @@ from mqlake.message import (
     Message,
 )
 from mqlake.spark.error_messages import tells_reasons
-from mqlake.spark.rocketmq.cluster import Cluster
 from mqlake.spark.rocketmq.epochs import (
     Epochs,
     Half,
@@ -58,7 +59,6 @@ from mqlake.spark.rocketmq.epochs import (
     half_of,
     transaction_producer,
 )
-from mqlake.spark.rocketmq.options import WriteOptions
 
 T = TypeVar("T")
 

@@ -24,12 +24,12 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from mqlake.errors import ConfigError
-from mqlake.lake.offsets import EARLIEST, LATEST
+from mqlake.lake.live.cluster import Live
+from mqlake.lake.live.options import ReadOptions, WriteOptions
+from mqlake.lake.live.ranges import QueueRange, planned, read_range
 from mqlake.spark.error_messages import tells_reasons
 from mqlake.spark.requirements import require_stream_readers
-from mqlake.spark.rocketmq.cluster import Live
-from mqlake.spark.rocketmq.options import ReadOptions, WriteOptions
-from mqlake.spark.rocketmq.ranges import QueueRange, divided, in_queue, read_range, resolve, subscribed
+from mqlake.spark.rocketmq.partitions import QueuePartition, as_partitions
 from mqlake.spark.schema import check_user_schema, spark_schema
 
 
@@ -91,20 +91,8 @@ class RocketMQReader(DataSourceReader):
         self._options = options
         self._columns = columns
 
-    def partitions(self) -> list[QueueRange]:
-        options = self._options
-        with Live(options.cluster) as live:
-            queues = live.queues(subscribed(live, options))
-            bounds = live.bounds(queues)
-            starts = resolve(live, options.start, bounds, EARLIEST)
-            ends = resolve(live, options.end, bounds, LATEST)
-        ranges = []
-        for queue in queues:
-            low, high = bounds[queue]
-            start = in_queue(options, queue, starts[queue], bounds[queue])
-            end = in_queue(options, queue, ends[queue], (low, high))
-            ranges.append(QueueRange(queue, start, end))
-        return divided(ranges, options.min_partitions)
+    def partitions(self) -> list[QueuePartition]:
+        return as_partitions(planned(self._options))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, QueueRange):

@@ -19,11 +19,9 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 
 from mqlake.errors import ConfigError, MqlakeError
-from mqlake.lake.offsets import EARLIEST
-from mqlake.spark.error_messages import tells_reasons
-from mqlake.spark.rocketmq.cluster import Live, Queue
-from mqlake.spark.rocketmq.options import ReadOptions
-from mqlake.spark.rocketmq.ranges import (
+from mqlake.lake.live.cluster import Live, Queue
+from mqlake.lake.live.options import ReadOptions
+from mqlake.lake.live.ranges import (
     QueueOffsets,
     QueueRange,
     divided,
@@ -32,6 +30,9 @@ from mqlake.spark.rocketmq.ranges import (
     resolve,
     subscribed,
 )
+from mqlake.lake.offsets import EARLIEST
+from mqlake.spark.error_messages import tells_reasons
+from mqlake.spark.rocketmq.partitions import QueuePartition, as_partitions
 from mqlake.spark.stream_readers import LimitedStreamReader
 
 logger = logging.getLogger(__name__)
@@ -115,7 +116,7 @@ class RocketMQStreamReader(LimitedStreamReader[Queue]):
                 )
         return {queue: offset for queue, offset in known.items() if self._options.asks_for(queue.topic)}
 
-    def partitions(self, start: Offsets, end: Offsets) -> list[QueueRange]:
+    def partitions(self, start: Offsets, end: Offsets) -> list[QueuePartition]:
         starts, ends = from_json(start), from_json(end)
         changed = [queue for queue, offset in ends.items() if starts.get(queue, -1) != offset]
         if not changed:
@@ -140,7 +141,7 @@ class RocketMQStreamReader(LimitedStreamReader[Queue]):
                     f"{queue}: it had been read up to {max(first, last)}; the broker has {low} to {high}",
                 )
             ranges.append(QueueRange(queue, max(first, low), min(last, high)))
-        return divided(ranges, self._options.min_partitions)
+        return as_partitions(divided(ranges, self._options.min_partitions))
 
     def commit(self, end: Offsets) -> None:
         """Tells the brokers how far `groupIdForCommit` has come; that is for dashboards, so a failure only warns."""

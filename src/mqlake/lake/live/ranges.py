@@ -1,5 +1,4 @@
-# mypy: disable-error-code="misc"
-"""The ranges of queues that the source `rocketmq` reads, and the rows that a task makes of one.
+"""The ranges of queues that a read of live brokers consists of, and the rows that a task makes of one.
 
 driver    position ─▶ an offset of each queue ─▶ ranges [start, end), divided among tasks
 task      range ─▶ pulls ─▶ raw records ─▶ scan ─▶ unpack ─▶ Arrow batches
@@ -14,31 +13,30 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.datasource import InputPartition
 
 from mqlake.client import MessageQueue
 from mqlake.client.records import decode_messages, whole_records
 from mqlake.errors import ConfigError, FormatError, UndecodableMessageError
 from mqlake.formats.columns import Bytes, Scan
-from mqlake.lake.arrow.filters import RowFilter
+from mqlake.lake.arrow.filters import Condition, RowFilter
 from mqlake.lake.arrow.memory import keep_freed_memory
 from mqlake.lake.arrow.rows import RowBuilder
 from mqlake.lake.arrow.unpack import BODY_BYTES_MAX, PACKED
+from mqlake.lake.live.cluster import Live, Queue, missing, scans_of
+from mqlake.lake.live.options import ReadOptions
 from mqlake.lake.log.splits import Damage
 from mqlake.lake.log.tasks import choose
 from mqlake.lake.offsets import EARLIEST, LATEST, Position, PositionKind
 from mqlake.lake.options import LogOptions
 from mqlake.message import PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX, MessageSysFlag, bytes_to_properties
-from mqlake.spark.rocketmq.cluster import Live, Queue, missing, scans_of
-from mqlake.spark.rocketmq.options import ReadOptions
 
 logger = logging.getLogger(__name__)
 
 QueueOffsets = dict[Queue, int]
 
 
-@dataclass
-class QueueRange(InputPartition):
+@dataclass(frozen=True)
+class QueueRange:
     """The messages [start, end) of a queue."""
 
     queue: Queue
@@ -110,6 +108,24 @@ def in_queue(options: ReadOptions, queue: Queue, offset: int, bounds: tuple[int,
     return min(max(offset, low), high)
 
 
+def planned(options: ReadOptions) -> list[QueueRange]:
+    """What the options name, as the brokers have it now. Raises what Live, resolve() and in_queue() raise."""
+    with Live(options.cluster) as live:
+        queues = live.queues(subscribed(live, options))
+        bounds = live.bounds(queues)
+        starts = resolve(live, options.start, bounds, EARLIEST)
+        ends = resolve(live, options.end, bounds, LATEST)
+    ranges = [
+        QueueRange(
+            queue,
+            in_queue(options, queue, starts[queue], bounds[queue]),
+            in_queue(options, queue, ends[queue], bounds[queue]),
+        )
+        for queue in queues
+    ]
+    return divided(ranges, options.min_partitions)
+
+
 def divided(ranges: list[QueueRange], min_partitions: int | None) -> list[QueueRange]:
     """Ranges without empty ones; the large ones in parts until there are about `min_partitions`."""
     ranges = [each for each in ranges if each.start < each.end]
@@ -128,12 +144,15 @@ def divided(ranges: list[QueueRange], min_partitions: int | None) -> list[QueueR
 # ---------------------------------------------------------------------- in a task
 
 
-def read_range(partition: QueueRange, options: ReadOptions, columns: list[str]) -> Iterator[pa.RecordBatch]:
-    """The rows of one task. Raises OffsetOutOfRangeError, UndecodableMessageError, and what the client raises."""
+def read_range(
+    partition: QueueRange, options: ReadOptions, columns: list[str], conditions: tuple[Condition, ...] = ()
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one task that may fulfil the conditions. Raises OffsetOutOfRangeError, UndecodableMessageError, and
+    what the client raises."""
     queue, end = partition.queue, partition.end
     builder = RowBuilder(columns, None, queue.broker)
     packed = PACKED if "body" in columns else MessageSysFlag.NEED_UNWRAP_FLAG
-    wanted = RowFilter(_of_range(options, queue, partition.start, end))
+    wanted = RowFilter(_of_range(options, queue, partition.start, end), conditions)
     keep_freed_memory()
     expected = partition.start
     with Live(options.cluster) as live:

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mqlake.errors import ConfigError
+from mqlake.lake.live.cluster import Cluster
 from mqlake.lake.offsets import ENDING, STARTING, PositionKind, start_and_end
 from mqlake.lake.options import Mode, SourceOptions, common, count, flag, listed, named, one_of
-from mqlake.spark.rocketmq.cluster import Cluster
 
 PLACE = ("namesrvAddr", "group", "accessKey", "secretKey")
 READ_OPTIONS = (
