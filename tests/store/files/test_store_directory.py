@@ -30,6 +30,14 @@ def test_what_has_to_be_there(tmp_path: Path) -> None:
         check_is_store(str(tmp_path), must_exist=True)
 
 
+@pytest.mark.parametrize("must_exist", [True, False])
+def test_the_directory_of_a_server_is_not_one_but_names_its_stores(tmp_path: Path, must_exist: bool) -> None:
+    for name in ("broker-1", "broker-0", "namesrv"):
+        (tmp_path / name / ("" if name == "namesrv" else "commitlog")).mkdir(parents=True)
+    with pytest.raises(NotAStoreError, match=r"in it\); a store is in .*/broker-0, and 1 more$"):
+        check_is_store(str(tmp_path), must_exist=must_exist)
+
+
 def test_a_directory_with_other_things_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "letters").mkdir()
     with pytest.raises(NotAStoreError, match="name an empty or new directory"):

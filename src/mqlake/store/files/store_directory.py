@@ -33,10 +33,12 @@ def check_is_store(root: str, *, must_exist: bool) -> None:
         raise ForeignFormatError(f"{root}: a DLedger store; only the classic commit log is handled")
     known = names.intersection(STORE_ENTRIES)
     if (names and not known) or (must_exist and "commitlog" not in names):
-        raise NotAStoreError(
-            f"{root}: not a RocketMQ store (no commitlog directory in it)"
-            + ("" if must_exist else "; name an empty or new directory to make one")
-        )
+        stores = [name for name in sorted(names) if os.path.isdir(os.path.join(root, name, "commitlog"))]
+        hint = "" if must_exist else "; name an empty or new directory to make one"
+        if stores:
+            more = f", and {len(stores) - 1} more" if len(stores) > 1 else ""
+            hint = f"; a store is in {os.path.join(root, stores[0])}{more}"
+        raise NotAStoreError(f"{root}: not a RocketMQ store (no commitlog directory in it){hint}")
 
 
 def refuse_rocksdb(root: str) -> None:
