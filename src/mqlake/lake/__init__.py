@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mqlake.lake.bodies.body_format import BodyFormat, decode
     from mqlake.lake.dataset import LogDataset, scan
+    from mqlake.lake.tables.topic import TopicTable, topic_table
 
-__all__ = ["BodyFormat", "LogDataset", "decode", "scan"]
+__all__ = ["BodyFormat", "LogDataset", "TopicTable", "decode", "scan", "topic_table"]
 
 
 def __getattr__(name: str) -> Any:
@@ -26,5 +27,9 @@ def __getattr__(name: str) -> Any:
         raise ImportError("mqlake.lake needs pyarrow: pip install 'mqlake[arrow]'") from error
     from mqlake.lake import dataset
     from mqlake.lake.bodies import body_format
+    from mqlake.lake.tables import topic
+
+    if name in ("TopicTable", "topic_table"):
+        return getattr(topic, name)
 
     return getattr(body_format if name in ("BodyFormat", "decode") else dataset, name)

@@ -42,6 +42,20 @@ Columns = Sequence[str] | Mapping[str, pc.Expression] | None
 """Names, or what each column is made of; None: all."""
 
 
+def needed_columns(names: Sequence[str], columns: Columns, filter: pc.Expression | None) -> set[str]:
+    """Those of `names` that a scan reads for its columns and its filter. UnknownKeyError."""
+    if columns is None:
+        wanted: Iterable[str] = names
+    elif isinstance(columns, Mapping):
+        wanted = [name for each in columns.values() for name in columns_of(each, names)]
+    else:
+        wanted = columns
+    needed = {*wanted, *columns_of(filter, names)}
+    for name in needed.difference(names):
+        raise UnknownKeyError(name, names, what="column")
+    return needed
+
+
 class LogScanner:
     """One scan, with the methods of pyarrow's Scanner that query engines call.
 
@@ -57,15 +71,7 @@ class LogScanner:
     ) -> None:
         self._options, self._columns, self._filter = options, columns, filter
         names = _schema_of(options, bodies).names
-        if columns is None:
-            wanted: Iterable[str] = names
-        elif isinstance(columns, Mapping):
-            wanted = [name for each in columns.values() for name in columns_of(each, names)]
-        else:
-            wanted = columns
-        needed = {*wanted, *columns_of(filter, names)}
-        for name in needed.difference(names):
-            raise UnknownKeyError(name, names, what="column")
+        needed = needed_columns(names, columns, filter)
         self._bodies = bodies if bodies is not None and not DECODED.isdisjoint(needed) else None
         if self._bodies is not None:
             needed = {*needed.difference(DECODED), BODY}

@@ -54,7 +54,7 @@ def test_run_of_a_file(tmp_path: Path) -> None:
         (["run", "STORE", "--warehouse", "W"], "name the topics"),
         (["run", "STORE", "--topic", ORDERS], "give a warehouse"),
         (["run", "STORE", "--topic", "Order", "--warehouse", "W"], "did you mean 'Orders'"),
-        (["run", "W", "--topic", ORDERS, "--warehouse", "W"], "no such store|not a RocketMQ store"),
+        (["run", "W", "--topic", ORDERS, "--warehouse", "W"], "there is no such directory"),
         (["run", "STORE", "--topic", ORDERS, "--warehouse", "W", "--columns", "topic"], "needs the column"),
     ],
 )
@@ -69,3 +69,54 @@ def test_what_cannot_be_done_is_said(tmp_path: Path, arguments: list[str], says:
 def test_a_missing_library_is_named_with_its_extra() -> None:
     with pytest.raises(MissingPartError, match=r"mqlake\[delta\]"):
         require_modules("json", "no_such_package", command="pip install 'mqlake[delta]'")
+
+
+@pytest.mark.parametrize("format", ["iceberg", "delta"])
+def test_a_life(tmp_path: Path, format: str) -> None:
+    """Added, filled, asked, checked, compacted, taken back, filled again."""
+    store, home = tmp_path / "store", tmp_path / "lake"
+    put(store, 40)
+    invoke("add", f"broker-a={store}", "--warehouse", home, "--format", format, "--topic", ORDERS)
+    invoke("add", f"broker-a={store}", "--warehouse", home, "--format", format, "--topic", "Other")
+    [empty, _] = json.loads(invoke("status", home, "--json").stdout)
+    assert (empty["rows"], empty["lag"]["messages"], empty["committedAt"]) == (0, 20, 0)
+    for first in (40, 60, 80):
+        invoke("run", home)
+        put(store, 20, first)
+    [orders, _] = json.loads(invoke("status", home, "--json").stdout)
+    assert (orders["rows"], orders["files"], orders["lag"]["messages"]) == (40, 3, 10)
+    sql = "select count(*) as n, count(distinct o.physicalOffset) as d from Orders o join Other t on t.keys > o.keys"
+    [counted] = json.loads(invoke("query", sql, home, "--json").stdout)
+    assert counted["d"] <= 50 < counted["n"]
+    moment = expected(store)[45]["storeTimestamp"].isoformat()
+    earlier = len([row for row in expected(store) if row["storeTimestamp"].isoformat() < moment])
+    asked = invoke("query", "select count(*) as n from Orders", home, "--as-of", moment)
+    assert asked.stdout.split() == ["n", str(earlier)]
+    assert "each message once" in invoke("verify", home).stdout
+    found = json.loads(invoke("compact", home, "--topic", ORDERS, "--json").stdout)
+    assert found == [{"table": "mqlake.Orders", "before": 3, "after": 1}]
+    table = open_topic(tmp_path, store, format).table
+    first = [each.version for each in table.versions() if each.state][-1]
+    given = [home, "--topic", ORDERS, "--to-version", first]
+    [plan] = json.loads(invoke("rewind", *given, "--dry-run", "--json").stdout)
+    assert (plan["rows"], plan["left"], plan["lost"]) == (20, 20, "")
+    invoke("rewind", *given, "--yes")
+    assert json.loads(invoke("run", home, "--topic", ORDERS, "--json").stdout)[0]["rows"] == 30
+    assert rows_in(table) == expected(store)
+    assert json.loads(invoke("orphans", home, "--json").stdout) == []
+    invoke("expire", home, "--older-than", "1h")
+    assert "NOT SOUND" not in invoke("verify", home, "--sample", "0").stdout
+
+
+def test_a_query_that_cannot_be_answered(tmp_path: Path) -> None:
+    put(tmp_path / "store", 4)
+    file = save(tmp_path, tmp_path / "store", "delta", ORDERS)
+    assert (
+        "there is no table mqlake.Orders yet"
+        in invoke("query", "select 1 from Orders", file, status=1).stderr
+    )
+    invoke("run", file)
+    assert "nothing" in invoke("query", "select nothing from Orders", file, status=2).stderr
+    (tmp_path / "lake/mqlake/Orders/stray.parquet").write_bytes(b"x")
+    listed = invoke("orphans", file, "--older-than", "0s", "--delete", "--yes")
+    assert "stray.parquet" in listed.stdout and "1 file deleted" in listed.stderr

@@ -1,14 +1,51 @@
-"""`mqlake lake run`."""
+"""`mqlake lake add | run`."""
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from typing import Any
 
 import click
 
-from mqlake.cli.lake.shared import Given, making_options, size_option
+from mqlake.cli.lake.shared import Given, age_option, making_options, opened, size_option
 from mqlake.cli.options import json_option
-from mqlake.cli.output import note, print_json, print_table, progress, size_text
+from mqlake.cli.output import count_text, note, print_json, print_json_line, print_table, progress, size_text
+from mqlake.errors import ConfigError
+
+
+@click.command()
+@making_options
+@click.option("--file", "path", metavar="FILE", help="The lake.toml.  [default: in the warehouse]")
+@json_option
+def add(given: Given, path: str | None, as_json: bool) -> None:
+    """Add topics to a lake.toml, and make their tables. `mqlake lake run FILE` fills them.
+
+    \b
+    mqlake lake add broker-a=/data/store --warehouse /data/lake --topic Orders --topic Payments
+    mqlake lake add -n 127.0.0.1:9876 --warehouse /data/lake --topic Orders
+    """
+    from mqlake.lake.tables.config import FILE, LakeFile
+    from mqlake.lake.tables.topic import TopicTable
+
+    topics = given.made_topics()
+    lake = given.made_lake()
+    if path is None and "://" in lake.warehouse:
+        raise ConfigError(f"{lake.warehouse} is not a local directory: say where the lake.toml goes (--file)")
+    path = path or os.path.join(lake.warehouse, FILE)
+    file = LakeFile.load(path) if os.path.exists(path) else LakeFile(lake)
+    if file.lake != lake:
+        raise ConfigError(f"{path} is of another lake: its format, catalog, warehouse or namespace differs")
+    for topic in topics:
+        file = file.with_topic(topic)
+    made = [TopicTable.open(lake, topic) for topic in topics]
+    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+    file.save(path)
+    if as_json:
+        print_json({"file": path, "tables": [each.table.name for each in made]})
+    else:
+        click.echo(f"{path}: {count_text(len(file.topics), 'topic')}; mqlake lake run {path}")
 
 
 @click.command()
@@ -18,28 +55,80 @@ from mqlake.cli.output import note, print_json, print_table, progress, size_text
 @click.option(
     "--allow-gaps", is_flag=True, help="Go on where messages were deleted before the table had them."
 )
+@click.option("--follow", is_flag=True, help="Go on until Ctrl-C, commit by commit.")
+@size_option("--commit-bytes", "128m", "With --follow: commit when the log has so much more.")
+@age_option("--commit-interval", "5m", "With --follow: or after this time.")
+@click.option(
+    "--metrics-port", type=click.IntRange(1, 65535), help="With --follow: Prometheus metrics there."
+)
 @json_option
-def run(given: Given, step_bytes: int, file_bytes: int, allow_gaps: bool, as_json: bool) -> None:
+def run(
+    given: Given,
+    step_bytes: int,
+    file_bytes: int,
+    allow_gaps: bool,
+    follow: bool,
+    commit_bytes: int,
+    commit_interval: float,
+    metrics_port: int | None,
+    as_json: bool,
+) -> None:
     """Append what the log has and the tables lack, each message once, whatever is killed when.
 
     How far a table is, is part of each of its commits: run it again, as often as you like, or two at a time.
 
     \b
-    mqlake lake run /data/store --warehouse /data/lake --topic Orders
+    mqlake lake run broker-a=/data/store --warehouse /data/lake --topic Orders
     mqlake lake run /data/lake                            the topics of its lake.toml
+    mqlake lake run /data/lake --follow                   and what comes, a commit every 5 minutes
     """
     from mqlake.lake.tables.step import LocalEngine, TableReport
-    from mqlake.lake.tables.topic import RunOptions, TopicTable, add_report, steps
+    from mqlake.lake.tables.topic import RunOptions, add_report, steps
 
-    lake = given.lake()
-    options = RunOptions(step_bytes, file_bytes, not allow_gaps)
-    tables = [TopicTable.open(lake.lake, topic, options) for topic in lake.topics.values()]
+    tables = opened(given, RunOptions(step_bytes, file_bytes, not allow_gaps))
+    engine = LocalEngine()
+    if follow:
+        _follow(tables, engine, commit_bytes, commit_interval, metrics_port, as_json)
+        return
     totals = {each.topic.topic: TableReport(each.topic.topic, each.table.name) for each in tables}
     with progress("reading") as report:
-        for step in steps(tables, LocalEngine(), report=report):
+        for step in steps(tables, engine, report=report):
             for each in step.tables:
                 add_report(totals[each.topic], each)
     show(list(totals.values()), as_json=as_json)
+
+
+def _follow(
+    tables: list[Any],
+    engine: Any,
+    commit_bytes: int,
+    interval_s: float,
+    metrics_port: int | None,
+    as_json: bool,
+) -> None:
+    from mqlake.lake.tables.follow import follow
+    from mqlake.lake.tables.metrics import TableMetrics
+
+    stop = threading.Event()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, lambda *_: stop.set())
+    metrics = TableMetrics(tables)
+    if metrics_port is not None:
+        metrics.serve(metrics_port)
+    note(f"following {count_text(len(tables), 'topic')}; Ctrl-C ends it")
+
+    def done(step: Any) -> None:
+        metrics.add(step)
+        for each in step.tables:
+            if as_json:
+                print_json_line({**each.__dict__, "seconds": step.seconds})
+            else:
+                click.echo(
+                    f"{each.table}  {count_text(each.rows, 'row')}, {count_text(each.files, 'file')}, "
+                    f"{size_text(each.bytes)}, {step.seconds:.1f} s"
+                )
+
+    follow(tables, engine, stop, done, commit_bytes=commit_bytes, interval_s=interval_s)
 
 
 def show(reports: list[Any], *, as_json: bool) -> None:

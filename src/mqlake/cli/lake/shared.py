@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from mqlake.base.settings import parse_assignments
+from mqlake.cli.produce import duration_ms
 from mqlake.errors import ConfigError, UnknownKeyError
 from mqlake.lake.options import parse_size
 from mqlake.lake.tables.config import (
@@ -23,6 +24,9 @@ from mqlake.lake.tables.config import (
     Topic,
     store_names,
 )
+
+if TYPE_CHECKING:
+    from mqlake.lake.tables.topic import RunOptions, TopicTable
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -59,7 +63,7 @@ class Given:
         """The lake with its topics. Raises ConfigError, UnknownKeyError, OSError."""
         if self.file is None:
             topics = {topic.topic: topic for topic in self.made_topics()}
-            return LakeFile(self._lake(), topics)
+            return LakeFile(self.made_lake(), topics)
         if len(self.places) > 1 or self.namesrv:
             raise ConfigError(f"{self.file} says where the topics come from: give nothing else")
         for option, value in (
@@ -77,7 +81,7 @@ class Given:
             return found
         return LakeFile(found.lake, {topic: found.topics[topic] for topic in self.topics})
 
-    def _lake(self) -> Lake:
+    def made_lake(self) -> Lake:
         return Lake(
             self.warehouse or "",
             self.format or ICEBERG,
@@ -111,6 +115,20 @@ def _assignments(_ctx: click.Context, _param: click.Parameter, value: tuple[str,
 
 def size_option(name: str, default: str, help: str) -> Callable[[Command], Command]:
     return click.option(name, default=default, show_default=True, metavar="SIZE", callback=_size, help=help)
+
+
+def _seconds(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
+    try:
+        return duration_ms(value) / 1000
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is not a time such as 90s, 5m, 12h or 7d") from None
+
+
+def age_option(name: str, default: str, help: str) -> Callable[[Command], Command]:
+    """The command gets seconds."""
+    return click.option(
+        name, default=default, show_default=True, metavar="TIME", callback=_seconds, help=help
+    )
 
 
 _PLACE = (
@@ -169,3 +187,14 @@ def lake_options(command: Command, options: Sequence[Any] = _PLACE) -> Command:
 def making_options(command: Command) -> Command:
     """lake_options(), and how new tables are made."""
     return lake_options(command, (*_PLACE, *_MAKE))
+
+
+def opened(given: Given, options: RunOptions | None = None, *, create: bool = True) -> list[TopicTable]:
+    """The tables of a lake. Raises what TopicTable.open() raises."""
+    from mqlake.lake.tables.topic import RunOptions, TopicTable
+
+    lake = given.lake()
+    return [
+        TopicTable.open(lake.lake, topic, options or RunOptions(), create=create)
+        for topic in lake.topics.values()
+    ]

@@ -99,3 +99,34 @@ class TableRows:
             arrays = [array for name, array in zip(self.columns, arrays, strict=True) if name != BODY]
             arrays += self.decoder.decode(batch)
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    # ------------------------------------------------------------------ some of the columns
+
+    def read_for(self, names: Sequence[str]) -> list[str]:
+        """The columns of the log that these columns of the table are made of; at least one."""
+        made = {field.name for field in self.decoder.fields} if self.decoder is not None else set()
+        found = [name for name in self.columns if name in names and name not in made]
+        if not made.isdisjoint(names) and BODY not in found:
+            found.append(BODY)
+        return found or [self.columns[0]]
+
+    def some_of(self, batch: pa.RecordBatch, broker_name: str, schema: pa.Schema) -> pa.RecordBatch:
+        """Rows with just the columns of `schema` for rows of the log with read_for() of them; null in columns that are
+        not the log's."""
+        found = {name: batch.column(name) for name in batch.schema.names}
+        if "brokerName" in found and found["brokerName"].null_count:
+            found["brokerName"] = pa.repeat(pa.scalar(broker_name), batch.num_rows)
+        if self.decoder is not None:
+            fields = [field.name for field in self.decoder.fields]
+            if not set(fields).isdisjoint(schema.names):
+                found.update(zip(fields, self.decoder.decode(batch), strict=True))
+        arrays = [
+            found[field.name] if field.name in found else pa.nulls(batch.num_rows, field.type)
+            for field in schema
+        ]
+        table = pa.Table.from_arrays(arrays, names=schema.names).cast(schema)
+        return (
+            table.combine_chunks().to_batches()[0]
+            if table.num_rows
+            else table.schema.empty_table().to_batches()[0]
+        )

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mqlake.errors import ConfigError, TableError
-from mqlake.lake.arrow.filters import RowFilter
+from mqlake.lake.arrow.filters import Condition, RowFilter
 from mqlake.lake.log.log_ends import known_end, remember
 from mqlake.lake.log.log_offsets import Mark
 from mqlake.lake.log.plan import splits_of
@@ -34,6 +34,9 @@ from mqlake.lake.tables.state import TableState, queue_name
 
 QUIET_BYTES = 1 << 30
 """A table without new rows is moved on when its position is so far from the end of the log."""
+
+OWN = ("topic", "physicalOffset")
+"""Columns that a piece reads in any case."""
 
 States = Mapping[str, TableState | None]
 """Of each topic what its table has; None: nothing yet."""
@@ -78,6 +81,13 @@ class Lag:
     kept: int | None = None
 
 
+class Tail(Protocol):
+    """What a source has after a table's position, up to where it ended when this was made."""
+
+    def pieces(self, conditions: tuple[Condition, ...]) -> Sequence[Piece]:
+        """Those that may have rows which fulfil the conditions."""
+
+
 class Source(Protocol):
     """Store directories, or brokers."""
 
@@ -96,6 +106,25 @@ class Source(Protocol):
     def bounds(self, topic: str) -> dict[str, tuple[int, int]]:
         """Of each queue the first queue offset that is there, and the one that the next message will have."""
 
+    def tail(self, topic: str, state: TableState | None) -> Tail:
+        """What is there now and not in the table. Raises what plan() raises."""
+
+
+@dataclass(frozen=True)
+class _Log:
+    """One log as it is now."""
+
+    storage: Storage
+    files: Sequence[LogFile]
+
+    @property
+    def first(self) -> int:
+        return self.files[0].base_offset if self.files else 0
+
+    @property
+    def end(self) -> int:
+        return self.files[-1].end_offset if self.files else 0
+
 
 @dataclass(frozen=True)
 class StorePiece:
@@ -105,13 +134,16 @@ class StorePiece:
     task: LogTask
     options: LogOptions
     floors: Mapping[str, int]
+    conditions: tuple[Condition, ...] = ()
 
     @property
     def bytes(self) -> int:
         return sum(split.bytes for split in self.task.splits)
 
     def read(self, columns: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
-        for batch in read_task(self.task, self.options, (), columns):
+        for batch in read_task(
+            self.task, self.options, self.conditions, list(dict.fromkeys([*columns, *OWN]))
+        ):
             for topic, rows in by_topic(batch, self.floors):
                 offsets = rows.column("physicalOffset")
                 floor = self.floors[topic]
@@ -132,28 +164,30 @@ def _as_many(splits: list[Split | Pick], bytes_max: int, end: int) -> tuple[list
     return splits, end
 
 
+@dataclass(frozen=True)
+class StoreTail:
+    """What logs have after a table's position, up to where they ended when this was made."""
+
+    topic: str
+    logs: Sequence[tuple[str, _Log, LogOptions, int]]
+    """Name, log, the read, and the physical offset up to which the table has it."""
+
+    def pieces(self, conditions: tuple[Condition, ...]) -> list[StorePiece]:
+        found = []
+        for name, log, options, floor in self.logs:
+            if floor < log.end:
+                splits = splits_of(log.storage, log.files, RowFilter(options, conditions))
+                for task in tasks_of(splits, options.split_size):
+                    found.append(StorePiece(name, task, options, {self.topic: floor}, conditions))
+        return found
+
+
 def by_topic(batch: pa.RecordBatch, topics: Mapping[str, object]) -> Iterator[tuple[str, pa.RecordBatch]]:
     """The rows of each of the topics that are in a batch."""
     column = batch.column("topic")
     found = [name for name in pc.unique(column).to_pylist() if name in topics]
     for topic in found:
         yield topic, batch if len(found) == 1 else batch.filter(pc.equal(column, topic))
-
-
-@dataclass(frozen=True)
-class _Log:
-    """One log as it is now."""
-
-    storage: Storage
-    files: Sequence[LogFile]
-
-    @property
-    def first(self) -> int:
-        return self.files[0].base_offset if self.files else 0
-
-    @property
-    def end(self) -> int:
-        return self.files[-1].end_offset if self.files else 0
 
 
 class StoreSource:
@@ -283,6 +317,15 @@ class StoreSource:
         return ", ".join(found)
 
     # ------------------------------------------------------------------ what there is
+
+    def tail(self, topic: str, state: TableState | None) -> StoreTail:
+        self._check_names(topic, state or TableState())
+        logs = []
+        for name in self._stores:
+            log = self.log(name)
+            floor = self.floor(topic, state, name, log)
+            logs.append((name, log, self.options_of(name, [topic], floor, log.end), floor))
+        return StoreTail(topic, logs)
 
     def lag(self, topic: str, state: TableState | None) -> Lag:
         state = state or TableState()

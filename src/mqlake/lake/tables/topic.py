@@ -8,19 +8,22 @@ orders.append_new()                              # what the log has and the tabl
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from mqlake.base.progress import Progress, no_progress
-from mqlake.errors import ConfigError, TableError, UnknownKeyError
+from mqlake.errors import ConfigError, StoreError, TableError, UnknownKeyError
 from mqlake.lake.requirements import require_modules
 from mqlake.lake.tables.config import ICEBERG, Lake, LakeFile, Topic
 from mqlake.lake.tables.files import TARGET_BYTES
 from mqlake.lake.tables.rows import TableRows
-from mqlake.lake.tables.source import Source, StoreSource
+from mqlake.lake.tables.source import Lag, Source, StoreSource
 from mqlake.lake.tables.step import Engine, LocalEngine, StepReport, TableReport, Target, run_step
 from mqlake.lake.tables.table import COLUMNS, DECODER, TOPIC, Table
+from mqlake.lake.tables.union import UnionDataset, union_of
+from mqlake.lake.tables.verify import SAMPLE, TableVerification, verify_table
 
 STEP_BYTES = 1 << 30
 """Of log that a commit has at most."""
@@ -134,21 +137,121 @@ class TopicTable:
                 add_report(total, each)
         return total
 
+    def read(self) -> UnionDataset:
+        """The table alone, without what the log has after it."""
+        return UnionDataset(self.table, rows_of(self.topic), self.table.head().version, None)
 
-def steps(tables: Sequence[TopicTable], engine: Engine, *, report: Progress = no_progress) -> Any:
+    def union(self) -> UnionDataset:
+        """The table and the log from there on, see union_of()."""
+        return union_of(self.table, rows_of(self.topic), self.source, self.topic.topic)
+
+    def at(self, moment: int | datetime) -> UnionDataset:
+        """As it was: a version (a snapshot's id) or a time, see union_of()."""
+        return union_of(self.table, rows_of(self.topic), self.source, self.topic.topic, moment)
+
+    def status(self) -> TableStatus:
+        """How far the table is, and what it has."""
+        head = self.table.head()
+        lag = self.source.lag(self.topic.topic, head.state)
+        files = self.table.files(head.version)
+        last = next((each for each in self.table.versions() if each.state is not None), None)
+        return TableStatus(
+            self.topic.topic,
+            self.table.name,
+            self.table.location,
+            head.version,
+            {name: mark.offset for name, mark in head.state.stores.items()} if head.state else {},
+            lag,
+            files.count,
+            files.bytes,
+            files.rows,
+            last.at if last else 0,
+        )
+
+    def verify(self, *, sample: int = SAMPLE, report: Progress = no_progress) -> TableVerification:
+        """Whether it has every message once, see verify_table()."""
+        return verify_table(
+            self.table, rows_of(self.topic), self.source, self.topic.topic, sample=sample, report=report
+        )
+
+    def rewind_plan(self, moment: int | datetime) -> Rewind:
+        """What rewind() would do. TableError when there is no such version."""
+        head = self.table.head()
+        versions = self.table.versions()
+        version = moment if isinstance(moment, int) else self.table.version_at(moment)
+        if version is None or version not in {each.version for each in versions}:
+            raise TableError(
+                f"table {self.table.name} has no version {'at that time' if version is None else version}"
+            )
+        state = self.table.state_of(version)
+        lost = ""
+        try:
+            self.source.tail(self.topic.topic, state)
+        except (StoreError, TableError) as error:
+            lost = str(error)
+        before, after = self.table.files(head.version).rows, self.table.files(version).rows
+        return Rewind(self.topic.topic, self.table.name, head.version, version, before - after, after, lost)
+
+    def rewind(self, plan: Rewind) -> None:
+        """Makes an earlier version the current one, position and rows; the next run appends what follows again."""
+        self.table.rewind(plan.version)
+
+
+@dataclass(frozen=True)
+class TableStatus:
+    """`positions`: physical offsets by store. Sizes in bytes; `committed_at` in ms, 0: never."""
+
+    topic: str
+    table: str
+    location: str
+    version: int | None
+    positions: Mapping[str, int]
+    lag: Lag
+    files: int
+    bytes: int
+    rows: int
+    committed_at: int
+
+    @property
+    def is_at_risk(self) -> bool:
+        """Whether the table lacks more than half of what the log keeps: the log may be deleted before it has it."""
+        return bool(self.lag.kept) and self.lag.bytes > (self.lag.kept or 0) / 2 and bool(self.positions)
+
+
+@dataclass(frozen=True)
+class Rewind:
+    """From one version to another: `rows` leave the table, `left` stay. `lost`: why the log cannot give them again."""
+
+    topic: str
+    table: str
+    current: int | None
+    version: int
+    rows: int
+    left: int
+    lost: str = ""
+
+
+def steps(
+    tables: Sequence[TopicTable], engine: Engine, *, report: Progress = no_progress
+) -> Iterator[StepReport]:
     """Steps until nothing is left that was there when the last one began; tables of one source in one pass.
 
-    An iterator of StepReports. Raises what run_step() raises.
+    Raises what run_step() raises.
     """
-    groups: dict[tuple[Any, ...], list[TopicTable]] = {}
-    for table in tables:
-        key = (tuple(sorted(table.topic.stores.items())), table.topic.namesrv)
-        groups.setdefault(key, []).append(table)
-    for group in groups.values():
+    for group in groups_of(tables):
         while not (step := one_step(group, engine, report=report)).is_done:
             yield step
         if step.tables:
             yield step
+
+
+def groups_of(tables: Sequence[TopicTable]) -> list[list[TopicTable]]:
+    """Those that share a source are read in one pass."""
+    groups: dict[tuple[Any, ...], list[TopicTable]] = {}
+    for table in tables:
+        key = (tuple(sorted(table.topic.stores.items())), table.topic.namesrv)
+        groups.setdefault(key, []).append(table)
+    return list(groups.values())
 
 
 def one_step(group: Sequence[TopicTable], engine: Engine, *, report: Progress = no_progress) -> StepReport:

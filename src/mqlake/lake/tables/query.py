@@ -1,0 +1,39 @@
+"""SQL over table and live log: each topic of a lake is a DuckDB table of its name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from mqlake.errors import ConfigError
+from mqlake.lake.requirements import require_modules
+from mqlake.lake.tables.topic import TopicTable
+
+
+def query(
+    sql: str, tables: Iterable[TopicTable], as_of: datetime | None = None
+) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """The names of the columns and the rows of a SELECT. Only topics whose tables are named in the text are read; all
+    of them as of the moment the query begins.
+
+    Raises ConfigError for what DuckDB refuses, MissingPartError, and what union_of() raises.
+    """
+    require_modules("duckdb", command="pip install 'mqlake[lake]'")
+    import duckdb
+
+    words = {word.lower() for word in re.findall(r"\w+", sql)}
+    connection = duckdb.connect()
+    connection.execute("set timezone = 'UTC'")
+    try:
+        for table in tables:
+            name = table.topic.table
+            if name.lower() in words:
+                connection.register(name, table.union() if as_of is None else table.at(as_of))
+        result = connection.execute(sql)
+        return [column[0] for column in result.description], result.fetchall()
+    except duckdb.Error as error:
+        raise ConfigError(str(error).strip()) from error
+    finally:
+        connection.close()
