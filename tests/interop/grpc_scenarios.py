@@ -32,7 +32,7 @@ SETTINGS = {
     "timerPrecisionMs": "1000",
 }
 KINDS = {"N": "NORMAL", "F": "FIFO", "D": "DELAY", "X": "TRANSACTION"}
-PROGRAM_S = 300
+PROGRAM_S = 600
 
 
 def prepare(where: ClientConfig, prefix: str) -> None:
@@ -45,19 +45,27 @@ def prepare(where: ClientConfig, prefix: str) -> None:
             for group in ("gs", "gp", "gd", "gx"):
                 await admin.create_subscription_group(SubscriptionGroupConfig(group_name=prefix + group))
             for group, retries in (("go", 16), ("gq", 1)):
-                await admin.create_subscription_group(
-                    SubscriptionGroupConfig(
-                        group_name=prefix + group, consume_message_orderly=True, retry_max_times=retries
-                    )
+                orderly = SubscriptionGroupConfig(
+                    group_name=prefix + group, consume_message_orderly=True, retry_max_times=retries
                 )
+                if prefix in NEEDS_EXPONENTIAL:
+                    orderly.group_retry_policy = EXPONENTIAL
+                await admin.create_subscription_group(orderly)
 
     run(main())
 
 
-def outcome(command: Sequence[str | Path], endpoint: str, prefix: str, **more: Any) -> dict[str, Any]:
+def outcome(
+    command: Sequence[str | Path], endpoint: str, prefix: str, *arguments: str, **more: Any
+) -> dict[str, Any]:
     """What the program saw."""
     done = subprocess.run(
-        [*command, endpoint, prefix], capture_output=True, text=True, timeout=PROGRAM_S, check=False, **more
+        [*command, endpoint, prefix, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=PROGRAM_S,
+        check=False,
+        **more,
     )
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     assert done.returncode == 0 and lines, f"{done.stdout[-3000:]}\n{done.stderr[-6000:]}"
@@ -65,26 +73,43 @@ def outcome(command: Sequence[str | Path], endpoint: str, prefix: str, **more: A
     return result
 
 
-def check(result: dict[str, Any], where: ClientConfig, prefix: str) -> None:
-    check_received(result)
-    assert result["fifo"] == [f"f-{number}" for number in range(6)]
+EXPONENTIAL = {
+    "type": "EXPONENTIAL",
+    "exponentialRetryPolicy": {"initial": 1000, "max": 10_000, "multiplier": 2},
+}
+NEEDS_EXPONENTIAL = frozenset({"node"})
+"""Clients that do not know RocketMQ's default, CUSTOMIZED: a FIFO message is dead at its first failure."""
+SIMPLE_ONLY = frozenset({"rust"})
+"""Clients without push consumers, changes of the invisible time and recall."""
+FIFO_OVERTAKES = frozenset({"go"})
+"""Clients that go on with a batch while a message of it waits for its next try; against any server."""
+
+
+def check(result: dict[str, Any], where: ClientConfig, prefix: str, client: str = "") -> None:
+    check_simple(result)
+    ordered = [f"f-{number}" for number in range(6)]
+    if client in FIFO_OVERTAKES:
+        ordered.append(ordered.pop(2))  # the one that failed
+    assert result["fifo"] == ordered
     assert (result["delayed"], result["early"]) == (["kept"], False)
     assert result["transactions"] == ["commit", "orphan"]
+    if client in SIMPLE_ONLY:
+        return
+    (again,) = result["again"]
+    assert (again["body"], again["attempt"]) == (result["changed"], 2)
+    attempts = sorted((each["body"], each["attempt"]) for each in result["push"])
+    assert attempts == sorted([(f"n-{number}", 1) for number in range(10)] + [("n-0", 2)])
     assert result["dead"] == 2
     until(lambda: b"dead" in dead_letters(where, f"{prefix}gq"), "the dead letter")
 
 
-def check_received(result: dict[str, Any]) -> None:
+def check_simple(result: dict[str, Any]) -> None:
     by_body = {each["body"]: each for each in result["simple"]}
     assert sorted(by_body) == [f"n-{number}" for number in range(0, 10, 2)]
     for number in range(0, 10, 2):
         each = by_body[f"n-{number}"]
         wanted = (result["sent"][number], "a", [f"k-{number}"], str(number), 1)
         assert (each["id"], each["tag"], each["keys"], each["p"], each["attempt"]) == wanted
-    (again,) = result["again"]
-    assert (again["body"], again["attempt"]) == (result["changed"], 2)
-    attempts = sorted((each["body"], each["attempt"]) for each in result["push"])
-    assert attempts == sorted([(f"n-{number}", 1) for number in range(10)] + [("n-0", 2)])
 
 
 def dead_letters(where: ClientConfig, group: str) -> list[bytes]:

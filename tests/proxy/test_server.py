@@ -10,9 +10,10 @@ import pytest
 import trustme
 
 from mqlake.errors import ConfigError
-from mqlake.proxy.server import GrpcServer, server_credentials
+from mqlake.proxy.server import GrpcServer, serving_context
 from mqlake.proxy.v2 import service_pb2 as v2
 from mqlake.proxy.v2.definition_pb2 import Code
+from mqlake.remoting import tls
 from mqlake.remoting.tls import TlsConfig, TlsMode
 from tests.broker.live import make_controller
 from tests.proxy.live import Peer, on_a_broker, resource
@@ -63,13 +64,33 @@ def test_tls(tmp_path: Path):
     asyncio.run(main())
 
 
+def test_a_new_certificate_needs_no_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(tls, "LOOK_S", 0.0)
+
+    async def main() -> None:
+        config, _ = tls_files(tmp_path)
+        server = GrpcServer(ScriptedBackend(), tls=config)
+        await server.start("127.0.0.1", 0)
+        request = v2.QueryRouteRequest(topic=resource("T"))
+        for name in ("key.pem", "cert.pem"):
+            (tmp_path / name).unlink()
+        _, trusted = tls_files(tmp_path)  # of another authority
+        peer = Peer(server, make_controller(tmp_path))
+        await peer.channel.close()
+        credentials = grpc.ssl_channel_credentials(root_certificates=trusted)
+        peer.channel = grpc.aio.secure_channel(f"localhost:{server.port}", credentials)
+        assert (await peer.call("QueryRoute", request)).status.code == Code.OK
+        await peer.close()
+        await server.stop(0.1)
+
+    asyncio.run(main())
+
+
 def test_files_that_cannot_be_used(tmp_path: Path):
-    assert server_credentials(TlsConfig()) is None
+    assert serving_context(TlsConfig()) is None
     missing = str(tmp_path / "nothing.pem")
     with pytest.raises(ConfigError, match=r"nothing\.pem"):
-        server_credentials(TlsConfig(cert_path=missing, key_path=missing))
-    with pytest.raises(ConfigError, match="keyPassword"):
-        server_credentials(TlsConfig(cert_path=missing, key_path=missing, key_password="x"))
+        serving_context(TlsConfig(cert_path=missing, key_path=missing))
 
 
 def test_half_open_streams_do_not_keep_it_from_stopping(tmp_path: Path):

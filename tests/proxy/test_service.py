@@ -17,16 +17,17 @@ from hypothesis import strategies as st
 from mqlake.base.clock import now_ms
 from mqlake.broker.controller import BrokerController
 from mqlake.message import ReceiptHandle
+from mqlake.proxy import service
 from mqlake.proxy.context import RequestContext
 from mqlake.proxy.local import LocalBackend
 from mqlake.proxy.server import GrpcServer
 from mqlake.proxy.service import SERVICE
 from mqlake.proxy.status import StatusError
 from mqlake.proxy.v2 import service_pb2 as v2
-from mqlake.proxy.v2.definition_pb2 import Code
+from mqlake.proxy.v2.definition_pb2 import Code, Language
 from mqlake.remoting.loop import loop_factory
 from tests.broker.live import make_controller
-from tests.proxy.live import Peer, producer_settings, resource
+from tests.proxy.live import Peer, on_a_broker, producer_settings, resource
 from tests.proxy.scripted import ScriptedBackend
 
 HANDLE = ReceiptHandle(0, now_ms(), 3_600_000, 1, 0, "broker-a", 0, 0, 0).text
@@ -226,3 +227,21 @@ def test_lite_topics_are_refused_by_name(served: Served):
         Code.NOT_IMPLEMENTED,
         "lite topics are not supported",
     )
+
+
+def test_a_node_client_gets_its_settings_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """It misses those that come before it waits for them."""
+    monkeypatch.setattr(service, "REPEAT_AFTER_S", 0.01)
+
+    async def scene(peer: Peer) -> None:
+        peer.create_topic("T")
+        command = producer_settings("T")
+        command.settings.user_agent.language = Language.NODE_JS
+        stream, first = await peer.settle(command)
+        async with asyncio.timeout(30):
+            second = await stream.read()
+        assert first.settings == second.settings
+        assert second.settings.publishing.topics[0].name == "T"
+        stream.cancel()
+
+    on_a_broker(tmp_path, scene)

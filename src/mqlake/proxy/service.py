@@ -6,12 +6,12 @@ request ─▶ who is it? ─▶ may it? ─▶ the RPC ─▶ its answer
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterable, Awaitable, Callable
 from typing import Any
 
-import grpc
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
@@ -21,6 +21,7 @@ from mqlake.proxy.acknowledge import Acknowledger
 from mqlake.proxy.backend import Backend
 from mqlake.proxy.clients import Client, Clients, TelemetryStream
 from mqlake.proxy.context import GrpcContext, RequestContext, request_context
+from mqlake.proxy.http2.calls import GrpcCode, Kinds, Method
 from mqlake.proxy.metrics import ProxyMetrics
 from mqlake.proxy.offsets import Offsets
 from mqlake.proxy.publish import Publisher
@@ -31,7 +32,7 @@ from mqlake.proxy.settings import merged_settings
 from mqlake.proxy.status import OK, StatusError, status_of
 from mqlake.proxy.transactions import end_transaction
 from mqlake.proxy.v2 import service_pb2 as v2
-from mqlake.proxy.v2.definition_pb2 import ClientType, Code, Settings
+from mqlake.proxy.v2.definition_pb2 import ClientType, Code, Language, Settings
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +59,7 @@ class MessagingService:
         self._receiver = Receiver(backend, self._acknowledger)
         self._offsets = Offsets(backend)
         self.renewer = Renewer(self.clients, self._acknowledger)
+        self._repeating: set[asyncio.Task[None]] = set()
         self._unary: dict[str, Callable[[RequestContext, Client, Any], Awaitable[Message]]] = {
             "SendMessage": self._publisher.send_message,
             "RecallMessage": self._publisher.recall_message,
@@ -77,24 +79,19 @@ class MessagingService:
             "SyncLiteSubscription": self._sync_lite_subscription,
         }
 
-    def handler(self) -> grpc.GenericRpcHandler:
-        """All RPCs, for a grpc.aio server."""
-        return grpc.method_handlers_generic_handler(
-            SERVICE.full_name, {method.name: self._method_handler(method) for method in SERVICE.methods}
-        )
+    def methods(self) -> dict[str, Method]:
+        """All RPCs, by path."""
+        return {f"/{SERVICE.full_name}/{method.name}": self._method(method) for method in SERVICE.methods}
 
-    def _method_handler(self, method: MethodDescriptor) -> grpc.RpcMethodHandler[Any, Any]:
-        coders: dict[str, Any] = {
-            "request_deserializer": GetMessageClass(method.input_type).FromString,
-            "response_serializer": GetMessageClass(method.output_type).SerializeToString,
-        }
+    def _method(self, method: MethodDescriptor) -> Method:
+        decode = GetMessageClass(method.input_type).FromString
         if method.name == "Telemetry":
-            return grpc.stream_stream_rpc_method_handler(self._telemetry, **coders)
+            return Method(Kinds.BIDIRECTIONAL, decode, self._telemetry)
         if method.name == "ReceiveMessage":
-            return grpc.unary_stream_rpc_method_handler(self._receive_message, **coders)
+            return Method(Kinds.SERVER_STREAM, decode, self._receive_message)
         if method.name == "PullMessage":
-            return grpc.unary_stream_rpc_method_handler(self._pull_message, **coders)
-        return grpc.unary_unary_rpc_method_handler(self._answering(method), **coders)
+            return Method(Kinds.SERVER_STREAM, decode, self._pull_message)
+        return Method(Kinds.UNARY, decode, self._answering(method))
 
     def _answering(self, method: MethodDescriptor) -> Callable[[Message, GrpcContext], Awaitable[Message]]:
         name, answer_class = method.name, GetMessageClass(method.output_type)
@@ -119,9 +116,7 @@ class MessagingService:
 
     def _caller(self, context: GrpcContext, request: Message) -> RequestContext:
         """Who calls. StatusError if it may not."""
-        metadata = {
-            key: value if isinstance(value, str) else "" for key, value in context.invocation_metadata() or ()
-        }
+        metadata = dict(context.invocation_metadata())
         caller = request_context(metadata, context.peer(), context.time_remaining())
         if not caller.client_id:
             self.clients.of(caller)
@@ -172,15 +167,15 @@ class MessagingService:
             if not context.done():
                 await context.write(v2.ReceiveMessageResponse(status=status))
 
-    async def _pull_message(
-        self, request: v2.PullMessageRequest, context: GrpcContext
-    ) -> AsyncIterator[v2.PullMessageResponse]:
+    async def _pull_message(self, request: v2.PullMessageRequest, context: GrpcContext) -> None:
         try:
             caller = self._caller(context, request)
             async for answer in self._offsets.pull_message(caller, self.clients.of(caller), request):
-                yield answer
+                await context.write(answer)
         except Exception as error:
-            yield v2.PullMessageResponse(status=status_of(error))
+            status = status_of(error)
+            if not context.done():
+                await context.write(v2.PullMessageResponse(status=status))
 
     async def _telemetry(self, commands: AsyncIterable[v2.TelemetryCommand], context: GrpcContext) -> None:
         """Open as long as the client wants. Its first command has to be its settings."""
@@ -207,7 +202,7 @@ class MessagingService:
                         continue
                     stream.closed = True
                     await context.abort(
-                        grpc.StatusCode.INVALID_ARGUMENT, f"process client telemetryCommand failed. {error}"
+                        GrpcCode.INVALID_ARGUMENT, f"process client telemetryCommand failed. {error}"
                     )
                 except Exception as error:
                     await stream.write(v2.TelemetryCommand(status=status_of(error)))
@@ -222,6 +217,21 @@ class MessagingService:
         client.stream = stream
         await client.heartbeat()
         await stream.write(v2.TelemetryCommand(status=OK, settings=answer))
+        if wanted.user_agent.language == Language.NODE_JS:
+            self._repeat(client, stream)
+
+    def _repeat(self, client: Client, stream: TelemetryStream) -> None:
+        """Node.js' client 1.0.8 begins to wait for its settings when it has the routes of all its topics. It misses
+        those that come before, and a producer of several topics then hangs for five minutes."""
+
+        async def again() -> None:
+            await asyncio.sleep(REPEAT_AFTER_S)
+            if client.stream is stream:
+                await client.command(v2.TelemetryCommand(status=OK, settings=client.settings))
+
+        task = asyncio.ensure_future(again())
+        self._repeating.add(task)
+        task.add_done_callback(self._repeating.discard)
 
     # --- life
 
@@ -234,8 +244,11 @@ class MessagingService:
         await self.clients.expire()
 
     async def close(self) -> None:
+        for task in self._repeating:
+            task.cancel()
         await self.clients.close()
 
 
+REPEAT_AFTER_S = 1.0
 GONE_AFTER_S = 30.0
 """A client without a stream that has not called for so long has gone."""

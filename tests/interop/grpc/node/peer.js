@@ -1,11 +1,11 @@
-// RocketMQ's Node.js client through everything it can do with a broker: node peer.js HOST:PORT PREFIX
+// RocketMQ's Node.js client through everything it can do with a broker: node peer.js HOST:PORT PREFIX [TOPICS]
 
 const { Producer, SimpleConsumer, PushConsumer, ConsumeResult } = require('rocketmq-client-nodejs');
 const { TransactionResolution } = require('rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb');
 
-const [endpoints, prefix] = process.argv.slice(2);
+const [endpoints, prefix, first = 'NFDX'] = process.argv.slice(2);
 const PATIENCE_MS = 90000;
-const quiet = { info() {}, warn() {}, error: (...what) => console.error(...what) };
+const quiet = { debug() {}, info() {}, warn() {}, error: (...what) => console.error(...what) };
 const common = { endpoints, namespace: '', requestTimeout: 20000, logger: quiet };
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 const message = (topic, body, more = {}) => ({ topic: prefix + topic, body: Buffer.from(body), ...more });
@@ -66,7 +66,7 @@ async function main() {
   const result = {};
   const producer = new Producer({
     ...common,
-    topics: ['N', 'F', 'D', 'X'].map((topic) => prefix + topic),
+    topics: [...first].map((topic) => prefix + topic),
     checker: { check: async () => TransactionResolution.COMMIT },
   });
   await producer.startup();
