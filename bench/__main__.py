@@ -99,7 +99,7 @@ def main(arguments: list[str] | None = None) -> int:
         type=Path,
         metavar="CHECKOUT",
         help="compare mqlake with the one of another checkout, without peers; "
-        f"exit status 1 if a line takes over {against.TOLERATED - 1:.0%} more CPU time",
+        f"exit status 1 if a line takes over {against.TOLERATED - 1:.0%}% more CPU time",
     )
     given = parser.parse_args(arguments)
     known = list(BENCHES if given.against is None else against.LINES)

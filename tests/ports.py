@@ -65,7 +65,7 @@ def free_port() -> int:
 
 
 def listens_on_all(port: int) -> bool:
-    """Whether a server takes connections on another address of this machine than 127.0.0.1."""
+    """True if a server takes connections on another address of this machine than 127.0.0.1."""
     try:
         socket.create_connection(("127.0.0.2", port), timeout=10).close()
     except ConnectionRefusedError:

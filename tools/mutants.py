@@ -126,7 +126,7 @@ class Mutant:
         return text, mutate_code(text, operators()[self.operator], self.occurrence)
 
     def is_a_program(self) -> bool:
-        """Whether what it makes is Python, and not the same: `*` between parameters is no product."""
+        """True if what it makes is Python, and not the same: `*` between parameters is no product."""
         before, after = self.texts()
         try:
             return ast.dump(ast.parse(after)) != ast.dump(ast.parse(before))

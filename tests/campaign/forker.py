@@ -48,7 +48,7 @@ class Forker:
 
 
 def runs(pid: int) -> bool:
-    """Whether the process is there; one that has ended is reaped by the kernel."""
+    """True if the process is there; one that has ended is reaped by the kernel."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

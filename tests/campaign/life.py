@@ -252,7 +252,7 @@ class Life:
         return len(set(ends)) == 1
 
     def _nothing_is_open(self) -> bool:
-        """Whether the consumer has all that was acknowledged."""
+        """True if the consumer has all that was acknowledged."""
         return not self._missing()
 
     def _missing(self) -> list[str]:

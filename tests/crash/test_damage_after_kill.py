@@ -95,7 +95,7 @@ def flip_a_bit(place: Place, dice: random.Random) -> None:
 
 
 def looks_torn(place: Place) -> bool:
-    """Whether it may look like a record that a power cut tore, after a bit is flipped too."""
+    """True if it may look like a record that a power cut tore, after a bit is flipped too."""
     content = bytearray(place.path.read_bytes())
     content[place.position + 88 : place.position + 92] = bytes(4)
     return may_be_torn(np.frombuffer(content, np.uint8), place.position, place.position + place.size)

@@ -59,7 +59,7 @@ class Campaign:
         count: int = 25,
         settle_ms: int = 0,
     ) -> bool:
-        """Whether the writer died of it (and not of old age)."""
+        """True if the writer died of it (and not of old age)."""
         acks = self.root.with_name(self.root.name + ".acks")
         acks.write_bytes(b"")
         status = self.writers.run(

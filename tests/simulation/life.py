@@ -80,7 +80,7 @@ class Life:
         self.acknowledged = max(self.acknowledged, end)
 
     def _has(self, slave: Slave, end: int, on_disk: int) -> bool:
-        """Whether the slave has the master's bytes before `end`."""
+        """True if the slave has the master's bytes before `end`."""
         start = max(0, end - COMPARED)
         return on_disk >= end and slave.log.data[start:end] == self.master.log.data[start:end]
 

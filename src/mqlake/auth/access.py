@@ -216,7 +216,7 @@ class AccessControl:
             return None
 
     def may(self, user: User, command: RemotingCommand, ip: str) -> bool:
-        """Whether the policies allow a request; for fast paths, whose refusals the slow path makes."""
+        """True if the policies allow a request; for fast paths, whose refusals the slow path makes."""
         if not self.config.authorization_enabled or user.is_super:
             return True
         needs = self.needs_of(command)

@@ -15,7 +15,7 @@ EVERYBODY = frozenset({"*", "*.*.*.*", "*:*:*:*:*:*:*:*"})
 
 
 def address_pattern(text: str) -> Matches:
-    """Whether an address (without its port) fits; nobody's for an empty text. ConfigError."""
+    """What says if an address (without its port) fits the pattern; nobody's for an empty text. ConfigError."""
     text = text.strip()
     if not text:
         return lambda _: False

@@ -77,7 +77,7 @@ def evaluate_all(user: User, acl: Acl | None, wanted: Iterable[Need], ip: str) -
 
 
 def fits(entry: PolicyEntry, wanted: Need, ip: str) -> bool:
-    """Whether the entry is about this need."""
+    """True if the entry is about this need."""
     return (
         entry.resource.covers(wanted.resource)
         and (

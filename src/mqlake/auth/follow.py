@@ -61,7 +61,7 @@ class FollowingAccess(AccessControl):
             super().guard(connection, command)
 
     def _look(self) -> bool:
-        """Whether the file has changed and was read again."""
+        """True if the file has changed and was read again."""
         found = self._identity()
         if found == self._seen:
             return False

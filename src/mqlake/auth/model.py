@@ -165,7 +165,7 @@ class Resource:
         return f"{self.type.text}:{self.name}{star}"
 
     def covers(self, wanted: Resource) -> bool:
-        """Whether this resource of an entry includes a literal one."""
+        """True if this resource of an entry includes a literal one."""
         if self.type is not ResourceType.ANY and self.type is not wanted.type:
             return False
         if self.pattern is Pattern.ANY:
@@ -215,7 +215,7 @@ def username_of(subject: str | None) -> str:
 
 
 def source_includes(source: str, ip: str) -> bool:
-    """Whether an address or network includes `ip`; an IPv4 address mapped into IPv6 is the IPv4 address."""
+    """True if an address or network includes `ip`; an IPv4 address mapped into IPv6 is the IPv4 address."""
     try:
         address = ipaddress.ip_address(ip)
         mapped = getattr(address, "ipv4_mapped", None)

@@ -46,7 +46,7 @@ def sign(command: RemotingCommand, access_key: str, secret_key: str, security_to
 
 
 def is_signed_with(command: RemotingCommand, secret_key: str) -> bool:
-    """Whether the request has this secret's signature. Takes the same time for any wrong one."""
+    """True if the request has this secret's signature. Takes the same time for any wrong one."""
     content = signed_content(command.ext_fields, command.body_bytes(), command.version)
     given = command.ext_fields.get(SIGNATURE) or ""
     return hmac.compare_digest(signature_of(secret_key, content).encode(), given.encode("utf-8", "replace"))

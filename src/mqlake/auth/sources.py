@@ -44,7 +44,7 @@ class SourceList:
             raise ConfigError(f"{key}={text}: {error}") from None
 
     def includes(self, address: str) -> bool:
-        """Whether a peer may connect; `address` with or without its port."""
+        """True if a peer may connect; `address` with or without its port."""
         if not self.networks:
             return True
         try:

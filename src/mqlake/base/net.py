@@ -28,7 +28,7 @@ def parse_address(address: str) -> tuple[str, int]:
 
 
 def is_every_address(host: str) -> bool:
-    """Whether a server that is bound to `host` listens on every address of this machine."""
+    """True if a server that is bound to `host` listens on every address of this machine."""
     return host in ("", "0.0.0.0", "::")
 
 

@@ -632,7 +632,7 @@ def read_settings(properties: Mapping[str, str]) -> BrokerSettings:
 
 
 def is_known(key: str) -> bool:
-    """Whether a broker.conf can have the key."""
+    """True if a broker.conf can have the key."""
     return key in KEYS or key in TLS_KEYS
 
 

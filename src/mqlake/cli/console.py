@@ -87,7 +87,7 @@ def console(
 
 
 def _is_asked(ctx: click.Context) -> bool:
-    """Whether a cluster is named with -n. The environment alone does not count beside --store."""
+    """True if a cluster is named with -n. The environment alone does not count beside --store."""
     return ctx.get_parameter_source("namesrv") is click.core.ParameterSource.COMMANDLINE
 
 

@@ -123,7 +123,7 @@ def machine() -> Iterator[Check]:
 
 
 def clock_is_kept() -> bool:
-    """Whether the kernel counts the clock as synchronized; also True where it cannot be asked."""
+    """True if the kernel counts the clock as synchronized, or cannot be asked."""
     ask: Callable[[object], int] | None = getattr(ctypes.CDLL(None), "adjtimex", None)
     return ask is None or ask(ctypes.create_string_buffer(1024)) != TIME_ERROR
 

@@ -36,5 +36,5 @@ def prepare() -> str:
 
 
 def is_given(name: str) -> bool:
-    """Whether the user gave this option of the command that runs."""
+    """True if the user gave this option of the command that runs."""
     return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE

@@ -300,7 +300,7 @@ class _Job:
     failure: MqlakeError | OSError | None = None
 
     def shares_the_terminal(self) -> bool:
-        """Whether lines are printed or typed on the terminal while messages are sent."""
+        """True if lines are printed or typed on the terminal while messages are sent."""
         return self.verbose or (not self.texts and not self.files and sys.stdin.isatty())
 
     def input_size(self) -> int:
@@ -433,7 +433,7 @@ def _find_queue(queues: list[MessageQueue], wanted: str) -> MessageQueue:
 
 
 def queue_matches(queue: MessageQueue, wanted: str) -> bool:
-    """Whether `wanted`, `ID` or `BROKER:ID`, names this queue."""
+    """True if `wanted`, `ID` or `BROKER:ID`, names this queue."""
     broker, _, number = wanted.rpartition(":")
     return number == str(queue.queue_id) and broker in ("", queue.broker_name)
 

@@ -194,7 +194,7 @@ class Admin(Service):
         await self.name_servers.delete_topic_in_nameserver(topic, cluster)
 
     async def topic_exists(self, topic: str) -> bool:
-        """Whether some broker has it."""
+        """True if some broker has it."""
         try:
             await self.name_servers.get_topic_route_info(topic)
         except ResponseError as error:

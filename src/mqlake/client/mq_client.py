@@ -81,7 +81,7 @@ class MQConsumerInner(Protocol):
 
     def topics(self) -> set[str]: ...
     async def do_rebalance(self) -> bool:
-        """Whether every queue is assigned as it should be."""
+        """True if every queue is assigned as it should be."""
         ...
 
     async def persist_consumer_offset(self) -> None: ...
@@ -98,7 +98,7 @@ class MQProducerInner(Protocol):
 
     def topics(self) -> set[str]: ...
     def reply_arrived(self, header: ReplyMessageRequestHeader, body: bytes) -> bool:
-        """Whether a request waits for it here."""
+        """True if a request waits for it here."""
         ...
 
     async def check_transaction_state(

@@ -84,7 +84,7 @@ def load(name: str) -> ModuleType | None:
 
 @functools.cache
 def _works() -> bool:
-    """Whether numba is there, may compile, and compiles."""
+    """True if numba is there, may compile, and compiles."""
     if mqlake.NO_JIT:
         return False
     try:

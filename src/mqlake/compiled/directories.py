@@ -59,7 +59,7 @@ def temporary_directory() -> str:
 
 @functools.cache
 def is_writable(directory: str) -> bool:
-    """Whether files can be made there; it is made itself when it is missing."""
+    """True if files can be made there; it is made itself when it is missing."""
     try:
         os.makedirs(directory, exist_ok=True)
         tempfile.TemporaryFile(dir=directory).close()
@@ -69,7 +69,7 @@ def is_writable(directory: str) -> bool:
 
 
 def has_any(source: str) -> bool:
-    """Whether the machine code of `source` can be kept, or some was brought along."""
+    """True if the machine code of `source` can be kept, or some was brought along."""
     return any(is_writable(place) or _has_entries(place) for place in directories(source))
 
 

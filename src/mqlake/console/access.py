@@ -1,4 +1,4 @@
-"""Whether a cluster has access control, and whether somebody is who they say."""
+"""Access control of a cluster: is it on, and is somebody who they say they are?"""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ KEPT_S = 60.0
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether a request lacked a signature or a permission."""
+    """True if a request lacked a signature or a permission."""
     return isinstance(error, ResponseError) and (
         error.code == ResponseCode.NO_PERMISSION or "AclException" in error.remark
     )
 
 
 def lacks_permission(error: BaseException) -> bool:
-    """Whether the user is known, and only may not do this."""
+    """True if the user is known, and only may not do this."""
     return is_refusal(error) and "has no permission" in str(error)
 
 
@@ -38,7 +38,7 @@ class Gate:
         self._needs_login = False
 
     async def needs_login(self) -> bool:
-        """Whether an unsigned request is refused. Raises RemotingError if nobody answers."""
+        """True if an unsigned request is refused. Raises RemotingError if nobody answers."""
         now = time.monotonic()
         if not self._asked or now - self._asked > KEPT_S:
             self._needs_login = await self._is_refused(self.everybody().admin)

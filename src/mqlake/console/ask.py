@@ -36,7 +36,7 @@ class Cluster:
     user: str = ""
     """Who is logged in; empty without access control."""
     is_super: bool = True
-    """Whether the user may see everything."""
+    """True if the user may see everything."""
 
 
 @dataclass(slots=True)

@@ -91,7 +91,7 @@ class Sessions:
 
 
 def is_own_host(header: str, names: Iterable[str]) -> bool:
-    """Whether a Host header names this console: by an address, as localhost, or by one of `names`."""
+    """True if a Host header names this console: by an address, as localhost, or by one of `names`."""
     if header.startswith("["):
         host = header[1:].partition("]")[0]
     else:
@@ -108,7 +108,7 @@ def is_own_host(header: str, names: Iterable[str]) -> bool:
 
 
 def is_same_origin(origin: str | None, host: str) -> bool:
-    """Whether a request that says where it is from is from here. One that does not say may be from anywhere."""
+    """True if a request that says where it is from is from here. One that does not say may be from anywhere."""
     if origin is None:
         return True
     return origin.partition("://")[2] == host

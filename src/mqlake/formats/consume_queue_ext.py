@@ -73,7 +73,7 @@ def decode_unit(buf: bytes | bytearray | memoryview, pos: int = 0) -> ConsumeQue
 
 
 def is_ext_address(tags_code: int) -> bool:
-    """Whether a consume queue unit's tags_code is an address in the extension files."""
+    """True if a consume queue unit's tags_code is an address in the extension files."""
     return tags_code <= MAX_ADDRESS
 
 

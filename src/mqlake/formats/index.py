@@ -65,7 +65,7 @@ class IndexHeader:
         return header
 
     def is_time_matched(self, begin: int, end: int) -> bool:
-        """Whether the file may hold messages stored in [begin, end] (ms)."""
+        """True if the file may hold messages stored in [begin, end] (ms)."""
         return begin <= self.end_timestamp and end >= self.begin_timestamp
 
 

@@ -454,7 +454,7 @@ class RecordKind(enum.IntEnum):
 
 
 def _is_prop_crc(view: memoryview, end: int) -> bool:
-    """Whether the 20 bytes before `end` are a property CRC, right or not; one byte of its name may be damaged."""
+    """True if the 20 bytes before `end` are a property CRC, right or not; one byte of its name may be damaged."""
     tail = view[end - CRC32_TAIL_LENGTH : end]
     return sum(found != right for found, right in zip(tail, _CRC_NAME, strict=False)) <= 1
 
@@ -465,7 +465,7 @@ def _prop_crc_matches(view: memoryview, pos: int, end: int) -> bool:
 
 
 def _has_prop_crc(view: memoryview, pos: int, limit: int) -> bool:
-    """Whether a record with the right property CRC lies at `pos`: then they are written here."""
+    """True if a record with the right property CRC lies at `pos`: then they are written here."""
     if limit - pos < RECORD_SIZE_MIN:
         return False
     size, magic = _SIZE_AND_MAGIC.unpack_from(view, pos)

@@ -107,7 +107,7 @@ class TimerUnit(NamedTuple):
 
 
 def is_timer_magic(magic: int) -> bool:
-    """Whether a unit may have this magic."""
+    """True if a unit may have this magic."""
     return magic | 0xF == 0xF
 
 

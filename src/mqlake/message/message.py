@@ -128,7 +128,7 @@ class Message:
 
     @property
     def wait_store_msg_ok(self) -> bool:
-        """Whether the sender waits until the message is on disk, as far as the store's configuration demands."""
+        """True if the sender waits until the message is on disk, as far as the store's configuration demands."""
         text = self.properties.get(PROPERTY_WAIT_STORE_MSG_OK)
         return text is None or text.lower() == "true"
 

@@ -66,7 +66,7 @@ class PositionCounter:
         self.queue_offset = 0
 
     def is_in(self, topic: str, partition: int) -> bool:
-        """Whether the position is one of this partition, which is then known to exist."""
+        """True if the position is one of this partition, which is then known to exist."""
         found = (self.position.topic, self.position.partition) == (topic, partition)
         self.seen = self.seen or found
         return found

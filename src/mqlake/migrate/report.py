@@ -20,7 +20,7 @@ class MigratedPartition:
     before: int = 0
     body_bytes: int = 0
     same: bool = False
-    """Whether both sides hold the same messages in the same order: bodies, ids, offsets, attributes, flags."""
+    """True if both sides hold the same messages in the same order: bodies, ids, offsets, attributes, flags."""
 
     @property
     def name(self) -> str:

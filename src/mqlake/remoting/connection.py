@@ -185,7 +185,7 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
 
     @property
     def is_writable(self) -> bool:
-        """Whether the peer reads its answers: no more than `write_high_water` bytes are unsent."""
+        """True if the peer reads its answers: no more than `write_high_water` bytes are unsent."""
         return not self.closed and not self._paused
 
     @property
@@ -194,7 +194,7 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether it is plain, and nothing of it is half received or waits for its turn."""
+        """True if it is plain, and nothing of it is half received or waits for its turn."""
         return not (self.closed or self._waits or self._undecided or self._tls or self._buffer.held)
 
     def move_to(self, transport: asyncio.Transport, had_bytes: Callable[[], bool]) -> None:

@@ -140,7 +140,7 @@ class EpollTransport(asyncio.Transport):
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether a frame that comes now would be the first thing to handle, and its answer the next to send."""
+        """True if a frame that comes now would be the first thing to handle, and its answer the next to send."""
         return self._reading and not self._closing and not self._unsent and self.connection.is_at_rest
 
     def ready(self) -> None:

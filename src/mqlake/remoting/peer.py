@@ -91,7 +91,7 @@ class PeerConnection(asyncio.BaseProtocol, Generic[AnswerT]):
         return self._active_at
 
     def _heard(self) -> bool:
-        """Whether bytes came since the last call that this connection was not given."""
+        """True if bytes came since the last call that this connection was not given."""
         return False
 
     # --- requests of this side

@@ -47,9 +47,9 @@ class TlsConfig:
     client_auth: str = "none"
     """none, optional or require: whether clients must present a certificate."""
     enable: bool = False
-    """Whether this process uses TLS to call other servers, as a broker its name servers."""
+    """True if this process uses TLS to call other servers, as a broker its name servers."""
     auth_server: bool = False
-    """Whether it then requires a certificate that names the address it calls."""
+    """True if it then requires a certificate that names the address it calls."""
     client_cert_path: str = ""
     client_key_path: str = ""
     client_trust_cert_path: str = ""

@@ -45,7 +45,7 @@ class FilteredReader(DataSourceReader):
         return filters
 
     def _may_match(self, known: Mapping[str, Any]) -> bool:
-        """Whether rows with these values in these columns can pass the filters."""
+        """True if rows with these values in these columns can pass the filters."""
         return not any(
             each.column in known and each.allowed is not None and known[each.column] not in each.allowed
             for each in self._conditions

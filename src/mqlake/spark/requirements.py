@@ -38,7 +38,7 @@ def require_stream_readers() -> None:
 
 
 def is_this_python(command: str) -> bool:
-    """Whether a command runs the Python that this process runs."""
+    """True if a command runs the Python that this process runs."""
     path = shutil.which(command) or command
     return os.path.abspath(path) == os.path.abspath(sys.executable) or os.path.basename(path) == QUICK_PYTHON
 

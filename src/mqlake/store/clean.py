@@ -98,7 +98,7 @@ def judge_disk(thresholds: DiskThresholds, *used: float | None) -> DiskVerdict:
 
 
 def is_time_to_delete(hours: frozenset[int], now_ms: int) -> bool:
-    """Whether the local hour at `now_ms` is one of `hours`."""
+    """True if the local hour at `now_ms` is one of `hours`."""
     return time.localtime(now_ms / 1000).tm_hour in hours
 
 
@@ -214,7 +214,7 @@ class CleanCommitLogService:
         return self._files.min_offset + self._config.mapped_file_size_commit_log
 
     def _is_needed(self, needed: int | None, end: int, overdue_ms: int) -> bool:
-        """Whether the file that ends at `end` is held for a slave."""
+        """True if the file that ends at `end` is held for a slave."""
         hold_ms = self._config.file_held_time_for_slaves * HOUR_MS
         if needed is None or end <= needed or not hold_ms:
             return False

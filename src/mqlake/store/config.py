@@ -684,7 +684,7 @@ class MessageStoreConfig(Settings):
 
     @property
     def waits_for_replicas(self) -> bool:
-        """Whether a put may have to wait for slaves."""
+        """True if a put may have to wait for slaves."""
         replicas = max(self.in_sync_replicas, self.min_in_sync_replicas)
         return self.broker_role is BrokerRole.SYNC_MASTER and replicas > 1
 
@@ -694,7 +694,7 @@ class MessageStoreConfig(Settings):
 
     @property
     def writes_prop_crc(self) -> bool:
-        """Whether a property CRC is the store's own, and damage when it is wrong."""
+        """True if a property CRC is the store's own, and damage when it is wrong."""
         return self.enabled_append_prop_crc or self.force_verify_prop_crc
 
     @property

@@ -15,11 +15,11 @@ SUBSCRIBE_ALL = "*"
 
 class MessageFilter(Protocol):
     def is_matched_by_consume_queue(self, code: int) -> bool:
-        """Whether a unit with this tags code may match."""
+        """True if a unit with this tags code may match."""
         ...
 
     def is_matched_by_commit_log(self, record: memoryview) -> bool:
-        """Whether the record itself matches."""
+        """True if the record itself matches."""
         ...
 
 

@@ -518,7 +518,7 @@ class DefaultMessageStore(StoreView):
     # ------------------------------------------------------------------ flush
 
     def _must_wait(self, msg: MessageExtBrokerInner) -> bool:
-        """Whether the put is acknowledged only when the disk, or replicas, have the message."""
+        """True if the put is acknowledged only when the disk, or replicas, have the message."""
         if msg.wait_store_msg_ok:
             return self._sync_flush or (self.replicas is not None and self.config.waits_for_replicas)
         if self._sync_flush:
@@ -626,7 +626,7 @@ class DefaultMessageStore(StoreView):
         return self._reput_service.dispatch_behind_bytes
 
     def is_dispatched_until(self, physical_offset: int) -> bool:
-        """Whether all records before an offset can be read."""
+        """True if all records before an offset can be read."""
         return self._reput_service.reput_from_offset >= physical_offset
 
     def wait_until_dispatched(self, timeout_s: float | None = None) -> bool:
@@ -639,7 +639,7 @@ class DefaultMessageStore(StoreView):
     # ------------------------------------------------------------------ care
 
     def set_data_read_ahead(self, enabled: bool) -> None:
-        """Whether the kernel reads ahead in the log's files, until the store is opened again (dataReadAheadEnable)."""
+        """Turns reading ahead in the log on or off, until the store is opened again (dataReadAheadEnable)."""
         self.commit_log.files.set_data_read_ahead(enabled)
 
     def execute_delete_files_manually(self) -> None:
@@ -647,7 +647,7 @@ class DefaultMessageStore(StoreView):
         self._clean_commit_log_service.execute_delete_files_manually()
 
     def _has_better_to_do(self) -> bool:
-        """Whether work that nobody waits for should pause."""
+        """True if work that nobody waits for should pause."""
         return (
             self.dispatch_behind_bytes > DISPATCH_BEHIND_BUSY
             or self.is_os_page_cache_busy

@@ -80,7 +80,7 @@ class ReadOnlyStore(StoreView):
 
     @property
     def is_clean(self) -> bool:
-        """Whether the last writer ended cleanly (and none runs now)."""
+        """True if the last writer ended cleanly (and none runs now)."""
         return not os.path.exists(self.config.abort_path)
 
     def refresh(self) -> None:

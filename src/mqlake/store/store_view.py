@@ -140,7 +140,7 @@ class StoreView:
         return self.store_timestamp_at(unit.physical_offset, unit.size) if unit is not None else -1
 
     def check_in_mem_by_consume_offset(self, topic: str, queue_id: int, queue_offset: int) -> bool:
-        """Whether a queue has this message and it is young enough to be taken for in memory."""
+        """True if a queue has this message and it is young enough to be taken for in memory."""
         queue = self.consume_queues.get(topic, queue_id)
         unit = queue.get(queue_offset) if queue is not None else None
         return (
@@ -381,7 +381,7 @@ class StoreView:
 
     @staticmethod
     def _bridges_a_gap(queue: Queue, queue_offset: int, physical_offset: int, record: memoryview) -> bool:
-        """Whether message `queue_offset` was lost and its unit leads to the one after it (see rebuild)."""
+        """True if message `queue_offset` was lost and its unit leads to the one after it (see rebuild)."""
         if len(record) < RECORD_SIZE_MIN:
             return False
         own_offset = int.from_bytes(record[20:28], "big", signed=True)

@@ -358,7 +358,7 @@ class TestPages:
 
 
 def advised_random(path: str) -> bool:
-    """Whether the kernel was told that the file's mapping is read here and there (VmFlags `rr`)."""
+    """True if the kernel was told that the file's mapping is read here and there (VmFlags `rr`)."""
     mappings = Path("/proc/self/smaps").read_text().split(path)[1]
     return "rr" in mappings.partition("VmFlags:")[2].partition("\n")[0].split()
 

@@ -179,7 +179,7 @@ class FastPull:
     # --- what the broker says of a plan
 
     def _is_usual(self, connection: Connection, plan: PullPlan) -> bool:
-        """Whether nothing but the numbers decides what the answer is."""
+        """True if nothing but the numbers decides what the answer is."""
         broker, header = self._broker, plan.header
         topics = broker.topic_config_manager.data_version
         groups = broker.subscription_group_manager.data_version
@@ -232,7 +232,7 @@ class FastPull:
     def _answer(
         self, connection: Connection, plan: PullPlan, opaque: int, queue_offset: int, commit_offset: int
     ) -> bool:
-        """Whether there is something for it, which is on its way then."""
+        """True if there is something for it, which is on its way then."""
         began = time.monotonic_ns()
         broker, header = self._broker, plan.header
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id

@@ -234,7 +234,7 @@ class FastSend:
         return following
 
     def takes_sends(self, kernels: ModuleType) -> bool:
-        """Whether usual sends may take the fast path now."""
+        """True if usual sends may take the fast path now."""
         if self._broker.hooks.send or not self._broker.store_config.batch_inherits_properties:
             return False  # hooks see each send; the kernels write the properties of RocketMQ 5.3.3
         if self._processor.flow_control.refusal() is not None:
@@ -535,7 +535,7 @@ class FastSend:
         return _split(answer)
 
     def _learn(self, kernels: ModuleType, number: int) -> bool:
-        """Whether sends to the queue of the `number`-th in the columns may take the fast path; if so, remembers it."""
+        """True if sends to the queue of the `number`-th in the columns may take the fast path; if so, remembers it."""
         start, length = self._columns[[TOPIC_START, TOPIC_LENGTH], number].tolist()
         queue_id = int(self._columns[QUEUE_ID, number])
         topic_bytes = self.parts[TEXT][start : start + length]

@@ -26,7 +26,7 @@ class SignedAcks:
         """(user, address, topic, group) → the user if it may."""
 
     def may(self, values: dict[str, str], version: int, address: str) -> bool:
-        """Whether an acknowledgement with this header is signed by a user who may send it. `values`: its extFields,
+        """True if an acknowledgement with this header is signed by a user who may send it. `values`: its extFields,
         all of them texts; `version`: of its client; `address`: where it comes from. KeyError: a field is missing."""
         if self._version != self._access.version or len(self._allowed) > DECISIONS_MAX:
             self._version = self._access.version

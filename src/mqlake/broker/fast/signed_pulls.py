@@ -55,7 +55,7 @@ class SignedPulls:
     def may(
         self, access: AccessControl, address: str, signature: bytes, commit_offset: int, queue_offset: int
     ) -> bool:
-        """Whether a pull with these numbers is signed by a user who may send it."""
+        """True if a pull with these numbers is signed by a user who may send it."""
         if not self._content or not signature:
             return False
         if self._known != (access.version, address):

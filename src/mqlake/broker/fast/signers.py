@@ -91,7 +91,7 @@ class Signers:
         return True
 
     def may_send(self, topics: set[str]) -> bool:
-        """Whether the signer may send to all of these."""
+        """True if the signer may send to all of these."""
         assert self._user is not None
         key = (self._user.name, self._ip)
         allowed = self._allowed.get(key)

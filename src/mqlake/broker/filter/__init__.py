@@ -16,7 +16,7 @@ __all__ = ["SQL92", "TAG", "Expression", "compile_expression", "is_tag_type"]
 
 
 def is_tag_type(expression_type: str | None) -> bool:
-    """Whether a subscription is by tags, which is the default."""
+    """True if a subscription is by tags, which is the default."""
     return not expression_type or expression_type == TAG
 
 

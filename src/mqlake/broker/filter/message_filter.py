@@ -39,7 +39,7 @@ class ExpressionMessageFilter:
         return self._by_tags or self.is_matched_by_properties(RecordProperties(record))
 
     def is_matched_by_properties(self, properties: Properties) -> bool:
-        """Whether a message with these properties passes; for held pulls."""
+        """True if a message with these properties passes; for held pulls."""
         return self._expression is None or self._expression.matches(properties)
 
 

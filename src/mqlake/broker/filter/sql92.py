@@ -65,7 +65,7 @@ class Expression:
         return self._evaluate(properties)
 
     def matches(self, properties: Properties) -> bool:
-        """Whether a message with these properties is wanted. Never raises."""
+        """True if a message with these properties is wanted. Never raises."""
         try:
             return self._evaluate(properties) is True
         except NotComparableError:

@@ -72,7 +72,7 @@ class SendMessageContext:
     """The answer's."""
     error_msg: str = ""
     success: bool = False
-    """Whether the message was stored as durably as the configuration demands."""
+    """True if the message was stored as durably as the configuration demands."""
     send_stat: StatsType = StatsType.SEND_FAILURE
     send_msg_num: int = 0
     """Messages stored."""

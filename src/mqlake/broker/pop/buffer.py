@@ -85,7 +85,7 @@ class PopBuffer:
     # --- pops and acknowledgements
 
     def takes(self, checkpoint: Checkpoint, queue: PopQueue) -> bool:
-        """Whether the checkpoint may stay here."""
+        """True if the checkpoint may stay here."""
         config = self._config()
         return (
             config.enable_pop_buffer_merge
@@ -108,7 +108,7 @@ class PopBuffer:
         heapq.heappush(self._by_time, (at, next(self._numbers), checkpoint.key))
 
     def acknowledge(self, key: CheckpointKey, offset: int) -> bool:
-        """Whether the checkpoint is here; the message is acknowledged then."""
+        """True if the checkpoint is here; the message is acknowledged then."""
         entry = self._entries.get(key)
         if entry is None:
             return False

@@ -110,7 +110,7 @@ class Checkpoint:
 
     @property
     def is_done(self) -> bool:
-        """Whether all messages are acknowledged."""
+        """True if all messages are acknowledged."""
         return self.bits.bit_count() >= self.count
 
     def acknowledge(self, offset: int) -> bool:

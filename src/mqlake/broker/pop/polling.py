@@ -69,7 +69,7 @@ class Waiter:
 
     @property
     def is_gone(self) -> bool:
-        """Whether nobody waits for the answer any more."""
+        """True if nobody waits for the answer any more."""
         return self.answer.done() or (self.connection is not None and self.connection.closed)
 
 
@@ -158,7 +158,7 @@ class PopLongPollingService:
             heapq.heapify(self._by_deadline)
 
     def _drop_gone(self, key: Key) -> bool:
-        """Whether there were waiters nobody waits for."""
+        """True if there were waiters nobody waits for."""
         waiting = self._waiting[key]
         left = [waiter for waiter in waiting if not waiter.is_gone]
         for waiter in waiting:

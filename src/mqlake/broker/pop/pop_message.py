@@ -124,7 +124,7 @@ class Pop:
         self.waits: list[PutMessageFuture] = []
         self.stored_later: list[tuple[PopQueue, Stretch]] = []
         self.initialized = False
-        """Whether the group has a new offset, which is to be written."""
+        """True if the group has a new offset, which is to be written."""
 
     @property
     def room(self) -> int:
@@ -607,7 +607,7 @@ class PopMessageProcessor:
         return offset
 
     def _may_be_more(self, header: PopMessageRequestHeader) -> bool:
-        """Whether a pop that waits would find something now."""
+        """True if a pop that waits would find something now."""
         return available(
             self._state, header.topic, header.consumer_group, header.queue_id, header.order, header.attempt_id
         )
@@ -686,7 +686,7 @@ def next_offset(state: PopState, topic: str, group: str, queue_id: int) -> int:
 def available(
     state: PopState, topic: str, group: str, queue_id: int, order: bool, attempt_id: str | None
 ) -> bool:
-    """Whether there are messages for a pop at a queue, or at any (-1)."""
+    """True if there are messages for a pop at a queue, or at any (-1)."""
     manager, store = state.broker.topic_config_manager, state.broker.store
 
     def has(name: str, one: int) -> bool:

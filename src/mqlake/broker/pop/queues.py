@@ -52,7 +52,7 @@ class PopQueues:
         self._clock_ms = clock_ms
         self._queues: dict[tuple[str, str, int], PopQueue] = {}
         self.has_popped = False
-        """Whether offsets were committed since it was set to False last."""
+        """True if offsets were committed since it was set to False last."""
         self.pending_count = 0
         """Stretches whose checkpoints are not stored yet."""
 

@@ -75,7 +75,7 @@ class RevivedBefore:
             self._counts[_retry_of(message)] += 1
 
     def take(self, checkpoint: Checkpoint, message: MessageExt) -> bool:
-        """Whether `message`, as it would be stored now, is there already."""
+        """True if `message`, as it would be stored now, is there already."""
         if not self._counts or message.uniq_key is None:
             return False
         if checkpoint.revive_offset >= max(self.until.values(), default=0):

@@ -50,7 +50,7 @@ class _Taken:
     """The result of a heartbeat so far."""
 
     disagree: bool = False
-    """Whether to ask the client for all its subscriptions."""
+    """True if the client is to be asked for all its subscriptions."""
     retry_topics: list[str] = field(default_factory=list)
 
 

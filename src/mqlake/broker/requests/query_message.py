@@ -69,7 +69,7 @@ class QueryMessageProcessor:
 
 
 def _begins_at(record: memoryview, offset: int) -> bool:
-    """Whether these bytes are a record, and not the inside of another one."""
+    """True if these bytes are a record, and not the inside of another one."""
     if len(record) < RECORD_SIZE_MIN:
         return False
     magic, place = _MAGIC_AND_PLACE.unpack_from(record)

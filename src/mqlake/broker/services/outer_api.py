@@ -115,7 +115,7 @@ class BrokerOuterAPI:
         return await self._ask_all(register)
 
     async def need_register(self, identity: BrokerIdentity, version: DataVersion, timeout_s: float) -> bool:
-        """Whether any name server has another version of this broker's topics, or does not answer."""
+        """True if any name server has another version of this broker's topics, or does not answer."""
 
         async def changed(address: str) -> bool:
             header = QueryDataVersionRequestHeader(

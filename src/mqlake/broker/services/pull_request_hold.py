@@ -170,7 +170,7 @@ class PullRequestHoldService:
         max_offset: int,
         codes_from: dict[int, set[int] | None],
     ) -> bool:
-        """Whether the queue has a unit that the pull's filter lets through; else the pull need not see it."""
+        """True if the queue has a unit that the pull's filter lets through; else the pull need not see it."""
         message_filter, pull_from = request.message_filter, request.pull_from
         if message_filter is None or max_offset - pull_from > UNITS_MAX:
             return True

@@ -204,7 +204,7 @@ class Replication:
 
     @property
     def _is_its_slave(self) -> bool:
-        """Whether the broker at master_addr is known to be this slave's master."""
+        """True if the broker at master_addr is known to be this slave's master."""
         return bool(self.slave_synchronize.master_addr) and not (self.ha_client and self.ha_client.refusal)
 
     async def _ask_range(self) -> None:
@@ -262,7 +262,7 @@ class Replication:
             )
 
     def is_master_away(self) -> bool:
-        """Whether neither the log's connection nor requests reach the master."""
+        """True if neither the log's connection nor requests reach the master."""
         client = self.ha_client
         if client is None:
             return False

@@ -54,7 +54,7 @@ class SlaveSynchronize:
         self.master_addr = ""
         """host:port of the master's listenPort; empty: not known."""
         self.is_reachable = False
-        """Whether the master answered the last round."""
+        """True if the master answered the last round."""
         self._broker = broker
         self._schedule = schedule_message_service
         self._timers = timers

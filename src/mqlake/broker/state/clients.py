@@ -250,7 +250,7 @@ class ConsumerManager(_ClientManager):
         return len(info.subscription_table) if info is not None else 0
 
     def is_left_out(self, group: str, topic: str) -> bool:
-        """Whether the group's members are connected and none of them subscribes to the topic."""
+        """True if the group's members are connected and none of them subscribes to the topic."""
         return (
             self.find_subscription_data(group, topic) is None and self.find_subscription_data_count(group) > 0
         )

@@ -20,7 +20,7 @@ class ConfigManager:
     def __init__(self, path: str) -> None:
         self._file = ConfigFile(path)
         self.dirty = False
-        """Whether the table holds changes that the file does not."""
+        """True if the table holds changes that the file does not."""
         self._copies = 0
         self._written = 0
         self._write_lock = threading.Lock()

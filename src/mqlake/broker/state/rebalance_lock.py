@@ -36,7 +36,7 @@ class RebalanceLockManager:
         self._table: dict[str, dict[MessageQueue, _LockEntry]] = {}
 
     def is_lock_all_expired(self, group: str) -> bool:
-        """Whether no client holds any queue of the group."""
+        """True if no client holds any queue of the group."""
         now = self._clock_ms()
         return all(self._is_expired(entry, now) for entry in self._table.get(group, {}).values())
 

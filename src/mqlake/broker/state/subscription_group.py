@@ -38,7 +38,7 @@ BUILT_IN_GROUPS = (
 
 
 def is_legal_group(group: str) -> bool:
-    """Whether a group may have this name: 1 to 255 of the characters a topic may have."""
+    """True if a group may have this name: 1 to 255 of the characters a topic may have."""
     try:
         for start in range(0, max(len(group), 1), 127):  # a topic may have 127
             validate_topic(group[start : start + 127])
@@ -133,7 +133,7 @@ class SubscriptionGroupManager(ConfigManager):
         self._persist_or(lambda: self._restore(before))
 
     def delete_subscription_group_config(self, group: str) -> bool:
-        """Whether there was such a group. OSError."""
+        """True if there was such a group. OSError."""
         before = dict(self.subscription_group_table)
         forbidden = self.forbidden_table.pop(group, None)
         if self.subscription_group_table.pop(group, None) is None:

@@ -93,7 +93,7 @@ class TopicConfigManager(ConfigManager):
         return config is not None and config.order
 
     def is_batch_topic(self, topic: str) -> bool:
-        """Whether the topic keeps inner batches (queue.type=BatchCQ). From any thread."""
+        """True if the topic keeps inner batches (queue.type=BatchCQ). From any thread."""
         config = self.topic_config_table.get(topic)
         return config is not None and (config.attributes or {}).get(QUEUE_TYPE) == "BatchCQ"
 

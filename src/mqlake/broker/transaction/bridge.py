@@ -102,7 +102,7 @@ class TransactionalMessageBridge:
         return message if message.topic == TRANS_HALF_TOPIC else None
 
     def is_committed(self, half: MessageExt) -> bool:
-        """Whether the message was committed, by the index: for half messages from before the start, whose end may
+        """True if the message was committed, by the index: for half messages from before the start, whose end may
         have been noted in memory only when the broker died."""
         topic, _ = messages.real_place(half)
         if not half.uniq_key:

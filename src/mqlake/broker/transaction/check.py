@@ -106,7 +106,7 @@ class TransactionalMessageCheckListener:
 
     @staticmethod
     async def _reads(connection: Connection) -> bool:
-        """Whether the connection takes more, after a while perhaps."""
+        """True if the connection takes more, after a while perhaps."""
         slow = connection.attributes.pop(_SLOW, None) is not None
         give_up = time.monotonic() + (0.0 if slow else WRITABLE_WAIT_S)
         while not connection.is_writable and not connection.closed and time.monotonic() < give_up:

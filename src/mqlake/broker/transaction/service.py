@@ -276,7 +276,7 @@ class TransactionalMessageService:
         return offset, False
 
     def _deal_with(self, half: MessageExt, this: _Round) -> bool:
-        """Whether the round may go on after this half message; False also when the store takes nothing."""
+        """True if the round may go on after this half message; False also when the store takes nothing."""
         first = messages.prepared_queue_offset(half)
         if first in this.ended or self.ended_as(place_of(half)) is not None:
             return True

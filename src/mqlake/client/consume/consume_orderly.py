@@ -76,7 +76,7 @@ class ConsumeMessageOrderlyService(ConsumeMessageService):
                 await self._consume(process_queue, messages)
 
     async def _holds(self, process_queue: ProcessQueue) -> bool:
-        """Whether the queue may be consumed now."""
+        """True if the queue may be consumed now."""
         if process_queue.dropped:
             return False
         if self.locks is None or process_queue.locked:

@@ -178,5 +178,5 @@ class ConsumeMessagePopService:
 
 
 def _is_over(message: MessageClientExt) -> bool:
-    """Whether the broker may have handed it out again."""
+    """True if the broker may have handed it out again."""
     return now_ms() >= ReceiptHandle.parse(message.receipt_handle).visible_at

@@ -77,7 +77,7 @@ class ConsumerConfig:
 
     # pull consumers only
     auto_commit: bool = True
-    """Whether positions are persisted by themselves, every 5 s and at the end."""
+    """True if positions are persisted by themselves, every 5 s and at the end."""
 
     def __post_init__(self) -> None:
         if self.on_undecodable not in CHOICES and not callable(self.on_undecodable):

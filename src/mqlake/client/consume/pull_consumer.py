@@ -122,7 +122,7 @@ class PullConsumer(ClientBase):
         self._refusal: ResponseError | UndecodableMessageError | None = None
         """The error that the next poll() raises."""
         self.balanced = False
-        """Whether the assignment is all that the group leaves to this consumer."""
+        """True if the assignment is all that the group leaves to this consumer."""
         self._pulls = PullAPIWrapper(self.client, self.group)
         self._in_hand: _AssignedQueue | None = None
         """The queue of the message that a loop over the consumer has now."""

@@ -436,7 +436,7 @@ class PushConsumer(ClientBase):
             await process_queue.room.wait()
 
     async def _pull_failed(self, queue: MessageQueue, error: MqlakeError) -> bool:
-        """Whether the broker did not know this consumer and now got a heartbeat."""
+        """True if the broker did not know this consumer and now got a heartbeat."""
         if isinstance(error, ResponseError) and error.code in _NOT_KNOWN_TO_BROKER:
             logger.info("group %s: %s: %s", self.group, queue, error)
             with contextlib.suppress(MqlakeError):

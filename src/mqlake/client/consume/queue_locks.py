@@ -29,7 +29,7 @@ class QueueLocks:
         return locked
 
     async def renew(self, queues: Iterable[MessageQueue]) -> AsyncIterator[tuple[MessageQueue, bool]]:
-        """Whether each is still this consumer's, as its broker answers; not of those whose broker does not."""
+        """True if each is still this consumer's, as its broker answers; not of those whose broker does not."""
         for broker_name, own in _by_broker(queues).items():
             try:
                 locked = await self._lock_batch_mq(broker_name, own)

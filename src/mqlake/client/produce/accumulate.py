@@ -126,7 +126,7 @@ class ProduceAccumulator:
 
 
 def _is_about_one(error: MqlakeError) -> bool:
-    """Whether the batch was refused for something in it, and nothing of it is stored."""
+    """True if the batch was refused for something in it, and nothing of it is stored."""
     return isinstance(error, MessageError) or (
         isinstance(error, SendError) and error.code == ResponseCode.MESSAGE_ILLEGAL
     )

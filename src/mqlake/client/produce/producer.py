@@ -130,9 +130,9 @@ class ProducerConfig:
     """For a send with all its tries, from its turn on."""
     retry_times_when_send_failed: int = 2
     retry_another_broker_when_not_store_ok: bool = False
-    """Whether another broker is tried also when the message is stored but not SEND_OK."""
+    """True if another broker is tried also when the message is stored but not SEND_OK."""
     send_latency_fault_enable: bool = False
-    """Whether brokers that were slow or failed are left out for a while (`MQFaultStrategy`)."""
+    """True if brokers that were slow or failed are left out for a while (`MQFaultStrategy`)."""
     compress_msg_body_over_howmuch: int = 4096
     """Bytes; shorter bodies are sent as they are. Bodies that do not shrink are sent uncompressed, too."""
     compress_type: str = "ZLIB"
@@ -141,7 +141,7 @@ class ProducerConfig:
     max_message_size: int = 4 << 20
     """Bytes of a body, of a whole batch; brokers have such a limit as well."""
     auto_batch: bool = True
-    """Whether single sends that come at the same time travel as batches (see `accumulate`). (RocketMQ's has it off.)"""
+    """True if single sends that come at the same time travel as batches (see `accumulate`). (RocketMQ's has it off.)"""
     batch_max_bytes: int = 32 * 1024
     """Of such a batch."""
     back_pressure_for_async_send_num: int = 256
@@ -174,7 +174,7 @@ def select_by_hash(key: str) -> MessageQueueSelector:
 
 
 def is_busy(error: SendError) -> bool:
-    """Whether the broker that was asked last was too busy: it has stored nothing, so the send may be made again.
+    """True if the broker that was asked last was too busy: it has stored nothing, so the send may be made again.
 
     A send with a selector is tried once, so nothing of it is stored then, and what follows keeps its order.
     """

@@ -77,7 +77,7 @@ class Requests:
         self._waiting.pop(correlation_id, None)
 
     def arrived(self, header: ReplyMessageRequestHeader, body: bytes) -> bool:
-        """Whether a request waits for it here."""
+        """True if a request waits for it here."""
         properties = string_to_properties(header.properties or "")
         waiting = self._waiting.get(properties.get(PROPERTY_CORRELATION_ID, ""))
         if waiting is None or waiting.done():

@@ -84,7 +84,7 @@ def event_of(octets, number):
 
 @compiled
 def hold(octets, free, peer, start, size):
-    """Whether the half frame at `start` has a place until the rest of it comes."""
+    """True if the half frame at `start` has a place until the rest of it comes."""
     if free[0] == 0 or size >= SLOT_SIZE or (size >= 4 and np.int64(load32(octets, start)) > SLOT_SIZE - 4):
         return False
     free[0] -= 1

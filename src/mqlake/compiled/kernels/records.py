@@ -55,7 +55,7 @@ PROP_CRC_NAME = np.frombuffer(b"__CRC32#\x01", np.uint8)
 
 @compiled
 def is_prop_crc(data, tail):
-    """Whether the 20 bytes at `tail` are a property CRC, right or not; one byte of its name may be damaged."""
+    """True if the 20 bytes at `tail` are a property CRC, right or not; one byte of its name may be damaged."""
     wrong = 0
     for i in range(len(PROP_CRC_NAME)):
         if data[np.uint64(tail + i)] != PROP_CRC_NAME[i]:
@@ -67,7 +67,7 @@ def is_prop_crc(data, tail):
 
 @compiled
 def prop_crc_matches(data, position, tail):
-    """Whether the 20 bytes at `tail` are the property CRC of the record bytes from `position` to there."""
+    """True if the 20 bytes at `tail` are the property CRC of the record bytes from `position` to there."""
     for i in range(len(PROP_CRC_NAME)):
         if data[tail + i] != PROP_CRC_NAME[i]:
             return False
@@ -81,7 +81,7 @@ def prop_crc_matches(data, position, tail):
 
 @compiled
 def has_prop_crc(data, position, limit):
-    """Whether a record with the right property CRC lies at `position`: then they are written here."""
+    """True if a record with the right property CRC lies at `position`: then they are written here."""
     if limit - position < RECORD_SIZE_MIN:
         return False
     size, magic = np.int64(load32(data, position)), load32(data, position + 4)

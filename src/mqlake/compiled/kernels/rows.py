@@ -30,7 +30,7 @@ from mqlake.compiled.kernels.primitives import (
 
 @compiled
 def begins_with(data, start, end, name, length):
-    """Whether data[start:end] begins with data[name:name + length] and the \\1 after it."""
+    """True if data[start:end] begins with data[name:name + length] and the \\1 after it."""
     return (
         length < end - start
         and data[np.uint64(start + length)] == NAME_VALUE_SEPARATOR
@@ -159,7 +159,7 @@ HOST_V4, HOST_V6 = 8, 20
 
 @compiled
 def same_host(data, a, b, length):
-    """Whether the hosts at `a` and `b`, both so long, are equal."""
+    """True if the hosts at `a` and `b`, both so long, are equal."""
     if load64(data, a) != load64(data, b):
         return False
     return length == HOST_V4 or (

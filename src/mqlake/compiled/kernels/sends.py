@@ -232,7 +232,7 @@ def add_queue(number, topics_end, topic, queue_id, numbers, octets):
 
 @compiled
 def read_properties(text, start, length, refused, names, columns, n):
-    """Whether properties can be stored as they are, and are a half message's if column n is one; where the values of
+    """True if properties can be stored as they are, and are a half message's if column n is one; where the values of
     UNIQ_KEY and PGROUP are is in the column then, lengths of 0 when there are none.
 
     Each must be a name and a value, neither empty, no name twice, none among the `refused` (hashes), WAIT can only be
@@ -298,14 +298,14 @@ def number(text, fields, letter, low, high):
 
 @compiled
 def is_truth(text, fields, letter):
-    """Whether the field is absent, or one of the two words."""
+    """True if the field is absent, or one of the two words."""
     start, length = fields[letter, 0], fields[letter, 1]
     return length < 0 or frames.equals(text, start, length, FALSE) or frames.equals(text, start, length, TRUE)
 
 
 @compiled
 def read_send(text, fields, is_batch, columns, n):
-    """Whether the fields are a SendMessageRequestHeaderV2 of a simple send, as far as numbers tell; they are in
+    """True if the fields are a SendMessageRequestHeaderV2 of a simple send, as far as numbers tell; they are in
     column n then, with the KIND that sysFlag says."""
     if fields[A, 1] < 0 or fields[B, 1] < 1 or fields[C, 1] < 0:
         return False
@@ -348,7 +348,7 @@ def read_code(head):
 
 @compiled
 def read_message(columns, n, own_length, shared_length, record_max):
-    """Whether the record of the message in column n, of whose properties the lengths are given, is as large as records
+    """True if the record of the message in column n, of whose properties the lengths are given, is as large as records
     may be; its SIZE is in the column then."""
     properties_length = own_length + shared_length
     size = RECORD_SIZE_MIN + columns[BODY_LENGTH, n] + columns[TOPIC_LENGTH, n] + properties_length
@@ -396,7 +396,7 @@ def digits_of(value):
 
 @compiled
 def read_commit(text, fields, head, stop, columns, n, queues, halves, record_max):
-    """Whether the fields are an EndTransactionRequestHeader that commits a half message of `halves`; the message to
+    """True if the fields are an EndTransactionRequestHeader that commits a half message of `halves`; the message to
     store is in column n then, as far as it is known, and its half message in `halves` no more: who says it again is
     answered by EndTransactionProcessor, which knows."""
     if (
@@ -700,7 +700,7 @@ def store_sends(out, position, base_offset, buf, count, store_timestamp, numbers
 
 @compiled
 def is_half_of(log, position, end, columns, n, text):
-    """Whether the record at `position` is the half message of the commit in column n, and its producers' group the one
+    """True if the record at `position` is the half message of the commit in column n, and its producers' group the one
     that commits."""
     size = columns[HALF_SIZE, n]
     if (

@@ -158,7 +158,7 @@ def finish(state, at, data, start, rest, length):
 
 @compiled
 def is_signed(text, at, data, body, stop, head, fields, signer, name):
-    """Whether the frame whose header was read is signed by the signer. `text` has room from `at` on for its values
+    """True if the frame whose header was read is signed by the signer. `text` has room from `at` on for its values
     again, and NEW_ROOM."""
     key, given = fields[frames.ACCESS_KEY, 1], fields[frames.SIGNATURE, 1]
     if key < 1 or key != signer[NAME_LENGTH] or given != SIGNATURE_LENGTH:
@@ -209,7 +209,7 @@ def is_signed(text, at, data, body, stop, head, fields, signer, name):
 
 @compiled
 def is_base64(signer, text, start):
-    """Whether text[start:start + 28] is the running state in base64; it looks at all of it in any case."""
+    """True if text[start:start + 28] is the running state in base64; it looks at all of it in any case."""
     different = np.int64(0)
     for i in range(SIGNATURE_LENGTH):
         bit = 6 * i

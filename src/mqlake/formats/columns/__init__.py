@@ -153,7 +153,7 @@ def _output_bytes(buf: Bytes) -> Bytes:
 
 
 def _require_bytes(buf: Bytes) -> bool:
-    """Whether `buf` may be written; TypeError when it is not an array of bytes without gaps."""
+    """True if `buf` may be written; TypeError when it is not an array of bytes without gaps."""
     flags = buf.flags
     if buf.dtype != np.uint8 or buf.ndim != 1 or not flags.c_contiguous:
         raise TypeError(f"a contiguous array of uint8 is needed, not {buf.dtype} with strides {buf.strides}")
@@ -348,7 +348,7 @@ class DispatchColumns(NamedTuple):
     tags_code: Int64s
     """The tags' hash, 0 without tags; for a delayed message in SCHEDULE_TOPIC_XXXX when it is due (ms)."""
     has_keys: NDArray[np.bool_]
-    """Whether the record has any index keys."""
+    """True if the record has any index keys."""
     inner_num: Int16s
     """Messages in an inner batch, 1 for a message alone."""
     inner_base: Int64s

@@ -108,7 +108,7 @@ class BodyFormat:
 
     @property
     def needs_sample(self) -> bool:
-        """Whether its schema is still to be inferred."""
+        """True if its schema is still to be inferred."""
         return self.inferred and not self.schema
 
     def with_sample(self, bodies: Iterable[bytes | None]) -> BodyFormat:

@@ -167,7 +167,7 @@ def _parse(bodies: pa.BinaryArray, kind: pa.StructType) -> pa.Table:
 
 
 def _is_safe(bodies: pa.BinaryArray) -> bool:
-    """Whether each begins as an object does and none may be too deep, or have a null beside an object: that kills a
+    """True if each begins as an object does and none may be too deep, or have a null beside an object: that kills a
     process in which pyarrow parses it (26.0.1)."""
     if not pc.all(pc.match_substring_regex(bodies, r"^[ \t\r\n]*\{")).as_py():
         return False

@@ -79,7 +79,7 @@ class ColumnType:
         return f"map<string, {self.element}>" if self.name == MAP else self.name
 
     def uses(self, *names: str) -> bool:
-        """Whether one of these types is in it."""
+        """True if one of these types is in it."""
         return self.name in names or any(kind.uses(*names) for _, kind in self.fields)
 
 

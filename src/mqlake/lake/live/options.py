@@ -52,7 +52,7 @@ class ReadOptions(SourceOptions):
 
     @property
     def drop_malformed(self) -> bool:
-        """Whether messages that cannot be decoded are left out; else they are an error."""
+        """True if messages that cannot be decoded are left out; else they are an error."""
         return self.mode is Mode.DROP_MALFORMED
 
     def asks_for(self, topic: str) -> bool:

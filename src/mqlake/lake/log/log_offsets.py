@@ -35,7 +35,7 @@ class Mark:
         return cls(offset, _tail(storage, files, offset))
 
     def fits(self, storage: Storage, files: Sequence[LogFile]) -> bool:
-        """Whether the log has the same bytes before it, as far as they are there still."""
+        """True if the log has the same bytes before it, as far as they are there still."""
         tail = None if self.tail is None else _tail(storage, files, self.offset)
         return tail is None or tail == self.tail
 

@@ -407,7 +407,7 @@ class _Planner:
         return self._by_all(cost) if best < cost * MOSTLY else None
 
     def _is_mostly(self, chosen: Sequence[QueueFile], cost: int) -> bool:
-        """Whether the queues' records are so much of the log that nothing is to be gained, by a look at some units."""
+        """True if the queues' records are so much of the log that nothing is to be gained, by a look at some units."""
         size = 0.0
         for file in chosen:
             array, first, count = file.rows()

@@ -177,7 +177,7 @@ def _possible(samples: Sequence[Sample], earliest: float, latest: float) -> list
 
 
 def _may_be_narrowed(samples: Sequence[Sample], number: int, earliest: float, latest: float) -> bool:
-    """Whether a part of a region could be skipped, if only there were samples in it."""
+    """True if a part of a region could be skipped, if only there were samples in it."""
     begins = samples[number][1]
     ends = samples[number + 1][1] if number + 1 < len(samples) else None
     if begins is None or ends is None or ends < begins:

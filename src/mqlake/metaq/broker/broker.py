@@ -304,7 +304,7 @@ class MetaMorphosisBroker:
             await asyncio.sleep(MASTER_LOOK_S)
 
     async def _sync_config(self, handler: SubscribeHandler) -> bool:
-        """Whether the master was reached."""
+        """True if the master was reached."""
         try:
             await handler.sync_config()
         except RemotingError as error:

@@ -94,7 +94,7 @@ class SlaveConfig:
     slave_max_delay_in_mills: int = 500
     """The longest pause when the master has nothing new."""
     auto_sync_master_config: bool = False
-    """Whether the topics in its own server.ini follow the master's."""
+    """True if the topics in its own server.ini follow the master's."""
 
     @property
     def group(self) -> str:
@@ -365,7 +365,7 @@ class SubscribeHandler:
         return b""
 
     async def _append(self, store: MessageStore, data: bytes) -> bool:
-        """Whether `data` had a whole message."""
+        """True if `data` had a whole message."""
         messages = MessageIterator(store.topic, data)
         count = sum(1 for _ in messages)
         if not count:

@@ -75,6 +75,6 @@ class TopicBrowser:
         return FormatError(offset, f"{self.topic} {partition}: {reason}")
 
     async def _ends(self, address: str, partition: Partition, offset: int) -> bool:
-        """Whether a segment or the partition ends at `offset`, and with it a message."""
+        """True if a segment or the partition ends at `offset`, and with it a message."""
         remoting = self._session.remoting
         return await nearest_offset(remoting, address, self.topic, GROUP, partition, offset) == offset

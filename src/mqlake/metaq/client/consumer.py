@@ -475,7 +475,7 @@ class MessageConsumer:
         self._pause(owned)
 
     def _rejected(self, message: Message) -> bool:
-        """Whether the handler, which may be the application's, took the message that the listener refused."""
+        """True if the handler, which may be the application's, took the message that the listener refused."""
         try:
             self._reject(self.config.group, message)
         except Exception as error:
@@ -484,7 +484,7 @@ class MessageConsumer:
         return True
 
     async def _offer(self, listener: MessageListener, message: Message) -> bool:
-        """Whether the listener took it. A running listener is not interrupted."""
+        """True if the listener took it. A running listener is not interrupted."""
         message.set_read_only()
 
         async def offer() -> None:

@@ -243,7 +243,7 @@ class MetaConfig:
         return self._topic_config(topic, {})
 
     def accepts(self, topic: str) -> bool:
-        """Whether a configured topic or pattern matches, and `topic` can be the name of a directory and a node."""
+        """True if a configured topic or pattern matches, and `topic` can be the name of a directory and a node."""
         if "/" in topic or "\0" in topic or len(topic) > TOPIC_MAX:
             return False
         if topic in self.topic_config_map and "*" not in topic:

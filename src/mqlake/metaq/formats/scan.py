@@ -234,7 +234,7 @@ def _is_header(buf: NDArray[np.uint8], position: int, limit: int) -> bool:
 
 
 def is_record(buf: NDArray[np.uint8], position: int, limit: int) -> bool:
-    """Whether a record with a payload and the right checksum begins at `position`, which is before `limit` - 20."""
+    """True if a record with a payload and the right checksum begins at `position`, which is before `limit` - 20."""
     length, crc = int32_at(buf, np.array([position, position + 4])).tolist()
     end = position + HEADER_SIZE + length
     return bool(length > 0 and end <= limit and checksum(buf[position + HEADER_SIZE : end].data) == crc)

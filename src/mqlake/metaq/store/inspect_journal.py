@@ -60,7 +60,7 @@ def find_checkpoint(directory: str) -> tuple[JournalLocation | None, list[tuple[
 
 
 def _is_there(directory: str, location: JournalLocation) -> bool:
-    """Whether the location is a record boundary, or its file was deleted after use and later ones exist."""
+    """True if the location is a record boundary, or its file was deleted after use and later ones exist."""
     try:
         data = _read(os.path.join(directory, f"redo.{location.number}"))
     except FileNotFoundError:
@@ -69,7 +69,7 @@ def _is_there(directory: str, location: JournalLocation) -> bool:
 
 
 def _is_boundary(data: bytes, offset: int) -> bool:
-    """Whether a record begins at `offset` of a journal file, or the last one ends there."""
+    """True if a record begins at `offset` of a journal file, or the last one ends there."""
     if offset >= len(data):
         return offset == len(data)
     try:

@@ -31,7 +31,7 @@ class DirectoryLock:
 
 
 def is_locked(path: str) -> bool:
-    """Whether an mqlake broker writes below `path`. OSError."""
+    """True if an mqlake broker writes below `path`. OSError."""
     try:
         DirectoryLock(path).release()
     except StoreLockedError:

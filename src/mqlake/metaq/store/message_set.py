@@ -198,7 +198,7 @@ class FileMessageSet:
 
 
 def has_records(fd: int, start: int) -> bool:
-    """Whether a whole record begins anywhere after the byte `start`, where none begins.
+    """True if a whole record begins anywhere after the byte `start`, where none begins.
 
     In more than SEARCHED_BYTES anything but zeros counts as one. OSError.
     """

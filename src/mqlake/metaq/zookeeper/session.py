@@ -93,7 +93,7 @@ class ZkSession:
 
     @property
     def connected(self) -> bool:
-        """Whether ZooKeeper answers now."""
+        """True if ZooKeeper answers now."""
         return bool(self.client.connected)
 
     def _state_changed(self, state: str) -> None:
@@ -169,7 +169,7 @@ class ZkSession:
         return bytes(value or b"")
 
     def is_own(self, path: str) -> bool:
-        """Whether this session created the node."""
+        """True if this session created the node."""
         try:
             stat = self._call(self.client.get_async, path)[1]
         except self._errors.NoNodeError:

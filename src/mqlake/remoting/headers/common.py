@@ -12,7 +12,7 @@ class RpcRequestHeader(CommandHeader):
     ns: str | None = None
     """Namespace."""
     nsd: bool | None = None
-    """Whether the names in the header already contain the namespace."""
+    """True if the names in the header already contain the namespace."""
     bname: str | None = None
     """The broker's name, for requests that a proxy passes on."""
     oway: bool | None = None
@@ -21,4 +21,4 @@ class RpcRequestHeader(CommandHeader):
 @dataclass(slots=True, kw_only=True)
 class TopicRequestHeader(RpcRequestHeader):
     lo: bool | None = None
-    """Whether the queue is a logical one of a static topic."""
+    """True if the queue is a logical one of a static topic."""

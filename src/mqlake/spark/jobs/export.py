@@ -125,7 +125,7 @@ def infer_json_schema(spark: SparkSession, messages: DataFrame, sample: int = SA
 
 
 def _has_fields(text: str) -> bool:
-    """Whether it is a JSON object, and not an empty one."""
+    """True if it is a JSON object, and not an empty one."""
     try:
         found = json.loads(text)
     except ValueError:

@@ -144,7 +144,7 @@ def _build(
 
 
 def _goes_on(log: Any, end: int) -> bool:
-    """Whether bytes other than zeros lie after the end of the log."""
+    """True if bytes other than zeros lie after the end of the log."""
     rest = ((file, max(0, end - file.file_from_offset)) for file in log.mapped_files)
     return any(at < file.file_size and file.last_data(at) > at for file, at in rest)
 

@@ -40,7 +40,7 @@ class Split:
     start: int
     end: int
     may_be_torn: bool
-    """Whether a writer may be writing at its end, or died there."""
+    """True if a writer may be writing at its end, or died there."""
 
     @property
     def place(self) -> str:

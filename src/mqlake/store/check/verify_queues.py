@@ -70,7 +70,7 @@ class LostMessage:
 
 
 def is_known(queues: ConsumeQueueStore, scan: Scan, record: int) -> bool:
-    """Whether a queue points to this record."""
+    """True if a queue points to this record."""
     queue = _queue_of(queues, scan.topics[scan.topic_id[record]], int(scan.queue_id[record]))
     if queue is None or int(scan.sys_flag[record]) & TRANSACTION_UNDECIDED:
         return False
@@ -416,7 +416,7 @@ class QueueVerifier:
         unit: int,
         said: int,
     ) -> bool:
-        """Whether it is the record's properties that are wrong, and not the unit's tags code."""
+        """True if it is the record's properties that are wrong, and not the unit's tags code."""
         if queue.topic == SCHEDULE_TOPIC:
             return False
         properties = _properties(chunk, row)

@@ -197,7 +197,7 @@ class Witnesses:
         return tuple(found) if len(found) > 1 else ()
 
     def _index_says(self, topic: bytes, buf: Bytes, scan: Scan, row: int) -> bool | None:
-        """Whether the index has the record by its key as one of this topic; None when it has no key."""
+        """True if the index has the record by its key as one of this topic; None when it has no key."""
         start = int(scan.properties_start[row])
         properties = bytes_to_properties(buf[start : start + int(scan.properties_length[row])].data)
         keys = [properties.get(PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX, "")]

@@ -223,7 +223,7 @@ class MappedFile:
 
     @property
     def is_mapped(self) -> bool:
-        """Whether records are written straight into the mapping: not through a write buffer, nor the descriptor."""
+        """True if records are written straight into the mapping: not through a write buffer, nor the descriptor."""
         return self.write_buffer is None and not self.without_mmap
 
     def is_able_to_commit(self, least_pages: int) -> bool:
@@ -302,7 +302,7 @@ class MappedFile:
         return self.view[position : position + size]
 
     def is_resident(self, position: int) -> bool:
-        """Whether reading the byte at `position` needs no disk; True where the system does not tell."""
+        """True if reading the byte at `position` needs no disk, or the system does not tell."""
         try:
             os.preadv(self._fd, (_PROBE,), position, _NOWAIT)
         except BlockingIOError:
@@ -316,7 +316,7 @@ class MappedFile:
         os.pread(self._descriptor(), size, position)
 
     def set_read_ahead(self, enabled: bool) -> None:
-        """Whether the kernel reads more than is asked for, through the map or the descriptor."""
+        """Turns the kernel's reading ahead on or off, through the map and the descriptor."""
         if self._map is None:
             return
         self._map.madvise(mmap.MADV_NORMAL if enabled else mmap.MADV_RANDOM)

@@ -133,7 +133,7 @@ class MappedFileQueue:
         )
 
     def set_data_read_ahead(self, enabled: bool) -> None:
-        """Whether the kernel reads ahead in the files there are and those to come."""
+        """Turns the kernel's reading ahead on or off, in the files there are and those to come."""
         self._data_read_ahead = enabled
         for mapped_file in list(self.mapped_files):
             mapped_file.set_read_ahead(enabled)

@@ -158,7 +158,7 @@ class LastWriter:
         return cls(boot_id(), lock.file_id, flush_disk_type)
 
     def machine_stayed_up(self, lock: StoreLock) -> bool:
-        """Whether the machine has been up since the writer began, as seen by the holder of `lock`."""
+        """True if the machine has been up since the writer began, as seen by the holder of `lock`."""
         return bool(self.boot_id) and (self.boot_id, self.lock_file) == (boot_id(), lock.file_id)
 
 
@@ -181,7 +181,7 @@ class AbortFile:
         self.path = path
 
     def exists(self) -> bool:
-        """Whether the last exit was not clean (or a store runs now)."""
+        """True if the last exit was not clean (or a store runs now)."""
         return os.path.exists(self.path)
 
     def pid(self) -> int | None:

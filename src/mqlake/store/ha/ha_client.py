@@ -235,7 +235,7 @@ class HAClient:
 
     @property
     def is_following(self) -> bool:
-        """Whether the master's bytes are being appended (or would be, if there were any)."""
+        """True if the master's bytes are being appended (or would be, if there were any)."""
         return (
             self.state is ClientState.TRANSFER
             and not self.closed_because

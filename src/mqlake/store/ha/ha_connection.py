@@ -123,7 +123,7 @@ class HAConnection:
         return max(log_end - log_end % self._log.file_size, self._log.min_offset)
 
     def is_in_sync(self, max_gap: int) -> bool:
-        """Whether the slave lacks less than `max_gap` bytes."""
+        """True if the slave lacks less than `max_gap` bytes."""
         return self.slave_ack_offset >= 0 and self._log.max_offset - self.slave_ack_offset < max_gap
 
     @property

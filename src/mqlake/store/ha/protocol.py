@@ -62,7 +62,7 @@ class ReplicaLog(Protocol):
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no file yet, so that any start of a file may become its first offset."""
+        """True if it has no file yet, so that any start of a file may become its first offset."""
         ...
 
     def select(self, offset: int, size: int) -> memoryview | None: ...

@@ -79,7 +79,7 @@ class IndexFile:
 
     @property
     def is_sound(self) -> bool:
-        """Whether the header can be believed: a lost page of it would leave zeros or nonsense."""
+        """True if the header can be believed: a lost page of it would leave zeros or nonsense."""
         header = self.header
         return header.index_count <= self.index_num and header.begin_phy_offset <= header.end_phy_offset
 

@@ -376,7 +376,7 @@ class CommitLog:
     # ------------------------------------------------------------------ many messages at once
 
     def is_known_topic(self, topic: str) -> bool:
-        """Whether messages of this topic have been stored, as v1 records."""
+        """True if messages of this topic have been stored, as v1 records."""
         known = self._topics.get(topic)
         return known is not None and known[1] == 1
 

@@ -286,7 +286,7 @@ TORN = "a part of the record never reached the disk"
 
 
 def may_be_torn(array: U8Array, start: int, end: int) -> bool:
-    """Whether a power cut can have left these bytes, which began as a record. A sector that never came, or was written
+    """True if a power cut can have left these bytes, which began as a record. A sector that never came, or was written
     while the record was being copied, ends with zeros; a record without its size begins with them."""
     ends = np.arange(start - start % SECTOR + SECTOR, end, SECTOR)
     return bool(

@@ -369,7 +369,7 @@ class LogWalk:
         )
 
     def _goes_on(self, scan: Scan) -> bool:
-        """Whether the records after the pending holes belong to the log; if not, it ended before the holes."""
+        """True if the records after the pending holes belong to the log; if not, it ended before the holes."""
         if self._is_being_written():
             return False
         if int(scan.store_timestamp[0]) < self.last_timestamp and not self._is_known(scan, 0):
@@ -381,7 +381,7 @@ class LogWalk:
         return True
 
     def _is_being_written(self) -> bool:
-        """Whether a hole has been filled since: then a writer is at work there, and this walk ends there.
+        """True if a hole has been filled since: then a writer is at work there, and this walk ends there.
 
         A writer goes from front to back, so a hole that records follow is final.
         """

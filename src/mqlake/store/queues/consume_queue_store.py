@@ -197,7 +197,7 @@ class ConsumeQueueStore:
 
     @property
     def has_gaps(self) -> bool:
-        """Whether messages were missing when later ones of their queue came."""
+        """True if messages were missing when later ones of their queue came."""
         return any(self._with_gaps())
 
     def cut_gaps(self) -> None:

@@ -107,7 +107,7 @@ class NotDeleted(Container[Place]):
 
 
 def last_unit_is_wrong(queue: Queue, commit_log: MappedFileQueue, delay_levels: dict[int, int]) -> bool:
-    """Whether the queue's last unit leads to something else than a record of its size.
+    """True if the queue's last unit leads to something else than a record of its size.
 
     A record that says another place than the unit's is damaged itself: a damaged unit would not meet one.
     """

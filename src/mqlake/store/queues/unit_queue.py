@@ -76,7 +76,7 @@ class UnitQueue(ABC):
 
     @staticmethod
     def is_blank(unit: Any) -> bool:  # noqa: ARG004
-        """Whether the unit (a tuple of its fields) stands for no record."""
+        """True if the unit (a tuple of its fields) stands for no record."""
         return False
 
     @abstractmethod

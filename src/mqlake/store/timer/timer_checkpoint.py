@@ -40,7 +40,7 @@ class TimerCheckpoint:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it says nothing."""
+        """True if it says nothing."""
         return self.data.last_read_time_ms <= 0
 
     def flush(self) -> None:

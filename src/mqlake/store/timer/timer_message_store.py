@@ -536,7 +536,7 @@ class TimerMessageStore:
         return self._store_all(messages)
 
     def _was_delivered(self, message: MessageExtBrokerInner) -> bool:
-        """Whether a copy of the message as it is now was stored before a crash, and is not accounted for yet."""
+        """True if a copy of the message as it is now was stored before a crash, and is not accounted for yet."""
         delivered = self._replay.delivered
         if not delivered:
             return False
@@ -563,7 +563,7 @@ class TimerMessageStore:
         return True
 
     def _store_one(self, message: MessageExtBrokerInner) -> bool:
-        """Whether nothing is left to do for it. Nobody waits for its flush; only the progress does."""
+        """True if nothing is left to do for it. Nobody waits for its flush; only the progress does."""
         put = self._store.async_put_message(message)
         result = put.result() if put.done() else None
         if result is None or (result.append_result is not None and result.append_result.is_ok):

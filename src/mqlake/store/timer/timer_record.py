@@ -55,7 +55,7 @@ class TimerRecord(NamedTuple):
 
     @property
     def is_copy(self) -> bool:
-        """Whether the timers wrote it: delivered, or rolled."""
+        """True if the timers wrote it: delivered, or rolled."""
         return PROPERTY_TIMER_DEQUEUE_MS in self.properties
 
     @property
