@@ -108,18 +108,16 @@ class RouteInfoManager:
         # A replica that became master, or the reverse, keeps its address under its new id alone.
         known = {i: addr for i, addr in addresses.items() if addr != broker_addr or i == broker_id}
         old_addr = known.get(broker_id)
-        if old_addr is not None and old_addr != broker_addr:
-            old_live = self.broker_live_table.get((cluster_name, old_addr))
-            if old_live is not None and old_live.data_version.state_version > version.state_version:
-                logger.warning(
-                    "%s[%d] at %s is refused: its state is older than that at %s",
-                    broker_name,
-                    broker_id,
-                    broker_addr,
-                    old_addr,
-                )
-                self.broker_live_table.pop((cluster_name, broker_addr), None)
-                return RegisterBrokerResult()
+        if self._is_newer(cluster_name, old_addr, broker_addr, version):
+            logger.warning(
+                "%s[%d] at %s is refused: its state is older than that at %s",
+                broker_name,
+                broker_id,
+                broker_addr,
+                old_addr,
+            )
+            self.broker_live_table.pop((cluster_name, broker_addr), None)
+            return RegisterBrokerResult()
         if old_addr is None and len(topic_config_wrapper.topic_config_table) == 1:
             logger.warning("%s[%d] registers one topic before itself; refused", broker_name, broker_id)
             return None
@@ -150,21 +148,27 @@ class RouteInfoManager:
             channel,
             ha_server_addr,
         )
-        if self.broker_live_table.get((cluster_name, broker_addr)) is None:
+        key = cluster_name, broker_addr
+        if self.broker_live_table.get(key) is None:
             logger.info("%s[%d] of %s registered at %s", broker_name, broker_id, cluster_name, broker_addr)
-        self.broker_live_table[cluster_name, broker_addr] = live
+        self.broker_live_table[key] = live
         if filter_servers:
-            self.filter_server_table[cluster_name, broker_addr] = filter_servers
+            self.filter_server_table[key] = filter_servers
         elif filter_servers is not None:
-            self.filter_server_table.pop((cluster_name, broker_addr), None)
+            self.filter_server_table.pop(key, None)
 
-        result = RegisterBrokerResult()
-        master_addr = known.get(MASTER_ID)
-        if broker_id != MASTER_ID and master_addr is not None:
-            master = self.broker_live_table.get((cluster_name, master_addr))
-            if master is not None:
-                result = RegisterBrokerResult(master.ha_server_addr, master_addr)
-        return result
+        master_addr = None if broker_id == MASTER_ID else known.get(MASTER_ID)
+        master = None if master_addr is None else self.broker_live_table.get((cluster_name, master_addr))
+        if master is None or master_addr is None:
+            return RegisterBrokerResult()
+        return RegisterBrokerResult(master.ha_server_addr, master_addr)
+
+    def _is_newer(self, cluster_name: str, addr: str | None, than: str, version: DataVersion) -> bool:
+        """True if the broker at `addr`, where it was before, has a newer state than the one `than`."""
+        if addr is None or addr == than:
+            return False
+        live = self.broker_live_table.get((cluster_name, addr))
+        return live is not None and live.data_version.state_version > version.state_version
 
     def _take_topics(
         self,

@@ -243,7 +243,8 @@ class ScrubService:
     # --- the consume queues
 
     def _compare(self, mapped_file: MappedFile, scan: Scan, position: int) -> None:
-        """True if the consume queues lead to these records. Positions in the scan count from `position` of the file."""
+        """Reports records that the consume queues do not lead to. Positions in the scan count from `position` of the
+        file."""
         rows = np.flatnonzero((scan.sys_flag & _NO_UNIT) == 0)
         for some in rows_by_queue(scan.topic_id, scan.queue_id, rows):
             topic = str(scan.topics[scan.topic_id[some[0]]], "utf-8", "replace")

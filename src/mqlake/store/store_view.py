@@ -11,6 +11,7 @@ DefaultMessageStore adds writing to it, ReadOnlyStore opens it beside a running 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -243,19 +244,19 @@ class StoreView:
             return result
         if not may_wait and not self._is_resident(int(units["offset"][0])):
             raise BlockingIOError(f"{queue.topic}-{queue.queue_id}: message {offset} is not in memory")
-        if isinstance(
-            queue, BatchConsumeQueue
-        ):  # a unit is an inner batch: it has an offset for each message
-            begins = units["msg_base_offset"].tolist()
-            ends = (units["msg_base_offset"] + units["batch_size"]).tolist()
-        else:
-            begins = range(offset, offset + len(units))
-            ends = range(offset + 1, offset + 1 + len(units))
+        begins, ends = _queue_offsets(queue, units, offset)
         log_start, log_end = self.commit_log_files.min_offset, self.commit_log_files.max_offset
         select = self.commit_log_files.select
         # the units of a light message queue point to records of other queues
         queue_id = None if queue.topic.startswith(LMQ_PREFIX) else queue.queue_id
         topic = queue.topic.encode()
+        limits = (
+            (
+                config.max_transfer_count_on_message_in_memory,
+                config.max_transfer_bytes_on_message_in_memory,
+            ),
+            (config.max_transfer_count_on_message_in_disk, config.max_transfer_bytes_on_message_in_disk),
+        )
         buffers, messages, total = result.buffers, 0, 0
         result.queue_offsets = queue_offsets = []
         following = offset
@@ -268,12 +269,7 @@ class StoreView:
             strict=True,
         ):
             in_disk = log_end - physical_offset > self._in_memory_bytes
-            if in_disk:
-                count_max = config.max_transfer_count_on_message_in_disk
-                bytes_max = config.max_transfer_bytes_on_message_in_disk
-            else:
-                count_max = config.max_transfer_count_on_message_in_memory
-                bytes_max = config.max_transfer_bytes_on_message_in_memory
+            count_max, bytes_max = limits[in_disk]
             if messages and (
                 messages + end - begin > max_count or messages >= count_max or total + size > bytes_max
             ):
@@ -559,6 +555,15 @@ class StoreView:
     def _not_what_the_index_says(self, physical_offset: int, topic: str, reason: str) -> None:
         error = self._damage_at(physical_offset, f"by the index a message of {topic} is here: {reason}")
         self.damage.report(QUERY, error, what="queries by key do not find it")
+
+
+def _queue_offsets(queue: Queue, units: Units, offset: int) -> tuple[Sequence[int], Sequence[int]]:
+    """Of each unit from `offset` on the queue offset of its message, and of what follows it. A unit of an inner batch
+    has an offset for each message."""
+    if isinstance(queue, BatchConsumeQueue):
+        begins = units["msg_base_offset"]
+        return begins.tolist(), (begins + units["batch_size"]).tolist()
+    return range(offset, offset + len(units)), range(offset + 1, offset + 1 + len(units))
 
 
 def _chosen(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 
-from mqlake.broker.pop.polling import ANY_QUEUE, EARLIER_MS, Wait, Waiter
+from mqlake.broker.pop.polling import EARLIER_MS, Wait, Waiter
 from mqlake.broker.pop.pop_message import LATE_MS, available
 from mqlake.broker.pop.state import PopState
 from mqlake.errors import ResponseError
@@ -68,23 +68,7 @@ class NotificationProcessor:
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{broker.config.broker_ip1}] peeking message is forbidden",
             )
-        topic_config = broker.topic_config_manager.existing_topic(header.topic)
-        if not topic_config.perm & PERM_READ:
-            raise ResponseError(
-                ResponseCode.NO_PERMISSION, f"the topic[{header.topic}] peeking message is forbidden"
-            )
-        if not ANY_QUEUE <= header.queue_id < topic_config.read_queue_nums:
-            raise ResponseError(
-                ResponseCode.INVALID_PARAMETER,
-                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
-                f"topicConfig.readQueueNums:[{topic_config.read_queue_nums}]",
-            )
-        group_config = broker.subscription_group_manager.existing_group(header.consumer_group)
-        if not group_config.consume_enable:
-            raise ResponseError(
-                ResponseCode.NO_PERMISSION,
-                f"subscription group no permission, {header.consumer_group}",
-            )
+        self._state.check_readable(header.topic, header.queue_id, header.consumer_group)
 
 
 def _woken(waiter: Waiter, is_over: bool) -> None:

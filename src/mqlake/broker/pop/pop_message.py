@@ -312,24 +312,7 @@ class PopMessageProcessor:
                 f"the names of {header.topic} and {header.consumer_group} are too long together: their retry "
                 f"topic may have {RETRY_TOPIC_LENGTH_MAX} characters",
             )
-        topic_config = self._broker.topic_config_manager.existing_topic(header.topic)
-        if not topic_config.perm & PERM_READ:
-            raise ResponseError(
-                ResponseCode.NO_PERMISSION, f"the topic[{header.topic}] peeking message is forbidden"
-            )
-        if not ANY_QUEUE <= header.queue_id < topic_config.read_queue_nums:
-            raise ResponseError(
-                ResponseCode.INVALID_PARAMETER,
-                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
-                f"topicConfig.readQueueNums:[{topic_config.read_queue_nums}]",
-            )
-        group_config = broker.subscription_group_manager.existing_group(header.consumer_group)
-        if not group_config.consume_enable:
-            raise ResponseError(
-                ResponseCode.NO_PERMISSION,
-                f"subscription group no permission, {header.consumer_group}",
-            )
-        return topic_config
+        return self._state.check_readable(header.topic, header.queue_id, header.consumer_group)
 
     def _filter_of(self, header: PopMessageRequestHeader) -> MessageFilter | None:
         expression = header.exp or SUBSCRIBE_ALL

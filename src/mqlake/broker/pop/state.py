@@ -9,10 +9,11 @@ from mqlake.broker.broker import Broker
 from mqlake.broker.pop.buffer import PopBuffer
 from mqlake.broker.pop.checkpoint import ReviveLog
 from mqlake.broker.pop.order import ConsumerOrderInfoManager
-from mqlake.broker.pop.polling import PopLongPollingService
+from mqlake.broker.pop.polling import ANY_QUEUE, PopLongPollingService
 from mqlake.broker.pop.queues import PopQueues
 from mqlake.errors import ResponseError
 from mqlake.message import pop_retry_topic, revive_topic
+from mqlake.remoting.bodies.topic import PERM_READ, TopicConfig
 from mqlake.remoting.codes import ResponseCode
 
 WAKE_LATER_S = 0.002
@@ -103,6 +104,23 @@ class PopState:
                 ResponseCode.INVALID_PARAMETER,
                 f"invisibleTime is {invisible_time} ms: at most {longest} ms are possible (timerMaxDelaySec)",
             )
+
+    def check_readable(self, topic: str, queue_id: int, group: str) -> TopicConfig:
+        """The topic's configuration. ResponseError unless the group may read this queue (-1: any) of it."""
+        topic_config = self.broker.topic_config_manager.existing_topic(topic)
+        if not topic_config.perm & PERM_READ:
+            raise ResponseError(
+                ResponseCode.NO_PERMISSION, f"the topic[{topic}] peeking message is forbidden"
+            )
+        if not ANY_QUEUE <= queue_id < topic_config.read_queue_nums:
+            raise ResponseError(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{queue_id}] is illegal, topic:[{topic}] "
+                f"topicConfig.readQueueNums:[{topic_config.read_queue_nums}]",
+            )
+        if not self.broker.subscription_group_manager.existing_group(group).consume_enable:
+            raise ResponseError(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
+        return topic_config
 
     def retry_topics(self, topic: str, group: str) -> list[str]:
         """The retry topics that the group may have messages in, and that are there."""

@@ -120,7 +120,7 @@ class Live:
         return self._loop.run_until_complete(work)
 
     def check(self) -> None:
-        """True if a name server answers. NoNameServerError, ConfigError for an invalid address."""
+        """Asks the name servers for an answer. NoNameServerError, ConfigError for an invalid address."""
         with contextlib.suppress(TopicNotFoundError):
             self.run(self.client.update_topic_route(AUTO_CREATE_TOPIC_KEY_TOPIC))
 
