@@ -30,6 +30,8 @@ COMMANDS = {
         "mqlake.cli.store.compare:truncate_command",
         "Cut the end off a log.",
     ),
+    "backup": ("mqlake.cli.store.backup:backup_command", "Back up a store, also beside a running broker."),
+    "restore": ("mqlake.cli.store.backup:restore_command", "Make a store from a backup."),
     "bench": ("mqlake.cli.store.write:bench", "Measure this machine quickly."),
 }
 
