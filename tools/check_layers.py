@@ -62,7 +62,7 @@ ALLOWED: dict[str, set[str]] = {
         "migrate",
         "lake",
     },
-    "console": {"errors", "base", "message", "formats", "store", "remoting", "auth", "client"},
+    "console": {"errors", "base", "message", "formats", "store", "remoting", "auth", "client", "lake"},
     "cli": {
         "console",
         "errors",

@@ -18,6 +18,7 @@ PARTS = {
     ),
     "maven": ("mvn", "Maven, for the Java peers of the tests", "apt-get install maven"),
     "go": ("go", "Go, for RocketMQ's Go client in the tests", "apt-get install golang-go"),
+    "chromium": ("chromium", "Chromium, for the console in the tests", "apt-get install chromium"),
     "strace": ("strace", "strace, for the fault-injection tests", "apt-get install strace"),
 }
 

@@ -49,6 +49,14 @@ INSTALL = "pip install 'mqlake[console]'"
     help="Name under which browsers reach it, besides localhost and addresses; repeatable.",
 )
 @click.option(
+    "--body",
+    "bodies",
+    metavar="TOPIC=KIND:FILE",
+    multiple=True,
+    help="Decode the bodies of a topic (`*` and `?` stand for any): avro:FILE.avsc, protobuf:FILE.desc[#MESSAGE], "
+    "json-schema:FILE.json or confluent:DIR; repeatable.",
+)
+@click.option(
     "--allow-changes", is_flag=True, help="Let users send messages, reset offsets and change settings."
 )
 @click.option("--mcp", is_flag=True, help="Serve MCP on stdin and stdout instead of pages; read-only.")
@@ -63,6 +71,7 @@ def console(
     host: str,
     port: int,
     names: tuple[str, ...],
+    bodies: tuple[str, ...],
     allow_changes: bool,
     mcp: bool,
     settings: dict[str, str],
@@ -74,7 +83,12 @@ def console(
     --allow-changes is given. On a cluster with access control everybody logs in as a user of the cluster.
     """
     config = console_config(
-        where if _is_asked(ctx) or not directories else None, directories, settings, allow_changes, names
+        where if _is_asked(ctx) or not directories else None,
+        directories,
+        settings,
+        allow_changes,
+        names,
+        bodies,
     )
     if mcp:
         if allow_changes:
@@ -97,16 +111,19 @@ def console_config(
     settings: dict[str, str],
     allow_changes: bool,
     names: tuple[str, ...],
+    bodies: tuple[str, ...],
 ) -> ConsoleConfig:
     """MissingPartError without the extra."""
     require_console()
     from mqlake.console.app import ConsoleConfig
+    from mqlake.console.bodies import Bodies
     from mqlake.console.store_files import named
     from mqlake.store.files.store_directory import check_is_store
 
     for directory in directories:
         check_is_store(directory, must_exist=True)
-    return ConsoleConfig(where, named(list(directories), settings), allow_changes, names)
+    stores = named(list(directories), settings)
+    return ConsoleConfig(where, stores, allow_changes, names, Bodies.given(bodies))
 
 
 def require_console() -> None:

@@ -24,6 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from mqlake.client.config import ClientConfig
 from mqlake.console.access import Gate, close_cluster, is_refusal, lacks_permission
 from mqlake.console.ask import Ask, Cluster, Context, NotAllowedError, Page
+from mqlake.console.bodies import Bodies
 from mqlake.console.jobs import Jobs
 from mqlake.console.openapi import document
 from mqlake.console.pages import PAGES
@@ -57,6 +58,7 @@ class ConsoleConfig:
     allow_changes: bool = False
     names: tuple[str, ...] = ()
     """Host names under which browsers reach the console, besides localhost and addresses."""
+    bodies: Bodies = field(default_factory=Bodies)
 
 
 class Console:
@@ -119,7 +121,7 @@ class Console:
             if cluster is not None and page.of == "store" and not cluster.is_super:
                 raise NotAllowedError("the files hold what all users wrote: only super users may see them")
             values = {**dict(request.query_params), **request.path_params}
-            context = Context(self.config.stores, cluster, self.jobs, self.config.allow_changes)
+            context = self._context(cluster)
             query = page.query
             if request.method == "POST":
                 assert page.action is not None
@@ -159,6 +161,10 @@ class Console:
         if COOKIE not in request.cookies:
             self._set_cookie(request, response, session_id)
         return response
+
+    def _context(self, cluster: Cluster | None) -> Context:
+        config = self.config
+        return Context(config.stores, cluster, self.jobs, config.allow_changes, config.bodies)
 
     async def _cluster(self, request: Request) -> Cluster | None:
         """That of the session, or of everybody; None if there is none, or somebody has to log in first."""
@@ -245,7 +251,7 @@ class Console:
         if cluster is None and self.gate is not None:
             raise NotAllowedError("log in first: this cluster has access control")
         values = {**dict(request.query_params), **request.path_params}
-        return Ask(values, Context(self.config.stores, cluster, self.jobs, self.config.allow_changes))
+        return Ask(values, self._context(cluster))
 
     async def _tail(self, request: Request) -> Response:
         """Server-sent events, until the browser or the console goes."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mqlake.base.clock import parse_time_ms
+from mqlake.console.bodies import Bodies
 from mqlake.errors import ConfigError, UnknownKeyError
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class Context:
     cluster: Cluster | None = None
     jobs: Jobs | None = None
     allow_changes: bool = False
+    bodies: Bodies = field(default_factory=Bodies)
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ class Tools:
         if config.where is not None:
             admin = Admin(config.where)
             cluster = Cluster(admin, Sampler(admin), config.where.access_key)
-        self._context = Context(config.stores, cluster, Jobs())
+        self._context = Context(config.stores, cluster, Jobs(), bodies=config.bodies)
         has = {"": True, "cluster": cluster is not None, "store": bool(config.stores)}
         self._pages = {page.tool: page for page in PAGES if page.tool and has[page.of]}
 

@@ -1,23 +1,34 @@
-"""The views of a body: JSON, text, and hexadecimal."""
+"""The views of a body: decoded by its schema, JSON, text, and hexadecimal."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
+from mqlake.console.bodies import Decoded
 from mqlake.console.record_bytes import ascii_of
 
 TEXT_SHOWN = 256 * 1024
-"""Characters of a body that a page shows; all of it can be downloaded."""
+"""Characters of a body that a page shows."""
 HEX_SHOWN = 4096
 
 
-def payload_views(body: bytes) -> dict[str, Any]:
+def payload_views(body: bytes, decoded: Decoded | None = None) -> dict[str, Any]:
     """`best` names the view to show first; a view that makes no sense for this body is missing."""
+    views = _views(body)
+    if decoded is None:
+        return views
+    if decoded.reason:
+        return views | {"note": f"this is no {decoded.format} of the schema that was given: {decoded.reason}"}
+    return views | {"decoded": decoded.text, "format": decoded.format, "best": "decoded"}
+
+
+def _views(body: bytes) -> dict[str, Any]:
     views: dict[str, Any] = {
         "size": len(body),
         "cut": len(body) > TEXT_SHOWN,
         "hex": hex_rows(body[:HEX_SHOWN]),
+        "note": "",
     }
     try:
         text = body[:TEXT_SHOWN].decode("utf-8", "strict" if len(body) <= TEXT_SHOWN else "ignore")

@@ -201,7 +201,7 @@ async def message(ask: Ask) -> dict[str, Any]:
     shown = record_object(found)
     return {
         "message": shown,
-        "payload": payload_views(found.body) | {"note": ""},
+        "payload": payload_views(found.body, ask.context.bodies.decode(topic, found.body)),
         "place": place,
         "consumers": consumers,
         "trace": traces,

@@ -203,10 +203,11 @@ async def record(ask: Ask) -> dict[str, Any]:
             body, note = decompress_body(message.body, message.sys_flag), ""
         except FormatError as error:
             body, note = message.body, error.reason
+        payload = payload_views(body, None if note else ask.context.bodies.decode(message.topic, body))
         file_size = opened.config.mapped_file_size_commit_log
         return {
             "record": record_object(message),
-            "payload": payload_views(body) | {"note": note},
+            "payload": payload | ({"note": note} if note else {}),
             "fields": [as_object(each) | {"hex": hex_of(data, each)} for each in fields],
             "dump": dump(data, fields, RECORD_SHOWN),
             "cut": len(data) > RECORD_SHOWN,

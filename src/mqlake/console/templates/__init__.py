@@ -57,6 +57,7 @@ def _environment() -> Environment:
     found = _Environment(
         loader=FileSystemLoader(DIRECTORY / "templates"),
         autoescape=True,
+        auto_reload=False,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
