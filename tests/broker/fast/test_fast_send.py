@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import random
+import re
 import shutil
 import struct
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -173,19 +176,21 @@ def end(
 class Wire:
     """One connection to one broker, bytes in and frames out."""
 
-    def __init__(self, controller: BrokerController) -> None:
+    def __init__(self, controller: BrokerController, *, moves: bool = True) -> None:
+        """`moves`: to the loop of compiled code, where the broker has one."""
         self._controller = controller
         self._received = b""
+        self._moves = moves
 
     async def __aenter__(self) -> Wire:
         self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._controller.port)
         self._address = b"%s:%d" % (b"127.0.0.1", self._writer.get_extra_info("sockname")[1])
-        if self._controller.server.fast_paths:
+        if self._moves and self._controller.server.fast_paths:
             await self._move()
         return self
 
     async def _move(self) -> None:
-        """To the loop of compiled code, if it is loaded, as the broker does with connections that send much."""
+        """If it is loaded, as the broker does with connections that send much."""
         await self._until_asked(b"")
         server, address = self._controller.server, self._address.decode()
         [connection] = (each for each in server.connections if each.remote_address == address)
@@ -373,6 +378,94 @@ def test_usual_sends_with_long_names(tmp_path: Path, kind: SerializeType) -> Non
             for code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2)
         ]
         assert len(await both_say(fast, plain, b"".join(frames))) == 40
+        assert sum(numbers) == 40
+
+    on_two_brokers(tmp_path, scene)
+
+
+def with_header(frame: bytes, write: Callable[[dict[str, Any]], str]) -> bytes:
+    """The same frame, its JSON header written as another client writes it."""
+    size = int.from_bytes(frame[5:8], "big")
+    header = write(json.loads(frame[8 : 8 + size])).encode()
+    rest = len(header).to_bytes(4, "big") + header + frame[8 + size :]
+    return len(rest).to_bytes(4, "big") + rest
+
+
+def _typed(fields: dict[str, str], *texts: str) -> dict[str, object]:
+    """Numbers and booleans as such, but for the fields named."""
+    return {
+        name: value if name in texts or not re.fullmatch(r"-?[0-9]+|true|false", value) else json.loads(value)
+        for name, value in fields.items()
+    }
+
+
+def _as_go(header: dict[str, Any]) -> str:
+    order = ("code", "language", "version", "opaque", "flag", "remark", "extFields")
+    return _compact({name: {**header, "language": "GO", "remark": ""}[name] for name in order})
+
+
+def _as_cpp(header: dict[str, Any]) -> str:
+    fields = _typed(
+        header["extFields"], "bornTimestamp", "g", "reconsumeTimes", "j", "unitMode", "k", "batch", "m"
+    )
+    return _compact({**header, "language": "CPP", "extFields": fields}, sort_keys=True) + "\n"
+
+
+def _as_rust(header: dict[str, Any]) -> str:
+    shuffled = dict(sorted(header["extFields"].items(), key=lambda item: hash(item[1])))
+    order = (
+        "code",
+        "language",
+        "version",
+        "opaque",
+        "flag",
+        "remark",
+        "extFields",
+        "serializeTypeCurrentRPC",
+    )
+    whole = {**header, "language": "RUST", "remark": None, "extFields": shuffled}
+    return _compact({name: whole[name] for name in order})
+
+
+def _as_node(header: dict[str, Any]) -> str:
+    order = ("code", "language", "opaque", "flag", "version", "extFields")
+    return _compact({name: {**header, "extFields": _typed(header["extFields"])}[name] for name in order})
+
+
+def _compact(header: dict[str, Any], **options: Any) -> str:
+    return json.dumps(header, separators=(",", ":"), ensure_ascii=False, **options)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        _as_go,
+        _as_cpp,
+        _as_rust,
+        _as_node,
+        json.dumps,
+        lambda header: json.dumps(dict(reversed(header.items())), indent=2),
+        lambda header: f" \r\n\t{json.dumps(header, separators=(' , ', ' : '))}\n",
+    ],
+    ids=["Go", "C++", "Rust", "Node", "spaces", "backwards", "spaces everywhere"],
+)
+def test_headers_as_clients_write_them(tmp_path: Path, write: Callable[[dict[str, Any]], str]) -> None:
+    async def scene(fast: BrokerController, plain: BrokerController) -> None:
+        numbers = taken(fast)
+        frames = [
+            with_header(frame, write)
+            for n in range(10)
+            for frame in (
+                send(b"%d" % n, opaque=n, properties=properties(UNIQ_KEY=f"U{n}", KEYS="é 你", WAIT="true")),
+                send(opaque=n, code=RequestCode.SEND_MESSAGE, long_names=True, flag=-n),
+                batch(item(own=own(n)), item(), opaque=n),
+            )
+        ]
+        assert len(await both_say(fast, plain, b"".join(frames))) == 30
+        assert sum(numbers) == 40
+        numbers.clear()
+        async with Wire(plain, moves=False) as other, Wire(fast, moves=False) as one:  # by its own connection
+            assert await one.say(b"".join(frames)) == await other.say(b"".join(frames))
         assert sum(numbers) == 40
 
     on_two_brokers(tmp_path, scene)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import random
 import string
 import struct
@@ -82,6 +83,45 @@ def test_as_the_codec_reads_it(command: RemotingCommand) -> None:
     frame = encode_frame(command)
     assert assert_alike(frame) == len(frame)
     assert assert_alike(frame + b"\0\0\0\x01") == len(frame)
+
+
+JSON_VALUES = st.one_of(
+    TEXTS, st.integers(-(2**70), 2**70), st.booleans(), st.none(), st.floats(allow_nan=False)
+)
+SPACE = st.text(" \t\r\n", max_size=2)
+
+
+@given(
+    COMMANDS, st.dictionaries(st.sampled_from("abcxyz"), JSON_VALUES, max_size=5), st.booleans(), st.data()
+)
+def test_json_in_any_form(
+    command: RemotingCommand, fields: dict[str, object], ascii_only: bool, data: st.DataObject
+) -> None:
+    """Any order, spaces, types of values; nulls; escapes: as the codec reads it, and mostly by this reader."""
+    header = [
+        ("code", command.code),
+        ("flag", command.flag),
+        ("opaque", command.opaque),
+        ("version", 1),
+        ("language", data.draw(st.sampled_from(["JAVA", "x", 3, None]))),
+        ("remark", data.draw(st.sampled_from([None, ""]))),
+        ("extFields", fields),
+    ]
+    separators = tuple(data.draw(SPACE) + mark + data.draw(SPACE) for mark in ",:")
+    text = json.dumps(
+        dict(data.draw(st.permutations(header))), separators=separators, ensure_ascii=ascii_only
+    )  # type: ignore[arg-type]
+    raw = (data.draw(SPACE) + text + data.draw(SPACE)).encode()
+    body = command.body_bytes()
+    frame = struct.pack(">ii", 4 + len(raw) + len(body), len(raw)) + raw + body
+    stop = assert_alike(frame)
+    is_usual = fields and all(
+        isinstance(value, bool | None)
+        or (isinstance(value, int) and abs(value) < 2**63)
+        or (isinstance(value, str) and (not ascii_only or max(value, default="") < "\U00010000"))
+        for value in fields.values()
+    )
+    assert stop == (len(frame) if is_usual else kernels.CODEC_ONLY)
 
 
 @given(COMMANDS, st.data())

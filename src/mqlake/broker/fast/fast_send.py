@@ -145,8 +145,9 @@ ANSWER_MORE_MAX = 300
 """Bytes that what differs between answers has at most: 3 numbers of up to 20 digits, of each message 25 of an id, and a
 UNIQ_KEY with its name."""
 
-# how the headers of sends and END_TRANSACTIONs begin, in all clients known
+# how the headers of sends and END_TRANSACTIONs begin, in most clients
 _JSON_SENDS = frozenset((b'{"code":310,', b'{"code":320,', b'{"code":10,"', b'{"code":37,"'))
+_JSON_BEGINS = frozenset((b"{", b" ", b"\n", b"\r", b"\t"))
 _ROCKETMQ_SENDS = frozenset((b"\x01\x36", b"\x01\x40", b"\x00\x0a", b"\x00\x25"))
 
 # texts that stand for what differs between answers
@@ -215,10 +216,7 @@ class FastSend:
 
     def __call__(self, connection: Connection, data: memoryview, start: int) -> int:
         """Handles the sends at the beginning of data[start:] that the fast path takes; where the next frame begins."""
-        if (
-            data[start + 8 : start + 20].tobytes() not in _JSON_SENDS
-            and data[start + 8 : start + 10].tobytes() not in _ROCKETMQ_SENDS
-        ):
+        if not _may_be_send(data[start + 8 : start + 20].tobytes()):
             return start
         if self.kernels is None:
             self._look_whether_to_load()
@@ -597,6 +595,14 @@ class FastSend:
         kernels.store_sends(np.zeros(4, np.uint8), 0, 0, buf, 0, 0, parts.numbers, parts.octets)
         self.on_load()
         self.kernels = kernels
+
+
+def _may_be_send(begin: bytes) -> bool:
+    """Whether a header that begins so may be a send's or an END_TRANSACTION's: those of most other requests begin with
+    their code."""
+    if begin in _JSON_SENDS or begin[:2] in _ROCKETMQ_SENDS:
+        return True
+    return begin[:1] in _JSON_BEGINS and not (begin.startswith(b'{"code":') and begin[8:9].isdigit())
 
 
 def host_number(connection: Connection) -> int | None:

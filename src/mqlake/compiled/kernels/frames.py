@@ -8,9 +8,10 @@
 A send's fields have names of one letter (SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE), or long ones that stand for the same
 (SEND_MESSAGE), and END_TRANSACTION's are long; `head` says which were seen.
 
-This is `codec.decode_frame` for the plainest form of a header: JSON without spaces, every name known, none
-twice; or ROCKETMQ without a remark. Whatever looks otherwise is CODEC_ONLY: codec may be able to read it, and says
-what is wrong with it if not. Every position is compared with its limit before it is used.
+This is `codec.decode_frame` for headers as clients write them: JSON in any order and with any spaces, numbers and
+booleans beside texts, every field known and there once; or ROCKETMQ; both without a remark. Whatever looks otherwise is
+CODEC_ONLY: codec may be able to read it, and says what is wrong with it if not. Every position is compared with its
+limit before it is used.
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ ACCESS_KEY_NAME, SECURITY_TOKEN_NAME, SIGNATURE_NAME = (
     _word("SecurityToken"),
     _word("Signature"),
 )
+NULL, TRUE, FALSE = _word("null"), _word("true"), _word("false")
 FIELDS_NAME, TYPE_NAME = _word("extFields"), _word("serializeTypeCurrentRPC")
 
 LONG_NAMES = (
@@ -149,18 +151,21 @@ def hex_digit(code):
 
 @compiled
 def escaped(buf, position, end):
-    """(character, position after it) of what a backslash at `position` introduces; -1 beyond ASCII."""
+    """(character, position after it) of what a backslash at `position` introduces; -1 for half of a pair, too."""
     none = np.int64(CODEC_ONLY), np.int64(CODEC_ONLY)
     if position + 2 > end:
         return none
     kind = byte(buf, position + 1)
     if kind == 117:  # u
-        if position + 6 > end or byte(buf, position + 2) != ZERO or byte(buf, position + 3) != ZERO:
+        if position + 6 > end:
             return none
-        high, low = hex_digit(byte(buf, position + 4)), hex_digit(byte(buf, position + 5))
-        if high < 0 or high > 7 or low < 0:
-            return none
-        return high * 16 + low, np.int64(position + 6)
+        code = np.int64(0)
+        for i in range(position + 2, position + 6):
+            digit = hex_digit(byte(buf, i))
+            if digit < 0:
+                return none
+            code = code << 4 | digit
+        return none if 0xD800 <= code <= 0xDFFF else (code, np.int64(position + 6))
     if kind in (QUOTE, BACKSLASH, SLASH):
         code = kind
     elif kind == 98:  # b
@@ -232,6 +237,20 @@ def plain_length(word):
 
 
 @compiled
+def put_character(text, at, code):
+    """Writes a character below 65536 as UTF-8, in no more bytes than its escape has; the position after it."""
+    if code > 0x7FF:
+        text[np.uint64(at)] = np.uint8(0xE0 | code >> 12)
+        text[np.uint64(at + 1)] = np.uint8(0x80 | code >> 6 & 0x3F)
+        at += 2
+    elif code > 0x7F:
+        text[np.uint64(at)] = np.uint8(0xC0 | code >> 6)
+        at += 1
+    text[np.uint64(at)] = np.uint8(0x80 | code & 0x3F if code > 0x7F else code)
+    return at + 1
+
+
+@compiled
 def read_text(buf, position, end, text, at):
     """(position after the closing quote, end in `text`) of the JSON text that begins at `position`, after its
     opening quote; position -1 for bytes and escapes that are not for here. `text` has room for buf[position:end]."""
@@ -261,10 +280,11 @@ def read_text(buf, position, end, text, at):
             code, position = escaped(buf, position, end)
             if position < 0:
                 break
+            at = put_character(text, at, code)
         else:
             position += 1
-        text[np.uint64(at)] = np.uint8(code)
-        at += 1
+            text[np.uint64(at)] = np.uint8(code)
+            at += 1
     return np.int64(CODEC_ONLY), np.int64(at)
 
 
@@ -292,64 +312,126 @@ def field_letter(buf, start, length, head):
 
 
 @compiled
+def skip_spaces(buf, position, end):
+    while position < end and byte(buf, position) in (0x20, 0x0A, 0x0D, 0x09):
+        position += 1
+    return position
+
+
+@compiled
+def read_name(buf, position, end):
+    """(where the name in quotes at `position` ends, where its value begins); -1 when there is none as clients write
+    them: printable, without escapes."""
+    none = np.int64(CODEC_ONLY), np.int64(CODEC_ONLY)
+    if position >= end or byte(buf, position) != QUOTE:
+        return none
+    position += 1
+    while position < end and byte(buf, position) != QUOTE:
+        code = byte(buf, position)
+        if code < 0x20 or code > 0x7E or code == BACKSLASH:
+            return none
+        position += 1
+    name_stop = position
+    position = skip_spaces(buf, position + 1, end)
+    if position >= end or byte(buf, position) != COLON:
+        return none
+    position = skip_spaces(buf, position + 1, end)
+    return (np.int64(name_stop), np.int64(position)) if position < end else none
+
+
+@compiled
+def after_value(buf, position, end):
+    """(what comes after a value that ends at `position`: a comma or the brace that closes the object, where the next
+    name begins or what is after the brace); -1 for anything else."""
+    position = skip_spaces(buf, position, end)
+    if position < 0 or position >= end:
+        return np.int64(CODEC_ONLY), np.int64(CODEC_ONLY)
+    closing = byte(buf, position)
+    if closing == COMMA:
+        return closing, np.int64(skip_spaces(buf, position + 1, end))
+    return closing if closing == CLOSE else np.int64(CODEC_ONLY), np.int64(position + 1)
+
+
+@compiled
+def starts_with(buf, position, end, word):
+    return position + len(word) <= end and same_bytes(buf, position, word, 0, len(word))
+
+
+@compiled
+def read_value(buf, position, end, text, at):
+    """(position after the value that begins at `position`, end in `text`, whether it is more than null): a text, or a
+    whole number, a boolean as the text of it. Position -1 for anything else."""
+    if byte(buf, position) == QUOTE:
+        position, at = read_text(buf, position + 1, end, text, at)
+        return position, at, True
+    start = position
+    if starts_with(buf, position, end, NULL):
+        return np.int64(position + len(NULL)), np.int64(at), False
+    if starts_with(buf, position, end, TRUE):
+        position += len(TRUE)
+    elif starts_with(buf, position, end, FALSE):
+        position += len(FALSE)
+    else:
+        _, position = read_number(buf, position, end)
+        if position < 0:
+            return np.int64(CODEC_ONLY), np.int64(at), False
+    copy(text, at, buf, start, position - start)
+    return np.int64(position), np.int64(at + position - start), True
+
+
+@compiled
 def read_fields(buf, position, end, head, fields, text, at):
     """(position after the object, end in `text`) of extFields whose opening brace is before `position`."""
     codec_only = np.int64(CODEC_ONLY), np.int64(at)
-    while position + 5 <= end and byte(buf, position) == QUOTE:
+    position = skip_spaces(buf, position, end)
+    while True:
         name = position + 1
-        position += 2
-        while position < end and byte(buf, position) != QUOTE:
-            position += 1
-        if position + 3 > end or byte(buf, position + 1) != COLON or byte(buf, position + 2) != QUOTE:
+        name_stop, position = read_name(buf, position, end)
+        if position < 0:
             return codec_only
-        letter = field_letter(buf, name, position - name, head)
+        letter = field_letter(buf, name, name_stop - name, head)
         if letter < 0 or fields[letter, 1] >= 0:
             return codec_only
         start = at
-        position, at = read_text(buf, position + 3, end, text, at)
-        if position < 0 or position >= end:
+        position, at, is_there = read_value(buf, position, end, text, at)
+        if position < 0:
             return codec_only
-        fields[letter, 0] = start
-        fields[letter, 1] = at - start
-        closing = byte(buf, position)
-        position += 1
+        if is_there:
+            fields[letter, 0] = start
+            fields[letter, 1] = at - start
+        closing, position = after_value(buf, position, end)
         if closing == CLOSE:
             return np.int64(position), np.int64(at)
         if closing != COMMA:
             return codec_only
-    return codec_only
 
 
 @compiled
 def read_json(buf, position, end, head, fields, text, at):
     """The end in `text`, or CODEC_ONLY; fills `head` and `fields` from the JSON header buf[position:end]."""
     head[HEAD_CODE] = head[HEAD_FLAG] = head[HEAD_OPAQUE] = 0
+    position = skip_spaces(buf, position, end)
     if position >= end or byte(buf, position) != OPEN:
         return np.int64(CODEC_ONLY)
-    position += 1
+    position = skip_spaces(buf, position + 1, end)
     has_fields = False
-    while position < end and byte(buf, position) == QUOTE:
+    while True:
         name = position + 1
-        position = name
-        while position < end and byte(buf, position) != QUOTE:
-            position += 1
-        length = position - name
-        if position + 3 > end or byte(buf, position + 1) != COLON:
+        name_stop, position = read_name(buf, position, end)
+        if position < 0:
             return np.int64(CODEC_ONLY)
-        position += 2
+        length = name_stop - name
         if equals(buf, name, length, FIELDS_NAME):
             if has_fields or byte(buf, position) != OPEN:
                 return np.int64(CODEC_ONLY)
             has_fields = True
             position, at = read_fields(buf, position + 1, end, head, fields, text, at)
         elif equals(buf, name, length, LANGUAGE_NAME) or equals(buf, name, length, TYPE_NAME):
-            if byte(buf, position) != QUOTE:
-                return np.int64(CODEC_ONLY)
-            position, _ = read_text(buf, position + 1, end, text, at)
+            position, _, _ = read_value(buf, position, end, text, at)
         elif equals(buf, name, length, REMARK_NAME):
-            if byte(buf, position) != QUOTE or position + 2 > end or byte(buf, position + 1) != QUOTE:
+            position, after, _ = read_value(buf, position, end, text, at)
+            if after > at:
                 return np.int64(CODEC_ONLY)
-            position += 2
         else:
             value, position = read_number(buf, position, end)
             if position < 0 or value < INT32_MIN or value > INT32_MAX:
@@ -362,15 +444,13 @@ def read_json(buf, position, end, head, fields, text, at):
                 head[HEAD_OPAQUE] = value
             elif not equals(buf, name, length, VERSION_NAME):
                 return np.int64(CODEC_ONLY)
-        if position < 0 or position >= end:
+        if position < 0:
             return np.int64(CODEC_ONLY)
-        closing = byte(buf, position)
-        position += 1
+        closing, position = after_value(buf, position, end)
         if closing == CLOSE:
-            return np.int64(at) if position == end else np.int64(CODEC_ONLY)
+            return np.int64(at) if skip_spaces(buf, position, end) == end else np.int64(CODEC_ONLY)
         if closing != COMMA:
             return np.int64(CODEC_ONLY)
-    return np.int64(CODEC_ONLY)
 
 
 @compiled
