@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-from mqlake.cli.lake.shared import Given, lake_options, opened, size_option
+from mqlake.cli.lake.shared import Given, age_option, lake_options, opened, size_option
 from mqlake.cli.options import confirm, json_option, time_ms, yes_option
 from mqlake.cli.output import count_text, note, print_json, print_table, size_text
 from mqlake.errors import TableError
@@ -80,9 +80,7 @@ def compact(given: Given, file_bytes: int, as_json: bool) -> None:
 
 @click.command()
 @lake_options
-@click.option(
-    "--older-than", default="7d", show_default=True, metavar="TIME", help="Versions of this age, as 12h."
-)
+@age_option("--older-than", "7d", "Versions of this age, as 12h.")
 @click.option(
     "--keep", type=click.IntRange(min=1), default=20, show_default=True, help="Versions kept at least."
 )
@@ -105,9 +103,7 @@ def expire(given: Given, older_than: float, keep: int, as_json: bool) -> None:
 
 @click.command()
 @lake_options
-@click.option(
-    "--older-than", default="1d", show_default=True, metavar="TIME", help="Files of this age, as 12h."
-)
+@age_option("--older-than", "1d", "Files of this age, as 12h.")
 @click.option("--delete", is_flag=True, help="Delete them; without it they are listed.")
 @yes_option
 @json_option
