@@ -59,11 +59,12 @@ class Piece(Protocol):
 @dataclass(frozen=True)
 class StepPlan:
     """`reached`: by topic, the positions of stores after the step. `is_due`: the topics whose tables are to be moved
-    on even without rows."""
+    on even without rows. `is_last`: it leads to where the source ends now."""
 
     pieces: Sequence[Piece]
     reached: Mapping[str, Mapping[str, Mark]]
     is_due: frozenset[str] = frozenset()
+    is_last: bool = True
 
     @property
     def bytes(self) -> int:
@@ -72,13 +73,18 @@ class StepPlan:
 
 @dataclass(frozen=True)
 class Lag:
-    """What a table lacks. `bytes` of log, those of other topics included; `seconds` since the latest message it has,
-    0 when it has all; `kept`: bytes that the log has in all, None when that is not known."""
+    """What a table lacks. `bytes` of log, those of other topics included (of brokers a guess); `seconds` since the
+    latest message it has, 0 when it has all; `kept`: bytes that the log has in all, None when that is not known."""
 
     messages: int
     bytes: int
     seconds: float
     kept: int | None = None
+
+
+def waiting_seconds(messages: int, state: TableState) -> float:
+    """The age of the latest message in a table that lacks some; 0 for one that lacks none or has none."""
+    return max(0.0, time.time() - state.until / 1000) if messages and state.until else 0.0
 
 
 class Tail(Protocol):
@@ -91,8 +97,7 @@ class Tail(Protocol):
 class Source(Protocol):
     """Store directories, or brokers."""
 
-    @property
-    def names(self) -> Sequence[str]:
+    def names(self, topic: str) -> Sequence[str]:
         """Of the stores or brokers, as they are in `brokerName` and in the tables' state."""
 
     def check(self, topics: Sequence[str]) -> None:
@@ -211,8 +216,7 @@ class StoreSource:
             if not name or ":" in name:
                 raise ConfigError(f"{name!r} cannot be the name of a store: it is empty, or has a colon")
 
-    @property
-    def names(self) -> Sequence[str]:
+    def names(self, topic: str) -> Sequence[str]:
         return list(self._stores)
 
     @property
@@ -245,6 +249,7 @@ class StoreSource:
         pieces: list[StorePiece] = []
         reached: dict[str, dict[str, Mark]] = {topic: {} for topic in states}
         due: set[str] = set()
+        is_last = True
         for name in self._stores:
             log = self.log(name)
             floors = {topic: self.floor(topic, state, name, log) for topic, state in states.items()}
@@ -260,9 +265,11 @@ class StoreSource:
             for topic, floor in floors.items():
                 known = (states[topic] or TableState()).stores.get(name)
                 reached[topic][name] = mark if floor <= end else Mark.at(log.storage, log.files, floor)
-                if known is not None and (floor != known.offset or end - floor >= QUIET_BYTES):
+                moved = known is not None and (floor != known.offset or end - floor >= QUIET_BYTES)
+                if moved or end < log.end:  # else the next step would read the same again
                     due.add(topic)
-        return StepPlan(pieces, reached, frozenset(due))
+            is_last = is_last and end == log.end
+        return StepPlan(pieces, reached, frozenset(due), is_last)
 
     def _check_names(self, topic: str, state: TableState) -> None:
         """TableError for a store that seems to have got another name: all of it would be read again."""
@@ -337,8 +344,7 @@ class StoreSource:
             mark = state.stores.get(name)
             behind += log.end - max(log.first, mark.offset if mark else log.first)
             kept += log.end - log.first
-        waiting = max(0.0, time.time() - state.until / 1000) if messages and state.until else 0.0
-        return Lag(messages, behind if messages else 0, waiting, kept)
+        return Lag(messages, behind if messages else 0, waiting_seconds(messages, state), kept)
 
     def bounds(self, topic: str) -> dict[str, tuple[int, int]]:
         return {

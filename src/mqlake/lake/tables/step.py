@@ -63,7 +63,7 @@ class TableReport:
 
 @dataclass
 class StepReport:
-    """`bytes` of log that were read; `is_done`: nothing was left to read when it began."""
+    """`bytes` of log that were read; `is_done`: the tables have all that was there when it began."""
 
     tables: list[TableReport] = field(default_factory=list)
     bytes: int = 0
@@ -134,7 +134,7 @@ def run_step(
         for each in targets
     }
     written = engine.write(plan.pieces, specs, report) if plan.pieces else {}
-    result = StepReport(bytes=plan.bytes, is_done=not plan.pieces)
+    result = StepReport(bytes=plan.bytes)
     chosen = [each for each in targets if each.topic in plan.is_due or each.topic in written]
 
     def discard(topic: str) -> None:
@@ -155,6 +155,7 @@ def run_step(
         if not made.commits:
             discard(each.topic)
         result.tables.append(made)
+    result.is_done = plan.is_last and all(each.commits or not each.conflicts for each in result.tables)
     result.seconds = time.monotonic() - began
     return result
 

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from mqlake.base.progress import Progress, no_progress
-from mqlake.errors import ConfigError, StoreError, TableError, UnknownKeyError
+from mqlake.errors import StoreError, TableError, UnknownKeyError
 from mqlake.lake.requirements import require_modules
 from mqlake.lake.tables.config import ICEBERG, Lake, LakeFile, Topic
 from mqlake.lake.tables.files import TARGET_BYTES
@@ -100,7 +100,9 @@ def rows_of(topic: Topic) -> TableRows:
 
 def source_of(topic: Topic, options: RunOptions) -> Source:
     if topic.namesrv:
-        raise ConfigError("live brokers are not a source of tables yet: give store directories")
+        from mqlake.lake.tables.broker_source import BrokerSource
+
+        return BrokerSource(topic.namesrv, fail_on_data_loss=options.fail_on_data_loss)
     return StoreSource(topic.stores, fail_on_data_loss=options.fail_on_data_loss, verify=options.verify)
 
 
@@ -122,7 +124,7 @@ class TopicTable:
         source = source_of(topic, options)
         if create:
             source.check([topic.topic])
-        table = open_table(lake, topic, list(source.names), create=create)
+        table = open_table(lake, topic, list(source.names(topic.topic)), create=create)
         return cls(topic, lake, table, source, options)
 
     @property
@@ -239,10 +241,12 @@ def steps(
     Raises what run_step() raises.
     """
     for group in groups_of(tables):
-        while not (step := one_step(group, engine, report=report)).is_done:
-            yield step
-        if step.tables:
-            yield step
+        is_done = False
+        while not is_done:
+            step = one_step(group, engine, report=report)
+            if step.tables:
+                yield step
+            is_done = step.is_done
 
 
 def groups_of(tables: Sequence[TopicTable]) -> list[list[TopicTable]]:

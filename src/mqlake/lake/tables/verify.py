@@ -122,11 +122,12 @@ def _sampled(
     schema = table.schema
     for rows_of_table in _chosen(table, version, found.rows, sample):
         for row in rows_of_table.to_pylist(maps_as_pydicts="lossy"):
-            condition = Condition("physicalOffset", None, (row["physicalOffset"],))
+            names = ("physicalOffset", "queueId", "queueOffset")
+            conditions = tuple(Condition(name, None, (row[name],)) for name in names)
             try:
                 there = [
                     each
-                    for piece in tail.pieces((condition,))
+                    for piece in tail.pieces(conditions)
                     if piece.name in (row["brokerName"], "")
                     for _, batch in piece.read(rows.read_for(schema.names))
                     for each in rows.some_of(batch, piece.name, schema).to_pylist(maps_as_pydicts="lossy")

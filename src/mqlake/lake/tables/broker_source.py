@@ -1,0 +1,128 @@
+"""Topics of live brokers as the source of tables: queue offsets are the only positions, and the messages come by pulls.
+
+    state   broker-a:0 → 120   broker-a:1 → 98          bounds   broker-a:0 [100, 180)   broker-a:1 [90, 98)
+    pieces  broker-a:0 [120, 180)
+
+RocketMQ's brokers and mqlake's alike. Nothing is registered, and no consumer group moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from mqlake.errors import TableError
+from mqlake.lake.arrow.filters import Condition
+from mqlake.lake.live.cluster import Live, Queue
+from mqlake.lake.live.options import ReadOptions
+from mqlake.lake.live.ranges import QueueRange, read_range
+from mqlake.lake.live.rows import narrowed
+from mqlake.lake.log.log_offsets import Mark
+from mqlake.lake.tables.source import Lag, States, StepPlan, waiting_seconds
+from mqlake.lake.tables.state import TableState
+
+MESSAGE_BYTES = 1024
+"""Guessed: brokers count messages only."""
+PIECE_MESSAGES = 100_000
+
+
+@dataclass(frozen=True)
+class BrokerPiece:
+    """A part of one queue."""
+
+    range: QueueRange
+    options: ReadOptions
+    conditions: tuple[Condition, ...] = ()
+    name: str = ""
+
+    @property
+    def bytes(self) -> int:
+        return (self.range.end - self.range.start) * MESSAGE_BYTES
+
+    def read(self, columns: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Raises what read_range() raises."""
+        for batch in read_range(self.range, self.options, list(columns), self.conditions):
+            yield self.range.queue.topic, batch
+
+
+@dataclass(frozen=True)
+class BrokerTail:
+    """What queues have after a table's position, up to where they ended when this was made."""
+
+    ranges: Sequence[QueueRange]
+    options: ReadOptions
+
+    def pieces(self, conditions: tuple[Condition, ...]) -> list[BrokerPiece]:
+        found = [narrowed(each, conditions) for each in self.ranges]
+        return [BrokerPiece(each, self.options, conditions) for each in found if each is not None]
+
+
+class BrokerSource:
+    """The brokers that `namesrv` knows. Raises what Live raises."""
+
+    def __init__(self, namesrv: str, *, fail_on_data_loss: bool = True) -> None:
+        given = {"namesrvAddr": namesrv, "subscribe": "-", "failOnDataLoss": str(fail_on_data_loss).lower()}
+        self._options = ReadOptions.parse(given, stream=False)
+
+    def names(self, topic: str) -> Sequence[str]:
+        with Live(self._options.cluster) as live:
+            return sorted({queue.broker for queue in live.queues([topic])})
+
+    def check(self, topics: Sequence[str]) -> None:
+        with Live(self._options.cluster) as live:
+            live.queues(topics)
+
+    def plan(self, states: States, bytes_max: int) -> StepPlan:
+        ranges = [each for topic, state in states.items() for each in self._ranges(topic, state)]
+        messages, most = sum(each.end - each.start for each in ranges), max(1, bytes_max // MESSAGE_BYTES)
+        if messages > most:
+            ranges = [replace(each, end=each.start + _share(each, most, messages)) for each in ranges]
+        pieces = [
+            BrokerPiece(replace(each, start=first, end=min(first + PIECE_MESSAGES, each.end)), self._options)
+            for each in ranges
+            for first in range(each.start, each.end, PIECE_MESSAGES)
+        ]
+        marks: Mapping[str, Mapping[str, Mark]] = {topic: {} for topic in states}
+        return StepPlan(pieces, marks, is_last=messages <= most)
+
+    def _ranges(self, topic: str, state: TableState | None) -> list[QueueRange]:
+        """Of each queue what the table lacks."""
+        known = (state or TableState()).queues
+        found = []
+        for queue, (low, high) in self._bounds(topic).items():
+            start = known.get(queue.name, low)
+            if start > high:
+                raise TableError(
+                    f"table of {topic}: {queue} has messages up to {high}, the table up to {start}: these are other "
+                    "brokers, or the topic was deleted and made again; make a new table (--table)"
+                )
+            if start < low:
+                self._options.data_loss(f"table of {topic}: {queue}: offsets {start} to {low} were deleted")
+                start = low
+            found.append(QueueRange(queue, start, high))
+        return [each for each in found if each.start < each.end]
+
+    def tail(self, topic: str, state: TableState | None) -> BrokerTail:
+        return BrokerTail(self._ranges(topic, state), self._options)
+
+    def lag(self, topic: str, state: TableState | None) -> Lag:
+        state = state or TableState()
+        messages = sum(
+            max(0, high - max(state.queues.get(queue.name, low), low))
+            for queue, (low, high) in self._bounds(topic).items()
+        )
+        return Lag(messages, messages * MESSAGE_BYTES, waiting_seconds(messages, state))
+
+    def bounds(self, topic: str) -> dict[str, tuple[int, int]]:
+        return {queue.name: each for queue, each in self._bounds(topic).items()}
+
+    def _bounds(self, topic: str) -> dict[Queue, tuple[int, int]]:
+        with Live(self._options.cluster) as live:
+            return live.bounds(live.queues([topic]))
+
+
+def _share(each: QueueRange, most: int, messages: int) -> int:
+    """Of a queue's messages as large a part as of all."""
+    return max(1, (each.end - each.start) * most // messages)
