@@ -109,7 +109,7 @@ def test_completion_completes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("_MQLAKE_COMPLETE", "bash_complete")
     monkeypatch.setenv("COMP_WORDS", "mqlake store re")
     monkeypatch.setenv("COMP_CWORD", "2")
-    assert run().stdout.split() == ["plain,rebuild", "plain,repair"]
+    assert run().stdout.split() == ["plain,rebuild", "plain,repair", "plain,restore"]
 
 
 def test_an_unknown_command_names_the_nearest() -> None:
@@ -156,6 +156,7 @@ DESTRUCTIVE = {
     ("admin", "kv", "delete"),
     ("admin", "acl", "delete"),
     ("admin", "user", "delete"),
+    ("context", "delete"),
     ("admin", "broker", "promote"),
     ("store", "repair"),
     ("store", "truncate"),

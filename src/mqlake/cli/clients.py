@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import functools
 import re
 import signal
@@ -11,7 +12,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
+from mqlake.cli.contexts import NAME_VARIABLE, Context, read_contexts
 from mqlake.client.api.name_servers import DEFAULT_ADDRESS
 from mqlake.client.config import ClientConfig
 from mqlake.errors import ConfigError, MqlakeError, NoNameServerError
@@ -36,15 +39,32 @@ def cluster_options(command: Command) -> Command:
         access_key: str,
         secret_key: str,
         credentials: str,
+        context_name: str,
         **options: Any,
     ) -> Any:
         if credentials and not access_key:
             access_key, secret_key = read_credentials(credentials)
-        where = client_config(namesrv, tls, tls_ca, access_key, secret_key, tls_cert=tls_cert)
+        given = Context(
+            namesrv=namesrv,
+            tls=tls,
+            tls_ca=tls_ca,
+            tls_cert=tls_cert,
+            access_key=access_key,
+            secret_key=secret_key,
+        )
+        where = with_context(given, context_name, click.get_current_context())
         return command(*args, where=where, **options)
 
     decorated: Any = with_where
     options = [
+        click.option(
+            "--context",
+            "context_name",
+            default="",
+            envvar=NAME_VARIABLE,
+            metavar="NAME",
+            help=f"Cluster of `mqlake context`; defaults to ${NAME_VARIABLE}, then to the current one.",
+        ),
         click.option(
             "-n",
             "--namesrv",
@@ -93,6 +113,32 @@ def cluster_options(command: Command) -> Command:
     for option in reversed(options):
         decorated = option(decorated)
     return decorated  # type: ignore[no-any-return]
+
+
+def with_context(given: Context, name: str, ctx: click.Context) -> ClientConfig:
+    """What options say, and where they say nothing a context: the one that is named, or, without -n and $NAMESRV_ADDR,
+    the current one. Keys and TLS are taken together. ConfigError, OSError."""
+
+    def is_said(*parameters: str) -> bool:
+        """On the command line; a variable counts less than a context that is named."""
+        counts = {ParameterSource.COMMANDLINE} | (set() if name else {ParameterSource.ENVIRONMENT})
+        return any(ctx.get_parameter_source(each) in counts for each in parameters)
+
+    chosen = Context()
+    if name:
+        chosen = read_contexts().named(name)
+    elif not is_said("namesrv"):
+        found = read_contexts()
+        chosen = found.named(found.current) if found.current else chosen
+    if chosen.namesrv and not is_said("namesrv"):
+        given = dataclasses.replace(given, namesrv=chosen.namesrv)
+    if chosen.access_key and not is_said("access_key", "credentials"):
+        given = dataclasses.replace(given, access_key=chosen.access_key, secret_key=chosen.secret_key)
+    if not is_said("tls", "tls_ca", "tls_cert"):
+        given = dataclasses.replace(given, tls=chosen.tls, tls_ca=chosen.tls_ca, tls_cert=chosen.tls_cert)
+    return client_config(
+        given.namesrv, given.tls, given.tls_ca, given.access_key, given.secret_key, tls_cert=given.tls_cert
+    )
 
 
 def client_config(

@@ -36,6 +36,7 @@ COMMANDS = {
         "mqlake.cli.consume:consume",
         "Print the messages of a topic: as text, formatted or as JSON.",
     ),
+    "context": ("mqlake.cli.context:context", "Name clusters: their name servers, credentials and TLS."),
     "admin": ("mqlake.cli.admin:admin", "Administer clusters: topics, groups, messages, brokers."),
     "console": ("mqlake.cli.console:console", "Show a cluster or store directories in a browser."),
     "broker": ("mqlake.cli.broker:broker", "Run a broker with a broker.conf."),

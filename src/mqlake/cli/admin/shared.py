@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from mqlake.cli.clients import NAMESRV_VARIABLE, client_config, cluster_options
+from mqlake.cli.clients import NAMESRV_VARIABLE, cluster_options, with_context
+from mqlake.cli.contexts import NAME_VARIABLE, Context
 from mqlake.cli.options import json_option
 from mqlake.client.admin import Admin
 from mqlake.client.api.name_servers import DEFAULT_ADDRESS
@@ -68,18 +69,17 @@ def _complete(
     """Completes names that the cluster knows; completes nothing if it does not answer quickly."""
 
     def complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        namesrv = ctx.params.get("namesrv") or os.environ.get(NAMESRV_VARIABLE) or DEFAULT_ADDRESS
-        tls_ca, access_key, secret_key = (
-            ctx.params.get(name) or "" for name in ("tls_ca", "access_key", "secret_key")
-        )
+        names = (each.name for each in dataclasses.fields(Context))
+        said: dict[str, Any] = {each: ctx.params[each] for each in names if ctx.params.get(each)}
+        said["namesrv"] = ctx.params.get("namesrv") or os.environ.get(NAMESRV_VARIABLE) or DEFAULT_ADDRESS
+        name = ctx.params.get("context_name") or os.environ.get(NAME_VARIABLE) or ""
         try:
-            config = client_config(
-                namesrv, bool(ctx.params.get("tls")), tls_ca, access_key, secret_key, COMPLETION_TIMEOUT_S
-            )
-            names = run(_with_admin(config, list_names))
+            config = with_context(Context(**said), name, ctx)
+            config = dataclasses.replace(config, timeout_s=COMPLETION_TIMEOUT_S)
+            found = run(_with_admin(config, list_names))
         except (MqlakeError, OSError):
             return []
-        return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
+        return [CompletionItem(name) for name in sorted(found) if name.startswith(incomplete)]
 
     return complete
 

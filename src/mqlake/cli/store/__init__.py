@@ -30,7 +30,10 @@ COMMANDS = {
         "mqlake.cli.store.compare:truncate_command",
         "Cut the end off a log.",
     ),
-    "backup": ("mqlake.cli.store.backup:backup_command", "Back up a store, also beside a running broker."),
+    "backup": (
+        "mqlake.cli.store.backup:backup_command",
+        "Back up the store in DIR, also while a broker runs on it.",
+    ),
     "restore": ("mqlake.cli.store.backup:restore_command", "Make a store from a backup."),
     "bench": ("mqlake.cli.store.write:bench", "Measure this machine quickly."),
 }
