@@ -180,3 +180,44 @@ def test_popping_from_a_broker_that_is_killed(tmp_path: Path, kills: int, seed: 
         run(scene(broker, history, kills, seed))
     history.check()
     assert sum(map(len, history.deliveries.values())) > len(history.sent)
+
+
+def test_order_outlives_a_kill(tmp_path: Path) -> None:
+    """What was handed out in order stays invisible, what was acknowledged does not come again."""
+
+    async def scene(broker: MqlakeBroker) -> None:
+        async with RemotingClient() as client:
+            remote = Remote(broker, client)
+            for number in range(6):
+                answer = await remote.ask(RequestCode.SEND_MESSAGE_V2, send_header("T"), b"%d" % number)
+                assert answer.code == ResponseCode.SUCCESS
+            popper = Popper(remote)
+
+            async def pop(count: int, attempt: str) -> list[Popped]:
+                answer = await popper.pop(
+                    queue_id=0, order=True, attempt_id=attempt, max_msg_nums=count, invisible_time=60_000
+                )
+                return answer.messages
+
+            async def kill() -> None:
+                await asyncio.to_thread(broker.kill)
+                await asyncio.to_thread(broker.start)
+
+            first = await pop(3, "one")
+            assert [popped.body for popped in first] == [b"0", b"1", b"2"]
+            await popper.ack(first[0])
+            await kill()
+            assert await pop(3, "two") == []
+            await popper.ack(first[1])
+            await kill()
+            assert [popped.body for popped in await pop(1, "one")] == [b"2"], (
+                "the same attempt may have it again"
+            )
+            assert await pop(3, "two") == []
+            (again,) = await pop(1, "one")
+            await popper.ack(again)
+            await kill()
+            assert [popped.body for popped in await pop(3, "three")] == [b"3", b"4", b"5"]
+
+    with MqlakeBroker(tmp_path, {**SETTINGS, "flushConsumerOffsetInterval": 60_000}) as broker:
+        run(scene(broker))

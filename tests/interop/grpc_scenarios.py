@@ -90,9 +90,9 @@ def check(result: dict[str, Any], where: ClientConfig, prefix: str, client: str 
     ordered = [f"f-{number}" for number in range(6)]
     if client in FIFO_OVERTAKES:
         ordered.append(ordered.pop(2))  # the one that failed
-    assert result["fifo"] == ordered
+    assert result["fifo"] == ordered, result["fifo"]
     assert (result["delayed"], result["early"]) == (["kept"], False)
-    assert result["transactions"] == ["commit", "orphan"]
+    assert result["transactions"] == ["commit", "orphan"], result["transactions"]
     if client in SIMPLE_ONLY:
         return
     (again,) = result["again"]

@@ -77,13 +77,9 @@ def test_without_a_client_id_the_offset_id_is_the_id():
 
 
 def test_bodies_are_sent_in_an_encoding_that_all_clients_know():
-    for body, sys_flag in ((zlib.compress(b"plain"), 1), (b"plain", 0)):
+    for body, sys_flag in ((zlib.compress(b"plain"), 1), (gzip.compress(b"plain"), 1), (b"plain", 0)):
         message = sent(body, sys_flag=sys_flag)
         assert (message.body, message.system_properties.body_encoding) == (b"plain", Encoding.IDENTITY)
-    packed = gzip.compress(b"plain")
-    message = sent(packed, sys_flag=1)
-    assert (message.body, message.system_properties.body_encoding) == (packed, Encoding.GZIP)
-    assert message.system_properties.body_digest.checksum == hashlib.md5(packed).hexdigest().upper()
 
 
 def test_a_client_notices_a_damaged_body():

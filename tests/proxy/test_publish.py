@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import base64
+import gzip
+import io
+import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mqlake.base.clock import now_ms
-from mqlake.proxy.publish import jump_hash, recall_broker
+from mqlake.proxy.publish import jump_hash, recall_broker, zlib_of_gzip
 from mqlake.proxy.status import StatusError
 from mqlake.proxy.v2.definition_pb2 import Code, Encoding, Message, MessageType
 from mqlake.proxy.values import duration, timestamp
@@ -40,6 +43,30 @@ def test_a_message_is_stored_as_it_was_sent(tmp_path: Path):
         assert found.properties["PGROUP"] == "T"
         assert found.properties["TRACE_CONTEXT"] == "tc"
         assert found.sys_flag & 1
+
+    on_a_broker(tmp_path, scene)
+
+
+@pytest.mark.parametrize("name", ["", "a name in the header"])
+def test_gzip_bodies_can_be_unpacked_by_all_clients(tmp_path: Path, name: str):
+    plain = b"hello " * 1000
+    packed = io.BytesIO()
+    with gzip.GzipFile(name, "wb", fileobj=packed) as file:
+        file.write(plain)
+
+    async def scene(peer: Peer) -> None:
+        peer.create_topic("T")
+        encoding = Encoding.GZIP
+        sent = message("T", packed.getvalue(), body_encoding=encoding)
+        assert (await peer.send(sent)).status.code == Code.OK
+        (found,) = await peer.records("T", 1)
+        assert found.body == plain
+        assert zlib.decompress(zlib_of_gzip(packed.getvalue())) == plain
+        codes = [
+            (await peer.send(message("T", body, body_encoding=encoding))).status.code
+            for body in (packed.getvalue()[:-9], packed.getvalue() + b"x", gzip.compress(bytes(5 << 20)))
+        ]
+        assert codes == [Code.MESSAGE_CORRUPTED, Code.MESSAGE_CORRUPTED, Code.MESSAGE_BODY_TOO_LARGE]
 
     on_a_broker(tmp_path, scene)
 

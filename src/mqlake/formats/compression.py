@@ -29,6 +29,10 @@ ZSTD_PIECE = 256
 """Bytes; each block of four can stand for 128 KiB."""
 
 
+ZLIB_OR_GZIP = 32 + zlib.MAX_WBITS
+"""RocketMQ's proxy stores the gzip bodies of gRPC producers as they are, under the flag of zlib."""
+
+
 def compress_body(body: Buffer, sys_flag: int, level: int = DEFAULT_LEVEL) -> bytes:
     """The body compressed as `sys_flag` names it; the flag itself stays the caller's."""
     kind = MessageSysFlag.compression_type(sys_flag)
@@ -65,7 +69,7 @@ def decompress_body(body: Buffer, sys_flag: int, max_size: int = MAX_BODY_SIZE) 
 def _decompress(body: Buffer, kind: int, max_size: int) -> bytes:
     """At most one byte more than `max_size`."""
     if kind == MessageSysFlag.COMPRESSION_ZLIB_TYPE:
-        unpacker = zlib.decompressobj()
+        unpacker = zlib.decompressobj(ZLIB_OR_GZIP)
         plain = unpacker.decompress(body, max_size + 1)
         ended = unpacker.eof
     elif kind == MessageSysFlag.COMPRESSION_LZ4_TYPE:

@@ -1,10 +1,9 @@
 """Stored records as the messages that gRPC clients receive.
 
     stored                            sent
-    not compressed                    as it is, IDENTITY
-    gzip, from a gRPC producer        as it is, GZIP
-    zlib, LZ4, Zstandard              unpacked, IDENTITY: not all clients know them
-    damaged                           as it is, with the digest of what was stored, so that the client notices
+    not compressed                as it is
+    zlib, gzip, LZ4, Zstandard    unpacked: not all clients know them
+    damaged                       as it is, with the digest of what was stored, so that the client notices
 
 The digest is over the bytes that are sent.
 """
@@ -26,7 +25,6 @@ from mqlake.message import (
     PROPERTY_TIMER_OUT_MS,
     PROPERTY_TRACE_CONTEXT,
     STRING_PROPERTY,
-    MessageSysFlag,
 )
 from mqlake.proxy.v2.definition_pb2 import (
     DeadLetterQueue,
@@ -39,7 +37,6 @@ from mqlake.proxy.v2.definition_pb2 import (
 )
 from mqlake.proxy.values import PROPERTY_LITE_TOPIC, PROPERTY_PRIORITY, message_type, timestamp
 
-GZIP_MAGIC = b"\x1f\x8b"
 _INT_MAX = 2**31 - 1
 
 _NOT_OF_USERS = STRING_PROPERTY | {
@@ -65,7 +62,7 @@ def sent_message(
         if properties.get(PROPERTY_KEYS)
         else (),
         body_digest=_digest(record),
-        body_encoding=Encoding.GZIP if _is_gzip(record) else Encoding.IDENTITY,
+        body_encoding=Encoding.IDENTITY,
         message_type=message_type(properties),
         born_timestamp=timestamp(record.born_timestamp),
         born_host=format_address(record.born_host),
@@ -95,16 +92,8 @@ def sent_message(
     )
 
 
-def _is_gzip(record: MessageClientExt) -> bool:
-    return bool(
-        record.undecodable
-        and record.sys_flag & MessageSysFlag.COMPRESSED_FLAG
-        and bytes(record.body[:2]) == GZIP_MAGIC
-    )
-
-
 def _digest(record: MessageClientExt) -> Digest:
-    if record.undecodable and not _is_gzip(record):
+    if record.undecodable:
         return Digest(type=DigestType.CRC32, checksum=f"{record.body_crc:08X}-DAMAGED")
     text = hashlib.md5(record.body, usedforsecurity=False).hexdigest().upper()
     return Digest(type=DigestType.MD5, checksum=text)

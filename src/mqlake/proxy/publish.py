@@ -10,6 +10,7 @@ import asyncio
 import base64
 import binascii
 import itertools
+import zlib
 from collections.abc import Sequence
 
 from mqlake.base.clock import now_ms
@@ -143,7 +144,13 @@ class Publisher:
         context: RequestContext,
     ) -> SendResultEntry:
         system = message.system_properties
-        flag = MessageSysFlag.COMPRESSED_FLAG if system.body_encoding == _GZIP else 0
+        flag, body = 0, message.body
+        if system.body_encoding == _GZIP:
+            flag = MessageSysFlag.COMPRESSED_FLAG
+            try:
+                body = zlib_of_gzip(body)
+            except StatusError as error:
+                return SendResultEntry(status=error.status, message_id=system.message_id)
         is_transaction = PROPERTY_TRANSACTION_PREPARED in properties
         if is_transaction:
             flag |= MessageSysFlag.TRANSACTION_PREPARED_TYPE
@@ -164,7 +171,7 @@ class Publisher:
             batch=False,
             broker_name=queue.broker_name,
         )
-        command = RemotingCommand.create_request(RequestCode.SEND_MESSAGE_V2, header, message.body)
+        command = RemotingCommand.create_request(RequestCode.SEND_MESSAGE_V2, header, body)
         command.language = context.language
         remaining = context.remaining_s()
         try:
@@ -339,6 +346,32 @@ def _check_type(topic: str, kind: MessageType, accepted: Sequence[MessageType]) 
 
 
 # --- how it is stored
+
+
+GZIP_MAGIC = b"\x1f\x8b"
+
+
+def zlib_of_gzip(body: bytes) -> bytes:
+    """The body as other clients can unpack it, with zlib. StatusError MESSAGE_CORRUPTED.
+
+    The deflated bytes in both are the same, what is around them differs. What is no gzip stays as it is: a client may
+    say GZIP and mean zlib, as RocketMQ's proxy does.
+    """
+    if not body.startswith(GZIP_MAGIC):
+        return body
+    unpacker = zlib.decompressobj(16 + zlib.MAX_WBITS)
+    try:
+        plain = unpacker.decompress(body, MAX_BODY_SIZE + 1)
+    except zlib.error as error:
+        raise StatusError(Code.MESSAGE_CORRUPTED, f"the body is not gzip: {error}") from None
+    if len(plain) > MAX_BODY_SIZE:
+        text = f"the body unpacks to more than {MAX_BODY_SIZE} bytes (4 MiB)"
+        raise StatusError(Code.MESSAGE_BODY_TOO_LARGE, text)
+    if not unpacker.eof or unpacker.unused_data:
+        raise StatusError(Code.MESSAGE_CORRUPTED, "the body is not one gzip stream from its begin to its end")
+    if body[3]:  # a name or a comment before the deflated bytes
+        return zlib.compress(plain)
+    return b"\x78\x9c" + body[10:-8] + zlib.adler32(plain).to_bytes(4, "big")
 
 
 def stored_properties(context: RequestContext, message: Message, topic: str) -> dict[str, str]:

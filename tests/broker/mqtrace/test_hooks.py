@@ -33,6 +33,7 @@ from tests.broker.live import (
     on_a_broker,
     send_header,
 )
+from tests.broker.pop.popping import Popper
 from tests.plugin_package import install
 from tests.waiting import until_async
 
@@ -221,6 +222,27 @@ def test_a_pull_and_a_message_sent_back(tmp_path: Path) -> None:
         dead = ConsumerSendMsgBackRequestHeader(offset=back.offset, group="CG", delay_level=-1)
         assert (await peer.ask(RequestCode.CONSUMER_SEND_MSG_BACK, dead)).code == 0
         assert recorder.consumes[-1][1].rcv_stat is StatsType.SEND_BACK_TO_DLQ
+
+    on_a_broker(tmp_path, scene)
+
+
+def test_a_pop(tmp_path: Path) -> None:
+    async def scene(peer: Peer) -> None:
+        for queue_id in (0, 1, 1):
+            await peer.send("T", b"body", queue_id=queue_id, properties=PROPERTIES)
+        await peer.dispatched()
+        recorder = recorder_in(peer)
+        popper = Popper(peer)
+        assert len((await popper.pop()).messages) == 3
+        assert (await popper.pop()).messages == []
+        seen = {context.queue_id: context for _, context in recorder.consumes}
+        assert sorted(seen) == [0, 1]
+        for queue_id, count in ((0, 1), (1, 2)):
+            context = seen[queue_id]
+            assert (context.consumer_group, context.topic, context.rcv_msg_num) == ("G", "T", count)
+            assert (context.rcv_stat, context.success) == (StatsType.RCV_SUCCESS, True)
+            assert [message.body for message in context.messages] == [b"body"] * count
+            assert context.client_host.startswith("127.0.0.1:")
 
     on_a_broker(tmp_path, scene)
 

@@ -115,6 +115,30 @@ def pull_context(
     )
 
 
+def pop_context(
+    broker: Broker,
+    connection: Connection | None,
+    group: str,
+    topic: str,
+    queue_id: int,
+    result: GetMessageResult,
+) -> ConsumeMessageContext:
+    """The context of what a pop took from one queue and is about to answer."""
+    return ConsumeMessageContext(
+        consumer_group=group,
+        topic=topic,
+        queue_id=queue_id,
+        client_host="" if connection is None else connection.remote_address,
+        store_host=broker.broker_addr,
+        success=True,
+        status=result.status.name,
+        rcv_stat=StatsType.RCV_SUCCESS,
+        rcv_msg_num=result.message_count,
+        rcv_msg_size=result.buffer_total_size,
+        read=lambda: list(result.messages()),
+    )
+
+
 def send_back_context(
     broker: Broker,
     connection: Connection,

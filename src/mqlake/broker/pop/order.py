@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from mqlake.broker.pop.order_journal import OrderJournal
 from mqlake.broker.state.config_manager import ConfigManager
 from mqlake.broker.state.consumer_offset import split_topic_at_group, topic_at_group
 from mqlake.remoting.bodies.codec import JsonBody, json_name
@@ -93,8 +94,11 @@ class ConsumerOrderInfoManager(ConfigManager):
         super().__init__(path)
         self.table: dict[str, dict[int, OrderInfo]] = {}
         self._clock_ms = clock_ms
-        self.on_change: Callable[[str, str, int, OrderInfo], None] = lambda topic, group, queue_id, info: None
-        """Called after each change, before the request is answered."""
+        self._journal = OrderJournal(f"{path.removesuffix('.json')}.journal")
+        self._ends: dict[int, int] = {}
+        """Of each copy of the table that is being written, the end of the journal at that time."""
+        self.replayed: dict[tuple[str, str, int], OrderInfo] = {}
+        """Changes that the last broker could not write into the file."""
 
     def find(self, topic: str, group: str, queue_id: int) -> OrderInfo | None:
         queues = self.table.get(topic_at_group(topic, group))
@@ -179,13 +183,11 @@ class ConsumerOrderInfoManager(ConfigManager):
         queues = self.table.get(topic_at_group(topic, group))
         if queues is None:
             return
-        if queue_id is None:
-            queues.clear()
-        else:
-            queues.pop(queue_id, None)
+        for one in list(queues) if queue_id is None else [queue_id]:
+            if queues.pop(one, None) is not None:
+                self._changed(topic, group, one, None)
         if not queues:
             del self.table[topic_at_group(topic, group)]
-        self.dirty = True
 
     def forget(self, topic: str | None, group: str | None, queue_id: int | None) -> None:
         """As PopQueues.forget()."""
@@ -207,11 +209,40 @@ class ConsumerOrderInfoManager(ConfigManager):
             if not queues:
                 del self.table[key]
 
-    def _changed(self, topic: str, group: str, queue_id: int, info: OrderInfo) -> None:
+    def _changed(self, topic: str, group: str, queue_id: int, info: OrderInfo | None) -> None:
         self.dirty = True
-        self.on_change(topic, group, queue_id, info)
+        value = None if info is None else info.to_value()
+        self._journal.append((topic_at_group(topic, group), queue_id, value))
 
     # --- the file
+
+    def load(self) -> None:
+        super().load()
+        for key, queue_id, value in self._journal.lines(self.path):
+            self.dirty = True
+            parts = split_topic_at_group(key)
+            if parts is not None:
+                self.replayed.pop((*parts, queue_id), None)
+            if value is None:
+                queues = self.table.get(key, {})
+                queues.pop(queue_id, None)
+                if not queues:
+                    self.table.pop(key, None)
+                continue
+            info = OrderInfo.from_value(value)
+            self.table.setdefault(key, {})[queue_id] = info
+            if parts is not None:
+                self.replayed[parts[0], parts[1], queue_id] = info
+
+    def _next_copy(self) -> int:
+        copy = super()._next_copy()
+        self._ends[copy] = self._journal.end
+        return copy
+
+    def _write(self, copy: int, content: Callable[[], dict[str, Any]]) -> None:
+        end = self._ends.pop(copy)
+        super()._write(copy, content)
+        self._journal.cut(end)
 
     def encode(self) -> dict[str, Any]:
         return OrderInfoWrapper(table=self.table).to_value()

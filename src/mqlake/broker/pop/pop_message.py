@@ -23,6 +23,7 @@ from collections.abc import Awaitable, Sequence
 from mqlake.base.clock import now_ms
 from mqlake.broker.filter import TAG, is_tag_type
 from mqlake.broker.filter.message_filter import ExpressionMessageFilter
+from mqlake.broker.mqtrace.contexts import pop_context
 from mqlake.broker.pop.checkpoint import STORED, Checkpoint, CheckpointKey
 from mqlake.broker.pop.polling import ANY_QUEUE, EARLIER_MS, Wait, Waiter
 from mqlake.broker.pop.queues import PopQueue, Stretch
@@ -86,6 +87,7 @@ class Pop:
         "buffers",
         "cold",
         "count",
+        "handed_out",
         "header",
         "initialized",
         "message_filter",
@@ -116,6 +118,8 @@ class Pop:
         self.buffers: list[Buffer] = []
         self.count = 0
         self.rest = 0
+        self.handed_out: list[tuple[PopQueue, GetMessageResult]] = []
+        """What hooks are told, if there are any."""
         self.start_infos: list[str] = []
         self.msg_infos: list[str] = []
         self.order_infos: list[str] = []
@@ -214,6 +218,10 @@ class PopMessageProcessor:
         if pop.buffers:
             if pop.rest > 0:
                 self._state.wake(header.topic, header.consumer_group)
+            for queue, result in pop.handed_out:
+                self._broker.hooks.execute_consume_message_hook_before(
+                    pop_context(self._broker, connection, queue.group, queue.topic, queue.queue_id, result)
+                )
             return self._found(pop)
         if is_over or header.poll_time <= 0:
             return self._empty(ResponseCode.POLLING_TIMEOUT, pop)
@@ -515,6 +523,8 @@ class PopMessageProcessor:
             if not self._keep(pop, queue, checkpoint, result.next_begin_offset):
                 return False
         queue.in_flight += len(offsets)
+        if self._broker.hooks.consume:
+            pop.handed_out.append((queue, result))
         pop.count += result.message_count
         pop.start_infos.append(f"{flag} {queue.queue_id} {start}")
         pop.msg_infos.append(f"{flag} {queue.queue_id} {','.join(map(str, offsets))}")

@@ -49,6 +49,9 @@ def recover_offsets(state: PopState, overlap_ms: int = OVERLAP_MS) -> int:
                 continue
             of = key.topic, key.group, key.queue_id
             reached[of] = max(reached.get(of, 0), key.start_offset + checkpoint.distances[-1] + 1)
+    for of, info in state.order_info_manager.replayed.items():
+        if info.offset_list:
+            reached[of] = max(reached.get(of, 0), info.next_offset())
     moved = 0
     for (topic, group, queue_id), offset in reached.items():
         committed = broker.consumer_offset_manager.query_offset(group, topic, queue_id)
@@ -57,7 +60,7 @@ def recover_offsets(state: PopState, overlap_ms: int = OVERLAP_MS) -> int:
             broker.consumer_offset_manager.commit_offset(POP_CLIENT, group, topic, queue_id, offset)
             moved += 1
     if moved:
-        logger.info("pop: %d queues go on after the checkpoints in the log", moved)
+        logger.info("pop: %d queues go on after what was popped last", moved)
     return moved
 
 
