@@ -121,7 +121,7 @@ WITHIN: dict[str, set[str]] = {
         "transaction",
     },
     "broker.fast": {"broker", "config", "state", "metrics", "pop", "requests", "transaction"},
-    "broker.pop": {"broker", "config", "state", "filter", "services"},
+    "broker.pop": {"broker", "config", "state", "filter", "services", "mqtrace"},
     "broker.admin": {"broker", "config", "state", "metrics", "services"},
     "lake.arrow": {"options", "offsets", "log"},
     "lake.log": {"options", "offsets", "arrow"},

@@ -22,7 +22,7 @@ from mqlake.client.admin import Admin
 from mqlake.client.config import ClientConfig
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
 from mqlake.remoting.loop import run
-from tests.waiting import until
+from tests.waiting import until, until_async
 
 PROGRAMS = Path(__file__).parent / "grpc"
 SETTINGS = {
@@ -40,6 +40,7 @@ def prepare(where: ClientConfig, prefix: str) -> None:
 
     async def main() -> None:
         async with Admin(where) as admin:
+            await until_async(admin.list_brokers, "the broker is registered")  # RocketMQ's takes its time
             for letter, kind in KINDS.items():
                 await admin.create_topic(prefix + letter, queues=4, attributes={"+message.type": kind})
             for group in ("gs", "gp", "gd", "gx"):
