@@ -19,12 +19,16 @@ from mqlake.base.shown import as_object as as_object
 from mqlake.base.shown import count_text as count_text
 from mqlake.base.shown import size_text as size_text
 from mqlake.base.shown import time_text as time_text
+from mqlake.cli.formats import is_yaml, yaml_text
 
 
 def print_json(value: Any) -> None:
-    """One JSON document, made by as_object()."""
+    """One JSON document, made by as_object(); YAML where that is asked for."""
     import orjson
 
+    if is_yaml():
+        click.echo(yaml_text(as_object(value)), nl=False)
+        return
     click.echo(orjson.dumps(as_object(value), option=orjson.OPT_INDENT_2).decode())
 
 

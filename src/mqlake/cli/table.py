@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from mqlake.cli.formats import is_wide
 from mqlake.cli.output import print_json, print_table
 
 Row = TypeVar("Row")
@@ -23,7 +24,7 @@ class Column(Generic[Row]):
     """In JSON; empty: not in JSON."""
     value: Callable[[Row], Any]
     header: str | None = ""
-    """In tables; empty: the name; None: not in tables."""
+    """In tables; empty: the name; None: in wide ones only."""
     show: Callable[[Any], object] = _unchanged
 
 
@@ -37,8 +38,9 @@ class Table(Generic[Row]):
         return [{column.name: column.value(row) for column in named} for row in rows]
 
     def print(self, rows: Iterable[Row], *, indent: int = 0) -> None:
-        header = [column.header or column.name for column in self._shown]
-        cells = [[column.show(column.value(row)) for column in self._shown] for row in rows]
+        shown = list(self._columns) if is_wide() else self._shown
+        header = [column.header or column.name for column in shown]
+        cells = [[column.show(column.value(row)) for column in shown] for row in rows]
         print_table(header, cells, indent=indent)
 
     def show(self, rows: Iterable[Row], *, as_json: bool) -> None:

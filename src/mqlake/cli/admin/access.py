@@ -37,7 +37,7 @@ from mqlake.auth.model import (
 )
 from mqlake.auth.state import State
 from mqlake.auth.storage import Storage, encode
-from mqlake.cli.admin.shared import admin_command, broker_option, cluster_option
+from mqlake.cli.admin.shared import admin_command, broker_option, cluster_option, listing_command
 from mqlake.cli.options import confirm, yes_option
 from mqlake.cli.output import print_fields, print_json, print_result, print_table
 from mqlake.client.admin import Admin
@@ -215,7 +215,7 @@ async def user_get(
 @broker_option
 @cluster_option
 @click.option("--show-password", is_flag=True, help="Show passwords; brokers give them to super users.")
-@admin_command
+@listing_command
 async def user_list(
     admin: Admin, part: str, broker: str | None, cluster: str | None, show_password: bool, as_json: bool
 ) -> None:
@@ -525,7 +525,7 @@ async def acl_get(admin: Admin, subject: str, broker: str | None, cluster: str |
 @click.option("-r", "--resource", default="", help="Only entries for resources that contain this.")
 @broker_option
 @cluster_option
-@admin_command
+@listing_command
 async def acl_list(
     admin: Admin, subject: str, resource: str, broker: str | None, cluster: str | None, as_json: bool
 ) -> None:

@@ -9,7 +9,14 @@ from typing import Any, NamedTuple
 import click
 
 from mqlake.cli.admin.ha import ha, promote, replicas_text
-from mqlake.cli.admin.shared import admin_command, broker_option, cluster_option, need_target, targets
+from mqlake.cli.admin.shared import (
+    admin_command,
+    broker_option,
+    cluster_option,
+    listing_command,
+    need_target,
+    targets,
+)
 from mqlake.cli.options import confirm, yes_option
 from mqlake.cli.output import note, print_fields, print_json, time_text
 from mqlake.cli.table import Column, Table
@@ -29,7 +36,7 @@ def cluster() -> None:
 
 @cluster.command("list")
 @cluster_option
-@admin_command
+@listing_command
 async def cluster_list(admin: Admin, cluster: str | None, as_json: bool) -> None:
     """List brokers: address, version, message rates, disk usage and oldest message."""
     brokers = await admin.list_brokers(cluster)
@@ -98,7 +105,7 @@ def broker() -> None:
 @broker.command("status")
 @broker_option
 @cluster_option
-@admin_command
+@listing_command
 async def broker_status(admin: Admin, broker: str | None, cluster: str | None, as_json: bool) -> None:
     """Show a broker's runtime figures, under RocketMQ's names."""
     await _print_tables(admin, broker, cluster, as_json, admin.brokers.get_broker_runtime_info)
@@ -240,7 +247,7 @@ async def clean_topics(
 @broker_option
 @cluster_option
 @click.option("-o", "--ordered", is_flag=True, help="Only ordered topics.")
-@admin_command
+@listing_command
 async def consume_stats(
     admin: Admin, broker: str | None, cluster: str | None, ordered: bool, as_json: bool
 ) -> None:

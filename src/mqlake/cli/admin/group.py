@@ -14,6 +14,7 @@ from mqlake.cli.admin.shared import (
     broker_option,
     cluster_option,
     group_argument,
+    listing_command,
     optional_group_argument,
     targets,
     topic_option,
@@ -54,7 +55,7 @@ def group() -> None:
 
 @group.command("list")
 @cluster_option
-@admin_command
+@listing_command
 async def group_list(admin: Admin, cluster: str | None, as_json: bool) -> None:
     """List all groups with their main settings and their brokers."""
     groups = await admin.get_all_subscription_groups(cluster)
@@ -194,7 +195,7 @@ _PROGRESS_WITH_CLIENTS = Table(*_PROGRESS_COLUMNS, Column("client", lambda row: 
 @optional_group_argument
 @topic_option
 @click.option("-s", "--clients", is_flag=True, help="Show which client has which queue.")
-@admin_command
+@listing_command
 async def group_progress(
     admin: Admin, group: str | None, topic: str | None, clients: bool, as_json: bool
 ) -> None:
@@ -265,7 +266,7 @@ def _value(choice: enum.Enum | None) -> Any:
 
 @group.command("connections")
 @group_argument
-@admin_command
+@listing_command
 async def group_connections(admin: Admin, group: str, as_json: bool) -> None:
     """Show the connected consumers of a group, and their subscriptions."""
     found = await connections(admin, group)
@@ -525,7 +526,7 @@ def producer() -> None:
 @producer.command("list")
 @broker_option
 @cluster_option
-@admin_command
+@listing_command
 async def producer_list(admin: Admin, broker: str | None, cluster: str | None, as_json: bool) -> None:
     """List all connected producers by group."""
     rows = []
@@ -550,7 +551,7 @@ _PRODUCERS: Table[tuple[str, str, ProducerInfo]] = Table(
 @producer.command("connections")
 @group_argument
 @click.option("-t", "--topic", required=True, metavar="TOPIC", help="A topic that the group sends to.")
-@admin_command
+@listing_command
 async def producer_connections(admin: Admin, group: str, topic: str, as_json: bool) -> None:
     """List the producers of a group that are connected to a topic's brokers."""
     found = await admin.examine_producer_connection_info(group, topic)

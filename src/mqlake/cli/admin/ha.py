@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import click
 
-from mqlake.cli.admin.shared import admin_command, broker_option, cluster_option
+from mqlake.cli.admin.shared import admin_command, broker_option, cluster_option, listing_command
 from mqlake.cli.options import confirm, yes_option
 from mqlake.cli.output import note, print_json, size_text
 from mqlake.cli.table import Column, Table
@@ -88,7 +88,7 @@ _LINKS: Table[_Link] = Table(
 @click.command()
 @broker_option
 @cluster_option
-@admin_command
+@listing_command
 async def ha(admin: Admin, broker: str | None, cluster: str | None, as_json: bool) -> None:
     """Show replication: the slaves of each master, and what each slave lacks."""
     brokers = await admin.list_brokers(cluster)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from mqlake.cli.admin.shared import admin_command
+from mqlake.cli.admin.shared import admin_command, listing_command
 from mqlake.cli.options import confirm, yes_option
 from mqlake.cli.output import print_fields, print_json, print_result
 from mqlake.client.admin import Admin
@@ -53,7 +53,7 @@ key_option = click.option("-k", "--key", required=True, help="Key.")
 
 @kv.command("list")
 @namespace_option
-@admin_command
+@listing_command
 async def kv_list(admin: Admin, namespace: str, as_json: bool) -> None:
     """List the keys and values of a namespace."""
     table = await admin.name_servers.get_kv_list_by_namespace(namespace)

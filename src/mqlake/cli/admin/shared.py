@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import functools
 import os
@@ -13,6 +14,7 @@ from click.shell_completion import CompletionItem
 
 from mqlake.cli.clients import NAMESRV_VARIABLE, cluster_options, with_context
 from mqlake.cli.contexts import NAME_VARIABLE, Context
+from mqlake.cli.formats import FORMATS, clear_screen, printed_as
 from mqlake.cli.options import json_option
 from mqlake.client.admin import Admin
 from mqlake.client.api.name_servers import DEFAULT_ADDRESS
@@ -45,6 +47,42 @@ def admin_command(function: Callable[..., Awaitable[None]]) -> Callable[..., Non
         run(_with_admin(config, lambda admin: function(admin, **options)))
 
     return command
+
+
+def listing_command(function: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """As `admin_command`, of a listing: -o says how it is printed, --watch how often."""
+
+    @click.option(
+        "-o",
+        "--output",
+        type=click.Choice(FORMATS),
+        default="table",
+        show_default=True,
+        help="Format; wide: all columns.",
+    )
+    @click.option(
+        "--watch",
+        "watch_s",
+        type=click.FloatRange(0.05, 86400),
+        metavar="SECONDS",
+        help="List again every so many seconds, until Ctrl-C.",
+    )
+    @admin_command
+    @functools.wraps(function)
+    async def listing(
+        admin: Admin, *, as_json: bool, output: str, watch_s: float | None, **options: Any
+    ) -> None:
+        if as_json and output != "table":
+            raise click.UsageError("--json and -o say it twice; use one of them.")
+        with printed_as(output):
+            while True:
+                await function(admin, as_json=as_json or output in ("json", "yaml"), **options)
+                if watch_s is None:
+                    return
+                await asyncio.sleep(watch_s)
+                clear_screen()
+
+    return listing
 
 
 async def _with_admin(config: ClientConfig, ask: Callable[[Admin], Awaitable[T]]) -> T:

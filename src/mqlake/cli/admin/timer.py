@@ -10,6 +10,7 @@ from mqlake.cli.admin.shared import (
     admin_command,
     broker_option,
     cluster_option,
+    listing_command,
     targets,
     topic_argument,
     topic_option,
@@ -73,7 +74,7 @@ async def status(admin: Admin, broker: str | None, cluster: str | None, as_json:
 @click.option(
     "--max", "count_max", type=click.IntRange(1), default=1000, show_default=True, help="At most so many."
 )
-@admin_command
+@listing_command
 async def list_(
     admin: Admin, broker: str | None, cluster: str | None, topic: str | None, count_max: int, as_json: bool
 ) -> None:

@@ -10,6 +10,7 @@ from mqlake.cli.admin.shared import (
     admin_command,
     broker_option,
     cluster_option,
+    listing_command,
     targets,
     topic_argument,
     topic_option,
@@ -47,7 +48,7 @@ def perm_text(perm: int) -> str:
 @click.option(
     "-a", "--all", "with_system", is_flag=True, help="Include system, retry and dead letter topics."
 )
-@admin_command
+@listing_command
 async def topic_list(admin: Admin, cluster: str | None, with_system: bool, as_json: bool) -> None:
     """List the names of all topics."""
     if cluster is None:
@@ -179,7 +180,7 @@ async def topic_delete(admin: Admin, topic: str, cluster: str | None, yes: bool,
 
 @topic.command("route")
 @topic_argument
-@admin_command
+@listing_command
 async def topic_route(admin: Admin, topic: str, as_json: bool) -> None:
     """Show which brokers have a topic, with how many queues."""
     route = await admin.examine_topic_route_info(topic)
@@ -208,7 +209,7 @@ _QUEUES: Table[tuple[MessageQueue, TopicOffset]] = Table(
 
 @topic.command("status")
 @topic_argument
-@admin_command
+@listing_command
 async def topic_status(admin: Admin, topic: str, as_json: bool) -> None:
     """Show the first and last offset of each queue, and the time of its last message."""
     stats = await admin.examine_topic_stats(topic)
@@ -221,7 +222,7 @@ async def topic_status(admin: Admin, topic: str, as_json: bool) -> None:
 
 @topic.command("clusters")
 @topic_argument
-@admin_command
+@listing_command
 async def topic_clusters(admin: Admin, topic: str, as_json: bool) -> None:
     """List the clusters that have a topic."""
     clusters = sorted(await admin.get_topic_cluster_list(topic))
@@ -238,7 +239,7 @@ async def topic_clusters(admin: Admin, topic: str, as_json: bool) -> None:
 @click.command()
 @topic_option
 @click.option("-a", "--active", is_flag=True, help="Only topics that received messages today.")
-@admin_command
+@listing_command
 async def stats(admin: Admin, topic: str | None, active: bool, as_json: bool) -> None:
     """Show messages in and out per topic and group: rates of the last minute, totals of the last day."""
     names = await admin.fetch_all_topic_list()
