@@ -29,6 +29,7 @@ from mqlake.broker.fast.fast_pull import FastPull
 from mqlake.broker.fast.fast_send import FastSend
 from mqlake.broker.metrics.exporter import MetricsExporter
 from mqlake.broker.metrics.families import Sources
+from mqlake.broker.metrics.health import Health
 from mqlake.broker.mqtrace.message_trace import MessageTrace
 from mqlake.broker.pop.service import PopService
 from mqlake.broker.requests.client_manage import ClientManageProcessor
@@ -120,6 +121,8 @@ class BrokerController:
         )
         self.fast_loops: list[FastLoop] = []
         self.metrics = self._make_metrics()
+        if self.metrics is not None:
+            self.metrics.health = Health(broker, lambda: self._running, lambda: self.registration.known_to)
         self._register_processors()
         if broker.plain_access is not None:
             self.server.guard = self.fast_server.guard = broker.plain_access.guard

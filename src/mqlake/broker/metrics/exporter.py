@@ -21,6 +21,7 @@ from mqlake.auth.sources import SourceList
 from mqlake.base.net import format_address, is_every_address
 from mqlake.broker.metrics.families import Families, Family, Sources
 from mqlake.broker.metrics.guard import guarded
+from mqlake.broker.metrics.health import Health, with_health
 from mqlake.broker.metrics.rpc_latency import RpcLatencies
 from mqlake.errors import ConfigError
 
@@ -42,6 +43,8 @@ class MetricsExporter:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: tuple[WSGIServer, threading.Thread] | None = None
         self.port = 0
+        self.health: Health | None = None
+        """What /health and /ready say, from start() on; None: there are none."""
         self.registry: CollectorRegistry | None = None
         """From start() on; rooms above register what they count."""
 
@@ -67,7 +70,8 @@ class MetricsExporter:
         access = self._sources.broker.access if auth.metrics_authentication else None
         app = server.get_app()
         assert app is not None
-        server.set_app(guarded(app, sources, access, self._loop))
+        app = guarded(app, sources, access, self._loop)
+        server.set_app(app if self.health is None else with_health(app, self.health, sources, self._loop))
         registry.register(self)  # there was nothing to read before
         self.port = server.server_port
         logger.info("metrics: %s", self.where)

@@ -45,6 +45,8 @@ class Registration:
         )
         self.on_answers: Callable[[list[RegisterBrokerResult]], None] = lambda results: None
         """Called with the answers of the name servers, which tell a slave where its master is."""
+        self.known_to = 0
+        """Name servers that answered the last time."""
         self._register_now = asyncio.Event()
         self._register_lock = asyncio.Lock()
         self._new_topics: dict[str, TopicConfig] = {}
@@ -119,6 +121,7 @@ class Registration:
             manager.build_serialize_wrapper({topic.topic_name: topic for topic in topics}),
             config.register_broker_timeout_mills / 1000,
         )
+        self.known_to = sum(result is not None for result in results)
         for result in results:
             if result is not None:
                 manager.update_order_topic_config(result.order_topics)
