@@ -371,3 +371,23 @@ def test_read_ahead_is_switched_off_and_on(mapped_file: MappedFile) -> None:
     assert not advised_random(mapped_file.path)
     mapped_file.close()
     mapped_file.set_read_ahead(False)  # nothing to read any more
+
+
+def test_a_commit_waits_for_so_many_pages_more(tmp_path: Path) -> None:
+    file = TestAppend().make(tmp_path, "write_buffer")
+    file.append_record(record(2 * OS_PAGE_SIZE + 10), 1)
+    assert file.commit(3) == 0
+    assert file.commit(2) == 2 * OS_PAGE_SIZE + 10
+    file.append_record(record(2 * OS_PAGE_SIZE), 2)
+    assert file.commit(3) == 2 * OS_PAGE_SIZE + 10
+    assert file.commit(2) == 4 * OS_PAGE_SIZE + 10
+    file.close()
+
+
+def test_much_is_erased_to_the_last_byte(tmp_path: Path) -> None:
+    size = (5 << 20) // 2
+    file = MappedFile(str(tmp_path / "0"), size)
+    file.view[:] = b"\7" * size
+    file.erase(100)
+    assert Path(file.path).read_bytes() == b"\7" * 100 + bytes(size - 100)
+    file.close()
