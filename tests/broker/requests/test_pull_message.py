@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
 from pathlib import Path
 
 import pytest
 
+from mqlake.broker.mqtrace.hooks import ConsumeMessageContext
 from mqlake.formats.record import decode_record
 from mqlake.message import tags_code
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
@@ -146,6 +148,57 @@ def test_offsets_that_come_with_a_pull_are_committed(tmp_path, code):
         assert offsets.query_pull_offset("CG", "T", 0) == 2
         await peer.ask(code, pull_header("T", 3, commit_offset=2, sys_flag=SUBSCRIPTION | COMMIT_OFFSET))
         assert offsets.query_offset("CG", "T", 0) == 2
+
+    on_a_broker(tmp_path, scene)
+
+
+class _SeesPulls:
+    """A hook: with one, every pull takes the slow path."""
+
+    def hook_name(self) -> str:
+        return "sees-pulls"
+
+    def consume_message_before(self, context: ConsumeMessageContext) -> None: ...
+
+    def consume_message_after(self, context: ConsumeMessageContext) -> None: ...
+
+
+def test_the_slow_path_commits_counts_and_logs_a_pull_once(tmp_path, caplog):
+    async def scene(peer: Peer) -> None:
+        await sent(peer)
+        broker = peer.controller.broker
+        broker.hooks.register_consume_message_hook(_SeesPulls())
+        offsets, code = broker.consumer_offset_manager, RequestCode.PULL_MESSAGE
+        flags = {"sys_flag": SUBSCRIPTION | COMMIT_OFFSET}
+        assert len(bodies(await peer.ask(code, pull_header("T", 2, commit_offset=2)))) == 3
+        assert offsets.query_offset("CG", "T", 0) == -1
+        assert len(bodies(await peer.ask(code, pull_header("T", 2, commit_offset=2, **flags)))) == 3
+        assert offsets.query_offset("CG", "T", 0) == 2
+        counted = broker.broker_stats_manager.item("GROUP_GET_NUMS", "T@CG")
+        assert (counted.times, counted.value) == (2, 6)
+        late = broker.broker_stats_manager.item("GROUP_GET_FALL_TIME", "0@T@CG")
+        assert late is not None and late.value >= 0
+        assert "becomes" not in caplog.text
+        moved = await peer.pull("T", 99)
+        assert moved.code == ResponseCode.PULL_OFFSET_MOVED
+        assert "CG: offset 99 of T-0 becomes 5" in caplog.text
+
+    caplog.set_level(logging.INFO, logger="mqlake.broker.requests.pull_message")
+    on_a_broker(tmp_path, scene)
+
+
+def test_a_held_pull_commits_its_offset_when_it_comes_and_not_again_when_it_is_answered(tmp_path):
+    async def scene(peer: Peer) -> None:
+        await sent(peer, count=1)
+        offsets = peer.controller.broker.consumer_offset_manager
+        flags = SUBSCRIPTION | SUSPEND | COMMIT_OFFSET
+        header = pull_header("T", 1, commit_offset=1, sys_flag=flags, suspend_timeout_millis=600_000)
+        held = asyncio.ensure_future(peer.ask(RequestCode.PULL_MESSAGE, header))
+        await until_async(lambda: offsets.query_offset("CG", "T", 0) == 1)
+        offsets.commit_offset("another client", "CG", "T", 0, 7)
+        await peer.send("T", b"awaited")
+        assert bodies(await held) == [b"awaited"]
+        assert offsets.query_offset("CG", "T", 0) == 7
 
     on_a_broker(tmp_path, scene)
 

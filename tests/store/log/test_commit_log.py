@@ -430,3 +430,48 @@ def test_the_properties_of_batched_messages(
         expected = properties + separator + shared
         assert stored(log, int(offset)).store_size == begin + len(expected) + 20 * crc
         assert bytes(log.files.select(int(offset) + begin, len(expected)) or b"") == expected
+
+
+@pytest.mark.parametrize("append", ["single", "batch"])
+def test_the_prefault_is_woken_when_a_put_passes_its_mark(tmp_path: Path, append: str) -> None:
+    woken: list[int] = []
+    log = make(tmp_path)
+    log._prefault = lambda file: woken.append(file.wrote_position)
+
+    def put() -> int:
+        """Bytes in the file."""
+        if append == "single":
+            result = log.put_message(message())
+        else:
+            result = log.put_messages(batch_of([Message("TopicTest", b"hello")]))
+        assert result.status is PutMessageStatus.PUT_OK
+        return log.files.mapped_files[0].wrote_position
+
+    end = put()
+    assert woken == [end]  # a new file has its mark at 0
+    log.files.mapped_files[0].wake_position = 2 * end
+    assert put() == 2 * end and woken == [end]
+    assert put() == 3 * end and woken == [end, 3 * end]
+
+
+@pytest.mark.parametrize("settings", [{}, {"write_without_mmap": True}], ids=["compiled", "item by item"])
+class TestBatchFields:
+    def test_ipv6_hosts_set_their_flags(self, tmp_path: Path, settings: dict[str, bool]) -> None:
+        log = make(tmp_path, **settings)
+        v6 = ("2001:db8::1", 5)
+        for born_host, store_host, flags in (
+            (v6, HOST, MessageSysFlag.BORNHOST_V6_FLAG),
+            (HOST, v6, MessageSysFlag.STOREHOSTADDRESS_V6_FLAG),
+        ):
+            batch = batch_of([Message("TopicTest", b"hello")], born_host=born_host, store_host=store_host)
+            appended = log.put_messages(batch).append_result
+            assert appended is not None
+            found = stored(log, appended.wrote_offset)
+            assert (found.born_host, found.store_host, found.sys_flag) == (born_host, store_host, flags)
+
+    def test_as_large_as_is_allowed(self, tmp_path: Path, settings: dict[str, bool]) -> None:
+        batch = batch_of([Message("TopicTest", b"hello")])
+        log = make(tmp_path, max_message_size=len(batch.body), **settings)
+        assert log.put_messages(batch).status is PutMessageStatus.PUT_OK
+        log = make(tmp_path / "smaller", max_message_size=len(batch.body) - 1, **settings)
+        assert log.put_messages(batch).status is PutMessageStatus.MESSAGE_ILLEGAL
