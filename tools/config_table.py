@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from mqlake.auth import config as auth_config
+from mqlake.base import later_keys
 from mqlake.base.rocketmq_keys import AUTH_KEYS, BROKER_KEYS, NAMESRV_KEYS, REMOTING_KEYS, STORE_KEYS
 from mqlake.base.settings import INT_MAX, Setting, UnusedKey
 from mqlake.broker import config as broker_config
@@ -107,6 +108,8 @@ TABLES = {
     "Of the broker": BROKER_KEYS,
     "Of its access control": AUTH_KEYS,
     "Of the store": STORE_KEYS,
+    "Of the broker, from 5.4 on": later_keys.BROKER_KEYS,
+    "Of the store, from 5.4 on": later_keys.STORE_KEYS,
     "Of connections": REMOTING_KEYS,
     "Of the name server": NAMESRV_KEYS,
 }

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from tests.interop.java_peer import TEST_JVM, JavaPeerError, build
+from tests.interop.java_peer import ROCKETMQ_VERSION, TEST_JVM, JavaPeerError, build
 from tests.waiting import PATIENCE_S
 
 Json = dict[str, Any]
@@ -29,7 +29,13 @@ class JavaLines:
     MAIN = ""
     """The Java class."""
 
-    def __init__(self, directory: str | os.PathLike[str], *, jvm: Sequence[str] = TEST_JVM) -> None:
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        jvm: Sequence[str] = TEST_JVM,
+        version: str = ROCKETMQ_VERSION,
+    ) -> None:
         """Whatever the JVM writes of its own goes into `directory`."""
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
@@ -43,7 +49,7 @@ class JavaLines:
             "-Dmqlake.peer.log.level=WARN",
             "-XX:-UsePerfData",
             "-cp",
-            build(),
+            build(version),
             self.MAIN,
         ]
         with self.stderr.open("ab") as stderr:

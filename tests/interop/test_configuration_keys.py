@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mqlake.auth import config as auth_config
+from mqlake.base import later_keys
 from mqlake.base.rocketmq_keys import AUTH_KEYS, BROKER_KEYS, NAMESRV_KEYS, REMOTING_KEYS, STORE_KEYS
 from mqlake.base.settings import Setting, UnusedKey, text_of
 from mqlake.broker import config as broker_config
@@ -69,6 +71,19 @@ def test_every_key_of_java_is_sorted_and_has_its_default(
             assert (None if ours is None else text_of(ours)) == default, key
     if kinds != [SERVER]:
         assert unused.keys() - keys.keys() == set(), "no key that Java does not have"
+
+
+def test_a_configuration_of_a_later_rocketmq_is_understood(tmp_path: Path) -> None:
+    """5.5.1 has all keys of `later_keys`, with these defaults, and no others that are unknown here."""
+    with JavaWire(tmp_path, jvm=NUMBERS_OF_THREADS, version="5.5.1") as java:
+        of_broker = keys_of(java, "common.BrokerConfig")
+        of_store = keys_of(java, "store.config.MessageStoreConfig")
+    for keys, later in ((of_broker, later_keys.BROKER_KEYS), (of_store, later_keys.STORE_KEYS)):
+        assert [key for key in keys if key not in broker_config.KEYS] == []
+        assert {key: keys.get(key) for key in later} == {
+            key: text_of(known.default) for key, known in later.items() if known.default is not None
+        }
+        assert not later.keys() & (BROKER_KEYS.keys() | STORE_KEYS.keys() | broker_config.SETTINGS.keys())
 
 
 def test_no_key_is_sorted_twice_or_made_up(java: JavaWire) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,24 @@ def test_messages_are_pulled_by_offset(tmp_path: Path):
         assert (status.status.code, last.next_offset) == (Code.MESSAGE_NOT_FOUND, 3)
         status, last = await peer.stream("PullMessage", pull(99))
         assert (status.status.code, last.next_offset) == (Code.ILLEGAL_OFFSET, 3)
+
+    on_a_broker(tmp_path, scene)
+
+
+def test_a_pull_that_waits_is_answered_before_the_client_gives_up(tmp_path: Path):
+    async def scene(peer: Peer) -> None:
+        peer.create_topic("T", queues=1)
+        await peer.send(message("T", b"0"))
+        await peer.records("T", 1)
+        waiting = pull(1)
+        waiting.long_polling_timeout.CopyFrom(duration(300))
+        status, last = await peer.stream("PullMessage", waiting, timeout_s=4)
+        assert (status.status.code, last.next_offset) == (Code.MESSAGE_NOT_FOUND, 1)
+        waiting.long_polling_timeout.CopyFrom(duration(20_000))
+        answer = asyncio.ensure_future(peer.stream("PullMessage", waiting))
+        await peer.send(message("T", b"1"))
+        status, one, last = await answer
+        assert (one.message.body, last.next_offset) == (b"1", 2)
 
     on_a_broker(tmp_path, scene)
 

@@ -14,15 +14,15 @@ from __future__ import annotations
 from mqlake.base.settings import UnusedKey, Value
 
 
-def _harmless(why: str, **keys: Value) -> list[UnusedKey]:
+def harmless(why: str, **keys: Value) -> list[UnusedKey]:
     return [UnusedKey(key=key, default=default, why=why, refused=False) for key, default in keys.items()]
 
 
-def _refused(why: str, **keys: Value) -> list[UnusedKey]:
+def refused(why: str, **keys: Value) -> list[UnusedKey]:
     return [UnusedKey(key=key, default=default, why=why, refused=True) for key, default in keys.items()]
 
 
-def _table(*groups: list[UnusedKey]) -> dict[str, UnusedKey]:
+def table(*groups: list[UnusedKey]) -> dict[str, UnusedKey]:
     return {known.key: known for group in groups for known in group}
 
 
@@ -31,8 +31,8 @@ _NO_SYNC_STATE_SET = (
     "Remove the key and set inSyncReplicas, or run RocketMQ's broker"
 )
 
-AUTH_KEYS: dict[str, UnusedKey] = _table(
-    _harmless(
+AUTH_KEYS: dict[str, UnusedKey] = table(
+    harmless(
         "Decisions are kept until users or acls change, and users and acls are in memory.",
         configName=None,
         clusterName=None,
@@ -50,18 +50,18 @@ AUTH_KEYS: dict[str, UnusedKey] = _table(
 )
 """Of AuthConfig."""
 
-BROKER_KEYS: dict[str, UnusedKey] = _table(
-    _refused(
+BROKER_KEYS: dict[str, UnusedKey] = table(
+    refused(
         "controllers are not there yet: two brokers could act as master at once. Remove the key, or run "
         "RocketMQ's broker",
         enableControllerMode=False,
     ),
-    _refused(
+    refused(
         "plug-ins of the Java store cannot be loaded. Remove the key, or run RocketMQ's broker",
         messageStorePlugIn="",
     ),
-    _refused("topics, groups and offsets in RocksDB cannot be read", configManagerVersion="v1"),
-    _harmless(
+    refused("topics, groups and offsets in RocksDB cannot be read", configManagerVersion="v1"),
+    harmless(
         "Requests run on one event loop; there are no thread pools and no queues in front of them.",
         recoverConcurrently=False,
         sendMessageThreadPoolNums=4,
@@ -101,7 +101,7 @@ BROKER_KEYS: dict[str, UnusedKey] = _table(
         enableNetWorkFlowControl=False,
         enableFastChannelEventProcess=False,
     ),
-    _harmless(
+    harmless(
         "Details of how Java's pop works. Here acknowledgements of a checkpoint are written together, requests that "
         "wait are woken by every arrival, and acknowledgements without a checkpoint hold up nothing.",
         popPollingMapSize=100000,
@@ -122,12 +122,12 @@ BROKER_KEYS: dict[str, UnusedKey] = _table(
         popReviveMaxReturnSizePerRead=16384,
         popReviveMaxAttemptTimes=16,
     ),
-    _refused(
+    refused(
         "pop's checkpoints in RocksDB are not supported; they are kept in the revive topic",
         popConsumerKVServiceInit=False,
         popConsumerKVServiceEnable=False,
     ),
-    _harmless(
+    harmless(
         "Slaves, controllers and broker containers are not there yet.",
         sendHeartbeatTimeoutMillis=1000,
         brokerHeartbeatInterval=1000,
@@ -151,7 +151,7 @@ BROKER_KEYS: dict[str, UnusedKey] = _table(
         isBrokerContainer=False,
         isInBrokerContainer=False,
     ),
-    _harmless(
+    harmless(
         "Statistics are always counted, and metrics are served to Prometheus only.",
         flushConsumerOffsetHistoryInterval=60000,
         commercialBaseCount=1,
@@ -173,7 +173,7 @@ BROKER_KEYS: dict[str, UnusedKey] = _table(
         printChannelGroupsMinNum=5,
         enableLmqStats=False,
     ),
-    _harmless(
+    harmless(
         "The name servers are those of namesrvAddr.",
         fetchNameSrvAddrByDnsLookup=False,
         fetchNamesrvAddrByAddressServer=False,
@@ -181,14 +181,14 @@ BROKER_KEYS: dict[str, UnusedKey] = _table(
         updateNameServerAddrPeriod=120000,
         fetchNamesrvAddrInterval=10000,
     ),
-    _harmless(
+    harmless(
         "Reads of cold data are not limited.",
         coldCtrStrategyEnable=False,
         usePIDColdCtrStrategy=True,
         cgColdReadThreshold=3145728,
         globalColdReadThreshold=104857600,
     ),
-    _harmless(
+    harmless(
         "Features that are not there; requests for them are refused.",
         rocketmqHome=None,
         transferMsgByHeap=True,
@@ -206,18 +206,18 @@ BROKER_KEYS: dict[str, UnusedKey] = _table(
 )
 """Of BrokerConfig."""
 
-STORE_KEYS: dict[str, UnusedKey] = _table(
-    _refused(_NO_SYNC_STATE_SET, allAckInSyncStateSet=False),
-    _refused(
+STORE_KEYS: dict[str, UnusedKey] = table(
+    refused(_NO_SYNC_STATE_SET, allAckInSyncStateSet=False),
+    refused(
         "light queues are not there yet, so messages to them would reach no consumer. Remove the key, or run "
         "RocketMQ's broker",
         enableLmq=False,
         enableMultiDispatch=False,
     ),
-    _refused("consume queues in RocksDB are not supported", storeType="default"),
-    _refused("DLedger's commit log is another format", enableDLegerCommitLog=False),
-    _refused("a commit log over several directories is not supported", readOnlyCommitLogStorePaths=None),
-    _harmless(
+    refused("consume queues in RocksDB are not supported", storeType="default"),
+    refused("DLedger's commit log is another format", enableDLegerCommitLog=False),
+    refused("a commit log over several directories is not supported", readOnlyCommitLogStorePaths=None),
+    harmless(
         "Details of how the Java timers work.",
         timerGetMessageThreadNum=3,
         timerPutMessageThreadNum=3,
@@ -232,7 +232,7 @@ STORE_KEYS: dict[str, UnusedKey] = _table(
         timerProgressLogIntervalMs=10000,
         timerColdDataCheckIntervalMs=60000,
     ),
-    _harmless(
+    harmless(
         "They belong to DLedger, to controllers, or to modes of replication that are not there.",
         storePathDLedgerCommitLog=None,
         storePathEpochFile=None,
@@ -249,7 +249,7 @@ STORE_KEYS: dict[str, UnusedKey] = _table(
         maxSlaveResendLength=268435456,
         asyncLearner=False,
     ),
-    _harmless(
+    harmless(
         "Nothing is kept in RocksDB.",
         cleanRocksDBDirtyCQIntervalMin=60,
         statRocksDBCQIntervalSec=10,
@@ -262,7 +262,7 @@ STORE_KEYS: dict[str, UnusedKey] = _table(
         rocksdbFlushWalFrequency=1024,
         rocksdbWalFileRollingThreshold=1073741824,
     ),
-    _harmless(
+    harmless(
         "Topics are not compacted: consumers get every message.",
         compactionMappedFileSize=104857600,
         compactionCqMappedFileSize=10485760,
@@ -271,7 +271,7 @@ STORE_KEYS: dict[str, UnusedKey] = _table(
         compactionThreadNum=6,
         enableCompaction=True,
     ),
-    _harmless(
+    harmless(
         "Mapped files are left to the kernel.",
         mappedFileSwapEnable=True,
         commitLogForceSwapMapInterval=43200000,
@@ -282,20 +282,20 @@ STORE_KEYS: dict[str, UnusedKey] = _table(
         cleanSwapedMapInterval=300000,
         logicQueueSwapMapReserveFileNum=20,
     ),
-    _harmless(
+    harmless(
         "Reads of cold data are not limited.",
         coldDataFlowControlEnable=False,
         coldDataScanEnable=False,
         sampleSteps=32,
         accessMessageInMemoryHotRatio=26,
     ),
-    _harmless(
+    harmless(
         "Puts take one lock and sleep while they wait for it: a spinning thread would keep the holder from running.",
         useReentrantLockWhenPutMessage=True,
         useABSLock=False,
         spinLockCollisionRetreatOptimalDegree=1000,
     ),
-    _harmless(
+    harmless(
         "Details of how the Java store works.",
         bitMapLengthConsumeQueueExt=64,
         maxRecoveryCommitlogFiles=30,
@@ -339,9 +339,9 @@ STORE_KEYS: dict[str, UnusedKey] = _table(
 )
 """Of MessageStoreConfig."""
 
-REMOTING_KEYS: dict[str, UnusedKey] = _table(
-    _refused("other servers would be called without TLS. Set tls.enable=true instead", useTLS=False),
-    _harmless(
+REMOTING_KEYS: dict[str, UnusedKey] = table(
+    refused("other servers would be called without TLS. Set tls.enable=true instead", useTLS=False),
+    harmless(
         "Netty's threads, buffers and limits; connections here belong to one event loop.",
         serverWorkerThreads=8,
         serverCallbackExecutorThreads=0,
@@ -379,13 +379,13 @@ REMOTING_KEYS: dict[str, UnusedKey] = _table(
 )
 """Of NettyServerConfig and NettyClientConfig."""
 
-NAMESRV_KEYS: dict[str, UnusedKey] = _table(
-    _refused(
+NAMESRV_KEYS: dict[str, UnusedKey] = table(
+    refused(
         "the controller is not there yet: brokers in controller mode would never elect a master. Run "
         "RocketMQ's controller",
         enableControllerInNamesrv=False,
     ),
-    _harmless(
+    harmless(
         "Details of how the Java name server works.",
         rocketmqHome=None,
         productEnvName="center",

@@ -20,8 +20,9 @@ from typing import NamedTuple
 
 from mqlake.auth import config as auth_settings
 from mqlake.auth.config import AuthConfig
+from mqlake.base import later_keys
 from mqlake.base.net import PORT_MAX, local_address, parse_address
-from mqlake.base.rocketmq_keys import AUTH_KEYS, BROKER_KEYS, REMOTING_KEYS
+from mqlake.base.rocketmq_keys import AUTH_KEYS, BROKER_KEYS, REMOTING_KEYS, STORE_KEYS
 from mqlake.base.settings import LONG_MAX, KnownKeys, Setting, Settings, setting, settings_of, text_of
 from mqlake.errors import ConfigError, UnknownKeyError
 from mqlake.message import TRACE_TOPIC
@@ -585,11 +586,12 @@ KEYS = KnownKeys(
     {**SETTINGS, **store_settings.SETTINGS, **auth_settings.SETTINGS},
     AUTH_KEYS,
     BROKER_KEYS,
+    later_keys.BROKER_KEYS,
     store_settings.KEYS.unused,
     REMOTING_KEYS,
 )
 """All keys that a broker.conf may have, except `tls.*`."""
-_LISTED = KnownKeys(KEYS.acted_on, BROKER_KEYS, store_settings.KEYS.unused, REMOTING_KEYS)
+_LISTED = KnownKeys(KEYS.acted_on, BROKER_KEYS, STORE_KEYS, REMOTING_KEYS)
 
 
 def all_values(config: BrokerConfig, store_config: MessageStoreConfig) -> dict[str, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from mqlake.client.records import decode_messages
-from mqlake.errors import HeaderError
+from mqlake.errors import HeaderError, RemotingTimeoutError
 from mqlake.proxy.backend import Backend
 from mqlake.proxy.clients import Client
 from mqlake.proxy.context import RequestContext
@@ -66,7 +66,16 @@ class Offsets:
             bname=broker or None,
         )
         command = RemotingCommand.create_request(RequestCode.PULL_MESSAGE, header)
-        answer = await client.channel.invoke(broker, command, hold_ms / 1000 + AFTER_POLL_S)
+        patience_s = hold_ms / 1000 + RESERVE_MS / 2000 if hold_ms else AFTER_POLL_S
+        try:
+            answer = await client.channel.invoke(broker, command, patience_s)
+        except RemotingTimeoutError:
+            if not hold_ms:
+                raise
+            # a broker looks at the pulls that it holds every few seconds, which is too late for the client
+            yield PullMessageResponse(status=Status(code=Code.MESSAGE_NOT_FOUND, message="no new message"))
+            yield PullMessageResponse(next_offset=request.offset)
+            return
         try:
             next_offset = answer.decode_header(consume.PullMessageResponseHeader).next_begin_offset
         except HeaderError:

@@ -15,6 +15,7 @@ import os
 import re
 from collections.abc import Mapping
 
+from mqlake.base import later_keys
 from mqlake.base.rocketmq_keys import STORE_KEYS
 from mqlake.base.settings import (
     INT_MAX,
@@ -770,5 +771,5 @@ def _round_up(value: int, unit: int) -> int:
 
 SETTINGS: dict[str, Setting] = settings_of(MessageStoreConfig)
 
-KEYS = KnownKeys(SETTINGS, STORE_KEYS)
+KEYS = KnownKeys(SETTINGS, STORE_KEYS, later_keys.STORE_KEYS)
 """All that a configuration of a store may have."""
