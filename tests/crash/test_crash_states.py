@@ -352,12 +352,13 @@ def test_a_power_cut_after_the_queues_were_made_again(tmp_path: Path, lost: str)
         log.mark("shown", found)
         store.shutdown()
     assert found == count
-    judge = Judge(tmp_path, limit=20, seed=lost)
-    for crash in crashes(Crash(log.start), log.ops):
-        # a queue of which a part was made again before the next crash looks as if its beginning had expired
-        if lost == "all" or crash.marked("shown"):
-            judge.judge(crash, count)
-    assert judge.found
+    for names_by_directory in (False, True):
+        judge = Judge(tmp_path, limit=20, seed=lost)
+        for crash in crashes(Crash(log.start, names_by_directory=names_by_directory), log.ops):
+            # a queue of which a part was made again before the next crash looks as if its beginning had expired
+            if lost == "all" and not names_by_directory or crash.marked("shown"):
+                judge.judge(crash, count)
+        assert judge.found
 
 
 def test_java_reads_the_same(java_store: JavaStore, tmp_path: Path) -> None:
