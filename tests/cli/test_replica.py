@@ -128,6 +128,15 @@ def test_a_store_that_is_no_copy_of_this_master_is_left_as_it_is(
     assert end_of(master.store) > 0
 
 
+def test_once_ends_when_it_can_never_catch_up(tmp_path: Path, master: Master) -> None:
+    other = fill(tmp_path / "other", 0, 100, mappedFileSizeCommitLog=1 << 20)
+    done = mqlake("replica", "--of", master.address, "--store", other, "--once")
+    assert done.returncode == 1
+    assert "error: not caught up: this slave's log is not its master's" in done.stderr
+    assert "in step" not in done.stdout
+    assert status(other)["trouble"] == "diverged"
+
+
 def test_what_is_no_master_is_said(tmp_path: Path, master: Master) -> None:
     nobody = mqlake("replica", "--of", "127.0.0.1:1", "--store", tmp_path / "r")
     assert nobody.returncode == 1 and "127.0.0.1:1" in nobody.stderr
@@ -136,4 +145,7 @@ def test_what_is_no_master_is_said(tmp_path: Path, master: Master) -> None:
     unknown = mqlake("replica", "--of", "broker-9", "-n", master.namesrv, "--store", tmp_path / "r")
     assert unknown.returncode != 0 and "there are broker-0" in unknown.stderr
     assert mqlake("replica", "status", "--store", tmp_path).returncode != 0
+    (tmp_path / "replica.json").write_text('{"pid": ')
+    broken = mqlake("replica", "status", "--store", tmp_path)
+    assert broken.returncode == 2 and "replica.json" in broken.stderr and "delete it" in broken.stderr
     assert mqlake("replica").returncode == 2

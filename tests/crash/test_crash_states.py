@@ -356,7 +356,7 @@ def test_a_power_cut_after_the_queues_were_made_again(tmp_path: Path, lost: str)
         judge = Judge(tmp_path, limit=20, seed=lost)
         for crash in crashes(Crash(log.start, names_by_directory=names_by_directory), log.ops):
             # a queue of which a part was made again before the next crash looks as if its beginning had expired
-            if lost == "all" and not names_by_directory or crash.marked("shown"):
+            if (lost == "all" and not names_by_directory) or crash.marked("shown"):
                 judge.judge(crash, count)
         assert judge.found
 

@@ -33,10 +33,14 @@ from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.headers.admin import ExchangeHAInfoResponseHeader
 from mqlake.store.file_sizes import detect_settings
 from mqlake.store.ha.ha_client import Trouble
+from mqlake.store.ha.protocol import ReplicationError
 
 STATUS_FILE = "replica.json"
 ASK_TIMEOUT_S = 10.0
 STATUS_S = 1.0
+TROUBLE_S = 15.0
+FINAL = frozenset(each.value for each in (Trouble.AHEAD, Trouble.DIVERGED, Trouble.REFUSED))
+"""Does not pass by itself."""
 SLAVE_ID = "1"
 IN_STEP_BYTES = 1 << 20
 """A replica that lacks less has caught up."""
@@ -99,6 +103,8 @@ class ReplicaStatus:
     ha_address: str
     master: str
     state: str = "starting"
+    following: bool = False
+    """The master's bytes are being appended, or would be if there were any."""
     trouble: str = ""
     text: str = ""
     min_offset: int = 0
@@ -113,7 +119,7 @@ class ReplicaStatus:
 
     @property
     def is_in_step(self) -> bool:
-        return 0 <= self.lag_bytes < IN_STEP_BYTES and not self.trouble
+        return self.following and 0 <= self.lag_bytes < IN_STEP_BYTES and not self.trouble
 
     def to_json(self) -> dict[str, Any]:
         return {camel_case(field.name): getattr(self, field.name) for field in dataclasses.fields(self)} | {
@@ -130,7 +136,7 @@ def read_status(directory: str) -> dict[str, Any]:
     except FileNotFoundError:
         raise ConfigError(f"{directory}: no replica was made here; `mqlake replica --of` makes one") from None
     except ValueError as error:
-        raise ConfigError(f"{path}: {error}") from None
+        raise ConfigError(f"{path}: {error}; delete it, the replica writes it again") from None
     return {**found, "running": _runs(int(found.get("pid", 0)))}
 
 
@@ -203,7 +209,7 @@ class ReadReplica:
     async def stop(self) -> None:
         """Idempotent."""
         await self.controller.stop()
-        self.status.state = "stopped"
+        self.status.state, self.status.following = "stopped", False
         self._write()
 
     def look(self) -> ReplicaStatus:
@@ -216,7 +222,7 @@ class ReadReplica:
         if now - before >= STATUS_S / 2:
             status.bytes_per_second = int((end - offset) / (now - before))
             self._rate = (now, end)
-        status.state = client.state.name
+        status.state, status.following = client.state.name, client.is_following
         status.trouble = "" if client.trouble is Trouble.NONE else client.trouble.value
         status.text = client.trouble_text
         status.min_offset, status.max_offset = store.min_phy_offset, end
@@ -242,7 +248,10 @@ class ReadReplica:
         *,
         until_in_step: bool = False,
     ) -> None:
-        """Reports the status each second until `stop`, or until it has caught up and dispatched everything."""
+        """Reports the status each second until `stop`; `until_in_step`: or until it has caught up and dispatched
+        everything. ReplicationError then when its log is not the master's, or, for TROUBLE_S, something other than a
+        master that cannot be reached keeps it from that."""
+        well_at = time.monotonic()
         while not stop.is_set():
             try:
                 status = self.look()
@@ -254,6 +263,10 @@ class ReadReplica:
             is_whole = status.lag_bytes == 0 and status.dispatched_offset == status.max_offset
             if until_in_step and is_asked and is_whole and status.is_in_step:
                 return
+            if status.trouble in ("", Trouble.UNREACHABLE.value):
+                well_at = time.monotonic()
+            elif until_in_step and (status.trouble in FINAL or time.monotonic() - well_at > TROUBLE_S):
+                raise ReplicationError(f"not caught up: {status.text}")
             try:
                 async with asyncio.timeout(STATUS_S):
                     await stop.wait()

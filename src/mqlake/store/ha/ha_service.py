@@ -202,14 +202,17 @@ class HAService:
             connection = peer.connection
             if peer.pending or log_end - connection.next_transfer_offset > NEAR_BYTES:
                 return False
-            if connection.next_transfer_offset >= 0 and (self._pump(peer) or connection.closed_because):
+            if 0 <= connection.next_transfer_offset < log_end and (
+                self._pump(peer) or connection.closed_because
+            ):
                 return False
         return True
 
     def _read_on_loop(self) -> None:
         """From now on this thread's loop reads the reports, if it runs one."""
         for peer in self._peers:
-            if peer.loop is None and not peer.wants_write:
+            # the thread times heartbeats from the first report on
+            if peer.loop is None and not peer.wants_write and peer.connection.slave_request_offset >= 0:
                 try:
                     loop = asyncio.get_running_loop()
                 except RuntimeError:
@@ -222,10 +225,15 @@ class HAService:
         if not self._pumping.acquire(timeout=LOOP_WAIT_S):
             return  # the thread sends much to another slave; the loop calls again
         try:
-            if peer.loop is not None:  # else it was closed in this iteration
-                self._read(peer)
+            if peer.loop is None:
+                return  # it was closed in this iteration
+            self._read(peer)
+            if self._pump_near():  # what came while it was too far behind, or its socket full
+                return
         finally:
             self._pumping.release()
+        self._sleeping = False
+        self.wake()
 
     def _wake_for_deadline(self) -> None:
         if self.group_transfer.next_time < self._sleep_until:
