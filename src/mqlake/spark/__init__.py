@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from mqlake.spark.jobs.verify import StoresReport
 
-__all__ = ["count_by", "read_log", "register", "session", "verify_log"]
+__all__ = ["count_by", "read_log", "read_topic", "register", "session", "verify_log"]
 
 
 def session(app_name: str = "mqlake", **options: Any) -> SparkSession:
@@ -62,6 +62,14 @@ def read_log(spark: SparkSession, *paths: str, **options: object) -> DataFrame:
         storage.check()
     check_topics(parsed)
     return spark.read.format("commitlog").options(**given).load()
+
+
+def read_topic(spark: SparkSession, file: str, topic: str, **options: Any) -> DataFrame:
+    """A topic's table and the log after it as a DataFrame; see mqlake.spark.jobs.tables.read_topic."""
+    require_pyspark()
+    from mqlake.spark.jobs.tables import read_topic
+
+    return read_topic(spark, file, topic, **options)
 
 
 def count_by(spark: SparkSession, *paths: str, by: str | Sequence[str], **options: Any) -> DataFrame:

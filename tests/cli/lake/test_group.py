@@ -12,7 +12,10 @@ from click.testing import CliRunner
 from mqlake.cli.main import cli
 from mqlake.errors import MissingPartError
 from mqlake.lake.requirements import require_modules
+from mqlake.message import MessageExtBrokerInner
+from mqlake.store import open_store
 from tests.lake.tables.lakes import ORDERS, expected, open_topic, put, rows_in, save
+from tests.spark.stores import SETTINGS
 
 
 def invoke(*arguments: object, status: int = 0) -> Any:
@@ -26,7 +29,7 @@ def test_run_again_and_again(tmp_path: Path, format: str) -> None:
     store = tmp_path / "store"
     put(store, 40)
     places = [f"broker-a={store}", "--warehouse", tmp_path / "lake", "--format", format, "--topic", ORDERS]
-    [first] = json.loads(invoke("run", *places, "--json").stdout)
+    [first] = json.loads(invoke("run", *places, "--engine", "local", "--json").stdout)
     assert (first["topic"], first["rows"], first["commits"]) == (ORDERS, 20, 1)
     assert "mqlake.Orders     0" in invoke("run", *places).stdout
     put(store, 20, 40)
@@ -120,3 +123,21 @@ def test_a_query_that_cannot_be_answered(tmp_path: Path) -> None:
     (tmp_path / "lake/mqlake/Orders/stray.parquet").write_bytes(b"x")
     listed = invoke("orphans", file, "--older-than", "0s", "--delete", "--yes")
     assert "stray.parquet" in listed.stdout and "1 file deleted" in listed.stderr
+
+
+def test_bodies_to_columns(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    with open_store(store, SETTINGS) as opened:
+        for n in range(30):
+            body = b'{"id": %d, "item": {"price": 1.5}}' % n if n % 10 else b"no JSON"
+            assert opened.put_message(MessageExtBrokerInner(ORDERS, body, queue_id=0)).is_ok
+    places = [f"a={store}", "--warehouse", tmp_path / "lake", "--topic", ORDERS]
+    given = [*places, "--bodies", "json:infer", "--engine", "local"]
+    [first] = json.loads(invoke("run", *given, "--json").stdout)
+    assert (first["rows"], first["undecoded"]) == (30, 3)
+    with open_store(store, SETTINGS) as opened:
+        assert opened.put_message(MessageExtBrokerInner(ORDERS, b'{"id": 30, "new": 1}', queue_id=0)).is_ok
+    sql = "select sum(value.id) as s, sum(value.item.price) as p, count(undecoded) as u from Orders"
+    [found] = json.loads(invoke("query", sql, *places, "--json").stdout)
+    assert found == {"s": sum(n for n in range(31) if n % 10 or n == 30), "p": 40.5, "u": 3}
+    assert "unknown format of bodies 'xml'" in invoke("run", *places, "--bodies", "xml:x", status=2).stderr

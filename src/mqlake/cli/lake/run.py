@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import os
 import signal
 import threading
@@ -12,7 +14,9 @@ import click
 from mqlake.cli.lake.shared import Given, age_option, making_options, opened, size_option
 from mqlake.cli.options import json_option
 from mqlake.cli.output import count_text, note, print_json, print_json_line, print_table, progress, size_text
+from mqlake.cli.spark.shared import Where, job, spark_options
 from mqlake.errors import ConfigError
+from mqlake.spark.requirements import require_pyspark
 
 
 @click.command()
@@ -50,6 +54,13 @@ def add(given: Given, path: str | None, as_json: bool) -> None:
 
 @click.command()
 @making_options
+@click.option(
+    "--engine",
+    type=click.Choice(["auto", "local", "spark"]),
+    default="auto",
+    show_default=True,
+    help="What reads and writes: this process, Spark's tasks, or Spark from 512 MiB of log on if it is installed.",
+)
 @size_option("--step-bytes", "1g", "Bytes of log that a commit takes at most.")
 @size_option("--file-bytes", "128m", "Size of a data file at which the next one begins.")
 @click.option(
@@ -62,8 +73,10 @@ def add(given: Given, path: str | None, as_json: bool) -> None:
     "--metrics-port", type=click.IntRange(1, 65535), help="With --follow: Prometheus metrics there."
 )
 @json_option
+@spark_options
 def run(
     given: Given,
+    engine: str,
     step_bytes: int,
     file_bytes: int,
     allow_gaps: bool,
@@ -72,6 +85,7 @@ def run(
     commit_interval: float,
     metrics_port: int | None,
     as_json: bool,
+    where: Where,
 ) -> None:
     """Append what the log has and the tables lack, each message once, whatever is killed when.
 
@@ -82,20 +96,36 @@ def run(
     mqlake lake run /data/lake                            the topics of its lake.toml
     mqlake lake run /data/lake --follow                   and what comes, a commit every 5 minutes
     """
-    from mqlake.lake.tables.step import LocalEngine, TableReport
+    from mqlake.lake.tables.step import TableReport
     from mqlake.lake.tables.topic import RunOptions, add_report, steps
 
     tables = opened(given, RunOptions(step_bytes, file_bytes, not allow_gaps))
-    engine = LocalEngine()
-    if follow:
-        _follow(tables, engine, commit_bytes, commit_interval, metrics_port, as_json)
-        return
-    totals = {each.topic.topic: TableReport(each.topic.topic, each.table.name) for each in tables}
-    with progress("reading") as report:
-        for step in steps(tables, engine, report=report):
+    with contextlib.ExitStack() as running:
+        chosen = _engine(engine, where, running)
+        if follow:
+            _follow(tables, chosen, commit_bytes, commit_interval, metrics_port, as_json)
+            return
+        totals = {each.topic.topic: TableReport(each.topic.topic, each.table.name) for each in tables}
+        report = running.enter_context(progress("reading"))
+        for step in steps(tables, chosen, report=report):
             for each in step.tables:
                 add_report(totals[each.topic], each)
     show(list(totals.values()), as_json=as_json)
+
+
+def _engine(name: str, where: Where, running: contextlib.ExitStack) -> Any:
+    """What writes; a Spark session that it needs ends with `running`. MissingPartError for Spark without PySpark."""
+    from mqlake.lake.tables.step import LocalEngine
+
+    if name == "local" or (name == "auto" and importlib.util.find_spec("pyspark") is None):
+        return LocalEngine()
+    require_pyspark()
+    from mqlake.spark.jobs.tables import SizedEngine
+
+    def start() -> Any:
+        return running.enter_context(job(where, "writing"))
+
+    return SizedEngine(start) if name == "auto" else SizedEngine(start, 0)
 
 
 def _follow(

@@ -28,6 +28,8 @@ from mqlake.lake.tables.config import (
 if TYPE_CHECKING:
     from mqlake.lake.tables.topic import RunOptions, TopicTable
 
+BODIES = ("text", "json", "json-schema", "avro", "protobuf", "confluent")
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -46,6 +48,7 @@ class Given:
     table: str = ""
     partition: str | None = None
     columns: tuple[str, ...] = ()
+    bodies: str = ""
 
     @property
     def file(self) -> str | None:
@@ -102,7 +105,28 @@ class Given:
         more: dict[str, Any] = {"partition": self.partition} if self.partition else {}
         if self.columns:
             more["columns"] = self.columns
-        return [Topic(topic, stores, self.namesrv, self.table, **more) for topic in self.topics]
+        return [
+            Topic(topic, stores, self.namesrv, self.table, bodies=self._spec(topic, stores), **more)
+            for topic in self.topics
+        ]
+
+    def _spec(self, topic: str, stores: Mapping[str, str]) -> str:
+        """The decoder of --bodies; a schema to be inferred comes from the topic's first messages."""
+        if not self.bodies:
+            return ""
+        from mqlake.lake.dataset import scan
+
+        kind, _, value = self.bodies.partition(":")
+        if kind not in BODIES:
+            raise UnknownKeyError(kind, BODIES, what="format of bodies")
+        file, _, message = value.partition("#")
+        given: dict[str, Any] = {kind.replace("-", "_"): file if kind == "protobuf" else value or True}
+        if message and kind == "protobuf":
+            given["message"] = message
+        found = scan(
+            list(stores.values()) or None, topic, namesrv=self.namesrv or None, bodies=given
+        ).body_format
+        return found.spec if found is not None else ""
 
 
 def _size(_ctx: click.Context, param: click.Parameter, value: str) -> int:
@@ -165,6 +189,13 @@ _MAKE = (
     click.option(
         "--columns", metavar="A,B,…", default="", callback=lambda _c, _p, text: tuple(text.replace(",", " ").split()),
         help="Columns of the log that the table has.",
+    ),
+    click.option(
+        "--bodies",
+        default="",
+        metavar="FORMAT",
+        help="Decode bodies to columns: text, json:infer, json:'id long, item string', json-schema:FILE, avro:FILE, "
+        "protobuf:FILE[#MESSAGE], confluent:DIR.",
     ),
 )  # fmt: skip
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -18,7 +18,7 @@ from mqlake.errors import StoreError, TableError, UnknownKeyError
 from mqlake.lake.requirements import require_modules
 from mqlake.lake.tables.config import ICEBERG, Lake, LakeFile, Topic
 from mqlake.lake.tables.files import TARGET_BYTES
-from mqlake.lake.tables.rows import TableRows
+from mqlake.lake.tables.rows import DEFAULT_COLUMNS, TableRows
 from mqlake.lake.tables.source import Lag, Source, StoreSource
 from mqlake.lake.tables.step import Engine, LocalEngine, StepReport, TableReport, Target, run_step
 from mqlake.lake.tables.table import COLUMNS, DECODER, TOPIC, Table
@@ -69,8 +69,23 @@ def open_table(lake: Lake, topic: Topic, names: Sequence[str] = (), *, create: b
             found = DeltaTable.create(location, name, rows.schema, properties, names, by_day=by_day)
     if found is None:
         raise TableError(f"there is no table {name} yet: mqlake lake run makes it")
-    check_table(found, topic, rows)
     return found
+
+
+def settled(topic: Topic, table: Table) -> Topic:
+    """With the columns and the decoder that the table was made with, where the topic's were not given, or inferred."""
+    stored = table.properties
+    if topic.columns == DEFAULT_COLUMNS and COLUMNS in stored:
+        topic = replace(topic, columns=tuple(stored[COLUMNS].split(",")))
+    if DECODER in stored and (not topic.bodies or _is_inferred(topic.bodies)):
+        topic = replace(topic, bodies=stored[DECODER])
+    return topic
+
+
+def _is_inferred(spec: str) -> bool:
+    from mqlake.lake.bodies.body_format import BodyFormat
+
+    return BodyFormat.from_spec(spec).inferred
 
 
 def check_table(table: Table, topic: Topic, rows: TableRows) -> None:
@@ -125,6 +140,8 @@ class TopicTable:
         if create:
             source.check([topic.topic])
         table = open_table(lake, topic, list(source.names(topic.topic)), create=create)
+        topic = settled(topic, table)
+        check_table(table, topic, rows_of(topic))
         return cls(topic, lake, table, source, options)
 
     @property
