@@ -27,6 +27,7 @@ from mqlake.formats.record import (
     check_record,
     decode_record,
     encode_blank,
+    encode_message,
     encode_record,
     store_timestamp,
     why_not_at,
@@ -463,3 +464,27 @@ class TestWhyNotAt:
         assert (
             why_not_at(self.DATA, 0, 90, self.PLACE) == f"the record has {len(self.DATA)} bytes, 90 are there"
         )
+
+
+def test_a_message_becomes_the_record_that_it_was_read_from() -> None:
+    for topic, version in ((b"Topic", 1), (b"T" * 128, 2)):
+        for hosts in ((V4, V4), (V4, V6), (V6, V4)):
+            record = encode_record(
+                b"body",
+                crc32(b"body"),
+                1,
+                2,
+                3,
+                4,
+                0x4,
+                5,
+                hosts[0],
+                6,
+                hosts[1],
+                7,
+                8,
+                topic,
+                b"a\x01b\x02",
+                version,
+            )
+            assert encode_message(decode_record(record)) == record

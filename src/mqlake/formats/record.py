@@ -52,6 +52,8 @@ from mqlake.message import (
     MessageSysFlag,
     bytes_to_properties,
     crc32,
+    host_bytes,
+    properties_to_bytes,
     unread_messages,
 )
 
@@ -202,6 +204,29 @@ def encode_record(
         prop_crc,
     )
     return size + rest[:-4]
+
+
+def encode_message(message: MessageExt) -> bytes:
+    """The record of a message with all its fields, the body's CRC computed again. Raises as encode_record()."""
+    topic = message.topic.encode()
+    return encode_record(
+        message.body,
+        crc32(message.body),
+        message.queue_id,
+        message.flag,
+        message.queue_offset,
+        message.physical_offset,
+        message.sys_flag,
+        message.born_timestamp,
+        host_bytes(message.born_host),
+        message.store_timestamp,
+        host_bytes(message.store_host),
+        message.reconsume_times,
+        message.prepared_transaction_offset,
+        topic,
+        properties_to_bytes(message.properties),
+        1 if len(topic) <= TOPIC_LENGTH_MAX_V1 else 2,
+    )
 
 
 def encode_unpublished(

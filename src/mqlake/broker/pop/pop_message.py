@@ -30,17 +30,14 @@ from mqlake.broker.pop.queues import PopQueue, Stretch
 from mqlake.broker.pop.state import PopState
 from mqlake.broker.state.consumer_filter import ConsumerFilterData
 from mqlake.errors import ResponseError
-from mqlake.formats.record import decode_record, encode_record
+from mqlake.formats.record import decode_record, encode_message
 from mqlake.message import (
     NORMAL_TOPIC,
     ORDER_REVIVE_QUEUE_ID,
     PROPERTY_POP_CK,
-    MessageExt,
     ReceiptHandle,
-    host_bytes,
     order_count_info,
     pop_retry_topic,
-    properties_to_string,
     retry_flag,
     tags_code,
 )
@@ -721,25 +718,10 @@ def _subscription(topic: str, expression: str, kind: str) -> SubscriptionData:
 
 def _renamed(record: memoryview, topic: str, handle: ReceiptHandle) -> bytes:
     """A record of a retry topic as one of `topic`, with its receipt handle as a property."""
-    message: MessageExt = decode_record(record)
-    properties = {**message.properties, PROPERTY_POP_CK: handle.text}
-    return encode_record(
-        message.body,
-        message.body_crc,
-        message.queue_id,
-        message.flag,
-        message.queue_offset,
-        message.physical_offset,
-        message.sys_flag,
-        message.born_timestamp,
-        host_bytes(message.born_host),
-        message.store_timestamp,
-        host_bytes(message.store_host),
-        message.reconsume_times,
-        message.prepared_transaction_offset,
-        topic.encode(),
-        properties_to_string(properties).encode(),
-    )
+    message = decode_record(record)
+    message.topic = topic
+    message.properties[PROPERTY_POP_CK] = handle.text
+    return encode_message(message)
 
 
 def _pass_on(answer: asyncio.Future[Answer], later: asyncio.Future[Answer]) -> None:

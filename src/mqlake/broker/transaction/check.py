@@ -7,6 +7,7 @@ the message as its consumers would get it.
 from __future__ import annotations
 
 import asyncio
+import copy
 import itertools
 import logging
 import time
@@ -17,8 +18,8 @@ from mqlake.broker.state.clients import ProducerManager
 from mqlake.broker.transaction import messages
 from mqlake.broker.transaction.service import TransactionalMessageService
 from mqlake.errors import MqlakeError
-from mqlake.formats.record import encode_record
-from mqlake.message import PROPERTY_PRODUCER_GROUP, MessageExt, crc32, host_bytes, properties_to_bytes
+from mqlake.formats.record import encode_message
+from mqlake.message import PROPERTY_PRODUCER_GROUP, MessageExt
 from mqlake.remoting.codes import RequestCode
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.connection import Connection
@@ -26,7 +27,6 @@ from mqlake.remoting.headers.produce import CheckTransactionStateRequestHeader
 
 logger = logging.getLogger(__name__)
 
-_TOPIC_V1_LENGTH_MAX = 127
 WRITABLE_WAIT_S = 1.0
 """A producer that does not read is waited for so long, once; until it reads it is not asked."""
 _SLOW = "does not read"
@@ -63,9 +63,6 @@ class TransactionalMessageCheckListener:
 
     def check_request(self, half: MessageExt) -> RemotingCommand:
         """FormatError when the half message does not say where it belongs."""
-        topic, queue_id = messages.real_place(half)
-        name = topic.encode()
-        host = half.store_host
         header = CheckTransactionStateRequestHeader(
             topic=half.topic,
             tran_state_table_offset=half.queue_offset,
@@ -75,24 +72,9 @@ class TransactionalMessageCheckListener:
             offset_msg_id=half.msg_id,
             bname=self._broker_name,
         )
-        record = encode_record(
-            body=half.body,
-            body_crc=crc32(half.body),
-            queue_id=queue_id,
-            flag=half.flag,
-            queue_offset=half.queue_offset,
-            physical_offset=half.physical_offset,
-            sys_flag=half.sys_flag,
-            born_timestamp=half.born_timestamp,
-            born_host=host_bytes(half.born_host),
-            store_timestamp=half.store_timestamp,
-            store_host=host_bytes(host),
-            reconsume_times=half.reconsume_times,
-            prepared_transaction_offset=half.prepared_transaction_offset,
-            topic=name,
-            properties=properties_to_bytes(half.properties),
-            version=1 if len(name) <= _TOPIC_V1_LENGTH_MAX else 2,
-        )
+        asked = copy.copy(half)
+        asked.topic, asked.queue_id = messages.real_place(half)
+        record = encode_message(asked)
         return RemotingCommand.create_request(RequestCode.CHECK_TRANSACTION_STATE, header, record)
 
     def _available_channel(self, group: str) -> Connection | None:
