@@ -110,7 +110,7 @@ def test_a_broker_serves_it_when_its_configuration_says_so(tmp_path: Path):
     assert "gRPC: 127.0.0.1:" in err
 
 
-def test_without_protobuf_its_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_without_grpcio_its_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(grpc_endpoint, "grpc_is_installed", lambda: False)
     for arguments in (["proxy"], ["serve", "--store", str(tmp_path), "--grpc-port=0"]):
         result = CliRunner().invoke(cli, arguments)

@@ -10,7 +10,7 @@ import pytest
 import trustme
 
 from mqlake.errors import ConfigError
-from mqlake.proxy.server import GrpcServer, serving_context
+from mqlake.proxy.server import GrpcServer, server_credentials
 from mqlake.proxy.v2 import service_pb2 as v2
 from mqlake.proxy.v2.definition_pb2 import Code
 from mqlake.remoting import tls
@@ -87,10 +87,12 @@ def test_a_new_certificate_needs_no_restart(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_files_that_cannot_be_used(tmp_path: Path):
-    assert serving_context(TlsConfig()) is None
+    assert server_credentials(TlsConfig()) is None
     missing = str(tmp_path / "nothing.pem")
     with pytest.raises(ConfigError, match=r"nothing\.pem"):
-        serving_context(TlsConfig(cert_path=missing, key_path=missing))
+        server_credentials(TlsConfig(cert_path=missing, key_path=missing))
+    with pytest.raises(ConfigError, match="keyPassword"):
+        server_credentials(TlsConfig(cert_path=missing, key_path=missing, key_password="x"))
 
 
 def test_half_open_streams_do_not_keep_it_from_stopping(tmp_path: Path):

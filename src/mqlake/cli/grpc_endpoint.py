@@ -22,6 +22,7 @@ INSTALL = "pip install 'mqlake[grpc]'"
 def grpc_is_installed() -> bool:
     try:
         import google.protobuf  # noqa: F401
+        import grpc  # noqa: F401
     except ImportError:
         return False
     return True
@@ -30,7 +31,7 @@ def grpc_is_installed() -> bool:
 def require_grpc() -> None:
     """MissingPartError."""
     if not grpc_is_installed():
-        raise MissingPartError("the Python package protobuf", INSTALL, why="for gRPC clients")
+        raise MissingPartError("the Python package grpcio", INSTALL, why="for gRPC clients")
 
 
 async def start_beside(controller: BrokerController) -> GrpcServer:

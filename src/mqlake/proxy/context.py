@@ -13,9 +13,9 @@ from mqlake.remoting.codes import LanguageCode
 
 
 class GrpcContext(Protocol):
-    """The part of a call that is used here; `http2.calls` has them."""
+    """The part of a grpc.aio.ServicerContext that is used here."""
 
-    def invocation_metadata(self) -> Iterable[tuple[str, str]]: ...
+    def invocation_metadata(self) -> Iterable[tuple[str, str | bytes]] | None: ...
 
     def peer(self) -> str: ...
 

@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
-import time
-from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import grpc
 
 from mqlake.base.net import format_address
 from mqlake.errors import ConfigError
 from mqlake.proxy.access import Authenticator
 from mqlake.proxy.backend import Backend
-from mqlake.proxy.http2.calls import opener
-from mqlake.proxy.http2.connection import Http2Connection
 from mqlake.proxy.metrics import ProxyMetrics
 from mqlake.proxy.renew import PERIOD_S
 from mqlake.proxy.service import MessagingService
@@ -27,9 +25,22 @@ from mqlake.remoting.tls import ServerTls, TlsConfig, TlsMode
 
 logger = logging.getLogger(__name__)
 
-TICK_S = 10.0
-_ENDED_S = 0.02
-"""Time between two looks whether all calls have ended."""
+MESSAGE_SIZE_MAX = 130 * 1024 * 1024
+IDLE_MS = 120_000
+"""A connection without an RPC is closed after so long."""
+_OPTIONS = (
+    ("grpc.max_receive_message_length", MESSAGE_SIZE_MAX),
+    ("grpc.max_send_message_length", MESSAGE_SIZE_MAX),
+    ("grpc.max_connection_idle_ms", IDLE_MS),
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+    ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.so_reuseport", 0),
+)
+"""Half-open connections are found by pings; clients may ping as often as they do without being sent away."""
 
 
 class GrpcServer:
@@ -51,90 +62,79 @@ class GrpcServer:
         """Where it listens, from `start` on."""
         self._backend = backend
         self._tls = tls or TlsConfig()
-        self._server: asyncio.Server | None = None
-        self._connections: set[Http2Connection] = set()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._server: grpc.aio.Server | None = None
+        self._housekeeping: asyncio.Task[None] | None = None
 
     async def start(self, host: str = "0.0.0.0", port: int = 0) -> None:
         """Listens on `port` (0: any free one). ConfigError if that is not possible."""
-        context = serving_context(self._tls)
         await self._backend.start()
-        opened = opener(self.service.methods())
+        server = grpc.aio.server(options=_OPTIONS)
+        server.add_generic_rpc_handlers((self.service.handler(),))
         address = format_address((host, port))
+        credentials = server_credentials(self._tls)
         try:
-            self._server = await asyncio.get_running_loop().create_server(
-                lambda: Http2Connection(opened, self._connections), host, port, ssl=context, backlog=1024
-            )
-        except OSError as error:
+            if credentials is None:
+                self.port = server.add_insecure_port(address)
+            else:
+                self.port = server.add_secure_port(address, credentials)
+        except RuntimeError as error:
             raise ConfigError(f"cannot listen on {address} for gRPC: {error}") from error
-        self.port = self._server.sockets[0].getsockname()[1]
+        if self.port == 0:
+            raise ConfigError(f"cannot listen on {address} for gRPC: is the address in use?")
         self.service.routes.port = self.port
-        self._tasks = [
-            asyncio.create_task(self._repeat(PERIOD_S, self.service.housekeeping), name="gRPC housekeeping"),
-            asyncio.create_task(self._repeat(TICK_S, self._tick), name="gRPC connections"),
-        ]
+        await server.start()
+        self._server = server
+        self._housekeeping = asyncio.create_task(self._keep_house(), name="gRPC housekeeping")
 
-    async def _repeat(self, period_s: float, work: Callable[[], Awaitable[None]]) -> None:
+    async def _keep_house(self) -> None:
         while True:
-            await asyncio.sleep(period_s)
+            await asyncio.sleep(PERIOD_S)
             try:
-                await work()
+                await self.service.housekeeping()
             except Exception:
                 logger.exception("housekeeping of the gRPC endpoint failed, tried again later")
 
-    async def _tick(self) -> None:
-        for connection in list(self._connections):
-            connection.tick(TICK_S)
-
     async def stop(self, grace_s: float = 3.0) -> None:
         """Accepts no more RPCs, lets those in flight finish for `grace_s`. Idempotent."""
-        tasks, self._tasks = self._tasks, []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._housekeeping is not None:
+            self._housekeeping.cancel()
+            await asyncio.gather(self._housekeeping, return_exceptions=True)
+            self._housekeeping = None
         if self._server is not None:
             server, self._server = self._server, None
-            server.close()
-            await self._end_connections(grace_s)
+            await server.stop(grace_s)
         await self.service.close()
         await self._backend.close()
 
-    async def _end_connections(self, grace_s: float) -> None:
-        for connection in list(self._connections):
-            connection.refuse_more()
-        end = time.monotonic() + grace_s
-        while any(connection.streams for connection in self._connections) and time.monotonic() < end:
-            await asyncio.sleep(_ENDED_S)
-        for connection in list(self._connections):
-            connection.leave()
-        end = time.monotonic() + _CLOSING_S
-        while self._connections and time.monotonic() < end:
-            await asyncio.sleep(_ENDED_S)
-        for connection in list(self._connections):
-            connection.abort()
 
+def server_credentials(tls: TlsConfig) -> grpc.ServerCredentials | None:
+    """None without TLS. ConfigError if a file cannot be used.
 
-_CLOSING_S = 1.0
-"""How long a client may take to read what it was still sent."""
-
-
-def serving_context(tls: TlsConfig) -> ssl.SSLContext | None:
-    """The context of a listening socket, None without TLS. ConfigError if a file cannot be used.
-
-    Its files are looked at again when a client connects, as those of the other protocol.
+    The files are looked at again when a client connects, as those of the other protocol.
     """
     if tls.mode is TlsMode.DISABLED or not tls.cert_path or not tls.key_path:
         return None
+    if tls.key_password:
+        raise ConfigError("tls.server.keyPassword: the gRPC endpoint needs a key without a password")
     files = ServerTls(tls)
-    context = files.current()
-    assert context is not None
-    context.set_alpn_protocols(["h2"])
+    served = files.context
 
-    def follow(connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _of: ssl.SSLContext) -> None:
-        newest = files.current()
-        if newest is not None and newest is not connection.context:
-            newest.set_alpn_protocols(["h2"])
-            connection.context = newest
+    def changed() -> grpc.ServerCertificateConfiguration | None:
+        nonlocal served
+        if files.current() is served:
+            return None
+        served = files.context
+        return _certificates(tls)
 
-    context.sni_callback = follow
-    return context
+    return grpc.dynamic_ssl_server_credentials(
+        _certificates(tls),
+        changed,
+        require_client_authentication=tls.client_auth == "require" and bool(tls.trust_cert_path),
+    )
+
+
+def _certificates(tls: TlsConfig) -> grpc.ServerCertificateConfiguration:
+    """Of files that ServerTls has read. OSError if they have gone since."""
+    key, certificate = Path(tls.key_path).read_bytes(), Path(tls.cert_path).read_bytes()
+    trusted = Path(tls.trust_cert_path).read_bytes() if tls.trust_cert_path else None
+    return grpc.ssl_server_certificate_configuration([(key, certificate)], root_certificates=trusted)

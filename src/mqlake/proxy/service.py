@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterable, Awaitable, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from typing import Any
 
+import grpc
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
@@ -21,7 +22,6 @@ from mqlake.proxy.acknowledge import Acknowledger
 from mqlake.proxy.backend import Backend
 from mqlake.proxy.clients import Client, Clients, TelemetryStream
 from mqlake.proxy.context import GrpcContext, RequestContext, request_context
-from mqlake.proxy.http2.calls import GrpcCode, Kinds, Method
 from mqlake.proxy.metrics import ProxyMetrics
 from mqlake.proxy.offsets import Offsets
 from mqlake.proxy.publish import Publisher
@@ -79,19 +79,24 @@ class MessagingService:
             "SyncLiteSubscription": self._sync_lite_subscription,
         }
 
-    def methods(self) -> dict[str, Method]:
-        """All RPCs, by path."""
-        return {f"/{SERVICE.full_name}/{method.name}": self._method(method) for method in SERVICE.methods}
+    def handler(self) -> grpc.GenericRpcHandler:
+        """All RPCs, for a grpc.aio server."""
+        return grpc.method_handlers_generic_handler(
+            SERVICE.full_name, {method.name: self._method_handler(method) for method in SERVICE.methods}
+        )
 
-    def _method(self, method: MethodDescriptor) -> Method:
-        decode = GetMessageClass(method.input_type).FromString
+    def _method_handler(self, method: MethodDescriptor) -> grpc.RpcMethodHandler[Any, Any]:
+        coders: dict[str, Any] = {
+            "request_deserializer": GetMessageClass(method.input_type).FromString,
+            "response_serializer": GetMessageClass(method.output_type).SerializeToString,
+        }
         if method.name == "Telemetry":
-            return Method(Kinds.BIDIRECTIONAL, decode, self._telemetry)
+            return grpc.stream_stream_rpc_method_handler(self._telemetry, **coders)
         if method.name == "ReceiveMessage":
-            return Method(Kinds.SERVER_STREAM, decode, self._receive_message)
+            return grpc.unary_stream_rpc_method_handler(self._receive_message, **coders)
         if method.name == "PullMessage":
-            return Method(Kinds.SERVER_STREAM, decode, self._pull_message)
-        return Method(Kinds.UNARY, decode, self._answering(method))
+            return grpc.unary_stream_rpc_method_handler(self._pull_message, **coders)
+        return grpc.unary_unary_rpc_method_handler(self._answering(method), **coders)
 
     def _answering(self, method: MethodDescriptor) -> Callable[[Message, GrpcContext], Awaitable[Message]]:
         name, answer_class = method.name, GetMessageClass(method.output_type)
@@ -116,7 +121,9 @@ class MessagingService:
 
     def _caller(self, context: GrpcContext, request: Message) -> RequestContext:
         """Who calls. StatusError if it may not."""
-        metadata = dict(context.invocation_metadata())
+        metadata = {
+            key: value if isinstance(value, str) else "" for key, value in context.invocation_metadata() or ()
+        }
         caller = request_context(metadata, context.peer(), context.time_remaining())
         if not caller.client_id:
             self.clients.of(caller)
@@ -167,15 +174,15 @@ class MessagingService:
             if not context.done():
                 await context.write(v2.ReceiveMessageResponse(status=status))
 
-    async def _pull_message(self, request: v2.PullMessageRequest, context: GrpcContext) -> None:
+    async def _pull_message(
+        self, request: v2.PullMessageRequest, context: GrpcContext
+    ) -> AsyncIterator[v2.PullMessageResponse]:
         try:
             caller = self._caller(context, request)
             async for answer in self._offsets.pull_message(caller, self.clients.of(caller), request):
-                await context.write(answer)
+                yield answer
         except Exception as error:
-            status = status_of(error)
-            if not context.done():
-                await context.write(v2.PullMessageResponse(status=status))
+            yield v2.PullMessageResponse(status=status_of(error))
 
     async def _telemetry(self, commands: AsyncIterable[v2.TelemetryCommand], context: GrpcContext) -> None:
         """Open as long as the client wants. Its first command has to be its settings."""
@@ -202,7 +209,7 @@ class MessagingService:
                         continue
                     stream.closed = True
                     await context.abort(
-                        GrpcCode.INVALID_ARGUMENT, f"process client telemetryCommand failed. {error}"
+                        grpc.StatusCode.INVALID_ARGUMENT, f"process client telemetryCommand failed. {error}"
                     )
                 except Exception as error:
                     await stream.write(v2.TelemetryCommand(status=status_of(error)))
