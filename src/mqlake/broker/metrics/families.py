@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import accumulate, islice
@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from mqlake.broker.admin.config import earliest_message_time
 from mqlake.broker.admin.processor import AdminBrokerProcessor
 from mqlake.broker.broker import Broker
+from mqlake.broker.metrics.consumer_lag import ConsumerLag, Lag
 from mqlake.broker.metrics.execution_times import BUCKETS_MS, ExecutionTimes
 from mqlake.broker.metrics.pop_rows import pop_rows
 from mqlake.broker.metrics.rpc_latency import BUCKETS_MS as RPC_BUCKETS_MS
@@ -33,7 +34,7 @@ from mqlake.broker.metrics.rpc_latency import RpcLatencies
 from mqlake.broker.metrics.timer_rows import timer_rows
 from mqlake.broker.pop.service import PopService
 from mqlake.broker.services.pull_request_hold import PullRequestHoldService
-from mqlake.broker.state.topic_config import MESSAGE_TYPE, PERM_READ_WRITE
+from mqlake.broker.state.topic_config import MESSAGE_TYPE
 from mqlake.broker.transaction.metrics import FINISH_BUCKETS_S, TransactionMetrics
 from mqlake.message import (
     DLQ_GROUP_TOPIC_PREFIX,
@@ -398,64 +399,47 @@ class Families:
 
     async def _lag(self) -> AsyncIterator[Family]:
         broker = self._broker
-        columns: tuple[list[tuple[dict[str, str], float]], ...] = ([], [], [], [], [])
+        consumer_lag = ConsumerLag(broker, self._sources.pop_service.state)
+        rows: list[tuple[dict[str, str], Lag]] = []
         for group in list(broker.subscription_group_manager.subscription_group_table):
             members = broker.consumer_manager.get_consumer_group_info(group, True)
             if members is None:
                 continue
             for topic in list(members.subscription_table):
-                found = None if topic.startswith(RETRY_GROUP_TOPIC_PREFIX) else self._lag_of(group, topic)
-                if found is None:
-                    continue
-                labels = {
-                    "consumer_group": group,
-                    "topic": topic,
-                    "is_retry": "false",
-                    "is_system": _truth(is_system_topic(topic) or _is_system_group(group)),
-                }
-                for rows, value in zip(columns, found, strict=True):
-                    rows.append((labels, value))
+                if not topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
+                    rows += self._lag_rows(consumer_lag, group, topic)
             await asyncio.sleep(0)
-        lags, latencies, in_flight, queueing, ready = columns
-        yield self._gauge("rocketmq_consumer_lag_messages", "Consumer lag messages", lags)
-        yield self._gauge("rocketmq_consumer_lag_latency_milliseconds", "Consumer lag time", latencies)
-        yield self._gauge("rocketmq_consumer_inflight_messages", "Consumer inflight messages", in_flight)
-        name = "rocketmq_consumer_queueing_latency_milliseconds"
-        yield self._gauge(name, "Consumer queueing time", queueing)
-        yield self._gauge("rocketmq_consumer_ready_messages", "Consumer ready messages", ready)
 
-    def _lag_of(self, group: str, topic: str) -> tuple[int, int, int, int, int] | None:
-        """(messages of lag, ms of lag, in flight, ms since the next one to pull, ready); None for an unknown topic."""
-        broker = self._broker
-        config = broker.topic_config_manager.select_topic_config(topic)
-        if config is None or not config.perm & broker.config.broker_permission & PERM_READ_WRITE:
-            return None
-        store, offsets = broker.store, broker.consumer_offset_manager
-        behind = in_flight = ready = 0
-        first_unconsumed = first_unpulled = 0
-        for queue_id in range(config.write_queue_nums):
-            end = store.max_offset_in_queue(topic, queue_id)
-            consumed = offsets.query_offset(group, topic, queue_id)
-            pulled = offsets.query_pull_offset(group, topic, queue_id)
-            consumed = end if consumed < 0 else consumed
-            pulled = consumed if pulled < 0 else pulled
-            behind += max(end - consumed, 0)
-            in_flight += max(pulled - consumed, 0)
-            ready += max(end - pulled, 0)
-            if consumed < end:
-                stored = store.message_store_timestamp(topic, queue_id, consumed)
-                first_unconsumed = _earlier(first_unconsumed, stored)
-            if pulled < end:
-                stored = store.message_store_timestamp(topic, queue_id, pulled)
-                first_unpulled = _earlier(first_unpulled, stored)
-        now = broker.clock_ms()
-        return (
-            behind,
-            now - first_unconsumed if first_unconsumed else 0,
-            in_flight,
-            now - first_unpulled if first_unpulled else 0,
-            ready,
-        )
+        def gauge(name: str, doc: str, value: Callable[[Lag], int]) -> Family:
+            return self._gauge(
+                f"rocketmq_consumer_{name}", doc, [(labels, value(lag)) for labels, lag in rows]
+            )
+
+        yield gauge("lag_messages", "Consumer lag messages", lambda lag: lag.messages)
+        yield gauge("lag_latency_milliseconds", "Consumer lag time", lambda lag: lag.latency_ms)
+        yield gauge("inflight_messages", "Consumer inflight messages", lambda lag: lag.in_flight)
+        yield gauge("queueing_latency_milliseconds", "Consumer queueing time", lambda lag: lag.queueing_ms)
+        yield gauge("ready_messages", "Consumer ready messages", lambda lag: lag.ready)
+
+    def _lag_rows(
+        self, consumer_lag: ConsumerLag, group: str, topic: str
+    ) -> Iterator[tuple[dict[str, str], Lag]]:
+        """Of a topic, and of its retry topics if the group pops."""
+        pops = consumer_lag.pops(group, topic)
+        labels = {
+            "consumer_group": group,
+            "topic": topic,
+            "is_retry": "false",
+            "is_system": _truth(is_system_topic(topic) or _is_system_group(group)),
+        }
+        lag = consumer_lag.of(group, topic, pops=pops)
+        if lag is None:
+            return
+        yield labels, lag
+        for retry_topic in self._sources.pop_service.state.retry_topics(topic, group)[:1] if pops else ():
+            of_retries = consumer_lag.of(group, retry_topic, pops=True)
+            if of_retries is not None:
+                yield labels | {"is_retry": "true"}, of_retries
 
     # --- from rows to metrics
 
@@ -502,10 +486,6 @@ def _labels_of(text: str) -> dict[str, str]:
     """`metricsLabel`: `k:v,k:v`."""
     pairs = (pair.split(":") for pair in text.split(",") if pair)
     return {pair[0]: pair[1] for pair in pairs if len(pair) == 2}
-
-
-def _earlier(known: int, stored: int) -> int:
-    return known if stored <= 0 or 0 < known < stored else stored
 
 
 def _code_name(codes: type[IntEnum], number: int) -> str:
