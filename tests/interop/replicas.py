@@ -13,6 +13,7 @@ from mqlake.remoting.codes import RequestCode
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.loop import run
 from tests.interop.brokers import FOR_TESTS, Broker, JavaBroker, Server
+from tests.interop.java_peer import ROCKETMQ_VERSION
 from tests.ports import free_ports
 from tests.waiting import PATIENCE_S, until
 
@@ -71,10 +72,16 @@ class MqlakeSlave(Broker):
 class JavaSlave(JavaBroker):
     """RocketMQ's broker as the slave of `name`; it registers with `namesrv` and starts none of its own."""
 
-    def __init__(self, directory: Path, namesrv: str, name: str, config: Mapping[str, Any] | None = None):
-        super().__init__(
-            directory, {**AS_SLAVE, "brokerName": name, "namesrvAddr": namesrv, **(config or {})}
-        )
+    def __init__(
+        self,
+        directory: Path,
+        namesrv: str,
+        name: str,
+        config: Mapping[str, Any] | None = None,
+        version: str = ROCKETMQ_VERSION,
+    ) -> None:
+        config = {**AS_SLAVE, "brokerName": name, "namesrvAddr": namesrv, **(config or {})}
+        super().__init__(directory, config, version=version)
         self.namesrv, self.store = namesrv, directory / "store"
 
     def start(self) -> None:

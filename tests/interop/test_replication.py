@@ -1,7 +1,10 @@
-"""Replication with RocketMQ's own broker on the other side: files byte by byte, kills, SYNC_MASTER, reads."""
+"""Replication with RocketMQ's own broker on the other side: files byte by byte, kills, SYNC_MASTER, reads.
+
+MQLAKE_TEST_ROCKETMQ=5.5.1 in the environment takes that version's broker."""
 
 from __future__ import annotations
 
+import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
@@ -15,10 +18,12 @@ from mqlake.client.produce.producer import ProducerConfig
 from mqlake.client.results import SendStatus
 from tests.interop.brokers import JavaBroker, MqlakeBroker
 from tests.interop.java_client import JavaClients
+from tests.interop.java_peer import ROCKETMQ_VERSION
 from tests.interop.replicas import QUICK, JavaSlave, MqlakeSlave, caught_up, log_bytes
 from tests.waiting import until
 
 UNCOMPRESSED = ProducerConfig(send_msg_timeout_s=60.0, compress_msg_body_over_howmuch=1 << 22)
+VERSION = os.environ.get("MQLAKE_TEST_ROCKETMQ", ROCKETMQ_VERSION)
 SIZES = [10, 1000, 32_768 - 120, 32_768, 70_000, 300_000]
 """Around haTransferBatchSize and above, so that frames end anywhere in a record."""
 
@@ -35,7 +40,7 @@ def send(namesrv: str, topic: str, count: int, first: int = 0) -> list[SendStatu
 
 @pytest.fixture(scope="module")
 def java_master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaBroker]:
-    with JavaBroker(tmp_path_factory.mktemp("java-master"), QUICK) as broker:
+    with JavaBroker(tmp_path_factory.mktemp("java-master"), QUICK, version=VERSION) as broker:
         yield broker
 
 
@@ -78,7 +83,7 @@ def test_javas_slave_of_a_master_here(tmp_path: Path) -> None:
     with MqlakeBroker(tmp_path / "master", role) as master:
         store = tmp_path / "master" / "store" / "broker-0"
         assert send(master.namesrv, "ToJava", 1) == [SendStatus.FLUSH_SLAVE_TIMEOUT]
-        with JavaSlave(tmp_path / "slave", master.namesrv, "broker-0") as slave:
+        with JavaSlave(tmp_path / "slave", master.namesrv, "broker-0", version=VERSION) as slave:
             caught_up(master.address)
             assert set(send(master.namesrv, "ToJava", 60)) == {SendStatus.SEND_OK}
             assert log_bytes(slave.store) == log_bytes(store)

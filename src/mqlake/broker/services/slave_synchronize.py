@@ -81,7 +81,8 @@ class SlaveSynchronize:
             try:
                 await step()
             except ResponseError as error:  # it has nothing of this kind, or is too old to know the request
-                if error.code == ResponseCode.NO_PERMISSION:
+                must_have = step in (self.sync_topic_config, self.sync_subscription_group_config)
+                if must_have or error.code == ResponseCode.NO_PERMISSION:
                     failed = failed or f"{step.__name__} from {self.master_addr}: {error}"
                 logger.debug("%s from %s: %s", step.__name__, self.master_addr, error)
             except (MqlakeError, FormatError, OSError, ValueError) as error:
