@@ -220,3 +220,54 @@ def test_a_listener_that_fails_does_not_stop_it(bench: Bench) -> None:
     bench.service.start(0)
     assert bench.service.wait_until_dispatched(timeout_s=PATIENCE_S)
     assert sum(arrival.count for arrival in bench.arrivals) == 5
+
+
+class _SeenEvent(threading.Event):
+    def __init__(self) -> None:
+        super().__init__()
+        self.waited_on = threading.Event()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.waited_on.set()
+        return super().wait(timeout)
+
+
+def test_a_service_with_nothing_to_do_waits_for_a_message(bench: Bench) -> None:
+    bench.service._wake = wake = _SeenEvent()
+    bench.service.start(0)
+    assert wake.waited_on.wait(PATIENCE_S)
+
+
+def test_notifying_costs_nothing_while_a_round_is_under_way(bench: Bench) -> None:
+    set_by_it: list[bool] = []
+
+    def notify(_: Arrival) -> None:
+        bench.service.notify()
+        set_by_it.append(bench.service._wake.is_set())
+
+    bench.service.listeners.append(notify)
+    bench.service.start(0)
+    until(lambda: bench.service._sleeping, "nothing is left to dispatch")
+    bench.put(1)
+    until(lambda: set_by_it, "the message is dispatched")
+    assert set_by_it == [False]
+
+
+def test_shutdown_ends_after_the_round_that_is_under_way(bench: Bench) -> None:
+    entered, go_on = threading.Event(), threading.Event()
+
+    def hold(_: Arrival) -> None:
+        entered.set()
+        assert go_on.wait(PATIENCE_S)
+
+    bench.service.listeners.append(hold)
+    bench.service.start(0)
+    bench.put(1)
+    assert entered.wait(PATIENCE_S)
+    ends = threading.Thread(target=bench.service.shutdown, args=(0,))
+    ends.start()
+    until(lambda: bench.service._stopped, "the shutdown has waited for its time")
+    assert ends.is_alive() and bench.service._thread.is_alive()
+    go_on.set()
+    ends.join(PATIENCE_S)
+    assert not ends.is_alive() and not bench.service._thread.is_alive()
