@@ -300,6 +300,46 @@ class TestFinder:
         ):
             self.find(tmp_path, offsets[1], size=size, known=True, queued_only_flushed=True)
 
+    def test_of_several_holes_the_first_is_named(self, tmp_path: Path) -> None:
+        """The queues know only what lies in the second file, after both."""
+        *offsets, _ = self.log(tmp_path)
+        for number in (1, 3):
+            self.zero_sector(tmp_path, offsets[number])
+        files = open_log(MessageStoreConfig.from_mapping({**SMALL, "storePathRootDir": str(tmp_path)}))
+        finder = LogEndFinder(
+            LogReader(files, check_crc=False),
+            LastExit(clean=False, queued_only_flushed=True),
+            flushed_until=0,
+            is_known=lambda scan, record: int(scan.physical_offset[record]) >= FILE_SIZE,
+            force_prop_crc=False,
+        )
+        with pytest.raises(StoreCorruptError, match="the consume queues have messages from offset") as caught:
+            finder.find(offsets[1], 0, "cut short", offsets[2] - offsets[1])
+        assert (caught.value.path, caught.value.offset) == (str(log_file(tmp_path)), offsets[1])
+
+    def test_an_append_of_many_is_dropped_as_a_whole_unless_something_proves_that_it_had_ended(
+        self, tmp_path: Path
+    ) -> None:
+        """Its first record has no size yet; all of one append have the same time."""
+        *offsets, end = self.log(tmp_path)
+
+        def stamp(number: int, time: int) -> None:
+            at = offsets[number]
+            change(log_file(tmp_path, at // FILE_SIZE), at % FILE_SIZE + 56, time.to_bytes(8, "big"))
+
+        for number in range(1, 7):
+            stamp(number, 1_700_000_000_000)
+        change(log_file(tmp_path), offsets[1], bytes(4))
+        dropped = self.find(tmp_path, offsets[1], machine_stayed_up=True)
+        assert (dropped.end, dropped.fences) == (offsets[1], [])
+        kept = self.find(tmp_path, offsets[1], machine_stayed_up=True, known=True)
+        assert (kept.end, [fence.start for fence in kept.fences]) == (end, [offsets[1]])
+        for number in (2, 6):  # in the same file, and in the next one
+            stamp(number, 1_700_000_000_001)
+            kept = self.find(tmp_path, offsets[1], machine_stayed_up=True)
+            assert (kept.end, [fence.start for fence in kept.fences]) == (end, [offsets[1]])
+            stamp(number, 1_700_000_000_000)
+
     @pytest.mark.parametrize("topic", ["T", "TT", "Topic"])
     def test_a_topic_that_never_came(self, tmp_path: Path, topic: str) -> None:
         """Zeros where a topic has to be, of any length."""
