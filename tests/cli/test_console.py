@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import urllib.request
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from mqlake.cli.main import cli
+from mqlake.console.pages import PAGES
 from tests.cli.test_serve import MQLAKE
 from tests.store.small_store import fill
 from tests.waiting import PATIENCE_S
@@ -60,6 +63,23 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "starlette", None)
     result = CliRunner().invoke(cli, ["console"])
     assert result.exit_code == 3 and "mqlake[console]" in result.stderr
+
+
+def test_the_guide_types_what_the_commands_take() -> None:
+    guide = (Path(__file__).resolve().parents[2] / "docs" / "console.md").read_text(encoding="utf-8")
+    lines = [line.partition("  #")[0] for line in guide.splitlines() if line.startswith("mqlake ")]
+    assert len(lines) >= 8
+    for line in lines:
+        name, *arguments = shlex.split(line)[1:]
+        command = cli.get_command(click.Context(cli), name)
+        assert command is not None, line
+        command.make_context(name, arguments)  # raises for an option that is not there
+
+
+def test_the_guide_names_every_page() -> None:
+    guide = (Path(__file__).resolve().parents[2] / "docs" / "console.md").read_text(encoding="utf-8")
+    for page in PAGES:
+        assert f"/{page.path.rpartition('/')[2]}".split("/{")[0] in guide, page.path
 
 
 def test_mcp_changes_nothing() -> None:

@@ -48,13 +48,13 @@ class Gate:
     def everybody(self) -> Cluster:
         """Without credentials."""
         if self._open is None:
-            admin = Admin(self._config)
-            self._open = Cluster(admin, Sampler(admin))
+            self._open = Cluster(Admin(self._config), Sampler(self._config))
         return self._open
 
     async def log_in(self, name: str, secret: str) -> Cluster:
         """The cluster as that user may see it. ResponseError if name or secret is wrong."""
-        admin = Admin(replace(self._config, access_key=name, secret_key=secret))
+        config = replace(self._config, access_key=name, secret_key=secret)
+        admin = Admin(config)
         is_super = False
         try:
             for broker in await admin.masters():
@@ -64,7 +64,7 @@ class Gate:
             if not lacks_permission(error):
                 await admin.close()
                 raise
-        sampler = Sampler(admin)
+        sampler = Sampler(config)
         sampler.start()
         return Cluster(admin, sampler, name, is_super)
 

@@ -37,8 +37,8 @@ class Tools:
     def __init__(self, config: ConsoleConfig) -> None:
         cluster = None
         if config.where is not None:
-            admin = Admin(config.where)
-            cluster = Cluster(admin, Sampler(admin), config.where.access_key)
+            sampler = Sampler(config.where)
+            cluster = Cluster(Admin(config.where), sampler, config.where.access_key)
         self._context = Context(config.stores, cluster, Jobs(), bodies=config.bodies)
         has = {"": True, "cluster": cluster is not None, "store": bool(config.stores)}
         self._pages = {page.tool: page for page in PAGES if page.tool and has[page.of]}

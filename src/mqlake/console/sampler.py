@@ -8,20 +8,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
+import threading
 import time
 from collections import defaultdict
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from mqlake.base.clock import now_ms
 from mqlake.client.admin import Admin, Broker
+from mqlake.client.config import ClientConfig
 from mqlake.client.overview import latest_rate, runtime_info
 from mqlake.errors import MqlakeError
+from mqlake.remoting.loop import run
 
 INTERVAL_S = 5.0
+TIMEOUT_S = 30.0
+"""Of one request, which may bring the progress of thousands of groups."""
 PAUSE_FACTOR = 20
 """A round that takes long comes less often, so that the console takes little of a cluster's time."""
 SAMPLES = 720
@@ -73,12 +80,17 @@ class BrokerSample:
 
 
 class Sampler:
-    """Runs from start() to close()."""
+    """Runs from start() to close(), in a thread of its own: reading the progress of thousands of groups takes a while.
 
-    def __init__(self, admin: Admin, interval_s: float = INTERVAL_S) -> None:
-        self._admin = admin
+    What it has found is replaced as a whole, so that others may read it at any time.
+    """
+
+    def __init__(self, config: ClientConfig, interval_s: float = INTERVAL_S) -> None:
+        self._config = replace(config, timeout_s=max(config.timeout_s, TIMEOUT_S))
         self._interval_s = interval_s
-        self._task: asyncio.Task[None] | None = None
+        self._thread: threading.Thread | None = None
+        self._ready = threading.Event()
+        self._end: Callable[[], object] = bool
         self.groups: dict[str, GroupSample] = {}
         self.brokers: dict[str, BrokerSample] = {}
         """By address."""
@@ -91,72 +103,85 @@ class Sampler:
         self.trouble = ""
 
     def start(self) -> None:
-        if self._task is None:
-            self._task = asyncio.create_task(self._run())
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, daemon=True, name="console-sampler")
+            self._thread.start()
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+        if self._thread is not None:
+            await asyncio.to_thread(self._ready.wait)
+            with contextlib.suppress(RuntimeError):  # it has ended already
+                self._end()
+            await asyncio.to_thread(self._thread.join)
+
+    def _work(self) -> None:
+        try:
             with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+                run(self._run())
+        finally:
+            self._ready.set()
 
     async def _run(self) -> None:
-        while True:
-            began = time.monotonic()
-            try:
-                await self.sample()
-                self.trouble = ""
-            except (MqlakeError, OSError) as error:
-                self.trouble = str(error)
-            except Exception:
-                logger.exception("a round of samples failed")
-            took = time.monotonic() - began
-            await asyncio.sleep(max(self._interval_s, took * PAUSE_FACTOR))
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        self._end = functools.partial(loop.call_soon_threadsafe, task.cancel)
+        self._ready.set()
+        async with Admin(self._config) as admin:
+            while True:
+                began = time.monotonic()
+                try:
+                    await self._sample(admin)
+                    self.trouble = ""
+                except (MqlakeError, OSError) as error:
+                    self.trouble = str(error)
+                except Exception:
+                    logger.exception("a round of samples failed")
+                took = time.monotonic() - began
+                await asyncio.sleep(max(self._interval_s, took * PAUSE_FACTOR))
 
-    async def sample(self) -> None:
+    async def _sample(self, admin: Admin) -> None:
         """One round."""
-        masters = await self._admin.masters()
+        masters = await admin.masters()
         behind: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
         consumed: dict[str, int] = defaultdict(int)
         for broker in masters:
-            await self._sample_broker(broker, behind, consumed)
+            await self._sample_broker(admin, broker, behind, consumed)
         now = now_ms()
         passed_s = (now - self.sampled_at) / 1000 if self.sampled_at else 0.0
         if passed_s:
             self.interval_s = passed_s
         topics: dict[str, int] = defaultdict(int)
+        groups: dict[str, GroupSample] = {}
         for group in sorted(behind, key=lambda name: -sum(behind[name].values()))[:GROUPS_MAX]:
-            self._keep(group, dict(behind[group]), consumed[group], passed_s)
+            groups[group] = self._next(group, dict(behind[group]), consumed[group], passed_s)
             for topic, count in behind[group].items():
                 if len(topics) < TOPICS_MAX or topic in topics:
                     topics[topic] += count
-        for gone in self.groups.keys() - behind.keys():
-            del self.groups[gone]
-        self.topics, self.sampled_at = dict(topics), now
+        self.groups, self.topics, self.sampled_at = groups, dict(topics), now
 
     async def _sample_broker(
-        self, broker: Broker, behind: dict[str, dict[str, int]], consumed: dict[str, int]
+        self, admin: Admin, broker: Broker, behind: dict[str, dict[str, int]], consumed: dict[str, int]
     ) -> None:
-        found = await self._admin.brokers.fetch_consume_stats_in_broker(broker.address)
+        found = await admin.brokers.fetch_consume_stats_in_broker(broker.address)
         for table in found.consume_stats_list:
             for group, all_stats in table.items():
                 for stats in all_stats:
                     for queue, at in stats.offset_table.items():
                         behind[group][queue.topic] += max(0, at.broker_offset - at.consumer_offset)
                         consumed[group] += max(0, at.consumer_offset)
-        state, _ = await runtime_info(self._admin, broker.address)
+        state, _ = await runtime_info(admin, broker.address)
         if broker.address in self.brokers or len(self.brokers) < GROUPS_MAX:
-            sample = self.brokers.setdefault(broker.address, BrokerSample())
+            sample = self.brokers.get(broker.address) or BrokerSample()
+            self.brokers = self.brokers | {broker.address: sample}
             sample.rate_in.add(latest_rate(state.get("putTps")))
             sample.rate_out.add(latest_rate(state.get("getTransferredTps")))
 
-    def _keep(self, group: str, topics: dict[str, int], consumed: int, passed_s: float) -> None:
-        if group not in self.groups and len(self.groups) >= GROUPS_MAX:
-            return
+    def _next(self, group: str, topics: dict[str, int], consumed: int, passed_s: float) -> GroupSample:
         known = group in self.groups
-        sample = self.groups.setdefault(group, GroupSample())
+        sample = self.groups.get(group) or GroupSample()
         # offsets go back when somebody resets them: that is no rate
         sample.rate = max(0.0, (consumed - sample.consumed) / passed_s) if known and passed_s else 0.0
         sample.behind, sample.consumed, sample.topics = sum(topics.values()), consumed, topics
         sample.history.add(sample.behind)
         sample.rates.add(sample.rate)
+        return sample

@@ -36,7 +36,8 @@ async def users(ask: Ask) -> dict[str, Any]:
                 row["brokers"].append(broker.name)
         acls = {acl.username: acl_to_info(acl) for acl in await admin.access.list_acls(masters[0].address)}
     except ResponseError as error:
-        return answer | {"problem": error.remark or str(error), "place": ask.paged([])[1]}
+        problem = f"the brokers do not list users: {error.remark or error}"
+        return answer | {"problem": problem, "place": ask.paged([])[1]}
     for name in acls.keys() - found.keys():
         found[name] = {"name": name, "type": "", "status": "unknown", "brokers": []}
     shown = sorted(

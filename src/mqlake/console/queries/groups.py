@@ -9,10 +9,13 @@ from mqlake.base.shown import as_object
 from mqlake.client.admin import Admin
 from mqlake.client.overview import behind, connections, running_info
 from mqlake.console.ask import Ask
-from mqlake.errors import MqlakeError, UnknownKeyError
+from mqlake.errors import MqlakeError, ResponseError, UnknownKeyError
+from mqlake.remoting.bodies.admin import ConsumeStats
 from mqlake.remoting.bodies.client import ConsumerRunningInfo
 from mqlake.remoting.bodies.topic import MessageQueue
 
+TOPICS_MAX = 50
+"""Topics of a group that one page shows."""
 MEMBERS_MAX = 64
 """Members that are asked what they do."""
 
@@ -63,8 +66,9 @@ async def group(ask: Ask) -> dict[str, Any]:
     known = await admin.get_all_subscription_groups()
     if name not in known:
         raise UnknownKeyError(name, known, what="group")
+    topics = await topics_of(admin, name)
     stats, members = await asyncio.gather(
-        admin.examine_consume_stats(name, topic or None), connections(admin, name)
+        _progress(admin, name, [topic] if topic else topics[:TOPICS_MAX]), connections(admin, name)
     )
     infos = await _reports(
         admin, name, [each.client_id or "" for each in members.connection_set[:MEMBERS_MAX]]
@@ -77,7 +81,7 @@ async def group(ask: Ask) -> dict[str, Any]:
     return {
         "group": name,
         "topic": topic,
-        "behind": behind(stats),
+        "behind": sample.behind if sample and not topic and len(topics) > TOPICS_MAX else behind(stats),
         "consumeTps": stats.consume_tps,
         "queues": [
             {"topic": queue.topic, "broker": queue.broker_name, "queueId": queue.queue_id}
@@ -85,7 +89,8 @@ async def group(ask: Ask) -> dict[str, Any]:
             | {"behind": at.broker_offset - at.consumer_offset, "client": owners.get(queue)}
             for queue, at in rows
         ],
-        "topics": sorted({queue.topic for queue in stats.offset_table}),
+        "topics": topics[:TOPICS_MAX],
+        "moreTopics": max(0, len(topics) - TOPICS_MAX),
         "members": [as_object(each) for each in members.connection_set],
         "consumeType": members.consume_type.value if members.consume_type else None,
         "messageModel": members.message_model.value if members.message_model else None,
@@ -100,6 +105,37 @@ async def group(ask: Ask) -> dict[str, Any]:
         "intervalSeconds": ask.cluster.sampler.interval_s,
         "place": place,
     }
+
+
+async def topics_of(admin: Admin, group: str) -> list[str]:
+    """The topics in which a group has offsets, by name."""
+    masters = await admin.masters()
+    answers = await asyncio.gather(
+        *(admin.brokers.query_topics_by_consumer(broker.address, group) for broker in masters),
+        return_exceptions=True,
+    )
+    found: set[str] = set()
+    for answer in answers:
+        if isinstance(answer, ResponseError):  # a broker where it has none
+            continue
+        if isinstance(answer, BaseException):
+            raise answer
+        found |= answer
+    return sorted(found)
+
+
+async def _progress(admin: Admin, group: str, topics: list[str]) -> ConsumeStats:
+    """The offsets in these topics. A group may have consumed thousands: it is asked about a few at a time."""
+    total, turns = ConsumeStats(), asyncio.Semaphore(16)
+
+    async def one(topic: str) -> ConsumeStats:
+        async with turns:
+            return await admin.examine_consume_stats(group, topic)
+
+    for stats in await asyncio.gather(*map(one, topics)):
+        total.offset_table |= stats.offset_table
+        total.consume_tps += stats.consume_tps
+    return total
 
 
 async def _reports(admin: Admin, group: str, clients: list[str]) -> dict[str, ConsumerRunningInfo | None]:

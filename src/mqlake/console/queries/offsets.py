@@ -9,9 +9,11 @@ from mqlake.base.clock import now_ms
 from mqlake.client.admin import Admin
 from mqlake.client.overview import connections
 from mqlake.console.ask import Ask
+from mqlake.console.queries.groups import topics_of
 from mqlake.errors import ConfigError, UnknownKeyError
 from mqlake.remoting.bodies.topic import MessageQueue
 
+TOPICS_SHOWN = 1000
 END = -1
 """The time that means the end of every queue."""
 
@@ -20,11 +22,11 @@ async def offsets(ask: Ask) -> dict[str, Any]:
     """The topics of a group whose offsets can be reset or copied, and how many members are connected."""
     admin, group = ask.admin, ask.need("group")
     await admin.check_group(group)
-    stats, members = await asyncio.gather(admin.examine_consume_stats(group), connections(admin, group))
+    topics, members = await asyncio.gather(topics_of(admin, group), connections(admin, group))
     return {
         "group": group,
         "topic": ask.text("topic"),
-        "topics": sorted({queue.topic for queue in stats.offset_table}),
+        "topics": topics[:TOPICS_SHOWN],
         "members": len(members.connection_set),
         "change": None,
     }
