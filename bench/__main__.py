@@ -18,6 +18,7 @@ from bench import (
     append,
     broker,
     grpc_clients,
+    lake,
     memory,
     metaq,
     opening,
@@ -57,6 +58,7 @@ BENCHES: dict[str, Callable[[Context], Iterator[Line]]] = {
     "metaq-open": metaq.opening,
     "spark": spark.spark,
     "spark-export": spark_export.spark_export,
+    "lake": lake.lake,
     "spark-live": spark.spark_live,
 }
 

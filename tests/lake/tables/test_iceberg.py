@@ -12,8 +12,10 @@ import pytest
 from pyiceberg.types import StringType
 
 from mqlake.errors import ConfigError, TableError
+from mqlake.lake.tables import iceberg as module
 from mqlake.lake.tables.iceberg import open_catalog
-from tests.lake.tables.lakes import as_rows, expected, open_topic, put, rows_in
+from mqlake.lake.tables.topic import TopicTable
+from tests.lake.tables.lakes import as_rows, expected, lake_of, open_topic, put, rows_in, topic_of
 
 
 def native(table: Any) -> Any:
@@ -97,13 +99,25 @@ def test_expiry_deletes_only_what_no_snapshot_has(tmp_path: Path) -> None:
     assert str(stray) not in dict(table.orphans(datetime.now(UTC) - timedelta(hours=1)))
 
 
+def test_a_run_in_the_middle_of_a_compaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    orders = filled(tmp_path)
+    put(tmp_path / "store", 20, 60)
+    rewritten = module.rewritten
+
+    def appending(*given: Any) -> Any:
+        assert open_topic(tmp_path, tmp_path / "store", "iceberg").append_new().rows == 10
+        return rewritten(*given)
+
+    monkeypatch.setattr(module, "rewritten", appending)
+    assert orders.table.compact(1 << 20) == (3, 2)
+    assert rows_in(orders.table) == expected(tmp_path / "store")
+    assert orders.append_new().rows == 0 and orders.verify().is_sound
+
+
 def test_what_cannot_be_opened_is_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="catalog 'nothing' cannot be opened"):
         open_catalog("nothing", {"type": "no such kind"})
     filled(tmp_path, 1)
     put(tmp_path / "other", 4)
     with pytest.raises(TableError, match="is that of topic Orders"):
-        from mqlake.lake.tables.topic import open_table
-        from tests.lake.tables.lakes import lake_of, topic_of
-
-        open_table(lake_of(tmp_path, "iceberg"), topic_of(tmp_path / "other", "Other", table="Orders"))
+        TopicTable.open(lake_of(tmp_path, "iceberg"), topic_of(tmp_path / "other", "Other", table="Orders"))

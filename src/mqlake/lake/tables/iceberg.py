@@ -45,7 +45,7 @@ from mqlake.errors import ConfigError, TableConflictError, TableError
 from mqlake.lake.tables.files import WriteSpec, WrittenFile, file_system_of, of_names
 from mqlake.lake.tables.parquet import scan_files, unknown_files
 from mqlake.lake.tables.rewrite import bins, rewritten
-from mqlake.lake.tables.state import KEYS, POSITION, TableState
+from mqlake.lake.tables.state import POSITION, TableState
 from mqlake.lake.tables.table import Head, TableFiles, Version
 
 CREATED_WITH = {
@@ -61,6 +61,7 @@ CREATED_WITH = {
     "write.parquet.compression-codec": "zstd",
 }
 PARTITION_ID = 1000
+COMPACTION_TRIES = 5
 
 
 def open_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
@@ -311,17 +312,29 @@ class IcebergTable:
             )
         by_path = {file.file_path: file for file in files}
         written = [file for group in groups for file in rewritten(group, self.write_spec(target_bytes))]
-        kept = {key: value for key, value in head.state.to_properties().items() if key in KEYS}
+        replaced = [by_path[path] for group in groups for path in group]
+        for _ in range(COMPACTION_TRIES):
+            try:
+                self._replace(replaced, written, head)
+                return len(files), self.files(self.head().version).count
+            except (
+                TableConflictError
+            ):  # a run has appended meanwhile: its state is carried on, not the one before
+                head = self.head()
+        raise TableConflictError(f"table {self.name}: {COMPACTION_TRIES} other commits came first; try again")
+
+    def _replace(self, files: Sequence[DataFile], written: Sequence[WrittenFile], head: Head) -> None:
+        """Commits other files for these, with the state of `head`."""
+        kept = {} if head.state is None else head.state.to_properties()
         with _translated(self.name):
             transaction = self._native.transaction()
             producer = transaction.update_snapshot(snapshot_properties=kept).overwrite()
             with producer:
-                for path in (path for group in groups for path in group):
-                    producer.delete_data_file(by_path[path])
+                for file in files:
+                    producer.delete_data_file(file)
                 for each in written:
                     producer.append_data_file(self._data_file(each))
         self._land(transaction, producer, head.version)
-        return len(files), self.files(self.head().version).count
 
     def expire(self, older_than: datetime, keep: int) -> tuple[int, int]:
         self.head()

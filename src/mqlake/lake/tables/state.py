@@ -19,7 +19,6 @@ from mqlake.lake.log.log_offsets import Mark
 POSITION, OFFSETS, COMMIT_ID = "mqlake.position", "mqlake.offsets", "mqlake.commit-id"
 ROWS, UNTIL = "mqlake.rows", "mqlake.until"
 """For people: the rows of the commit, and the latest store time in the table, in ms."""
-KEYS = (POSITION, OFFSETS, COMMIT_ID, ROWS, UNTIL)
 
 
 def queue_name(broker: str, queue_id: int) -> str:
