@@ -294,3 +294,49 @@ def test_what_cannot_be_decoded_is_named_and_hides_nothing_else(broker, topic) -
     lines = [json.loads(line) for line in out.splitlines()]
     assert [line["queueOffset"] for line in lines if "undecodable" in line] == [2, 5]
     assert base64.b64decode(lines[2]["body"]) == b"not compressed"
+
+
+def test_until_an_offset_or_a_time(broker, topic) -> None:
+    mqlake(broker, "produce", topic, "-m", "a", "-m", "b", "-m", "c")
+    assert mqlake(broker, "consume", topic, "--until", "2")[0] == b"a\nb\n"
+    assert mqlake(broker, "consume", topic, "--until", "9", "-e")[0] == b"a\nb\nc\n"
+    lines = [json.loads(line) for line in mqlake(broker, "consume", topic, "-e", "--json")[0].splitlines()]
+    last = lines[-1]["storeTimestamp"]
+    before = [line["queueOffset"] for line in lines if line["storeTimestamp"] < last]
+    out, _ = mqlake(broker, "consume", topic, "--until", f"@{last}", "-f", "%o\\n")
+    assert [int(line) for line in out.split()] == before
+    soon = str(time.time_ns() // 1_000_000 + 300)
+    assert mqlake(broker, "consume", topic, "--until", f"@{soon}")[0] == b"a\nb\nc\n"
+    assert (
+        mqlake(broker, "consume", topic, "--until", "-1", status=2)[1].count("neither an offset nor a time")
+        == 1
+    )
+    assert "excludes --group" in mqlake(broker, "consume", topic, "--until", "1", "-g", "g", status=2)[1]
+
+
+def test_templates_and_a_rate(broker, topic) -> None:
+    fields = ("-k", "key-{n}", "-t", "t{n}", "-p", "id={uuid}", "-p", "plain={x}")
+    mqlake(
+        broker,
+        "produce",
+        topic,
+        "--template",
+        "-m",
+        "n {n}",
+        "-m",
+        "{ms}",
+        "--count",
+        "5",
+        "--rate",
+        "1000",
+        *fields,
+    )
+    lines = [json.loads(line) for line in mqlake(broker, "consume", topic, "-e", "--json")[0].splitlines()]
+    bodies = [base64.b64decode(line["body"]).decode() for line in lines]
+    assert bodies[::2] == ["n 0", "n 2", "n 4"] and all(body.isdigit() for body in bodies[1::2])
+    assert [(line["keys"], line["tags"]) for line in lines] == [(f"key-{n}", f"t{n}") for n in range(5)]
+    assert len({line["properties"]["id"] for line in lines}) == 5
+    assert {line["properties"]["plain"] for line in lines} == {"{x}"}
+    mqlake(broker, "produce", topic, "-m", "{n}")
+    assert mqlake(broker, "consume", topic, "-e", "--from", "-1")[0] == b"{n}\n", "only with --template"
+    assert "--count needs -m" in mqlake(broker, "produce", topic, "--count", "2", status=2)[1]

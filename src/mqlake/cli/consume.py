@@ -6,13 +6,14 @@ import asyncio
 import re
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 import click
 import orjson
 
+from mqlake.base.clock import now_ms
 from mqlake.base.progress import Progress
 from mqlake.cli.clients import cluster_options, reachable, stop_on_signals
 from mqlake.cli.consume_pop import PopJob
@@ -128,6 +129,13 @@ def parse_start(_ctx: click.Context, _param: click.Parameter, text: str) -> Star
         ) from None
 
 
+def parse_until(ctx: click.Context, param: click.Parameter, text: str | None) -> Start | None:
+    until = None if text is None else parse_start(ctx, param, text)
+    if until is not None and until.kind not in ("offset", "time"):
+        raise click.BadParameter(f"{text!r} is neither an offset nor a time (@ms or 2024-05-01T12:30)")
+    return until
+
+
 @click.command()
 @click.argument("topic")
 @click.option(
@@ -156,6 +164,13 @@ def parse_start(_ctx: click.Context, _param: click.Parameter, text: str) -> Star
 @click.option("--queue", "wanted", metavar="[BROKER:]ID", multiple=True, help="Only this queue; repeatable.")
 @click.option("-c", "--count", type=click.IntRange(min=1), help="Stop after this many messages.")
 @click.option("-e", "--exit-at-end", is_flag=True, help="Stop at the end that the topic had at the start.")
+@click.option(
+    "--until",
+    callback=parse_until,
+    metavar="OFFSET|TIME",
+    help="Stop before this offset of each queue, or before messages stored at this time (ms or ISO 8601; one to come "
+    "is waited for). With --exit-at-end also where the topic ends.",
+)
 @click.option(
     "--on-undecodable",
     type=click.Choice(CHOICES),
@@ -190,6 +205,7 @@ def consume(
     wanted: Sequence[str],
     count: int | None,
     exit_at_end: bool,
+    until: Start | None,
     on_undecodable: Literal["raise", "skip", "raw"],
     pop: bool,
     invisible_s: float,
@@ -207,6 +223,7 @@ def consume(
     mqlake consume T --group g --json                as a member of group g
     mqlake consume T --group g --pop                 likewise, sharing every queue
     mqlake consume T --from 2024-05-01T12:00 --tags 'a || b' -c 100
+    mqlake consume T --from 2024-05-01 --until 2024-05-02
     """
     validate_topic(topic)
     if tags is not None and sql is not None:
@@ -216,6 +233,8 @@ def consume(
     if group is not None and start.kind in ("offset", "from_end"):
         raise click.UsageError("with --group, --from must be earliest, latest or a time")
     selector = MessageSelector.by_sql(sql) if sql is not None else MessageSelector.by_tag(tags or "*")
+    if until is not None and group is not None:
+        raise click.UsageError("--until excludes --group: a member commits what it has read")
     line = json_line if as_json else formatter(text)
     if pop and (group is None or start.kind not in ("earliest", "latest")):
         raise click.UsageError("--pop needs --group, and --from earliest or latest")
@@ -232,6 +251,7 @@ def consume(
             exit_at_end,
             group is not None,
             on_undecodable,
+            until,
         )
     )
     with reachable(), progress("consuming", in_bytes=False, among_results=True) as report:
@@ -253,10 +273,11 @@ class _Job:
     exit_at_end: bool
     commits: bool
     on_undecodable: Literal["raise", "skip", "raw"] = "raise"
+    until: Start | None = None
     taken: int = 0
     skipped: int = 0
     ends: dict[MessageQueue, int] = field(default_factory=dict)
-    """Ends of the queues at the start."""
+    """Where to stop: the ends of the queues at the start, or what --until says; empty: nowhere."""
 
     async def run(self, group: str, where: ClientConfig, report: Progress) -> None:
         stop = stop_on_signals()
@@ -272,8 +293,7 @@ class _Job:
         )
         async with PullConsumer(group, where, config) as consumer:
             queues = await self._queues(consumer)
-            if self.exit_at_end:
-                self.ends = {queue: await consumer.max_offset(queue) for queue in queues}
+            await self._find_ends(consumer, queues)
             if self.commits:
                 consumer.subscribe(self.topic, self.selector)
             else:
@@ -288,6 +308,24 @@ class _Job:
             finally:
                 if self.commits:
                     await consumer.commit()
+
+    async def _find_ends(self, consumer: PullConsumer, queues: Iterable[MessageQueue]) -> None:
+        """All messages that were stored before a time that is over are there: the ends of now are beyond it."""
+        is_over = self.until is not None and self.until.kind == "time" and self.until.value <= now_ms()
+        if self.exit_at_end or is_over:
+            self.ends = {queue: await consumer.max_offset(queue) for queue in queues}
+        if self.until is not None and self.until.kind == "offset":
+            last = self.until.value
+            self.ends = {queue: min(last, self.ends.get(queue, last)) for queue in queues}
+
+    def _before_the_end(self, message: MessageClientExt) -> bool:
+        if (
+            self.until is not None
+            and self.until.kind == "time"
+            and message.store_timestamp >= self.until.value
+        ):
+            return False
+        return message.queue_offset < self.ends.get(message.message_queue, 1 << 63)
 
     def _skip(self, message: MessageClientExt) -> None:
         self.skipped += 1
@@ -309,11 +347,11 @@ class _Job:
         while not stop.is_set() and not self._is_done(consumer):
             left = 1024 if self.count is None else min(1024, self.count - self.taken)
             messages = await consumer.poll(POLL_S, left)
+            if self.until is not None and not self.ends:
+                await self._find_ends(consumer, consumer.assignment())
             if messages:
-                if self.ends and not self.commits:
-                    messages = [
-                        m for m in messages if m.queue_offset < self.ends.get(m.message_queue, 1 << 63)
-                    ]
+                if (self.ends or self.until is not None) and not self.commits:
+                    messages = list(filter(self._before_the_end, messages))
                 out.write(b"".join(map(self.line, messages)))
                 out.flush()
                 self.taken += len(messages)
@@ -326,7 +364,7 @@ class _Job:
         if self.count is not None and self.taken >= self.count:
             return True
         return (
-            self.exit_at_end
+            (self.exit_at_end or bool(self.ends))
             and consumer.balanced
             and all(consumer.position(queue) >= self.ends.get(queue, 0) for queue in consumer.assignment())
         )

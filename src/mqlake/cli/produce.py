@@ -6,11 +6,13 @@ import asyncio
 import base64
 import binascii
 import contextlib
+import itertools
 import os
 import re
 import stat
 import sys
 import time
+import uuid
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
@@ -18,6 +20,7 @@ from typing import Any, BinaryIO
 import click
 import orjson
 
+from mqlake.base.clock import now_ms
 from mqlake.base.progress import Progress
 from mqlake.cli.clients import cluster_options, reachable, stop_on_signals
 from mqlake.cli.options import json_option, time_ms
@@ -47,6 +50,9 @@ class _Template:
     delay: str | None
     deliver_at_ms: int | None
     key_separator: str | None
+    is_filled: bool = False
+    """`{n}` and the like stand for values."""
+    number: int = 0
 
     def message(self, body: bytes) -> Message:
         key = self.key
@@ -55,8 +61,27 @@ class _Template:
             if found:
                 key, body = text.decode("utf-8", "replace"), rest
         message = Message(self.topic, body, self.tag, key, properties=dict(self.properties))
+        if self.is_filled:
+            self._fill(message)
         self._set_time(message)
         return message
+
+    def _fill(self, message: Message) -> None:
+        values = {"n": str(self.number), "ms": str(now_ms()), "uuid": str(uuid.uuid4())}
+        self.number += 1
+
+        def filled(text: str) -> str:
+            return _FIELD.sub(lambda found: values[found[1]], text)
+
+        message.body = filled(message.body.decode("utf-8", "surrogateescape")).encode(
+            "utf-8", "surrogateescape"
+        )
+        if message.keys:
+            message.keys = filled(message.keys)
+        if message.tags:
+            message.tags = filled(message.tags)
+        for name in self.properties:
+            message.properties[name] = filled(self.properties[name])
 
     def _set_time(self, message: Message) -> None:
         if self.deliver_at_ms is not None:
@@ -97,6 +122,9 @@ class _Template:
             raise MessageError(f"line {number} is not a message: {error}") from error
         self._set_time(message)
         return message
+
+
+_FIELD = re.compile(r"\{(n|ms|uuid)\}")
 
 
 def _text(fields: dict[str, Any], name: str) -> str:
@@ -177,6 +205,16 @@ def _delay(_ctx: click.Context, _param: click.Parameter, value: str | None) -> s
     metavar="TIME",
     help="Deliver at this time, like 2030-01-31T08:00, or in ms since 1970.",
 )
+@click.option(
+    "--template",
+    "is_template",
+    is_flag=True,
+    help="In bodies, -k, -t and -p, {n} is the number of the message, from 0, {ms} the time, {uuid} a random id.",
+)
+@click.option("--count", type=click.IntRange(min=1), help="With -m: send this many, of the texts in turn.")
+@click.option(
+    "--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most N messages a second."
+)
 @click.option("--queue", metavar="[BROKER:]ID", help="Send everything to this queue.")
 @click.option("--by-key", is_flag=True, help="Send messages with the same key to the same queue, in order.")
 @click.option(
@@ -225,6 +263,9 @@ def produce(
     properties: dict[str, str],
     delay: str | None,
     deliver_at_ms: int | None,
+    is_template: bool,
+    count: int | None,
+    rate: float | None,
     queue: str | None,
     by_key: bool,
     batch: int,
@@ -246,6 +287,7 @@ def produce(
     mqlake produce T -m hello -t tag -k key
     mqlake produce T --format json messages.jsonl --batch 100
     mqlake produce T --format file picture.png
+    mqlake produce T --template -m 'order {n}' -k 'key-{n}' -t new --count 1000 --rate 50
     """
     validate_topic(topic)
     if (delay is not None or deliver_at_ms is not None) and batch > 1:
@@ -258,13 +300,19 @@ def produce(
         raise click.UsageError("--by-key excludes --batch and --queue")
     if texts and files:
         raise click.UsageError("use either -m or FILES")
+    if count is not None and not texts:
+        raise click.UsageError("--count needs -m")
+    if is_template and kind == "json":
+        raise click.UsageError("--template is for lines, files and -m: a JSON line says everything itself")
     settings = ProducerConfig(
         send_msg_timeout_s=timeout_s,
         compress_type="ZLIB" if compress == "none" else compress.upper(),
         compress_msg_body_over_howmuch=sys.maxsize if compress == "none" else 4096,
     )
-    template = _Template(topic, key, tag, properties, delay, deliver_at_ms, key_separator)
-    job = _Job(template, list(files), list(texts), kind, batch, in_flight, queue, by_key, verbose)
+    template = _Template(topic, key, tag, properties, delay, deliver_at_ms, key_separator, is_template)
+    job = _Job(
+        template, list(files), list(texts), kind, batch, in_flight, queue, by_key, verbose, count, rate
+    )
 
     async def main() -> None:
         async with Producer(group, where, settings) as producer:
@@ -292,12 +340,16 @@ class _Job:
     queue: str | None
     by_key: bool
     verbose: bool
+    count: int | None = None
+    rate: float | None = None
+    """Messages a second."""
     sent: int = 0
     bytes: int = 0
     taken: int = 0
     """Bytes of input read so far."""
     begun: float = field(default_factory=time.monotonic)
     failure: MqlakeError | OSError | None = None
+    _due: float = 0.0
 
     def shares_the_terminal(self) -> bool:
         """True if lines are printed or typed on the terminal while messages are sent."""
@@ -331,6 +383,7 @@ class _Job:
                 if not taking.done() or (messages := taking.result()) is None:
                     taking.cancel()
                     break
+                await self._keep_to_the_rate(len(messages), stopping)
                 while len(sends) >= self.in_flight:
                     await asyncio.wait(sends, return_when=asyncio.FIRST_COMPLETED)
                 if self.failure is None:
@@ -346,6 +399,16 @@ class _Job:
                 await asyncio.wait(sends)
         if self.failure is not None:
             raise self.failure
+
+    async def _keep_to_the_rate(self, count: int, stopping: asyncio.Future[Any]) -> None:
+        """Waits until the next `count` messages are due. What was missed is not made up for at once."""
+        if self.rate is None:
+            return
+        now = time.monotonic()
+        wait_s = self._due - now
+        self._due = max(self._due, now) + count / self.rate
+        if wait_s > 0:
+            await asyncio.wait([stopping], timeout=wait_s)
 
     async def _send(
         self, producer: Producer, messages: list[Message], queue: MessageQueue | None, report: Progress
@@ -381,7 +444,8 @@ class _Job:
             yield messages
 
     async def _messages(self) -> AsyncIterator[Message]:
-        for text in self.texts:
+        number = len(self.texts) if self.count is None else self.count
+        for text in itertools.islice(itertools.cycle(self.texts), number if self.texts else 0):
             yield self.template.message(text.encode("utf-8", "surrogateescape"))
         if self.texts:
             return
