@@ -132,3 +132,10 @@ def test_static_files_are_there_and_nothing_else_is(browser: Browser) -> None:
         assert browser.get(f"/static/{name}").status == 200
     assert browser.get("/static/../app.py").status == 404
     assert not re.search(r"https?://(?!www\.w3\.org)", browser.get("/static/console.css").text)
+
+
+def test_the_licence_of_what_is_not_ours_comes_along(browser: Browser) -> None:
+    notice = (Path(__file__).resolve().parents[2] / "NOTICE").read_text(encoding="utf-8")
+    version = re.search(r'version:"([\d.]+)"', browser.get("/static/htmx.min.js").text)
+    assert version is not None and f"htmx {version[1]} " in notice
+    assert 'PROVIDED "AS IS"' in notice

@@ -106,6 +106,8 @@ def test_a_message_says_all_about_itself(browser: Browser) -> None:
     assert found["place"]["physicalOffset"] == row["physicalOffset"] and found["place"]["fileKnown"]
     trace = until(lambda: page()["trace"], "the broker has written the trace")
     assert trace[0]["kind"] == "send" and trace[0]["good"]
+    assert "TOOLS_CONSUMER" not in str(page()["trace"])  # the console's own look
+    assert found["place"]["directory"].endswith("/commitlog")
     for message_id in (row["msgId"], row["uniqKey"]):
         assert (
             browser.data("/messages", id=message_id, topic=TOPIC)["message"]["queueOffset"]

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from mqlake.client.admin import Admin
-from mqlake.client.api.broker_api import TIME_MAX
+from mqlake.client.api.broker_api import TIME_MAX, TOOLS_GROUP
 from mqlake.console.ask import Ask
 from mqlake.console.payload import payload_views
 from mqlake.errors import ConfigError, FormatError, MessageError, MqlakeError, ResponseError
@@ -214,7 +214,8 @@ async def _place(admin: Admin, found: MessageExt, broker: str) -> dict[str, Any]
     try:
         config = await admin.brokers.get_broker_config(await admin.broker_address(broker))
         size = int(config.get("mappedFileSizeCommitLog", size))
-        directory, known = config.get("storePathCommitLog", ""), True
+        root = config.get("storePathRootDir", "")
+        directory, known = config.get("storePathCommitLog") or f"{root}/commitlog", True
     except (MqlakeError, ValueError):
         pass
     return {
@@ -266,7 +267,10 @@ async def _traces(admin: Admin, found: MessageExt) -> list[dict[str, Any]]:
 
 def _spans(traces: Sequence[Trace]) -> list[dict[str, Any]]:
     """Each trace as a span of time: `kind`, `name`, `begin` and `end` in ms, `good`, and the text about it."""
-    begun = {each.request_id: each for each in traces if isinstance(each, SubBefore)}
+    # looking at a message is a delivery, too
+    begun = {
+        each.request_id: each for each in traces if isinstance(each, SubBefore) and each.group != TOOLS_GROUP
+    }
     ended = {each.request_id: each for each in traces if isinstance(each, SubAfter)}
     spans: list[dict[str, Any]] = []
     for each in traces:
