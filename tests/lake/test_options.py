@@ -41,7 +41,7 @@ def test_all_of_them_and_no_care_for_case() -> None:
         "maxBytesPerTrigger": "1g",
         "failOnDataLoss": "false",
     }
-    unused = {"endingTimestamp", "endingOffsetsByTimestamp", "maxOffsetsPerTrigger"}
+    unused = {"archive", "endingTimestamp", "endingOffsetsByTimestamp", "maxOffsetsPerTrigger"}
     assert {name.lower() for name in given} == {name.lower() for name in OPTIONS if name not in unused}
     options = LogOptions.parse(given)
     assert options.paths == ("/a", "/b", "/c")

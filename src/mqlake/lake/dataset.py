@@ -228,11 +228,14 @@ def scan(
     unpack: bool = True,
     storage_options: Mapping[str, Any] | None = None,
     bodies: BodyFormat | Mapping[str, Any] | None = None,
+    archive: str | None = None,
     namesrv: str | None = None,
     access_key: str = "",
     secret_key: str = "",
 ) -> LogDataset:
     """The messages of one or more store directories (or places that fsspec opens, such as s3://bucket/store).
+
+    `archive`: where `mqlake store offload` has copied the older files to; both are read as one log.
 
     With `namesrv`, a name server's host:port, those of `topics` at its brokers, Java's or mqlake's, pulled as a
     consumer would; `access_key` and `secret_key` where they are asked for.
@@ -260,9 +263,13 @@ def scan(
         elif moment is not None:
             given[f"{prefix}Offsets"] = dict(moment) if isinstance(moment, Mapping) else moment
     options: Options
+    if archive is not None:
+        given["archive"] = archive
     if namesrv is not None:
-        if path is not None or keys is not None or storage_options:
-            raise ConfigError("path, keys and storage_options are for store directories, not for brokers")
+        if path is not None or keys is not None or storage_options or archive:
+            raise ConfigError(
+                "path, archive, keys and storage_options are for store directories, not for brokers"
+            )
         options = _of_brokers(
             {"namesrvAddr": namesrv, "accessKey": access_key, "secretKey": secret_key}, given
         )

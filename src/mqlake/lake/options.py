@@ -20,6 +20,7 @@ from mqlake.lake.offsets import ENDING, STARTING, Position, PositionKind
 PLACE_OPTIONS = ("path", "paths", "storageOptions")
 OPTIONS = (
     *PLACE_OPTIONS,
+    "archive",
     "topics",
     "keys",
     *STARTING,
@@ -102,13 +103,17 @@ class LogOptions(SourceOptions):
     unpack: bool = True
     verify: str = VERIFY_CRC
     skipping: bool = True
+    archive: Storage | None = None
+    """Where the older files of the log are (`mqlake store offload`)."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str], known: Iterable[str] = OPTIONS) -> LogOptions:
         """Raises UnknownKeyError for an unknown option, ConfigError for an invalid value."""
         given = named(options, known)
+        found = stores(given)
         return cls(
-            stores=stores(given),
+            stores=found,
+            archive=_archive(given, found),
             topics=some_of(given, "topics"),
             keys=some_of(given, "keys"),
             start=Position.parse(given, STARTING, PositionKind.EARLIEST, physical=True),
@@ -196,6 +201,16 @@ def stores(given: Mapping[str, str]) -> tuple[Storage, ...]:
         if not isinstance(options, dict):
             raise ConfigError(f"option 'storageOptions' is not a JSON object: {given['storageOptions']!r}")
     return tuple(Storage(_tidy(path), options) for path in paths)
+
+
+def _archive(given: Mapping[str, str], found: tuple[Storage, ...]) -> Storage | None:
+    if "archive" not in given:
+        return None
+    if len(found) > 1:
+        raise ConfigError(
+            "option 'archive' is of one store: read several stores with their archives one by one"
+        )
+    return Storage(_tidy(given["archive"]).rstrip("/"), found[0].options)
 
 
 def _tidy(path: str) -> str:

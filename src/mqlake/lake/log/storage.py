@@ -47,7 +47,7 @@ class Storage:
         bucket = path.strip("/").partition("/")[0]
         if not bucket:
             return
-        fs, inside = self._file_system(f"{scheme}://{bucket}")
+        fs, inside = self.file_system(f"{scheme}://{bucket}")
         if not fs.exists(inside):
             raise NotAStoreError(
                 f"{self.root}: there is no {bucket!r} at {scheme}://: is the name right, and may it be listed?"
@@ -81,7 +81,7 @@ class Storage:
                     return [(e.name, e.stat().st_size, e.is_file()) for e in entries]
             except (FileNotFoundError, NotADirectoryError):
                 return []
-        fs, path = self._file_system(where)
+        fs, path = self.file_system(where)
         fs.invalidate_cache()
         try:
             entries = fs.ls(path, detail=True)
@@ -95,7 +95,7 @@ class Storage:
     def exists(self, name: str) -> bool:
         if self.is_local:
             return os.path.exists(self.path(name))
-        fs, path = self._file_system(self.path(name))
+        fs, path = self.file_system(self.path(name))
         return bool(fs.exists(path))
 
     def map(self, path: str, size: int) -> Bytes:
@@ -111,10 +111,11 @@ class Storage:
             with open(path, "rb") as file:
                 file.seek(start)
                 return np.frombuffer(file.read(end - start), np.uint8)
-        fs, path = self._file_system(path)
+        fs, path = self.file_system(path)
         return np.frombuffer(fs.cat_file(path, start=start, end=end), np.uint8)
 
-    def _file_system(self, path: str) -> tuple[Any, str]:
+    def file_system(self, path: str) -> tuple[Any, str]:
+        """fsspec's, and the path as it is called there. ConfigError for a place that nothing opens."""
         import fsspec.core
 
         try:

@@ -110,6 +110,19 @@ class DeltaTable:
     def properties(self) -> dict[str, str]:
         return dict(self._native.metadata().configuration)
 
+    can_widen = False
+
+    def evolve(self, schema: pa.Schema, properties: Mapping[str, str]) -> None:
+        for field in schema:
+            if self.schema.field(field.name).type != field.type:
+                raise TableError(
+                    f"column {field.name!r} of the Delta table {self.name} cannot take new fields: go on with the old "
+                    "schema (bodies keep what they have in the log), or write to a new table (--table)"
+                )
+        with _translated(self.name):
+            self._native.alter.set_table_properties(dict(properties), raise_if_not_exists=False)
+            self._native.update_incremental()
+
     def head(self) -> Head:
         with _translated(self.name):
             self._native.update_incremental()

@@ -126,6 +126,18 @@ class IcebergTable:
     def properties(self) -> dict[str, str]:
         return dict(self._native.properties)
 
+    can_widen = True
+
+    def evolve(self, schema: pa.Schema, properties: Mapping[str, str]) -> None:
+        with _translated(self.name):
+            self._native.refresh()
+            transaction = self._native.transaction()
+            with transaction.update_schema() as update:
+                update.union_by_name(_pyarrow_to_schema_without_ids(schema))
+            transaction.set_properties(dict(properties))
+            transaction.commit_transaction()
+            self._native.refresh()
+
     def head(self) -> Head:
         with _translated(self.name):
             self._native.refresh()

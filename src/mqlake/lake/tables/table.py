@@ -8,7 +8,7 @@ An answer that got lost (time-out, broken connection) is settled by looking at t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -64,6 +64,14 @@ class Table(Protocol):
 
     @property
     def properties(self) -> dict[str, str]: ...
+
+    @property
+    def can_widen(self) -> bool:
+        """Whether int becomes long, and float double, in a table that is there."""
+
+    def evolve(self, schema: pa.Schema, properties: Mapping[str, str]) -> None:
+        """Gives the table the columns of `schema`, which has its own and more (bodies.evolution.merged), and
+        properties. TableError for a format that cannot."""
 
     def head(self) -> Head:
         """Looks again."""

@@ -16,6 +16,7 @@ from typing import Any
 from mqlake.base.progress import Progress, no_progress
 from mqlake.errors import StoreError, TableError, UnknownKeyError
 from mqlake.lake.requirements import require_modules
+from mqlake.lake.tables.bodies import followed, sampled
 from mqlake.lake.tables.config import ICEBERG, Lake, LakeFile, Topic
 from mqlake.lake.tables.files import TARGET_BYTES
 from mqlake.lake.tables.rows import DEFAULT_COLUMNS, TableRows
@@ -139,8 +140,9 @@ class TopicTable:
         source = source_of(topic, options)
         if create:
             source.check([topic.topic])
+        topic = sampled(topic)
         table = open_table(lake, topic, list(source.names(topic.topic)), create=create)
-        topic = settled(topic, table)
+        topic = settled(followed(topic, table) if create else topic, table)
         check_table(table, topic, rows_of(topic))
         return cls(topic, lake, table, source, options)
 

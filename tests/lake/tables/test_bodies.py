@@ -1,0 +1,111 @@
+"""Tables with columns instead of bodies: made, filled, read together with the log, and changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from mqlake.cli.main import cli
+from mqlake.errors import TableError
+from mqlake.lake.bodies.body_format import BodyFormat
+from mqlake.lake.bodies.evolution import SchemaChangeError
+from mqlake.lake.tables.table import DECODER
+from mqlake.lake.tables.topic import TopicTable
+from mqlake.message import MessageExtBrokerInner
+from mqlake.store import open_store
+from tests.lake.tables.lakes import FORMATS, ORDERS, lake_of, topic_of
+from tests.spark.stores import SETTINGS
+
+
+def put(root: Path, *bodies: bytes) -> None:
+    with open_store(root, SETTINGS) as store:
+        for body in bodies:
+            assert store.put_message(MessageExtBrokerInner(ORDERS, body)).is_ok
+
+
+def table(directory: Path, format: str, **bodies: Any) -> TopicTable:
+    given = BodyFormat.given(**bodies)
+    topic = topic_of(directory / "store", bodies=given.spec if given is not None else "")
+    return TopicTable.open(lake_of(directory, format), topic)
+
+
+def values(found: Any) -> list[Any]:
+    rows = sorted(found.to_table().to_pylist(), key=lambda row: row["queueOffset"])
+    return [row["value"] if row["undecoded"] is None else row["undecoded"] for row in rows]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_columns_are_kept_and_undecoded_bodies_too(tmp_path: Path, format: str) -> None:
+    put(tmp_path / "store", b'{"id":1}', b"x", b'{"id":"y"}', b"")
+    orders = table(tmp_path, format, json="infer")
+    assert orders.append_new().rows == 4
+    put(tmp_path / "store", b'{"id":2,"more":1}')
+    again = table(tmp_path, format)  # nothing is said of bodies: as the table has it
+    assert BodyFormat.from_spec(again.table.properties[DECODER]).schema == "id json"
+    expected = [{"id": "1"}, b"x", {"id": "y"}, None]
+    assert values(again.read()) == expected and values(again.union()) == [*expected, {"id": "2"}]
+    assert again.append_new().rows == 1 and again.verify().is_sound
+    assert values(again.read()) == [*expected, {"id": "2"}]
+
+
+def test_a_schema_that_changes(tmp_path: Path) -> None:
+    put(tmp_path / "store", b'{"id":1,"item":{"name":"a"}}')
+    table(tmp_path, "iceberg", json="id int, item struct<name: string>").append_new()
+    put(tmp_path / "store", b'{"id":5000000000,"item":{"name":"b","n":7},"at":"2024-02-28"}')
+    wider = table(tmp_path, "iceberg", json="id long, item struct<n: int>, at date")
+    found = values(wider.union())
+    assert wider.append_new().rows == 1 and values(wider.read()) == found
+    assert found[0] == {"id": 1, "item": {"name": "a", "n": None}, "at": None}
+    assert found[1]["id"] == 5_000_000_000 and found[1]["item"] == {"name": None, "n": 7}
+    with pytest.raises(SchemaChangeError, match="field 'id' is long in the table and string"):
+        table(tmp_path, "iceberg", json="id string")
+    with pytest.raises(TableError, match="were given: infer is for"):
+        table(tmp_path, "iceberg", json="infer")
+
+
+def test_inferred_once_more(tmp_path: Path) -> None:
+    put(tmp_path / "store", b'{"id":1}')
+    table(tmp_path, "iceberg", json="infer").append_new()
+    put(tmp_path / "store", b'{"id":2,"new":true}')
+    orders = table(tmp_path, "iceberg", json="infer")
+    orders.append_new()
+    assert values(orders.read()) == [{"id": 1, "new": None}, {"id": 2, "new": True}]
+
+
+def test_what_a_table_cannot_follow(tmp_path: Path) -> None:
+    put(tmp_path / "store", b'{"id":1}')
+    table(tmp_path, "delta", json="id int").append_new()
+    with pytest.raises(TableError, match="cannot take new fields"):
+        table(tmp_path, "delta", json="id int, more string")
+    with pytest.raises(SchemaChangeError, match="cannot be widened"):
+        table(tmp_path, "delta", json="id long")
+
+
+def test_a_table_of_raw_bodies_stays_one(tmp_path: Path) -> None:
+    put(tmp_path / "store", b'{"id":1}')
+    table(tmp_path, "delta").append_new()
+    with pytest.raises(TableError, match="has the bodies as they are"):
+        table(tmp_path, "delta", json="id int")
+
+
+def test_the_command(tmp_path: Path) -> None:
+    put(tmp_path / "store", b'{"id":1}', b"x")
+    run = ["lake", "run", str(tmp_path / "store"), "--warehouse", str(tmp_path / "lake"), "--topic", ORDERS]
+    done = CliRunner().invoke(cli, [*run, "--bodies", "json:id long"])
+    assert done.exit_code == 0, done.output
+    query = [
+        *run[:1],
+        "query",
+        "select value.id, undecoded_reason from Orders order by queueOffset",
+        *run[2:],
+        "--json",
+    ]
+    done = CliRunner().invoke(cli, query)
+    assert done.exit_code == 0, done.output
+    assert '"id": 1' in done.stdout and "no JSON" in done.stdout
+    for bad, said in (("yaml:x", "yaml"), ("json:id lonk", "lonk")):
+        done = CliRunner().invoke(cli, [*run, "--bodies", bad])
+        assert done.exit_code != 0 and said in done.output
