@@ -72,7 +72,6 @@ def write(
         at = records.write_record(
             out,
             position,
-            n == 0,
             sizes[n],
             data[len(body + properties) :],
             head_length,
@@ -87,6 +86,7 @@ def write(
             len(topic),
         )
         records.put_ended(out, at, data, len(body), len(properties))
+        records.finish_record(out, position, n == 0, sizes[n])
         position += sizes[n]
     records.terminate(out, position)
     return out
@@ -158,3 +158,18 @@ def test_malformed_utf8_is_replaced_as_python_replaces_it(data: bytes) -> None:
         found += "\ufffd" if point < 0 else chr(point)
         position += length
     assert found == data.decode("utf-8", "replace")
+
+
+def test_a_record_gets_its_size_last() -> None:
+    """Whatever a killed process leaves of it has none; that of an append's first record is the publisher's."""
+    shared, data = np.zeros(88, np.uint8), np.frombuffer(b"body", np.uint8)
+    topic = np.frombuffer(b"\x01T", np.uint8)
+    out = np.zeros(200, np.uint8)
+    size = 88 + 4 + 2 + 2 + 3
+    at = records.write_record(out, 10, size, shared, 88, 0, 7, 1234, data, 0, 4, topic, 0, 2)
+    assert at == 10 + size - 3 and out[10:14].tolist() == [0, 0, 0, 0]
+    records.finish_record(out, 10, True, size)
+    assert out[10:14].tolist() == [0, 0, 0, 0]
+    records.finish_record(out, 10, False, size)
+    assert out[10:14].tolist() == [0, 0, 0, size]
+    assert out[at - 2 : at].tolist() == [0, 3] and out[98:102].tobytes() == b"body"

@@ -182,7 +182,7 @@ class FastLoop:
 
     def _on_ready(self) -> None:
         for _ in range(ROUNDS_MAX):
-            if not self._round():
+            if self._round() < 2:  # after one alone there is hardly ever another
                 return
 
     def _round(self) -> int:

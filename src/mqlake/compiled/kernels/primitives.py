@@ -178,6 +178,17 @@ def address(_context, items, _position):
     return types.uintp(items, types.int64), generate
 
 
+@intrinsic
+def keep_order(_context):
+    """What is written before this is written before what comes after it, for other threads and after a kill."""
+
+    def generate(context, builder, _signature, _arguments):
+        builder.fence("release")
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
 @compiled
 def crc32(buf, start, length):
     return np.int32(_crc32(np.uint32(0), address(buf, start), np.uint64(length)) & np.uint32(CRC_MASK))

@@ -17,6 +17,7 @@ from mqlake.compiled.kernels.primitives import (
     crc32,
     find,
     hash_bytes,
+    keep_order,
     load16,
     load32,
     load64,
@@ -279,7 +280,6 @@ def find_record(buf, start, limit, base_offset):
 def write_record(
     out,
     position,
-    is_first,
     size,
     head,
     head_length,
@@ -293,14 +293,12 @@ def write_record(
     topic_start,
     topic_length,
 ):
-    """Writes the record at out[position:position + size] up to its properties; where those begin.
+    """Writes the record at out[position:position + size] up to its properties, without its TOTALSIZE; where those
+    begin.
 
     `head` has the fields that the records of an append share, topic[topic_start:] the topic with its length before it
-    (`topic_length` bytes together). The TOTALSIZE of the first record of an append is left to the publisher, who writes
-    it last: a reader sees none of the records before, and then all of them.
+    (`topic_length` bytes together).
     """
-    if not is_first:
-        store32(out, position, size)
     copy(out, position + 4, head, 4, head_length - 4)
     store32(out, position + BODY_CRC_POSITION, crc32(data, body_start, body_length))
     store32(out, position + FLAG_POSITION, flag)
@@ -311,6 +309,16 @@ def write_record(
     at = put(out, at, topic, topic_start, topic_length)
     store16(out, at, position + size - at - 2)
     return at + 2
+
+
+@compiled
+def finish_record(out, position, is_first, size):
+    """Writes the TOTALSIZE of a record that is there but for it: a process that is killed before leaves no record that
+    seems to be whole. That of the first record of an append is left to the publisher: a reader sees none of them, and
+    then all."""
+    if not is_first:
+        keep_order()
+        store32(out, position, size)
 
 
 @compiled
@@ -409,7 +417,6 @@ def append_batch(
         at = write_record(
             log,
             position,
-            n == 0,
             sizes[n],
             shared,
             head_length,
@@ -429,6 +436,7 @@ def append_batch(
             copy(log, at, shared, extra_start, extra_length)
         else:  # as they came: the last property needs no separator
             copy(log, at, data, item - own_length, own_length)
+        finish_record(log, position, n == 0, sizes[n])
         position += sizes[n]
     if count > 0:
         terminate(log, position)

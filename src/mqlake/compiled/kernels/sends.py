@@ -28,7 +28,14 @@ from mqlake.compiled.kernels.primitives import (
     store64,
     value_end,
 )
-from mqlake.compiled.kernels.records import ended_length, put_ended, read_item, terminate, write_record
+from mqlake.compiled.kernels.records import (
+    ended_length,
+    finish_record,
+    put_ended,
+    read_item,
+    terminate,
+    write_record,
+)
 from mqlake.compiled.kernels.send_layout import (
     ANSWER,
     ANSWER_END,
@@ -645,8 +652,6 @@ def store_sends(out, position, base_offset, buf, count, store_timestamp, numbers
             size = columns[SIZE, n]
             body_start, body_length = columns[BODY_START, n], columns[BODY_LENGTH, n]
             if kind == COMMIT:
-                if position > start:
-                    store32(log, position, size)
                 copy(log, position + 4, log, half_at + 4, HEAD_SIZE + body_length - 4)
                 sys_flag = load32(log, half_at + SYS_FLAG_POSITION) | TRANSACTION_COMMIT
                 store64(log, position + QUEUE_OFFSET_POSITION, columns[NEXT_OFFSET, place])
@@ -660,7 +665,6 @@ def store_sends(out, position, base_offset, buf, count, store_timestamp, numbers
                 at = write_record(
                     log,
                     position,
-                    position == start,
                     size,
                     template,
                     HEAD_SIZE,
@@ -687,6 +691,7 @@ def store_sends(out, position, base_offset, buf, count, store_timestamp, numbers
             columns[PHYSICAL_OFFSET, n] = base_offset + position
             if kind == HALF:
                 put_half(log, at, text, topics, columns, n, queues, halves)
+            finish_record(log, position, position == start, size)
             columns[NEXT_OFFSET, place] += 1
             position += size
         columns[QUEUE_MESSAGES, place] += following - first
