@@ -255,6 +255,7 @@ class Slave(Host):
             ClientSettings(
                 heartbeat_s=HEARTBEAT_S, housekeeping_s=HOUSEKEEPING_S, verify_bytes=self.verify_bytes
             ),
+            master_begin=lambda: self.master.log.min_offset if self.asks_its_master else None,
             master_end=lambda: self.master.log.max_offset if self.asks_its_master else None,
         )
 

@@ -169,3 +169,33 @@ def test_zeros_at_the_end_of_a_file_do_not_count_as_equal_bytes() -> None:
     pair.run()
     assert pair.client.trouble is Trouble.DIVERGED
     assert len(pair.slave.data) == file_size
+
+
+def test_a_log_found_to_be_another_one_is_compared_however_its_connections_end() -> None:
+    """A log that ends with a file may go on without the file before, which its master may have deleted."""
+    other = records(100, mark="other")
+    file_size = len(other)
+    pair = Pair(MemoryLog(LOG, file_size=file_size), MemoryLog(other, file_size=file_size))
+    pair.run()
+    assert pair.client.trouble is Trouble.DIVERGED
+    for _ in range(3):
+        pair.client.lost()
+        pair.connect()
+        pair.client.lost("the connection broke")
+        pair.connect()
+        pair.run()
+        assert bytes(pair.slave.data) == other
+
+
+def test_a_master_known_to_have_the_file_before_is_asked_for_it() -> None:
+    other = records(100, mark="other")
+    master = MemoryLog(LOG, file_size=len(other))
+    pair = Pair(master, MemoryLog(other, file_size=len(other)))
+    pair.client._master_begin = lambda: master.min_offset
+    for _ in range(3):  # each is lost before the master has sent anything
+        pair.connect()
+        pair.client.lost("the connection broke")
+    pair.connect()
+    pair.run()
+    assert pair.client.trouble is Trouble.DIVERGED
+    assert bytes(pair.slave.data) == other

@@ -90,6 +90,7 @@ class Replication:
             broker.store.replica_log(),
             client_settings(config),
             first_offset=self._where_to_begin,
+            master_begin=lambda: self._first_offset,
             master_end=lambda: self._master_max,
         )
         self.ha_client_service = HAClientService(self.ha_client)

@@ -78,9 +78,9 @@ class ClientSettings:
 
 class HAClient:
     """One slave's connections, one at a time. `first_offset()` says where an empty log begins: a start of a file; 0 is
-    the beginning of the first; -1 the master's last file; None: not known yet, so do not connect. `master_end()` says
-    where the master's log ends, as far as it is known: RocketMQ's master takes the first report for an acknowledgement,
-    also one beyond its end."""
+    the beginning of the first; -1 the master's last file; None: not known yet, so do not connect. `master_begin()` and
+    `master_end()` say where the master's log begins and ends, as far as it is known: RocketMQ's master takes the first
+    report for an acknowledgement, also one beyond its end."""
 
     def __init__(
         self,
@@ -88,6 +88,7 @@ class HAClient:
         settings: ClientSettings,
         *,
         first_offset: Callable[[], int | None] = lambda: 0,
+        master_begin: Callable[[], int | None] = lambda: None,
         master_end: Callable[[], int | None] = lambda: None,
     ) -> None:
         self.state = ClientState.READY
@@ -106,7 +107,7 @@ class HAClient:
         self._log = log
         self._settings = settings
         self._first_offset = first_offset
-        self._master_end = master_end
+        self._master_begin, self._master_end = master_begin, master_end
         self._output = bytearray()
         self._header = bytearray()
         self._body_left = 0
@@ -170,7 +171,8 @@ class HAClient:
         # the master need not have the file before the one that the log ends in
         file_start = both - (both % self._log.file_size or self._log.file_size)
         start = self._verify_start(both, max(file_start, self._log.min_offset))
-        if self._verify_less and both % self._log.file_size == 0:
+        begin = self._master_begin()
+        if self._verify_less and both % self._log.file_size == 0 and (begin is None or begin > start):
             start = both
         self._verify_until, self._offset = end, max(start, min(1, end))
         self._verify_from = self._offset
@@ -189,9 +191,11 @@ class HAClient:
 
     def lost(self, reason: str = "") -> None:
         """The connection is gone, or could not be made (`reason`)."""
+        is_other = self.trouble in (Trouble.AHEAD, Trouble.DIVERGED)
         if self.state is ClientState.TRANSFER and self._is_verifying and self._offset == self._verify_from:
-            # a master that deleted the file before the one where this log ends sends nothing from there
-            self._verify_less = not self._verify_less
+            # a master that deleted the file before the one where this log ends sends nothing from there; a log that
+            # was found to be another one is compared whatever happens
+            self._verify_less = not self._verify_less and not is_other
         if self.state is not ClientState.SHUTDOWN:
             self.state = ClientState.READY
         if reason and self.trouble in (Trouble.NONE, Trouble.UNREACHABLE):
