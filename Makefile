@@ -80,6 +80,7 @@ bench: $(VENV)/.ready
 	$(BIN)/python -m bench $(if $(AGAINST),--against $(AGAINST))
 
 wheel: $(VENV)/.ready
+	$(BIN)/python tools/make_man.py
 	$(BIN)/python tools/check_size.py --wheel dist
 
 lock: | $(filter .uv/bin/uv,$(UV))
