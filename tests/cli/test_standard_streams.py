@@ -42,6 +42,7 @@ ARGUMENTS: dict[tuple[str, ...], list[str]] = {
     ("spark", "compact"): ["none", "out", *OTHER],
     ("spark", "migrate"): ["none", "out"],
     ("spark", "replay"): ["none", "--to-broker", "127.0.0.1:1", *OTHER],
+    ("lake", "rewind"): ["none", "--to-version", "1"],
     ("metaq", "migrate"): ["none", "out"],
     ("metaq", "produce"): ["T", *ONE],
     ("metaq", "consume"): ["T", "--group", "G", "--wait", "nan"],

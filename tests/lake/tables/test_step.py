@@ -69,16 +69,6 @@ def test_runs_at_the_same_time(tmp_path: Path, runs: Runs, format: str) -> None:
         put(store, 100, 200 + 100 * number)
 
 
-class Unsure:
-    """A table whose commits land, or not, and always report a time-out."""
-
-    def __init__(self, table: Any, lands: bool) -> None:
-        self._table, self._lands = table, lands
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._table, name)
-
-
 @pytest.mark.parametrize("lands", [True, False])
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_commit_whose_answer_is_lost(
@@ -105,6 +95,37 @@ def test_a_commit_whose_answer_is_lost(
     again = open_topic(tmp_path, store, format)
     assert again.append_new().rows == (0 if lands else len(expected(store)))
     assert rows_in(again.table) == expected(store)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_table_that_cannot_be_read_after_a_commit_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str
+) -> None:
+    store = tmp_path / "store"
+    put(store, 50)
+    orders = open_topic(tmp_path, store, format)
+    native: Any = orders.table._native  # type: ignore[attr-defined]
+    commit, look = (
+        ("_do_commit", "refresh")
+        if format == "iceberg"
+        else ("create_write_transaction", "update_incremental")
+    )
+    landing = getattr(native, commit)
+
+    def away(*_: object, **__: object) -> None:
+        raise ConnectionError("the catalog is away")
+
+    def lands_and_is_away(*given: Any, **named: Any) -> None:
+        landing(*given, **named)
+        monkeypatch.setattr(native, look, away)
+        away()
+
+    monkeypatch.setattr(native, commit, lands_and_is_away)
+    with pytest.raises(TableError, match=r"outcome of a commit is unknown.*is away.*run again"):
+        orders.append_new()
+    again = open_topic(tmp_path, store, format)
+    assert again.append_new().rows == 0
+    assert rows_in(again.table) == expected(store)  # no file of it was deleted
 
 
 @pytest.mark.parametrize("format", FORMATS)
