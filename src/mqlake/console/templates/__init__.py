@@ -19,8 +19,12 @@ DIRECTORY = Path(__file__).resolve().parent.parent
 def path_to(template: str, *parts: object, **query: object) -> str:
     """A path with each part quoted: `path_to("/topics/{}/messages", topic, page=2)`; empty parameters are left out."""
     path = template.format(*(quote(str(part), safe="") for part in parts))
-    given = {name.rstrip("_"): value for name, value in query.items() if value not in (None, "", False)}
+    given = {name.rstrip("_"): value for name, value in query.items() if _is_given(value)}
     return path + ("?" + urlencode(given) if given else "")
+
+
+def _is_given(value: object) -> bool:
+    return value is not None and value is not False and value != ""
 
 
 def number_text(value: float | None) -> str:
@@ -88,7 +92,7 @@ def render(template: str, data: dict[str, Any], **shared: Any) -> str:
     path, query = shared["path"], shared["query"]
 
     def here(**changes: object) -> str:
-        given = {name: value for name, value in (query | changes).items() if value not in (None, "", False)}
+        given = {name: value for name, value in (query | changes).items() if _is_given(value)}
         return quote(path) + ("?" + urlencode(given) if given else "")
 
     return _templates.get_template(template).render(data=data, here=here, **shared)
