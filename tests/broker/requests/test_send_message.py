@@ -8,6 +8,7 @@ from mqlake.broker.requests.send_message import ANSWER_REST_MAX
 from mqlake.formats.batch import encode_messages
 from mqlake.formats.record import decode_record
 from mqlake.message import Message, decode_message_id
+from mqlake.message.recall import decode_recall_handle
 from mqlake.remoting.codec import FRAME_SIZE_MAX
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.headers.produce import SendMessageResponseHeader
@@ -233,6 +234,18 @@ def test_a_delayed_message_waits_in_the_schedule_topic(tmp_path):
         stored = peer.controller.broker.store.look_message_by_id(answer.ext_fields["msgId"])
         assert (stored.topic, stored.queue_id) == ("SCHEDULE_TOPIC_XXXX", 4)
         assert (stored.properties["REAL_TOPIC"], stored.properties["REAL_QID"]) == ("T", "2")
+
+    on_a_broker(tmp_path, scene)
+
+
+def test_only_a_timer_message_is_answered_with_what_recalls_it(tmp_path):
+    async def scene(peer: Peer) -> None:
+        timed = await peer.send("T", properties=properties(UNIQ_KEY="k", TIMER_DELAY_MS="600000"))
+        assert decode_recall_handle(timed.ext_fields["recallHandle"]).topic == "T"
+        copied = properties(
+            UNIQ_KEY="k", REAL_TOPIC="T", TIMER_OUT_MS="5000"
+        )  # of a timer that was delivered
+        assert "recallHandle" not in (await peer.send("T", properties=copied)).ext_fields
 
     on_a_broker(tmp_path, scene)
 

@@ -149,3 +149,54 @@ def test_a_disk_that_cannot_be_read_is_an_error(tmp_path, kind, monkeypatch):
     monkeypatch.setattr(os, "pread", broken)
     with pytest.raises(OSError, match="Input/output"):
         recovered(kind, tmp_path, True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_both_ends_follow_the_log(tmp_path, kind):
+    write(make(kind, tmp_path), 0, units_of(kind, 0, 2500))
+    queue = recovered(kind, tmp_path, True)
+    assert [queue.first_from(number * RECORD) for number in (0, 1300, 2499, 2500, 99_999)] == [
+        0,
+        1300,
+        2499,
+        2500,
+        2500,
+    ]
+    for commit_log_min, first in ((0, 0), (1250, 1250), (10, 1250), (1250, 1250), (1251, 1251)):
+        queue.correct_min_offset(commit_log_min * RECORD)
+        assert queue.min_offset_in_queue == first
+    assert queue.delete_expired_file(1251 * RECORD) == 1
+    files = [number * UNITS_A_FILE * kind.unit_size for number in (1, 2)]
+    assert state(queue) == (1251, 2500, 2500 * RECORD, files)
+    queue.truncate_dirty_logic_files(2010 * RECORD - 1)  # in the middle of a record
+    assert state(queue) == (1251, 2009, 2009 * RECORD, files)
+    queue.truncate_dirty_logic_files(1100 * RECORD)  # before the beginning
+    assert state(queue) == (1000, 1100, 1100 * RECORD, files[:1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_reader_sees_a_queue_that_was_cut_made_again_or_moved_on(tmp_path, kind):
+    writer = make(kind, tmp_path)
+    write(writer, 0, units_of(kind, 0, 500))
+    reader = kind("T", 0, f"{tmp_path}/T/0", UNITS_A_FILE * kind.unit_size, FilePool(8, read_only=True))
+    reader.load()
+    reader.recover(thorough=False)
+
+    def seen():
+        reader.refresh()
+        return state(reader)
+
+    assert seen() == (0, 500, 500 * RECORD, [0])
+    write(writer, 500, units_of(kind, 500, 900))
+    assert seen() == (0, 900, 900 * RECORD, [0])
+    writer = recovered(kind, tmp_path, False)
+    writer.truncate_dirty_logic_files(100 * RECORD)
+    assert seen() == (0, 100, 100 * RECORD, [0])
+    write(writer, 100, units_of(kind, 100, 3500))
+    writer = recovered(kind, tmp_path, False)
+    writer.delete_expired_file(2500 * RECORD)  # with the file in which the reader was
+    files = [number * UNITS_A_FILE * kind.unit_size for number in (2, 3)]
+    assert seen()[1:] == (3500, 3500 * RECORD, files)
+    assert reader.min_offset_in_queue >= 2000
+    writer.destroy()
+    assert seen() == (0, 0, -1, [])

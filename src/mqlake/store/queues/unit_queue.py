@@ -308,7 +308,8 @@ class UnitQueue(ABC):
         self._look_at_last()
 
     def _start_over(self) -> None:
-        self.max_physic_offset = self._min_physical = -1
+        self._note_last(None)
+        self._min_physical = -1
         self.files.max_offset = 0
         self.load()
         self.recover(thorough=False)
