@@ -1,0 +1,51 @@
+"""The notebooks of examples/notebooks: every cell runs, on a store made for them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mqlake.message import MessageExtBrokerInner
+from mqlake.store import open_store
+from tests.spark.stores import SETTINGS
+
+NOTEBOOKS = Path(__file__).parent.parent.parent / "examples" / "notebooks"
+
+
+def run(path: Path) -> list[Any]:
+    """The value of the last expression of each cell, as a notebook shows it."""
+    notebook = json.loads(path.read_text())
+    assert notebook["nbformat"] == 4
+    names: dict[str, Any] = {}
+    shown = []
+    for number, cell in enumerate(notebook["cells"]):
+        assert not cell.get("outputs"), f"cell {number} of {path.name} is kept with outputs"
+        if cell["cell_type"] == "code":
+            *lines, last = "".join(cell["source"]).splitlines()
+            exec(compile("\n".join(lines), f"{path.name}[{number}]", "exec"), names)
+            is_statement = " = " in last or last.startswith("print(")
+            shown.append(exec(last, names) if is_statement else eval(last, names))
+    return shown
+
+
+def test_the_log_without_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open_store(tmp_path / "store", SETTINGS) as store:
+        for n in range(30):
+            body = b"not JSON" if n == 7 else b'{"id":%d,"price":%d.5}' % (n, n)
+            assert store.put_message(MessageExtBrokerInner("Orders", body)).is_ok
+    monkeypatch.setenv("MQLAKE_STORE", str(tmp_path / "store"))
+    columns, by_topic, described, tail, schema, rows, undecoded = run(NOTEBOOKS / "log-without-spark.ipynb")
+    assert "body" in columns and by_topic["messages"].tolist() == [30]
+    assert described.height and len(tail) == 5 and schema is None
+    assert capsys.readouterr().out == "id long, price double\n"
+    assert rows["price"].tolist() == [0.5, 1.5, 2.5, 3.5, 4.5]
+    assert len(undecoded) == 1 and undecoded.iloc[0, 1] == 1
+
+
+def test_no_notebook_is_forgotten() -> None:
+    assert [path.name for path in sorted(NOTEBOOKS.glob("*.ipynb"))] == ["log-without-spark.ipynb"]
