@@ -225,15 +225,10 @@ class HAService:
         if not self._pumping.acquire(timeout=LOOP_WAIT_S):
             return  # the thread sends much to another slave; the loop calls again
         try:
-            if peer.loop is None:
-                return  # it was closed in this iteration
-            self._read(peer)
-            if self._pump_near():  # what came while it was too far behind, or its socket full
-                return
+            if peer.loop is not None:  # else it was closed in this iteration
+                self._read(peer)
         finally:
             self._pumping.release()
-        self._sleeping = False
-        self.wake()
 
     def _wake_for_deadline(self) -> None:
         if self.group_transfer.next_time < self._sleep_until:
