@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -35,12 +36,29 @@ def conditions(filters: Sequence[Filter]) -> list[Condition]:
     return found
 
 
+_PLANS = "pyspark.sql.worker.plan_data_source_read"
+_PUSHES = "pyspark.sql.worker.data_source_pushdown_filters"
+
+
+def _planned_without_filters() -> bool:
+    """Whether this is a process of Spark's that plans a read to which no filters are pushed. Each has one module to
+    run, as its main module or imported by the daemon it was forked from."""
+    main = getattr(getattr(sys.modules["__main__"], "__spec__", None), "name", "") or ""
+    running = {main, *sys.modules}
+    return main.startswith("pyspark.") and _PLANS in running and _PUSHES not in running
+
+
 class FilteredReader(DataSourceReader):
     """A reader that keeps the filters it can use. Spark applies all of them to the rows again."""
 
     _conditions: tuple[Condition, ...] = ()
 
-    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802 - Spark's name
+    @property
+    def pushFilters(self) -> Callable[[list[Filter]], list[Filter]]:  # noqa: N802 - Spark's name
+        """A reader that has it is refused where filterPushdown.enabled is off, although Spark then never calls it."""
+        return super().pushFilters if _planned_without_filters() else self._push_filters
+
+    def _push_filters(self, filters: list[Filter]) -> list[Filter]:
         self._conditions = tuple(conditions(filters))
         return filters
 

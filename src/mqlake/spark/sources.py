@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from mqlake.spark.log.commitlog import CommitLogDataSource
@@ -22,11 +23,15 @@ SOURCES = (
 
 
 def register(spark: SparkSession) -> None:
-    """Makes the sources known to a session, and lets Spark pass its filters to them.
+    """Lets Spark pass its filters to the sources, and makes those known that it has not found by itself (automatic).
 
     MissingPartError when the Python that Spark runs them with cannot import mqlake.
     """
     require_in_workers(spark)
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     for source in SOURCES:
-        spark.dataSource.register(source)
+        try:
+            spark.dataSource.register(source)
+        except AnalysisException as error:
+            if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+                raise
