@@ -247,7 +247,7 @@ async def clean_topics(
 @broker_option
 @cluster_option
 @click.option("-o", "--ordered", is_flag=True, help="Only ordered topics.")
-@listing_command
+@admin_command
 async def consume_stats(
     admin: Admin, broker: str | None, cluster: str | None, ordered: bool, as_json: bool
 ) -> None:
