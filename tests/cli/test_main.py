@@ -157,6 +157,8 @@ DESTRUCTIVE = {
     ("admin", "acl", "delete"),
     ("admin", "user", "delete"),
     ("context", "delete"),
+    ("lake", "orphans"),
+    ("lake", "rewind"),
     ("admin", "broker", "promote"),
     ("store", "repair"),
     ("store", "truncate"),

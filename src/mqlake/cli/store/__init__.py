@@ -35,7 +35,7 @@ COMMANDS = {
         "Back up the store in DIR, also while a broker runs on it.",
     ),
     "restore": ("mqlake.cli.store.backup:restore_command", "Make a store from a backup."),
-    "offload": ("mqlake.cli.store.offload:offload", "Copy the sealed files of a log to a bucket."),
+    "offload": ("mqlake.cli.store.offload:offload", "Copy the sealed files of a log to TARGET"),
     "bench": ("mqlake.cli.store.write:bench", "Measure this machine quickly."),
 }
 
