@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,17 @@ from tests.spark.stores import SETTINGS
 NOTEBOOKS = Path(__file__).parent.parent.parent / "examples" / "notebooks"
 
 
+def shown_by(source: str, where: str, names: dict[str, Any]) -> Any:
+    tree = ast.parse(source, where)
+    last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+    exec(compile(tree, where, "exec"), names)
+    return (
+        eval(compile(ast.Expression(last.value), where, "eval"), names)
+        if isinstance(last, ast.Expr)
+        else None
+    )
+
+
 def run(path: Path) -> list[Any]:
     """The value of the last expression of each cell, as a notebook shows it."""
     notebook = json.loads(path.read_text())
@@ -24,10 +36,7 @@ def run(path: Path) -> list[Any]:
     for number, cell in enumerate(notebook["cells"]):
         assert not cell.get("outputs"), f"cell {number} of {path.name} is kept with outputs"
         if cell["cell_type"] == "code":
-            *lines, last = "".join(cell["source"]).splitlines()
-            exec(compile("\n".join(lines), f"{path.name}[{number}]", "exec"), names)
-            is_statement = " = " in last or last.startswith("print(")
-            shown.append(exec(last, names) if is_statement else eval(last, names))
+            shown.append(shown_by("".join(cell["source"]), f"{path.name}[{number}]", names))
     return shown
 
 
