@@ -3,6 +3,9 @@
     ProducerConfig(send_message_hooks=[…])      each try of a send: before ─▶ request, answer ─▶ after
     ConsumerConfig(consume_message_hooks=[…])   each call of a listener: before ─▶ listener ─▶ after
 
+A send hook may also have `message_created(message)`. It is called for each message in the context of its sender, before
+anything of the message is encoded, and may add properties.
+
 They are called where the work is done: on the event loop, or in the thread of a listener that is not async. Their
 exceptions are logged and have no effect.
 """
@@ -12,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from mqlake.client.records import MessageClientExt
 from mqlake.client.results import SendResult
@@ -61,6 +64,13 @@ class SendMessageHook(Protocol):
     def send_message_before(self, context: SendMessageContext) -> None: ...
 
     def send_message_after(self, context: SendMessageContext) -> None: ...
+
+
+@runtime_checkable
+class MessageCreatedHook(Protocol):
+    """What a SendMessageHook may have besides."""
+
+    def message_created(self, message: Message) -> None: ...
 
 
 class ConsumeMessageHook(Protocol):

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from mqlake.base.arguments import checked, checked_function
 from mqlake.base.clock import now_ms
 from mqlake.client.client_base import ClientBase, Where
-from mqlake.client.hooks import SendMessageContext, SendMessageHook, call_hooks
+from mqlake.client.hooks import MessageCreatedHook, SendMessageContext, SendMessageHook, call_hooks
 from mqlake.client.namespace import with_namespace
 from mqlake.client.produce.accumulate import ProduceAccumulator
 from mqlake.client.produce.fault_strategy import MQFaultStrategy
@@ -195,6 +195,11 @@ class Producer(ClientBase):
         self._requests = Requests()
         self._finding: dict[str, asyncio.Task[TopicRouteData]] = {}
         """Topic → the question for its route, which those who need it share."""
+        self._message_created = [
+            hook.message_created
+            for hook in self.config.send_message_hooks
+            if isinstance(hook, MessageCreatedHook)
+        ]
         self._turns = Turns(
             self.config.back_pressure_for_async_send_num, self.config.back_pressure_for_async_send_size
         )
@@ -408,6 +413,8 @@ class Producer(ClientBase):
             properties[PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX] = create_uniq_id()
         if self.namespace:
             properties[PROPERTY_INSTANCE_ID] = self.namespace
+        if self._message_created:
+            call_hooks(self._message_created, message)
 
     def _full_topic(self, message: Message) -> str:
         # topics for replies belong to clusters
