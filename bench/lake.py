@@ -20,8 +20,7 @@ from bench.context import Context
 from bench.measure import Line
 from bench.spark import _line
 from bench.workload import make_log
-from mqlake.lake.tables.config import Lake, Topic
-from mqlake.lake.tables.rows import DEFAULT_COLUMNS
+from mqlake.lake.tables.config import DEFAULT_COLUMNS, Lake, Topic
 from mqlake.lake.tables.state import TableState
 from mqlake.lake.tables.topic import TopicTable
 

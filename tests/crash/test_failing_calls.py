@@ -112,7 +112,7 @@ class TestFlush:
         before, after, _ = victim.run(
             "pwrite64",
             "EIO",
-            "5",
+            "7",
             [FIRST_LOG_FILE],
             ("put_until_refused", FOREVER),
             ("put", 3),

@@ -19,6 +19,7 @@ import pytest
 from mqlake.errors import MqlakeError
 from mqlake.remoting.client import RemotingClient
 from mqlake.remoting.codes import RequestCode, ResponseCode
+from mqlake.remoting.headers.consume import GetMaxOffsetRequestHeader
 from mqlake.remoting.loop import run
 from tests.broker.live import now_ms, send_header
 from tests.broker.pop.popping import Popped, Popper
@@ -191,7 +192,7 @@ def test_order_outlives_a_kill(tmp_path: Path) -> None:
             for number in range(6):
                 answer = await remote.ask(RequestCode.SEND_MESSAGE_V2, send_header("T"), b"%d" % number)
                 assert answer.code == ResponseCode.SUCCESS
-            popper = Popper(remote)
+            popper, last = Popper(remote), GetMaxOffsetRequestHeader(topic="T", queue_id=0)
 
             async def pop(count: int, attempt: str) -> list[Popped]:
                 answer = await popper.pop(
@@ -203,6 +204,9 @@ def test_order_outlives_a_kill(tmp_path: Path) -> None:
                 await asyncio.to_thread(broker.kill)
                 await asyncio.to_thread(broker.start)
 
+            async with asyncio.timeout(PATIENCE_S):
+                while (await remote.ask(RequestCode.GET_MAX_OFFSET, last)).ext_fields["offset"] != "6":
+                    await asyncio.sleep(0.01)
             first = await pop(3, "one")
             assert [popped.body for popped in first] == [b"0", b"1", b"2"]
             await popper.ack(first[0])

@@ -4,11 +4,12 @@ import re
 
 import pytest
 
+from mqlake.base.settings import parse_size
 from mqlake.errors import ConfigError, UnknownKeyError
 from mqlake.lake.arrow.schema import COLUMNS, CORRUPT_COLUMN
 from mqlake.lake.log.storage import Storage
 from mqlake.lake.offsets import PositionKind
-from mqlake.lake.options import OPTIONS, LogOptions, Mode, parse_size
+from mqlake.lake.options import OPTIONS, LogOptions, Mode
 
 
 def test_defaults() -> None:

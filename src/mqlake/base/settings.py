@@ -18,10 +18,18 @@ from mqlake.errors import ConfigError, UnknownKeyError
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 
-_SIZE = re.compile(r"([+-]?\d+)([kmg]?)b?", re.IGNORECASE)
+_SIZE = re.compile(r"([+-]?\d+)\s*([kmg]?)b?", re.IGNORECASE)
 _SIZE_FACTOR = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 
 T = TypeVar("T")
+
+
+def parse_size(option: str, text: str) -> int:
+    """Bytes above 0: a number, or one followed by k, m or g. ConfigError names the option."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or int(match[1]) <= 0:
+        raise ConfigError(f"option {option!r} is {text!r}; it takes bytes, or a number with k, m or g")
+    return int(match[1]) * _SIZE_FACTOR[match[2].lower()]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from mqlake.base.settings import parse_size
 from mqlake.errors import ConfigError, OffsetOutOfRangeError, UnknownKeyError
 from mqlake.lake.arrow.schema import COLUMNS, CORRUPT_COLUMN
 from mqlake.lake.log.splits import DEFAULT_SPLIT_SIZE, VERIFY_CRC, VERIFY_FULL, VERIFY_NONE
@@ -40,8 +40,6 @@ QUEUE_OPTIONS = (*PLACE_OPTIONS, "topics", "splitSize")
 INDEX_OPTIONS = (*PLACE_OPTIONS, "splitSize", "maxHashSlotNum")
 
 logger = logging.getLogger(__name__)
-
-_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
 class Mode(Enum):
@@ -266,11 +264,3 @@ def count(given: Mapping[str, str], option: str) -> int | None:
 
 def _size(given: Mapping[str, str], option: str) -> int | None:
     return parse_size(option, given[option]) if option in given else None
-
-
-def parse_size(option: str, text: str) -> int:
-    """Bytes: a number, or one followed by k, m or g."""
-    match = re.fullmatch(r"(\d+)\s*([kmg]?)b?", text.strip().lower())
-    if match is None or int(match.group(1)) == 0:
-        raise ConfigError(f"option {option!r} is {text!r}; it takes bytes, or a number with k, m or g")
-    return int(match.group(1)) * _UNITS[match.group(2)]

@@ -7,8 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from mqlake.lake.tables.config import Lake, LakeFile, Topic
-from mqlake.lake.tables.rows import DEFAULT_COLUMNS
+from mqlake.lake.tables.config import DEFAULT_COLUMNS, Lake, LakeFile, Topic
 from mqlake.lake.tables.table import Table
 from mqlake.lake.tables.topic import RunOptions, TopicTable
 from mqlake.message import MessageExtBrokerInner

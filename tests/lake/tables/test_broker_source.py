@@ -11,8 +11,7 @@ import pytest
 import mqlake.lake
 from mqlake.errors import TableError, TopicNotFoundError
 from mqlake.lake.tables.broker_source import BrokerSource
-from mqlake.lake.tables.config import Topic
-from mqlake.lake.tables.rows import DEFAULT_COLUMNS
+from mqlake.lake.tables.config import DEFAULT_COLUMNS, Topic
 from mqlake.lake.tables.state import TableState
 from mqlake.lake.tables.topic import RunOptions, TopicTable
 from tests.lake.tables.lakes import FORMATS, as_rows, in_order, lake_of, rows_in

@@ -48,7 +48,9 @@ def test_a_restore_takes_the_position_back_with_the_rows(tmp_path: Path) -> None
         assert orders.table.head().state == first.state
         assert len(rows_in(orders.table)) == 10
     native.update_incremental()
-    native.restore(datetime.fromtimestamp(first.at / 1000, UTC).isoformat())
+    log = tmp_path / TABLE / "_delta_log" / f"{first.version:020d}.json"
+    written = log.stat().st_mtime + 0.002  # what deltalake goes by
+    native.restore(datetime.fromtimestamp(written, UTC).isoformat())
     assert orders.table.head().state == first.state
     orders.append_new()
     assert rows_in(orders.table) == expected(tmp_path / "store")

@@ -11,7 +11,8 @@ import pytest
 
 import mqlake.lake
 from mqlake.errors import ConfigError, UnknownKeyError
-from mqlake.lake.tables.rows import DEFAULT_COLUMNS, NEEDED, UNDECODED_FIELDS, TableRows
+from mqlake.lake.tables.config import DEFAULT_COLUMNS
+from mqlake.lake.tables.rows import NEEDED, UNDECODED_FIELDS, TableRows
 
 
 class Lengths:

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 import mqlake.spark
 from mqlake.base.progress import no_progress
-from mqlake.lake.tables.rows import DEFAULT_COLUMNS
+from mqlake.lake.tables.config import DEFAULT_COLUMNS
 from mqlake.spark.jobs.tables import SizedEngine, SparkEngine
 from tests.lake.tables.lakes import ORDERS, expected, in_order, open_topic, put, rows_in, save
 

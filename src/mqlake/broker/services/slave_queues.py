@@ -48,9 +48,11 @@ class StaleQueues:
             try:
                 there = await self._ask_ends(topic)
             except ResponseError:  # gone meanwhile: the table will say so
-                del self._pending[topic]
+                self._pending.pop(topic, None)
                 continue
-            suspected = self._pending.pop(topic)
+            suspected = self._pending.pop(topic, None)
+            if suspected is None:  # compared by another round meanwhile
+                continue
             stale = [number for number, end in suspected.items() if there.get(number, end) < end]
             if stale:
                 logger.warning(

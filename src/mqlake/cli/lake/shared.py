@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from mqlake.base.settings import parse_assignments
+from mqlake.base.settings import parse_assignments, parse_size
 from mqlake.cli.produce import duration_ms
 from mqlake.errors import ConfigError, UnknownKeyError
-from mqlake.lake.options import parse_size
 from mqlake.lake.tables.config import (
     DEFAULT_NAMESPACE,
     FILE,

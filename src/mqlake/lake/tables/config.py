@@ -23,13 +23,27 @@ from typing import Any
 
 from mqlake.base.durable import write_durably
 from mqlake.errors import ConfigError, UnknownKeyError
-from mqlake.lake.tables.rows import DEFAULT_COLUMNS
 
 FILE = "lake.toml"
 ICEBERG, DELTA = "iceberg", "delta"
 FORMATS = (ICEBERG, DELTA)
 PARTITIONS = ("day", "none")
 DEFAULT_NAMESPACE = "mqlake"
+DEFAULT_COLUMNS = (
+    "topic",
+    "brokerName",
+    "queueId",
+    "queueOffset",
+    "physicalOffset",
+    "uniqKey",
+    "tags",
+    "keys",
+    "properties",
+    "bornTimestamp",
+    "storeTimestamp",
+    "reconsumeTimes",
+    "body",
+)
 _KINDS = {"sqlite": "sql", "postgresql": "sql", "http": "rest", "https": "rest", "thrift": "hive"}
 
 

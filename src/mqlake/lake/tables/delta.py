@@ -183,6 +183,7 @@ class DeltaTable:
 
     def versions(self) -> list[Version]:
         with _translated(self.name):
+            self._native.update_incremental()  # the history of an earlier version has wrong numbers
             entries = self._native.history()
         return [
             Version(

@@ -19,6 +19,7 @@ import pyarrow as pa
 from mqlake.errors import ConfigError
 from mqlake.lake.arrow.schema import COLUMNS, arrow_schema
 from mqlake.lake.options import check_columns
+from mqlake.lake.tables.config import DEFAULT_COLUMNS
 
 BODY = "body"
 UNDECODED, UNDECODED_REASON = "undecoded", "undecoded_reason"
@@ -27,22 +28,6 @@ UNDECODED_FIELDS = (pa.field(UNDECODED, pa.binary()), pa.field(UNDECODED_REASON,
 
 NEEDED = ("topic", "brokerName", "queueId", "queueOffset", "physicalOffset", "storeTimestamp")
 """Columns that every table has: how far it has come and whether it is whole is told by them."""
-
-DEFAULT_COLUMNS = (
-    "topic",
-    "brokerName",
-    "queueId",
-    "queueOffset",
-    "physicalOffset",
-    "uniqKey",
-    "tags",
-    "keys",
-    "properties",
-    "bornTimestamp",
-    "storeTimestamp",
-    "reconsumeTimes",
-    BODY,
-)
 
 
 class BodyDecoder(Protocol):

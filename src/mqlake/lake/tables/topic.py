@@ -17,9 +17,9 @@ from mqlake.base.progress import Progress, no_progress
 from mqlake.errors import StoreError, TableError, UnknownKeyError
 from mqlake.lake.requirements import require_modules
 from mqlake.lake.tables.bodies import followed, sampled
-from mqlake.lake.tables.config import ICEBERG, Lake, LakeFile, Topic
+from mqlake.lake.tables.config import DEFAULT_COLUMNS, ICEBERG, Lake, LakeFile, Topic
 from mqlake.lake.tables.files import TARGET_BYTES
-from mqlake.lake.tables.rows import DEFAULT_COLUMNS, TableRows
+from mqlake.lake.tables.rows import TableRows
 from mqlake.lake.tables.source import Lag, Source, StoreSource
 from mqlake.lake.tables.step import Engine, LocalEngine, StepReport, TableReport, Target, run_step
 from mqlake.lake.tables.table import COLUMNS, DECODER, TOPIC, Table

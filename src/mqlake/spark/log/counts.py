@@ -22,6 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everywhere
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
+from mqlake.base.settings import parse_size
 from mqlake.errors import ConfigError, UnknownKeyError
 from mqlake.formats.arrow import Ints
 from mqlake.formats.columns import Scan
@@ -32,7 +33,7 @@ from mqlake.lake.arrow.rows import timestamp_array
 from mqlake.lake.arrow.schema import COLUMNS
 from mqlake.lake.log.splits import Damage
 from mqlake.lake.log.tasks import Chosen, chosen
-from mqlake.lake.options import OPTIONS, LogOptions, listed, named, option_texts, parse_size
+from mqlake.lake.options import OPTIONS, LogOptions, listed, named, option_texts
 from mqlake.message import PROPERTY_TAGS
 from mqlake.spark.error_messages import tells_reasons
 from mqlake.spark.log.commitlog import CommitLogReader
