@@ -13,7 +13,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # most tests wait for another process, so there are more of them than processors
-WORKERS ?= 3
+WORKERS ?= 4
 # compiled modules are kept: each of the many processes would compile all it imports
 export PYTHONDONTWRITEBYTECODE :=
 UV_VERSION := 0.13.8

@@ -32,6 +32,6 @@ def test_long_files_come_first_then_those_with_many_tests() -> None:
 
 def test_a_worker_stays_with_its_kind() -> None:
     files = ["tests/store/test_clean.py", "tests/interop/test_golden.py", "tests/spark/log/test_splits.py"]
-    assert [preferred(files, worker) for worker in range(4)] == [files[2], files[1], files[0], files[2]]
+    assert [preferred(files, worker) for worker in range(4)] == [files[2], files[1], files[0], files[0]]
     assert preferred(files[:1], 0) == files[0]
     assert preferred(files[1:], 2) == files[2]
