@@ -17,6 +17,23 @@ def host_text(host: Host) -> str:
     return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
 
 
+def message_row(message: MessageExt, body: bytes) -> dict[str, Any]:
+    """A message as a row of a list; `body` is decompressed."""
+    return {
+        "topic": message.topic,
+        "queueId": message.queue_id,
+        "queueOffset": message.queue_offset,
+        "physicalOffset": message.physical_offset,
+        "msgId": message.msg_id,
+        "uniqKey": message.uniq_key,
+        "tags": message.tags,
+        "keys": message.keys,
+        "storeTimestamp": message.store_timestamp,
+        "size": message.store_size,
+        "bodyText": body_text(body),
+    }
+
+
 def record_object(message: MessageExt) -> dict[str, Any]:
     """All fields of a record under RocketMQ's names; the body in base64."""
     return {

@@ -16,7 +16,7 @@ from mqlake.errors import ConfigError, FormatError, MessageError, MqlakeError, R
 from mqlake.formats.names import offset_to_file_name
 from mqlake.formats.trace import Pub, SubAfter, SubBefore, Trace, decode_traces
 from mqlake.message import MessageExt
-from mqlake.message.shown import body_text, host_text, record_object
+from mqlake.message.shown import host_text, message_row, record_object
 from mqlake.remoting.bodies.topic import MessageQueue
 from mqlake.remoting.codes import ResponseCode
 
@@ -35,18 +35,8 @@ def row_of(message: MessageExt, broker: str) -> dict[str, Any]:
     """A message as a row of a list. Its body was decompressed when it was pulled."""
     return {
         "broker": broker,
-        "topic": message.topic,
-        "queueId": message.queue_id,
-        "queueOffset": message.queue_offset,
-        "physicalOffset": message.physical_offset,
-        "msgId": message.msg_id,
-        "uniqKey": message.uniq_key,
-        "tags": message.tags,
-        "keys": message.keys,
-        "storeTimestamp": message.store_timestamp,
-        "size": message.store_size,
+        **message_row(message, message.body),
         "reconsumeTimes": message.reconsume_times,
-        "bodyText": body_text(message.body),
     }
 
 

@@ -24,7 +24,7 @@ from mqlake.formats.index import INDEX_HEADER_SIZE, decode_entry, entry_position
 from mqlake.formats.names import offset_to_file_name
 from mqlake.formats.record import decode_record
 from mqlake.message import MessageExt
-from mqlake.message.shown import body_text, record_object
+from mqlake.message.shown import message_row, record_object
 from mqlake.store.check.info import StoreInfo
 from mqlake.store.check.search import Query, check_begins_record, find_by_id, records_of_log, search
 from mqlake.store.check.verify import VerifyReport
@@ -169,19 +169,7 @@ def _row(message: MessageExt) -> dict[str, Any]:
         body = decompress_body(message.body, message.sys_flag)
     except FormatError:
         body = message.body
-    return {
-        "topic": message.topic,
-        "queueId": message.queue_id,
-        "queueOffset": message.queue_offset,
-        "physicalOffset": message.physical_offset,
-        "msgId": message.msg_id,
-        "uniqKey": message.uniq_key,
-        "tags": message.tags,
-        "keys": message.keys,
-        "storeTimestamp": message.store_timestamp,
-        "size": message.store_size,
-        "bodyText": body_text(body),
-    }
+    return message_row(message, body)
 
 
 async def record(ask: Ask) -> dict[str, Any]:
