@@ -1,4 +1,4 @@
-"""The benches' command: `python -m bench [--quick] [--only NAME] [--json FILE] [--against CHECKOUT]`."""
+"""The benches' command: `python -m bench [--quick] [--only NAME] [--rounds N] [--json FILE] [--against CHECKOUT]`."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from bench import (
     pop,
     reading,
     replication,
+    sockets,
     spark,
     spark_export,
     timers,
@@ -44,6 +45,9 @@ BENCHES: dict[str, Callable[[Context], Iterator[Line]]] = {
     "verify": reading.verify,
     "start": opening.start,
     "memory": memory.memory,
+    "socket-sends": sockets.socket_sends,
+    "socket-sync": sockets.socket_sync,
+    "socket-pulls": sockets.socket_pulls,
     "broker-sync": broker.sync,
     "broker-async": broker.asynchronous,
     "broker-batch": broker.batch,
@@ -92,6 +96,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="minutes instead of an hour; rougher figures")
     parser.add_argument("--only", action="append", metavar="NAME", help="this bench (may be repeated)")
+    parser.add_argument(
+        "--rounds", type=int, metavar="N", help="of each side of a line; default: 9, or 5 with --quick"
+    )
+    parser.add_argument(
+        "--java", action="store_true", help="RocketMQ's broker beside mqlake's in the socket benches, too"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything measured there")
     parser.add_argument(
         "--dir", type=Path, help="where to work (12 GB free); default: the temporary directory"
@@ -108,7 +118,11 @@ def main(arguments: list[str] | None = None) -> int:
     names = given.only or known
     if unknown := [name for name in names if name not in known]:
         parser.error(f"no bench {', '.join(unknown)}; there are {', '.join(known)}")
-    scale = QUICK if given.quick else FULL
+    scale = dataclasses.replace(QUICK if given.quick else FULL, java=given.java)
+    if given.rounds is not None:
+        if given.rounds < 1:
+            parser.error("--rounds: at least 1")
+        scale = dataclasses.replace(scale, rounds=given.rounds)
     progress = Progress()
     print(f"# {' '.join(f'{key}={value}' for key, value in machine().items())}")
     lines: Sequence[Line | against.Compared]

@@ -22,9 +22,8 @@ from typing import Any, Protocol
 import numpy as np
 from tests.interop.brokers import MqlakeBroker
 from tests.interop.java_peer import Json
-from tests.waiting import until
 
-from bench import append, raw_pull, raw_send
+from bench import append, sockets
 from bench.context import MIB, Scale
 from bench.measure import Round, Stopwatch
 from bench.workload import QUEUES, TOPIC, Ring, batch_template, make_log, single_template
@@ -168,32 +167,25 @@ def _broker(directory: Path, scale: Scale) -> MqlakeBroker:
     return broker
 
 
-def _of_broker(broker: MqlakeBroker, messages: int, load: Callable[[], float]) -> Alone:
-    def make_round() -> Round:
-        before = broker.cpu_seconds()
-        seconds = load()
-        return Round(messages, seconds, broker.cpu_seconds() - before, (messages,))
+def _of_broker(broker: MqlakeBroker, load: sockets.SocketLoad) -> Alone:
+    def close() -> None:
+        load.close()
+        broker.stop()
 
-    return Plain(make_round, broker.stop)
+    return Plain(sockets.Side(broker, load).round, close)
 
 
 def _sends(in_flight: int, batch: int, directory: Path, scale: Scale) -> Alone:
-    sends = raw_send.RawSend(scale.sends if batch == 1 else scale.batch_sends // batch, batch, in_flight)
     broker = _broker(directory, scale)
-    return _of_broker(broker, sends.messages, lambda: sends.round(broker.address))
+    count = scale.sends if batch == 1 else scale.batch_sends
+    return _of_broker(broker, sockets.sends(broker.address, count, batch=batch, in_flight=in_flight))
 
 
 def _pulls(in_flight: int, directory: Path, scale: Scale) -> Alone:
     broker = _broker(directory, scale)
-    filling = raw_send.RawSend(scale.batch_sends // raw_send.BATCH, raw_send.BATCH, 8)
-    filling.round(broker.address)
-
-    def everything() -> raw_pull.RawPull | None:
-        pulls = raw_pull.RawPull(broker.address, raw_send.TOPIC, raw_send.QUEUES, in_flight)
-        return pulls if pulls.messages == filling.messages else None
-
-    pulls = until(everything, "all messages are in the queues")
-    return _of_broker(broker, pulls.messages, pulls.round)
+    messages = sockets.fill(broker.address, sockets.PULLED_TOPIC, scale.batch_sends)
+    load = sockets.pulls(broker.address, sockets.PULLED_TOPIC, messages, in_flight=in_flight)
+    return _of_broker(broker, load)
 
 
 LINES: dict[str, Callable[[Path, Scale], Alone]] = {
@@ -214,7 +206,7 @@ LINES: dict[str, Callable[[Path, Scale], Alone]] = {
     "parse-columns": functools.partial(_columns, "parse_columns"),
     "send-1": functools.partial(_sends, 1, 1),
     "send-64": functools.partial(_sends, 64, 1),
-    "send-batch-8": functools.partial(_sends, 8, raw_send.BATCH),
+    "send-batch-8": functools.partial(_sends, 8, sockets.BATCH),
     "pull-1": functools.partial(_pulls, 1),
     "pull-64": functools.partial(_pulls, 64),
 }

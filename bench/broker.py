@@ -15,7 +15,7 @@ import dataclasses
 import os
 import statistics
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from tests.interop.java_peer import Json, warm_up
 
 from bench.context import Context
 from bench.measure import Line, Round
-from bench.raw_pull import RawPull
+from bench.sockets import pin
 
 TOPIC = "BenchTopic"
 DRAIN_TOPIC = "DrainTopic"
@@ -80,29 +80,13 @@ class Load:
         self._clients.request("bench.close", name=self._name)
 
 
-class RawLoad:
-    """As Load, from a plain socket in this process."""
-
-    def __init__(self, broker: Broker, in_flight: int) -> None:
-        self._broker = broker
-        self._pulls = RawPull(broker.address, DRAIN_TOPIC, QUEUES, in_flight)
-
-    def round(self, _: Json) -> Round:
-        before = self._broker.cpu_seconds()
-        seconds = self._pulls.round()
-        cpu_seconds = self._broker.cpu_seconds() - before
-        return Round(self._pulls.messages, seconds, cpu_seconds, (self._pulls.messages,))
-
-
 class Bench:
     """All three sides, the JVM of clients, and where they run."""
 
     def __init__(self, context: Context, clients: JavaClients, brokers: dict[str, Broker]) -> None:
         self._context, self._clients, self._brokers = context, clients, brokers
         self._processors = sorted(os.sched_getaffinity(0))
-        self.loads: dict[str, Load | RawLoad] = {
-            name: Load(clients, broker, name) for name, broker in brokers.items()
-        }
+        self.loads: dict[str, Load] = {name: Load(clients, broker, name) for name, broker in brokers.items()}
 
     def pin(self, apart: bool) -> None:
         """Clients on one half of the processors and brokers on the other, or all on all."""
@@ -110,30 +94,29 @@ class Bench:
         half = (len(cpus) + 1) // 2
         ours, theirs = (set(cpus[:half]), set(cpus[half:])) if apart else (set(cpus), set(cpus))
         for broker in self._brokers.values():
-            _pin(broker.pid, ours)
-        _pin(self._clients.pid, theirs)
+            pin(broker.pid, ours)
+        pin(self._clients.pid, theirs)
         os.sched_setaffinity(0, theirs)
 
     def line(
         self,
         name: str,
         request: Json,
-        loads: Mapping[str, Load | RawLoad] | None = None,
         *,
         unit: str = "msg/s",
         by_cpu: bool = True,
         ratio_min: float = RATIO_MIN,
     ) -> Line:
-        """Rounds of the sides in turn, as `measure.compare` has them: of all three by RocketMQ's client, or of `loads`.
-        `by_cpu`: the target is work a second of processor time."""
+        """Rounds of the sides in turn, as `measure.compare` has them. `by_cpu`: the target is work a second of
+        processor time."""
         try:
-            return _judged(self._line(name, request, loads or self.loads, unit), by_cpu, ratio_min)
+            return _judged(self._line(name, request, unit), by_cpu, ratio_min)
         finally:
             self.pin(False)
 
-    def _line(self, name: str, request: Json, loads: Mapping[str, Load | RawLoad], unit: str) -> Line:
+    def _line(self, name: str, request: Json, unit: str) -> Line:
         context, scale = self._context, self._context.scale
-        sides = [_, java, _] = [loads[each] for each in ("mqlake", "java", "bare")]
+        sides = [_, java, _] = [self.loads[each] for each in ("mqlake", "java", "bare")]
 
         def rate() -> float:
             done = java.round(request).rate
@@ -183,15 +166,6 @@ class Bench:
         for name in ("mqlake", "java"):
             with self._context.progress.step(f"{name}: {count} messages to drain"):
                 self.loads[name].round(_send("batch", 1024, count, topic=DRAIN_TOPIC, batch=BATCH, threads=4))
-
-    def raw_loads(self, in_flight: int) -> dict[str, Load | RawLoad]:
-        return {name: RawLoad(broker, in_flight) for name, broker in self._brokers.items()}
-
-
-def _pin(pid: int, cpus: set[int]) -> None:
-    for thread in os.listdir(f"/proc/{pid}/task"):
-        with contextlib.suppress(ProcessLookupError):
-            os.sched_setaffinity(int(thread), cpus)
 
 
 def _cpu_us(rounds: list[Round]) -> float:
@@ -288,7 +262,3 @@ def drain(context: Context) -> Iterator[Line]:
         bench.fill(context.scale.drained)
         request: Json = {"do": "bench.drain", "topic": DRAIN_TOPIC}
         yield bench.line("pull drain, 1 KB", request, by_cpu=False)
-        for in_flight in (1, 8, 64):
-            yield bench.line(
-                f"plain socket drain, 1 KB, {in_flight} in flight", {}, bench.raw_loads(in_flight)
-            )

@@ -58,6 +58,8 @@ class Scale:
     metaq_size: int = 10 * GIB
     """Of a data directory, most of it sparse; `metaq_recovered` of it are records."""
     metaq_recovered: int = GIB
+    java: bool = False
+    """RocketMQ's broker beside mqlake's in the socket benches too."""
     jvm: Sequence[str] = BENCH_JVM
     jvm_a_bench: bool = True
 
