@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -12,8 +13,13 @@ import pytest
 from bench.__main__ import BENCHES, main, run
 from bench.against import LINES, ROOT, TOLERATED, Compared, against
 from bench.context import MIB, QUICK
+from bench.empty_loop import HEADER_SIZE_MAX
 from bench.measure import Line, Progress, Round, compare
+from bench.sockets import EmptyLoop, SocketLoad
 
+from mqlake.remoting.codec import encode_frame
+from mqlake.remoting.command import RemotingCommand
+from tests.interop.brokers import MqlakeBroker
 from tests.interop.java_peer import TEST_JVM
 from tests.spark import conftest
 
@@ -85,6 +91,32 @@ def test_every_bench_gives_its_lines(tmp_path: Path, names: list[str]) -> None:
     assert all(line.mqlake > 0 for line in lines if line.unit != "MiB")
     assert all(str(line) for line in lines)
     assert [path for path in tmp_path.iterdir() if not path.name.startswith("jvm-")] == []
+
+
+@pytest.mark.parametrize("compiled_by_numba", [False, True], ids=["C", "numba"])
+@pytest.mark.parametrize(("connections", "in_flight", "frame"), [(1, 1, 20), (3, 700, 4), (2, 8, 70_000)])
+def test_the_empty_loop_answers_each_frame(
+    tmp_path: Path, compiled_by_numba: bool, connections: int, in_flight: int, frame: int
+) -> None:
+    """Frames that come whole, many in a read, and in parts; answers longer than a socket takes at once."""
+    request, size, count = frame.to_bytes(4, "big") + bytes(frame), 50_000, 1_501
+    with EmptyLoop(tmp_path, size, compiled_by_numba=compiled_by_numba) as server:
+        load = SocketLoad(
+            server.address, [request], count, count, connections=connections, in_flight=in_flight
+        )
+        with contextlib.closing(load):
+            assert [load.round()[1] for _ in range(2)] == [count * (size - 8 - HEADER_SIZE_MAX)] * 2
+
+
+def test_a_refusal_ends_a_round(tmp_path: Path) -> None:
+    with MqlakeBroker(tmp_path / "mqlake") as broker:
+        unknown = encode_frame(RemotingCommand(9999, opaque=1))
+        refused = pytest.raises(RuntimeError, match=r"a request was refused: .*9999")
+        with contextlib.closing(SocketLoad(broker.address, [unknown], 1, 1)) as load, refused:
+            load.round()
+        broker.kill()
+        with pytest.raises(OSError):
+            SocketLoad(broker.address, [unknown], 1, 1)
 
 
 class Fixed:
