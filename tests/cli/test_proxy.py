@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 import socket
 import subprocess
@@ -41,7 +42,20 @@ class Running:
         return self.process.returncode, err
 
 
-def route(address: str, topic: str) -> v2.QueryRouteResponse:
+def signed(user: str, secret: str) -> list[tuple[str, str]]:
+    """Metadata of a request."""
+    date_time = "20260822T101500Z"
+    signature = hmac.digest(secret.encode(), date_time.encode(), "sha1").hex().upper()
+    return [
+        ("x-mq-date-time", date_time),
+        (
+            "authorization",
+            f"MQv2-HMAC-SHA1 Credential={user}, SignedHeaders=x-mq-date-time, Signature={signature}",
+        ),
+    ]
+
+
+def route(address: str, topic: str, *metadata: tuple[str, str]) -> v2.QueryRouteResponse:
     with grpc.insecure_channel(address) as channel:
         call = channel.unary_unary(
             "/apache.rocketmq.v2.MessagingService/QueryRoute",
@@ -49,14 +63,16 @@ def route(address: str, topic: str) -> v2.QueryRouteResponse:
             response_deserializer=v2.QueryRouteResponse.FromString,
         )
         answer: v2.QueryRouteResponse = call(
-            v2.QueryRouteRequest(topic=Resource(name=topic)), metadata=[("x-mq-client-id", "c")], timeout=60
+            v2.QueryRouteRequest(topic=Resource(name=topic)),
+            metadata=[("x-mq-client-id", "c"), *metadata],
+            timeout=60,
         )
         return answer
 
 
-def endpoints_of(address: str) -> set[tuple[str, str, int]]:
+def endpoints_of(address: str, *metadata: tuple[str, str]) -> set[tuple[str, str, int]]:
     """(broker, host, port) of each queue of a topic that every broker has."""
-    answer = route(address, "TBW102")
+    answer = route(address, "TBW102", *metadata)
     assert answer.status.code == Code.OK, answer.status
     return {
         (queue.broker.name, at.host, at.port)
@@ -83,17 +99,30 @@ def test_serve_answers_grpc_clients_at_the_advertised_address(tmp_path: Path):
 
 
 def test_several_brokers_have_one_endpoint_and_a_proxy_can_be_another(tmp_path: Path):
-    serve = Running("serve", "--store", str(tmp_path), "--port=0", "--namesrv-port=0", "--brokers=2", *SMALL)
-    proxy = Running(
-        "proxy", "--port=0", "--host=127.0.0.1", "-n", serve.where["namesrv"], "--advertise=nat.example"
+    """Both check who asks, with the users of the brokers."""
+    serve = Running(
+        "serve", "--store", str(tmp_path), "--port=0", "--namesrv-port=0", "--brokers=2", "--auth", *SMALL
     )
+    user = ("admin", serve.where["password"])
+    keys = ["--access-key", user[0], "--secret-key", user[1]]
+    place = ["--port=0", "--host=127.0.0.1", "-n", serve.where["namesrv"], "--advertise=nat.example"]
+    proxy = Running("proxy", *place, "--auth", *keys)
     try:
         for running, host in ((serve, "127.0.0.1"), (proxy, "nat.example")):
             address = running.where["grpc"]
-            assert endpoints_of(address) == {(f"broker-{i}", host, port_of(address)) for i in range(2)}
+            found = endpoints_of(address, *signed(*user))
+            assert found == {(f"broker-{i}", host, port_of(address)) for i in range(2)}
+            for metadata in ([], signed(user[0], "wrong"), signed("nobody", user[1])):
+                assert route(address, "TBW102", *metadata).status.code == Code.UNAUTHORIZED
     finally:
         ends = [proxy.stop()[0], serve.stop()[0]]
     assert ends == [0, 0]
+
+
+def test_a_proxy_that_checks_needs_a_key_of_its_own():
+    result = CliRunner().invoke(cli, ["proxy", "--auth"])
+    assert result.exit_code == 2
+    assert "--auth needs --access-key and the secret of a super user" in result.output
 
 
 def test_a_broker_serves_it_when_its_configuration_says_so(tmp_path: Path):

@@ -35,7 +35,7 @@ KINDS = {"N": "NORMAL", "F": "FIFO", "D": "DELAY", "X": "TRANSACTION"}
 PROGRAM_S = 600
 
 
-def prepare(where: ClientConfig, prefix: str) -> None:
+def prepare(where: ClientConfig, prefix: str, client: str = "") -> None:
     """The topics and groups of one program."""
 
     async def main() -> None:
@@ -49,7 +49,7 @@ def prepare(where: ClientConfig, prefix: str) -> None:
                 orderly = SubscriptionGroupConfig(
                     group_name=prefix + group, consume_message_orderly=True, retry_max_times=retries
                 )
-                if prefix in NEEDS_EXPONENTIAL:
+                if (client or prefix) in NEEDS_EXPONENTIAL:
                     orderly.group_retry_policy = EXPONENTIAL
                 await admin.create_subscription_group(orderly)
 

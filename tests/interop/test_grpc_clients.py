@@ -6,6 +6,8 @@ place of mqlake, run on demand (MQLAKE_CAMPAIGN=1). The results are in docs/grpc
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import re
 import shutil
@@ -25,7 +27,7 @@ from mqlake.client.api.access_api import AccessAPI
 from mqlake.client.config import ClientConfig
 from mqlake.remoting.loop import run
 from tests.auth.people import entry
-from tests.interop.brokers import MqlakeBroker, Server
+from tests.interop.brokers import FOR_TESTS, MqlakeBroker, Server
 from tests.interop.grpc_scenarios import PROGRAM_S, PROGRAMS, SETTINGS, check, outcome, prepare
 from tests.interop.java_proxy import JavaProxy
 
@@ -137,6 +139,30 @@ def rust_client() -> list[str | Path]:
     return [place / "target" / "debug" / "peer"]
 
 
+@contextlib.contextmanager
+def mqlake_proxy(namesrv: str, log: Path, *arguments: str) -> Iterator[str]:
+    """Its endpoint."""
+    command = [
+        sys.executable,
+        "-m",
+        "mqlake",
+        "proxy",
+        "--port=0",
+        "--host=127.0.0.1",
+        "-n",
+        namesrv,
+        *arguments,
+    ]
+    server = Server(command, r"gRPC +(\S+)", log, {})
+    try:
+        yield server.match[1]
+    finally:
+        server.end(signal.SIGTERM)
+
+
+ALL = [python_client, node_client, go_client, java_client, rust_client]
+
+
 ON_DEMAND = (
     pytest.mark.campaign,
     pytest.mark.skipif("MQLAKE_CAMPAIGN" not in os.environ, reason="MQLAKE_CAMPAIGN=1 asks for it"),
@@ -190,7 +216,7 @@ def may_not(command: list[str | Path], endpoint: str, prefix: str, env: dict[str
 @pytest.mark.java
 @pytest.mark.campaign
 @pytest.mark.skipif("MQLAKE_CAMPAIGN" not in os.environ, reason="MQLAKE_CAMPAIGN=1 asks for it")
-@pytest.mark.parametrize("program", [python_client, node_client, go_client, java_client, rust_client])
+@pytest.mark.parametrize("program", ALL)
 def test_the_same_against_rocketmqs_own_proxy(rocketmq: JavaProxy, program: Program):
     """What the programs expect of mqlake is what they get from RocketMQ."""
     prefix = program.__name__.partition("_")[0]
@@ -206,23 +232,40 @@ def test_the_same_against_rocketmqs_own_proxy(rocketmq: JavaProxy, program: Prog
 @pytest.mark.java
 @pytest.mark.campaign
 @pytest.mark.skipif("MQLAKE_CAMPAIGN" not in os.environ, reason="MQLAKE_CAMPAIGN=1 asks for it")
-def test_mqlakes_proxy_in_front_of_rocketmqs_broker(rocketmq: JavaProxy):
-    command = [
-        sys.executable,
-        "-m",
-        "mqlake",
-        "proxy",
-        "--port=0",
-        "--host=127.0.0.1",
-        "-n",
-        rocketmq.namesrv,
-    ]
-    log = PROGRAMS / "python" / "target" / "proxy.log"
-    program = python_client()
-    server = Server(command, r"gRPC +(\S+)", log, {})
+@pytest.mark.parametrize("program", ALL)
+def test_mqlakes_proxy_in_front_of_rocketmqs_broker(rocketmq: JavaProxy, program: Program, tmp_path: Path):
+    prefix = f"through{program.__name__.partition('_')[0]}"
+    where = ClientConfig(namesrv_addr=rocketmq.namesrv)
+    with mqlake_proxy(rocketmq.namesrv, tmp_path / "proxy.log") as address:
+        through(address, where, prefix, program)
+
+
+def through(address: str, where: ClientConfig, prefix: str, program: Program) -> None:
+    client = program.__name__.partition("_")[0]
+    prepare(where, prefix, client)
+    check(outcome(program(), address, prefix), where, prefix, client)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Two brokers, with one endpoint in front of them, and a proxy as another."""
+    directory = tmp_path_factory.mktemp("pair")
+    command = [sys.executable, "-m", "mqlake", "serve", "--json", "--brokers=2", "--store", str(directory)]
+    command += ["--port=0", "--namesrv-port=0", "--grpc-port=0", "--host=127.0.0.1"]
+    command += [f"--set={key}={value}" for key, value in {**FOR_TESTS, **SETTINGS}.items()]
+    serve = Server(command, r"(\{.*\"brokers\".*\})", directory / "serve.log", {})
     try:
-        where = ClientConfig(namesrv_addr=rocketmq.namesrv)
-        prepare(where, "through")
-        check(outcome(program, server.match[1], "through"), where, "through")
+        found = json.loads(serve.match[1])
+        with mqlake_proxy(found["namesrv"], directory / "proxy.log") as address:
+            yield {"namesrv": found["namesrv"], "serve": found["grpc"], "proxy": address}
     finally:
-        server.end(signal.SIGTERM)
+        serve.end(signal.SIGTERM)
+
+
+@pytest.mark.campaign
+@pytest.mark.skipif("MQLAKE_CAMPAIGN" not in os.environ, reason="MQLAKE_CAMPAIGN=1 asks for it")
+@pytest.mark.parametrize("endpoint", ["serve", "proxy"])
+@pytest.mark.parametrize("program", ALL)
+def test_an_official_client_with_two_brokers(pair: dict[str, str], program: Program, endpoint: str):
+    prefix = f"{endpoint}{program.__name__.partition('_')[0]}"
+    through(pair[endpoint], ClientConfig(namesrv_addr=pair["namesrv"]), prefix, program)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hmac
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,16 @@ class Peer:
 
     # --- what tests do most
 
+    def sign(self, user: str, secret: str) -> None:
+        """Signs every request from now on."""
+        date_time = "20260822T101500Z"
+        signature = hmac.digest(secret.encode(), date_time.encode(), "sha1").hex().upper()
+        self.metadata |= {
+            "x-mq-date-time": date_time,
+            "authorization": f"MQv2-HMAC-SHA1 Credential={user}/region/service, "
+            f"SignedHeaders=x-mq-date-time, Signature={signature}",
+        }
+
     def create_topic(self, topic: str, kind: str = "NORMAL", queues: int = 4) -> None:
         self.controller.broker.topic_config_manager.update_topic_config(
             TopicConfig(
@@ -158,12 +169,19 @@ class Peer:
         return config.write_queue_nums if config is not None else 0
 
     async def receive(
-        self, topic: str, group: str, *, polling_ms: int = 5000, invisible_ms: int = 30_000, **more: Any
+        self,
+        topic: str,
+        group: str,
+        *,
+        polling_ms: int = 5000,
+        invisible_ms: int = 30_000,
+        broker: str = "broker-a",
+        **more: Any,
     ) -> list[v2.ReceiveMessageResponse]:
         request = v2.ReceiveMessageRequest(
             group=resource(group),
             message_queue=definition.MessageQueue(
-                topic=resource(topic), id=-1, broker=definition.Broker(name="broker-a")
+                topic=resource(topic), id=-1, broker=definition.Broker(name=broker)
             ),
             batch_size=32,
             invisible_duration=duration(invisible_ms),

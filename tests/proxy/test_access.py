@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 from pathlib import Path
 
 import pytest
@@ -25,16 +24,6 @@ AUTH = {
 }
 
 
-def sign(peer: Peer, user: str, secret: str) -> None:
-    date_time = "20260822T101500Z"
-    signature = hmac.digest(secret.encode(), date_time.encode(), "sha1").hex().upper()
-    peer.metadata |= {
-        "x-mq-date-time": date_time,
-        "authorization": f"MQv2-HMAC-SHA1 Credential={user}/region/service, SignedHeaders=x-mq-date-time, "
-        f"Signature={signature}",
-    }
-
-
 def test_only_who_signs_may(tmp_path: Path):
     async def scene(peer: Peer) -> None:
         peer.create_topic("T")
@@ -44,13 +33,13 @@ def test_only_who_signs_may(tmp_path: Path):
         assert answer.status.code == Code.UNAUTHORIZED
         _, answer = await peer.settle(producer_settings("T"))
         assert answer.status.code == Code.UNAUTHORIZED
-        sign(peer, "root", "wrong")
+        peer.sign("root", "wrong")
         answer = await peer.send(message("T"))
         assert (answer.status.code, answer.status.message) == (Code.UNAUTHORIZED, "check signature failed.")
-        sign(peer, "nobody", "secret1234")
+        peer.sign("nobody", "secret1234")
         assert (await peer.send(message("T"))).status.code == Code.UNAUTHORIZED
         assert peer.count("T") == 0
-        sign(peer, "root", "secret1234")
+        peer.sign("root", "secret1234")
         assert (await peer.send(message("T"))).status.code == Code.OK
         _, answer = await peer.settle(consumer_settings("G", "T"))
         assert answer.status.code == Code.OK

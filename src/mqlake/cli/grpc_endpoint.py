@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 from mqlake.base.net import format_address, is_every_address
 from mqlake.errors import MissingPartError
-from mqlake.remoting.client import RemotingClient
 from mqlake.remoting.tls import TlsConfig
 
 if TYPE_CHECKING:
+    from mqlake.auth.config import AuthConfig
     from mqlake.broker.controller import BrokerController
     from mqlake.client.config import ClientConfig
     from mqlake.proxy.metrics import ProxyMetrics
@@ -68,26 +69,30 @@ def where_it_serves(server: GrpcServer, host: str) -> str:
 
 
 async def start_proxy(
-    where: ClientConfig, port: int, host: str, advertise: str, tls: TlsConfig
+    where: ClientConfig,
+    port: int,
+    host: str,
+    advertise: str,
+    tls: TlsConfig,
+    auth: AuthConfig | None = None,
 ) -> GrpcServer:
-    """ConfigError if it cannot listen, or `advertise` is no address."""
-    from mqlake.auth.signed_client import SignedRemotingClient
+    """`auth`: let in only users of the cluster, whose secrets `where` has to be allowed to read. ConfigError if it
+    cannot listen, or `advertise` is no address."""
+    from mqlake.auth.signed_client import remoting_client
     from mqlake.broker.config import parse_advertised
     from mqlake.client.api.name_servers import parse_addresses
+    from mqlake.proxy.access import ClusterAuthenticator
     from mqlake.proxy.remote import RemoteBackend
     from mqlake.proxy.server import GrpcServer
 
     told = parse_advertised(advertise)
-    credentials = where.credentials
-
-    def new_client() -> RemotingClient:
-        if credentials is not None:
-            return SignedRemotingClient(credentials, tls=where.tls)
-        return RemotingClient(tls=where.tls)
-
+    new_client = functools.partial(remoting_client, where.credentials, where.tls)
     backend = RemoteBackend(parse_addresses(where.namesrv_addr), new_client)
     server = GrpcServer(
-        backend, tls=tls, advertised=(told.host, told.grpc_port or told.port) if told.host else None
+        backend,
+        tls=tls,
+        advertised=(told.host, told.grpc_port or told.port) if told.host else None,
+        authenticator=None if auth is None else ClusterAuthenticator(auth, backend),
     )
     try:
         await server.start(host, port)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mqlake.auth.config import AuthConfig
 from mqlake.cli.clients import cluster_options
 from mqlake.cli.grpc_endpoint import GRPC_PORT, require_grpc, start_proxy, where_it_serves
 from mqlake.cli.logs import log_options
@@ -43,6 +44,12 @@ if TYPE_CHECKING:
     "--server-cert", type=click.Path(), default="", help="PEM file: serve TLS with this certificate."
 )
 @click.option("--server-key", type=click.Path(), default="", help="PEM file: its key.")
+@click.option(
+    "--auth",
+    is_flag=True,
+    help="Let in only requests that a user of the cluster has signed, with that user's rights. --access-key "
+    "has to be a super user.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the address as one line of JSON.")
 @cluster_options
 @log_options
@@ -53,6 +60,7 @@ def proxy(
     advertise: str,
     server_cert: str,
     server_key: str,
+    auth: bool,
     as_json: bool,
 ) -> None:
     """Serve RocketMQ 5's gRPC clients in front of a cluster.
@@ -60,18 +68,27 @@ def proxy(
     The cluster is any that speaks RocketMQ's remoting protocol. Ctrl-C or SIGTERM shuts the proxy down cleanly.
     """
     require_grpc()
+    if auth and where.credentials is None:
+        raise click.UsageError("--auth needs --access-key and the secret of a super user, to read the users")
     tls = TlsConfig(mode=TlsMode.ENFORCING, cert_path=server_cert, key_path=server_key)
     if bool(server_cert) != bool(server_key):
         raise click.UsageError("--server-cert and --server-key go together")
     raise_open_files_limit()
-    run(_serve(where, port, host, advertise, tls if server_cert else TlsConfig(), as_json))
+    checked = AuthConfig(authentication_enabled=True, authorization_enabled=True) if auth else None
+    run(_serve(where, port, host, advertise, tls if server_cert else TlsConfig(), checked, as_json))
 
 
 async def _serve(
-    where: ClientConfig, port: int, host: str, advertise: str, tls: TlsConfig, as_json: bool
+    where: ClientConfig,
+    port: int,
+    host: str,
+    advertise: str,
+    tls: TlsConfig,
+    auth: AuthConfig | None,
+    as_json: bool,
 ) -> None:
     stop = stop_event()
-    server = await start_proxy(where, port, host, advertise, tls)
+    server = await start_proxy(where, port, host, advertise, tls, auth)
     settle()
     try:
         address = where_it_serves(server, host)

@@ -318,10 +318,13 @@ async def _serve(
             running.push_async_callback(children.stop)
             await children.start(of_brokers)
             addresses = await children.wait_until_ready(namesrv, of_brokers)
-            if grpc.port >= 0 and auth.authentication_enabled:
-                note("gRPC clients are not served: with several brokers there is no access control for them")
+            if grpc.port >= 0 and auth.authentication_enabled and auth.inner_credentials is None:
+                note(
+                    "gRPC clients are not served: with several brokers and access control "
+                    "innerClientAuthenticationCredentials are needed, of a super user"
+                )
             elif grpc.port >= 0 and not stop.is_set():
-                grpc_addr = await _start_proxy(namesrv_addr, host, grpc, config, running)
+                grpc_addr = await _start_proxy(namesrv_addr, host, grpc, config, auth, running)
         console_url = ""
         if console_port is not None and not stop.is_set():
             console_url = await _start_console(namesrv_addr, host, console_port, config, running)
@@ -332,7 +335,12 @@ async def _serve(
 
 
 async def _start_proxy(
-    namesrv_addr: str, host: str, grpc: _Grpc, config: BrokerConfig, running: contextlib.AsyncExitStack
+    namesrv_addr: str,
+    host: str,
+    grpc: _Grpc,
+    config: BrokerConfig,
+    auth: AuthConfig,
+    running: contextlib.AsyncExitStack,
 ) -> str:
     """One gRPC endpoint in front of several brokers; its address."""
     from mqlake.cli.grpc_endpoint import start_proxy
@@ -340,8 +348,15 @@ async def _start_proxy(
     from mqlake.remoting.tls import client_context
 
     context = client_context() if config.tls.mode is TlsMode.ENFORCING else None
-    where = ClientConfig(namesrv_addr=namesrv_addr, tls=context)
-    starting = start_proxy(where, grpc.port, host, config.advertise, config.tls)
+    inner = auth.inner_credentials if auth.authentication_enabled else None
+    where = ClientConfig(
+        namesrv_addr=namesrv_addr,
+        tls=context,
+        access_key="" if inner is None else inner.access_key,
+        secret_key="" if inner is None else inner.secret_key,
+    )
+    checked = None if inner is None else auth
+    starting = start_proxy(where, grpc.port, host, config.advertise, config.tls, checked)
     return await _started(starting, host, grpc, running)
 
 

@@ -2,24 +2,34 @@
 
     authorization: MQv2-HMAC-SHA1 Credential=AK[/region/service], SignedHeaders=x-mq-date-time, Signature=HEX
 
-The signature is over the header x-mq-date-time alone. Users and their rights are those of the broker's access control.
+The signature is over the header x-mq-date-time alone. Users and their rights are those of the broker in this process;
+an endpoint in front of a cluster asks the cluster's brokers for theirs.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import Protocol
 
 from google.protobuf.message import Message
 
 from mqlake.auth.access import AccessControl, AccessDeniedError
+from mqlake.auth.config import AuthConfig
 from mqlake.auth.evaluator import Need, need
 from mqlake.auth.model import Action, Resource
+from mqlake.auth.requests import Context
 from mqlake.auth.sources import ip_of
+from mqlake.auth.state import State
+from mqlake.auth.storage import Storage
+from mqlake.errors import MqlakeError
 from mqlake.proxy.context import RequestContext
+from mqlake.proxy.remote import RemoteBackend
 from mqlake.proxy.status import StatusError
 from mqlake.proxy.v2 import service_pb2 as v2
 from mqlake.proxy.v2.definition_pb2 import ClientType, Code, Settings
+
+logger = logging.getLogger(__name__)
 
 _CONSUMERS = (
     ClientType.PUSH_CONSUMER,
@@ -35,6 +45,9 @@ class Authenticator(Protocol):
 
     def check(self, context: RequestContext, request: Message) -> None:
         """Notes who it is in `context.user`. StatusError UNAUTHORIZED."""
+
+    async def refresh(self) -> None:
+        """Called at the start and every few seconds."""
 
 
 class AccessAuthenticator:
@@ -53,6 +66,47 @@ class AccessAuthenticator:
             self._access.authorize(user, needs_of(request), ip, name)
         except AccessDeniedError as error:
             raise StatusError(Code.UNAUTHORIZED, error.remark) from None
+
+    async def refresh(self) -> None:
+        """The broker's own are always up to date."""
+
+
+class _ClusterAccess(AccessControl):
+    """Users and acls as a broker answered them; nothing is stored here."""
+
+    def take(self, state: State) -> None:
+        if state != self._state:
+            self._set(state)
+
+
+class ClusterAuthenticator(AccessAuthenticator):
+    """Lets in the users of a cluster, who are read every few seconds. Until they have been read, nobody; while they
+    cannot be read, those of before."""
+
+    def __init__(self, config: AuthConfig, backend: RemoteBackend) -> None:
+        """`backend` has to sign as a super user: brokers give secrets to nobody else."""
+        self._users = _ClusterAccess(config, Storage(""), Context(""))
+        super().__init__(self._users)
+        self._backend = backend
+        self._failing = False
+
+    async def refresh(self) -> None:
+        try:
+            state = await self._backend.users_and_acls()
+        except MqlakeError as error:
+            if not self._failing:  # once, and not every few seconds
+                logger.error("users and acls cannot be read from the brokers: %s", error)
+            self._failing = True
+            return
+        if state.users and not any(user.password for user in state.users.values()):
+            if not self._failing:
+                logger.error(
+                    "the brokers do not give the users' secrets: sign as a super user (--access-key)"
+                )
+            self._failing = True
+            return
+        self._failing = False
+        self._users.take(state)
 
 
 def needs_of(request: Message) -> Iterator[Need]:

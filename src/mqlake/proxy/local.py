@@ -247,7 +247,11 @@ class LocalBackend(Backend):
         return queues
 
     async def brokers_of(self, topics: Iterable[str]) -> set[str]:
-        return {self.own_broker}
+        """Also those of topics that only other brokers have: a half message there is asked about through here."""
+        elsewhere = [topic for topic in topics if self._own_topic(topic) is None]
+        if self.others is None or not elsewhere:
+            return {self.own_broker}
+        return {self.own_broker} | await self.others.brokers_of(elsewhere)
 
     def _own_topic(self, topic: str) -> TopicConfig | None:
         """The topic, if this broker is the one that may be written: MASTER_ID."""

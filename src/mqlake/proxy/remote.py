@@ -12,10 +12,18 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Generic, TypeVar
 
+from mqlake.auth.state import State
+from mqlake.client.api.access_api import AccessAPI
 from mqlake.client.api.broker_api import BrokerAPI
 from mqlake.client.api.name_servers import NameServers
 from mqlake.client.routes import writable_queues
-from mqlake.errors import RemotingConnectError, RemotingError, RemotingTimeoutError, ResponseError
+from mqlake.errors import (
+    MqlakeError,
+    RemotingConnectError,
+    RemotingError,
+    RemotingTimeoutError,
+    ResponseError,
+)
 from mqlake.proxy.backend import Backend, OnRequest
 from mqlake.proxy.status import StatusError
 from mqlake.proxy.v2.definition_pb2 import Code
@@ -37,6 +45,7 @@ STALE_S = 300.0
 """How long it is good while it cannot be read again."""
 KNOWN_MAX = 10_000
 BROKERS_FRESH_S = 5.0
+ACCESS_TIMEOUT_S = 3.0
 FROM_BROKERS = (
     RequestCode.CHECK_TRANSACTION_STATE,
     RequestCode.GET_CONSUMER_RUNNING_INFO,
@@ -111,6 +120,7 @@ class RemoteBackend(Backend):
         self._client = self.new_client()
         self._name_servers = NameServers(self._client, namesrv_addresses)
         self._brokers = BrokerAPI(self._client)
+        self._access = AccessAPI(self._client, timeout_s=ACCESS_TIMEOUT_S)
         self._routes = _Kept(self._name_servers.get_topic_route_info)
         self._topics = _Kept(self._read_topic)
         self._groups = _Kept(self._read_group)
@@ -169,6 +179,21 @@ class RemoteBackend(Backend):
             if MASTER_ID in data.broker_addrs
         }
         self._addresses_at = time.monotonic()
+
+    async def users_and_acls(self) -> State:
+        """Those of the first broker that answers: operators keep them the same everywhere. MqlakeError of the last."""
+        await self.address_of("")
+        failure: MqlakeError | None = None
+        for address in self._addresses.values():
+            try:
+                users = await self._access.list_users(address)
+                acls = await self._access.list_acls(address)
+            except MqlakeError as error:
+                failure = error
+                continue
+            return State({user.name: user for user in users}, {acl.username: acl for acl in acls})
+        assert failure is not None
+        raise failure
 
     # --- topics and groups
 

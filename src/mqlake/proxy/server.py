@@ -68,6 +68,7 @@ class GrpcServer:
     async def start(self, host: str = "0.0.0.0", port: int = 0) -> None:
         """Listens on `port` (0: any free one). ConfigError if that is not possible."""
         await self._backend.start()
+        await self.service.start()
         server = grpc.aio.server(options=_OPTIONS)
         server.add_generic_rpc_handlers((self.service.handler(),))
         address = format_address((host, port))

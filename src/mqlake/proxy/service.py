@@ -249,6 +249,13 @@ class MessagingService:
             if client.renewals and client.stream is None and time.monotonic() - client.seen_at > GONE_AFTER_S:
                 await self.renewer.clear(client)
         await self.clients.expire()
+        if self._authenticator is not None:
+            await self._authenticator.refresh()
+
+    async def start(self) -> None:
+        """Before the first RPC."""
+        if self._authenticator is not None:
+            await self._authenticator.refresh()
 
     async def close(self) -> None:
         for task in self._repeating:
