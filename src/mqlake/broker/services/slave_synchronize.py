@@ -26,16 +26,16 @@ from mqlake.broker.state.consumer_offset import split_topic_at_group
 from mqlake.errors import FormatError, MqlakeError, ResponseError
 from mqlake.remoting.bodies.admin import (
     ConsumerOffsetSerializeWrapper,
-    SubscriptionGroupWrapper,
     TopicStatsTable,
 )
-from mqlake.remoting.bodies.topic import KVTable, TopicConfigSerializeWrapper
+from mqlake.remoting.bodies.topic import KVTable
 from mqlake.remoting.client import RemotingClient
 from mqlake.remoting.codes import RequestCode, ResponseCode
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.headers.admin import GetTopicStatsInfoRequestHeader
 from mqlake.remoting.headers.codec import CommandHeader
 from mqlake.remoting.headers.consume import UpdateConsumerOffsetRequestHeader
+from mqlake.remoting.metadata_pages import all_groups, all_topics
 from mqlake.store.timer.timer_message_store import TimerMessageStore
 
 logger = logging.getLogger(__name__)
@@ -97,11 +97,16 @@ class SlaveSynchronize:
         self, code: RequestCode, timeout_s: float = TIMEOUT_S, header: CommandHeader | None = None
     ) -> bytes:
         """The body of the master's answer. MqlakeError."""
+        return (await self._answer(code, header, timeout_s)).body_bytes()
+
+    async def _answer(
+        self, code: RequestCode, header: CommandHeader | None, timeout_s: float = TIMEOUT_S
+    ) -> RemotingCommand:
         self.is_reachable = False
         request = RemotingCommand.create_request(code, header)
         answer = await self._client.call(self.master_addr, request, timeout_s)
         self.is_reachable = True
-        return answer.body_bytes()
+        return answer
 
     async def runtime_info(self, timeout_s: float = TIMEOUT_S) -> dict[str, str]:
         """28 of the master: commitLogMinOffset, commitLogMaxOffset and the others. MqlakeError, FormatError."""
@@ -115,8 +120,7 @@ class SlaveSynchronize:
 
     async def sync_topic_config(self) -> None:
         manager = self._broker.topic_config_manager
-        body = await self.ask(RequestCode.GET_ALL_TOPIC_CONFIG)
-        wrapper = await asyncio.to_thread(TopicConfigSerializeWrapper.from_json, body)
+        wrapper = await all_topics(self._answer, manager.data_version)
         if wrapper.data_version == manager.data_version and wrapper.topic_config_table:
             return
         self._stale_queues.table_changed()
@@ -128,8 +132,7 @@ class SlaveSynchronize:
 
     async def sync_subscription_group_config(self) -> None:
         manager = self._broker.subscription_group_manager
-        body = await self.ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-        wrapper = await asyncio.to_thread(SubscriptionGroupWrapper.from_json, body)
+        wrapper = await all_groups(self._answer, manager.data_version)
         if wrapper.data_version != manager.data_version:
             manager.take_over(wrapper)
 

@@ -6,6 +6,7 @@ Every method takes the broker's address (host:port) first. Method names are thos
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Mapping
 
@@ -30,7 +31,6 @@ from mqlake.remoting.bodies.admin import (
     QueryConsumeTimeSpanBody,
     QueueTimeSpan,
     SubscriptionGroupConfig,
-    SubscriptionGroupWrapper,
     TopicStatsTable,
 )
 from mqlake.remoting.bodies.client import (
@@ -45,7 +45,6 @@ from mqlake.remoting.bodies.topic import (
     KVTable,
     MessageQueue,
     TopicConfig,
-    TopicConfigAndMappingSerializeWrapper,
     TopicList,
 )
 from mqlake.remoting.codes import RequestCode, ResponseCode
@@ -58,6 +57,7 @@ from mqlake.remoting.headers.produce import (
     SendMessageRequestHeaderV2,
     SendMessageResponseHeader,
 )
+from mqlake.remoting.metadata_pages import all_groups, all_topics
 
 UNIQUE_MSG_QUERY_FLAG = "_UNIQUE_KEY_QUERY"
 """The field that says: the key of a QUERY_MESSAGE is a client's message id."""
@@ -105,9 +105,7 @@ class BrokerAPI(BrokerCalls):
         return await self._body(TopicConfig, address, RequestCode.GET_TOPIC_CONFIG, header)
 
     async def get_all_topic_config(self, address: str) -> dict[str, TopicConfig]:
-        answer = await self._call(address, RequestCode.GET_ALL_TOPIC_CONFIG)
-        wrapper = TopicConfigAndMappingSerializeWrapper.from_json(answer.body_bytes())
-        return wrapper.topic_config_table
+        return (await all_topics(functools.partial(self._call, address))).topic_config_table
 
     async def get_topic_stats_info(self, address: str, topic: str) -> TopicStatsTable:
         header = headers.GetTopicStatsInfoRequestHeader(topic=topic)
@@ -137,10 +135,7 @@ class BrokerAPI(BrokerCalls):
         )
 
     async def get_all_subscription_group_config(self, address: str) -> dict[str, SubscriptionGroupConfig]:
-        found = await self._body(
-            SubscriptionGroupWrapper, address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
-        )
-        return found.subscription_group_table
+        return (await all_groups(functools.partial(self._call, address))).subscription_group_table
 
     # --- consuming
 

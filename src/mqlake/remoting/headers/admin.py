@@ -46,6 +46,36 @@ class GetTopicStatsInfoRequestHeader(TopicRequestHeader):
 
 
 @dataclass(slots=True, kw_only=True)
+class GetAllTopicConfigRequestHeader(CommandHeader):
+    """21 GET_ALL_TOPIC_CONFIG from 5.4 on: topics from the `topic_seq`th in the order of names on."""
+
+    topic_seq: int
+    data_version: str | None = None
+    """JSON of the table's version that `topic_seq` counts in; empty with the first page."""
+    max_topic_num: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class GetAllTopicConfigResponseHeader(CommandHeader):
+    total_topic_num: int | None = None
+    """Before 5.4 there is none: the body has all."""
+
+
+@dataclass(slots=True, kw_only=True)
+class GetAllSubscriptionGroupRequestHeader(CommandHeader):
+    """201 GET_ALL_SUBSCRIPTIONGROUP_CONFIG, as GetAllTopicConfigRequestHeader."""
+
+    group_seq: int
+    data_version: str | None = None
+    max_group_num: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class GetAllSubscriptionGroupResponseHeader(CommandHeader):
+    total_group_num: int | None = None
+
+
+@dataclass(slots=True, kw_only=True)
 class GetBrokerConfigResponseHeader(CommandHeader):
     version: str
 
