@@ -34,6 +34,9 @@ SLAVE_CPU_US_MAX = 0.5
 LOOK_S = 0.005
 LAG_MIN_MS = 0.001
 """Less is not told apart."""
+MESSAGE = 1200
+"""Bytes of the log for a message of 1 KB, about."""
+COPIES = 3
 SLICE_S = 0.2
 SLICES = 15
 
@@ -103,12 +106,20 @@ def _pairs(context: Context) -> AbstractContextManager[dict[str, Pair]]:
     return context.servers("replication", lambda: _started(context))
 
 
-def replication(context: Context) -> Iterator[Line]:
-    """All lines: the servers take long to start."""
+def sync_master(context: Context) -> Iterator[Line]:
     with _pairs(context) as pairs:
         yield from _sync_master(context, pairs)
+
+
+def keeping_up(context: Context) -> Iterator[Line]:
+    with _pairs(context) as pairs:
         yield _keeping_up(context, pairs)
         yield _lag(context, pairs)
+
+
+def catch_up(context: Context) -> Iterator[Line]:
+    """After the others, where they share servers: it makes masters of them that wait for nobody."""
+    with _pairs(context) as pairs:
         yield _catch_up(context, pairs)
 
 
@@ -196,7 +207,7 @@ def _lag_of(context: Context, pair: Pair) -> float:
 
     def look() -> None:
         while not over.wait(LOOK_S):
-            lags.append(pair.lag() / 1200 / full * 2 * 1000)
+            lags.append(pair.lag() / MESSAGE / full * 2 * 1000)
 
     looking = threading.Thread(target=look)
     looking.start()
@@ -212,11 +223,12 @@ def _lag_of(context: Context, pair: Pair) -> float:
 def _catch_up(context: Context, pairs: dict[str, Pair]) -> Line:
     """A slave that comes back after its master got `catch_up` bytes."""
     size = context.scale.catch_up
-    rates = {}
+    rates, cpu_us = {}, {}
     for side, pair in pairs.items():
         pair.slave.stop()
-        rates[side] = _fill_and_follow(context, pair, size)
-    limit = _socket_copy(context, pairs["mqlake"].store / "commitlog", size)
+        rates[side], cpu_us[side] = _fill_and_follow(context, pair, size)
+    copies = [_socket_copy(context, pairs["mqlake"].store / "commitlog", size) for _ in range(COPIES)]
+    limit, limit_cpu_us = (statistics.median(each) for each in zip(*copies, strict=True))
     ratio, of_limit = rates["mqlake"] / rates["java"], rates["mqlake"] / limit
     return Line(
         f"catch-up of {size >> 20} MiB",
@@ -224,20 +236,25 @@ def _catch_up(context: Context, pairs: dict[str, Pair]) -> Line:
         "B/s",
         rates["java"],
         ratio=ratio,
+        cpu_us=cpu_us["mqlake"],
+        peer_cpu_us=cpu_us["java"],
+        cpu_ratio=cpu_us["java"] / cpu_us["mqlake"],
         limit=limit,
         limit_ratio=of_limit,
-        limit_cpu_us=0.0,
+        limit_cpu_us=limit_cpu_us,
+        setting=f"CPU of the slave for {MESSAGE} bytes, queues and index included",
         target=f">= {CATCH_UP_RATIO_MIN:g} of Java, >= {COPY_RATIO_MIN:g} of a socket copy",
         met=ratio >= CATCH_UP_RATIO_MIN and of_limit >= COPY_RATIO_MIN,
     )
 
 
-def _fill_and_follow(context: Context, pair: Pair, size: int) -> float:
+def _fill_and_follow(context: Context, pair: Pair, size: int) -> tuple[float, float]:
+    """Bytes a second, and µs of the slave's processor time for a message, its start included."""
     context.progress.say(f"{pair.name}: {size >> 20} MiB while the slave is away")
     pair.wait_for_nobody()
     start = end = ha_status(pair.master.address).master_commit_log_max_offset
     while end - start < size:
-        count = max(min((size - (end - start)) // 1200, 100_000) // BATCH * BATCH, 4 * BATCH)
+        count = max(min((size - (end - start)) // MESSAGE, 100_000) // BATCH * BATCH, 4 * BATCH)
         pair.load.round(_send("batch", 1024, count, batch=BATCH, threads=4))
         end = ha_status(pair.master.address).master_commit_log_max_offset
     context.progress.say(f"{pair.name}: the slave comes back")
@@ -250,7 +267,8 @@ def _fill_and_follow(context: Context, pair: Pair, size: int) -> float:
 
     _watch(acknowledged, start, end, samples)
     (first, had), (last, has) = samples[0], samples[-1]
-    return (has - had) / max(last - first, 1e-6)
+    cpu_seconds = pair.slave.cpu_seconds()
+    return (has - had) / max(last - first, 1e-6), cpu_seconds / (has - had) * MESSAGE * 1e6
 
 
 def _watch(offset: Callable[[], int], start: int, end: int, samples: list[tuple[float, int]]) -> None:
@@ -266,8 +284,9 @@ def _watch(offset: Callable[[], int], start: int, end: int, samples: list[tuple[
         time.sleep(LOOK_S)
 
 
-def _socket_copy(context: Context, directory: Path, size: int) -> float:
-    """Bytes a second of the files through a socket onto the disk, as two plain programs do it."""
+def _socket_copy(context: Context, directory: Path, size: int) -> tuple[float, float]:
+    """Bytes a second of the files through a socket onto the disk, as two plain programs do it, and the µs of processor
+    time that the one takes that writes them, for a message."""
     context.progress.say("a plain socket copy")
     target = context.directory / "socket-copy"
     files = sorted(directory.iterdir())
@@ -286,15 +305,15 @@ def _socket_copy(context: Context, directory: Path, size: int) -> float:
             os._exit(0)
         connection, _ = server.accept()
         buffer = bytearray(1 << 20)
-        began = time.perf_counter()
+        began, cpu = time.perf_counter(), time.thread_time()
         with connection, target.open("wb") as file:
             while got := connection.recv_into(buffer):
                 file.write(memoryview(buffer)[:got])
                 total += got
-        seconds = time.perf_counter() - began
+        seconds, cpu = time.perf_counter() - began, time.thread_time() - cpu
     os.waitpid(pid, 0)
     target.unlink()
-    return total / seconds
+    return total / seconds, cpu / total * MESSAGE * 1e6
 
 
 def _median_us(rounds: list[Round]) -> float:

@@ -60,7 +60,7 @@ TINY = dataclasses.replace(
 )
 
 
-CLUSTERS = ("grpc", "pop", "replication")
+CLUSTERS = ("grpc", "pop", "replication-sync", "replication-keep-up", "replication-catch-up")
 """Benches that start several brokers a line, which takes minutes."""
 
 

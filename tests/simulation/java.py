@@ -129,7 +129,10 @@ class JavaClient:
         output, self._output = self._output, b""
         return output
 
-    def received(self, data: bytes, now: float) -> None:
+    def room(self) -> None:
+        """It copies all that it receives."""
+
+    def received(self, data: bytes, now: float, *, in_room: int = 0) -> None:
         self._last_read = now
         self._input += data
         while len(self._input) >= HEADER.size and not self.closed_because:

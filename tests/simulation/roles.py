@@ -21,6 +21,7 @@ from mqlake.store.results import (
     PutMessageStatus,
 )
 from tests.simulation.world import End, Host, Link, World
+from tests.store.ha.logs import give
 
 FILE_SIZE = 2048
 HEAD = struct.Struct(">iq")
@@ -253,6 +254,7 @@ class Slave(Host):
         return HAClient(
             self.log,
             ClientSettings(
+                in_place_min=self.world.dice.choice((1, 64 * 1024)),
                 heartbeat_s=HEARTBEAT_S, housekeeping_s=HOUSEKEEPING_S, verify_bytes=self.verify_bytes
             ),
             master_begin=lambda: self.master.log.min_offset if self.asks_its_master else None,
@@ -282,7 +284,7 @@ class Slave(Host):
 
     def _received(self, end: End, data: bytes) -> None:
         if end is self._end:
-            self.client.received(data, self.world.now)
+            give(self.client, data, self.world.now)
             self._send(end)
 
     def _send(self, end: End) -> None:

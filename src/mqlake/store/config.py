@@ -355,7 +355,8 @@ class MessageStoreConfig(Settings):
     ha_transfer_batch_size: int = setting(
         "haTransferBatchSize",
         32 * 1024,
-        "Most bytes of the log in one frame to a slave; Java's slave takes 4 MiB at most.",
+        "Most bytes of the log in one frame to a slave that keeps up; one that lacks 32 times as much gets frames "
+        "of that size. Java's slave takes 4 MiB at most.",
         unit="bytes",
         low=1,
         high=4 * 1024**2 - 12,

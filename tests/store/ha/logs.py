@@ -71,6 +71,15 @@ class MemoryLog:
         self.synced += 1
 
 
+def give(client: HAClient, data: bytes, now: float) -> None:
+    """As HAClientService: into the client's room first, if it has any."""
+    room = client.room()
+    size = 0 if room is None else min(len(room), len(data))
+    if room is not None:
+        room[:size] = data[:size]
+    client.received(data[size:], now, in_room=size)
+
+
 class Pair:
     """A master and a slave; each exchange carries what there is, in pieces of random sizes."""
 
@@ -89,7 +98,9 @@ class Pair:
         self._settings = settings or ConnectionSettings()
         self._random = random.Random(seed)
         self.client = HAClient(
-            slave, ClientSettings(verify_bytes=verify_bytes), first_offset=lambda: first_offset
+            slave,
+            ClientSettings(verify_bytes=verify_bytes, in_place_min=self._random.choice((1, 500, 64 * 1024))),
+            first_offset=lambda: first_offset,
         )
         self.connection: HAConnection
         self.connect()
@@ -110,7 +121,7 @@ class Pair:
         down = b"".join(bytes(part) for part in self.connection.output(self.now))
         for piece in self._pieces(down):
             if not self.client.closed_because:
-                self.client.received(piece, self.now)
+                give(self.client, piece, self.now)
         self.connection.tick(self.now)
         self.client.tick(self.now)
         return len(up) + len(down)

@@ -26,6 +26,22 @@ def test_it_waits_for_its_master_and_survives_it(tmp_path: Path) -> None:
         assert slave.store.max_offset_in_queue("Orders", 0) == 38
 
 
+def test_catching_up_in_large_frames(tmp_path: Path) -> None:
+    """Records are received where they belong, with the incomplete ones between frames, and files that end anywhere."""
+    size = {"mappedFileSizeCommitLog": 3 << 20}
+    with node(tmp_path / "m", **size) as master, node(tmp_path / "s", brokerRole="SLAVE", **size) as slave:
+        for number in range(2000):
+            master.store.put_message(message(number, body_size=4000 + number % 7))
+        client = slave.follow(master.address)
+        wait_equal(master, slave)
+        logs = [
+            b"".join(file.array.tobytes() for file in each.store.commit_log_files.mapped_files)
+            for each in (master, slave)
+        ]
+        assert logs[0][: master.store.max_phy_offset] == logs[1][: master.store.max_phy_offset]
+        assert client.client.current_reported_offset == master.store.max_phy_offset > 8_000_000
+
+
 def test_a_port_that_speaks_something_else_changes_nothing(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, node(tmp_path / "s", brokerRole="SLAVE") as slave:
         client = slave.follow(f"127.0.0.1:{server.getsockname()[1]}")

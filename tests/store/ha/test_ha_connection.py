@@ -34,6 +34,12 @@ def test_frames_are_those_of_java(report: int, from_last_file: bool, expected: l
     assert headers(connected(report, from_last_file=from_last_file))[: len(expected)] == expected
 
 
+def test_a_slave_far_behind_gets_large_frames() -> None:
+    connection = connected(END - 40_000, MemoryLog(bytes(END)), transfer_batch_size=1000)
+    sizes = [size for _, size in headers(connection)]
+    assert sizes == [32_000, *[1000] * 8]
+
+
 def test_a_slave_that_has_all_gets_a_heartbeat_after_the_interval() -> None:
     connection = connected(END)
     assert headers(connection, 4.9) == []

@@ -40,6 +40,8 @@ TELLING_BYTES = 64
 ZERO = b"\0"
 PARTIAL_BYTES = 4 << 20
 """Room for bytes that are no whole record yet, to begin with."""
+MOVED_MAX = 64 * 1024
+"""So many of them are moved to the front before more are received: the same room again is in the processor's cache."""
 
 
 class ClientState(enum.Enum):
@@ -74,6 +76,8 @@ class ClientSettings:
     heartbeat_s: float = 5.0
     housekeeping_s: float = 20.0
     verify_bytes: int = VERIFY_BYTES
+    in_place_min: int = 64 * 1024
+    """Of a frame, so many bytes at least are worth a place of their own to be received in."""
 
 
 class HAClient:
@@ -258,12 +262,30 @@ class HAClient:
 
     # --- what the master sends
 
-    def received(self, data: Buffer, now: float) -> None:
-        """Bytes from the master. What they lead to is in take_output() and closed_because."""
+    def room(self) -> memoryview | None:
+        """Where the next bytes belong, if they are many of one frame: whoever receives them there saves a copy, and says
+        so with `in_room`. To be used at once."""
+        if (
+            self._body_left < self._settings.in_place_min
+            or self.state is not ClientState.TRANSFER
+            or self.closed_because
+            or self._is_verifying
+            or self.trouble is not Trouble.NONE
+        ):
+            return None
+        return self._partial.room(self._body_left)
+
+    def received(self, data: Buffer, now: float, *, in_room: int = 0) -> None:
+        """Bytes from the master: the first `in_room` lie in room(), `data` follows them. What they lead to is in
+        take_output() and closed_because."""
         if self.state is not ClientState.TRANSFER or self.closed_because:
             return
         self.last_read = now
-        self.flow.add(len(data), now)
+        self.flow.add(in_room + len(data), now)
+        if in_room:
+            self._partial.grow(in_room)
+            self._body_left -= in_room
+            self._offset += in_room
         try:
             self._parse(memoryview(data))
             if not self.closed_because:
@@ -442,6 +464,18 @@ class _Partial:
             end = self._end + len(data)
         self._view[self._end : end] = data
         self._end = end
+
+    def room(self, size: int) -> memoryview:
+        """Room for `size` bytes more, or for fewer."""
+        if self._start and len(self) <= MOVED_MAX:
+            self._make_room(0)
+        if self._end == len(self._buffer):
+            self._make_room(size)
+        return self._view[self._end : self._end + size]
+
+    def grow(self, size: int) -> None:
+        """So many bytes are in room() now."""
+        self._end += size
 
     def drop(self, size: int) -> None:
         """The first `size` bytes."""

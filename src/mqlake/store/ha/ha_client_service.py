@@ -25,6 +25,8 @@ logger = logging.getLogger(__name__)
 
 CONNECT_S = 5.0
 READ_BYTES = 1 << 20
+AFTER_BYTES = 64 * 1024
+"""Read at most with the rest of a frame: what follows it is copied."""
 IDLE_S = 1.0
 """An old master that has sent nothing for so long is left when the name servers name another one."""
 
@@ -137,15 +139,20 @@ class HAClientService:
                 wait_s = min(max(client.next_time() - clock(), 0.001), 1.0)
                 if wait_s != sock.gettimeout():  # a system call, mostly the same second
                     sock.settimeout(wait_s)
+                room = None if self.bandwidth else client.room()
                 try:
-                    size = sock.recv_into(buffer, self._read_at_once)
+                    if room is None:
+                        size, in_room = sock.recv_into(buffer, self._read_at_once), 0
+                    else:
+                        size = sock.recvmsg_into([room, view[:AFTER_BYTES]])[0]
+                        in_room = min(size, len(room))
                 except TimeoutError:
                     client.tick(clock())
                     continue
                 if not size:
                     return f"the master at {self._connected_to} closed the connection"
                 now = clock()
-                client.received(view[:size], now)
+                client.received(view[: size - in_room], now, in_room=in_room)
                 client.tick(now)
                 if size > 12:
                     last_data = now

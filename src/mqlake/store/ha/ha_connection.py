@@ -19,11 +19,13 @@ from mqlake.store.ha.protocol import HEADER, REPORT, Buffer, SourceLog
 
 OUTPUT_MAX = 1 << 20
 """Bytes given at once; reports and other connections have their turn after them."""
+BULK_FRAMES = 32
+"""A slave that lacks so many frames gets them as one, which takes both sides less time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectionSettings:
-    """haTransferBatchSize (bytes of a frame), haSendHeartbeatInterval and haHousekeepingInterval (here in seconds),
+    """haTransferBatchSize (bytes of a frame to a slave that keeps up), haSendHeartbeatInterval and haHousekeepingInterval (here in seconds),
     maxHaTransferByteInSecond (0: no limit), syncFromLastFile."""
 
     transfer_batch_size: int = 32768
@@ -157,7 +159,7 @@ class HAConnection:
             size = min(
                 log_end - offset,
                 log.file_size - offset % log.file_size,
-                self._settings.transfer_batch_size,
+                self._frame_size(log_end - offset),
                 room - total,
             )
             data = log.select(offset, size)
@@ -173,6 +175,11 @@ class HAConnection:
         self.next_transfer_offset = offset
         self.flow.add(total, now)
         return frames
+
+    def _frame_size(self, lacking: int) -> int:
+        """Bytes of a frame at most, for a slave that lacks so many."""
+        size = self._settings.transfer_batch_size
+        return BULK_FRAMES * size if lacking >= BULK_FRAMES * size else size
 
     # --- time
 
