@@ -79,8 +79,8 @@ def test_a_slave_of_javas_master_through_kills_of_either(
 @pytest.mark.skipif("MQLAKE_CAMPAIGN" not in os.environ, reason="MQLAKE_CAMPAIGN=1 asks for it")
 @pytest.mark.parametrize("version", [ROCKETMQ_VERSION, "5.5.1"])
 def test_signed_metadata_page_by_page(tmp_path: Path, version: str) -> None:
-    """From 5.4 on a master gives topics and groups page by page, and refuses a signed request that asks for no page. The
-    masters check no signature: what 5.5.1 needs for that was not published with it."""
+    """From 5.4 on a master gives topics and groups page by page, and refuses a signed request that asks for no page.
+    These masters check no signature: what 5.5.1 needs for that was not published with it."""
     paged = {**QUICK, "splitMetadataSize": 7}
     credentials = {"MQLAKE_ACCESS_KEY": ACCESS_KEY, "MQLAKE_SECRET_KEY": SECRET_KEY}
     secret = {key: SETTINGS[key] for key in ("innerClientAuthenticationCredentials",)}
@@ -102,7 +102,7 @@ def test_signed_metadata_page_by_page(tmp_path: Path, version: str) -> None:
             def taken() -> bool:
                 found = (config / "topics.json", config / "subscriptionGroup.json")
                 texts = [path.read_text() if path.exists() else "" for path in found]
-                return all(f"Paged{n}\"" in texts[0] and f"GID_{n}\"" in texts[1] for n in range(16))
+                return all(f'Paged{n}"' in texts[0] and f'GID_{n}"' in texts[1] for n in range(16))
 
             until(taken, "the slave has every topic and group")
             # the tools read the same pages

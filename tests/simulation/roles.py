@@ -255,7 +255,9 @@ class Slave(Host):
             self.log,
             ClientSettings(
                 in_place_min=self.world.dice.choice((1, 64 * 1024)),
-                heartbeat_s=HEARTBEAT_S, housekeeping_s=HOUSEKEEPING_S, verify_bytes=self.verify_bytes
+                heartbeat_s=HEARTBEAT_S,
+                housekeeping_s=HOUSEKEEPING_S,
+                verify_bytes=self.verify_bytes,
             ),
             master_begin=lambda: self.master.log.min_offset if self.asks_its_master else None,
             master_end=lambda: self.master.log.max_offset if self.asks_its_master else None,

@@ -263,8 +263,8 @@ class HAClient:
     # --- what the master sends
 
     def room(self) -> memoryview | None:
-        """Where the next bytes belong, if they are many of one frame: whoever receives them there saves a copy, and says
-        so with `in_room`. To be used at once."""
+        """Where the next bytes belong, if they are many of one frame: receive them there, and give their number as
+        `in_room`, to save a copy. To be used at once."""
         if (
             self._body_left < self._settings.in_place_min
             or self.state is not ClientState.TRANSFER

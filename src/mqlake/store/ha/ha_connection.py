@@ -25,8 +25,8 @@ BULK_FRAMES = 32
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectionSettings:
-    """haTransferBatchSize (bytes of a frame to a slave that keeps up), haSendHeartbeatInterval and haHousekeepingInterval (here in seconds),
-    maxHaTransferByteInSecond (0: no limit), syncFromLastFile."""
+    """haTransferBatchSize (bytes of a frame to a slave that keeps up), haSendHeartbeatInterval and
+    haHousekeepingInterval (here in seconds), maxHaTransferByteInSecond (0: no limit), syncFromLastFile."""
 
     transfer_batch_size: int = 32768
     heartbeat_s: float = 5.0
