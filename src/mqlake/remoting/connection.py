@@ -197,6 +197,16 @@ class Connection(PeerConnection[RemotingCommand], asyncio.BufferedProtocol):
         """True if it is plain, and nothing of it is half received or waits for its turn."""
         return not (self.closed or self._waits or self._undecided or self._tls or self._buffer.held)
 
+    def descriptor(self) -> int:
+        """The socket's, while an answer may be written to it directly: plain, and nothing waits to be sent. Else -1."""
+        transport = self._transport
+        if self._out or self._tls is not None or transport is None or transport.is_closing():
+            return -1
+        if transport.get_write_buffer_size():
+            return -1
+        plain = transport.get_extra_info("socket")
+        return -1 if plain is None else int(plain.fileno())
+
     def move_to(self, transport: asyncio.Transport, had_bytes: Callable[[], bool]) -> None:
         """Another transport of the same peer instead of the one that it had, some of whose bytes are not given to this
         connection: `had_bytes` says whether there were any since it was asked last."""

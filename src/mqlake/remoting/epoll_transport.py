@@ -40,7 +40,7 @@ class EpollTransport(asyncio.Transport):
         on_close: Callable[[EpollTransport], None],
         had_bytes: Callable[[EpollTransport], bool],
     ) -> None:
-        super().__init__(extra)
+        super().__init__({**extra, "socket": sock})
         self.fd = sock.fileno()
         self.connection = connection
         self.had_bytes = had_bytes

@@ -10,20 +10,34 @@ say about the pull is kept too, until one of them has changed.
 
 Taken here are pulls that find messages; all others, and whatever fails, fall through to
 PullMessageProcessor unchanged. Statistics are counted at most STATISTICS_S later.
+
+Where many pulls come, compiled code (kernels.pulls) recognises all plain ones of a read together, finds their records
+and sends them from the mapped log:
+
+    match_pulls ─▶ what the broker says of each plan, its queue's limits and units ─▶ give_pulls ─▶ counted
+
+Plain is a pull with a JSON header, of one queue, without a filter by tags and without access control.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
+import sys
+import threading
 import time
 from operator import is_, itemgetter
 from struct import Struct
+from types import ModuleType
+
+import numpy as np
 
 from mqlake.broker.broker import Broker
 from mqlake.broker.fast.signed_pulls import SignedPulls, without_signature
 from mqlake.broker.metrics.rpc_latency import Rpc, RpcLatencies
 from mqlake.broker.requests.pull_message import COMMIT_OFFSET_FLAG, SUBSCRIPTION_FLAG, PullMessageProcessor
+from mqlake.compiled import Worth, load
+from mqlake.compiled.kernels import pull_layout as layout
 from mqlake.errors import MqlakeError, ResponseError
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
 from mqlake.remoting.codec import FRAME_SIZE_MAX, decode_binary_header, decode_json_header, encode_json_header
@@ -31,6 +45,7 @@ from mqlake.remoting.codes import RequestCode, ResponseCode, SerializeType
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.connection import Connection
 from mqlake.remoting.headers.consume import PullMessageRequestHeader
+from mqlake.store.files.mapped_file import MappedFile
 from mqlake.store.filter import MessageFilter, TagFilter
 from mqlake.store.results import GetMessageResult, GetMessageStatus
 
@@ -42,6 +57,9 @@ HEADER_SIZE_MAX = 1024
 BODY_SIZE_MAX = FRAME_SIZE_MAX // 2
 COMPENSATION_S = 1.0
 """The pulls of a group without heartbeats are noted so often."""
+
+PULLS_BEFORE_LOADING, LOADING_S = 256, 1.0
+"""Compiled code is loaded when so many pulls find messages within so many seconds."""
 
 _CODES = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 _HEAD = Struct(">iI11s")  # length, type and header length, how the header begins
@@ -60,6 +78,8 @@ _NUMBERS_IN_ROCKETMQ = re.compile(
 )
 
 Key = tuple[bytes, ...]
+
+_NO_OFFSETS = np.empty(0, np.int64)
 
 _ANSWER_MARKS = (1_357_924_680_111, 1_357_924_680_222, 1_357_924_680_333, 1_357_924_444)
 """Of nextBeginOffset, minOffset, maxOffset and opaque, in the order in which an answer has them."""
@@ -82,8 +102,11 @@ class PullPlan:
     __slots__ = (
         "code",
         "compensated_at",
+        "file",
+        "file_address",
         "group_config",
         "head",
+        "head_pieces",
         "header",
         "in_order",
         "known",
@@ -92,6 +115,7 @@ class PullPlan:
         "message_filter",
         "messages",
         "pulls",
+        "row",
         "rpc",
         "signed",
         "size",
@@ -115,6 +139,13 @@ class PullPlan:
         self.message_filter: MessageFilter | None = None
         self.head = b""
         """The answer's header, with %d for nextBeginOffset, minOffset, maxOffset and opaque."""
+        self.head_pieces: list[bytes] = []
+        """What is around those."""
+        self.row = -1
+        """Its number in compiled code."""
+        self.file: MappedFile | None = None
+        self.file_address = 0
+        """The file of the last pull there, and where it lies in memory."""
         self.compensated_at = 0.0
         # not counted yet
         self.pulls = self.messages = self.size = self.latency_ms = 0
@@ -133,10 +164,22 @@ class FastPull:
         self._uncounted: list[PullPlan] = []
         self._latencies = latencies
         self._access = broker.access
+        self._worth = Worth(PULLS_BEFORE_LOADING, LOADING_S)
+        self._is_loading = False
+        self._kernels: ModuleType | None = None
+        self._rows: list[PullPlan] = []
+        self._hint = 0
 
     def __call__(self, connection: Connection, data: memoryview, start: int) -> int:
-        """Answers the pull whose frame begins at data[start]; where the next one begins, `start` when it is not for
-        here."""
+        """Answers the pull whose frame begins at data[start], and plain ones after it; where the next frame begins,
+        `start` when it is not for here."""
+        if self._rows and self._kernels is not None:
+            following = self._take(self._kernels, connection, data, start)
+            if following > start:
+                return following
+        return self._take_one(connection, data, start)
+
+    def _take_one(self, connection: Connection, data: memoryview, start: int) -> int:
         if len(data) - start < _HEAD.size:
             return start
         size, word, begin = _HEAD.unpack_from(data, start)
@@ -164,6 +207,7 @@ class FastPull:
         except KeyError:
             if len(self._plans) >= PLANS_MAX:
                 self._plans.clear()
+                self._forget_rows()
             plan = self._plans[pieces] = _read(pieces, kind)
         if plan is None or not self._is_usual(connection, plan):
             return start
@@ -174,7 +218,13 @@ class FastPull:
             self._access, connection.remote_address, signature, commit_offset, queue_offset
         ):
             return start  # the slow path says why
-        return end if self._answer(connection, plan, opaque, queue_offset, commit_offset) else start
+        if not self._answer(connection, plan, opaque, queue_offset, commit_offset):
+            return start
+        if plan.row >= 0:
+            self._hint = plan.row
+        elif kind == SerializeType.JSON:
+            self._make_row(plan, pieces)
+        return end
 
     # --- what the broker says of a plan
 
@@ -218,13 +268,16 @@ class FastPull:
         found = GetMessageResult(GetMessageStatus.FOUND, *_ANSWER_MARKS[:3])
         answer = processor.response(header, found, plan.group_config, topic_sys_flag)
         answer.opaque = _ANSWER_MARKS[3]
-        head = encode_json_header(answer).replace(b"%", b"%%")
-        before = 0
+        head = encode_json_header(answer)
+        plan.head_pieces = []
         for mark in _ANSWER_MARKS:
-            text = b"%d" % mark
-            assert before < (before := head.index(text)), head
-            head = head.replace(text, b"%d")
-        plan.head = head
+            piece, found_mark, head = head.partition(b"%d" % mark)
+            assert found_mark, (piece, mark)
+            plan.head_pieces.append(piece)
+        plan.head_pieces.append(head)
+        plan.head = b"%d".join(piece.replace(b"%", b"%%") for piece in plan.head_pieces)
+        if plan.row >= 0:  # written again when the next pull is answered
+            self._forget_rows()
         return True
 
     # --- answers
@@ -264,22 +317,168 @@ class FastPull:
         elapsed = time.monotonic_ns() - began
         if self._latencies is not None:
             self._latencies.record(plan.rpc, elapsed)
-        self._note(plan, result, elapsed // 1_000_000)
+        self._note(plan, result.message_count, body_size, result.last_place, elapsed // 1_000_000)
         return True
+
+    # --- plain pulls, many at a time
+
+    def _take(self, kernels: ModuleType, connection: Connection, data: memoryview, start: int) -> int:
+        """Answers the plain pulls at the beginning of data[start:]; where the next frame begins."""
+        broker = self._broker
+        if self._access is not None or broker.hooks.consume:
+            return start
+        began = time.monotonic_ns()
+        buf = np.frombuffer(data.toreadonly(), np.uint8)  # one kind of array, one compiled function
+        count = kernels.match_pulls(
+            buf, start, len(buf), self._hint, len(self._rows), self._numbers, self._octets
+        )
+        ready: list[PullPlan] = []
+        arrays = []  # what keeps their files mapped
+        for number in range(count):
+            plan = self._rows[self._cells[layout.PULLS_AT + number * layout.PULL_SIZE + layout.PLAN]]
+            array = self._prepare_pull(connection, plan, number)
+            if array is None:
+                break
+            arrays.append(array)
+            ready.append(plan)
+        if not ready or not self._rows:
+            return start
+        fd = connection.descriptor()
+        done, size, sent = kernels.give_pulls(len(ready), fd, self._numbers, self._octets, _NO_OFFSETS)
+        if not done:
+            return start
+        if sent < size:
+            rest = np.empty(size - sent, np.uint8)
+            kernels.take_rest(sent, self._numbers, rest)
+            connection.send_buffers((rest.data,), len(rest))
+        elapsed = time.monotonic_ns() - began
+        pulls = self._pulls[:done].tolist()
+        for plan, pull in zip(ready, pulls, strict=False):
+            self._taken(connection, plan, pull, elapsed)
+        self._hint = (ready[done - 1].row + 1) % len(self._rows)
+        return int(pulls[-1][layout.END])
+
+    def _prepare_pull(self, connection: Connection, plan: PullPlan, number: int) -> object:
+        """Gives compiled code what it needs for the pull; the array of its file, or None if it is not plain now."""
+        header, cells = plan.header, self._cells
+        if not self._is_usual(connection, plan) or plan.row < 0 or plan.message_filter is not None:
+            return None
+        offsets = self._broker.consumer_offset_manager
+        if offsets.has_offset_reset(header.topic, header.consumer_group, header.queue_id):
+            return None
+        at = layout.PULLS_AT + number * layout.PULL_SIZE
+        try:
+            found = self._broker.store.units_in_memory(
+                header.topic, header.queue_id, cells[at + layout.QUEUE_OFFSET], header.max_msg_nums
+            )
+        except (MqlakeError, OSError):
+            return None
+        if found is None:
+            return None
+        low, high, units, file = found
+        array = file.readable_array
+        if len(units) > layout.MESSAGES_MAX * layout.UNIT_SIZE or not len(array):
+            return None
+        if plan.file is not file:
+            plan.file, plan.file_address = file, array.ctypes.data
+        units_at = layout.UNITS_AT + number * layout.MESSAGES_MAX * layout.UNIT_SIZE
+        self._view[units_at : units_at + len(units)] = units
+        cells[at + layout.FILE] = plan.file_address
+        cells[at + layout.FILE_END] = file.read_position
+        cells[at + layout.FILE_BASE] = file.file_from_offset
+        cells[at + layout.UNITS] = len(units) // layout.UNIT_SIZE
+        cells[at + layout.MIN_OFFSET], cells[at + layout.MAX_OFFSET] = low, high
+        return array
+
+    def _taken(self, connection: Connection, plan: PullPlan, pull: list[int], elapsed: int) -> None:
+        """What an answered pull changes in the broker's tables and statistics."""
+        header, offsets = plan.header, self._broker.consumer_offset_manager
+        host, group, topic, queue_id = (
+            connection.remote_address,
+            header.consumer_group,
+            header.topic,
+            header.queue_id,
+        )
+        following = pull[layout.QUEUE_OFFSET] + pull[layout.FOUND]
+        offsets.commit_pull_offset(host, group, topic, queue_id, following)
+        if header.sys_flag & COMMIT_OFFSET_FLAG:
+            offsets.commit_offset(host, group, topic, queue_id, pull[layout.COMMIT_OFFSET])
+        if self._latencies is not None:
+            self._latencies.record(plan.rpc, elapsed)
+        place = (pull[layout.LAST_OFFSET], pull[layout.LAST_SIZE])
+        self._note(plan, pull[layout.FOUND], pull[layout.SIZE], place, elapsed // 1_000_000)
+
+    def _make_row(self, plan: PullPlan, pieces: Key) -> None:
+        """Has compiled code know a plan, of which a pull was answered."""
+        if self._kernels is None:
+            if self._worth.count(1) and not self._is_loading:
+                self._is_loading = True
+                threading.Thread(target=self.load, name="FastPullLoading", daemon=True).start()
+            return
+        if plan.message_filter is not None or self._access is not None:
+            return
+        if len(self._rows) == layout.PLANS_MAX:
+            self._forget_rows()
+        a, name_a, b, name_b, c, name_c, d = pieces
+        header = [a + name_a, b + name_b, c + name_c, d]
+        topic = plan.header.topic.encode()
+        text = b"".join((*header, *plan.head_pieces, topic))
+        if len(text) > layout.TEXT_SIZE:
+            return
+        row = len(self._rows)
+        at = row * layout.TEXT_SIZE
+        self._view[at : at + len(text)] = text
+        names = (name_a, name_b, name_c)
+        order = (b'"opaque":', b'"queueOffset":"', b'"commitOffset":"')
+        self._numbers[row * layout.PLAN_SIZE : (row + 1) * layout.PLAN_SIZE] = [
+            at,
+            *map(len, header),
+            *map(names.index, order),
+            *map(len, plan.head_pieces),
+            len(topic),
+            plan.header.queue_id,
+            self._broker.store_config.max_transfer_bytes_on_message_in_memory,
+        ]
+        plan.row = row
+        self._rows.append(plan)
+
+    def _forget_rows(self) -> None:
+        for plan in self._rows:
+            plan.row = -1
+        self._rows, self._hint = [], 0
+
+    def load(self) -> None:
+        """Loads (or, the very first time, compiles) the kernels; plain pulls are theirs from then on. Does nothing if
+        they cannot be loaded, or not used here."""
+        kernels = load("mqlake.compiled.kernels.pulls") if sys.platform == "linux" else None
+        if kernels is None:
+            return
+        self._numbers = np.zeros(layout.NUMBERS_SIZE, np.int64)
+        self._octets = np.zeros(layout.OCTETS_SIZE, np.uint8)
+        self._cells, self._view = self._numbers.data, self._octets.data
+        self._pulls = self._numbers[layout.PULLS_AT : layout.RUNS_AT].reshape(-1, layout.PULL_SIZE)
+        # with nothing to do each function is only compiled
+        nothing = np.frombuffer(b"", np.uint8)
+        kernels.match_pulls(nothing, 0, 0, 0, 1, self._numbers, self._octets)
+        kernels.give_pulls(0, -1, self._numbers, self._octets, _NO_OFFSETS)
+        kernels.take_rest(0, self._numbers, np.empty(0, np.uint8))
+        self._kernels = kernels
 
     # --- statistics
 
-    def _note(self, plan: PullPlan, result: GetMessageResult, latency_ms: int) -> None:
-        self._broker.store.store_stats_service.get_found(result.message_count, latency_ms)
+    def _note(
+        self, plan: PullPlan, messages: int, size: int, last_place: tuple[int, int], latency_ms: int
+    ) -> None:
+        self._broker.store.store_stats_service.get_found(messages, latency_ms)
         if not plan.pulls:
             if not self._uncounted:
                 asyncio.get_running_loop().call_later(STATISTICS_S, self._count)
             self._uncounted.append(plan)
         plan.pulls += 1
-        plan.messages += result.message_count
-        plan.size += result.buffer_total_size
+        plan.messages += messages
+        plan.size += size
         plan.latency_ms += latency_ms
-        plan.last_place = result.last_place
+        plan.last_place = last_place
 
     def _count(self) -> None:
         plans, self._uncounted = self._uncounted, []

@@ -22,19 +22,58 @@ from mqlake.formats.record import (
 def follow_units(
     buf, end, base_offset, units, topic, queue_id, queue_offset, queue_offsets, bytes_max, check_crc, runs
 ):
+    """As follow(), of records in buf[:end] and all units of an array."""
+    if end > len(buf):
+        return np.int64(-1), np.int64(0), np.int64(0)
+    count = np.int64(len(units) // CQ_STORE_UNIT_SIZE)
+    return follow(
+        pointer(buf),
+        end,
+        base_offset,
+        units,
+        np.int64(0),
+        count,
+        topic,
+        np.int64(0),
+        np.int64(len(topic)),
+        queue_id,
+        queue_offset,
+        queue_offsets,
+        bytes_max,
+        check_crc,
+        runs,
+    )
+
+
+@compiled
+def follow(
+    data,
+    end,
+    base_offset,
+    units,
+    units_at,
+    unit_count,
+    topic,
+    topic_at,
+    own_topic_length,
+    queue_id,
+    queue_offset,
+    queue_offsets,
+    bytes_max,
+    check_crc,
+    runs,
+):
     """(how many leading consume queue units have records of no more than `bytes_max` together, the first of them in any
     case; the bytes of those; the runs that they lie in). -1 units when one of them leads to anything but its own record
-    in buf[:end], and that a whole one. Messages have `queue_offsets`, or, without those, `queue_offset` and following.
+    in data[:end], and that a whole one. Messages have `queue_offsets`, or, without those, `queue_offset` and following.
     """
-    data = pointer(buf)
     total, count = np.int64(0), np.int64(0)
     run, run_end = np.int64(-1), np.int64(-1)
     nowhere = np.int64(-1), np.int64(0), np.int64(0)
-    if end > len(buf):
-        return nowhere
-    for n in range(len(units) // CQ_STORE_UNIT_SIZE):
-        position = load64(units, n * CQ_STORE_UNIT_SIZE) - base_offset
-        size = np.int64(load32(units, n * CQ_STORE_UNIT_SIZE + 8))
+    for n in range(unit_count):
+        unit = units_at + n * CQ_STORE_UNIT_SIZE
+        position = load64(units, unit) - base_offset
+        size = np.int64(load32(units, unit + 8))
         if n > 0 and total + size > bytes_max:
             break
         if size < RECORD_SIZE_MIN or position < 0 or position > end - size:
@@ -48,8 +87,8 @@ def follow_units(
             or found_size != size
             or load32(data, position + QUEUE_ID_POSITION) != queue_id
             or load64(data, position + QUEUE_OFFSET_POSITION) != own_offset
-            or topic_length != len(topic)
-            or not same_bytes(data, topic_start, topic, 0, topic_length)
+            or topic_length != own_topic_length
+            or not same_bytes(data, topic_start, topic, topic_at, topic_length)
         ):  # a stale unit, of a record that was cut off and written over
             return nowhere
         if position != run_end:

@@ -1,0 +1,80 @@
+"""The two arrays that fast_pull shares with its kernels, one of numbers (int64) and one of bytes.
+
+numbers  │ a row for each plan │ a row for each pull of this step │ RUNS │ what sendmsg gets │
+octets   │ a text for each plan: its header, its answer's header, its topic │ UNITS │ HEADS of this step's answers │
+"""
+
+from __future__ import annotations
+
+(
+    TEXT_AT,
+    HEADER_0,
+    HEADER_1,
+    HEADER_2,
+    HEADER_3,
+    OPAQUE_IS,
+    QUEUE_OFFSET_IS,
+    COMMIT_OFFSET_IS,
+    ANSWER_0,
+    ANSWER_1,
+    ANSWER_2,
+    ANSWER_3,
+    ANSWER_4,
+    TOPIC_LENGTH,
+    QUEUE_ID,
+    BYTES_MAX,
+) = range(16)
+"""Of a plan: where its text begins; the lengths of the four pieces of a header around its three numbers, and which of
+these is what; the lengths of the five pieces of the answer's header around nextBeginOffset, minOffset, maxOffset and
+opaque; what its records say of themselves; and how many bytes of them an answer has, beside the first."""
+PLAN_SIZE = 16
+PLANS_MAX = 256
+"""Plans that compiled code knows at once; with one more, all are forgotten and learnt again."""
+TEXT_SIZE = 2048
+"""Bytes of a plan's text at most."""
+LOOK_MAX = 16
+"""Plans that are compared with a header, from the one after the last that was found: a consumer pulls its queues in
+turn."""
+
+(
+    PLAN,
+    OPAQUE,
+    QUEUE_OFFSET,
+    COMMIT_OFFSET,
+    END,
+    FILE,
+    FILE_END,
+    FILE_BASE,
+    UNITS,
+    MIN_OFFSET,
+    MAX_OFFSET,
+    FOUND,
+    SIZE,
+    LAST_OFFSET,
+    LAST_SIZE,
+) = range(15)
+"""Of a pull: its plan, its numbers, where its frame ends; where its mapped file lies in memory, how far it may be read,
+and its first offset in the log; how many units of it are in UNITS, and the limits of its queue. Then what was found:
+how many messages, their bytes, and where the last one is."""
+PULL_SIZE = 15
+PULLS_MAX = 16
+"""Pulls that are answered in one step."""
+MESSAGES_MAX = 64
+"""Units of a pull; who asks for more is answered by Python."""
+UNIT_SIZE = 20
+HEAD_SIZE_MAX = TEXT_SIZE + 8 + 4 * 20
+IOV_MAX = 1024
+"""Stretches of memory that one sendmsg takes."""
+STEP_BYTES_MAX = 512 * 1024
+"""Bytes of the answers of a step, after which no other is begun."""
+
+PULLS_AT = PLANS_MAX * PLAN_SIZE
+RUNS_AT = PULLS_AT + PULLS_MAX * PULL_SIZE
+IOV_AT = RUNS_AT + 2 * MESSAGES_MAX
+MESSAGE_AT = IOV_AT + 2 * IOV_MAX
+"""A struct msghdr."""
+NUMBERS_SIZE = MESSAGE_AT + 8
+
+UNITS_AT = PLANS_MAX * TEXT_SIZE
+HEADS_AT = UNITS_AT + PULLS_MAX * MESSAGES_MAX * UNIT_SIZE
+OCTETS_SIZE = HEADS_AT + PULLS_MAX * HEAD_SIZE_MAX
