@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import ModuleType
+from typing import ClassVar, cast
 
+import numpy as np
 import pytest
 
 from mqlake.broker.controller import BrokerController
@@ -14,6 +18,7 @@ from mqlake.broker.fast import fast_pull
 from mqlake.broker.fast.fast_pull import FastPull, PullPlan
 from mqlake.broker.fast.fast_send import FastSend
 from mqlake.client.records import MessageClientExt, decode_messages
+from mqlake.formats.columns import Int64s
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
 from mqlake.remoting.bodies.client import SubscriptionData
 from mqlake.remoting.bodies.topic import PERM_READ, PERM_WRITE
@@ -64,13 +69,33 @@ def fast_pull_of(controller: BrokerController) -> FastPull:
     return found
 
 
+@pytest.fixture(params=[False, True], ids=["Python", "compiled"], autouse=True)
+def compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Every test runs with compiled code as well, which has seen the same pulls before."""
+    monkeypatch.setattr(Ways, "compiled", request.param)
+    return bool(request.param)
+
+
 class Ways:
     """Asks the same bytes twice: of the broker as it is, and with its fast path taken away."""
+
+    compiled: ClassVar[bool] = False
 
     def __init__(self, peer: Peer) -> None:
         self.controller = peer.controller
         self.path = fast_pull_of(peer.controller)
-        self.taken = 0
+        self.taken = self.taken_by_kernels = 0
+        if self.compiled:
+            self.path.load()
+            assert self.path._kernels is not None
+        noted = self.path._taken
+
+        def noting(*arguments: object) -> None:
+            noted(*arguments)  # type: ignore[arg-type]
+            self.taken += 1
+            self.taken_by_kernels += 1
+
+        self.path._taken = noting  # type: ignore[method-assign]
         answer = self.path._answer
 
         def counting(*arguments: object) -> bool:
@@ -83,6 +108,11 @@ class Ways:
     async def ask(self, data: bytes) -> list[bytes]:
         """The answers, which are the same both ways."""
         server = self.controller.server
+        if self.compiled:
+            before = self.taken
+            async with Wire(self.controller) as wire:
+                await wire.say(data)
+            self.taken = before
         async with Wire(self.controller) as wire:
             said = await wire.say(data)
         paths, server.fast_paths = server.fast_paths, ()
@@ -442,3 +472,119 @@ def test_damage_is_passed_over_here_too(tmp_path: Path) -> None:
 
 def decoded(answer: bytes) -> list[MessageClientExt]:
     return decode_messages(decode_frame(memoryview(answer), 0, len(answer)).body_bytes(), "broker-a")
+
+
+def test_compiled_code_answers_what_it_has_seen(tmp_path: Path, compiled: bool) -> None:
+    """Queues in turn, in one read and in many, and one that nobody knows between them."""
+
+    async def scene(ways: Ways, peer: Peer) -> None:
+        for n in range(90):
+            await peer.send("Many", b"%d" % n * n, queue_id=n % 3)
+        await peer.dispatched()
+        pulls = [
+            frame(offset, opaque=1000 * offset + queue_id, topic="Many", queue_id=queue_id, max_msg_nums=7)
+            for offset in range(0, 30, 7)
+            for queue_id in range(3)
+        ]
+        await ways.take(b"".join(pulls), 15)
+        for pull in pulls:
+            await ways.take(pull)
+        await ways.take(
+            b"".join(pulls[:8]) + frame(2, topic="Many", commit_offset=4) + b"".join(pulls[8:]), 16
+        )
+        seen, ways.taken_by_kernels = ways.taken_by_kernels, 0
+        assert (seen > 0) == compiled
+        await ways.take(b"".join(pulls), 15)
+        assert ways.taken_by_kernels == (30 if compiled else 0)
+
+    play(tmp_path, scene)
+
+
+def test_peers_that_read_slowly_get_everything(tmp_path: Path) -> None:
+    """More than a socket takes at once: the rest leaves with what comes after it."""
+
+    async def scene(ways: Ways, peer: Peer) -> None:
+        for n in range(40):
+            await peer.send("Large", bytes([n]) * 60_000, queue_id=n % 2)
+        await peer.dispatched()
+        pulls = [frame(0, opaque=n, topic="Large", queue_id=n % 2, max_msg_nums=20) for n in range(40)]
+        await ways.take(b"".join(pulls), 40)
+
+    play(tmp_path, scene)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 500, 60_000, 10**9])
+def test_a_socket_takes_what_it_can(tmp_path: Path, compiled: bool, kept: int) -> None:
+    """The head, a record or the half of one is left for later, or everything."""
+
+    async def scene(ways: Ways, peer: Peer) -> None:
+        if not compiled:
+            return
+        for n in range(10):
+            await peer.send("Large", bytes([n]) * 9_000)
+        await peer.dispatched()
+        pull = frame(0, topic="Large") + frame(1, topic="Large", opaque=8)
+        await ways.take(pull, 2)
+        kernels = ways.path._kernels
+        assert kernels is not None
+
+        class Short:
+            """A socket that takes no more than `kept` bytes."""
+
+            match_pulls, take_rest = staticmethod(kernels.match_pulls), staticmethod(kernels.take_rest)
+
+            def give_pulls(self, count: int, fd: int, numbers: Int64s, *more: object) -> tuple[int, int, int]:
+                assert fd >= 0
+                done, size, _ = kernels.give_pulls(count, -1, numbers, *more)
+                everything = np.empty(size, np.uint8)
+                assert kernels.take_rest(0, numbers, everything) == size
+                taken = min(kept, size)
+                assert os.write(fd, everything[:taken].data) == taken
+                return done, size, taken
+
+        ways.path._kernels = cast(ModuleType, Short())
+        await ways.take(pull, 2)
+
+    play(tmp_path, scene)
+
+
+def test_the_rows_of_compiled_code_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fast_pull.layout, "PLANS_MAX", 3)
+
+    async def scene(ways: Ways, _: Peer) -> None:
+        for number in (*range(1, 9), *range(1, 9)):
+            await ways.take(frame(max_msg_nums=number))
+            assert len(ways.path._rows) <= 3
+            assert [plan.row for plan in ways.path._rows] == list(range(len(ways.path._rows)))
+
+    play(tmp_path, scene)
+
+
+def test_files_that_were_closed_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(ways: Ways, peer: Peer) -> None:
+        await ways.take(frame())
+        store = peer.controller.broker.store
+        found = store.units_in_memory("T", 0, 0, 32)
+        assert found is not None
+        *limits, _ = found
+        monkeypatch.setattr(type(store), "units_in_memory", lambda *_: (*limits, Closed()))
+        await ways.take(frame())
+
+    class Closed:
+        readable_array = np.empty(0, np.uint8)
+
+    play(tmp_path, scene)
+
+
+def test_pulls_are_enough_to_load_compiled_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fast_pull, "PULLS_BEFORE_LOADING", 4)
+
+    async def scene(ways: Ways, _: Peer) -> None:
+        path, ways.path._kernels = ways.path, None
+        for number in range(8):
+            await ways.take(frame(opaque=number))
+        await until_async(lambda: path._kernels is not None)
+        await ways.take(frame(), 1)
+        assert path._rows
+
+    play(tmp_path, scene)
