@@ -126,11 +126,12 @@ class Mutant:
         return text, mutate_code(text, operators()[self.operator], self.occurrence)
 
     def is_a_program(self) -> bool:
-        """True if what it makes is Python, and not the same: `*` between parameters is no product."""
-        before, after = self.texts()
+        """True if what it makes is Python, and not the same: `*` between parameters is no product, and `except a.b`
+        is not replaced as a whole."""
         try:
+            before, after = self.texts()
             return ast.dump(ast.parse(after)) != ast.dump(ast.parse(before))
-        except SyntaxError:
+        except (SyntaxError, AttributeError):  # cosmic-ray's ExceptionReplacer takes names for dotted ones
             return False
 
     def lines(self) -> str:
@@ -204,8 +205,12 @@ def draw(modules: list[Path], count: int, seed: int) -> list[Mutant]:
 
 
 def own_tests(root: Path, module: Path) -> str | None:
-    """The path of the module's tests in the project at `root`; None where it has none of its own."""
+    """The paths of the module's tests in the project at `root`, with spaces between them; None where it has none of its
+    own. Of a package's `__init__.py` those of the package's name and what follows it."""
     inner = module.relative_to(root / "src" / "mqlake")
+    if inner.name == "__init__.py":
+        of_package = (root / "tests" / inner.parent.parent).glob(f"test_{inner.parent.name}*.py")
+        return " ".join(sorted(str(path.relative_to(root)) for path in of_package)) or None
     own = Path("tests") / inner.with_name(f"test_{inner.name}")
     if (root / own).exists():
         return str(own)
@@ -227,7 +232,7 @@ def run(drawn: list[Mutant], root: Path = ROOT) -> list[Mutant]:
         try:
             for module in dict.fromkeys(mutant.module for mutant in drawn):
                 tests = own_tests(root, module)
-                command = shlex.join([*PYTEST, "--basetemp", f"{directory}/tmp", str(tests)])
+                command = shlex.join([*PYTEST, "--basetemp", f"{directory}/tmp", *str(tests).split()])
                 name = module.relative_to(root / "src" / "mqlake")
                 began = time.monotonic()
                 os.environ.pop("NUMBA_CACHE_DIR", None)  # what this run compiles stays in the copy

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+from pathlib import Path
 
 import pytest
 import trustme
 
-from mqlake.errors import ConfigError, StoreLockedError
+from mqlake.errors import ConfigError, MqlakeError, StoreLockedError
 from mqlake.message import MessageExtBrokerInner
 from mqlake.remoting.client import RemotingClient
 from mqlake.remoting.codes import RequestCode, ResponseCode
@@ -75,6 +77,40 @@ def test_a_start_that_fails_leaves_nothing_behind(tmp_path):
             pass
 
     run(scene())
+
+
+def written_times(directory: Path) -> dict[str, int]:
+    return {str(path): path.stat().st_mtime_ns for path in [directory, *directory.rglob("*")]}
+
+
+@pytest.mark.parametrize("refused_for", ["users", "plain_acl", "topics", "metrics port", "metrics sources"])
+def test_a_refused_start_writes_nothing(tmp_path: Path, refused_for: str) -> None:
+    async def scene(taken: int) -> None:
+        metrics = {"metricsExporterType": "PROM", "metricsPromExporterPort": str(taken)}
+        bad, settings = {
+            "users": ("config/accessControl.jsonl", {"authenticationEnabled": "true"}),
+            "plain_acl": ("plain_acl.yml", {"aclEnable": "true", "aclDirectory": str(tmp_path / "store")}),
+            "topics": ("config/topics.json", {}),
+            "metrics port": ("", metrics),
+            "metrics sources": (
+                "",
+                {**metrics, "metricsPromExporterPort": "0", "metricsSourceIps": "nowhere"},
+            ),
+        }[refused_for]
+        async with running(tmp_path) as controller, RemotingClient() as client:
+            await Peer(controller, client).send("T")
+        for derived in ("consumequeue", "index", "checkpoint"):  # a start would make them again
+            (tmp_path / "store" / derived).rename(tmp_path / derived)
+        if bad:
+            (tmp_path / "store" / bad).write_text("[")
+            (tmp_path / "store" / f"{bad}.bak").unlink(missing_ok=True)
+        before = written_times(tmp_path)
+        with pytest.raises(MqlakeError):
+            await make_controller(tmp_path, **settings).start()
+        assert written_times(tmp_path) == before
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        run(scene(taken.getsockname()[1]))
 
 
 def test_a_stop_is_a_stop(tmp_path):

@@ -7,10 +7,13 @@ import contextlib
 import gc
 import logging
 import socket
+import ssl
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
+import trustme
 
 from mqlake.errors import (
     ConfigError,
@@ -21,11 +24,12 @@ from mqlake.errors import (
     ResponseError,
 )
 from mqlake.remoting.client import RemotingClient
-from mqlake.remoting.codec import decode_frame, encode_frame, frame_end
+from mqlake.remoting.codec import HEADER_SIZE_MAX, decode_frame, encode_frame, frame_end
 from mqlake.remoting.codes import ResponseCode, SerializeType
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.connection import Connection, Limits
 from mqlake.remoting.server import RemotingServer
+from mqlake.remoting.tls import TlsConfig, TlsMode, client_context
 from tests.waiting import PATIENCE_S, until_async
 
 ECHO, SLOW, FAIL, REFUSE, SILENT, ASYNC_FAIL, LARGE, BUSY = range(1000, 1008)
@@ -38,8 +42,8 @@ def respond(body: bytes = b"") -> RemotingCommand:
 class Service:
     """A server with processors that tests need."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self.server = RemotingServer(limits)
+    def __init__(self, limits: Limits | None = None, tls: TlsConfig | None = None) -> None:
+        self.server = RemotingServer(limits, tls)
         self.release = asyncio.Event()
         self.seen: list[bytes] = []
         table = self.server.processors
@@ -75,8 +79,8 @@ class Service:
 
 
 @contextlib.asynccontextmanager
-async def serving(limits: Limits | None = None) -> AsyncIterator[Service]:
-    service = Service(limits)
+async def serving(limits: Limits | None = None, tls: TlsConfig | None = None) -> AsyncIterator[Service]:
+    service = Service(limits, tls)
     await service.server.start("127.0.0.1", 0)
     try:
         yield service
@@ -548,5 +552,104 @@ def test_idle_connections_cost_little(run):
                     one.close()
                 warm[1].close()
             await until_async(lambda: not service.server.connections)
+
+    run(main())
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The key and chain of a server, beside the authority's certificate."""
+    directory, authority = tmp_path_factory.mktemp("tls"), trustme.CA()
+    authority.cert_pem.write_to_path(str(directory / "ca.pem"))
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(
+        str(directory / "server.pem")
+    )
+    return directory / "server.pem"
+
+
+@pytest.mark.parametrize("mode", TlsMode)
+def test_the_first_byte_says_whether_a_peer_speaks_tls(run, certificate, mode, caplog):
+    async def served(service: Service, tls: ssl.SSLContext | None) -> bool:
+        async with RemotingClient(tls=tls) as client:
+            try:
+                return (
+                    await client.call(service.address, request(ECHO, b"x" * 50_000))
+                ).body == b"x" * 50_000
+            except RemotingConnectError:
+                return False
+
+    async def main():
+        context = client_context(trust_cert_path=str(certificate.with_name("ca.pem")))
+        config = TlsConfig(mode=mode, cert_path=str(certificate), key_path=str(certificate))
+        async with serving(tls=config) as service:
+            assert await served(service, None) is (mode is not TlsMode.ENFORCING)
+            assert await served(service, context) is (mode is not TlsMode.DISABLED)
+            if mode is not TlsMode.DISABLED:
+                reader, writer = await asyncio.open_connection("127.0.0.1", service.server.port)
+                writer.write(b"\x16" + b"\xff" * 20)
+                assert (await reader.read())[:1] in (b"", b"\x15")  # an alert, and the end
+                writer.close()
+
+    with caplog.at_level(logging.WARNING):
+        run(main())
+    words = {TlsMode.DISABLED: "TLS is not configured here", TlsMode.ENFORCING: "not TLS, which is required"}
+    assert words.get(mode, "TLS failed") in caplog.text
+
+
+def test_a_server_without_a_certificate_closes_tls_connections(run, caplog):
+    async def main():
+        async with serving() as service:
+            reader, writer = await asyncio.open_connection("127.0.0.1", service.server.port)
+            writer.write(b"\x16\x03\x01")
+            with contextlib.suppress(ConnectionResetError):
+                assert await reader.read() == b""
+            writer.close()
+
+    run(main())
+    assert "TLS is not configured here" in caplog.text
+
+
+def test_only_answers_may_have_large_headers(run):
+    large = "x" * (HEADER_SIZE_MAX + 1)
+
+    async def main():
+        async with serving() as service, RemotingClient() as client:
+            service.server.processors.register(
+                BUSY, lambda connection, command: RemotingCommand.create_response(0, large)
+            )
+            assert (await client.call(service.address, request(BUSY))).remark == large
+            frame = encode_frame(RemotingCommand.create_response(0, large))
+            reader, writer = await asyncio.open_connection("127.0.0.1", service.server.port)
+            with contextlib.suppress(ConnectionError):
+                writer.write(frame)
+                assert await reader.read() == b""
+            writer.close()
+
+    run(main())
+
+
+def test_a_fast_path_sees_each_frame_first(run):
+    seen: list[bytes] = []
+
+    def takes_two(connection: Connection, data: memoryview, start: int) -> int:
+        stop = frame_end(data, start, len(data))
+        command = decode_frame(data, start, stop)
+        seen.append(command.body_bytes())
+        if command.body_bytes() != b"mine":
+            return start
+        answer = RemotingCommand.create_response(0, "fast")
+        answer.opaque = command.opaque
+        connection.send(answer)
+        return stop
+
+    async def main():
+        async with serving() as service, RemotingClient() as client:
+            service.server.fast_paths = (lambda connection, data, start: start, takes_two)
+            assert (await client.call(service.address, request(ECHO, b"mine"))).remark == "fast"
+            assert (await client.call(service.address, request(ECHO, b"other"))).body == b"other"
+            assert seen == [b"mine", b"other"] and service.seen == [b"other"]
+            service.server.guard = lambda connection, command: None
+            assert (await client.call(service.address, request(ECHO, b"mine"))).body == b"mine"
+            assert len(seen) == 2
 
     run(main())

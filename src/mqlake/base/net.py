@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import ipaddress
+import os
 import socket
 
 from mqlake.errors import ConfigError, RemotingConnectError
@@ -25,6 +26,18 @@ def parse_address(address: str) -> tuple[str, int]:
     if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > PORT_MAX:
         raise RemotingConnectError(address, "not an address; host:port is needed")
     return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def require_free_port(host: str, port: int) -> None:
+    """ConfigError if a server cannot listen there now. For a command that opens the port only when it has changed
+    something already."""
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        socket.create_server((host, port), family=family).close()
+    except OSError as error:
+        # create_server's own text repeats the address; an unknown host name has no errno above 0
+        why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
+        raise ConfigError(f"cannot listen on {format_address((host, port))}: {why}") from error
 
 
 def is_every_address(host: str) -> bool:

@@ -24,10 +24,10 @@ _SIZE_FACTOR = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 T = TypeVar("T")
 
 
-def parse_size(option: str, text: str) -> int:
-    """Bytes above 0: a number, or one followed by k, m or g. ConfigError names the option."""
+def parse_size(option: str, text: str, least: int = 1) -> int:
+    """Bytes: a number, or one followed by k, m or g. ConfigError names the option."""
     match = _SIZE.fullmatch(text.strip())
-    if match is None or int(match[1]) <= 0:
+    if match is None or int(match[1]) < least:
         raise ConfigError(f"option {option!r} is {text!r}; it takes bytes, or a number with k, m or g")
     return int(match[1]) * _SIZE_FACTOR[match[2].lower()]
 

@@ -241,7 +241,7 @@ class BrokerController:
         broker.topic_config_manager.init()
         for manager in self._config_managers:
             manager.load()
-        await self._bind()  # find out that a port is taken before anything is created on disk
+        await self._bind()  # before anything is written: a port may be taken
         try:
             await asyncio.to_thread(broker.store.load)
             if self.timers is not None:
@@ -254,7 +254,7 @@ class BrokerController:
             if self.fast_server.port:
                 await self.fast_server.listen()
             if self.metrics is not None:
-                await self.metrics.start()
+                self.metrics.start()
         except BaseException:
             await self._stop_parts()
             raise
@@ -286,8 +286,12 @@ class BrokerController:
             self.broker.port = self.server.port
             await self._bind_vip(max(self.server.port - 2, 0))
             self.replication.bind()
+            if self.metrics is not None:
+                await self.metrics.listen()
         except BaseException:
-            await self.server.stop()
+            if self.metrics is not None:
+                await self.metrics.stop()
+            await asyncio.gather(self.server.stop(), self.fast_server.stop(), self.replication.shutdown())
             raise
 
     async def _bind_vip(self, port: int) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mqlake.base.java_properties import read_properties
-from mqlake.base.net import format_address, is_every_address
+from mqlake.base.net import format_address, is_every_address, require_free_port
 from mqlake.base.settings import parse_assignments
 from mqlake.cli.logs import log_options
 from mqlake.cli.output import note, note_where_it_listens, print_json, print_json_line
@@ -114,6 +114,8 @@ async def _run(
     from mqlake.broker.controller import BrokerController
 
     stop = stop_event(until_eof=until_eof)
+    if config.grpc_server_port >= 0:
+        require_free_port(config.bind_address, config.grpc_server_port)
     controller = BrokerController(config, store_config)
     await controller.start()
     settle()

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from mqlake.base.clock import parse_time_ms
-from mqlake.base.settings import parse_assignments
+from mqlake.base.settings import parse_assignments, parse_size
 from mqlake.errors import ConfigError
 from mqlake.store.config import MessageStoreConfig
 
@@ -45,6 +45,17 @@ def _parse_settings(_ctx: click.Context, _param: click.Parameter, value: tuple[s
     settings = parse_assignments(value)
     MessageStoreConfig.from_mapping(settings)  # raises ConfigError for an unknown key or an invalid value
     return settings
+
+
+def size_option(name: str, default: str, help: str, least: int = 1) -> Callable[[Command], Command]:
+    """The command gets bytes."""
+
+    def parse(_ctx: click.Context, _param: click.Parameter, value: str) -> int:
+        return parse_size(name, value, least)
+
+    return click.option(
+        name, default=default, show_default=default != "0", metavar="SIZE", callback=parse, help=help
+    )
 
 
 def set_option(command: Command) -> Command:

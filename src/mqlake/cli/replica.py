@@ -6,32 +6,16 @@ from typing import Any
 
 import click
 
-from mqlake.base.settings import Setting, parse_assignments
+from mqlake.base.settings import parse_assignments
 from mqlake.cli.clients import NAMESRV_VARIABLE
 from mqlake.cli.logs import log_options
-from mqlake.cli.options import json_option
+from mqlake.cli.options import json_option, size_option
 from mqlake.cli.output import note, print_fields, print_json, print_json_line, progress, size_text, time_text
 from mqlake.cli.serve import settle, stop_event
 from mqlake.errors import RemotingError
 from mqlake.remoting.loop import run
 
 EXIT_TROUBLE = 1
-
-
-def _size(_ctx: click.Context, _param: click.Parameter, value: str) -> int:
-    """`20m` → bytes."""
-    setting = Setting(
-        key="--bandwidth",
-        doc="",
-        default=0,
-        unit="bytes",
-        low=0,
-        high=2**62,
-        fixed=False,
-        live=False,
-        own=True,
-    )
-    return int(setting.parse(value))
 
 
 @click.group(invoke_without_command=True, subcommand_metavar="[COMMAND]")
@@ -45,13 +29,7 @@ def _size(_ctx: click.Context, _param: click.Parameter, value: str) -> int:
 )
 @click.option("--from-start", is_flag=True, help="An empty replica gets the whole log.  [default]")
 @click.option("--from-now", is_flag=True, help="An empty replica begins with the master's newest file.")
-@click.option(
-    "--bandwidth",
-    metavar="SIZE",
-    default="0",
-    callback=_size,
-    help="Bytes a second at most, as 20m; 0: no limit.",
-)
+@size_option("--bandwidth", "0", "Bytes a second at most, as 20m; 0: no limit.", least=0)
 @click.option("--once", is_flag=True, help="End when the replica has caught up.")
 @click.option(
     "--set", "settings", metavar="KEY=VALUE", multiple=True, help="Setting of broker.conf; repeatable."

@@ -22,7 +22,7 @@ import click
 from mqlake.auth.config import SECRETS, AuthConfig
 from mqlake.auth.first_users import FIRST_USER, FirstUsers
 from mqlake.base.java_properties import read_properties
-from mqlake.base.net import format_address, is_every_address
+from mqlake.base.net import format_address, is_every_address, require_free_port
 from mqlake.base.settings import parse_assignments
 from mqlake.cli.logs import log_options
 from mqlake.cli.output import note, note_where_it_listens, print_json_line
@@ -186,6 +186,13 @@ def serve(
     if config.tls.mode is TlsMode.ENFORCING:
         for properties in of_brokers:
             properties.setdefault("tls.enable", "true")  # the name server enforces it, too
+    for option, asked in (
+        ("--grpc-port", grpc.port if grpc.asked else None),
+        ("--console-port", console_port),
+    ):
+        if asked is not None and asked >= 0:
+            with _port_to_choose(option):
+                require_free_port(config.bind_address, asked)
     first = FirstUsers(os.path.join(directory, "auth")) if auth else None
     if first is not None:
         for properties in of_brokers:

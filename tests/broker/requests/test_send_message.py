@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
-from mqlake.broker.requests.send_message import ANSWER_REST_MAX
+from mqlake.broker.requests.send_message import ANSWER_REST_MAX, disk_text
 from mqlake.formats.batch import encode_messages
 from mqlake.formats.record import decode_record
 from mqlake.message import Message, decode_message_id
@@ -241,7 +242,9 @@ def test_a_delayed_message_waits_in_the_schedule_topic(tmp_path):
 def test_only_a_timer_message_is_answered_with_what_recalls_it(tmp_path):
     async def scene(peer: Peer) -> None:
         timed = await peer.send("T", properties=properties(UNIQ_KEY="k", TIMER_DELAY_MS="600000"))
-        assert decode_recall_handle(timed.ext_fields["recallHandle"]).topic == "T"
+        handle = decode_recall_handle(timed.ext_fields["recallHandle"])
+        waiting = peer.controller.broker.store.look_message_by_id(timed.ext_fields["msgId"])
+        assert (handle.topic, handle.timestamp) == ("T", int(waiting.properties["TIMER_OUT_MS"]) + 1)
         copied = properties(
             UNIQ_KEY="k", REAL_TOPIC="T", TIMER_OUT_MS="5000"
         )  # of a timer that was delivered
@@ -303,3 +306,31 @@ def test_a_oneway_send_is_stored_and_not_answered(tmp_path):
         assert decode_record(result.buffers[0]).body == b"oneway"
 
     on_a_broker(tmp_path, scene)
+
+
+def test_a_priority_is_the_queue_of_single_messages_only(tmp_path):
+    priority = properties(_SYS_MSG_PRIORITY_="2")
+
+    async def scene(peer: Peer) -> None:
+        manager = peer.controller.broker.topic_config_manager
+        manager.update_topic_config(_topic("P", attributes={"+message.type": "PRIORITY"}))
+        single = await peer.send("P", properties=priority, queue_id=0, reconsume_times=None)
+        assert single.ext_fields["queueId"] == "2"
+        stored = peer.controller.broker.store.look_message_by_id(single.ext_fields["msgId"])
+        assert (stored.queue_id, stored.reconsume_times) == (2, 0)
+        batch = await peer.ask(
+            RequestCode.SEND_BATCH_MESSAGE,
+            send_header("P", properties=priority, queue_id=0, batch=True),
+            encode_messages([Message("P", b"x")]),
+        )
+        assert batch.ext_fields["queueId"] == "0", batch.remark
+
+    on_a_broker(tmp_path, scene)
+
+
+def test_how_full_a_disk_is(tmp_path, monkeypatch):
+    usage = SimpleNamespace(total=1000 << 20, used=900 << 20, free=100 << 20)
+    monkeypatch.setattr("shutil.disk_usage", lambda path: usage)
+    assert disk_text(str(tmp_path)) == "disk: 90.0 % used, 100 MiB free"
+    monkeypatch.undo()
+    assert disk_text(str(tmp_path / "gone")) == "disk: No such file or directory"

@@ -391,3 +391,23 @@ def test_much_is_erased_to_the_last_byte(tmp_path: Path) -> None:
     file.erase(100)
     assert Path(file.path).read_bytes() == b"\7" * 100 + bytes(size - 100)
     file.close()
+
+
+@pytest.mark.parametrize("left", [3, 4])
+@pytest.mark.parametrize("buffered", [True, False])
+def test_zeros_after_a_record_never_make_the_file_longer(tmp_path: Path, buffered: bool, left: int) -> None:
+    buffer = memoryview(bytearray(b"\xff" * SIZE)) if buffered else None
+    file = MappedFile(str(tmp_path / "f"), SIZE, write_buffer=buffer, without_mmap=True)
+    file.append_record(record(SIZE - left), 1)
+    file.commit(0)
+    data = (tmp_path / "f").read_bytes()
+    assert data[: SIZE - left] == record(SIZE - left) and data[SIZE - left :] == bytes(left)
+    file.close()
+
+
+def test_the_name_of_a_new_file_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr("mqlake.store.files.mapped_file.fsync_dir", synced.append)
+    for _ in range(2):
+        MappedFile(str(tmp_path / "f"), SIZE).close()
+    assert synced == [str(tmp_path)]

@@ -475,3 +475,11 @@ class TestBatchFields:
         assert log.put_messages(batch).status is PutMessageStatus.PUT_OK
         log = make(tmp_path / "smaller", max_message_size=len(batch.body) - 1, **settings)
         assert log.put_messages(batch).status is PutMessageStatus.MESSAGE_ILLEGAL
+
+
+def test_only_long_topics_need_version_2(tmp_path: Path) -> None:
+    log = make(tmp_path, auto_message_version_on_topic_len=False)
+    assert log.put_message(message("T" * 127)).is_ok
+    refused = log.put_message(message("%RETRY%" + "g" * 121))
+    assert refused.status is PutMessageStatus.MESSAGE_ILLEGAL
+    assert "autoMessageVersionOnTopicLen" in refused.reason

@@ -353,3 +353,39 @@ class TestFinder:
         assert torn_records(chunk, 0) == [1]
         later = int(chunk.scan.store_timestamp[1]) + 1
         assert torn_records(chunk, later) == [], "it had been flushed"
+
+
+def test_a_size_with_one_byte_is_not_missing() -> None:
+    array = RECORD.copy()
+    array[40:43] = 0
+    assert not may_be_torn(array, 40, 3 * SECTOR - 5)
+
+
+def test_a_last_record_without_its_end_is_torn_unless_nothing_can_have_torn_it(tmp_path: Path) -> None:
+    with open_store(tmp_path, SMALL) as store:
+        for _ in range(2):
+            store.put_message(MessageExtBrokerInner("T", b"body", properties={"k": "v"}))
+        end = store.max_phy_offset
+    change(log_file(tmp_path), end - 1, b"\0")
+    config = MessageStoreConfig.from_mapping({**SMALL, "storePathRootDir": str(tmp_path)})
+    log = open_log(config)
+    try:
+        reader = LogReader(log)
+        chunk = next(reader.scan(0, log.mapped_files[0].file_size))
+        assert torn_records(chunk, 0) == [1]
+        assert torn_records(chunk, int(chunk.scan.store_timestamp[1]) + 1) == []  # it had been flushed
+        for last_exit, found in (
+            (LastExit(clean=False), [1]),
+            (LastExit(clean=True), []),
+            (LastExit(clean=False, machine_stayed_up=True), []),
+        ):
+            finder = LogEndFinder(
+                reader,
+                last_exit,
+                flushed_until=0,
+                is_known=lambda _scan, _record: False,
+                force_prop_crc=False,
+            )
+            assert finder.torn_records(chunk) == found
+    finally:
+        log.close()

@@ -9,7 +9,8 @@ import pytest
 
 from mqlake.errors import ForeignFormatError
 from mqlake.formats.columns import ScanStop
-from mqlake.formats.record import decode_record
+from mqlake.formats.record import decode_record, encode_message
+from mqlake.message import MessageExt
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.log.log_reader import (
     HoleKind,
@@ -101,6 +102,7 @@ def test_older_records_behind_the_end_are_stale(root: Path) -> None:
     change(path, cut % size, bytes(offsets[-3] - cut))
     newer = offsets[-6]
     change(path, newer % size + 56, (2**50).to_bytes(8, "big"))  # its store time
+    change(path, offsets[-1] % size + 56, (2**51).to_bytes(8, "big"))  # the first one after the hole decides
     walk, left = walked(root)
     assert left == offsets[:-5]
     assert [(hole.kind, hole.start) for hole in walk.holes] == [(HoleKind.STALE, cut)]
@@ -168,5 +170,51 @@ def test_the_end_is_found_piece_by_piece(root: Path, piece_bytes: int) -> None:
             )
             assert found == end_in_file(file)
             assert found[1] is stop
+    finally:
+        log.close()
+
+
+def test_what_is_left_after_an_end(root: Path) -> None:
+    _, offsets = walked(root)
+    path, position = newest(root), offsets[-1] % SETTINGS["mappedFileSizeCommitLog"]
+    log = open_log(config_of(root))
+    try:
+        reader = LogReader(log)
+        (left,) = reader.leftovers(offsets[-1])
+        assert (left[0].path, left[1]) == (str(path), position)
+        assert path.read_bytes()[left[2] - 1] and not any(path.read_bytes()[left[2] :])
+        assert reader.leftovers(left[0].file_from_offset + left[2]) == []
+    finally:
+        log.close()
+
+
+def test_a_log_ends_with_the_blank_of_its_last_file(root: Path) -> None:
+    first, *later = sorted((root / "commitlog").iterdir())
+    for path in later:
+        path.unlink()
+    walk, offsets = walked(root)
+    assert walk.end == first.stat().st_size > offsets[-1] and walk.holes == []
+
+
+def test_a_file_that_its_records_fill(tmp_path: Path) -> None:
+    """Without a blank, as no writer leaves it: the scan goes on in the next file, unless it was to end before."""
+    size, names = 4096, []
+    for number in range(2):
+        at, data = number * size, b""
+        for length in (1000, size - 1000):
+            body = bytes(length - len(encode_message(MessageExt("T", b""))))
+            message = MessageExt("T", body, physical_offset=at + len(data))
+            data += encode_message(message)
+        names.append(tmp_path / "commitlog" / f"{at:020}")
+        names[0].parent.mkdir(exist_ok=True)
+        names[-1].write_bytes(data)
+    log = open_log(MessageStoreConfig(store_path_root_dir=str(tmp_path), mapped_file_size_commit_log=size))
+    try:
+        for mapped_file in log.mapped_files:
+            mapped_file.set_positions(size)
+        reader = LogReader(log, check_crc=False)
+        for end, starts in ((None, [0, 1000, 4096, 5096]), (size + 1000, [0, 1000, 4096]), (1000, [0])):
+            found = [at for chunk in reader.scan(0, end) for at in chunk.scan.physical_offset.tolist()]
+            assert found == starts
     finally:
         log.close()

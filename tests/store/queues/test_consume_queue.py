@@ -231,6 +231,11 @@ def test_what_was_read_ahead_is_forgotten_when_the_queue_changes(queue):
     assert queue.get_range_bytes(4, 1) == b""
 
 
+def test_a_unit_is_one_message(queue):
+    put(queue, 0, 1)
+    assert queue.get(0).batch_num == 1
+
+
 def test_get_outside_the_queue(queue):
     assert queue.get(0) is None
     put(queue, 0, 2)

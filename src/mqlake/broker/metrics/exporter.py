@@ -35,7 +35,7 @@ SNAPSHOT_TIMEOUT_S = 10.0
 
 
 class MetricsExporter:
-    """Serves the metrics of one broker from start() to stop(), on `port`."""
+    """Serves the metrics of one broker, on `port`."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
@@ -44,12 +44,12 @@ class MetricsExporter:
         self._server: tuple[WSGIServer, threading.Thread] | None = None
         self.port = 0
         self.health: Health | None = None
-        """What /health and /ready say, from start() on; None: there are none."""
+        """What /health and /ready say, from listen() on; None: there are none."""
         self.registry: CollectorRegistry | None = None
-        """From start() on; rooms above register what they count."""
+        """From listen() on; rooms above register what they count."""
 
-    async def start(self) -> None:
-        """Raises ConfigError if it cannot listen."""
+    async def listen(self) -> None:
+        """Serves the process's metrics, /health and /ready. Raises ConfigError if it cannot."""
         from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
 
         config = self._sources.broker.config
@@ -72,9 +72,13 @@ class MetricsExporter:
         assert app is not None
         app = guarded(app, sources, access, self._loop)
         server.set_app(app if self.health is None else with_health(app, self.health, sources, self._loop))
-        registry.register(self)  # there was nothing to read before
         self.port = server.server_port
         logger.info("metrics: %s", self.where)
+
+    def start(self) -> None:
+        """Serves the broker's metrics too, from now on: before its store is open there are none."""
+        assert self.registry is not None
+        self.registry.register(self)
 
     @property
     def _host(self) -> str:
@@ -83,7 +87,7 @@ class MetricsExporter:
 
     @property
     def where(self) -> str:
-        """The URL, and whether it is on every address of this machine; from start() on."""
+        """The URL, and whether it is on every address of this machine; from listen() on."""
         if not is_every_address(self._host):
             return f"http://{format_address((self._host, self.port))}/metrics"
         url = f"http://{format_address((self._sources.broker.config.broker_ip1, self.port))}/metrics"

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-from mqlake.cli.lake.shared import Given, age_option, lake_options, opened, size_option
-from mqlake.cli.options import confirm, json_option, time_ms, yes_option
+from mqlake.cli.lake.shared import Given, age_option, lake_options, opened
+from mqlake.cli.options import confirm, json_option, size_option, time_ms, yes_option
 from mqlake.cli.output import count_text, note, print_json, print_table, size_text
 from mqlake.errors import TableError
 

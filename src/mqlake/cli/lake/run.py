@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-from mqlake.cli.lake.shared import Given, age_option, making_options, opened, size_option
-from mqlake.cli.options import json_option
+from mqlake.cli.lake.shared import Given, age_option, making_options, opened
+from mqlake.cli.options import json_option, size_option
 from mqlake.cli.output import count_text, note, print_json, print_json_line, print_table, progress, size_text
 from mqlake.cli.spark.shared import Where, job, spark_options
 from mqlake.errors import ConfigError

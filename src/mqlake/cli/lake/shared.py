@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from mqlake.base.settings import parse_assignments, parse_size
+from mqlake.base.settings import parse_assignments
 from mqlake.cli.produce import duration_ms
 from mqlake.errors import ConfigError, UnknownKeyError
 from mqlake.lake.tables.config import (
@@ -128,16 +128,8 @@ class Given:
         return found.spec if found is not None else ""
 
 
-def _size(_ctx: click.Context, param: click.Parameter, value: str) -> int:
-    return parse_size(f"--{(param.name or '').replace('_', '-')}", value)
-
-
 def _assignments(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> dict[str, str]:
     return {key: str(text) for key, text in parse_assignments(value).items()}
-
-
-def size_option(name: str, default: str, help: str) -> Callable[[Command], Command]:
-    return click.option(name, default=default, show_default=True, metavar="SIZE", callback=_size, help=help)
 
 
 def _seconds(_ctx: click.Context, _param: click.Parameter, value: str) -> float:

@@ -27,10 +27,11 @@ import numpy.typing as npt
 from mqlake.base.durable import fsync_dir
 from mqlake.errors import StoreClosedError, WrongFileSizeError
 from mqlake.formats.names import file_name_to_offset
-from mqlake.formats.record import ZERO_SIZE
 from mqlake.store.files.memory import libc, lock_memory, unlock_memory
 
 OS_PAGE_SIZE = 4096
+ZERO_SIZE = bytes(4)
+"""What follows the last record: a size of zero, nothing is there yet."""
 _PROBE = bytearray(1)
 _NOWAIT = getattr(os, "RWF_NOWAIT", 0)  # Linux
 MADV_POPULATE_WRITE = 23  # Linux 5.14; the mmap module has no name for it
@@ -161,7 +162,8 @@ class MappedFile:
         self, size_bytes: bytes | bytearray, rest: bytes | bytearray, store_timestamp: int
     ) -> int:
         """As append_record(), of records in two parts: the size of the first, and all the other bytes with the four
-        zeros after them (formats.record.encode_unpublished). The path of every single message."""
+        zeros after them (formats.record.encode_unpublished). The path of every single message: it does what write_at()
+        and publish() do, without the calls, which take half as long again as the copy."""
         start = self.wrote_position
         end = start + len(rest)
         target = self._direct
@@ -174,7 +176,7 @@ class MappedFile:
         self.wrote_position = end
         if self.write_buffer is None:
             self.committed_position = end
-        self.store_timestamp = store_timestamp  # last, as in publish()
+        self.store_timestamp = store_timestamp
         return start
 
     def append_through_descriptor(self, records: memoryview, store_timestamp: int) -> None:
