@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mqlake.errors import ProtocolError
 from mqlake.remoting import codec
-from mqlake.remoting.codec import decode_frame, encode_frame, encode_into, frame_end, join_small
+from mqlake.remoting.codec import decode_frame, encode_frame, encode_into, frame_end, frame_size, join_small
 from mqlake.remoting.codes import LanguageCode, SerializeType
 from mqlake.remoting.command import RESPONSE_FLAG, RemotingCommand
 
@@ -59,6 +59,7 @@ def test_a_frame_ends_where_it_ends(command: RemotingCommand, behind: bytes):
     frame = encode_frame(command)
     for cut in range(len(frame)):
         assert frame_end(frame, 0, cut) == 0
+        assert frame_end(b"xyz" + frame, 3, 3 + cut) == 0
     assert frame_end(b"xyz" + frame + behind, 3, 3 + len(frame) + len(behind)) == 3 + len(frame)
 
 
@@ -98,6 +99,8 @@ def test_a_length_that_no_frame_has(size: int):
 
 
 def test_the_longest_frame_is_waited_for():
+    assert frame_size(struct.pack(">i", 16_777_212), 0, 4) == 16_777_216
+    assert frame_size(b"\0\0\0", 0, 3) == 0
     assert frame_end(struct.pack(">i", 16_777_212), 0, 4) == 0
 
 

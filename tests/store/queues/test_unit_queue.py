@@ -189,6 +189,10 @@ def test_a_reader_sees_a_queue_that_was_cut_made_again_or_moved_on(tmp_path, kin
     assert seen() == (0, 500, 500 * RECORD, [0])
     write(writer, 500, units_of(kind, 500, 900))
     assert seen() == (0, 900, 900 * RECORD, [0])
+    for start, stop in ((900, 1100), (1100, 1200), (1200, 2100)):  # over the borders of files
+        write(writer, start, units_of(kind, start, stop))
+        files = [number * UNITS_A_FILE * kind.unit_size for number in range(-(-stop // UNITS_A_FILE))]
+        assert seen() == (0, stop, stop * RECORD, files)
     writer = recovered(kind, tmp_path, False)
     writer.truncate_dirty_logic_files(100 * RECORD)
     assert seen() == (0, 100, 100 * RECORD, [0])
