@@ -14,27 +14,37 @@ from mqlake.auth.signature import sign
 from mqlake.compiled.cache import compiled
 from mqlake.compiled.kernels import frames
 from mqlake.compiled.kernels import signatures as kernels
+from mqlake.compiled.kernels.send_layout import (
+    ACCESS_SIZE,
+    ALLOWED_SLOTS,
+    NAME_LENGTH,
+    NAME_START,
+    QUEUES_MAX,
+    SIGNER_SIZE,
+    SIGNER_SLOTS_MAX,
+    SIGNERS_MAX,
+)
 from mqlake.remoting.codec import encode_frame
 from mqlake.remoting.codes import SerializeType
 from mqlake.remoting.command import RemotingCommand
 
-plain_block = kernels.plain_block
+plain_blocks = kernels.plain_blocks
 
 
 @compiled
-def take_plain_block(state, at, data):  # type: ignore[no-untyped-def]
-    plain_block(state, np.int64(at), data, np.int64(0))
+def take_plain_blocks(state, at, data):  # type: ignore[no-untyped-def]
+    plain_blocks(state, np.int64(at), data, np.int64(0), np.int64(len(data) // 64))
 
 
-@pytest.mark.parametrize("take", [kernels.take_block, take_plain_block])
-@given(st.binary(min_size=64, max_size=64), st.binary(min_size=64, max_size=64))
-def test_blocks_are_hashed_as_hashlib_does(take, first: bytes, second: bytes) -> None:  # type: ignore[no-untyped-def]
+@pytest.mark.parametrize("take", [kernels.take_blocks, take_plain_blocks])
+@given(st.binary(min_size=256, max_size=256), st.integers(1, 4))
+def test_blocks_are_hashed_as_hashlib_does(take, data: bytes, first: int) -> None:  # type: ignore[no-untyped-def]
     state = np.array(kernels.START, np.int64)
-    ending = b"\x80" + bytes(55) + (128 * 8).to_bytes(8, "big")
-    for data in (first, second, ending):
-        take(state, 0, np.frombuffer(data, np.uint8).copy())
+    ending = b"\x80" + bytes(55) + (256 * 8).to_bytes(8, "big")
+    for part in (data[: 64 * first], data[64 * first :] + ending):
+        take(state, 0, np.frombuffer(part, np.uint8).copy())
     digest = b"".join(int(word).to_bytes(4, "big") for word in state)
-    assert digest == hashlib.sha1(first + second).digest()
+    assert digest == hashlib.sha1(data).digest()
 
 
 def is_signed(data: bytes, name: str, secret: str) -> bool:
@@ -44,19 +54,19 @@ def is_signed(data: bytes, name: str, secret: str) -> bool:
     buf = np.frombuffer(data, np.uint8)
     stop, end = frames.read_frame(buf, 0, len(buf), head, fields, text, 0)
     assert stop == len(data), "a frame of this kind is read by the kernels"
-    signer = kernels.states_of(secret.encode())
-    signer[kernels.NAME_LENGTH] = len(name.encode())
-    body = head[frames.HEAD_BODY_START]
+    known = name.encode()
+    signers, slots = np.zeros(2 * SIGNER_SIZE, np.int64), np.zeros(SIGNER_SLOTS_MAX, np.int64)
+    signers[SIGNER_SIZE:] = kernels.states_of(secret.encode())  # the second one, after another
+    signers[SIGNER_SIZE + NAME_START], signers[SIGNER_SIZE + NAME_LENGTH] = 1, len(known)
+    names = np.frombuffer(b"-" + known + b"-", np.uint8).copy()
+    kernels.add_signer(1, signers, slots, names)
+    start, length = fields[frames.ACCESS_KEY].tolist()
+    number, _ = kernels.find_signer(text, start, length, signers, slots, names)
+    if number < 0:
+        return False
+    access = np.zeros(ACCESS_SIZE, np.int64)
     found = kernels.is_signed(
-        text,
-        end,
-        buf.copy(),
-        body,
-        stop,
-        head,
-        fields,
-        signer,
-        np.frombuffer(name.encode() + b"-", np.uint8).copy(),
+        text, end, buf.copy(), head[frames.HEAD_BODY_START], stop, head, fields, signers, number, access
     )
     return bool(found)
 
@@ -102,3 +112,25 @@ def test_every_length_of_a_body(size: int) -> None:
     command = RemotingCommand(310, ext_fields={"b": "T"}, body=bytes(size))
     sign(command, "alice", "secret")
     assert is_signed(encode_frame(command), "alice", "secret")
+
+
+PERMITS = st.tuples(
+    st.integers(0, 2**32 - 1), st.integers(0, SIGNERS_MAX - 1), st.integers(0, QUEUES_MAX - 1)
+)
+
+
+@given(st.lists(PERMITS, max_size=200), st.lists(PERMITS, max_size=50), st.integers(0, 65535))
+def test_permits_are_a_set(
+    given: list[tuple[int, int, int]], others: list[tuple[int, int, int]], port: int
+) -> None:
+    allowed = np.zeros(ALLOWED_SLOTS, np.int64)
+
+    def host_of(address: int) -> int:
+        return int.from_bytes((address << 32 | port).to_bytes(8, "big"), "big", signed=True)
+
+    for address, signer, queue in given:
+        kernels.add_permit(host_of(address), signer, queue, allowed)
+    for address, signer, queue in [*given, *others]:
+        number = kernels.permit(host_of(address), signer, queue)
+        known = allowed[kernels.permit_slot(allowed, number)] == number
+        assert known == ((address, signer, queue) in given)

@@ -34,7 +34,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mqlake.broker.broker import Broker
-from mqlake.broker.fast.signers import SIGNER_NAME_MAX, Signers
+from mqlake.broker.fast.signers import Signers
 from mqlake.broker.metrics.rpc_latency import Rpc, RpcLatencies
 from mqlake.broker.requests.send_message import (
     STORED,
@@ -47,6 +47,8 @@ from mqlake.broker.transaction.end_transaction import answer_to_commit
 from mqlake.broker.transaction.service import TransactionalMessageService, TransactionState
 from mqlake.compiled import Worth, load
 from mqlake.compiled.kernels.send_layout import (
+    ACCESS_SIZE,
+    ALLOWED_SLOTS,
     ANSWER_END,
     ANSWERS,
     BORN_TIMESTAMP,
@@ -84,11 +86,16 @@ from mqlake.compiled.kernels.send_layout import (
     REAL_QUEUE,
     ROWS,
     SENDS_MAX,
+    SIGNER_NAMES_SIZE,
+    SIGNER_SIZE,
+    SIGNER_SLOTS_MAX,
+    SIGNERS_MAX,
     SIZE,
     TEXT,
     TOPIC_LENGTH,
     TOPIC_START,
     TOUCHED,
+    UNDECIDED,
     UNIQ_KEY_LENGTH,
     UNIQ_KEY_START,
     UNKNOWN_QUEUE,
@@ -224,7 +231,7 @@ class FastSend:
         host = host_number(connection)
         if host is None or not self.takes_sends(self.kernels):
             return start
-        if self._signers is not None and not self._signers.keep_up(connection, self.parts):
+        if self._signers is not None and not self._signers.keep_up(connection):
             return start
         following = self._take(connection, self.kernels, data, start, host)
         if following > start:
@@ -258,11 +265,6 @@ class FastSend:
             following, why, (count, _, places, transactional) = kernels.parse_sends(
                 buf, start, len(buf), host, self.record_max, NOTHING_YET, parts.numbers, parts.octets
             )
-            if count and self._signers is not None:
-                queues = self._columns[REAL_QUEUE, :count][self._columns[MESSAGES, :count] > 0]
-                names = self._names_of_queues
-                if not self._signers.may_send({names[queue][0] for queue in np.unique(queues).tolist()}):
-                    return start
             if count:
                 done = self.store(answer, kernels, buf, count, places, transactional)
                 if done < count:
@@ -271,11 +273,8 @@ class FastSend:
             if why == UNKNOWN_QUEUE:
                 if not self._learn(kernels, count):
                     return start
-            elif why == UNKNOWN_SIGNER and self._signers is not None:
-                name_at, length = self._columns[[TOPIC_START, TOPIC_LENGTH], count].tolist()
-                if not self._signers.sign_in(
-                    parts[TEXT][name_at : name_at + max(0, length)].tobytes(), parts
-                ):
+            elif why in (UNKNOWN_SIGNER, UNDECIDED):
+                if not self._learn_signer(connection, host, why, count):
                     return start
             elif why != FULL:
                 return start
@@ -504,7 +503,10 @@ class FastSend:
                 2 * kernels.frames.LETTERS,
                 holes,
                 end_holes,
-                kernels.signatures.SIGNER_SIZE,
+                ACCESS_SIZE,
+                SIGNER_SIZE * SIGNERS_MAX * signed,
+                SIGNER_SLOTS_MAX * signed,
+                ALLOWED_SLOTS * signed,
                 SCRATCH_SIZE * (2 if signed else 1) + kernels.signatures.NEW_ROOM,
                 TOPICS_SIZE,
                 np.frombuffer(template[:HEAD_SIZE], np.uint8),
@@ -512,7 +514,7 @@ class FastSend:
                 answer,
                 end_answer,
                 SENDS_MAX * (len(answer) + ANSWER_MORE_MAX),
-                SIGNER_NAME_MAX,
+                SIGNER_NAMES_SIZE * signed,
             ]
         )
         if self._signers is not None:
@@ -544,6 +546,16 @@ class FastSend:
             self._prepare(kernels)
         self._add_queue(kernels, topic_bytes, queue_id, (topic, queue_id))
         return True
+
+    def _learn_signer(self, connection: Connection, host: int, why: int, number: int) -> bool:
+        """True if the kernel knows now what it did not know of the `number`-th in the columns: who signed it, or that
+        they may send it."""
+        assert self._signers is not None
+        if why == UNDECIDED:
+            queue = int(self._columns[REAL_QUEUE, number])
+            return self._signers.allow(connection, host, queue, self._names_of_queues[queue][0])
+        start, length = self._columns[[TOPIC_START, TOPIC_LENGTH], number].tolist()
+        return self._signers.sign_in(connection, self.parts[TEXT][start : start + max(0, length)].tobytes())
 
     def _add_queue(self, kernels: ModuleType, topic: Bytes, queue_id: int, name: QueueId) -> None:
         self._topics_end = kernels.add_queue(

@@ -1,9 +1,10 @@
 """Signers: whose signatures FastSend's kernel compares, and what they may send to.
 
-    connection ─▶ its user's two states of SHA-1 in the kernel's SIGNER ─▶ each send is compared there
-                  └ topics that the user may send to, from this address: decided once, until users or acls change
+    frame of a user not known yet            ─▶ sign_in ─▶ two states of SHA-1 in the kernel's SIGNERS
+    first send to a queue from an address    ─▶ allow   ─▶ the decision in its ALLOWED
+    all others                               ─▶ compared and looked up there
 
-A connection has one user as a rule, so the kernel knows one at a time; with another it stops, and gets that one.
+When users or acls change, all of it is forgotten: STALE keeps the kernel from using it until `keep_up` clears it.
 Whatever is refused here goes to the slow path, which knows why, and so does the rest of that read: refusals need no
 fast path.
 """
@@ -20,12 +21,29 @@ from mqlake.auth.access import AccessControl
 from mqlake.auth.evaluator import need
 from mqlake.auth.model import Action, Resource, User
 from mqlake.auth.sources import ip_of
-from mqlake.compiled.kernels.send_layout import SIGNER, SIGNER_NAME
+from mqlake.compiled.kernels.send_layout import (
+    ACCESS,
+    ALLOWED,
+    ALLOWED_COUNT,
+    ALLOWED_MAX,
+    CHECKED,
+    NAME_LENGTH,
+    NAME_START,
+    NAMES_END,
+    SIGNER_FOUND,
+    SIGNER_NAMES,
+    SIGNER_NAMES_SIZE,
+    SIGNER_SIZE,
+    SIGNER_SLOTS,
+    SIGNERS,
+    SIGNERS_COUNT,
+    SIGNERS_MAX,
+    STALE,
+)
 from mqlake.remoting.connection import Connection
 
 SIGNER_NAME_MAX = 256
 """Bytes of a user's name; longer ones take the slow path."""
-SIGNERS_MAX = 1000
 
 
 class Parts(Protocol):
@@ -35,82 +53,78 @@ class Parts(Protocol):
 class Signers:
     def __init__(self, access: AccessControl) -> None:
         self._access = access
-        self._version = -1
-        self._kernels: ModuleType | None = None
-        self._states: dict[str, npt.NDArray[np.int64]] = {}
-        self._allowed: dict[tuple[str, str], set[str]] = {}
-        """(user, address) → topics."""
-        self._user: User | None = None
-        self._address = self._ip = ""
+        self._users: list[User] = []
+        """By their numbers in SIGNERS."""
         self._refused: tuple[Connection | None, int] = (None, 0)
-        self._asks: tuple[Connection | None, int] = (None, 0)
+        access.on_change.append(self._changed)
 
     def prepare(self, kernels: ModuleType, parts: Parts) -> None:
         """For new parts, which know no signer."""
-        self._kernels = kernels
-        self._user = None
-        parts[SIGNER][kernels.CHECKED] = 1
+        self._kernels, self._parts = kernels, parts
+        self._numbers = parts[ACCESS]
+        self._numbers[CHECKED] = 1
+        self._users = []
 
-    def keep_up(self, connection: Connection, parts: Parts) -> bool:
+    def _changed(self) -> None:
+        if hasattr(self, "_numbers"):
+            self._numbers[STALE] = 1
+
+    def keep_up(self, connection: Connection) -> bool:
         """Before a connection's sends are looked at; False if they are to take the slow path."""
-        self._asks = (connection, connection.reads)
-        if self._refused == self._asks:
+        if self._refused == (connection, connection.reads):
             return False
-        if self._version != self._access.version:
-            self._version = self._access.version
-            self._states.clear()
-            self._allowed.clear()
-            self._user = None
-            assert self._kernels is not None
-            parts[SIGNER][self._kernels.NAME_LENGTH] = 0
-        if connection.remote_address != self._address:
-            self._address = connection.remote_address
-            self._ip = ip_of(self._address)
+        numbers = self._numbers
+        if numbers[STALE]:
+            self._forget()
         return True
 
-    def sign_in(self, raw_name: bytes, parts: Parts) -> bool:
-        """Makes another user the signer; False if there is none of that name, or it is this one, whose signature was
+    def _forget(self) -> None:
+        self._numbers[[STALE, SIGNERS_COUNT, NAMES_END, ALLOWED_COUNT]] = 0
+        self._parts[SIGNER_SLOTS][:] = 0
+        self._parts[ALLOWED][:] = 0
+        self._users = []
+
+    def sign_in(self, connection: Connection, raw_name: bytes) -> bool:
+        """Makes another user a signer; False if there is none of that name, or it is one already, whose signature was
         wrong."""
-        kernels = self._kernels
-        assert kernels is not None
+        kernels, parts, numbers = self._kernels, self._parts, self._numbers
         name = raw_name.decode("utf-8", "replace")
         user = self._access.state.users.get(name)
-        same = self._user is not None and self._user.name == name
-        if user is None or not user.is_enabled or same or not 0 < len(raw_name) <= SIGNER_NAME_MAX:
-            return self._refuse()
-        known = self._states.get(name)
-        if known is None:
-            if len(self._states) >= SIGNERS_MAX:
-                self._states.clear()
-            known = self._states[name] = kernels.states_of(user.password.encode())
-        parts[SIGNER][:] = known
-        parts[SIGNER][kernels.NAME_LENGTH] = len(raw_name)
-        parts[SIGNER][kernels.CHECKED] = 1
-        parts[SIGNER_NAME][: len(raw_name)] = np.frombuffer(raw_name, np.uint8)
-        self._user = user
+        known = numbers[SIGNER_FOUND] >= 0
+        if user is None or not user.is_enabled or known or not 0 < len(raw_name) <= SIGNER_NAME_MAX:
+            return self._refuse(connection)
+        if len(self._users) == SIGNERS_MAX or numbers[NAMES_END] + len(raw_name) > SIGNER_NAMES_SIZE:
+            self._forget()
+        number, start = len(self._users), int(numbers[NAMES_END])
+        text = np.frombuffer(raw_name, np.uint8)
+        parts[SIGNER_NAMES][start : start + len(raw_name)] = text
+        row = kernels.states_of(user.password.encode())
+        row[[NAME_START, NAME_LENGTH]] = start, len(raw_name)
+        parts[SIGNERS][number * SIGNER_SIZE : (number + 1) * SIGNER_SIZE] = row
+        kernels.add_signer(number, parts[SIGNERS], parts[SIGNER_SLOTS], parts[SIGNER_NAMES])
+        self._users.append(user)
+        numbers[[SIGNERS_COUNT, NAMES_END]] = number + 1, start + len(raw_name)
         return True
 
-    def may_send(self, topics: set[str]) -> bool:
-        """True if the signer may send to all of these."""
-        assert self._user is not None
-        key = (self._user.name, self._ip)
-        allowed = self._allowed.get(key)
-        if allowed is None:
-            if len(self._allowed) >= SIGNERS_MAX:
-                self._allowed.clear()
-            allowed = self._allowed[key] = set()
-        for topic in topics - allowed:
-            if not self._decide(self._user, topic):
-                return self._refuse()
-            allowed.add(topic)
+    def allow(self, connection: Connection, host: int, queue: int, topic: str) -> bool:
+        """True if the signer of the last frame may send to this topic, of which the kernel knows a queue by this
+        number; remembers it. `host`: the client's, as the kernel has it."""
+        number = int(self._numbers[SIGNER_FOUND])
+        if not self._decide(self._users[number], topic, ip_of(connection.remote_address)):
+            return self._refuse(connection)
+        if self._numbers[ALLOWED_COUNT] == ALLOWED_MAX:
+            self._parts[ALLOWED][:] = 0
+            self._numbers[ALLOWED_COUNT] = 0
+        self._kernels.add_permit(host, number, queue, self._parts[ALLOWED])
+        self._numbers[ALLOWED_COUNT] += 1
         return True
 
-    def _decide(self, user: User, topic: str) -> bool:
+    def _decide(self, user: User, topic: str, ip: str) -> bool:
         access = self._access
         if user.is_super or not access.config.authorization_enabled:
             return True
-        return access.decide(user, need(Resource.topic(topic), Action.PUB), self._ip).allowed
+        return access.decide(user, need(Resource.topic(topic), Action.PUB), ip).allowed
 
-    def _refuse(self) -> bool:
-        self._refused = self._asks
+    def _refuse(self, connection: Connection) -> bool:
+        self._refused = connection, connection.reads
         return False

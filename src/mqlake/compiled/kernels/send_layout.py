@@ -88,11 +88,25 @@ OF_COLUMNS = 8
 HALVES_MAX = 4096
 """Half messages that are remembered, the latest ones: most end soon. It is a power of two."""
 
-COLUMNS, QUEUES, SLOTS, REFUSED, REFUSED_HALVES, HALVES, NAMES, HEAD, FIELDS, HOLES, END_HOLES, SIGNER = (
-    range(12)
-)
-TEXT, TOPICS, TEMPLATE, EXTRA, ANSWER, END_ANSWER, ANSWERS, SIGNER_NAME = range(12, 20)
-PARTS = 20
+(
+    COLUMNS,
+    QUEUES,
+    SLOTS,
+    REFUSED,
+    REFUSED_HALVES,
+    HALVES,
+    NAMES,
+    HEAD,
+    FIELDS,
+    HOLES,
+    END_HOLES,
+    ACCESS,
+    SIGNERS,
+    SIGNER_SLOTS,
+    ALLOWED,
+) = range(15)
+TEXT, TOPICS, TEMPLATE, EXTRA, ANSWER, END_ANSWER, ANSWERS, SIGNER_NAMES = range(15, 23)
+PARTS = 23
 """In `numbers`, then in the bytes:
 
 COLUMNS   the table above                              TEXT      unescaped fields of headers, back to back
@@ -108,12 +122,32 @@ HEAD      a frame's head, see frames
 FIELDS    its fields, see frames
 HOLES     where in ANSWER what belongs
 END_HOLES the same, of END_ANSWER
-SIGNER    whether requests are checked, and with    SIGNER_NAME  the user's name
-          what (see signatures)
+ACCESS    of access control (see signatures):       SIGNER_NAMES  names of users, back to back
+          whether requests are checked
+SIGNERS   users whose secrets are known
+SIGNER_SLOTS  hash table of their numbers + 1
+ALLOWED   hash table of which signer may send to which
+          queue, from where
 """
 
-NEED_MORE, SLOW_PATH, UNKNOWN_QUEUE, FULL, UNKNOWN_SIGNER = range(5)
-"""Why parse_sends stopped."""
+CHECKED, STALE, SIGNERS_COUNT, NAMES_END, ALLOWED_COUNT, OLDEST, NEWEST, SIGNER_FOUND, RUNNING = range(9)
+ACCESS_SIZE = RUNNING + 5
+"""Numbers of ACCESS: whether requests are checked; whether users or acls have changed since SIGNERS and ALLOWED were
+filled, so that nobody counts as known; how much is in these and SIGNER_NAMES; between which times a send must have been
+made (NEWEST 0: any time); the signer of the last frame, and room for a state of SHA-1."""
+INNER, OUTER, NAME_START, NAME_LENGTH = 0, 5, 10, 11
+SIGNER_SIZE = 12
+"""Numbers of a signer: SHA-1 after HMAC's two keys, and where in SIGNER_NAMES the name is."""
+SIGNERS_MAX = 1024
+SIGNER_SLOTS_MAX = 2 * SIGNERS_MAX
+SIGNER_NAMES_SIZE = 64 * 1024
+ALLOWED_MAX = 16 * 1024
+ALLOWED_SLOTS = 2 * ALLOWED_MAX
+"""Powers of two. What does not fit makes Python forget all of it, and learn again."""
+
+NEED_MORE, SLOW_PATH, UNKNOWN_QUEUE, FULL, UNKNOWN_SIGNER, UNDECIDED = range(6)
+"""Why parse_sends stopped. UNDECIDED: not known to be allowed to SIGNER_FOUND; REAL_QUEUE of the column after the last
+message says what."""
 
 HOLE_OPAQUE, HOLE_QUEUE_ID, HOLE_QUEUE_OFFSET, HOLE_MSG_ID, HOLE_UNIQ_KEY = range(5)
 

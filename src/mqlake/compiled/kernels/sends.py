@@ -37,6 +37,8 @@ from mqlake.compiled.kernels.records import (
     write_record,
 )
 from mqlake.compiled.kernels.send_layout import (
+    ACCESS,
+    ALLOWED,
     ANSWER,
     ANSWER_END,
     ANSWERS,
@@ -44,6 +46,7 @@ from mqlake.compiled.kernels.send_layout import (
     BODY_START,
     BORN_HOST,
     BORN_TIMESTAMP,
+    CHECKED,
     CODE,
     COLUMNS,
     COMMIT,
@@ -75,6 +78,7 @@ from mqlake.compiled.kernels.send_layout import (
     MSG_ID_HOST,
     NAMES,
     NEED_MORE,
+    NEWEST,
     NEXT_OFFSET,
     OF_BODY_LENGTH,
     OF_BORN_TIMESTAMP,
@@ -85,6 +89,7 @@ from mqlake.compiled.kernels.send_layout import (
     OF_QUEUE,
     OF_QUEUE_OFFSET,
     OF_SIZE,
+    OLDEST,
     ONEWAY,
     OPAQUE,
     OWN_LENGTH,
@@ -108,11 +113,14 @@ from mqlake.compiled.kernels.send_layout import (
     SENDS_MAX,
     SHARED_LENGTH,
     SHARED_START,
-    SIGNER,
-    SIGNER_NAME,
+    SIGNER_FOUND,
+    SIGNER_NAMES,
+    SIGNER_SLOTS,
+    SIGNERS,
     SIZE,
     SLOTS,
     SLOW_PATH,
+    STALE,
     SYS_FLAG,
     TEMPLATE,
     TEXT,
@@ -120,6 +128,7 @@ from mqlake.compiled.kernels.send_layout import (
     TOPIC_START,
     TOPICS,
     TOUCHED,
+    UNDECIDED,
     UNIQ_KEY_LENGTH,
     UNIQ_KEY_LENGTH_MAX,
     UNIQ_KEY_START,
@@ -404,8 +413,7 @@ def digits_of(value):
 @compiled
 def read_commit(text, fields, head, stop, columns, n, queues, halves, record_max):
     """True if the fields are an EndTransactionRequestHeader that commits a half message of `halves`; the message to
-    store is in column n then, as far as it is known, and its half message in `halves` no more: who says it again is
-    answered by EndTransactionProcessor, which knows."""
+    store is in column n then, as far as it is known."""
     if (
         head[frames.HEAD_NAMES] != frames.LONG
         or (head[frames.HEAD_FLAG] != 0 and head[frames.HEAD_FLAG] != ONEWAY_FLAG)
@@ -448,7 +456,6 @@ def read_commit(text, fields, head, stop, columns, n, queues, halves, record_max
     columns[TOPIC_LENGTH, n] = topic_length
     columns[SIZE, n] = size
     columns[SHARED_LENGTH, n] = columns[UNIQ_KEY_START, n] = columns[UNIQ_KEY_LENGTH, n] = 0
-    halves[half, OF_SIZE] = 0
     return True
 
 
@@ -462,7 +469,8 @@ def parse_sends(buf, start, end, host, record_max, so_far, numbers, octets):
 
     TOUCHED gets the numbers of those queues; PLACE says for each send where in TOUCHED its queue is. UNKNOWN_QUEUE: the
     column after the last message says which: TOPIC_START, TOPIC_LENGTH (in TEXT) and QUEUE_ID. UNKNOWN_SIGNER: the next
-    frame is not signed by the SIGNER; TOPIC_START and TOPIC_LENGTH say where the name is.
+    frame is not signed by one of the SIGNERS; TOPIC_START and TOPIC_LENGTH say where the name is. UNDECIDED: its signer
+    is not among the ALLOWED for the queue.
     """
     columns = table(numbers, COLUMNS, ROWS, SENDS_MAX)
     queues = table(numbers, QUEUES, -1, QUEUE_SIZE)
@@ -472,7 +480,11 @@ def parse_sends(buf, start, end, host, record_max, so_far, numbers, octets):
     names, head = part(numbers, numbers, NAMES), part(numbers, numbers, HEAD)
     text_part, topics = part(numbers, octets, TEXT), pointer(part(numbers, octets, TOPICS))
     text, data = pointer(text_part), pointer(buf)
-    signer, signer_name = pointer(part(numbers, numbers, SIGNER)), pointer(part(numbers, octets, SIGNER_NAME))
+    access, allowed = pointer(part(numbers, numbers, ACCESS)), pointer(part(numbers, numbers, ALLOWED))
+    signers = pointer(part(numbers, numbers, SIGNERS))
+    signer_slots = pointer(part(numbers, numbers, SIGNER_SLOTS))
+    signer_names = pointer(part(numbers, octets, SIGNER_NAMES))
+    signer = np.int64(0)
     extra_length = len(part(numbers, octets, EXTRA))
     position = np.int64(start)
     n, at, places, transactional = so_far
@@ -481,13 +493,21 @@ def parse_sends(buf, start, end, host, record_max, so_far, numbers, octets):
         stop, text_end = frames.read_frame(buf, position, end, head, fields, text_part, at)
         if stop <= 0:
             return position, np.int64(NEED_MORE if stop == 0 else SLOW_PATH), so_far
-        if signer[signatures.CHECKED]:
+        if access[CHECKED]:
             if len(text_part) - text_end < text_end - at + signatures.NEW_ROOM:
                 return position, np.int64(FULL if n > 0 else SLOW_PATH), so_far
-            body = head[frames.HEAD_BODY_START]
-            if not signatures.is_signed(text, text_end, data, body, stop, head, fields, signer, signer_name):
-                columns[TOPIC_START, n] = fields[frames.ACCESS_KEY, 0]
-                columns[TOPIC_LENGTH, n] = fields[frames.ACCESS_KEY, 1]
+            name_at, name_length = fields[frames.ACCESS_KEY, 0], fields[frames.ACCESS_KEY, 1]
+            body, signer = head[frames.HEAD_BODY_START], np.int64(-1)
+            if name_length > 0 and not access[STALE]:
+                signer, _ = signatures.find_signer(
+                    text, name_at, name_length, signers, signer_slots, signer_names
+                )
+            access[SIGNER_FOUND] = signer
+            if signer < 0 or not signatures.is_signed(
+                text, text_end, data, body, stop, head, fields, signers, signer, access
+            ):
+                columns[TOPIC_START, n] = name_at
+                columns[TOPIC_LENGTH, n] = name_length
                 return position, np.int64(UNKNOWN_SIGNER), so_far
         if head[frames.HEAD_CODE] == END_TRANSACTION:
             if not read_commit(text, fields, head, stop, columns, n, queues, halves, record_max):
@@ -538,6 +558,18 @@ def parse_sends(buf, start, end, host, record_max, so_far, numbers, octets):
                 columns[OWN_LENGTH, n] = 0
                 if not read_message(columns, n, 0, shared_length, record_max):
                     return position, np.int64(SLOW_PATH), so_far
+        if access[CHECKED]:
+            permit = signatures.permit(host, signer, columns[REAL_QUEUE, n])
+            if allowed[signatures.permit_slot(allowed, permit)] != permit:
+                return position, np.int64(UNDECIDED), so_far
+            born = columns[BORN_TIMESTAMP, n]
+            is_commit = columns[KIND, n] == COMMIT
+            if access[NEWEST] and not is_commit and (born < access[OLDEST] or born > access[NEWEST]):
+                return position, np.int64(SLOW_PATH), so_far
+        if (
+            columns[KIND, n] == COMMIT
+        ):  # who says it again is answered by EndTransactionProcessor, which knows
+            halves[columns[HALF_QUEUE_OFFSET, n] & (len(halves) - 1), OF_SIZE] = 0
         frame_size = np.int64(0)
         for i in range(n, n + count):
             frame_size += columns[SIZE, i]
