@@ -193,8 +193,21 @@ def test_authentication_alone_lets_every_user_do_everything(tmp_path: Path) -> N
     assert answer(access, request(25, secret="wrong")) == "check signature failed."
 
 
+@pytest.mark.parametrize(("code", "name"), [(10, "bornTimestamp"), (310, "g"), (320, "g"), (325, "g")])
+def test_old_sends_are_refused_where_that_is_wanted(tmp_path: Path, code: int, name: str) -> None:
+    access = made(tmp_path, signedSendMaxAgeSeconds="30", authorizationEnabled="false")
+    access.clock_ms = lambda: 1_000_000
+    times = {970_000: True, 969_999: False, 1_030_000: True, 1_030_001: False, "": False, "soon": False}
+    for time, is_taken in times.items():
+        said = answer(access, request(code, **{name: str(time)}))
+        assert said == "ok" if is_taken else "the broker accepts 30 s" in said
+    assert "says no time" in answer(access, request(code))
+    assert answer(access, request(11)) == "ok", "other requests say no time"
+
+
 def test_grpc_and_http(tmp_path: Path) -> None:
     access = made(tmp_path, entry("Topic:T", Action.PUB))
+    access.clock_ms = lambda: 1767225600_000
     date = "20260101T000000Z"
     digest = hmac.new(b"alice-secret", date.encode(), hashlib.sha1).hexdigest()
     header = f"MQv2-HMAC-SHA1 Credential=alice, SignedHeaders=x-mq-date-time, Signature={digest}"
@@ -209,6 +222,11 @@ def test_grpc_and_http(tmp_path: Path) -> None:
     ):
         with pytest.raises(AccessDeniedError, match=text):
             access.authenticate_grpc(authorization, given, "10.0.0.1")
+    day = 86_400_000
+    assert access.authenticate_grpc(header, date, "10.0.0.1", "X", access.clock_ms() + day) == user
+    for away, text in ((day + 1, "is 86400 s old"), (-day - 1, "is -86400 s old")):
+        with pytest.raises(AccessDeniedError, match=text):
+            access.authenticate_grpc(header, date, "10.0.0.1", "X", access.clock_ms() + away)
     basic = "Basic " + base64.b64encode(b"alice:alice-secret").decode()
     alice = access.authenticate_basic(basic, "10.0.0.1", "metrics")
     with pytest.raises(AccessDeniedError, match="Cluster:C"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import hmac
 import json
 import socket
@@ -44,7 +45,7 @@ class Running:
 
 def signed(user: str, secret: str) -> list[tuple[str, str]]:
     """Metadata of a request."""
-    date_time = "20260822T101500Z"
+    date_time = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
     signature = hmac.digest(secret.encode(), date_time.encode(), "sha1").hex().upper()
     return [
         ("x-mq-date-time", date_time),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime
 import hmac
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -121,9 +122,10 @@ class Peer:
 
     # --- what tests do most
 
-    def sign(self, user: str, secret: str) -> None:
-        """Signs every request from now on."""
-        date_time = "20260822T101500Z"
+    def sign(self, user: str, secret: str, hours_ago: float = 0) -> None:
+        """Signs every request from now on, with the time of so many hours ago."""
+        time = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=hours_ago)
+        date_time = time.strftime("%Y%m%dT%H%M%SZ")
         signature = hmac.digest(secret.encode(), date_time.encode(), "sha1").hex().upper()
         self.metadata |= {
             "x-mq-date-time": date_time,

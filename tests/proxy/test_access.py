@@ -43,6 +43,16 @@ def test_only_who_signs_may(tmp_path: Path):
         assert (await peer.send(message("T"))).status.code == Code.OK
         _, answer = await peer.settle(consumer_settings("G", "T"))
         assert answer.status.code == Code.OK
+        for hours_ago, code in (
+            (14, Code.OK),
+            (-14, Code.OK),
+            (25, Code.UNAUTHORIZED),
+            (-25, Code.UNAUTHORIZED),
+        ):
+            # a captured signature, and clients that sign their local time
+            peer.sign("root", "secret1234", hours_ago)
+            assert (await peer.send(message("T"))).status.code == code
+        assert peer.count("T") == 3
 
     on_a_broker(tmp_path, scene, **AUTH)
 

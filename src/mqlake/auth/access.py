@@ -20,12 +20,14 @@ import binascii
 import functools
 import hmac
 import logging
+import time
 from collections.abc import Callable, Iterable, Sequence
 
 from mqlake.auth import signature, state
 from mqlake.auth.audit import Audit, shown
 from mqlake.auth.config import AuthConfig
 from mqlake.auth.evaluator import Need, Verdict, evaluate, need
+from mqlake.auth.freshness import BORN_TIMESTAMP_NAMES, born_at, is_fresh, time_of
 from mqlake.auth.model import Action, Resource, User, UserType
 from mqlake.auth.requests import RULES, Context, UnclearRequestError
 from mqlake.auth.sources import ip_of
@@ -60,8 +62,15 @@ class AccessDeniedError(ResponseError):
 
 
 class AccessControl:
-    def __init__(self, config: AuthConfig, storage: Storage, context: Context) -> None:
+    def __init__(
+        self,
+        config: AuthConfig,
+        storage: Storage,
+        context: Context,
+        clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
         self.config = config
+        self.clock_ms = clock_ms
         self.context = context
         self.storage = storage
         self.audit = Audit(config.access_failures_max)
@@ -139,18 +148,43 @@ class AccessControl:
 
     def authenticate_command(self, command: RemotingCommand, ip: str) -> User:
         """The user who signed a request. AccessDeniedError."""
-        return self.authenticate(
+        name = _name_of(command.code)
+        user = self.authenticate(
             command.ext_fields.get(signature.ACCESS_KEY),
             functools.partial(signature.is_signed_with, command),
             ip,
-            _name_of(command.code),
+            name,
         )
+        if self.config.signed_send_max_age_seconds and command.code in BORN_TIMESTAMP_NAMES:
+            self._check_age(user, born_at(command), self.config.signed_send_max_age_seconds, ip, name)
+        return user
+
+    def _check_age(
+        self,
+        user: User,
+        made_at: int | None,
+        age_max_s: int,
+        ip: str,
+        request: str,
+        began_at: int | None = None,
+    ) -> None:
+        now = self.clock_ms() if began_at is None else began_at
+        if not is_fresh(made_at, now, age_max_s):
+            away = "says no time" if made_at is None else f"is {(now - made_at) / 1000:.0f} s old"
+            remark = f"the signed request {away}, the broker accepts {age_max_s} s; is the clock right?"
+            raise self._denied(AUTHENTICATION, user.name, ip, request, remark, "too old, or of the future")
 
     def authenticate_grpc(
-        self, authorization: str | None, date_time: str | None, ip: str, request: str = "gRPC"
+        self,
+        authorization: str | None,
+        date_time: str | None,
+        ip: str,
+        request: str = "gRPC",
+        began_at: int | None = None,
     ) -> User | None:
         """The user who signed `x-mq-date-time` in gRPC's `authorization`. None where authentication is off, or
-        `request`, the full name of the message, is white-listed. AccessDeniedError."""
+        `request`, the full name of the message, is white-listed. `began_at`: when the RPC came, in ms; None: now.
+        AccessDeniedError."""
         if not self.config.authentication_enabled or request in self._unsigned_names:
             return None
         if not date_time:
@@ -161,9 +195,13 @@ class AccessControl:
         if parsed is None:
             raise self._denied(AUTHENTICATION, None, ip, request, "authentication header is incorrect.")
         name, given = parsed
-        return self.authenticate(
+        user = self.authenticate(
             name, lambda secret: signature.is_grpc_signature(secret, date_time, given), ip, request
         )
+        if self.config.grpc_signature_max_age_seconds:
+            age_max_s = self.config.grpc_signature_max_age_seconds
+            self._check_age(user, time_of(date_time), age_max_s, ip, request, began_at)
+        return user
 
     def authenticate_basic(self, authorization: str | None, ip: str, request: str) -> User:
         """The user of an HTTP `Authorization: Basic …`. AccessDeniedError."""

@@ -137,6 +137,20 @@ class AuthConfig(Settings):
         low=1,
         own=True,
     )
+    signed_send_max_age_seconds: int = setting(
+        "signedSendMaxAgeSeconds",
+        0,
+        "Refuse signed sends whose bornTimestamp is further from the broker's time; 0: never.",
+        unit="s",
+        own=True,
+    )
+    grpc_signature_max_age_seconds: int = setting(
+        "grpcSignatureMaxAgeSeconds",
+        86_400,
+        "Refuse gRPC requests whose signed x-mq-date-time is further from the broker's time; 0: never.",
+        unit="s",
+        own=True,
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -60,7 +60,7 @@ class AccessAuthenticator:
         metadata = context.metadata
         try:
             user = self._access.authenticate_grpc(
-                metadata.get("authorization"), metadata.get("x-mq-date-time"), ip, name
+                metadata.get("authorization"), metadata.get("x-mq-date-time"), ip, name, context.began_at
             )
             context.user = "" if user is None else user.name
             self._access.authorize(user, needs_of(request), ip, name)

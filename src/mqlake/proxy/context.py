@@ -50,6 +50,8 @@ class RequestContext:
     metadata: Mapping[str, str] = field(default_factory=dict)
     user: str = ""
     """Who it is, if authentication is on."""
+    began_at: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
+    """When the RPC came, in ms: a stream is signed when it begins."""
 
     def remaining_s(self) -> float | None:
         return None if self.deadline is None else self.deadline - time.monotonic()

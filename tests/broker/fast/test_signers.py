@@ -10,6 +10,7 @@ from mqlake.auth import state
 from mqlake.auth.model import Action, Decision, Policy, PolicyType, UserStatus
 from mqlake.auth.signature import sign
 from mqlake.broker.controller import BrokerController
+from mqlake.broker.fast import signers
 from mqlake.broker.fast.fast_send import FastSend
 from mqlake.message import MessageSysFlag
 from mqlake.remoting.codec import decode_frame, encode_frame
@@ -158,6 +159,60 @@ def test_signed_transactions(tmp_path: Path) -> None:
             assert codes(await wire.say(unnamed)) == [16]
             assert codes(await wire.say(signed(end(halves[0][0], command_flag=0)))) == [0]
             assert codes(await wire.say(signed(end(halves[1][0], ROLLBACK, command_flag=0)))) == [0]
+
+    on_a_broker(tmp_path, scene, **AUTH)
+
+
+def test_a_captured_send_is_refused_when_it_is_old(tmp_path: Path) -> None:
+    """On both paths, with RocketMQ's code; the newer one of the same connection is stored."""
+
+    async def scene(peer: Peer) -> None:
+        controller = peer.controller
+        await allow(controller, "alice", "T")
+        access = controller.broker.access
+        assert access is not None
+        born = answer_of(send()).ext_fields["g"]
+        now = int(born)
+        access.clock_ms = lambda: now
+        counted = Counted(controller)
+        async with Wire(controller) as wire:
+            captured = signed(send(topic="T"))
+            assert codes(await wire.say(captured)) == [0]
+            assert codes(await wire.say(captured)) == [0], "sent again at once: nothing tells it apart"
+            assert counted.since() == 1, "the first one made the topic known"
+            for away in (60_001, -60_001):
+                now = int(born) + away
+                (answer,) = map(answer_of, await wire.say(captured))
+                assert answer.code == 16 and "the broker accepts 60 s" in (answer.remark or "")
+                assert counted.since() == 0
+            now = int(born) + 60_000
+            assert codes(await wire.say(captured)) == [0] and counted.since() == 1
+
+    on_a_broker(tmp_path, scene, **AUTH, signedSendMaxAgeSeconds="60")
+
+
+def test_more_users_and_queues_than_there_is_room_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(signers, "SIGNERS_MAX", 2)
+    monkeypatch.setattr(signers, "ALLOWED_MAX", 2)
+
+    async def scene(peer: Peer) -> None:
+        controller = peer.controller
+        names = ["alice", "bob", "carol", "dan"]
+        for name in names:
+            await allow(controller, name, "T", "U", "V")
+        await allow(controller, "dan", "V", decision=Decision.DENY)
+        counted = Counted(controller)
+        async with Wire(controller) as wire:
+            for topic in ("T", "U", "V"):
+                assert codes(await wire.say(signed(send(topic=topic)))) == [0]
+            counted.since()
+            for _ in range(3):
+                each = [signed(send(topic=t), n, f"{n}-secret") for t in ("T", "U", "V") for n in names[:3]]
+                assert codes(await wire.say(b"".join(each))) == [0] * 9 and counted.since() == 9
+                dan = [signed(send(topic=t), "dan", "dan-secret") for t in ("T", "V", "U")]
+                assert codes(await wire.say(b"".join(dan))) == [0, 16, 0] and counted.since() >= 1
 
     on_a_broker(tmp_path, scene, **AUTH)
 

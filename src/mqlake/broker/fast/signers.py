@@ -30,6 +30,8 @@ from mqlake.compiled.kernels.send_layout import (
     NAME_LENGTH,
     NAME_START,
     NAMES_END,
+    NEWEST,
+    OLDEST,
     SIGNER_FOUND,
     SIGNER_NAMES,
     SIGNER_NAMES_SIZE,
@@ -73,10 +75,15 @@ class Signers:
         """Before a connection's sends are looked at; False if they are to take the slow path."""
         if self._refused == (connection, connection.reads):
             return False
-        numbers = self._numbers
-        if numbers[STALE]:
+        if self._numbers[STALE]:
             self._forget()
         return True
+
+    def keep_time(self) -> None:
+        """Before sends are read, where only those of a certain age are taken."""
+        if age := self._access.config.signed_send_max_age_seconds * 1000:
+            now = self._access.clock_ms()
+            self._numbers[[OLDEST, NEWEST]] = now - age, now + age
 
     def _forget(self) -> None:
         self._numbers[[STALE, SIGNERS_COUNT, NAMES_END, ALLOWED_COUNT]] = 0

@@ -207,6 +207,9 @@ def finish(state, at, data, start, rest, length):
 def put_fields(text, end, head, fields):
     """Copies the values of all fields but the signature to text[end:], in the order of their names; the end of them."""
     is_long = head[frames.HEAD_NAMES] == frames.LONG
+    start = stop = np.int64(
+        0
+    )  # of values that stand in `text` as they are signed: clients send most of them so
     for i in range(2 + (len(LONG_ORDER) if is_long else frames.SHORT_LETTERS)):
         if i < 2:
             letter = np.int64(frames.ACCESS_KEY + i)
@@ -214,9 +217,13 @@ def put_fields(text, end, head, fields):
             letter = LONG_ORDER[i - 2] if is_long else np.int64(i - 2)
         length = fields[letter, 1]
         if length > 0:
-            copy(text, end, text, fields[letter, 0], length)
-            end += length
-    return end
+            if fields[letter, 0] != stop:
+                copy(text, end, text, start, stop - start)
+                end += stop - start
+                start = stop = fields[letter, 0]
+            stop += length
+    copy(text, end, text, start, stop - start)
+    return end + stop - start
 
 
 @compiled
