@@ -46,7 +46,7 @@ AT_LEAST = 0.85
 PER_MODULE = 4
 """Mutants of one module in a sample over several: each module costs one run of its tests without a change."""
 TIMEOUT_FACTOR, TIMEOUT_MORE_S = 2, 20
-PYTEST = (sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider")
+PYTEST = (sys.executable, "-m", "pytest", "-q", "-x")
 _LEFT_OUT = shutil.ignore_patterns(".*", "target", "*.egg-info", "mqlake-demo", "dist")
 
 _COMPARISONS = {"Eq": "NotEq", "NotEq": "Eq", "Is": "IsNot", "IsNot": "Is"}

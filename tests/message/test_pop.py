@@ -19,7 +19,6 @@ from mqlake.message import (
     real_topic,
     retry_flag,
     revive_topic,
-    split_retry_topic_v2,
     start_offset_info,
 )
 
@@ -107,8 +106,6 @@ def test_retry_topics_lead_back(topic, group):
         assert normal_topic(retry, group) == topic
         assert retry_flag(retry) == 1 + v2
         assert real_topic(topic, group, 1 + v2) == retry
-    assert split_retry_topic_v2(pop_retry_topic(topic, group, v2=True)) == (topic, group)
-    assert split_retry_topic_v2(pop_retry_topic(topic, group)) is None
     assert real_topic(topic, group, 0) == topic
 
 

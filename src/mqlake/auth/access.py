@@ -41,7 +41,6 @@ from mqlake.remoting.connection import Connection
 logger = logging.getLogger(__name__)
 
 AUTHENTICATION, AUTHORIZATION = "authentication", "authorization"
-AUTHENTICATION_FAILED = "Authentication failed. Please verify the credentials and try again."
 AUTHORIZATION_FAILED = "Authorization failed. Please verify your access rights and try again."
 LAST_SUPER = (
     "The last enabled super user apart from the broker's own can not be deleted, disabled or demoted."

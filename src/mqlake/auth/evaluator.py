@@ -11,7 +11,6 @@ Deny, and whichever comes later in the list), so that an entry can open what ano
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mqlake.auth.model import (
@@ -65,15 +64,6 @@ def evaluate(user: User, acl: Acl | None, wanted: Need, ip: str) -> Verdict:
                 return Verdict(False, f"{refused}, the decision is deny.", entry, type_)
             return Verdict(True, f"{entry.resource.text} allows it.", entry, type_)
     return Verdict(False, f"{refused}, no matched policies.")
-
-
-def evaluate_all(user: User, acl: Acl | None, wanted: Iterable[Need], ip: str) -> Verdict:
-    """The first refusal, else that all are allowed."""
-    for each in wanted:
-        verdict = evaluate(user, acl, each, ip)
-        if not verdict.allowed:
-            return verdict
-    return Verdict(True, "every need is allowed.")
 
 
 def fits(entry: PolicyEntry, wanted: Need, ip: str) -> bool:

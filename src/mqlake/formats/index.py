@@ -31,7 +31,6 @@ SLOT = Struct(">i")
 HASH_SLOT_SIZE = 4
 ENTRY = Struct(">iqii")
 INDEX_SIZE = 20
-INVALID_INDEX = 0
 ENTRY_DTYPE = np.dtype(
     [("key_hash", ">i4"), ("phy_offset", ">i8"), ("time_diff", ">i4"), ("previous", ">i4")]
 )

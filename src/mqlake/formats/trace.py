@@ -12,7 +12,7 @@ writes null: a reader that splits by │1│, as RocketMQ's does, would lose emp
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from mqlake.errors import FormatError
@@ -172,8 +172,3 @@ _KINDS: dict[str, Callable[[list[str]], Trace]] = {
     "SubBefore": _sub_before,
     "SubAfter": _sub_after,
 }
-
-
-def encode_traces(traces: Iterable[Trace]) -> str:
-    """A body of all of them."""
-    return "".join(map(encode_trace, traces))

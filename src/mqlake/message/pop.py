@@ -57,14 +57,6 @@ def normal_topic(topic: str, group: str) -> str:
     return topic
 
 
-def split_retry_topic_v2(topic: str) -> tuple[str, str] | None:
-    """(topic, group) of a retry topic v2; None for any other. One of v1 cannot be split: both names may contain _."""
-    if not topic.startswith(RETRY_GROUP_TOPIC_PREFIX) or "+" not in topic:
-        return None
-    group, _, of = topic[len(RETRY_GROUP_TOPIC_PREFIX) :].partition("+")
-    return of, group
-
-
 class ReceiptHandle(NamedTuple):
     """Identifies a message that was popped, and its checkpoint. Times in ms.
 

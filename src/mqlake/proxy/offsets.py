@@ -34,7 +34,6 @@ from mqlake.remoting.headers import consume
 
 SUSPEND, SUBSCRIPTION = 2, 4
 """Bits of a pull's sysFlag: hold it, and it has its own filter."""
-_NO_OFFSET = -1
 
 
 class Offsets:

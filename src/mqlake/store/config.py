@@ -720,6 +720,14 @@ class MessageStoreConfig(Settings):
         return self._under_root("index")
 
     @property
+    def transfer_limits(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Messages and bytes that a pull gets at most: of those in memory, and of those on the disk."""
+        return (
+            (self.max_transfer_count_on_message_in_memory, self.max_transfer_bytes_on_message_in_memory),
+            (self.max_transfer_count_on_message_in_disk, self.max_transfer_bytes_on_message_in_disk),
+        )
+
+    @property
     def config_dir(self) -> str:
         return self._under_root("config")
 

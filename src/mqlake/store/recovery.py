@@ -38,7 +38,6 @@ from mqlake.store.log.filler import fence_off
 from mqlake.store.log.log_end import HINT, TORN, Fence, LastExit, LogEnd, LogEndFinder
 from mqlake.store.log.log_reader import ZEROS, LogChunk, LogReader, one_ahead
 from mqlake.store.queues.bridge_gaps import bridge_gaps
-from mqlake.store.queues.consume_queue import ConsumeQueue
 from mqlake.store.queues.consume_queue_store import ConsumeQueueStore
 from mqlake.store.queues.queue_ends import DoubtfulEnds, NotDeleted, write_ends
 
@@ -47,8 +46,6 @@ logger = logging.getLogger(__name__)
 NAMED = 10
 """Queues that a warning names."""
 
-Leftover = tuple[MappedFile, int, int]
-"""Bytes after the end of the log that are not zeros: file, position of the end in it, one past the last of them."""
 
 FENCES_DESCRIBED = 10
 ZEROS_MAX = 1 << 16
@@ -395,8 +392,8 @@ class Recovery:
         for chunk in self._reader.scan(start, found.end):
             report.records_scanned += chunk.count
             self._dispatch(chunk, self._dispatchers)
-        for queue in self._consume_queues:
-            if isinstance(queue, ConsumeQueue) and queue.first_gap:  # after a unit: the log has a hole there
+        for queue in self._consume_queues.with_gaps():
+            if queue.first_gap:  # after a unit: the log has a hole there
                 bridge_gaps(queue)
         self._fill_gaps(found.end)
 

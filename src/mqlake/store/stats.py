@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 
 from mqlake.base.clock import now_ms
 
-FREQUENCY_OF_SAMPLING_MS = 1000
 MAX_RECORDS_OF_SAMPLING = 600
 WINDOW_MS = 60_000
 HISTOGRAM_MS = 10_000

@@ -251,13 +251,7 @@ class StoreView:
         # the units of a light message queue point to records of other queues
         queue_id = None if queue.topic.startswith(LMQ_PREFIX) else queue.queue_id
         topic = queue.topic.encode()
-        limits = (
-            (
-                config.max_transfer_count_on_message_in_memory,
-                config.max_transfer_bytes_on_message_in_memory,
-            ),
-            (config.max_transfer_count_on_message_in_disk, config.max_transfer_bytes_on_message_in_disk),
-        )
+        limits = config.transfer_limits
         buffers, messages, total = result.buffers, 0, 0
         result.queue_offsets = queue_offsets = []
         following = offset
@@ -289,11 +283,8 @@ class StoreView:
                 continue
             place = RecordPlace(size, physical_offset, queue_id, begin, topic)
             if reason := why_not_at(record or b"", 0, size, place, check_crc=check_crc):
-                if record is not None and self._bridges_a_gap(queue, begin, physical_offset, record):
-                    continue
-                found = self._find_beside(queue, place, reason, check_crc)
+                found = self._find_elsewhere(result, queue, place, record, reason, check_crc)
                 if found is None:
-                    self._pass_over(result, queue, begin, physical_offset, reason)
                     continue
                 physical_offset, size = found
                 record = select(physical_offset, size)
@@ -398,6 +389,25 @@ class StoreView:
         if not (may_wait or mapped_file.is_resident(physical_offset - mapped_file.file_from_offset)):
             return None
         return mapped_file
+
+    def _find_elsewhere(
+        self,
+        result: GetMessageResult,
+        queue: Queue,
+        place: RecordPlace,
+        record: memoryview | None,
+        reason: str,
+        check_crc: bool,
+    ) -> tuple[int, int] | None:
+        """(Physical offset, size) of a message whose unit does not lead to it, for `reason`, but to `record`. None when
+        it is nowhere, which `result` says then unless it was lost before."""
+        number, physical_offset = place.queue_offset, place.physical_offset
+        if record is not None and self._bridges_a_gap(queue, number, physical_offset, record):
+            return None
+        found = self._find_beside(queue, place, reason, check_crc)
+        if found is None:
+            self._pass_over(result, queue, number, physical_offset, reason)
+        return found
 
     @staticmethod
     def _bridges_a_gap(queue: Queue, queue_offset: int, physical_offset: int, record: memoryview) -> bool:

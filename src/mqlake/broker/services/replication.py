@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Mapping
 
 from mqlake.auth.signed_client import remoting_client
-from mqlake.base.net import format_address, parse_address
 from mqlake.broker.broker import Broker
 from mqlake.broker.services.outer_api import RegisterBrokerResult
 from mqlake.broker.services.registration import Registration
@@ -396,11 +395,3 @@ def client_settings(config: MessageStoreConfig) -> ClientSettings:
         heartbeat_s=config.ha_send_heartbeat_interval / 1000,
         housekeeping_s=config.ha_housekeeping_interval / 1000,
     )
-
-
-def ha_address_of(master_addr: str, broker_settings: dict[str, str]) -> str:
-    """The address for slaves of the broker at `master_addr`, from its settings (26): for masters that do not know
-    906."""
-    host = broker_settings.get("brokerIP2") or parse_address(master_addr)[0]
-    port = int(broker_settings.get("haListenPort") or parse_address(master_addr)[1] + 1)
-    return format_address((host, port))

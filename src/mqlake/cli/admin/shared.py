@@ -159,9 +159,6 @@ optional_group_argument = _named("group", "g", _complete(_groups), required=Fals
 topic_option = click.option(
     "-t", "--topic", metavar="TOPIC", shell_complete=_complete(_topics), help="Only this topic."
 )
-group_option = click.option(
-    "-g", "--group", metavar="GROUP", required=True, shell_complete=_complete(_groups), help="Consumer group."
-)
 cluster_option = click.option("-c", "--cluster", metavar="CLUSTER", help="All brokers of this cluster.")
 broker_option = click.option("-b", "--broker", metavar="BROKER", help="One broker, by name or host:port.")
 

@@ -68,5 +68,3 @@ BAD_BLOB, NO_ROOM, RECORD_TOO_LARGE, PROPERTIES_TOO_LARGE = -1, -2, -3, -4
 BODY_START_V4 = 88
 """From the start of a record whose hosts are both IPv4; each IPv6 host adds IPV6_EXTRA bytes before it."""
 IPV6_EXTRA = 12
-DEFAULT_DELAY = 1000
-"""Milliseconds of a delay level that is not in the table."""

@@ -14,7 +14,6 @@ knows what may be a torn tail and what is damage.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import io
 import itertools
@@ -39,9 +38,11 @@ from mqlake.spark.schema import table_schemas
 from mqlake.store.check.rebuild import (
     DERIVED,
     RebuildReport,
+    beside,
     build_derived,
+    end_queues,
     fsync_dirs,
-    keep_deleted,
+    new_queues,
     rebuild_store,
     topics_of_batches,
 )
@@ -50,10 +51,8 @@ from mqlake.store.check.witnesses import Witnesses
 from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.index.index_service import IndexService
-from mqlake.store.log.log_reader import open_log, refuse_foreign
-from mqlake.store.queues.bridge_gaps import bridge_gaps
-from mqlake.store.queues.consume_queue import ConsumeQueue
-from mqlake.store.queues.consume_queue_store import BATCH_CQ, SIMPLE_CQ, ConsumeQueueStore
+from mqlake.store.log.log_reader import LogReader, open_log, refuse_foreign
+from mqlake.store.queues.consume_queue_store import ConsumeQueueStore
 from mqlake.store.written_pages import give_up_pages
 
 PIECES_A_CORE = 4
@@ -105,7 +104,7 @@ def _build(
         report = RebuildReport(config.store_path_root_dir, log.min_offset)
         splits = plan(config.store_path_root_dir)
         report.end_offset = max((split.base_offset + split.end for split in splits), default=log.min_offset)
-        if may_end_early or not splits or _goes_on(log, report.end_offset):
+        if may_end_early or not splits or LogReader(log).leftovers(report.end_offset):
             return one_process()
     finally:
         log.close()
@@ -141,12 +140,6 @@ def _build(
     report.index_entries = sum(row.entries or 0 for row in rows)
     fsync_dirs(directory)
     return report
-
-
-def _goes_on(log: Any, end: int) -> bool:
-    """True if bytes other than zeros lie after the end of the log."""
-    rest = ((file, max(0, end - file.file_from_offset)) for file in log.mapped_files)
-    return any(at < file.file_size and file.last_data(at) > at for file, at in rest)
 
 
 def _make_directories(directory: str) -> None:
@@ -259,22 +252,20 @@ def _write(
 ) -> Iterator[pa.RecordBatch]:
     """Writes the buckets that come, one after the other, each in the order of the log."""
     rows = (row for batch in batches for row in batch.to_pylist())
+    config = store_config(root, settings)
     for bucket, parts in itertools.groupby(rows, lambda row: row["bucket"]):
-        config = dataclasses.replace(
-            store_config(root, settings),
-            store_path_root_dir=directory,
-            store_path_commit_log=store_config(root, settings).commit_log_dir,
-        )
         if bucket == INDEX_BUCKET:
-            yield rows_batch([_write_index(config, root, parts)], _BUILT)
+            yield rows_batch([_write_index(config, directory, parts)], _BUILT)
         else:
-            before = store_config(root, settings)
-            with contextlib.closing(load_queues(before, Findings())) as old:
-                yield rows_batch([_write_queues(config, before, old, batch_topics, parts)], _BUILT)
+            with contextlib.closing(load_queues(config, Findings())) as old:
+                queues = new_queues(config, directory, old, batch_topics)
+                yield rows_batch([_write_queues(queues, parts)], _BUILT)
 
 
-def _write_index(config: MessageStoreConfig, root: str, parts: Iterator[dict[str, Any]]) -> dict[str, object]:
-    index = IndexService(config)
+def _write_index(
+    config: MessageStoreConfig, directory: str, parts: Iterator[dict[str, Any]]
+) -> dict[str, object]:
+    index = IndexService(beside(config, directory))
     entries = 0
     try:
         for part in parts:
@@ -282,23 +273,13 @@ def _write_index(config: MessageStoreConfig, root: str, parts: Iterator[dict[str
             index.dispatch(scan, columns)
             give_up_pages(None, index)
             entries += len(columns.key_hash)
-        index.flush(StoreCheckpoint(store_config(root).checkpoint_path, read_only=True))
+        index.flush(StoreCheckpoint(config.checkpoint_path, read_only=True))
         return {"indexFiles": len(index.files), "entries": entries}
     finally:
         index.close()
 
 
-def _write_queues(
-    config: MessageStoreConfig,
-    old_config: MessageStoreConfig,
-    old: ConsumeQueueStore,
-    batch_topics: frozenset[str],
-    parts: Iterator[dict[str, Any]],
-) -> dict[str, object]:
-    queues = ConsumeQueueStore(
-        config, queue_type_of=lambda topic: BATCH_CQ if topic in batch_topics else SIMPLE_CQ
-    )
-    keep_deleted(old_config, old, queues)
+def _write_queues(queues: ConsumeQueueStore, parts: Iterator[dict[str, Any]]) -> dict[str, object]:
     records, found = 0, set()
     try:
         for part in parts:
@@ -308,10 +289,7 @@ def _write_queues(
             found |= topics_of_batches(scan)
             queues.dispatch(scan, columns)
             records += len(scan)
-        for queue in queues:
-            if isinstance(queue, ConsumeQueue) and queue.first_gap is not None:
-                bridge_gaps(queue)
-        queues.flush()
+        end_queues(queues)
         return {
             "records": records,
             "queues": sum(1 for _ in queues),

@@ -16,7 +16,7 @@ import functools
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 
 from mqlake.base import json_config
 from mqlake.base.durable import fsync_dir
@@ -35,7 +35,6 @@ from mqlake.store.files.store_lock import AbortFile, StoreLock
 from mqlake.store.index.index_service import IndexService
 from mqlake.store.log.log_reader import HoleKind, LogReader, LogWalk, open_log, refuse_foreign
 from mqlake.store.queues.bridge_gaps import bridge_gaps
-from mqlake.store.queues.consume_queue import ConsumeQueue
 from mqlake.store.queues.consume_queue_store import BATCH_CQ, SIMPLE_CQ, ConsumeQueueStore
 from mqlake.store.queues.queue_ends import NotDeleted
 
@@ -165,9 +164,6 @@ def build_derived(
     if os.path.exists(directory):
         shutil.rmtree(directory)
     os.makedirs(directory)
-    beside = dataclasses.replace(
-        config, store_path_root_dir=directory, store_path_commit_log=config.commit_log_dir
-    )
     log = open_log(config)
     try:
         refuse_foreign(log)
@@ -175,17 +171,14 @@ def build_derived(
         log.close()
         raise
     old_queues = load_queues(config, Findings())
-    queues = ConsumeQueueStore(
-        beside, queue_type_of=lambda topic: BATCH_CQ if topic in batch_topics else SIMPLE_CQ
-    )
-    index = IndexService(beside) if config.message_index_enable else None
+    queues = new_queues(config, directory, old_queues, batch_topics)
+    index = IndexService(beside(config, directory)) if config.message_index_enable else None
     walk = LogReader(log, force_prop_crc=config.writes_prop_crc).walk(
         is_known=functools.partial(is_known, old_queues),
         known_until=0 if may_end_early else known_until(old_queues, log),
         progress=progress,
     )
     witnesses = Witnesses(old_queues)
-    keep_deleted(config, old_queues, queues)
     report = RebuildReport(config.store_path_root_dir, log.min_offset)
     delay_levels = parse_delay_levels(config.message_delay_level)
     try:
@@ -217,10 +210,7 @@ def build_derived(
         report.topics = len(queues.topics())
         report.deleted_topics = sorted(queues.left_out)
         report.queues = sum(1 for _ in queues)
-        for queue in queues:
-            if isinstance(queue, ConsumeQueue) and queue.first_gap is not None:
-                bridge_gaps(queue)
-        queues.flush()
+        end_queues(queues)
         if index is not None:
             report.index_files = len(index.files)
             index.flush(StoreCheckpoint(config.checkpoint_path, read_only=True))
@@ -236,10 +226,32 @@ def build_derived(
     return report
 
 
-def keep_deleted(config: MessageStoreConfig, old: ConsumeQueueStore, new: ConsumeQueueStore) -> None:
-    """Topics that were deleted do not come back in `new`; without any queue in `old` nobody knows which were."""
+def beside(config: MessageStoreConfig, directory: str) -> MessageStoreConfig:
+    """The settings of a store in `directory` that has the log of another one."""
+    return dataclasses.replace(
+        config, store_path_root_dir=directory, store_path_commit_log=config.commit_log_dir
+    )
+
+
+def new_queues(
+    config: MessageStoreConfig, directory: str, old: ConsumeQueueStore, batch_topics: Container[str]
+) -> ConsumeQueueStore:
+    """Queues under `directory`, to be filled from the log of `config`. Topics that were deleted do not come back;
+    without any queue in `old` nobody knows which were."""
+    queues = ConsumeQueueStore(
+        beside(config, directory),
+        queue_type_of=lambda topic: BATCH_CQ if topic in batch_topics else SIMPLE_CQ,
+    )
     if old.topics():
-        new.only_missing = NotDeleted(config, old)
+        queues.only_missing = NotDeleted(config, old)
+    return queues
+
+
+def end_queues(queues: ConsumeQueueStore) -> None:
+    """Fills what the log has lost with units that lead to the next message, and syncs. OSError."""
+    for queue in queues.with_gaps():
+        bridge_gaps(queue)
+    queues.flush()
 
 
 def topics_of_batches(scan: Scan) -> set[str]:

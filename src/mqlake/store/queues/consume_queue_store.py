@@ -198,15 +198,16 @@ class ConsumeQueueStore:
     @property
     def has_gaps(self) -> bool:
         """True if messages were missing when later ones of their queue came."""
-        return any(self._with_gaps())
+        return any(self.with_gaps())
 
     def cut_gaps(self) -> None:
         """Drops the units after gaps. Then every record of the commit log has to be dispatched again; what the log
         no longer has stays a gap."""
-        for queue in self._with_gaps():
+        for queue in self.with_gaps():
             queue.cut_gap()
 
-    def _with_gaps(self) -> list[ConsumeQueue]:
+    def with_gaps(self) -> list[ConsumeQueue]:
+        """The queues in which messages were missing when later ones came."""
         return [queue for queue in self if isinstance(queue, ConsumeQueue) and queue.first_gap is not None]
 
     # ------------------------------------------------------------------ dispatch
