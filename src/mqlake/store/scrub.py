@@ -4,11 +4,11 @@
                │                                └ no ─▶ DamageLog: log, metric
                └ pause: scrubBytesPerSecond; longer while the store has better to do
 
-It only looks. It does not use LogReader, which reads the mapped files: it reads a file through a descriptor of its own,
-in pieces that it can wait between, and has the system forget what had to come from the disk. So it never takes the
-place of pages that consumers need; pages that are in memory already stay. The first round begins at a random file: a broker that is
-often started again comes round everywhere too. Only what is flushed and dispatched is looked at, so a writer is never
-in the way.
+It only looks. It does not use LogReader, which reads the mapped files: it reads a file through a descriptor of its
+own, in pieces that it can wait between, and has the system forget what had to come from the disk. So it never takes
+the place of pages that consumers need; pages that are in memory already stay. The first round begins at a random
+file: a broker that is often started again comes round everywhere too. Only what is flushed and dispatched is looked
+at, so a writer is never in the way.
 """
 
 from __future__ import annotations
