@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mqlake.auth.evaluator import Need
 from mqlake.auth.model import ResourceType
-from mqlake.auth.requests import RULES, TO_CLIENTS, Context, UnclearRequestError
+from mqlake.auth.requests import RULES, TO_CLIENTS, Context, Rule, UnclearRequestError
 from mqlake.remoting.codes import RequestCode
 from mqlake.remoting.command import RemotingCommand
 
@@ -131,3 +133,41 @@ def test_a_request_that_names_nothing_is_unclear(code: int, body: object) -> Non
 def test_needs_are_literal() -> None:
     need = RULES[310].needs(RemotingCommand(310, ext_fields={"b": "T*"}), CONTEXT)[0]
     assert isinstance(need, Need) and need.resource.type is ResourceType.TOPIC and need.resource.name == "T*"
+
+
+NAMES = st.sampled_from(
+    ["T", "%RETRY%G", "%RETRY%G_T", "%RETRY%G+T", "%RETRY%Foreign", "G", "", "100", "C", "T;U"]
+)
+READ = sorted({name for rule in RULES.values() for name in rule.fields or ()})
+REQUEST = st.dictionaries(
+    st.sampled_from([*READ, "offset", "commitLogOffset", "topicList", "unknown"]), NAMES, max_size=8
+)
+
+
+@given(
+    st.sampled_from([rule for rule in RULES.values() if rule.fields is not None]),
+    REQUEST,
+    REQUEST,
+    st.binary(max_size=5),
+)
+def test_the_fields_of_a_rule_decide_what_it_needs(
+    rule: Rule, fields: dict[str, str], others: dict[str, str], body: bytes
+) -> None:
+    """Decisions are kept by them: whatever else a request says may not make a difference."""
+
+    def found(fields: dict[str, str], body: bytes) -> list[Need] | None:
+        try:
+            return rule.needs(RemotingCommand(rule.code, ext_fields=fields, body=body), CONTEXT)
+        except UnclearRequestError:
+            return None
+
+    assert rule.fields is not None
+    same = {name: value for name, value in fields.items() if name in rule.fields}
+    others = {name: value for name, value in others.items() if name not in rule.fields}
+    assert found(fields, b"") == found(same | others, body)
+
+
+def test_rules_of_frequent_requests_are_decided_by_fields() -> None:
+    assert RULES[310].fields == ("b",) and RULES[11].fields == ("topic", "consumerGroup", "consumerGroup")
+    for code in (36, 34, 37, 33, 208, 200151):  # the body or the store, or several names in one field
+        assert RULES[code].fields is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 
@@ -38,6 +39,12 @@ def test_what_is_signed_is_accepted_and_nothing_else(fields: dict[str, str], bod
     signed.body = body
     signed.ext_fields["added"] = "x"
     assert not signature.is_signed_with(signed, "sk")
+
+
+@given(st.text(max_size=80), st.binary(max_size=200))
+def test_signatures_are_those_of_hmac(secret: str, content: bytes) -> None:
+    expected = base64.b64encode(hmac.digest(secret.encode(), content, "sha1")).decode()
+    assert signature.signature_of(secret, content) == expected
 
 
 @pytest.mark.parametrize(("version", "accepted"), [(399, True), (400, False), (479, False)])

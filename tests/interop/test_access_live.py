@@ -283,19 +283,23 @@ SIGNED = {"accessKey": "java", "secretKey": "java-secret"}
 def users(ours: Broker) -> Broker:
     """Users for the clients: they may use topics and groups that begin with their name."""
 
+    make_users(ours, "java", "go", "cpp", "python")
+    return ours
+
+
+def make_users(broker: Broker, *names: str) -> None:
     async def make() -> None:
         async with SignedRemotingClient(Credentials(*ADMIN)) as client:
             api = AccessAPI(client)
-            for name in ("java", "go", "cpp", "python"):
-                await api.create_user(ours.address, name, f"{name}-secret", UserType.NORMAL)
+            for name in names:
+                await api.create_user(broker.address, name, f"{name}-secret", UserType.NORMAL)
                 entries = (
                     entry(f"Topic:{name}*", Action.PUB, Action.SUB),
                     entry("Group:*", Action.SUB),
                 )
-                await api.update_acl(ours.address, name, [Policy(PolicyType.CUSTOM, entries)])
+                await api.update_acl(broker.address, name, [Policy(PolicyType.CUSTOM, entries)])
 
     run(make())
-    return ours
 
 
 def environment(name: str, home: Path, secret: str = "") -> dict[str, str]:
@@ -348,24 +352,46 @@ def test_java_clients(users: Broker, java_clients: JavaClients) -> None:
         assert "status" not in refused, "its name server gives it no route, and the broker would refuse it"
 
 
-def test_go_client(users: Broker, peer: Path, tmp_path: Path) -> None:
-    def go(*arguments: object, secret: str = "") -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [peer, *map(str, arguments)],
-            env=environment("go", tmp_path, secret),
-            capture_output=True,
-            text=True,
-            timeout=90,
-            check=False,
-        )
+def go(peer: Path, home: Path, *arguments: object, **keys: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [peer, *map(str, arguments)],
+        env=environment("go", home) | keys,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
 
-    sent = go("send", users.namesrv, "goT", 10)
+
+def test_go_client(users: Broker, peer: Path, tmp_path: Path) -> None:
+    sent = go(peer, tmp_path, "send", users.namesrv, "goT", 10)
     assert sent.returncode == 0, sent.stderr
-    consumed = go("consume", users.namesrv, "goG", "goT", "*", 10)
+    consumed = go(peer, tmp_path, "consume", users.namesrv, "goG", "goT", "*", 10)
     assert consumed.returncode == 0, consumed.stderr
     assert sorted(int(json.loads(line)["body"]) for line in consumed.stdout.splitlines()) == list(range(10))
-    assert go("send", users.namesrv, "goT", 2, secret="wrong").returncode != 0
-    assert go("send", users.namesrv, "javaT", 2).returncode != 0
+
+
+def test_go_client_is_refused(peer: Path, tmp_path: Path) -> None:
+    """With a name server that gives everybody its routes, as RocketMQ's does: ours refuses these before the client
+    comes to the broker, and the client then says only that it has no route."""
+    open_routes = {"authenticationWhitelist": "105", "authorizationWhitelist": "105"}
+    with MqlakeBroker(tmp_path / "broker", SETTINGS | open_routes) as broker:
+        make_users(broker, "go")
+        sent = go(peer, tmp_path, "send", broker.namesrv, "goT", 2)
+        assert sent.returncode == 0, sent.stderr
+        for topic, keys, why in (
+            ("goT", {"ROCKETMQ_SECRET_KEY": "wrong"}, "check signature failed."),
+            ("goT", {"ROCKETMQ_ACCESS_KEY": "nobody"}, "User:nobody is not found."),
+            ("goT", {"ROCKETMQ_ACCESS_KEY": "", "ROCKETMQ_SECRET_KEY": ""}, "username cannot be null."),
+            (
+                "javaT",
+                {},
+                "User:go has no permission to access Topic:javaT from 127.0.0.1, no matched policies.",
+            ),
+        ):
+            refused = go(peer, tmp_path, "send", broker.namesrv, topic, 2, **keys)
+            assert refused.returncode == 1
+            assert f"CODE: 16, DESC: {why}" in refused.stderr
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="no registry has librocketmq for other machines")

@@ -78,6 +78,8 @@ class AccessControl:
         self.on_change: list[Callable[[], None]] = []
         self._state = State()
         self._decisions: dict[tuple[str, str, Need], Verdict] = {}
+        self._granted: set[tuple[str | None, ...]] = set()
+        """User, address, request and the fields that decide what it needs, of what was allowed."""
         self._changing = asyncio.Lock()
         self._unsigned = config.codes("authenticationWhitelist")
         self._unchecked = config.codes("authorizationWhitelist")
@@ -109,6 +111,7 @@ class AccessControl:
     def _set(self, changed: State) -> None:
         self._state = changed
         self._decisions.clear()
+        self._granted.clear()
         self.version += 1
         for callback in self.on_change:
             callback()
@@ -267,11 +270,20 @@ class AccessControl:
         if user is None or user.is_super:
             self.authorize(user, (), ip, name)
             return
+        rule = RULES.get(command.code)
+        fields = None if rule is None else rule.fields
+        key = (user.name, ip, name, *map(command.ext_fields.get, fields or ()))
+        if fields is not None and key in self._granted:
+            return
         needs = self.needs_of(command)
         if needs is None:
             remark = f"{user.subject} has no permission to access {name} from {ip}, only super users have."
             raise self._denied(AUTHORIZATION, user.name, ip, name, remark)
         self.authorize(user, needs, ip, name)
+        if fields is not None:
+            if len(self._granted) >= DECISIONS_MAX:
+                self._granted.clear()
+            self._granted.add(key)
 
     def may_administer(self, user: User | None, action: Action, ip: str, request: str) -> None:
         """Returns if the user may do `action` with the cluster, as for an endpoint of operators. AccessDeniedError."""

@@ -14,6 +14,7 @@ Facts: reference, access control, request code → contexts.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -78,6 +79,8 @@ class Part:
     retry: tuple[Action, ...] = ()
     """Of a topic: what a retry topic needs of its group; empty: it may be that of the request's own group."""
     own_group: Names | None = None
+    fields: tuple[str, ...] | None = None
+    """The fields that decide which names there are; None: there is more to it."""
 
     @property
     def text(self) -> str:
@@ -107,7 +110,7 @@ class Part:
         yield need(Resource.group(name), *self.actions)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Rule:
     code: int
     name: str
@@ -122,6 +125,16 @@ class Rule:
             return list(dict.fromkeys(found for part in self.parts for found in part.needs(command, context)))
         except (FormatError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise UnclearRequestError(str(error)) from error
+
+    @functools.cached_property
+    def fields(self) -> tuple[str, ...] | None:
+        """The fields that decide what a request needs; None: there is more to it."""
+        found: list[str] = []
+        for part in self.parts:
+            if part.fields is None:
+                return None
+            found += part.fields
+        return tuple(found)
 
     @property
     def text(self) -> str:
@@ -178,24 +191,26 @@ def _of_message_id(command: RemotingCommand, context: Context) -> Iterable[str]:
 def _topic(
     *actions: Action, field: str = "topic", optional: bool = False, retry: tuple[Action, ...] = ()
 ) -> Part:
-    return Part(ResourceType.TOPIC, actions, _field(field, optional=optional), field, retry)
+    return Part(ResourceType.TOPIC, actions, _field(field, optional=optional), field, retry, None, (field,))
 
 
 def _own_topic(*actions: Action, field: str = "topic", group: str = "consumerGroup") -> Part:
     """A topic, or a retry topic of the group in the request."""
     own = _field(group, optional=True)
-    return Part(ResourceType.TOPIC, actions, _field(field), field, (), own)
+    return Part(ResourceType.TOPIC, actions, _field(field), field, (), own, (field, group))
 
 
 def _group(*actions: Action, field: str = "consumerGroup", optional: bool = False) -> Part:
-    return Part(ResourceType.GROUP, actions, _field(field, optional=optional), field)
+    names = _field(field, optional=optional)
+    return Part(ResourceType.GROUP, actions, names, field, fields=(field,))
 
 
 def _cluster(action: Action, field: str = "") -> Part:
     def names(command: RemotingCommand, context: Context) -> Iterable[str]:
         return ((command.ext_fields.get(field) if field else None) or context.cluster_name,)
 
-    return Part(ResourceType.CLUSTER, (action,), names, field or "the broker's cluster")
+    read = (field,) if field else ()
+    return Part(ResourceType.CLUSTER, (action,), names, field or "the broker's cluster", fields=read)
 
 
 def _groups_in(kind: type[Body], read: Callable[[Body], Iterable[str]], *actions: Action, where: str) -> Part:

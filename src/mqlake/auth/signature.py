@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import base64
 import binascii
+import functools
+import hashlib
 import hmac
 import re
 from collections.abc import Mapping
@@ -24,16 +26,29 @@ SIGNATURE = "Signature"
 UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 """Clients up to V4_9_3 add this field after they have signed."""
 V4_9_3 = 399
+_BLOCK = 64
 
 
 def signed_content(fields: Mapping[str, str], body: bytes, version: int = V4_9_3 + 1) -> bytes:
     """The bytes that are signed; `version` of the client that signed."""
     left_out = (SIGNATURE, UNIQUE_KEY_QUERY) if version <= V4_9_3 else (SIGNATURE,)
-    return "".join(fields[name] for name in sorted(fields) if name not in left_out).encode() + body
+    return "".join([fields[name] for name in sorted(fields) if name not in left_out]).encode() + body
+
+
+@functools.lru_cache(256)
+def _keyed(secret_key: str) -> tuple[hashlib._Hash, hashlib._Hash]:
+    """SHA-1 after each of HMAC's two keys: with these a signature takes half the time of hmac.digest."""
+    secret = secret_key.encode()
+    key = (hashlib.sha1(secret).digest() if len(secret) > _BLOCK else secret).ljust(_BLOCK, b"\0")
+    inner, outer = (bytes(byte ^ mask for byte in key) for mask in (0x36, 0x5C))
+    return hashlib.sha1(inner), hashlib.sha1(outer)
 
 
 def signature_of(secret_key: str, content: bytes) -> str:
-    return base64.b64encode(hmac.digest(secret_key.encode(), content, "sha1")).decode()
+    inner, outer = (each.copy() for each in _keyed(secret_key))
+    inner.update(content)
+    outer.update(inner.digest())
+    return base64.b64encode(outer.digest()).decode()
 
 
 def sign(command: RemotingCommand, access_key: str, secret_key: str, security_token: str = "") -> None:

@@ -5,6 +5,7 @@ SourceList.parse("10.0.0.0/8, 192.168.1.7").includes("10.1.2.3:4711")     True
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 from dataclasses import dataclass
 from typing import Self
@@ -15,6 +16,7 @@ from mqlake.errors import ConfigError, RemotingConnectError
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
+@functools.lru_cache(4096)  # a connection asks for each request
 def ip_of(address: str) -> str:
     """The address without its port (`10.0.0.1:4711`, `[::1]:4711`); an IPv4 address mapped into IPv6 as IPv4."""
     try:
