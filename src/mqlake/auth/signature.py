@@ -45,7 +45,8 @@ def _keyed(secret_key: str) -> tuple[hashlib._Hash, hashlib._Hash]:
 
 
 def signature_of(secret_key: str, content: bytes) -> str:
-    inner, outer = (each.copy() for each in _keyed(secret_key))
+    inner, outer = _keyed(secret_key)
+    inner, outer = inner.copy(), outer.copy()
     inner.update(content)
     outer.update(inner.digest())
     return base64.b64encode(outer.digest()).decode()
