@@ -204,6 +204,8 @@ class OnlyAlice:
         if context.user != "alice":
             raise StatusError(Code.UNAUTHORIZED, "who are you?")
 
+    async def refresh(self) -> None: ...
+
 
 def test_an_authenticator_is_asked_first():
     async def main() -> None:

@@ -13,6 +13,7 @@ from mqlake.errors import MessageError
 from mqlake.message import ReceiptHandle, real_topic
 from mqlake.proxy.clients import Client
 from mqlake.proxy.context import RequestContext
+from mqlake.proxy.request import Request
 from mqlake.proxy.status import OK, StatusError, common_status, status_of, status_of_response
 from mqlake.proxy.v2.definition_pb2 import Code, Status
 from mqlake.proxy.v2.service_pb2 import (
@@ -27,7 +28,6 @@ from mqlake.proxy.v2.service_pb2 import (
 )
 from mqlake.proxy.values import duration_ms, group_name, topic_name
 from mqlake.remoting.codes import RequestCode, ResponseCode
-from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.headers.consume import (
     AckMessageRequestHeader,
     ChangeInvisibleTimeRequestHeader,
@@ -108,7 +108,7 @@ class Acknowledger:
             offset=handle.queue_offset,
             bname=handle.broker_name,
         )
-        command = RemotingCommand.create_request(RequestCode.ACK_MESSAGE, header)
+        command = Request(RequestCode.ACK_MESSAGE, header)
         answer = await client.channel.invoke(handle.broker_name, command)
         return status_of_response(answer.code, answer.remark)
 
@@ -133,7 +133,7 @@ class Acknowledger:
             suspend=suspend,
             bname=handle.broker_name,
         )
-        command = RemotingCommand.create_request(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
+        command = Request(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
         answer = await client.channel.invoke(handle.broker_name, command)
         if answer.code != ResponseCode.SUCCESS:
             status = status_of_response(answer.code, answer.remark)
@@ -159,7 +159,7 @@ class Acknowledger:
             max_reconsume_times=0,
             bname=handle.broker_name,
         )
-        command = RemotingCommand.create_request(RequestCode.CONSUMER_SEND_MSG_BACK, header)
+        command = Request(RequestCode.CONSUMER_SEND_MSG_BACK, header)
         answer = await client.channel.invoke(handle.broker_name, command)
         if answer.code == ResponseCode.SUCCESS:
             await self.ack(client, group, topic, handle)

@@ -46,7 +46,8 @@ class LocalConnection(Connection):
         super().__init__(endpoint, loop)
         self.remote_address = remote_address
         self._on_request = on_request
-        self._asked: dict[int, asyncio.Future[RemotingCommand]] = {}
+        self._asked: dict[int, asyncio.Future[RemotingCommand] | RemotingCommand | None] = {}
+        """By opaque, what waits for an answer, or the answer that came before anything had to wait."""
         self._running: set[asyncio.Task[None]] = set()
         endpoint.connections.add(self)
 
@@ -54,18 +55,21 @@ class LocalConnection(Connection):
         """The broker's answer. RemotingTimeoutError, RemotingConnectError."""
         if self.closed:
             raise RemotingConnectError(self.remote_address, "the client has gone")
-        answer: asyncio.Future[RemotingCommand] = self._loop.create_future()
-        self._asked[command.opaque] = answer
+        opaque = command.opaque
+        self._asked[opaque] = None
         try:
             self._on_command(command)
-            if answer.done():
-                return answer.result()
+            at_once = self._asked[opaque]
+            if isinstance(at_once, RemotingCommand):
+                return at_once
+            later: asyncio.Future[RemotingCommand] = self._loop.create_future()
+            self._asked[opaque] = later
             async with asyncio.timeout(timeout_s):
-                return await answer
+                return await later
         except TimeoutError:
             raise RemotingTimeoutError("the broker in this process", timeout_s) from None
         finally:
-            self._asked.pop(command.opaque, None)
+            self._asked.pop(opaque, None)
 
     # --- what the broker calls
 
@@ -73,13 +77,17 @@ class LocalConnection(Connection):
         if self.closed:
             return
         if command.flag & RESPONSE_FLAG:
-            answer = self._asked.pop(command.opaque, None)
-            if answer is not None and not answer.done():
-                if command.body is not None:
-                    command.body = (
-                        command.body_bytes()
-                    )  # the caller runs later, when the buffers may have changed
-                answer.set_result(command)
+            if command.opaque not in self._asked:
+                return
+            if command.body is not None:
+                command.body = (
+                    command.body_bytes()
+                )  # the caller runs later, when the buffers may have changed
+            asked = self._asked[command.opaque]
+            if not isinstance(asked, asyncio.Future):
+                self._asked[command.opaque] = command
+            elif not asked.done():
+                asked.set_result(command)
             return
         task = self._loop.create_task(self._handle(command))
         self._running.add(task)
@@ -116,9 +124,9 @@ class LocalConnection(Connection):
     def abort(self) -> None:
         if not self.closed:
             self.connection_lost(None)
-            for answer in self._asked.values():
-                if not answer.done():
-                    answer.set_exception(RemotingConnectError(self.remote_address, "the client has gone"))
+            for asked in self._asked.values():
+                if isinstance(asked, asyncio.Future) and not asked.done():
+                    asked.set_exception(RemotingConnectError(self.remote_address, "the client has gone"))
 
     def _flush(self) -> None:
         self._flush_scheduled = False

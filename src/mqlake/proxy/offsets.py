@@ -14,6 +14,7 @@ from mqlake.proxy.clients import Client
 from mqlake.proxy.context import RequestContext
 from mqlake.proxy.messages import sent_message
 from mqlake.proxy.receive import AFTER_POLL_S, POLLING_MAX_MS, RESERVE_MS
+from mqlake.proxy.request import Request
 from mqlake.proxy.settings import RECEIVE_BATCH_SIZE, existing_group
 from mqlake.proxy.status import OK, StatusError, status_of_response
 from mqlake.proxy.v2.definition_pb2 import Code, MessageQueue, QueryOffsetPolicy, Status
@@ -29,7 +30,6 @@ from mqlake.proxy.v2.service_pb2 import (
 )
 from mqlake.proxy.values import duration_ms, filter_of, group_name, timestamp_ms, topic_name
 from mqlake.remoting.codes import RequestCode, ResponseCode
-from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.headers import consume
 
 SUSPEND, SUBSCRIPTION = 2, 4
@@ -64,7 +64,7 @@ class Offsets:
             expression_type=kind,
             bname=broker or None,
         )
-        command = RemotingCommand.create_request(RequestCode.PULL_MESSAGE, header)
+        command = Request(RequestCode.PULL_MESSAGE, header)
         patience_s = hold_ms / 1000 + RESERVE_MS / 2000 if hold_ms else AFTER_POLL_S
         try:
             answer = await client.channel.invoke(broker, command, patience_s)
@@ -112,7 +112,7 @@ class Offsets:
             commit_offset=request.offset,
             bname=broker or None,
         )
-        command = RemotingCommand.create_request(RequestCode.UPDATE_CONSUMER_OFFSET, header)
+        command = Request(RequestCode.UPDATE_CONSUMER_OFFSET, header)
         answer = await client.channel.invoke(broker, command, context.remaining_s())
         return UpdateOffsetResponse(status=status_of_response(answer.code, answer.remark))
 
@@ -129,7 +129,7 @@ class Offsets:
             set_zero_if_not_found=False,
             bname=broker or None,
         )
-        command = RemotingCommand.create_request(RequestCode.QUERY_CONSUMER_OFFSET, header)
+        command = Request(RequestCode.QUERY_CONSUMER_OFFSET, header)
         answer = await client.channel.invoke(broker, command, context.remaining_s())
         if answer.code == ResponseCode.QUERY_NOT_FOUND:
             raise StatusError(
@@ -148,19 +148,19 @@ class Offsets:
         bname = broker or None
         policy = request.query_offset_policy
         if policy == QueryOffsetPolicy.TIMESTAMP:
-            command = RemotingCommand.create_request(
+            command = Request(
                 RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
                 consume.SearchOffsetRequestHeader(
                     topic=topic, queue_id=queue_id, timestamp=timestamp_ms(request.timestamp), bname=bname
                 ),
             )
         elif policy == QueryOffsetPolicy.END:
-            command = RemotingCommand.create_request(
+            command = Request(
                 RequestCode.GET_MAX_OFFSET,
                 consume.GetMaxOffsetRequestHeader(topic=topic, queue_id=queue_id, bname=bname),
             )
         else:
-            command = RemotingCommand.create_request(
+            command = Request(
                 RequestCode.GET_MIN_OFFSET,
                 consume.GetMinOffsetRequestHeader(topic=topic, queue_id=queue_id, bname=bname),
             )

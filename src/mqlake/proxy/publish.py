@@ -10,6 +10,7 @@ import asyncio
 import base64
 import binascii
 import itertools
+import re
 import zlib
 from collections.abc import Sequence
 
@@ -40,6 +41,7 @@ from mqlake.message import (
 from mqlake.proxy.backend import Backend
 from mqlake.proxy.clients import Client
 from mqlake.proxy.context import RequestContext
+from mqlake.proxy.request import Request
 from mqlake.proxy.status import OK, StatusError, common_status, status_of, status_of_response
 from mqlake.proxy.transaction_ids import TransactionId
 from mqlake.proxy.v2.definition_pb2 import Code, Encoding, Message, MessageType
@@ -62,7 +64,6 @@ from mqlake.proxy.values import (
 )
 from mqlake.remoting.bodies.topic import MessageQueue
 from mqlake.remoting.codes import RequestCode, ResponseCode
-from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.headers.produce import (
     RecallMessageRequestHeader,
     RecallMessageResponseHeader,
@@ -89,6 +90,7 @@ _STORED = (
     ResponseCode.FLUSH_SLAVE_TIMEOUT,
     ResponseCode.SLAVE_NOT_AVAILABLE,
 )
+_CONTROL = re.compile("[\\x00-\\x1f\\x7f-\\x9f]")
 _RESERVED = STRING_PROPERTY | {
     PROPERTY_SHARDING_KEY,
     PROPERTY_TRACE_CONTEXT,
@@ -171,7 +173,7 @@ class Publisher:
             batch=False,
             broker_name=queue.broker_name,
         )
-        command = RemotingCommand.create_request(RequestCode.SEND_MESSAGE_V2, header, body)
+        command = Request(RequestCode.SEND_MESSAGE_V2, header, body)
         command.language = context.language
         remaining = context.remaining_s()
         try:
@@ -209,7 +211,7 @@ class Publisher:
         header = RecallMessageRequestHeader(
             producer_group=topic, topic=topic, recall_handle=request.recall_handle, bname=broker_name
         )
-        command = RemotingCommand.create_request(RequestCode.RECALL_MESSAGE, header)
+        command = Request(RequestCode.RECALL_MESSAGE, header)
         answer = await client.channel.invoke(broker_name, command, context.remaining_s())
         status = status_of_response(answer.code, answer.remark)
         if answer.code != ResponseCode.SUCCESS:
@@ -244,7 +246,7 @@ def _checked_topic(messages: Sequence[Message]) -> str:
         text = f"{len(messages)} messages in one request; {MESSAGES_MAX} are allowed"
         raise StatusError(Code.PAYLOAD_TOO_LARGE, text)
     topic = topic_name(messages[0].topic)
-    if any(message.topic != messages[0].topic for message in messages):
+    if len(messages) > 1 and any(message.topic != messages[0].topic for message in messages):
         raise StatusError(
             Code.MESSAGE_CORRUPTED, "topic in message is not same: one request is for one topic"
         )
@@ -311,7 +313,7 @@ def _check_properties(message: Message) -> None:
                 Code.ILLEGAL_MESSAGE_PROPERTY_KEY,
                 f"property {name!r} is one of RocketMQ's own; use another name",
             )
-        if not name or _has_control(name) or _has_control(value):
+        if not name or _CONTROL.search(name) or _CONTROL.search(value):
             raise StatusError(
                 Code.ILLEGAL_MESSAGE_PROPERTY_KEY,
                 f"property {name[:100]!r}: a name is needed, and neither it nor the value may contain control "
@@ -325,12 +327,8 @@ def _check_properties(message: Message) -> None:
 
 
 def _check_text(code: int, what: str, text: str) -> None:
-    if not text.strip() or _has_control(text):
+    if not text.strip() or _CONTROL.search(text):
         raise StatusError(code, f"the {what} {text[:100]!r} is blank or contains control characters")
-
-
-def _has_control(text: str) -> bool:
-    return any(character < " " or "\x7f" <= character <= "\x9f" for character in text)
 
 
 def _check_type(topic: str, kind: MessageType, accepted: Sequence[MessageType]) -> None:

@@ -30,6 +30,7 @@ from mqlake.proxy.clients import Client
 from mqlake.proxy.context import GrpcContext, RequestContext
 from mqlake.proxy.messages import sent_message
 from mqlake.proxy.renewal import FIRST_INVISIBLE_MS, Renewal
+from mqlake.proxy.request import Request
 from mqlake.proxy.settings import LONG_POLLING_MS, RECEIVE_BATCH_SIZE, existing_group, max_attempts
 from mqlake.proxy.status import OK, StatusError, status_of_response
 from mqlake.proxy.v2.definition_pb2 import Code, Status
@@ -124,7 +125,7 @@ class Receiver:
     async def _pop(
         self, client: Client, request: ReceiveMessageRequest, header: PopMessageRequestHeader
     ) -> tuple[Status, list[Popped]]:
-        command = RemotingCommand.create_request(RequestCode.POP_MESSAGE, header)
+        command = Request(RequestCode.POP_MESSAGE, header)
         command.language = client.language
         broker = request.message_queue.broker.name
         asking = asyncio.ensure_future(

@@ -121,9 +121,9 @@ class MessagingService:
 
     def _caller(self, context: GrpcContext, request: Message) -> RequestContext:
         """Who calls. StatusError if it may not."""
-        metadata = {
-            key: value if isinstance(value, str) else "" for key, value in context.invocation_metadata() or ()
-        }
+        metadata: dict[str, Any] = dict(
+            context.invocation_metadata() or ()
+        )  # names that end in -bin have bytes
         caller = request_context(metadata, context.peer(), context.time_remaining())
         if not caller.client_id:
             self.clients.of(caller)

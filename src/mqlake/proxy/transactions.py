@@ -5,13 +5,13 @@ from __future__ import annotations
 from mqlake.message import MessageSysFlag
 from mqlake.proxy.clients import Client
 from mqlake.proxy.context import RequestContext
+from mqlake.proxy.request import Request
 from mqlake.proxy.status import status_of_response
 from mqlake.proxy.transaction_ids import TransactionId
 from mqlake.proxy.v2.definition_pb2 import TransactionResolution, TransactionSource
 from mqlake.proxy.v2.service_pb2 import EndTransactionRequest, EndTransactionResponse
 from mqlake.proxy.values import topic_name
 from mqlake.remoting.codes import RequestCode
-from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.headers.produce import EndTransactionRequestHeader
 
 _RESOLUTIONS = {
@@ -36,6 +36,6 @@ async def end_transaction(
         transaction_id=place.message_id,
         bname=place.broker_name,
     )
-    command = RemotingCommand.create_request(RequestCode.END_TRANSACTION, header)
+    command = Request(RequestCode.END_TRANSACTION, header)
     answer = await client.channel.invoke(place.broker_name, command, context.remaining_s())
     return EndTransactionResponse(status=status_of_response(answer.code, answer.remark))

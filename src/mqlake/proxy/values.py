@@ -37,11 +37,13 @@ PROPERTY_LITE_TOPIC = "__LITE_TOPIC"
 GROUP_LENGTH_MAX = 120
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 
-_DELAYED = (
-    PROPERTY_DELAY_TIME_LEVEL,
-    PROPERTY_TIMER_DELIVER_MS,
-    PROPERTY_TIMER_DELAY_SEC,
-    PROPERTY_TIMER_DELAY_MS,
+_DELAYED = frozenset(
+    {
+        PROPERTY_DELAY_TIME_LEVEL,
+        PROPERTY_TIMER_DELIVER_MS,
+        PROPERTY_TIMER_DELAY_SEC,
+        PROPERTY_TIMER_DELAY_MS,
+    }
 )
 _MIXED = (MessageType.NORMAL, MessageType.FIFO, MessageType.DELAY, MessageType.TRANSACTION)
 MESSAGE_TYPE_ATTRIBUTE = "message.type"
@@ -136,14 +138,19 @@ def tags_of(expression: FilterExpression) -> frozenset[str] | None:
 # --- types
 
 
-_NORMAL, _FIFO, _DELAY = MessageType.NORMAL, MessageType.FIFO, MessageType.DELAY
+_NORMAL, _FIFO, _DELAY, _TRANSACTION = (
+    _MIXED[0],
+    _MIXED[1],
+    _MIXED[2],
+    _MIXED[3],
+)  # a name takes long to look up
 
 
 def message_type(properties: Mapping[str, str]) -> MessageType:
     """The type of a message by its properties."""
     if properties.get(PROPERTY_TRANSACTION_PREPARED) == "true":
-        return MessageType.TRANSACTION
-    if any(name in properties for name in _DELAYED):
+        return _TRANSACTION
+    if not _DELAYED.isdisjoint(properties):
         return _DELAY
     if PROPERTY_SHARDING_KEY in properties:
         return _FIFO
