@@ -37,6 +37,7 @@ logger = logging.getLogger(__name__)
 
 MAX_MANUAL_DELETE_FILE_TIMES = 20
 FIRST_ROUND_AFTER_MS = 60_000
+ROUNDS_TO_WAIT = 30
 HOUR_MS = 3_600_000
 
 Clock = Callable[[], int]
@@ -114,6 +115,7 @@ class ExpiringFiles(Protocol):
         batch_max: int,
         now_ms: Clock,
         is_needed: Callable[[int, int], bool],
+        may_force: Callable[[int], bool],
     ) -> int: ...
 
     @property
@@ -142,10 +144,15 @@ class CleanCommitLogService:
         clock: Clock = now_ms,
         disk_used: DiskUsed = disk_used_ratio,
         needed_from: Callable[[], int | None] = lambda: None,
+        may_force: Callable[[int], bool] = lambda end: True,
     ) -> None:
-        """`needed_from()` gives the first offset that a connected slave has not got; None without slaves."""
+        """`needed_from()` gives the first offset that a connected slave has not got; None without slaves.
+        `may_force(end)`: the log before `end` may go although it is not old; asked again in each round."""
         self._config = config
         self._needed_from = needed_from
+        self._may_force = may_force
+        self._waited = 0
+        """Rounds since the last file went, in which one was not free to go."""
         self._held = LastingTrouble(logger, logging.WARNING)
         self._files = files
         self._flags = flags
@@ -194,7 +201,10 @@ class CleanCommitLogService:
                 batch_max=config.delete_file_batch_max,
                 now_ms=self._clock,
                 is_needed=lambda end, overdue_ms: self._is_needed(needed, end, overdue_ms),
+                may_force=lambda end: self._is_free(end, disk),
             )
+            if deleted:
+                self._waited = 0
             if needed is None or needed >= self._first_end:
                 self._held.worked("no commit log file is held for a slave any more")
             if deleted:
@@ -225,6 +235,14 @@ class CleanCommitLogService:
             f"{(hold_ms - overdue_ms) / HOUR_MS:.1f} hours, or when the disk is short (fileHeldTimeForSlaves)"
         )
         return True
+
+    def _is_free(self, end: int, disk: DiskVerdict) -> bool:
+        """True if the file that ends at `end` may go before its time. What waits for that has five minutes, and none
+        when the disk is full."""
+        if self._may_force(end) or disk.full:
+            return True
+        self._waited += 1
+        return self._waited > ROUNDS_TO_WAIT
 
     def _say_when_stuck(self, disk: DiskVerdict, stuck: bool) -> None:
         """Once when it begins and once when it is over, not every round: that is every 10 s."""

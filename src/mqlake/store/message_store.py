@@ -130,6 +130,8 @@ class DefaultMessageStore(StoreView):
         self._commit_service = CommitRealTimeService(config, files, self._on_committed, self._on_flush_error)
         self.replicas: Replicas | None = None
         """Notified of each append; puts wait for it under SYNC_MASTER. Set it before start()."""
+        self.may_force_delete: Callable[[int], bool] = lambda end: True
+        """Asked on the cleaner's thread whether the commit log before `end` may go although it is not old."""
         self._wake_services = self._services_to_wake()
         self._clean_commit_log_service = CleanCommitLogService(
             config,
@@ -137,6 +139,7 @@ class DefaultMessageStore(StoreView):
             self.running_flags,
             clock=clock_ms,
             needed_from=lambda: None if self.replicas is None else self.replicas.needed_from(),
+            may_force=lambda end: self.may_force_delete(end),
         )
         self._clean_service = self._make_clean_service()
         self.scrub_service = ScrubService(

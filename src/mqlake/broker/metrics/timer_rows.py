@@ -56,3 +56,8 @@ def timer_rows(timers: TimerMessageStore) -> Iterator[TimerRows]:
         [({}, timers.skipped)],
         True,
     )
+    for name, doc, count in (
+        ("mqlake_timer_moved", "Timer messages stored again because the disk was short", timers.rescue.moved),
+        ("mqlake_timer_lost", "Timer messages deleted before they were due", timers.rescue.lost),
+    ):
+        yield TimerRows(name, doc, [({}, count)], True)

@@ -322,16 +322,19 @@ class MappedFileQueue:
         batch_max: int = 10,
         now_ms: Callable[[], int] = now_ms,
         is_needed: Callable[[int, int], bool] = lambda end, overdue_ms: False,
+        may_force: Callable[[int], bool] = lambda end: True,
     ) -> int:
         """Deletes files from the oldest on whose mtime + `expired_ms` has passed and of which `is_needed(end offset, ms
-        since then)` is false, or regardless of both when `clean_immediately`; never the last, at most `batch_max`,
-        `interval_ms` apart. Returns how many."""
+        since then)` is false; with `clean_immediately` any, younger ones if `may_force(end offset)`. Never the last, at
+        most `batch_max`, `interval_ms` apart. Returns how many."""
         deleted = 0
         for mapped_file in self.mapped_files[:-1]:
             modified_ms = os.stat(mapped_file.path).st_mtime_ns // 1_000_000
             overdue_ms = now_ms() - modified_ms - expired_ms
             end = mapped_file.file_from_offset + self.file_size
             if not clean_immediately and (overdue_ms < 0 or is_needed(end, overdue_ms)):
+                break
+            if overdue_ms < 0 and not may_force(end):
                 break
             self.delete_file(mapped_file)
             deleted += 1

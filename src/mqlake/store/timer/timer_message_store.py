@@ -25,6 +25,7 @@ from dataclasses import astuple
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from mqlake.base.lasting_trouble import LastingTrouble
 from mqlake.errors import FormatError
@@ -69,6 +70,8 @@ from mqlake.store.timer.timer_record import (
     timer_key,
 )
 from mqlake.store.timer.timer_recovery import Recovered, copies_from, recover, timer_queue
+from mqlake.store.timer.timer_rescue import FILE_NAME as RESCUE_FILE
+from mqlake.store.timer.timer_rescue import Rescue, waiting_before
 from mqlake.store.timer.timer_wheel import TimerWheel
 
 logger = logging.getLogger(__name__)
@@ -135,6 +138,9 @@ class TimerMessageStore:
         self._next_flush = self._next_metrics = self._next_clean = 0.0
         self._dequeue_from = 0
         self._done_until = -1
+        self.rescue = Rescue(f"{config.config_dir}/{RESCUE_FILE}")
+        self._log_begins = 0
+        store.may_force_delete = self._may_go
         store.timer_put.slot_num = self._slot_num
         store.message_arriving_listeners.append(self._on_arrival)
 
@@ -144,6 +150,7 @@ class TimerMessageStore:
         """Brings log and wheel in order with the commit log; nothing is delivered yet. OSError."""
         config = self._config
         self.metrics.load()
+        self.rescue.load()
         self._log = TimerLog(config.timer_log_dir, config.mapped_file_size_timer_log)
         self._wheel = TimerWheel(config.timer_wheel_path, self.precision_ms)
         self._checkpoint = TimerCheckpoint(f"{config.config_dir}/timercheck")
@@ -244,6 +251,9 @@ class TimerMessageStore:
             and self._clock_ms() >= self._dequeue_from
         ):
             self._dequeue()
+        self._count_lost()
+        if caught_up and self.is_dequeuing:
+            self._move_out(self.rescue.asked)
         self._look_after()
         if not caught_up and not self._config.timer_stop_enqueue:
             return 0.0
@@ -464,6 +474,8 @@ class TimerMessageStore:
         for position in positions:
             unit = self._log.get(position)
             assert unit is not None
+            if self.rescue.passes_over(position, unit.offset):
+                continue
             try:
                 record = self._read(unit.offset, unit.record_size)
             except FormatError as error:
@@ -479,6 +491,8 @@ class TimerMessageStore:
         for position in positions:
             unit = self._log.get(position)
             assert unit is not None
+            if self.rescue.passes_over(position, unit.offset):
+                continue
             message = self._message(unit)
             if message is None:
                 continue
@@ -588,6 +602,78 @@ class TimerMessageStore:
             return True
         self._trouble.failed(f"timer messages: {result.status.name} ({result.reason}), tried again")
         return False
+
+    # ------------------------------------------------------------------ places that have to be left
+
+    def _may_go(self, end: int) -> bool:
+        """Asked by the cleaner about the commit log before `end`: False while messages that wait in it are moved."""
+        if not self._is_open or not self.is_dequeuing or end <= self.rescue.moved_until:
+            return True  # a slave's messages are moved by its master
+        self.rescue.asked = max(self.rescue.asked, end)
+        self._wake.set()
+        return False
+
+    def _move_out(self, until: int) -> None:
+        """Stores what waits before `until` again, as what is rolled. OSError."""
+        rescue = self.rescue
+        if until <= rescue.moved_until:
+            return
+        if until > rescue.begun:
+            found = self._waiting_before(until)
+            rescue.left = [position for position in found[::-1].tolist() if position not in rescue.done]
+            rescue.begun = until
+        counts: Counter[str] = Counter()
+        while rescue.left and not self._stop.is_set():
+            position = rescue.left[-1]
+            unit = self._log.get(position)
+            assert unit is not None
+            message = self._message(unit)
+            if message is not None:
+                self._time_up(message, unit.write_time, is_roll=True)
+                if not self._store_one(message):
+                    break  # the next round goes on here
+                counts[message.properties.get(PROPERTY_REAL_TOPIC, "")] += 1 if unit.is_delete else -1
+                rescue.moved += 1
+            rescue.left.pop()
+            rescue.done.add(position)
+        if counts:
+            self.metrics.add(counts, self._clock_ms())
+        if not rescue.left:
+            self._store.flush()
+            moved = len(rescue.done)
+            rescue.finish(until)
+            if moved:
+                logger.warning(
+                    "the disk is short: %d timer messages of the commit log before %d were stored again",
+                    moved,
+                    until,
+                )
+
+    def _waiting_before(self, until: int) -> npt.NDArray[np.int64]:
+        known = self.rescue.moved_until
+        return waiting_before(self._log, until, known, self.curr_read_time_ms, self.precision_ms)
+
+    def _count_lost(self) -> None:
+        """Reports what the cleaner has deleted before it was due. OSError."""
+        begins = self._store.min_phy_offset
+        if begins <= self._log_begins:
+            return
+        self._log_begins = begins
+        if begins <= self.rescue.moved_until:
+            return
+        lost = 0
+        if self.is_dequeuing:  # a slave's log is its master's, who knows
+            gone = self._waiting_before(begins)
+            lost = sum(position not in self.rescue.done for position in gone.tolist())
+        if lost:
+            self.rescue.lost += lost
+            logger.error(
+                "%d timer messages are lost: the commit log before %d, where they waited, was deleted because "
+                "the disk was full",
+                lost,
+                begins,
+            )
+        self.rescue.finish(begins)
 
     # ------------------------------------------------------------------ progress on disk
 
