@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
+from mqlake.client.blocking import Admin
 from mqlake.client.config import ClientConfig
 from mqlake.console.app import ConsoleConfig
 from mqlake.console.store_files import named
 from mqlake.testing import RocketMQ
+from tests.cli.test_serve import ready
+from tests.cli.test_serve import serving as broker_serving
 from tests.console.live import Browser, Served, serving
 from tests.console.test_cluster import fields
 from tests.store.small_store import fill
@@ -121,3 +126,40 @@ def test_users_and_acls_change_only_after_a_look(served: Served) -> None:
     assert users().keys() == {ADMIN}
     assert browser.post("/users", action="grant", user="reader", resource="x", actions="Get").status == 400
     assert browser.post("/users", action="rename", user="reader").status == 404
+
+
+def test_the_console_of_serve_changes_things_for_users_of_the_cluster(tmp_path: Path) -> None:
+    """`mqlake serve --auth --console-port --allow-changes`: a message, and a setting that waits for a restart."""
+    conf = tmp_path / "broker.conf"
+    options = ["--auth", "--json", "--console-port=0", "--allow-changes", "--grpc-port=-1"]
+    settings = ["brokerConfigPath=" + str(conf), "mappedFileSizeCommitLog=1m", "diskMaxUsedSpaceRatio=99"]
+    with broker_serving(tmp_path / "data", *options, *(f"--set={each}" for each in settings)) as process:
+        where = ready(process)
+        browser = Browser(urlsplit(str(where["console"])).netloc)
+        assert browser.get("/topics").status == 303
+        assert browser.post("/topics/T/send", body="x").status == 303  # not logged in
+        secret = str(where["password"])
+        assert browser.post("/login", user=where["user"], secret=secret).status == 303
+        user = {"access_key": str(where["user"]), "secret_key": secret}
+        with Admin(ClientConfig(namesrv_addr=str(where["namesrv"]), **user)) as admin:
+            admin.create_topic("Orders", queues=1)
+        assert browser.post("/topics/Orders/send", body="1 apple").status == 200
+        assert [row["bodyText"] for row in browser.data("/topics/Orders/messages")["messages"]] == ["1 apple"]
+        [broker] = browser.data("/brokers")["brokers"]
+        page = f"/brokers/{broker['address']}/settings"
+        answer = browser.post(page, key="inSyncReplicas", value="3")
+        answer = browser.post(page, **fields(answer.text), confirm="true")
+        assert "from the next start on: inSyncReplicas" in answer.text
+        found = browser.data(page, filter="inSyncReplicas")
+        assert found["settings"]["inSyncReplicas"] == "1" and found["pendingRestart"] == {
+            "inSyncReplicas": "3"
+        }
+        text = browser.get(page, filter="inSyncReplicas").text
+        assert "after a restart: 3" in text and secret not in text
+    assert "inSyncReplicas=3" in conf.read_text()
+
+
+def test_changes_need_a_console_to_be_made_in(tmp_path: Path) -> None:
+    with broker_serving(tmp_path, "--allow-changes") as process:
+        _, said = process.communicate()
+    assert process.returncode != 0 and "--console-port" in said

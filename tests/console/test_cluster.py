@@ -46,7 +46,8 @@ def served(broker: RocketMQ, admin: Any) -> Iterator[Served]:
         for number in range(COUNT):
             body = json.dumps({"number": number, "text": f"order {number}."}).encode()
             producer.send(Message(TOPIC, body, tags=f"Tag{number % 3}", keys=f"key-{number}"))
-    with serving(ConsoleConfig(ClientConfig(namesrv_addr=broker.namesrv), allow_changes=True)) as found:
+    where = ClientConfig(namesrv_addr=broker.namesrv)
+    with serving(ConsoleConfig(where, allow_changes=True, sample_interval_s=0.5)) as found:
         yield found
 
 
@@ -219,13 +220,35 @@ def test_offsets_move_only_after_a_look(browser: Browser, admin: Any) -> None:
 def test_lag_is_sampled_and_sorted(browser: Browser) -> None:
     """The group `late` is behind (the test before)."""
     rows = until(
-        lambda: [row for row in browser.data("/groups", sort="lag")["groups"] if row["history"]], "a sample"
+        lambda: (
+            (rows := browser.data("/groups", sort="lag")["groups"]) and rows[0]["behind"] == COUNT and rows
+        ),
+        "a sample since the reset",
     )
-    assert rows[0]["name"] == "early" and rows[0]["behind"] == COUNT
-    until(lambda: browser.data("/topics", sort="lag")["topics"][0]["behind"], "the lag of the topic")
-    assert browser.data("/topics", sort="lag")["topics"][0]["name"] == TOPIC
+    assert rows[0]["name"] == "early" and rows[0]["history"][-1] == COUNT
+    [first] = browser.data("/topics", sort="lag", rows=1)["topics"]
+    assert (first["name"], first["behind"]) == (TOPIC, 2 * COUNT)  # `late` is behind, too
     assert browser.data("/")["behind"] >= COUNT
     assert "<polyline" in browser.get("/groups/early").text
+
+
+def test_one_topic_and_its_queues_have_trends(browser: Browser, broker: RocketMQ, admin: Any) -> None:
+    """Also a topic that no group consumes, once somebody looks at it; the lag of a group in each queue."""
+    admin.create_topic("Quiet", queues=2)
+
+    def trend() -> Any:
+        return browser.data("/topics/Quiet")
+
+    until(lambda: trend()["rates"], "the topic is sampled")
+    with Producer("quiet", broker.namesrv) as producer:
+        for number in range(40):
+            producer.send(Message("Quiet", b"%d" % number))
+    found = until(lambda: (page := trend())["rates"][-1] > 0 and page, "its rate is seen")
+    assert found["history"] == [0] * len(found["rates"]) and len(found["queues"]) == 2
+    assert sum(queue["rates"][-1] for queue in found["queues"]) == pytest.approx(found["rates"][-1], abs=0.1)
+    assert browser.get("/topics/Quiet").text.count("<polyline") == 4
+    of_group = browser.data("/groups/early")
+    assert of_group["history"][-1] == sum(queue["history"][-1] for queue in of_group["queues"]) == COUNT
 
 
 def test_a_sent_message_is_stored_as_it_was_typed(browser: Browser, admin: Any) -> None:
@@ -277,6 +300,7 @@ def test_a_setting_changes_only_after_a_look(browser: Browser) -> None:
     assert answer.status == 200 and now() == before
     answer = browser.post(page, **fields(answer.text), confirm="true")
     assert answer.status == 200 and now() == "71", answer.text
+    assert browser.data(page)["pendingRestart"] == {}
     shown = {}
     for number in range(1, 100):
         found = browser.data(page, page=number, rows=1000)

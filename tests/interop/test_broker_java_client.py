@@ -6,11 +6,21 @@ The same tests hold against RocketMQ's broker: MQLAKE_TEST_BROKER=java pytest te
 from __future__ import annotations
 
 import itertools
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from mqlake.cli.main import cli
+from mqlake.client import ConsumerConfig
+from mqlake.client.blocking import PushConsumer
+from mqlake.client.config import ClientConfig
+from mqlake.client.consume.listener import ConsumeResult
+from mqlake.console.app import ConsoleConfig
+from tests.console.live import serving
 from tests.interop.brokers import Broker, any_broker
 from tests.interop.java_client import JavaClients, JavaProducer, message
 from tests.interop.java_peer import JavaPeerError, seeded_body
@@ -328,6 +338,39 @@ def test_queues_move_as_consumers_come_and_go(
 
 
 # --- what is refused
+
+
+def test_members_that_subscribe_differently_are_shown(
+    java_clients: JavaClients, broker: Broker, topic: str, group: str
+) -> None:
+    """By the console as a page and as JSON, and by `admin group connections`: a Java member and one of ours."""
+    config = ConsumerConfig(client=ClientConfig(namesrv_addr=broker.namesrv))
+    ours = PushConsumer(group, broker.namesrv, lambda *_: ConsumeResult.SUCCESS, config)
+    ours.subscribe(topic, "Red || Green")
+
+    def shown() -> Any:
+        text = CliRunner().invoke(
+            cli, ["admin", "group", "connections", "-n", broker.namesrv, group, "--json"]
+        )
+        return json.loads(text.stdout)["mismatches"]
+
+    with (
+        java_clients.push(broker, group, topic, tags="Blue"),
+        ours,
+        serving(ConsoleConfig(ClientConfig(namesrv_addr=broker.namesrv))) as served,
+    ):
+        [different] = until(shown, "both members are connected and have reported")
+        assert different["topic"] == topic
+        assert sorted(different["members"].values()) == ["TAG Blue", "TAG Red || Green"]
+        browser = served.browser()
+        assert browser.data(f"/groups/{group}")["mismatches"] == [different]
+        page = browser.get(f"/groups/{group}").text
+        assert f"Members subscribe to {topic} differently" in page
+        assert all(client in page for client in different["members"])
+        text = CliRunner().invoke(cli, ["admin", "group", "connections", "-n", broker.namesrv, group]).stdout
+        assert f"{topic}: members subscribe differently" in text and "TAG Red || Green" in text
+    with java_clients.push(broker, group, topic, tags="Blue"):
+        until(lambda: shown() == [], "one member alone agrees with itself")
 
 
 def test_what_cannot_be_sent_is_said(

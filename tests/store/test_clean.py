@@ -12,6 +12,7 @@ from mqlake.store.clean import (
     CleanConsumeQueueService,
     CleanService,
     DiskThresholds,
+    DiskVerdict,
     disk_used_ratio,
     is_time_to_delete,
     judge_disk,
@@ -192,6 +193,10 @@ def test_thresholds_are_held_within_rocketmqs_bounds():
     )
     assert DiskThresholds.of(MessageStoreConfig()) == THRESHOLDS
     assert DiskThresholds.of(low) == DiskThresholds(max_used=0.10, clean_forcibly=0.30, warning_level=0.35)
+    unwatched = DiskThresholds.of(MessageStoreConfig(disk_check_enable=False))
+    assert judge_disk(unwatched, 1.0, 0.99) == DiskVerdict(
+        1.0, full=False, clean_immediately=False, over=False
+    )
     assert DiskThresholds.of(high) == DiskThresholds(max_used=0.95, clean_forcibly=0.85, warning_level=0.90)
 
 

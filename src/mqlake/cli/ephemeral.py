@@ -21,7 +21,7 @@ SETTINGS = {
     # a test machine may be busy, and its disk nearly full
     "brokerFastFailureEnable": "false",
     "osPageCacheBusyTimeOutMills": "60000",
-    "diskMaxUsedSpaceRatio": "99",
+    "diskCheckEnable": "false",
 }
 
 

@@ -77,6 +77,11 @@ UNSEEN = SECRETS | {"tls.server.keyPassword"}
     help="Port for the console, pages that show the cluster; 0 picks a free one.  [no console]",
 )
 @click.option(
+    "--allow-changes",
+    is_flag=True,
+    help="With --console-port: let users send messages, reset offsets and change settings there.",
+)
+@click.option(
     "--host",
     default="127.0.0.1",
     show_default=True,
@@ -124,6 +129,7 @@ def serve(
     port: int,
     grpc_port: int | None,
     console_port: int | None,
+    allow_changes: bool,
     host: str,
     advertise: str,
     config_path: str | None,
@@ -208,13 +214,17 @@ def serve(
         from mqlake.cli.console import require_console
 
         require_console()
+    elif allow_changes:
+        raise ConfigError("--allow-changes is for the console; give --console-port as well")
+    console = None if console_port is None else _Console(console_port, allow_changes)
     raise_open_files_limit()
     note_where_it_listens(config.bind_address)
-    run(
-        _serve(
-            directory, host, namesrv_port, grpc, console_port, of_brokers, config, auth_config, first, as_json
-        )
-    )
+    run(_serve(directory, host, namesrv_port, grpc, console, of_brokers, config, auth_config, first, as_json))
+
+
+class _Console(NamedTuple):
+    port: int
+    allow_changes: bool
 
 
 class _Grpc(NamedTuple):
@@ -286,7 +296,7 @@ async def _serve(
     host: str,
     namesrv_port: int,
     grpc: _Grpc,
-    console_port: int | None,
+    console: _Console | None,
     of_brokers: list[dict[str, str]],
     config: BrokerConfig,
     auth: AuthConfig,
@@ -333,8 +343,8 @@ async def _serve(
             elif grpc.port >= 0 and not stop.is_set():
                 grpc_addr = await _start_proxy(namesrv_addr, host, grpc, config, auth, running)
         console_url = ""
-        if console_port is not None and not stop.is_set():
-            console_url = await _start_console(namesrv_addr, host, console_port, config, running)
+        if console is not None and not stop.is_set():
+            console_url = await _start_console(namesrv_addr, host, console, config, running)
         settle()
         if not stop.is_set():
             _say_where(namesrv_addr, addresses, grpc_addr, console_url, directory, first, as_json)
@@ -368,9 +378,9 @@ async def _start_proxy(
 
 
 async def _start_console(
-    namesrv_addr: str, host: str, port: int, config: BrokerConfig, running: contextlib.AsyncExitStack
+    namesrv_addr: str, host: str, console: _Console, config: BrokerConfig, running: contextlib.AsyncExitStack
 ) -> str:
-    """Pages on this cluster, read-only; their address."""
+    """Pages on this cluster; their address."""
     from mqlake.cli.console import start_console
     from mqlake.client.config import ClientConfig
     from mqlake.console.app import ConsoleConfig
@@ -378,8 +388,9 @@ async def _start_console(
 
     context = client_context() if config.tls.mode is TlsMode.ENFORCING else None
     with _port_to_choose("--console-port"):
+        where = ClientConfig(namesrv_addr=namesrv_addr, tls=context)
         server = await start_console(
-            ConsoleConfig(ClientConfig(namesrv_addr=namesrv_addr, tls=context)), host, port
+            ConsoleConfig(where, allow_changes=console.allow_changes), host, console.port
         )
     running.push_async_callback(server.stop)
     return f"http://{server.address}/"

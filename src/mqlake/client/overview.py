@@ -81,6 +81,47 @@ async def running_info(admin: Admin, group: str, client_id: str, *, jstack: bool
     raise failure or MqlakeError(f"{client_id} is not connected")
 
 
+async def reports(admin: Admin, group: str, client_ids: list[str]) -> dict[str, ConsumerRunningInfo | None]:
+    """Client → what it says of itself; None for one that does not answer."""
+
+    async def report(client_id: str) -> ConsumerRunningInfo | None:
+        try:
+            return await running_info(admin, group, client_id, jstack=False)
+        except MqlakeError:
+            return None
+
+    found = await asyncio.gather(*map(report, client_ids))
+    return dict(zip(client_ids, found, strict=True))
+
+
+def mismatches(infos: dict[str, ConsumerRunningInfo | None]) -> list[dict[str, Any]]:
+    """Topics to which members of one group subscribe differently: a part of the messages then reaches nobody.
+
+    Each with its `topic` and `members`: client → expression, None for a client that does not subscribe to it.
+    """
+    of_client = {
+        client: {
+            each.topic: f"{each.expression_type or 'TAG'} {each.sub_string}" for each in info.subscription_set
+        }
+        for client, info in infos.items()
+        if info is not None
+    }
+    topics = sorted(
+        {
+            topic
+            for table in of_client.values()
+            for topic in table
+            if not topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
+        }
+    )
+    found = []
+    for topic in topics:
+        members = {client: table.get(topic) for client, table in of_client.items()}
+        if len(set(members.values())) > 1:
+            found.append({"topic": topic, "members": members})
+    return found
+
+
 async def queue_owners(admin: Admin, group: str) -> dict[MessageQueue, str]:
     """Queue → client, as the connected consumers report it."""
     found: dict[MessageQueue, str] = {}

@@ -31,7 +31,8 @@ def lacks_permission(error: BaseException) -> bool:
 class Gate:
     """Opens clusters: for everybody while there is no access control, else for each user with their own secret."""
 
-    def __init__(self, config: ClientConfig) -> None:
+    def __init__(self, config: ClientConfig, sample_interval_s: float) -> None:
+        self._sample_interval_s = sample_interval_s
         self._config = replace(config, access_key="", secret_key="", security_token="")
         self._open: Cluster | None = None
         self._asked = 0.0
@@ -48,7 +49,7 @@ class Gate:
     def everybody(self) -> Cluster:
         """Without credentials."""
         if self._open is None:
-            self._open = Cluster(Admin(self._config), Sampler(self._config))
+            self._open = Cluster(Admin(self._config), Sampler(self._config, self._sample_interval_s))
         return self._open
 
     async def log_in(self, name: str, secret: str) -> Cluster:
@@ -64,7 +65,7 @@ class Gate:
             if not lacks_permission(error):
                 await admin.close()
                 raise
-        sampler = Sampler(config)
+        sampler = Sampler(config, self._sample_interval_s)
         sampler.start()
         return Cluster(admin, sampler, name, is_super)
 

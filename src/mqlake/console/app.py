@@ -29,6 +29,7 @@ from mqlake.console.jobs import Jobs
 from mqlake.console.openapi import document
 from mqlake.console.pages import PAGES
 from mqlake.console.queries.tail import events, export
+from mqlake.console.sampler import INTERVAL_S
 from mqlake.console.security import COOKIE, HEADERS, Sessions, is_own_host, is_same_origin
 from mqlake.console.store_files import StoreFiles
 from mqlake.console.templates import DIRECTORY, render
@@ -59,6 +60,8 @@ class ConsoleConfig:
     names: tuple[str, ...] = ()
     """Host names under which browsers reach the console, besides localhost and addresses."""
     bodies: Bodies = field(default_factory=Bodies)
+    sample_interval_s: float = INTERVAL_S
+    """Between two rounds of samples of rates and lag."""
 
 
 class Console:
@@ -67,7 +70,7 @@ class Console:
     def __init__(self, config: ConsoleConfig) -> None:
         self.config = config
         self.sessions = Sessions()
-        self.gate = Gate(config.where) if config.where is not None else None
+        self.gate = Gate(config.where, config.sample_interval_s) if config.where is not None else None
         self.jobs = Jobs()
         self.closing = asyncio.Event()
         """Set when the console stops: streams end."""

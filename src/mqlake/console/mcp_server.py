@@ -37,7 +37,7 @@ class Tools:
     def __init__(self, config: ConsoleConfig) -> None:
         cluster = None
         if config.where is not None:
-            sampler = Sampler(config.where)
+            sampler = Sampler(config.where, config.sample_interval_s)
             cluster = Cluster(Admin(config.where), sampler, config.where.access_key)
         self._context = Context(config.stores, cluster, Jobs(), bodies=config.bodies)
         has = {"": True, "cluster": cluster is not None, "store": bool(config.stores)}

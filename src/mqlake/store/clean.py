@@ -57,7 +57,7 @@ def disk_used_ratio(path: str) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class DiskThresholds:
-    """The ratios (0..1), held within RocketMQ's bounds."""
+    """The ratios (0..1), held within RocketMQ's bounds; all 1 without `diskCheckEnable`."""
 
     max_used: float
     clean_forcibly: float
@@ -65,6 +65,8 @@ class DiskThresholds:
 
     @classmethod
     def of(cls, config: MessageStoreConfig) -> DiskThresholds:
+        if not config.disk_check_enable:
+            return cls(1.0, 1.0, 1.0)
         return cls(
             max_used=_held(config.disk_max_used_space_ratio, 10, 95),
             clean_forcibly=_held(config.disk_space_clean_forcibly_ratio, 30, 85),

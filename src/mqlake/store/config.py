@@ -479,6 +479,13 @@ class MessageStoreConfig(Settings):
         high=100,
         live=True,
     )
+    disk_check_enable: bool = setting(
+        "diskCheckEnable",
+        True,
+        "Watch how full the disk is. false: no message is refused and no file deleted because of it; for tests.",
+        own=True,
+        live=True,
+    )
     clean_file_forcibly_enable: bool = setting(
         "cleanFileForciblyEnable",
         True,

@@ -130,3 +130,22 @@ def test_what_is_never_on_here(tmp_path):
 )
 def test_sizes_for_people(count, text):
     assert human_readable_byte_count(count) == text
+
+
+def test_what_waits_for_the_next_start_is_listed_until_it_is_set_back(tmp_path):
+    conf = tmp_path / "broker.conf"
+    conf.write_text("brokerName=broker-a\n")
+
+    async def scene(peer: Peer) -> None:
+        api = BrokerAPI(peer.client)
+        assert await api.get_pending_settings(peer.address) == {}
+        remark = await api.update_broker_config(
+            peer.address, {"brokerName": "b", "inSyncReplicas": "2", "fileReservedTime": "8"}
+        )
+        assert remark == "from the next start on: brokerName, inSyncReplicas"
+        assert await api.get_pending_settings(peer.address) == {"brokerName": "b", "inSyncReplicas": "2"}
+        assert (await api.get_broker_config(peer.address))["brokerName"] == "broker-a"
+        await api.update_broker_config(peer.address, {"brokerName": "broker-a"})
+        assert await api.get_pending_settings(peer.address) == {"inSyncReplicas": "2"}
+
+    on_a_broker(tmp_path, scene, brokerConfigPath=str(conf))

@@ -63,6 +63,8 @@ class ConfigAdmin:
         self._timers = timers
         self._broker_stats = BrokerStats(broker.broker_stats_manager, broker.clock_ms)
         self._data_version = DataVersion()
+        self._pending: dict[str, str] = {}
+        """Settings that were changed since the start, and are read only there."""
 
     def register(self, table: ProcessorTable) -> None:
         table.register(RequestCode.UPDATE_BROKER_CONFIG, self.update_broker_config)
@@ -77,8 +79,9 @@ class ConfigAdmin:
     def get_broker_config(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """26 GET_BROKER_CONFIG: RocketMQ's keys, those that are not acted on with Java's default."""
         version = self._data_version.to_json().decode()
+        pending = format_properties(self._pending) if self._pending else None
         return RemotingCommand.create_response(
-            header=GetBrokerConfigResponseHeader(version=version),
+            header=GetBrokerConfigResponseHeader(version=version, pending_restart=pending),
             body=format_properties(
                 broker_settings.all_values(self._broker.config, self._broker.store_config)
             ).encode(),
@@ -108,9 +111,22 @@ class ConfigAdmin:
             raise ResponseError(
                 ResponseCode.SYSTEM_ERROR, f"the settings cannot be written, nothing is changed: {error}"
             ) from error
+        self._note_pending(properties, waiting)
         if "brokerPermission" in properties:
             await self._register_again()
         return RemotingCommand.create_response(remark=_remark(waiting, idle))
+
+    def _note_pending(self, properties: Mapping[str, str], waiting: list[str]) -> None:
+        """Those of `waiting` that differ from what is in force. What is set back to that is pending no longer."""
+        broker, wanted = self._broker, broker_settings.read_settings(properties)
+        now = broker_settings.all_values(broker.config, broker.store_config)
+        then = broker_settings.all_values(wanted.config, wanted.store_config)
+        for key in waiting:
+            text = then.get(key, properties[key])
+            if text == now.get(key):
+                self._pending.pop(key, None)
+            else:
+                self._pending[key] = text
 
     async def _register_again(self) -> None:
         """Reports the new permissions of every topic to the name servers; waits for them only briefly."""

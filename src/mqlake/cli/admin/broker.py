@@ -115,13 +115,18 @@ async def broker_status(admin: Admin, broker: str | None, cluster: str | None, a
 @broker_option
 @cluster_option
 @click.option("-k", "--key", help="Only this setting.")
+@click.option(
+    "--pending", is_flag=True, help="Only settings that were changed and count from the next start on."
+)
 @admin_command
 async def broker_config(
-    admin: Admin, broker: str | None, cluster: str | None, key: str | None, as_json: bool
+    admin: Admin, broker: str | None, cluster: str | None, key: str | None, pending: bool, as_json: bool
 ) -> None:
     """Show a broker's settings."""
 
     async def settings(address: str) -> dict[str, str]:
+        if pending:
+            return await admin.brokers.get_pending_settings(address)
         found = await admin.brokers.get_broker_config(address)
         if key is None:
             return found
@@ -178,14 +183,16 @@ async def _each(
     do: Callable[[str], Awaitable[Any]],
     what: str,
 ) -> None:
-    done = []
+    done, remarks = [], {}
     for name, address in await targets(admin, broker, cluster):
-        await do(address)
+        remark = await do(address)
         done.append(name)
+        if isinstance(remark, str) and remark:
+            remarks[name] = remark
         if not as_json:
-            click.echo(f"{name}: {what}")
+            click.echo(f"{name}: {what}" + (f" ({remarks[name]})" if name in remarks else ""))
     if as_json:
-        print_json({"done": what, "brokers": done})
+        print_json({"done": what, "brokers": done} | ({"remarks": remarks} if remarks else {}))
 
 
 def _where(broker: str | None, cluster: str | None) -> str:

@@ -23,7 +23,15 @@ from mqlake.cli.options import confirm, time_ms, yes_option
 from mqlake.cli.output import as_object, print_fields, print_json, print_result, print_table, time_text
 from mqlake.cli.table import Column, Table, or_dash, two_digits
 from mqlake.client.admin import Admin
-from mqlake.client.overview import behind, connected_clients, connections, queue_owners, running_info
+from mqlake.client.overview import (
+    behind,
+    connected_clients,
+    connections,
+    mismatches,
+    queue_owners,
+    reports,
+    running_info,
+)
 from mqlake.remoting.bodies.admin import (
     Connection,
     ConsumerConnection,
@@ -268,18 +276,19 @@ def _value(choice: enum.Enum | None) -> Any:
 @group_argument
 @listing_command
 async def group_connections(admin: Admin, group: str, as_json: bool) -> None:
-    """Show the connected consumers of a group, and their subscriptions."""
+    """Show the connected consumers of a group, their subscriptions, and where these differ."""
     found = await connections(admin, group)
     clients = sorted(found.connection_set, key=lambda each: each.client_id or "")
     subscriptions = sorted(found.subscription_table.values(), key=lambda each: each.topic)
     kind, model = _value(found.consume_type), _value(found.message_model)
+    different = mismatches(await reports(admin, group, [each.client_id or "" for each in clients]))
     begins = found.consume_from_where.name if found.consume_from_where else None
     if as_json:
         value: dict[str, Any] = {"group": group, "connections": _CLIENTS.objects(clients)}
         value |= {"consumeType": kind, "messageModel": model}
         if clients:
             value["consumeFromWhere"] = begins
-        print_json(value | {"subscriptions": _SUBSCRIPTIONS.objects(subscriptions)})
+        print_json(value | {"subscriptions": _SUBSCRIPTIONS.objects(subscriptions), "mismatches": different})
         return
     if not clients:
         await admin.check_group(group)
@@ -290,6 +299,14 @@ async def group_connections(admin: Admin, group: str, as_json: bool) -> None:
     _SUBSCRIPTIONS.print(subscriptions)
     click.echo()
     print_fields([("type", kind), ("model", model), ("begins at", begins)])
+    for each in different:
+        click.echo(
+            f"\n{each['topic']}: members subscribe differently, so a part of the messages reaches nobody"
+        )
+        print_fields(
+            [(client, expression or "not subscribed") for client, expression in each["members"].items()],
+            indent=2,
+        )
 
 
 @group.command("status")

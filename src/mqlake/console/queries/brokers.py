@@ -8,6 +8,7 @@ from typing import Any
 from mqlake.client.admin import Broker
 from mqlake.client.overview import ha_status, latest_rate, replicas_object, runtime_info
 from mqlake.console.ask import Ask
+from mqlake.console.trends import POINTS
 from mqlake.errors import MqlakeError, UnknownKeyError
 
 SECRET_WORDS = ("password", "secret", "credential", "accesskey", "authenticationuser", "token")
@@ -73,9 +74,12 @@ def is_secret(key: str) -> bool:
 
 
 async def settings(ask: Ask) -> dict[str, Any]:
-    """The settings of one broker whose name contains `filter`; secrets are left out."""
+    """The settings of one broker whose name contains `filter`, and what waits for its next start; no secrets."""
     found = await _find(ask)
-    config = await ask.admin.brokers.get_broker_config(found.address)
+    brokers = ask.admin.brokers
+    config, pending = await asyncio.gather(
+        brokers.get_broker_config(found.address), brokers.get_pending_settings(found.address)
+    )
     part = ask.text("filter").lower()
     shown = sorted(
         (key, value) for key, value in config.items() if part in key.lower() and not is_secret(key)
@@ -86,6 +90,7 @@ async def settings(ask: Ask) -> dict[str, Any]:
         "address": found.address,
         "filter": ask.text("filter"),
         "settings": dict(rows),
+        "pendingRestart": {key: value for key, value in pending.items() if not is_secret(key)},
         "hidden": sum(map(is_secret, config)),
         "place": place,
     }
@@ -98,9 +103,9 @@ async def change_setting(ask: Ask) -> dict[str, Any]:
     if is_secret(key):
         raise MqlakeError(f"{key} holds a secret: change it in the broker's own file")
     before = (await ask.admin.brokers.get_broker_config(found.address)).get(key)
-    change = {"key": key, "before": before, "after": value, "done": False}
+    change = {"key": key, "before": before, "after": value, "done": False, "remark": ""}
     if ask.flag("confirm"):
-        await ask.admin.brokers.update_broker_config(found.address, {key: value})
+        change["remark"] = await ask.admin.brokers.update_broker_config(found.address, {key: value})
         change["done"] = True
     return await settings(ask) | {"change": change}
 
@@ -116,8 +121,9 @@ async def overview(ask: Ask) -> dict[str, Any]:
     sampler = ask.cluster.sampler
     found = await ask.admin.list_brokers()
     rows = await asyncio.gather(*(_row(ask, broker) for broker in found[:20]))
-    furthest = sorted(sampler.groups.items(), key=lambda item: -item[1].behind)[:10]
-    lag = sum(sample.behind for sample in sampler.groups.values())
+    groups = sampler.trends.groups
+    furthest = sorted(groups.items(), key=lambda item: -item[1].behind)[:10]
+    lag = sum(sample.behind for sample in groups.values())
     return answer | {
         "brokers": rows,
         "moreBrokers": max(0, len(found) - 20),
@@ -127,10 +133,10 @@ async def overview(ask: Ask) -> dict[str, Any]:
         "rateOut": _sum([row["rateOut"] for row in rows]),
         "behind": lag,
         "groups": [
-            {"name": name, "behind": each.behind, "rate": each.rate, "history": each.history.values()}
+            {"name": name, "behind": each.behind, "rate": each.rate, "history": each.history.values(POINTS)}
             for name, each in furthest
         ],
-        "knownGroups": len(sampler.groups),
+        "knownGroups": len(groups),
         "sampledAt": sampler.sampled_at,
         "intervalSeconds": sampler.interval_s,
         "trouble": sampler.trouble,

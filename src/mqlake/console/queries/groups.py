@@ -7,11 +7,11 @@ from typing import Any
 
 from mqlake.base.shown import as_object
 from mqlake.client.admin import Admin
-from mqlake.client.overview import behind, connections, running_info
+from mqlake.client.overview import behind, connections, mismatches, reports
 from mqlake.console.ask import Ask
+from mqlake.console.trends import POINTS
 from mqlake.errors import MqlakeError, ResponseError, UnknownKeyError
 from mqlake.remoting.bodies.admin import ConsumeStats
-from mqlake.remoting.bodies.client import ConsumerRunningInfo
 from mqlake.remoting.bodies.topic import MessageQueue
 
 TOPICS_MAX = 50
@@ -23,15 +23,16 @@ MEMBERS_MAX = 64
 async def groups(ask: Ask) -> dict[str, Any]:
     """Groups by name, or the furthest behind first, with members, rates and lag."""
     admin, sampler, part = ask.admin, ask.cluster.sampler, ask.text("filter").lower()
+    trends = sampler.trends.groups
     known = await admin.get_all_subscription_groups()
     found = sorted(name for name in known if part in name.lower())
     sort = "lag" if ask.text("sort") == "lag" else "name"
     if sort == "lag":
-        found.sort(key=lambda name: -(sampler.groups[name].behind if name in sampler.groups else 0))
+        found.sort(key=lambda name: -(trends[name].behind if name in trends else 0))
     names, place = ask.paged(found)
 
     async def row(name: str) -> dict[str, Any]:
-        sample = sampler.groups.get(name)
+        sample = trends.get(name)
         config = next(iter(known[name].values()))
         try:
             members = await connections(admin, name)
@@ -48,7 +49,7 @@ async def groups(ask: Ask) -> dict[str, Any]:
             "brokers": sorted(known[name]),
             "behind": sample.behind if sample else None,
             "rate": sample.rate if sample else None,
-            "history": sample.history.values() if sample else [],
+            "history": sample.history.values(POINTS) if sample else [],
         }
 
     return {
@@ -66,18 +67,20 @@ async def group(ask: Ask) -> dict[str, Any]:
     known = await admin.get_all_subscription_groups()
     if name not in known:
         raise UnknownKeyError(name, known, what="group")
+    sampler = ask.cluster.sampler
+    sampler.watch(group=name)
     topics = await topics_of(admin, name)
     stats, members = await asyncio.gather(
         _progress(admin, name, [topic] if topic else topics[:TOPICS_MAX]), connections(admin, name)
     )
-    infos = await _reports(
+    infos = await reports(
         admin, name, [each.client_id or "" for each in members.connection_set[:MEMBERS_MAX]]
     )
     owners: dict[MessageQueue, str] = {
         queue: client for client, info in infos.items() if info is not None for queue in info.mq_table
     }
     rows, place = ask.paged(sorted(stats.offset_table.items()))
-    sample = ask.cluster.sampler.groups.get(name)
+    sample, of_queues = sampler.trends.groups.get(name), sampler.trends.group_queues
     return {
         "group": name,
         "topic": topic,
@@ -87,6 +90,7 @@ async def group(ask: Ask) -> dict[str, Any]:
             {"topic": queue.topic, "broker": queue.broker_name, "queueId": queue.queue_id}
             | as_object(at)
             | {"behind": at.broker_offset - at.consumer_offset, "client": owners.get(queue)}
+            | {"history": of_queues[name, queue].history.values(POINTS) if (name, queue) in of_queues else []}
             for queue, at in rows
         ],
         "topics": topics[:TOPICS_MAX],
@@ -102,7 +106,7 @@ async def group(ask: Ask) -> dict[str, Any]:
         "settings": {broker: as_object(config) for broker, config in sorted(known[name].items())},
         "history": sample.history.values() if sample else [],
         "rates": sample.rates.values() if sample else [],
-        "intervalSeconds": ask.cluster.sampler.interval_s,
+        "intervalSeconds": sampler.interval_s,
         "place": place,
     }
 
@@ -136,39 +140,3 @@ async def _progress(admin: Admin, group: str, topics: list[str]) -> ConsumeStats
         total.offset_table |= stats.offset_table
         total.consume_tps += stats.consume_tps
     return total
-
-
-async def _reports(admin: Admin, group: str, clients: list[str]) -> dict[str, ConsumerRunningInfo | None]:
-    """Client → what it says of itself; None for one that does not answer."""
-
-    async def report(client: str) -> ConsumerRunningInfo | None:
-        try:
-            return await running_info(admin, group, client, jstack=False)
-        except MqlakeError:
-            return None
-
-    found = await asyncio.gather(*map(report, clients))
-    return dict(zip(clients, found, strict=True))
-
-
-def mismatches(infos: dict[str, ConsumerRunningInfo | None]) -> list[dict[str, Any]]:
-    """Topics to which members of one group subscribe differently: a part of the messages then reaches nobody.
-
-    Each with its `topic` and `members`: client → expression, None for a client that does not subscribe to it.
-    """
-    of_client = {
-        client: {
-            each.topic: f"{each.expression_type or 'TAG'} {each.sub_string}" for each in info.subscription_set
-        }
-        for client, info in infos.items()
-        if info is not None
-    }
-    topics = sorted(
-        {topic for table in of_client.values() for topic in table if not topic.startswith("%RETRY%")}
-    )
-    found = []
-    for topic in topics:
-        members = {client: table.get(topic) for client, table in of_client.items()}
-        if len(set(members.values())) > 1:
-            found.append({"topic": topic, "members": members})
-    return found

@@ -9,6 +9,7 @@ from mqlake.base.shown import as_object
 from mqlake.client.admin import Admin
 from mqlake.client.overview import behind, rate, users_topics
 from mqlake.console.ask import Ask
+from mqlake.console.trends import POINTS
 from mqlake.errors import MqlakeError
 from mqlake.remoting.bodies.route import MASTER_ID, TopicRouteData
 
@@ -19,18 +20,19 @@ AT_ONCE = 16
 async def topics(ask: Ask) -> dict[str, Any]:
     """Topics by name, or those that consumers are furthest behind in first, with rates and lag."""
     admin, sampler, part = ask.admin, ask.cluster.sampler, ask.text("filter").lower()
+    lags = sampler.trends.lags
     names = await admin.fetch_all_topic_list()
     shown = names if ask.flag("system") else await users_topics(admin, names)
     found = sorted(name for name in shown if part in name.lower())
     sort = "lag" if ask.text("sort") == "lag" else "name"
     if sort == "lag":
-        found.sort(key=lambda name: -sampler.topics.get(name, 0))
+        found.sort(key=lambda name: -lags.get(name, 0))
     rows, place = ask.paged(found)
     turns = asyncio.Semaphore(AT_ONCE)
 
     async def row(name: str) -> dict[str, Any]:
         async with turns:
-            return await _row(admin, name, sampler.topics.get(name))
+            return await _row(admin, name, lags.get(name))
 
     return {
         "topics": await asyncio.gather(*map(row, rows)),
@@ -72,9 +74,10 @@ async def _row(admin: Admin, name: str, lag: int | None) -> dict[str, Any]:
 
 
 async def topic(ask: Ask) -> dict[str, Any]:
-    """One topic: its queues on each broker, the groups that consume it and how far they are behind."""
-    admin, name = ask.admin, ask.need("topic")
+    """One topic: its queues on each broker, the groups that consume it, how far they are behind, rates over time."""
+    admin, name, sampler = ask.admin, ask.need("topic"), ask.cluster.sampler
     route = await admin.examine_topic_route_info(name)
+    sampler.watch(topic=name)
     stats, groups, in_rate = await asyncio.gather(
         admin.examine_topic_stats(name),
         admin.query_topic_consume_by_who(name),
@@ -82,6 +85,8 @@ async def topic(ask: Ask) -> dict[str, Any]:
     )
     queues = sorted(stats.offset_table.items())
     rows, place = ask.paged(queues)
+    trends = sampler.trends
+    trend = trends.topics.get(name)
     return {
         "topic": name,
         "inTps": in_rate[0],
@@ -91,12 +96,16 @@ async def topic(ask: Ask) -> dict[str, Any]:
             {"broker": queue.broker_name, "queueId": queue.queue_id}
             | as_object(at)
             | {"messages": max(0, at.max_offset - at.min_offset)}
+            | {"rates": trends.queues[queue].rates.values(POINTS) if queue in trends.queues else []}
             for queue, at in rows
         ],
         "groups": await asyncio.gather(
             *(_group(admin, name, group, route) for group in sorted(groups)[:100])
         ),
         "moreGroups": max(0, len(groups) - 100),
+        "rates": trend.rates.values() if trend else [],
+        "history": trend.history.values() if trend else [],
+        "intervalSeconds": sampler.interval_s,
         "routes": [as_object(data) for data in route.queue_datas],
         "place": place,
     }

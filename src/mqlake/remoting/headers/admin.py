@@ -78,6 +78,8 @@ class GetAllSubscriptionGroupResponseHeader(CommandHeader):
 @dataclass(slots=True, kw_only=True)
 class GetBrokerConfigResponseHeader(CommandHeader):
     version: str
+    pending_restart: str | None = None
+    """mqlake's: settings that were changed and count from the next start on, as properties."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,0 +1,71 @@
+"""The wheel in a clean environment, as a newcomer gets it: of this Python always, of the others on demand.
+
+MQLAKE_PYTHONS="/opt/python3.12 /opt/python3.14" pytest tests/test_try_wheel.py tries these interpreters, each with the
+extras of the console, access control and gRPC.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tools.check_size import uv
+
+ROOT = Path(__file__).resolve().parents[1]
+PYTHONS = os.environ.get("MQLAKE_PYTHONS", "").split()
+STEPS = [
+    "install",
+    "mqlake --help",
+    "man page and completions",
+    "completion",
+    "serve, produce, consume",
+    "pytest plugin",
+]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("dist")
+    subprocess.run([uv(), "build", "--quiet", "--wheel", "--out-dir", str(place), str(ROOT)], check=True)
+    [found] = place.glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def constraint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The locked versions, without their hashes: with these pip would want one for the wheel too."""
+    lines = (ROOT / "requirements.lock").read_text().splitlines()
+    kept = [line.removesuffix(" \\") for line in lines if not line.startswith((" ", "#"))]
+    found = tmp_path_factory.mktemp("lock") / "constraints.txt"
+    found.write_text("\n".join(kept) + "\n")
+    return found
+
+
+def tried(python: str, wheel: Path, constraint: Path, *options: str) -> list[str]:
+    """The steps that passed."""
+    command = [python, str(ROOT / "tools" / "try_wheel.py"), str(wheel), "--constraint", str(constraint)]
+    done = subprocess.run([*command, *options], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return re.findall(r"^ok    (.*?): ", done.stdout, re.MULTILINE)
+
+
+def test_a_clean_environment_has_all_that_the_documents_begin_with(wheel: Path, constraint: Path) -> None:
+    assert tried(sys.executable, wheel, constraint, "--uv", uv()) == STEPS
+
+
+@pytest.mark.skipif(not PYTHONS, reason="on demand: MQLAKE_PYTHONS names the interpreters")
+@pytest.mark.parametrize("python", PYTHONS)
+def test_so_has_that_of_each_python(python: str, wheel: Path, constraint: Path) -> None:
+    assert tried(python, wheel, constraint, "--extras", "console,auth,grpc") == [*STEPS, "console"]
+
+
+def test_what_fails_is_said_with_what_the_program_said(tmp_path: Path) -> None:
+    broken = tmp_path / "mqlake-0-py3-none-any.whl"
+    broken.write_bytes(b"no wheel")
+    command = [sys.executable, str(ROOT / "tools" / "try_wheel.py"), str(broken), "--uv", uv()]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "failed with" in done.stderr and broken.name in done.stderr
