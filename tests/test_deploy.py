@@ -7,6 +7,8 @@ import configparser
 import json
 import re
 import shlex
+import shutil
+import subprocess
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -139,6 +141,27 @@ def test_units_let_mqlake_do_what_it_does_and_no_more(name: str) -> None:
     written = ("/var/lib/mqlake", "/var/cache/mqlake")
     assert (service["StateDirectory"], service["CacheDirectory"]) == ("mqlake", "mqlake")
     assert service["Environment"].partition("=")[2].startswith(written)
+
+
+def test_systemd_takes_the_units(tmp_path: Path) -> None:
+    """Its own check of the syntax, and of how much the units leave open (0 to 10)."""
+    analyze = shutil.which("systemd-analyze")
+    assert analyze, "systemd-analyze is missing: apt-get install systemd"
+    program = tmp_path / "mqlake"
+    program.symlink_to("/bin/true")
+    for name in UNITS:
+        text = (DEPLOY / name).read_text().replace("/opt/mqlake/bin/mqlake", str(program))
+        (tmp_path / name).write_text(text)
+        command = [analyze, "verify", "--man=no", str(tmp_path / name)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, ""), done.stderr
+        command = [analyze, "security", "--offline=true", "--threshold=30", str(tmp_path / name)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout[-300:]
+    (tmp_path / UNITS[0]).write_text(text.replace("ProtectSystem=strict", "ProtectSystem=very"))
+    command = [analyze, "verify", "--man=no", str(tmp_path / UNITS[0])]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "very" in done.stderr
 
 
 def test_the_image_is_not_root_s_and_writes_to_its_volumes_only() -> None:

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from mqlake.broker.broker import Broker
 from mqlake.broker.config import read_settings
+from mqlake.remoting.codes import ResponseCode
+from tests.broker.live import Peer, on_a_broker
 
 
 def make(tmp_path, **settings: str) -> Broker:
@@ -15,6 +17,19 @@ def test_where_it_is(tmp_path):
     broker.port = 10911
     assert broker.broker_addr == "[::1]:10911"
     assert broker.store_host == ("::1", 10911)
+
+
+def test_a_name_is_registered_and_its_address_is_stored(tmp_path):
+    """As containers have it, which find each other by their names."""
+    broker = make(tmp_path, brokerIP1="localhost")
+    broker.port = 10911
+    assert broker.broker_addr == "localhost:10911"
+    assert broker.store_host == ("127.0.0.1", 10911)
+
+    async def scene(peer: Peer) -> None:
+        assert (await peer.send("T")).code == ResponseCode.SUCCESS
+
+    on_a_broker(tmp_path / "sends", scene, brokerIP1="localhost")
 
 
 def test_a_changed_setting_counts_at_once(tmp_path):

@@ -47,13 +47,15 @@ def is_every_address(host: str) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def ip_address_of(host: str) -> str:
-    """`host`, or the IP address of the host with this name as it was at the first call. ConfigError."""
+    """`host`, or the IP address of the host with this name as it was at the first call, of IPv4 if it has one, as Java
+    does. ConfigError."""
     try:
         return str(ipaddress.ip_address(host))
     except ValueError:
         pass
     try:
-        return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        return str(min(found, key=lambda each: each[0] != socket.AF_INET)[4][0])
     except OSError as error:
         raise ConfigError(f"the address of host {host!r} cannot be found: {error.strerror}") from None
 

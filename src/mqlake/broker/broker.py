@@ -148,8 +148,6 @@ class Broker:
 
     @property
     def store_host(self) -> Host:
-        """The store host of messages: an IP address, also when a name is advertised."""
+        """The store host of messages: an IP address, also when a name is advertised. ConfigError if it is unknown."""
         advertised = parse_advertised(self.config.advertise)
-        if not advertised.host:
-            return self.config.broker_ip1, advertised.port or self.port
-        return ip_address_of(advertised.host), advertised.port or self.port
+        return ip_address_of(self.config.advertised_host), advertised.port or self.port

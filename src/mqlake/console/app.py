@@ -32,7 +32,7 @@ from mqlake.console.queries.tail import events, export
 from mqlake.console.sampler import INTERVAL_S
 from mqlake.console.security import COOKIE, HEADERS, Sessions, is_own_host, is_same_origin
 from mqlake.console.store_files import StoreFiles
-from mqlake.console.templates import DIRECTORY, render
+from mqlake.console.templates import DIRECTORY, render, warm_up
 from mqlake.errors import (
     ConfigError,
     MessageError,
@@ -102,8 +102,10 @@ class Console:
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, _app: Starlette) -> AsyncIterator[None]:
+        warm = asyncio.create_task(asyncio.to_thread(warm_up))
         yield
         await self.close()
+        await warm
 
     async def close(self) -> None:
         await self.jobs.close()
