@@ -32,7 +32,10 @@ async def users_topics(admin: Admin, names: set[str]) -> set[str]:
 
 
 async def rate(admin: Admin, addresses: list[str], name: str, key: str) -> tuple[float, int]:
-    """(messages per second in the last minute, messages in the last day) of all brokers together."""
+    """(messages per second in the last minute, messages in the last day) of all brokers together.
+
+    A broker that has just started has no sum of a day yet: then it is that of the last hour or minute.
+    """
     answers = await asyncio.gather(
         *(admin.brokers.view_broker_stats_data(address, name, key) for address in addresses),
         return_exceptions=True,
@@ -43,9 +46,10 @@ async def rate(admin: Admin, addresses: list[str], name: str, key: str) -> tuple
             continue
         if isinstance(answer, BaseException):
             raise answer
-        if answer.stats_minute is not None and answer.stats_day is not None:
+        if answer.stats_minute is not None:
             tps += answer.stats_minute.tps
-            total += answer.stats_day.sum
+        spans = (answer.stats_minute, answer.stats_hour, answer.stats_day)
+        total += max((span.sum for span in spans if span is not None), default=0)
     return tps, total
 
 
