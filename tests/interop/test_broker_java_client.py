@@ -15,7 +15,6 @@ import pytest
 from click.testing import CliRunner
 
 from mqlake.cli.main import cli
-from mqlake.client import ConsumerConfig
 from mqlake.client.blocking import PushConsumer
 from mqlake.client.config import ClientConfig
 from mqlake.client.consume.listener import ConsumeResult
@@ -344,8 +343,7 @@ def test_members_that_subscribe_differently_are_shown(
     java_clients: JavaClients, broker: Broker, topic: str, group: str
 ) -> None:
     """By the console as a page and as JSON, and by `admin group connections`: a Java member and one of ours."""
-    config = ConsumerConfig(client=ClientConfig(namesrv_addr=broker.namesrv))
-    ours = PushConsumer(group, broker.namesrv, lambda *_: ConsumeResult.SUCCESS, config)
+    ours = PushConsumer(group, broker.namesrv, lambda *_: ConsumeResult.SUCCESS)
     ours.subscribe(topic, "Red || Green")
 
     def shown() -> Any:
