@@ -18,6 +18,8 @@ SETTINGS = {
     "mappedFileSizeConsumeQueue": "60000",
     "maxHashSlotNum": "5000",
     "maxIndexNum": "20000",
+    # 4 MB less memory: pages of the log are not mapped
+    "writeWithoutMmap": "true",
     # a test machine may be busy, and its disk nearly full
     "brokerFastFailureEnable": "false",
     "osPageCacheBusyTimeOutMills": "60000",
