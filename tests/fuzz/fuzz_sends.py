@@ -102,7 +102,7 @@ class _Brokers:
         for piece in (data[:cut], data[cut:]):
             with contextlib.suppress(BrokenPipeError):
                 peer.send(piece)
-            while self.loop._round():
+            while self.loop.turn():
                 await asyncio.sleep(0)
             while controller.server.in_flight:
                 await asyncio.sleep(0.001)

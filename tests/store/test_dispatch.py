@@ -271,3 +271,20 @@ def test_shutdown_ends_after_the_round_that_is_under_way(bench: Bench) -> None:
     go_on.set()
     ends.join(PATIENCE_S)
     assert not ends.is_alive() and not bench.service._thread.is_alive()
+
+
+def test_a_round_that_nobody_waits_for_ends_when_somebody_does(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mqlake.store.dispatch.RELAXED_S", 3600)
+    bench.service.is_awaited = lambda: False
+    bench.service.start(0)
+    bench.put(1)
+    bench.wait_for(lambda: bench.service._relaxed)
+    later = bench.put(1)
+    assert len(bench.dispatcher.offsets) == 1
+    bench.service.awaited()
+    bench.wait_for(lambda: bench.dispatcher.offsets[1:] == later)
+    bench.wait_for(lambda: bench.service._relaxed)
+    bench.service.is_awaited = lambda: True
+    assert bench.service.wait_until_dispatched(timeout_s=PATIENCE_S)

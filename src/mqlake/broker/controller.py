@@ -110,6 +110,7 @@ class BrokerController:
         self.pull_message_processor = PullMessageProcessor(broker)
         self.pull_request_hold_service = self.pull_message_processor.pull_request_hold_service
         broker.store.message_arriving_listeners.append(self.pull_request_hold_service.on_arrival)
+        broker.store.dispatch_for(self._is_any_message_awaited)
         self.pop_service = PopService(broker, self.timers, self.registration.topic_route)
         self.admin_processor = AdminBrokerProcessor(
             broker,
@@ -194,7 +195,8 @@ class BrokerController:
             fast_send = FastSend(broker, sends, self.transactional_message_service, latencies)
             server.fast_paths = (fast_send,)
             if broker.config.fast_loop_enable and FastLoop.is_possible():
-                self.fast_loops.append(FastLoop(server, fast_send))
+                hold = self.pull_request_hold_service
+                self.fast_loops.append(FastLoop(server, fast_send, hold.holds_any_of))
             self._register_in(server.processors)
         fast_ack = FastAck(self.pop_service.state, self.pop_service.ack_message_processor, latencies)
         self.server.fast_paths += (FastPull(broker, self.pull_message_processor, latencies), fast_ack)
@@ -302,6 +304,11 @@ class BrokerController:
                 raise ConfigError(f"{error}; it is the VIP port, two below listenPort") from None
             # the port two below a port that happened to be free may be taken
             logger.info("no VIP port: %s", error)
+
+    def _is_any_message_awaited(self) -> bool:
+        """On the dispatch thread."""
+        pops = self.pop_service.state
+        return self.pull_request_hold_service.holds_any or bool(pops.pop_polling or pops.notification_polling)
 
     def _start_as_master(self) -> None:
         """What a slave does not run, and starts when it is promoted."""

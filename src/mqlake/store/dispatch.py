@@ -32,6 +32,8 @@ GATHER_S = 0.002
 GATHER_MAX_S = 0.01
 # a round costs its writer as much as it costs us (one interpreter lock): at most every fifth moment is a round's
 GATHER_ROUNDS = 4
+RELAXED_S = GATHER_MAX_S
+"""While nobody waits for messages."""
 FEW = 16
 RETRY_FIRST_S = 0.05
 RETRY_LAST_S = 5.0
@@ -92,7 +94,10 @@ class ReputMessageService:
         self._wake = threading.Event()
         self._hurry = threading.Event()
         self._progress = threading.Condition()
+        self.is_awaited: Callable[[], bool] = lambda: True
+        """True if somebody waits for messages, as a held pull does; until then dispatch gathers for longer."""
         self._sleeping = False
+        self._relaxed = False
         self._stopped = False
         self._broken = False
         self._refusals = 0
@@ -110,6 +115,12 @@ class ReputMessageService:
         """There may be more to dispatch. Costs nothing while a round is under way."""
         if self._sleeping:
             self._wake.set()
+
+    def awaited(self) -> None:
+        """From now on somebody waits for messages."""
+        if self._relaxed:
+            self._relaxed = False
+            self._hurry.set()
 
     @property
     def dispatch_behind_bytes(self) -> int:
@@ -156,8 +167,10 @@ class ReputMessageService:
                 if self.reput_from_offset == before:
                     time.sleep(GATHER_S)
                 elif not self._stopped:
+                    self._relaxed = not self.is_awaited()
                     spent = time.thread_time() - began
-                    self._hurry.wait(min(max(GATHER_S, GATHER_ROUNDS * spent), GATHER_MAX_S))
+                    gathers = min(max(GATHER_S, GATHER_ROUNDS * spent), GATHER_MAX_S)
+                    self._hurry.wait(RELAXED_S if self._relaxed else gathers)
                 continue
             self._hurry.clear()
             self._sleeping = True

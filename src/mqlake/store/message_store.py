@@ -413,6 +413,11 @@ class DefaultMessageStore(StoreView):
         """put_messages() without blocking: the future is awaitable and has result()."""
         return self._future_of(batch, self._put(batch, self.commit_log.put_messages))
 
+    @property
+    def answers_at_once(self) -> bool:
+        """True if no put waits for the disk or for replicas."""
+        return not self._sync_flush and (self.replicas is None or not self.config.waits_for_replicas)
+
     def async_put_many(
         self, queues: Sequence[QueueId], write: WriteMany
     ) -> tuple[AppendedMany, PutMessageFuture | None] | None:
@@ -436,7 +441,7 @@ class DefaultMessageStore(StoreView):
             self.replicas.notify()
         if not self._sync_flush:
             self._wake_services()
-            if self.replicas is None or not self.config.waits_for_replicas:
+            if self.answers_at_once:
                 return appended, None
         return appended, self._submit_request(
             PutMessageResult(
@@ -635,6 +640,14 @@ class DefaultMessageStore(StoreView):
     def wait_until_dispatched(self, timeout_s: float | None = None) -> bool:
         """Blocks until what was put (and, under SYNC_FLUSH, flushed) can be read; False in time."""
         return self._reput_service.wait_until_dispatched(timeout_s=timeout_s)
+
+    def dispatch_for(self, is_awaited: Callable[[], bool]) -> None:
+        """`is_awaited` says whether anybody waits for messages: without, dispatch gathers more of them, which is
+        cheaper. Who begins to wait calls `messages_awaited`."""
+        self._reput_service.is_awaited = is_awaited
+
+    def messages_awaited(self) -> None:
+        self._reput_service.awaited()
 
     def _count_arrival(self, arrival: Arrival) -> None:
         self.broker_stats_manager.put(arrival.topic, arrival.queue_id, arrival.count, arrival.size, 0)

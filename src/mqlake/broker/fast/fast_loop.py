@@ -1,13 +1,15 @@
 """FastLoop: connections of producers, all that are ready read and answered by compiled code in one step.
 
     Connection ── its first sends took the fast path ──▶ EpollTransport: its socket in an epoll of this loop
-    epoll ─▶ receive ─▶ columns of all ─▶ FastSend.store: one put ─▶ answer: a send() each
+    epoll ─┬▶ Lease: rounds in compiled code alone, for a moment
+           └▶ receive ─▶ columns of all ─▶ FastSend.store: one put ─▶ answer: a send() each
                 └─▶ any other frame, a long half frame, a peer that is gone or does not read ─▶ its Connection, as ever
 
 A read of one send costs more in the interpreter and in the event loop's transport than to store it, and producers that
 wait for each answer send one a read. So a connection that sends is taken from the event loop, which sees one
-descriptor for all of them, and is served together with the others that are ready. A connection that is not at rest
-(unsent answers, a long half frame, a paused reader) is Python's until it is again.
+descriptor for all of them, and is served together with the others that are ready: in a lease where puts are answered at
+once, else (SYNC_FLUSH, replicas that are waited for) in a round. A connection that is not at rest (unsent answers, a
+long half frame, a paused reader) is Python's until it is again.
 
 Linux only, as kernels.loop, without access control or TLS; others stay with the event loop.
 """
@@ -17,11 +19,13 @@ from __future__ import annotations
 import asyncio
 import select
 import sys
+from collections.abc import Callable, Collection
 from types import ModuleType
 
 import numpy as np
 
 from mqlake.broker.fast.fast_send import FastSend, host_number
+from mqlake.broker.fast.lease import Lease
 from mqlake.compiled import load
 from mqlake.compiled.kernels.loop_layout import (
     BY_KERNEL,
@@ -37,6 +41,7 @@ from mqlake.compiled.kernels.loop_layout import (
     HEARD,
     HELD,
     HOST,
+    LEASE_AT,
     MODE,
     NUMBERS_SIZE,
     OCTETS_SIZE,
@@ -51,9 +56,10 @@ from mqlake.compiled.kernels.loop_layout import (
     START,
     WHAT,
 )
+from mqlake.compiled.kernels.send_layout import QUEUE_MESSAGES, QUEUE_PUTS
 from mqlake.remoting.connection import Connection, Endpoint
 from mqlake.remoting.epoll_transport import EpollTransport
-from mqlake.store.log.commit_log import AppendedMany
+from mqlake.store.log.commit_log import AppendedMany, QueueId
 from mqlake.store.results import PutMessageFuture
 
 TAKEN_BEFORE_MOVING = 16
@@ -66,7 +72,12 @@ ROUNDS_MAX = 8
 class FastLoop:
     """The connections of `endpoint` whose sends `fast_send` takes."""
 
-    def __init__(self, endpoint: Endpoint, fast_send: FastSend) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        fast_send: FastSend,
+        is_waited_for: Callable[[Collection[QueueId]], bool] = lambda queues: False,
+    ) -> None:
         self.transports: dict[int, EpollTransport] = {}
         """By descriptor."""
         self.messages = 0
@@ -75,6 +86,8 @@ class FastLoop:
         self._fast_send = fast_send
         self._kernels: ModuleType | None = None
         self._epoll: select.epoll | None = None
+        self._lease: Lease | None = None
+        self._is_waited_for = is_waited_for
         self._rows_at_hand = self._unsent = 0
         fast_send.on_load, fast_send.on_taken = self._load, self._on_taken
 
@@ -84,7 +97,7 @@ class FastLoop:
 
     @staticmethod
     def is_possible() -> bool:
-        return sys.platform == "linux"
+        return sys.platform == "linux" and sys.byteorder == "little" and sys.maxsize > 2**32
 
     def _load(self) -> None:
         kernels = load("mqlake.compiled.kernels.loop")
@@ -96,23 +109,15 @@ class FastLoop:
         self._received.flags.writeable = False
         self._view = self._octets.data
         self._rows = self._numbers[ROWS_AT:FREE_AT].reshape(EVENTS_MAX, ROW_SIZE)
-        self._peers = self._numbers[PEERS_AT:].reshape(FDS_MAX, PEER_SIZE)
+        self._peers = self._numbers[PEERS_AT:LEASE_AT].reshape(FDS_MAX, PEER_SIZE)
         self._free = self._numbers[FREE_AT:PEERS_AT]
         self._free[0] = SLOTS_MAX
         self._free[1:] = range(SLOTS_MAX)
         parts = self._fast_send.parts
-        empty = select.epoll()
-        with empty:
-            kernels.receive(
-                empty.fileno(),
-                False,
-                0,
-                self._received,
-                self._numbers,
-                self._octets,
-                parts.numbers,
-                parts.octets,
-            )
+        arrays = self._received, self._numbers, self._octets, parts.numbers, parts.octets
+        with select.epoll() as empty:
+            kernels.receive(empty.fileno(), False, 0, *arrays, 0)
+            kernels.serve(empty.fileno(), np.zeros(4, np.uint8), 0, *arrays)
         kernels.answer(0, 0, self._numbers, parts.numbers, parts.octets)
         self._kernels = kernels
 
@@ -137,7 +142,8 @@ class FastLoop:
             return
         if self._epoll is None:
             self._epoll = select.epoll()
-            asyncio.get_running_loop().add_reader(self._epoll.fileno(), self._on_ready)
+            self._lease = Lease(self._fast_send, self._numbers, self._is_waited_for)
+            asyncio.get_running_loop().add_reader(self._epoll.fileno(), self.turn)
         transport = EpollTransport.take_over(
             self._epoll,
             connection,
@@ -180,17 +186,79 @@ class FastLoop:
 
     # --- rounds
 
-    def _on_ready(self) -> None:
+    def turn(self) -> int:
+        """One lease, or rounds where there can be none; how many connections were ready in the last round."""
+        takes = self._takes_sends
+        if takes and (served := self._serve()) is not None:
+            return served
+        rows = 0
         for _ in range(ROUNDS_MAX):
-            if self._round() < 2:  # after one alone there is hardly ever another
-                return
+            rows = self._round(takes)
+            if rows < 2:  # after one alone there is hardly ever another
+                break
+        return rows
 
-    def _round(self) -> int:
+    @property
+    def _takes_sends(self) -> bool:
+        fast_send = self._fast_send
+        assert fast_send.kernels is not None
+        return not self.endpoint.going_away and fast_send.takes_sends(fast_send.kernels)
+
+    def _serve(self) -> int | None:
+        """One lease, and all that follows from it; how many connections were ready in its last round. None: there can
+        be none now."""
+        kernels, epoll, lease, fast_send = self._kernels, self._epoll, self._lease, self._fast_send
+        assert kernels is not None and epoll is not None and lease is not None
+        if not lease.may_begin:
+            return None
+        try:
+            served = lease.run(kernels, epoll.fileno(), self._received, self._octets)
+        except Exception:
+            if not lease.rows:  # a round meets the same error, and closes the connections that wait
+                return None
+            self._abandon(lease.rows)
+            raise
+        if served is None:
+            return None
+        rows, left, count, done, places, transactional = served
+        self._leased(lease.stored)
+        if count and not done:  # to queues that are not known, or of transactions
+            fast_send.columns[QUEUE_MESSAGES : QUEUE_PUTS + 1, :places] = 0
+            done, unsent = self._store(rows, count, places, transactional)
+            left += unsent
+            if fast_send.parts is lease.parts:
+                lease.know(places)
+        if done < count:
+            left += self._give_back(rows, done)
+        if left:
+            self._do_the_rest(rows)
+        return rows
+
+    def _leased(self, messages: int) -> None:
+        """A lease has stored so many."""
+        self.messages += messages
+
+    def _store(self, rows: int, count: int, places: int, transactional: int) -> tuple[int, int]:
+        """Stores the messages in the columns, and has them answered; (how many messages, to how many connections not
+        everything could be sent)."""
+        fast_send = self._fast_send
+        assert fast_send.kernels is not None
+        self._rows_at_hand, self._unsent = rows, 0
+        try:
+            done = fast_send.store(
+                self._answer, fast_send.kernels, self._received, count, places, transactional
+            )
+        except Exception:
+            self._abandon(rows)
+            raise
+        self.messages += done
+        return done, self._unsent
+
+    def _round(self, takes: bool) -> int:
         """One read of each connection that is ready, and all that follows from it; how many there were."""
         fast_send, kernels, epoll = self._fast_send, self._kernels, self._epoll
-        assert kernels is not None and epoll is not None and fast_send.kernels is not None
-        takes = not self.endpoint.going_away and fast_send.takes_sends(fast_send.kernels)
-        parts = fast_send.parts
+        assert kernels is not None and epoll is not None
+        parts, fast_send.places_of = fast_send.parts, None
         rows: int
         rows, left, count, places, transactional = kernels.receive(
             epoll.fileno(),
@@ -201,18 +269,11 @@ class FastLoop:
             self._octets,
             parts.numbers,
             parts.octets,
+            0,
         )
         if count:
-            self._rows_at_hand, self._unsent = rows, 0
-            try:
-                done = fast_send.store(
-                    self._answer, fast_send.kernels, self._received, count, places, transactional
-                )
-            except Exception:
-                self._abandon(rows)
-                raise
-            left += self._unsent
-            self.messages += done
+            done, unsent = self._store(rows, count, places, transactional)
+            left += unsent
             if done < count:
                 left += self._give_back(rows, done)
         if left:

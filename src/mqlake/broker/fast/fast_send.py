@@ -128,6 +128,7 @@ from mqlake.remoting.codes import ResponseCode
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.connection import SCRATCH_SIZE, Connection
 from mqlake.store.log.commit_log import AppendedMany, QueueId, WrittenMany
+from mqlake.store.message_store import DefaultMessageStore
 from mqlake.store.results import (
     AppendMessageResult,
     AppendMessageStatus,
@@ -212,10 +213,13 @@ class FastSend:
         """Called before the kernels are used, in the thread that loads them."""
         self.on_taken: Callable[[Connection], None] = lambda connection: None
         """Called with a connection of which a run of sends took the fast path."""
+        self.places_of: object = None
+        """Whose queues the columns name as TOUCHED, beyond one call."""
         self._config: object = None
         self._topics_version: object = None
         self._topics_counter = 0
-        self._latencies = latencies
+        self.latencies = latencies
+        """Where the sends are measured, if anywhere."""
         self._signers = None if broker.access is None else Signers(broker.access)
         """Under access control."""
 
@@ -267,6 +271,7 @@ class FastSend:
             else:
                 self.answer_later([(connection, 0, done, bytes(answers))], flush, appended)
 
+        self.places_of = None
         while True:
             parts = self.parts
             following, why, (count, _, places, transactional) = kernels.parse_sends(
@@ -288,13 +293,21 @@ class FastSend:
 
     # --- to the log and back
 
+    @property
+    def store_of_broker(self) -> DefaultMessageStore:
+        return self._broker.store
+
+    def queues_touched(self, places: int) -> list[QueueId]:
+        """The first `places` queues that are in the columns as TOUCHED."""
+        return [self._names_of_queues[number] for number in self.columns[TOUCHED, :places].tolist()]
+
     def frame_start(self, number: int) -> int:
         """Where the frame of the send begins of which the first message is the `number`-th in the columns."""
         return self._cells[FRAME_START * SENDS_MAX + number]
 
     def answer_end(self, number: int) -> int:
         """Where in the answers that to the send of the message before the `number`-th ends."""
-        columns = self._columns[[MESSAGES, ANSWER_END], :number]
+        columns = self.columns[[MESSAGES, ANSWER_END], :number]
         return int(columns[1, np.flatnonzero(columns[0])[-1]])
 
     def store(
@@ -342,15 +355,15 @@ class FastSend:
         appended, flush = put
         if transactional:
             self._note_transactions(appended.written.records, flush)
-        if self._latencies is not None:
-            self._measure(self._latencies, began, appended.written.records, flush)
+        if self.latencies is not None:
+            self._measure(self.latencies, began, appended.written.records, flush)
         answer(appended.written.records, self.answers[:answers_size], appended, flush)
         return appended.written.records
 
     def _before_the_ended(self, count: int) -> int:
         """How many of the first `count` messages come before a commit of what has ended already."""
         ended_as = self._transactions.ended_as
-        kinds, offsets = self._columns[[KIND, HALF_QUEUE_OFFSET], :count].tolist()
+        kinds, offsets = self.columns[[KIND, HALF_QUEUE_OFFSET], :count].tolist()
         for number, (kind, offset) in enumerate(zip(kinds, offsets, strict=True)):
             if kind == COMMIT and ended_as((0, offset)) is not None:
                 return number
@@ -359,7 +372,7 @@ class FastSend:
     def _note_transactions(self, done: int, flush: PutMessageFuture | None) -> None:
         """Takes note of the half messages and commits in the first `done` columns, which are in the log."""
         transactions, names = self._transactions, self._names_of_queues
-        rows = self._columns[[KIND, REAL_QUEUE, HALF_QUEUE_OFFSET, BORN_TIMESTAMP], :done].tolist()
+        rows = self.columns[[KIND, REAL_QUEUE, HALF_QUEUE_OFFSET, BORN_TIMESTAMP], :done].tolist()
         commits = []
         for kind, queue, offset, born_timestamp in zip(*rows, strict=True):
             if kind == HALF:
@@ -385,8 +398,8 @@ class FastSend:
         self, latencies: RpcLatencies, began: int, done: int, flush: PutMessageFuture | None
     ) -> None:
         """Counts the sends of the first `done` columns when they are safe; those that fail then are rare enough."""
-        firsts = self._columns[MESSAGES, :done] > 0
-        sends = Counter(zip(*self._columns[[CODE, ONEWAY], :done][:, firsts].tolist(), strict=True))
+        firsts = self.columns[MESSAGES, :done] > 0
+        sends = Counter(zip(*self.columns[[CODE, ONEWAY], :done][:, firsts].tolist(), strict=True))
 
         def safe() -> None:
             if flush is None or flush.result().is_ok:
@@ -408,7 +421,7 @@ class FastSend:
         """Under SYNC_FLUSH: the answers when the disk has the messages, or others when it has not. `answers`:
         connection, first of its columns and one after the last, what it gets."""
         done = appended.written.records
-        columns = self._columns[:, :done].copy()
+        columns = self.columns[:, :done].copy()
         keys_end = int((columns[UNIQ_KEY_START] + columns[UNIQ_KEY_LENGTH]).max())
         text = self.parts[TEXT][:keys_end].tobytes()
         later = asyncio.get_running_loop().create_future()
@@ -526,7 +539,7 @@ class FastSend:
         )
         if self._signers is not None:
             self._signers.prepare(kernels.signatures, parts)
-        self._columns = parts[COLUMNS].reshape(ROWS, SENDS_MAX)
+        self.columns = parts[COLUMNS].reshape(ROWS, SENDS_MAX)
         self._cells = parts[COLUMNS].data
         self.answers = parts[ANSWERS].data
         self._topics_end = 0
@@ -543,8 +556,8 @@ class FastSend:
 
     def _learn(self, kernels: ModuleType, number: int) -> bool:
         """True if sends to the queue of the `number`-th in the columns may take the fast path; if so, remembers it."""
-        start, length = self._columns[[TOPIC_START, TOPIC_LENGTH], number].tolist()
-        queue_id = int(self._columns[QUEUE_ID, number])
+        start, length = self.columns[[TOPIC_START, TOPIC_LENGTH], number].tolist()
+        queue_id = int(self.columns[QUEUE_ID, number])
         topic_bytes = self.parts[TEXT][start : start + length]
         topic = topic_bytes.tobytes().decode()
         if not self._is_usual(topic, queue_id):
@@ -559,9 +572,9 @@ class FastSend:
         they may send it."""
         assert self._signers is not None
         if why == UNDECIDED:
-            queue = int(self._columns[REAL_QUEUE, number])
+            queue = int(self.columns[REAL_QUEUE, number])
             return self._signers.allow(connection, host, queue, self._names_of_queues[queue][0])
-        start, length = self._columns[[TOPIC_START, TOPIC_LENGTH], number].tolist()
+        start, length = self.columns[[TOPIC_START, TOPIC_LENGTH], number].tolist()
         return self._signers.sign_in(connection, self.parts[TEXT][start : start + max(0, length)].tobytes())
 
     def _add_queue(self, kernels: ModuleType, topic: Bytes, queue_id: int, name: QueueId) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from mqlake.broker.broker import Broker
 from mqlake.remoting.command import RemotingCommand
@@ -92,6 +92,14 @@ class PullRequestHoldService:
         """Pulls that wait."""
         return sum(map(len, self._table.values()))
 
+    @property
+    def holds_any(self) -> bool:
+        return bool(self._table)
+
+    def holds_any_of(self, queues: Iterable[tuple[str, int]]) -> bool:
+        """True if a pull waits for a message of one of these queues."""
+        return not self._table.keys().isdisjoint(queues)
+
     # --- pulls come
 
     def suspend_pull_request(self, topic: str, queue_id: int, request: PullRequest) -> None:
@@ -100,6 +108,7 @@ class PullRequestHoldService:
             self._answer(request)
             return
         self._table.setdefault((topic, queue_id), []).append(request)
+        self._broker.store.messages_awaited()
         # after the entry: messages that came since the pull looked were not reported
         if self._broker.store.max_offset_in_queue(topic, queue_id) > request.pull_from:
             self.notify_message_arriving(topic, queue_id)

@@ -1,12 +1,14 @@
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,misc,untyped-decorator,no-any-return"
 """The reads and writes of an event loop, compiled: what all connections that are ready have sent, and their answers.
 
-    epoll_wait ─▶ for each: [half frame +] recv ─ parse_sends ─▶ columns of all      `receive`
-    answers of all ─▶ for each: send                                                `answer`
+    ┌▶ epoll_wait ─▶ for each: [half frame +] recv ─ parse_sends ─▶ columns of all   `receive`
+    │  columns ─▶ records of the log, answers                                        `store_sends`
+    │  answers of all ─▶ for each: send                                              `answer`
+    └─ ppoll: more of them, and nothing else to do                                   `serve`: all of it, for a while
 
-Between the two, store_sends puts what is in the columns into the log. Whatever is not a usual send, or is no read or
-write that a socket takes at once, is left in the rows (see loop_layout) for Python. libc's functions are called by
-their names. An error of one of them leaves the connection to Python too, which meets the same error and says so.
+Whatever is not a usual send, or is no read or write that a socket takes at once, is left in the rows (see loop_layout)
+for Python. libc's functions are called by their names. An error of one of them leaves the connection to Python too,
+which meets the same error and says so.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from numba import types
 
 from mqlake.compiled.cache import compiled
 from mqlake.compiled.kernels.loop_layout import (
+    BASE,
     BY_KERNEL,
+    CODES,
     DONE,
     END,
     EVENT_DATA,
@@ -26,50 +30,82 @@ from mqlake.compiled.kernels.loop_layout import (
     FD,
     FDS_MAX,
     FIRST,
+    FIRST_SIZE,
     FREE_AT,
     HANDLE,
     HEARD,
     HELD,
     HOST,
+    KNOWN,
+    LASTS_NS,
+    LATENCIES_AT,
+    LATENCY_SIZE,
+    LEASE_AT,
+    LINGERS,
     MODE,
+    NANOSECONDS,
+    OTHERS,
     PARTS_AT,
     PEER_SIZE,
     PEERS_AT,
+    POLLED,
+    POSITION,
     READ,
     READ_MAX,
     RECEIVED_AT,
     RECEIVED_SIZE,
+    ROUNDS,
     ROW_SIZE,
     ROWS_AT,
+    SECONDS,
     SLOT,
     SLOT_SIZE,
+    SLOW_NS,
     START,
     STOP,
+    STORED,
     UNSENT_START,
     UNSENT_STOP,
     WHAT,
 )
-from mqlake.compiled.kernels.primitives import address, copy, load32
+from mqlake.compiled.kernels.primitives import address, copy, keep_order, load32, store32
 from mqlake.compiled.kernels.send_layout import (
     ANSWER_END,
     ANSWERS,
+    CODE,
     COLUMNS,
     MESSAGES,
     NEED_MORE,
+    ONEWAY,
+    QUEUE_BYTES,
+    QUEUE_MESSAGES,
+    QUEUE_PUTS,
     SENDS_MAX,
+    SIZE,
     TEXT,
 )
 from mqlake.compiled.kernels.send_layout import ROWS as COLUMN_ROWS
-from mqlake.compiled.kernels.sends import parse_sends, part, table
+from mqlake.compiled.kernels.sends import (
+    SEND_BATCH_MESSAGE,
+    SEND_MESSAGE,
+    parse_sends,
+    part,
+    store_sends,
+    table,
+)
 
 _epoll_wait = types.ExternalFunction(
     "epoll_wait", types.int32(types.int32, types.uintp, types.int32, types.int32)
 )
 _recv = types.ExternalFunction("recv", types.intp(types.int32, types.uintp, types.uintp, types.int32))
 _send = types.ExternalFunction("send", types.intp(types.int32, types.uintp, types.uintp, types.int32))
+_ppoll = types.ExternalFunction("ppoll", types.int32(types.uintp, types.uint64, types.uintp, types.uintp))
+_clock_gettime = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.uintp))
 
 MSG_DONTWAIT, MSG_NOSIGNAL = 0x40, 0x4000  # Linux
-EPOLLIN = 1
+EPOLLIN = POLLIN = 1
+CLOCK_REALTIME, CLOCK_MONOTONIC = 0, 1
+SECOND_NS, MILLISECOND_NS = 1_000_000_000, 1_000_000
 
 
 @compiled
@@ -118,20 +154,21 @@ def read(octets, free, peer, fd, position):
 
 
 @compiled
-def receive(epoll, takes, record_max, received, loop_numbers, octets, numbers, send_octets):
+def receive(epoll, takes, record_max, received, loop_numbers, octets, numbers, send_octets, known):
     """Reads every connection that is ready, once, and the sends that it sent; (rows, how many are left to Python, how
     many messages are in the columns, to how many queues, how many of them half messages or commits).
 
     `received` is `octets`, read-only as the other caller of parse_sends has it. Unless it `takes` sends, all are left.
+    The first `known` queues of TOUCHED are there already, and count among the queues.
     """
     rows = loop_numbers[ROWS_AT:FREE_AT].reshape((EVENTS_MAX, ROW_SIZE))
     free = loop_numbers[FREE_AT:PEERS_AT]
-    peers = loop_numbers[PEERS_AT:].reshape((FDS_MAX, PEER_SIZE))
+    peers = loop_numbers[PEERS_AT:LEASE_AT].reshape((FDS_MAX, PEER_SIZE))
     text_size = len(part(numbers, send_octets, TEXT))
     count = _epoll_wait(
         np.int32(epoll), address(octets, np.int64(EVENTS_AT)), np.int32(EVENTS_MAX), np.int32(0)
     )
-    so_far = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+    so_far = np.int64(0), np.int64(0), np.int64(known), np.int64(0)
     position = np.int64(RECEIVED_AT)
     row, left = 0, 0
     for event in range(count):
@@ -189,3 +226,98 @@ def answer(count, done, loop_numbers, numbers, send_octets):
             rows[row, UNSENT_STOP] = at
             left += 1
     return left
+
+
+@compiled
+def clock(which, loop_numbers):
+    """The time of one of the system's clocks, in nanoseconds."""
+    _clock_gettime(np.int32(which), address(loop_numbers, np.int64(LEASE_AT + SECONDS)))
+    return loop_numbers[LEASE_AT + SECONDS] * SECOND_NS + loop_numbers[LEASE_AT + NANOSECONDS]
+
+
+@compiled
+def wait(epoll, others, nanoseconds, loop_numbers):
+    """Waits for connections of `epoll`, or for what makes the descriptor `others` readable; True if it was the former,
+    which may be both."""
+    loop_numbers[LEASE_AT + SECONDS] = 0
+    loop_numbers[LEASE_AT + NANOSECONDS] = min(nanoseconds, SECOND_NS - 1)
+    # a pollfd: 4 bytes of descriptor, 2 of what is asked, 2 of what there is
+    polled = LEASE_AT + POLLED
+    loop_numbers[polled] = np.int64(epoll) | POLLIN << 32
+    loop_numbers[polled + 1] = np.int64(others) | POLLIN << 32
+    ready = _ppoll(
+        address(loop_numbers, np.int64(polled)),
+        np.uint64(2),
+        address(loop_numbers, np.int64(LEASE_AT + SECONDS)),
+        np.uintp(0),
+    )
+    return ready > 0 and loop_numbers[polled] >> 48 != 0
+
+
+@compiled
+def count_latencies(columns, done, elapsed, latencies):
+    """Counts the sends of the first `done` messages, which were stored in `elapsed` ns."""
+    column = 2 if elapsed >= SLOW_NS else 0
+    n = np.int64(0)
+    while n < done:
+        code = columns[CODE, n]
+        row = 0 if code == SEND_MESSAGE else 2 if code == SEND_BATCH_MESSAGE else 1
+        row = 2 * row + (columns[ONEWAY, n] != 0)
+        latencies[row, column] += 1
+        latencies[row, column + 1] += elapsed
+        n += columns[MESSAGES, n]
+
+
+@compiled
+def serve(epoll, log, record_max, received, loop_numbers, octets, numbers, send_octets):
+    """Rounds of all connections that are ready, until LASTS_NS are over, or the event loop has other things to do, or
+    something of the last round is left to Python; (its rows, how many of them are left, its messages, how many of these
+    are stored and answered, how many queues it touches, how many of its messages are half messages or commits).
+
+    The caller holds the log's lock and has given what LEASE says; NEXT_OFFSET of the queues that are KNOWN is theirs.
+    A round with messages to other queues, or of transactions, is not stored. What is stored is visible to readers of
+    the file, and answered; the caller has still to say where the log ends now.
+    """
+    lease = loop_numbers[LEASE_AT:LATENCIES_AT]
+    latencies = loop_numbers[LATENCIES_AT:].reshape((2 * CODES, LATENCY_SIZE))
+    latencies[:] = 0
+    columns = table(numbers, COLUMNS, COLUMN_ROWS, SENDS_MAX)
+    known, done = lease[KNOWN], np.int64(0)
+    for row in (QUEUE_MESSAGES, QUEUE_BYTES, QUEUE_PUTS):
+        columns[row, :known] = 0
+    lease[STORED] = lease[ROUNDS] = 0
+    began = clock(CLOCK_MONOTONIC, loop_numbers)
+    ends = began + lease[LASTS_NS]
+    while True:
+        rows, left, count, places, transactional = receive(
+            epoll, True, record_max, received, loop_numbers, octets, numbers, send_octets, known
+        )
+        done = np.int64(0)
+        lease[ROUNDS] += 1
+        if count > 0:
+            if places > known or transactional > 0:
+                break
+            store_timestamp = clock(CLOCK_REALTIME, loop_numbers) // MILLISECOND_NS
+            position = lease[POSITION]
+            done, size, _ = store_sends(
+                log, position, lease[BASE], received, count, store_timestamp, numbers, send_octets
+            )
+            if done > 0:
+                keep_order()
+                store32(log, position, columns[SIZE, 0])
+                if lease[STORED] == 0:
+                    lease[FIRST_SIZE] = columns[SIZE, 0]
+                lease[POSITION] = position + size
+                lease[STORED] += done
+                left += answer(rows, done, loop_numbers, numbers, send_octets)
+        now = clock(CLOCK_MONOTONIC, loop_numbers)
+        count_latencies(columns, done, now - began, latencies)
+        if left > 0 or done < count or now >= ends:
+            break
+        if lease[LINGERS] == 0:
+            if rows < 2:  # after one alone there is hardly ever another
+                break
+        elif not wait(epoll, lease[OTHERS], ends - now, loop_numbers):
+            break
+        began = clock(CLOCK_MONOTONIC, loop_numbers)
+    return rows, left, count, done, places, transactional

@@ -1,6 +1,6 @@
 """The two arrays that fast_loop shares with its kernels, one of numbers (int64) and one of bytes.
 
-numbers  │ ROWS of this round │ free slots │ a row for each descriptor │
+numbers  │ ROWS of this round │ free slots │ a row for each descriptor │ LEASE │
 octets   │ what epoll says │ PARTS: half frames │ RECEIVED: what this round's reads brought │
 """
 
@@ -40,7 +40,34 @@ ROWS_AT = 0
 FREE_AT = ROWS_AT + EVENTS_MAX * ROW_SIZE
 """How many slots are free, and their numbers."""
 PEERS_AT = FREE_AT + 1 + SLOTS_MAX
-NUMBERS_SIZE = PEERS_AT + FDS_MAX * PEER_SIZE
+
+(
+    POSITION,
+    BASE,
+    KNOWN,
+    LASTS_NS,
+    LINGERS,
+    OTHERS,
+    STORED,
+    ROUNDS,
+    FIRST_SIZE,
+    SECONDS,
+    NANOSECONDS,
+    POLLED,
+) = range(12)
+"""Of a lease (see `serve` in kernels.loop). Given: where in the log's file the next record goes, the physical offset of
+that file, how many queues are known, how long it lasts, whether it waits for more, and the descriptor of who else is to
+be served (-1: nobody). Taken: POSITION after the last record, how many messages were stored in how many rounds, and the
+size of the first record. The others are room for what the system is asked: a timespec, and two pollfds."""
+LEASE_AT = PEERS_AT + FDS_MAX * PEER_SIZE
+LATENCIES_AT = LEASE_AT + POLLED + 2
+"""A row for each of CODES, by one (see LATENCY_SIZE) each for answered and one-way: of the sends of this lease how many
+there were and how long they took together, in ns; and the same of those that took so long that the lease ended."""
+CODES = 3
+"""SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE."""
+LATENCY_SIZE = 4
+SLOW_NS = 2_000_000
+NUMBERS_SIZE = LATENCIES_AT + CODES * 2 * LATENCY_SIZE
 
 EVENTS_AT = 0
 PARTS_AT = 4096

@@ -64,6 +64,7 @@ SENDS_MAX = 512
 """Messages that are taken in one step."""
 
 QUEUE_SIZE = 4
+LAST_PLACE = 3
 """Numbers of each queue that is known: its id, its topic's start and length in TOPICS, its last PLACE."""
 QUEUES_MAX = 4096
 """Queues that are known at once; with one more, all are forgotten and learnt again."""

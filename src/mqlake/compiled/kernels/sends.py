@@ -74,6 +74,7 @@ from mqlake.compiled.kernels.send_layout import (
     HOLE_QUEUE_OFFSET,
     HOLES,
     KIND,
+    LAST_PLACE,
     MESSAGES,
     MSG_ID_HOST,
     NAMES,
@@ -573,9 +574,9 @@ def parse_sends(buf, start, end, host, record_max, so_far, numbers, octets):
         frame_size = np.int64(0)
         for i in range(n, n + count):
             frame_size += columns[SIZE, i]
-        place = queues[queue, 3]
+        place = queues[queue, LAST_PLACE]
         if place >= places or columns[TOUCHED, place] != queue:
-            place = queues[queue, 3] = places
+            place = queues[queue, LAST_PLACE] = places
             columns[TOUCHED, place] = queue
             columns[QUEUE_MESSAGES, place] = columns[QUEUE_BYTES, place] = columns[QUEUE_PUTS, place] = 0
             places += 1

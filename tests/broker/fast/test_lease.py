@@ -1,0 +1,167 @@
+"""Leases: what compiled code does by itself for a while is what a put at a time would have done."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+
+import pytest
+
+from mqlake.broker.controller import BrokerController
+from mqlake.broker.fast import lease as leases
+from mqlake.broker.fast.lease import QUEUES_KNOWN_MAX, Lease
+from mqlake.broker.metrics.rpc_latency import Rpc
+from mqlake.remoting.codes import RequestCode
+from mqlake.remoting.command import ONEWAY_FLAG
+from mqlake.remoting.loop import run
+from tests.broker.fast.test_fast_send import (
+    TOPIC,
+    Wire,
+    batch,
+    fast_loop,
+    half,
+    item,
+    on_two_brokers,
+    send,
+    two_brokers,
+)
+from tests.broker.live import SCENE_S
+from tests.waiting import until_async
+
+
+def lease_of(controller: BrokerController) -> Lease:
+    found = fast_loop(controller)._lease
+    assert found is not None
+    return found
+
+
+def test_lone_sends_share_leases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One after the other, with what others put in between; a lease goes on as long as they come."""
+    monkeypatch.setattr(leases, "LEASE_NS", 900_000_000)
+
+    async def scene(fast: BrokerController, plain: BrokerController) -> None:
+        stored: list[int] = []
+        loop = fast_loop(fast)
+        monkeypatch.setattr(loop, "_leased", stored.append)
+        async with Wire(fast) as one, Wire(plain) as other, Wire(fast, moves=False) as apart:
+            for number in range(40):
+                frame = send(b"%d" % number, opaque=number, queue_id=number % 3)
+                if number % 8 == 7:
+                    assert await apart.say(frame) == await other.say(frame)
+                assert await one.say(frame) == await other.say(frame)
+        assert sum(stored) >= 30
+
+    on_two_brokers(tmp_path, scene)
+
+
+def test_more_rounds_than_one_in_a_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a client waits for each answer and nobody wants anything else, the event loop does not see its sends."""
+    monkeypatch.setattr(leases, "LEASE_NS", 900_000_000)
+    frames = [send(b"%d" % number, opaque=number, queue_id=number % 3) for number in range(200)]
+
+    def client(port: int) -> None:
+        with socket.create_connection(("127.0.0.1", port)) as peer:
+            for frame in frames:
+                peer.sendall(frame)
+                assert b'"code":0' in peer.recv(4096)
+
+    async def scene(fast: BrokerController, plain: BrokerController) -> None:
+        stored: list[int] = []
+        monkeypatch.setattr(fast_loop(fast), "_leased", stored.append)
+        for controller in (fast, plain):
+            await asyncio.to_thread(client, controller.port)
+        assert max(stored) > 50
+        await until_async(lambda: not fast_loop(fast).transports, "it is gone")
+
+    on_two_brokers(tmp_path, scene)
+
+
+def test_statistics_and_latencies_are_counted(tmp_path: Path) -> None:
+    async def play() -> None:
+        exporter = {"metricsExporterType": "PROM", "metricsPromExporterPort": "0"}
+        async with two_brokers(tmp_path, **exporter) as (fast, plain), asyncio.timeout(SCENE_S):
+            data = b"".join(
+                (
+                    *(send(opaque=number, queue_id=number % 3) for number in range(5)),
+                    send(opaque=5, command_flag=ONEWAY_FLAG),
+                    send(opaque=6, code=RequestCode.SEND_MESSAGE, long_names=True),
+                    batch(item(), item(), opaque=7),
+                )
+            )
+            counted = []
+            for controller in (fast, plain):
+                async with Wire(controller) as wire:
+                    for _ in range(3):
+                        assert len(await wire.say(data)) == 7
+                assert controller.metrics is not None
+                latencies = controller.metrics.rpc_latencies
+                sends = {
+                    rpc: sum(histogram.counts)
+                    for rpc, histogram in latencies.histograms.items()
+                    if rpc.request_code in (10, 310, 320)
+                }
+                stats = controller.broker.store.store_stats_service
+                counted.append((sends, stats.topic_put_times_total(TOPIC), stats.topic_put_size_total(TOPIC)))
+            assert counted[0] == counted[1]
+            assert counted[0][0][Rpc(310, 0, False, True)] == 3
+            assert fast_loop(fast).messages >= 27
+
+    run(play())
+
+
+def test_more_queues_than_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "QUEUES_KNOWN_MAX", 2)
+
+    async def scene(fast: BrokerController, plain: BrokerController) -> None:
+        async with Wire(fast) as one, Wire(plain) as other:
+            for number in range(24):
+                data = send(opaque=number, queue_id=number % 4) + send(opaque=99, queue_id=(number // 4) % 4)
+                assert await one.say(data) == await other.say(data)
+        assert len(lease_of(fast)._queues) <= 2 < QUEUES_KNOWN_MAX
+
+    on_two_brokers(tmp_path, scene)
+
+
+def test_half_messages_end_a_lease(tmp_path: Path) -> None:
+    async def scene(fast: BrokerController, plain: BrokerController) -> None:
+        async with Wire(fast) as one, Wire(plain) as other:
+            for number in range(4):
+                data = send(opaque=1) + half(b"%d" % number, opaque=2) + send(opaque=3)
+                assert await one.say(data) == await other.say(data)
+                assert await one.say(send(opaque=4)) == await other.say(send(opaque=4))
+
+    on_two_brokers(tmp_path, scene)
+
+
+def test_no_lease_waits_where_a_consumer_does(tmp_path: Path) -> None:
+    async def scene(fast: BrokerController, plain: BrokerController) -> None:
+        async with Wire(fast) as one, Wire(plain) as other:
+            lease = lease_of(fast)
+            asked = []
+
+            def is_waited_for(queues: object) -> bool:
+                asked.append(queues)
+                return True
+
+            lease._is_waited_for = is_waited_for
+            lease._ended_ns = 1 << 62  # as if the last one had just ended
+            assert await one.say(send()) == await other.say(send())
+            assert asked
+
+    on_two_brokers(tmp_path, scene)
+
+
+def test_under_sync_flush_there_are_none(tmp_path: Path) -> None:
+    async def scene(fast: BrokerController, plain: BrokerController) -> None:
+        async with Wire(fast) as one, Wire(plain) as other:
+            assert not lease_of(fast).may_begin
+            for _ in range(2):  # the first makes its queue known
+                assert await one.say(send()) == await other.say(send())
+            assert fast_loop(fast).messages == 1
+
+    on_two_brokers(tmp_path, scene, flushDiskType="SYNC_FLUSH")
+
+
+def test_an_event_loop_that_names_no_descriptor_gets_its_thread_back_at_once() -> None:
+    assert leases._descriptor_of(object()) == -1
