@@ -142,7 +142,12 @@ class FastLoop:
             return
         if self._epoll is None:
             self._epoll = select.epoll()
-            self._lease = Lease(self._fast_send, self._numbers, self._is_waited_for)
+            self._lease = Lease(
+                self._fast_send,
+                self._numbers,
+                is_waited_for=self._is_waited_for,
+                is_alone=lambda: len(self.endpoint.connections) == len(self.transports),
+            )
             asyncio.get_running_loop().add_reader(self._epoll.fileno(), self.turn)
         transport = EpollTransport.take_over(
             self._epoll,

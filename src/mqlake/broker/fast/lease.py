@@ -6,7 +6,7 @@
 
 What a put costs in Python (the lock, the queues' offsets, statistics, waking dispatch and flush) is paid once for all
 that come in that time, and nothing else is paid for them in the interpreter. A message is in the mapped log before it
-is answered, as any other; that the log is longer now is said at the end, so that dispatch sees it up to LEASE_NS later.
+is answered, as any other; that the log is longer now is said at the end, so dispatch sees it up to LEASE_NS later.
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ from mqlake.store.log.commit_log import QueueId, WrittenMany
 
 LEASE_NS = 900_000
 """Less than a millisecond, so that the time of a put, which statistics count in whole ones, is still 0."""
+SHARED_LEASE_NS = 300_000
+"""While the event loop serves other connections, too: each step of what it does for them may wait for a lease."""
 QUEUES_KNOWN_MAX = 128
 """Queues whose next offsets are looked up for each lease; with one more, all are forgotten."""
 _CODES = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
@@ -74,13 +76,20 @@ class Lease:
     """Leases of one FastLoop, whose `numbers` these are."""
 
     def __init__(
-        self, fast_send: FastSend, numbers: Int64s, is_waited_for: Callable[[Collection[QueueId]], bool]
+        self,
+        fast_send: FastSend,
+        numbers: Int64s,
+        *,
+        is_waited_for: Callable[[Collection[QueueId]], bool],
+        is_alone: Callable[[], bool],
     ) -> None:
-        """`is_waited_for` says whether a consumer waits for messages of one of these queues."""
+        """`is_waited_for` says whether a consumer waits for messages of one of these queues, `is_alone` whether the
+        event loop has no other connections."""
         self._fast_send = fast_send
         self._numbers = numbers
         self._cells = numbers.data
         self._is_waited_for = is_waited_for
+        self._is_alone = is_alone
         self.parts: object = None
         """Those of the FastSend to which the queues are known."""
         self._queues: list[QueueId] = []
@@ -144,10 +153,11 @@ class Lease:
             )
 
         # compiled code waits for more only where more has come lately
+        alone = self._is_alone()
         lingers = self._others >= 0 and time.monotonic_ns() - self._ended_ns < LEASE_NS
         cells[at + LINGERS] = lingers and not self._is_waited_for(queues)
         cells[at + OTHERS] = self._others
-        cells[at + LASTS_NS] = LEASE_NS
+        cells[at + LASTS_NS] = LEASE_NS if alone else SHARED_LEASE_NS
         fast_send.store_of_broker.async_put_many(queues, write)
         self._ended_ns = time.monotonic_ns()
         if served is not None and self.stored:
