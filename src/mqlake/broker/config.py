@@ -131,7 +131,7 @@ class BrokerConfig(Settings):
     fast_loop_enable: bool = setting(
         "fastLoopEnable",
         True,
-        "Whether compiled code reads and answers the connections of producers (Linux, without TLS and access control).",
+        "Whether compiled code reads and answers the connections of producers (Linux, without TLS and plain_acl.yml).",
         own=True,
     )
     server_channel_max_idle_time_seconds: int = setting(

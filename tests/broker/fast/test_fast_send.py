@@ -196,7 +196,7 @@ class Wire:
         [connection] = (each for each in server.connections if each.remote_address == address)
         loop = fast_loop(self._controller)
         loop.move(connection)
-        may_move = loop.is_loaded and server.guard is None
+        may_move = loop.is_loaded and (server.guard is None or fast_path(self._controller).checks_signatures)
         assert isinstance(connection.transport, EpollTransport) == may_move
 
     async def __aexit__(self, *_: object) -> None:

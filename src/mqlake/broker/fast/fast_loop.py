@@ -11,7 +11,7 @@ descriptor for all of them, and is served together with the others that are read
 once, else (SYNC_FLUSH, replicas that are waited for) in a round. A connection that is not at rest (unsent answers, a
 long half frame, a paused reader) is Python's until it is again.
 
-Linux only, as kernels.loop, without access control or TLS; others stay with the event loop.
+Linux only, as kernels.loop, without TLS or plain_acl.yml; others stay with the event loop.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class FastLoop:
             or host is None
             or not connection.is_at_rest
             or isinstance(connection.transport, EpollTransport)
-            or self.endpoint.guard is not None
+            or (self.endpoint.guard is not None and not self._fast_send.checks_signatures)
         ):
             return
         if self._epoll is None:
