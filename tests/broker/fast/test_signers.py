@@ -17,7 +17,7 @@ from mqlake.remoting.codec import decode_frame, encode_frame
 from mqlake.remoting.codes import SerializeType
 from mqlake.remoting.command import RemotingCommand
 from tests.auth.people import entry
-from tests.broker.fast.test_fast_send import Wire, batch, end, half, item, send
+from tests.broker.fast.test_fast_send import Wire, batch, end, half, item, send, taken
 from tests.broker.live import Peer, on_a_broker
 
 AUTH = {
@@ -46,18 +46,11 @@ class Counted:
         fast = controller.server.guarded_fast_paths[0]
         assert isinstance(fast, FastSend)
         fast.load()
-        self.stored = 0
-        real = fast.store
-
-        def counting(*arguments: object) -> int:
-            done = real(*arguments)  # type: ignore[arg-type]
-            self.stored += done
-            return done
-
-        fast.store = counting  # type: ignore[method-assign]
+        self._numbers = taken(controller)
 
     def since(self) -> int:
-        stored, self.stored = self.stored, 0
+        stored = sum(self._numbers)
+        self._numbers.clear()
         return stored
 
 
