@@ -22,7 +22,9 @@ SPARK, JAVA, REST = "spark", "java", "rest"
 KINDS = (SPARK, JAVA, REST)
 
 LONGEST = (
-    "tests/test_bench.py",
+    "tests/bench/test_brokers.py",
+    "tests/bench/test_store.py",
+    "tests/bench/test_spark.py",
     "tests/crash/test_track_record.py",
     "tests/fuzz/test_fuzz.py",
     "tests/crash/test_damage.py",
@@ -78,7 +80,8 @@ KIND_OF = (
     ("tests/interop/test_spark_java_broker.py", SPARK),
     ("tests/interop/test_java_reads_spark.py", SPARK),
     ("tests/interop/test_metaq_spark.py", SPARK),
-    ("tests/test_bench.py", SPARK),
+    ("tests/bench/test_spark.py", SPARK),
+    ("tests/bench/", JAVA),
     ("tests/spark/", SPARK),
     ("tests/interop/", JAVA),
     ("tests/crash/", JAVA),

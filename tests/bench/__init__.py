@@ -1,0 +1,1 @@
+"""What is tested of `bench/`, which is no part of the package."""
