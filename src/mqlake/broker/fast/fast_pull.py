@@ -451,7 +451,7 @@ class FastPull:
         """Loads (or, the very first time, compiles) the kernels; plain pulls are theirs from then on. Does nothing if
         they cannot be loaded, or not used here."""
         kernels = load("mqlake.compiled.kernels.pulls") if sys.platform == "linux" else None
-        if kernels is None:
+        if kernels is None or self._kernels is not None:
             return
         self._numbers = np.zeros(layout.NUMBERS_SIZE, np.int64)
         self._octets = np.zeros(layout.OCTETS_SIZE, np.uint8)
