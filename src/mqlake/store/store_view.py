@@ -366,25 +366,27 @@ class StoreView:
 
     def units_in_memory(
         self, topic: str, queue_id: int, offset: int, max_count: int
-    ) -> tuple[int, int, bytes, MappedFile] | None:
-        """(the queue's first offset and its end, units of up to `max_count` messages, the file of the first one) for
-        compiled code that answers a pull without a filter. None where get_message() has more to look at."""
+    ) -> tuple[ConsumeQueue, bytes, MappedFile] | None:
+        """(the queue, units of up to `max_count` messages, the file of the first one) for compiled code that answers
+        pulls without a filter. None where get_message() has more to look at."""
         queue = self.consume_queues.get(topic, queue_id)
         if type(queue) is not ConsumeQueue or self.config.pull_check_crc or topic.startswith(LMQ_PREFIX):
             return None
-        low, high = queue.min_offset_in_queue, queue.max_offset_in_queue
-        if not low <= offset < high:
+        if not queue.min_offset_in_queue <= offset < queue.max_offset_in_queue:
             return None
-        count_max = max(1, min(max_count, self.config.max_transfer_count_on_message_in_memory))
-        units = queue.get_range_bytes(offset, count_max)
+        units = queue.get_range_bytes(offset, max_count)
         mapped_file = self._file_in_memory(units, may_wait=False)
-        return None if mapped_file is None else (low, high, units, mapped_file)
+        return None if mapped_file is None else (queue, units, mapped_file)
+
+    def is_taken_for_in_memory(self, physical_offset: int) -> bool:
+        """True if what is there was written lately enough."""
+        return self.commit_log_files.max_offset - physical_offset <= self._in_memory_bytes
 
     def _file_in_memory(self, units: bytes, may_wait: bool) -> MappedFile | None:
         """The file of the first unit's record; None when that is not, or not surely, in memory."""
         physical_offset = int.from_bytes(units[:8], "big")
         mapped_file = self.commit_log_files.find_mapped_file_by_offset(physical_offset)
-        if mapped_file is None or self.commit_log_files.max_offset - physical_offset > self._in_memory_bytes:
+        if mapped_file is None or not self.is_taken_for_in_memory(physical_offset):
             return None
         if not (may_wait or mapped_file.is_resident(physical_offset - mapped_file.file_from_offset)):
             return None

@@ -25,6 +25,7 @@ from mqlake.remoting.bodies.topic import PERM_READ, PERM_WRITE
 from mqlake.remoting.codec import decode_frame, encode_frame
 from mqlake.remoting.codes import LanguageCode, RequestCode, ResponseCode, SerializeType
 from mqlake.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
+from mqlake.remoting.headers.admin import DeleteTopicRequestHeader
 from mqlake.store.files.mapped_file import MappedFile
 from tests.broker.fast.test_fast_send import Wire
 from tests.broker.live import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, Peer, on_a_broker, pull_header
@@ -561,17 +562,50 @@ def test_the_rows_of_compiled_code_are_bounded(tmp_path: Path, monkeypatch: pyte
 
 
 def test_files_that_were_closed_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scene(ways: Ways, peer: Peer) -> None:
+    async def scene(ways: Ways, _: Peer) -> None:
         await ways.take(frame())
-        store = peer.controller.broker.store
-        found = store.units_in_memory("T", 0, 0, 32)
-        assert found is not None
-        *limits, _ = found
-        monkeypatch.setattr(type(store), "units_in_memory", lambda *_: (*limits, Closed()))
+        for ahead in [plan.ahead for plan in ways.path._rows if plan.ahead is not None]:
+            monkeypatch.setattr(ways.path._rows[0], "ahead", ahead._replace(file=Closed()))
         await ways.take(frame())
 
     class Closed:
         readable_array = np.empty(0, np.uint8)
+
+    play(tmp_path, scene)
+
+
+def test_units_that_were_read_ahead(tmp_path: Path) -> None:
+    """They are good until the queue is another one, and new messages after them are seen."""
+
+    async def scene(ways: Ways, peer: Peer) -> None:
+        store = peer.controller.broker.store
+        for _ in range(20):
+            await peer.send("A", b"old")
+        await peer.dispatched()
+        for offset in range(0, 20, 4):
+            await ways.take(frame(offset, topic="A", max_msg_nums=4))
+        for _ in range(3):
+            await peer.send("A", b"newer")
+        await peer.dispatched()
+        for offset in (18, 19, 20, 22):
+            (answer,) = await ways.take(frame(offset, topic="A", max_msg_nums=4))
+            assert b'"maxOffset":"23"' in answer
+        queue = store.consume_queues.get("A", 0)
+        assert queue is not None
+        queue.min_logic_offset = 5 * queue.unit_size
+        (answer,) = await ways.take(frame(4, topic="A", max_msg_nums=4), 0)
+        assert code_of(answer) == ResponseCode.PULL_OFFSET_MOVED
+        await ways.take(frame(5, topic="A", max_msg_nums=4))
+        header = DeleteTopicRequestHeader(topic="A")
+        assert (await peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, header)).code == ResponseCode.SUCCESS
+        for _ in range(9):
+            await peer.send("A", b"of another life")
+        await peer.dispatched()
+        for offset in (0, 4, 8):
+            (answer,) = await ways.take(frame(offset, topic="A", max_msg_nums=4))
+            assert b"another life" in answer and b"old" not in answer
+        (answer,) = await ways.take(frame(9, topic="A", max_msg_nums=4), 0)
+        assert code_of(answer) == ResponseCode.PULL_NOT_FOUND
 
     play(tmp_path, scene)
 

@@ -29,6 +29,7 @@ import time
 from operator import is_, itemgetter
 from struct import Struct
 from types import ModuleType
+from typing import NamedTuple
 
 import numpy as np
 
@@ -45,8 +46,10 @@ from mqlake.remoting.codes import RequestCode, ResponseCode, SerializeType
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.connection import Connection
 from mqlake.remoting.headers.consume import PullMessageRequestHeader
+from mqlake.store.files.file_pool import PooledFile
 from mqlake.store.files.mapped_file import MappedFile
 from mqlake.store.filter import MessageFilter, TagFilter
+from mqlake.store.queues.consume_queue import ConsumeQueue
 from mqlake.store.results import GetMessageResult, GetMessageStatus
 
 STATISTICS_S = 0.1
@@ -95,15 +98,27 @@ _MARKS = {
 }
 
 
+class Ahead(NamedTuple):
+    """Units that compiled code has of a queue: of the messages from `first` to `end`, in `file` (which lies at
+    `address` in memory) or later ones."""
+
+    queue: ConsumeQueue
+    files: list[PooledFile]
+    first: int
+    end: int
+    file: MappedFile
+    address: int
+
+
 class PullPlan:
     """The common parts of pulls with the same pieces. `order`: where among their numbers opaque, queueOffset and
     commitOffset are."""
 
     __slots__ = (
+        "ahead",
         "code",
         "compensated_at",
-        "file",
-        "file_address",
+        "count_max",
         "group_config",
         "head",
         "head_pieces",
@@ -143,9 +158,9 @@ class PullPlan:
         """What is around those."""
         self.row = -1
         """Its number in compiled code."""
-        self.file: MappedFile | None = None
-        self.file_address = 0
-        """The file of the last pull there, and where it lies in memory."""
+        self.count_max = 0
+        self.ahead: Ahead | None = None
+        """How many messages an answer has at most, and the units that it takes them from there."""
         self.compensated_at = 0.0
         # not counted yet
         self.pulls = self.messages = self.size = self.latency_ms = 0
@@ -239,7 +254,7 @@ class FastPull:
         else:
             model = group_info.message_model
             subscription = group_info.subscription_table.get(header.topic)
-        known = (broker.config, topics, groups, group_info, model, subscription)
+        known = (broker.config, broker.store_config, topics, groups, group_info, model, subscription)
         versions = (topics.counter, groups.counter)
         # the same objects, not equal ones: to compare settings takes longer than to answer a pull
         if plan.versions != versions or not all(map(is_, plan.known, known)):
@@ -336,7 +351,7 @@ class FastPull:
         arrays = []  # what keeps their files mapped
         for number in range(count):
             plan = self._rows[self._cells[layout.PULLS_AT + number * layout.PULL_SIZE + layout.PLAN]]
-            array = self._prepare_pull(connection, plan, number)
+            array = self._prepare_pull(connection, plan, number, may_look=plan not in ready)
             if array is None:
                 break
             arrays.append(array)
@@ -358,8 +373,9 @@ class FastPull:
         self._hint = (ready[done - 1].row + 1) % len(self._rows)
         return int(pulls[-1][layout.END])
 
-    def _prepare_pull(self, connection: Connection, plan: PullPlan, number: int) -> object:
-        """Gives compiled code what it needs for the pull; the array of its file, or None if it is not plain now."""
+    def _prepare_pull(self, connection: Connection, plan: PullPlan, number: int, *, may_look: bool) -> object:
+        """Gives compiled code what it needs for the pull; the array of its file, or None if it is not plain now.
+        `may_look`: no pull before it in this step needs the units that the plan has."""
         header, cells = plan.header, self._cells
         if not self._is_usual(connection, plan) or plan.row < 0 or plan.message_filter is not None:
             return None
@@ -367,28 +383,67 @@ class FastPull:
         if offsets.has_offset_reset(header.topic, header.consumer_group, header.queue_id):
             return None
         at = layout.PULLS_AT + number * layout.PULL_SIZE
+        offset = cells[at + layout.QUEUE_OFFSET]
+        queue = self._broker.store.consume_queues.get(header.topic, header.queue_id)
+        if queue is None:
+            return None
+        low, high = queue.min_offset_in_queue, queue.max_offset_in_queue
+        end = min(offset + plan.count_max, high)
+        if not low <= offset < end:
+            return None
+        ahead = plan.ahead
+        if (
+            ahead is None
+            or queue is not ahead.queue
+            # whatever cuts, deletes or begins the queue again makes another list of files; all else only appends
+            or ahead.queue.files.files is not ahead.files
+            or not ahead.first <= offset < end <= ahead.end
+            or not self._is_at_hand(plan, ahead, offset)
+        ):
+            ahead = plan.ahead = self._look_ahead(plan, offset) if may_look else None
+            if ahead is None:
+                return None
+        file = ahead.file
+        array = file.readable_array
+        if not len(array):
+            return None
+        cells[at + layout.FILE] = ahead.address
+        cells[at + layout.FILE_END] = file.read_position
+        cells[at + layout.FILE_BASE] = file.file_from_offset
+        cells[at + layout.UNITS_START] = _unit_at(plan, ahead.first, offset)
+        cells[at + layout.UNITS] = min(end, ahead.end) - offset
+        cells[at + layout.MIN_OFFSET], cells[at + layout.MAX_OFFSET] = low, high
+        return array
+
+    def _look_ahead(self, plan: PullPlan, offset: int) -> Ahead | None:
+        """Copies units of the plan's queue from `offset` on to where compiled code finds them; None if get_message()
+        has more to look at."""
+        header = plan.header
         try:
             found = self._broker.store.units_in_memory(
-                header.topic, header.queue_id, cells[at + layout.QUEUE_OFFSET], header.max_msg_nums
+                header.topic, header.queue_id, offset, layout.UNITS_AHEAD
             )
         except (MqlakeError, OSError):
             return None
         if found is None:
             return None
-        low, high, units, file = found
+        queue, units, file = found
         array = file.readable_array
-        if len(units) > layout.MESSAGES_MAX * layout.UNIT_SIZE or not len(array):
+        if not len(array):  # it was closed
             return None
-        if plan.file is not file:
-            plan.file, plan.file_address = file, array.ctypes.data
-        units_at = layout.UNITS_AT + number * layout.MESSAGES_MAX * layout.UNIT_SIZE
+        units_at = _unit_at(plan, offset, offset)
         self._view[units_at : units_at + len(units)] = units
-        cells[at + layout.FILE] = plan.file_address
-        cells[at + layout.FILE_END] = file.read_position
-        cells[at + layout.FILE_BASE] = file.file_from_offset
-        cells[at + layout.UNITS] = len(units) // layout.UNIT_SIZE
-        cells[at + layout.MIN_OFFSET], cells[at + layout.MAX_OFFSET] = low, high
-        return array
+        end = offset + len(units) // layout.UNIT_SIZE
+        return Ahead(queue, queue.files.files, offset, end, file, array.ctypes.data)
+
+    def _is_at_hand(self, plan: PullPlan, ahead: Ahead, offset: int) -> bool:
+        """True if the unit leads into the file that compiled code knows, and to what was written lately."""
+        unit_at = _unit_at(plan, ahead.first, offset)
+        physical_offset = int.from_bytes(self._view[unit_at : unit_at + 8], "big")
+        return (
+            0 <= physical_offset - ahead.file.file_from_offset < ahead.file.file_size
+            and self._broker.store.is_taken_for_in_memory(physical_offset)
+        )
 
     def _taken(self, connection: Connection, plan: PullPlan, pull: list[int], elapsed: int) -> None:
         """What an answered pull changes in the broker's tables and statistics."""
@@ -417,6 +472,8 @@ class FastPull:
             return
         if plan.message_filter is not None or self._access is not None:
             return
+        if plan.header.max_msg_nums > layout.MESSAGES_MAX:
+            return
         if len(self._rows) == layout.PLANS_MAX:
             self._forget_rows()
         a, name_a, b, name_b, c, name_c, d = pieces
@@ -439,7 +496,9 @@ class FastPull:
             plan.header.queue_id,
             self._broker.store_config.max_transfer_bytes_on_message_in_memory,
         ]
-        plan.row = row
+        count_max = self._broker.store_config.max_transfer_count_on_message_in_memory
+        plan.count_max = max(1, min(plan.header.max_msg_nums, count_max))
+        plan.row, plan.ahead = row, None
         self._rows.append(plan)
 
     def _forget_rows(self) -> None:
@@ -487,6 +546,11 @@ class FastPull:
                 plan.header, plan.messages, plan.size, plan.latency_ms, plan.last_place, plan.pulls
             )
             plan.pulls = plan.messages = plan.size = plan.latency_ms = 0
+
+
+def _unit_at(plan: PullPlan, first: int, offset: int) -> int:
+    """Where the unit of a message is, of those from `first` on."""
+    return layout.UNITS_AT + (plan.row * layout.UNITS_AHEAD + offset - first) * layout.UNIT_SIZE
 
 
 # --- headers -----------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """The two arrays that fast_pull shares with its kernels, one of numbers (int64) and one of bytes.
 
 numbers  │ a row for each plan │ a row for each pull of this step │ RUNS │ what sendmsg gets │
-octets   │ a text for each plan: its header, its answer's header, its topic │ UNITS │ HEADS of this step's answers │
+octets   │ TEXT of each plan: header, answer's header, topic │ UNITS of each plan │ HEADS of this step's answers │
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ turn."""
     FILE,
     FILE_END,
     FILE_BASE,
+    UNITS_START,
     UNITS,
     MIN_OFFSET,
     MAX_OFFSET,
@@ -52,16 +53,18 @@ turn."""
     SIZE,
     LAST_OFFSET,
     LAST_SIZE,
-) = range(15)
+) = range(16)
 """Of a pull: its plan, its numbers, where its frame ends; where its mapped file lies in memory, how far it may be read,
-and its first offset in the log; how many units of it are in UNITS, and the limits of its queue. Then what was found:
+and its first offset in the log; where its units are, how many, and the limits of its queue. Then what was found:
 how many messages, their bytes, and where the last one is."""
-PULL_SIZE = 15
+PULL_SIZE = 16
 PULLS_MAX = 16
 """Pulls that are answered in one step."""
 MESSAGES_MAX = 64
 """Units of a pull; who asks for more is answered by Python."""
 UNIT_SIZE = 20
+UNITS_AHEAD = 256
+"""Units of its queue that are kept of each plan, for who reads on."""
 HEAD_SIZE_MAX = TEXT_SIZE + 8 + 4 * 20
 IOV_MAX = 1024
 """Stretches of memory that one sendmsg takes."""
@@ -76,5 +79,5 @@ MESSAGE_AT = IOV_AT + 2 * IOV_MAX
 NUMBERS_SIZE = MESSAGE_AT + 8
 
 UNITS_AT = PLANS_MAX * TEXT_SIZE
-HEADS_AT = UNITS_AT + PULLS_MAX * MESSAGES_MAX * UNIT_SIZE
+HEADS_AT = UNITS_AT + PLANS_MAX * UNITS_AHEAD * UNIT_SIZE
 OCTETS_SIZE = HEADS_AT + PULLS_MAX * HEAD_SIZE_MAX

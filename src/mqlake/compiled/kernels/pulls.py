@@ -65,7 +65,7 @@ from mqlake.compiled.kernels.pull_layout import (
     TOPIC_LENGTH,
     UNIT_SIZE,
     UNITS,
-    UNITS_AT,
+    UNITS_START,
 )
 from mqlake.compiled.kernels.units import follow
 
@@ -211,7 +211,7 @@ def give_pulls(count, fd, numbers, octets, no_offsets):
         plan = rows[pull[PLAN]]
         if parts + 1 + pull[UNITS] > IOV_MAX:
             break
-        units_at = np.int64(UNITS_AT + done * MESSAGES_MAX * UNIT_SIZE)
+        units_at = pull[UNITS_START]
         topic_at = plan[TEXT_AT]
         for piece in range(4):
             topic_at += plan[HEADER_0 + piece]
