@@ -66,7 +66,7 @@ BROKERS = (
 )
 METAQ = ("metaq-put", "metaq-get", "metaq-open")
 SPARK = ("spark", "spark-export", "lake", "spark-live")
-CLUSTERS = ("grpc", "pop", "replication")
+CLUSTERS = ("grpc", "pop", "replication-sync", "replication-keep-up", "replication-catch-up")
 """Benches that start several brokers a line, which takes minutes."""
 
 
