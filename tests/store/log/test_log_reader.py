@@ -12,12 +12,14 @@ from mqlake.formats.columns import ScanStop
 from mqlake.formats.record import decode_record, encode_message
 from mqlake.message import MessageExt
 from mqlake.store.config import MessageStoreConfig
+from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.log.log_reader import (
     HoleKind,
     LogReader,
     LogWalk,
     end_in_file,
     end_of_records,
+    end_of_whole,
     open_log,
     refuse_foreign,
 )
@@ -216,5 +218,77 @@ def test_a_file_that_its_records_fill(tmp_path: Path) -> None:
         for end, starts in ((None, [0, 1000, 4096, 5096]), (size + 1000, [0, 1000, 4096]), (1000, [0])):
             found = [at for chunk in reader.scan(0, end) for at in chunk.scan.physical_offset.tolist()]
             assert found == starts
+    finally:
+        log.close()
+
+
+def raw_log(root: Path, size: int, *files: dict[int, bytes]) -> MappedFileQueue:
+    """Files of `size` bytes with holes but for these bytes at these positions, opened to be read."""
+    (root / "commitlog").mkdir()
+    for number, places in enumerate(files):
+        with (root / "commitlog" / f"{number * size:020}").open("wb") as file:
+            file.truncate(size)
+            for position, data in places.items():
+                file.seek(position)
+                file.write(data)
+    return open_log(MessageStoreConfig(store_path_root_dir=str(root), mapped_file_size_commit_log=size))
+
+
+def plain_record(physical_offset: int, body: bytes = b"", topic: str = "T") -> bytes:
+    """Without properties."""
+    return encode_message(MessageExt(topic, body, physical_offset=physical_offset))
+
+
+def test_a_record_after_a_hole_may_begin_where_data_begins(tmp_path: Path) -> None:
+    pages = 4 * 4096
+    log = raw_log(tmp_path, 2 * pages, {0: plain_record(0), pages: plain_record(pages)})
+    try:
+        walk = LogReader(log).walk()
+        assert [at for chunk in walk.chunks() for at in chunk.scan.physical_offset.tolist()] == [0, pages]
+        assert [(hole.start, hole.end) for hole in walk.holes] == [(len(plain_record(0)), pages)]
+    finally:
+        log.close()
+
+
+def test_bytes_after_the_end_are_noted_file_by_file(tmp_path: Path) -> None:
+    size, first = 8192, plain_record(0)
+    log = raw_log(tmp_path, size, {0: first, len(first): b"\x7f" * 10}, {100: b"x"})
+    try:
+        walk = LogReader(log).walk()
+        assert len(list(walk.chunks())) == 1
+        found = [(hole.kind, hole.position, hole.start, hole.end) for hole in walk.holes]
+        end = len(first)
+        assert found == [(HoleKind.TORN, end, end, end + 10), (HoleKind.TORN, 0, size, size + 101)]
+    finally:
+        log.close()
+
+
+def test_a_last_record_that_is_finished_meanwhile_is_no_torn_tail(tmp_path: Path) -> None:
+    first = plain_record(0)
+    second = plain_record(len(first), b"body")
+    log = raw_log(tmp_path, 8192, {0: first, len(first): second[:-10]})
+    try:
+        walk = LogReader(log).walk()
+        for _ in walk.chunks():
+            change(tmp_path / "commitlog" / f"{0:020}", len(first), second)
+        assert walk.holes == [] and walk.end == len(first)
+    finally:
+        log.close()
+
+
+def test_the_newest_record_counts_when_its_end_is_there(tmp_path: Path) -> None:
+    """Of three records the last: a record without properties ends with its topic, and two zeros."""
+    records, at = [], 0
+    for body in (b"", b"a longer body", b"a body"):
+        records.append(plain_record(at, body, topic="Topic"))
+        at += len(records[-1])
+    log = raw_log(tmp_path, 8192, {0: b"".join(records)})
+    try:
+        file = log.mapped_files[0]
+        file.set_positions(file.file_size)
+        (chunk,) = LogReader(log).scan(0)
+        assert (chunk.start, chunk.end) == (0, at) and end_of_whole(file.array, chunk.scan) == at
+        change(tmp_path / "commitlog" / f"{0:020}", at - 3, b"\0")  # the last letter of its topic
+        assert end_of_whole(file.array, chunk.scan) == at - len(records[-1])
     finally:
         log.close()
