@@ -18,7 +18,8 @@ def mqlake(*arguments: str, **env: str) -> Result:
 
 
 def test_make_use_show_and_delete(file: Path) -> None:
-    assert "no contexts; `mqlake context set" in mqlake("list").stderr
+    nothing = mqlake("list")
+    assert "no contexts; `mqlake context set" in nothing.stderr and nothing.stdout == ""
     first = mqlake("set", "test", "-n", "127.0.0.1:9876")
     assert first.exit_code == 0 and "test (current)" in first.stdout
     made = mqlake("set", "prod", "-n", "a:1;b:1", "--tls", MQLAKE_ACCESS_KEY="me", MQLAKE_SECRET_KEY="s3cret")

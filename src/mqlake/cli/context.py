@@ -45,6 +45,7 @@ def list_command(as_json: bool) -> None:
         return
     if not found.contexts:
         note("no contexts; `mqlake context set NAME -n HOST:PORT` makes one")
+        return
     print_table(
         ("", "name", "name servers", "user", "TLS"),
         [
