@@ -1,6 +1,6 @@
 """A master and its slave, mqlake's and RocketMQ's: SYNC_MASTER, replication and its lag, catching up from far behind.
 
-    one JVM of clients ──▶ master ──▶ slave        mqlake with mqlake, Java with Java, in turn
+    bench.socket_client ──▶ master ──▶ slave        mqlake with mqlake, Java with Java, in turn
 
 Each broker is a process of its own. A slave's CPU time is its process's: it receives, stores, queues and indexes. The
 limit of catching up is a socket copy of the master's files to the disk by two plain processes.
@@ -19,15 +19,19 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from tests.interop.brokers import Broker, JavaBroker, MqlakeBroker
-from tests.interop.java_client import JavaClients
-from tests.interop.java_peer import Json
+from tests.interop.java_peer import warm_up
 from tests.interop.replicas import JavaSlave, MqlakeSlave, caught_up, ha_status
 
-from bench.broker import BATCH, IN_FLIGHT, QUEUES, TOPIC, Load, _send
 from bench.context import Context
 from bench.measure import Line, Round
+from bench.sockets import BATCH, Shape, sends
 
-SYNC_RATIO_MIN = 1.5
+SYNC_SENDS = (
+    Shape("SYNC_MASTER, 1 producer", 1, 1),
+    Shape("SYNC_MASTER, 64 producers", 64, 1, java_min=1.5),
+)
+KEEPING_UP = Shape("replication of batches of 32", 1, 8, BATCH)
+LAG = Shape("largest lag at 50 % load", 4, 64)
 CATCH_UP_RATIO_MIN = 3.0
 COPY_RATIO_MIN = 0.5
 SLAVE_CPU_US_MAX = 0.5
@@ -42,20 +46,27 @@ SLICES = 15
 
 
 class Pair:
-    """A master and a slave that is in step with it, and a client of the JVM's."""
+    """A master and a slave that is in step with it, and loads on the master."""
 
-    def __init__(
-        self, name: str, master: Broker, slave: MqlakeSlave | JavaSlave, clients: JavaClients, store: Path
-    ) -> None:
+    def __init__(self, name: str, master: Broker, slave: MqlakeSlave | JavaSlave, store: Path) -> None:
         self.name, self.master, self.slave, self.store = name, master, slave, store
-        clients.topic(master, TOPIC, QUEUES)
-        self.load = Load(clients, master, name)
+        self.send(64, batch=BATCH)  # makes the topic
         caught_up(master.address)
 
-    def round(self, request: Json) -> tuple[Round, float]:
+    def send(self, count: int, *, batch: int = 1, connections: int = 1, in_flight: int = 1) -> Round:
+        """`count` messages of 1 KB, at the processor time of the master."""
+        load = sends(
+            self.master.address, count, batch=batch, connections=connections, in_flight=in_flight, size=1024
+        )
+        with contextlib.closing(load):
+            before = self.master.cpu_seconds()
+            seconds, _ = load.round()
+            return Round(load.messages, seconds, self.master.cpu_seconds() - before, (load.messages,))
+
+    def round(self, shape: Shape, count: int) -> tuple[Round, float]:
         """A round of the load, with the slave in step after it; processor seconds of the slave."""
         before = self.slave.cpu_seconds()
-        done = self.load.round(request)
+        done = self.send(count, batch=shape.batch, connections=shape.connections, in_flight=shape.in_flight)
         caught_up(self.master.address)
         return done, self.slave.cpu_seconds() - before
 
@@ -86,7 +97,7 @@ def _started(context: Context) -> Iterator[dict[str, Pair]]:
     }
     of_slave = {key: config[key] for key in ("mappedFileSizeCommitLog", "brokerFastFailureEnable")}
     with context.scratch("replication") as root, contextlib.ExitStack() as running:
-        context.progress.say("two masters, two slaves and the JVM of clients start")
+        context.progress.say("two masters and two slaves start")
         ours = MqlakeBroker(root / "mqlake", {**config, "haListenPort": 0}, small=False)
         theirs = JavaBroker(root / "java", config, small=False, jvm=scale.jvm)
         for broker in (ours, theirs):
@@ -95,10 +106,9 @@ def _started(context: Context) -> Iterator[dict[str, Pair]]:
         their_slave = JavaSlave(root / "java-slave", theirs.namesrv, "java-broker", of_slave)
         for slave in (our_slave, their_slave):
             running.enter_context(slave)
-        clients = running.enter_context(JavaClients(root / "clients", jvm=scale.jvm))
         yield {
-            "mqlake": Pair("mqlake", ours, our_slave, clients, root / "mqlake/store/broker-0"),
-            "java": Pair("java", theirs, their_slave, clients, root / "java/store"),
+            "mqlake": Pair("mqlake", ours, our_slave, root / "mqlake/store/broker-0"),
+            "java": Pair("java", theirs, their_slave, root / "java/store"),
         }
 
 
@@ -124,55 +134,63 @@ def catch_up(context: Context) -> Iterator[Line]:
 
 
 def _rounds(
-    context: Context, pairs: dict[str, Pair], name: str, request: Json
+    context: Context, pairs: dict[str, Pair], shape: Shape, count: int
 ) -> dict[str, list[tuple[Round, float]]]:
     done: dict[str, list[tuple[Round, float]]] = {side: [] for side in pairs}
     for pair in pairs.values():
-        for _ in range(min(2, context.scale.warm_up_rounds)):
-            pair.round(request)
+
+        def rate(pair: Pair = pair) -> float:
+            context.progress.say(f"{shape.name}: {pair.name} warms up")
+            return pair.round(shape, count)[0].rate
+
+        scale = context.scale
+        warm_up(rate, rounds_max=max(1, scale.warm_up_rounds), seconds_max=scale.warm_up_s)
     for number in range(context.scale.rounds):
-        context.progress.say(f"{name}: round {number + 1} of {context.scale.rounds}")
+        context.progress.say(f"{shape.name}: round {number + 1} of {context.scale.rounds}")
         for side in list(pairs)[:: -1 if number % 2 else 1]:
-            done[side].append(pairs[side].round(request))
+            done[side].append(pairs[side].round(shape, count))
     return done
 
 
 def _sync_master(context: Context, pairs: dict[str, Pair]) -> Iterator[Line]:
-    for threads in (1, 64):
-        name = f"SYNC_MASTER send 1 KB, {threads} thread{'s' if threads > 1 else ''}"
-        count = context.scale.sends if threads > 1 else context.scale.sends // 8
-        done = _rounds(context, pairs, name, _send("sync", 1024, count, threads=threads))
+    for shape in SYNC_SENDS:
+        count = context.scale.sends if shape.connections > 1 else context.scale.sends // 8
+        done = _rounds(context, pairs, shape, count)
         ours, theirs = ([each for each, _ in done[side]] for side in ("mqlake", "java"))
         ratio = statistics.median(a.rate / b.rate for a, b in zip(ours, theirs, strict=True))
+        rate, java = (statistics.median(each.rate for each in side) for side in (ours, theirs))
         yield Line(
-            name,
-            statistics.median(each.rate for each in ours),
+            shape.name,
+            rate,
             "msg/s",
-            statistics.median(each.rate for each in theirs),
+            java,
             ratio=ratio,
             ratio_best=max(each.rate for each in ours) / max(each.rate for each in theirs),
             cpu_us=_median_us(ours),
             peer_cpu_us=_median_us(theirs),
             cpu_ratio=_median_us(theirs) / _median_us(ours),
-            latency_us=_quantiles(ours),
-            peer_latency_us=_quantiles(theirs),
-            target=f">= {SYNC_RATIO_MIN:g}" if threads > 1 else "",
-            met=ratio >= SYNC_RATIO_MIN if threads > 1 else None,
+            setting=f"mean latency {_mean_us(shape, rate):.0f} | {_mean_us(shape, java):.0f} µs",
+            target=f">= {shape.java_min:g}" if shape.java_min else "",
+            met=ratio >= shape.java_min if shape.java_min else None,
             rounds=tuple((a.rate, b.rate) for a, b in zip(ours, theirs, strict=True)),
         )
 
 
+def _mean_us(shape: Shape, rate: float) -> float:
+    """From the number of sends that are always under way."""
+    return shape.connections * shape.in_flight / rate * 1e6
+
+
 def _keeping_up(context: Context, pairs: dict[str, Pair]) -> Line:
     """Messages until the slave has them, and what they cost its process."""
-    name = f"replication of async sends, {IN_FLIGHT} in flight"
-    done = _rounds(context, pairs, name, _send("async", 1024, context.scale.sends, inFlight=IN_FLIGHT))
+    done = _rounds(context, pairs, KEEPING_UP, context.scale.batch_sends)
     cpu = {
         side: statistics.median(seconds / each.amount * 1e6 for each, seconds in rounds)
         for side, rounds in done.items()
     }
     rates = {side: statistics.median(each.rate for each, _ in rounds) for side, rounds in done.items()}
     return Line(
-        name,
+        KEEPING_UP.name,
         rates["mqlake"],
         "msg/s",
         rates["java"],
@@ -190,7 +208,7 @@ def _lag(context: Context, pairs: dict[str, Pair]) -> Line:
     """Milliseconds of log that the slave lacks at most, under half of the load that was reached before."""
     found = {side: _lag_of(context, pair) for side, pair in pairs.items()}
     return Line(
-        "largest lag at 50 % load",
+        LAG.name,
         found["mqlake"],
         "ms",
         found["java"],
@@ -199,9 +217,12 @@ def _lag(context: Context, pairs: dict[str, Pair]) -> Line:
 
 
 def _lag_of(context: Context, pair: Pair) -> float:
-    request = _send("async", 1024, max(context.scale.sends // 4, 64), inFlight=IN_FLIGHT)
-    full = pair.load.round(request).rate
-    half = _send("async", 1024, max(int(full * SLICE_S / 2), 16), inFlight=IN_FLIGHT)
+
+    def send(count: int) -> Round:
+        return pair.send(count, connections=LAG.connections, in_flight=LAG.in_flight)
+
+    full = send(max(context.scale.sends // 4, 64)).rate
+    half = max(int(full * SLICE_S / 2), 16)
     lags: list[float] = []
     over = threading.Event()
 
@@ -213,7 +234,7 @@ def _lag_of(context: Context, pair: Pair) -> float:
     looking.start()
     for _ in range(SLICES):
         began = time.perf_counter()
-        pair.load.round(half)
+        send(half)
         time.sleep(max(0.0, SLICE_S - (time.perf_counter() - began)))
     over.set()
     looking.join()
@@ -255,7 +276,7 @@ def _fill_and_follow(context: Context, pair: Pair, size: int) -> tuple[float, fl
     start = end = ha_status(pair.master.address).master_commit_log_max_offset
     while end - start < size:
         count = max(min((size - (end - start)) // MESSAGE, 100_000) // BATCH * BATCH, 4 * BATCH)
-        pair.load.round(_send("batch", 1024, count, batch=BATCH, threads=4))
+        pair.send(count, batch=BATCH, in_flight=8)
         end = ha_status(pair.master.address).master_commit_log_max_offset
     context.progress.say(f"{pair.name}: the slave comes back")
     pair.slave.start()
@@ -318,7 +339,3 @@ def _socket_copy(context: Context, directory: Path, size: int) -> tuple[float, f
 
 def _median_us(rounds: list[Round]) -> float:
     return statistics.median(each.cpu_seconds / each.amount for each in rounds) * 1e6
-
-
-def _quantiles(rounds: list[Round]) -> tuple[float, ...]:
-    return tuple(statistics.median(each) for each in zip(*(done.latency_us for done in rounds), strict=True))

@@ -18,7 +18,7 @@ EXIT_DIFFERENT = 1
 @click.option(
     "--prefix",
     is_flag=True,
-    help="Not a difference: a log that begins later or ends earlier, as a slave's does.",
+    help="B is a slave of A: its log may end earlier, and either may begin later; but B may not go on after A's end.",
 )
 @click.option("--no-queues", is_flag=True, help="Compare the logs only.")
 @json_option
@@ -59,6 +59,8 @@ def _print(found: StoreDiff) -> None:
         )
     if found.more_differences:
         click.echo(f"and {found.more_differences:,} more")
+    if found.is_equal and (less := found.a_range[1] - found.b_range[1]):
+        click.echo(f"{found.b} ends {size_text(less)} earlier")
     verdict = "no difference" if found.is_equal else "they differ"
     click.echo(
         f"{verdict}: {size_text(found.compared_bytes)} of log and "

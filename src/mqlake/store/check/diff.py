@@ -77,12 +77,13 @@ class StoreDiff:
 def diff_stores(
     a: str, b: str, *, queues: bool = True, prefix: bool = False, progress: Progress = no_progress
 ) -> StoreDiff:
-    """Compares two stores. `prefix`: that one log begins later or goes on further is no difference, as with a slave
-    that follows its master.
+    """Compares two stores. `prefix`: `b` is a slave that follows `a`, so its log may end earlier, and either may begin
+    later.
 
     Raises what ReadOnlyStore raises, and ConfigError for stores of other file sizes.
     """
-    with ReadOnlyStore(a) as first, ReadOnlyStore(b) as second:
+    # a slave first: what it gets while its master is opened counts for neither
+    with ReadOnlyStore(b) as second, ReadOnlyStore(a) as first:
         sizes = [store.commit_log_files.file_size for store in (first, second)]
         if sizes[0] != sizes[1]:
             raise ConfigError(
@@ -95,14 +96,16 @@ def diff_stores(
             (second.min_phy_offset, second.max_phy_offset),
         )
         if not prefix:
-            _ends(found, first, second)
+            _beginnings(found, first, second)
+            _longer(found, first, a, found.a_range, found.b_range)
+        _longer(found, second, b, found.b_range, found.a_range)
         _logs(found, first, second, progress)
         if queues:
             _queues(found, first, second)
         return found
 
 
-def _ends(found: StoreDiff, first: ReadOnlyStore, second: ReadOnlyStore) -> None:
+def _beginnings(found: StoreDiff, first: ReadOnlyStore, second: ReadOnlyStore) -> None:
     for store, path, own, other in (
         (first, found.a, found.a_range, found.b_range),
         (second, found.b, found.b_range, found.a_range),
@@ -115,9 +118,14 @@ def _ends(found: StoreDiff, first: ReadOnlyStore, second: ReadOnlyStore) -> None
                     DifferenceKind.MISSING, "commitlog", path, other[0], size, files.path_of(other[0]), 0
                 )
             )
-        if own[1] > other[1]:
-            start = max(other[1], own[0])
-            found.add(_at(store, DifferenceKind.LONGER, path, start, own[1] - start))
+
+
+def _longer(
+    found: StoreDiff, store: ReadOnlyStore, path: str, own: tuple[int, int], other: tuple[int, int]
+) -> None:
+    if own[1] > other[1]:
+        start = max(other[1], own[0])
+        found.add(_at(store, DifferenceKind.LONGER, path, start, own[1] - start))
 
 
 def _at(store: ReadOnlyStore, kind: DifferenceKind, path: str, offset: int, size: int) -> Difference:
