@@ -16,6 +16,7 @@ from mqlake.message import (
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.message_store import DefaultMessageStore
 from mqlake.store.timer.timer_message_store import TimerMessageStore
+from tests.waiting import PATIENCE_S
 
 START_MS = 1_700_000_000_000
 SIZES = {
@@ -72,11 +73,11 @@ class TimedStore:
         """Rounds of the service, after all that was put has been dispatched; ends when all is in the wheel."""
         for _ in range(rounds):
             self.store.flush()  # under SYNC_FLUSH nothing is dispatched before, and the clock does not wait
-            assert self.store.wait_until_dispatched(10)
+            assert self.store.wait_until_dispatched(PATIENCE_S)
             while self.timers.run_once() == 0:
                 self.store.flush()
         self.store.flush()
-        assert self.store.wait_until_dispatched(10)
+        assert self.store.wait_until_dispatched(PATIENCE_S)
 
     def run_until(self, now: int, step: int = 1000) -> None:
         """Rounds while the clock goes on."""
