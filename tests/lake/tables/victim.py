@@ -12,6 +12,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable
 from typing import Any
 
 POINTS = {
@@ -49,7 +50,12 @@ def run(case: dict[str, Any]) -> None:
         pass
 
 
-def kill_at(case: dict[str, Any], format: str) -> None:
+def kill_self() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def kill_at(case: dict[str, Any], format: str, kill: Callable[[], None] = kill_self) -> None:
+    """Has `kill` called at the case's point."""
     import importlib
 
     where = {**POINTS, **ICEBERG_POINTS, **DELTA_POINTS}[case["point"]]
@@ -67,10 +73,10 @@ def kill_at(case: dict[str, Any], format: str) -> None:
         nonlocal calls
         calls += 1
         if calls == case["nth"] and case["when"] == "before":
-            os.kill(os.getpid(), signal.SIGKILL)
+            kill()
         result = function(*given, **named)
-        if calls == case["nth"]:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if calls == case["nth"] and case["when"] == "after":
+            kill()
         return result
 
     setattr(owner, name, staticmethod(instead) if isinstance(raw, staticmethod) else instead)
