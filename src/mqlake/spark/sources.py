@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
+from mqlake.spark.lake.sink import DeltaSink, IcebergSink
 from mqlake.spark.log.commitlog import CommitLogDataSource
 from mqlake.spark.log.counts import CommitLogCountsDataSource
 from mqlake.spark.log.queue_and_index import ConsumeQueueDataSource, MqIndexDataSource
@@ -19,6 +20,8 @@ SOURCES = (
     MqIndexDataSource,
     MetaqDataSource,
     RocketMQDataSource,
+    IcebergSink,
+    DeltaSink,
 )
 
 

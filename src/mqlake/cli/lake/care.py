@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from datetime import UTC, datetime, timedelta
 
 import click
 
 from mqlake.cli.lake.shared import Given, age_option, lake_options, opened
 from mqlake.cli.options import confirm, json_option, size_option, time_ms, yes_option
-from mqlake.cli.output import count_text, note, print_json, print_table, size_text
+from mqlake.cli.output import count_text, note, print_json, print_table, progress, size_text
 from mqlake.errors import TableError
 
 
@@ -125,7 +123,8 @@ def orphans(given: Given, older_than: float, delete: bool, yes: bool, as_json: b
             click.echo(f"{name}  {size_text(size)}  {path}")
     if delete and found:
         confirm(f"delete {count_text(len(found), 'file')}", yes=yes, as_json=as_json)
-        for _, path, _ in found:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
-        note(f"{count_text(len(found), 'file')} deleted")
+        from mqlake.lake.tables.files import delete_paths
+
+        with progress("deleting", in_bytes=False) as report:
+            deleted = delete_paths([path for _, path, _ in found], report)
+        note(f"{count_text(deleted, 'file')} deleted")

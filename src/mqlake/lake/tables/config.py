@@ -88,6 +88,8 @@ class Lake:
             found = {"type": _KINDS[scheme], "uri": url}
         if self.warehouse:
             found["warehouse"] = self.warehouse
+        if s3_endpoint():
+            found["s3.endpoint"] = s3_endpoint()
         return {**found, **self.catalog_properties}
 
 
@@ -126,6 +128,11 @@ def place(path: str) -> str:
     if "://" in path and not path.startswith("file://"):
         return path.rstrip("/")
     return os.path.abspath(path.removeprefix("file://")) if path else ""
+
+
+def s3_endpoint() -> str:
+    """Of another S3 than Amazon's, by the variable that Amazon's own tools take; empty: Amazon's."""
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL", "")
 
 
 def store_names(given: tuple[str, ...]) -> dict[str, str]:

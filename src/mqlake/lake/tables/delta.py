@@ -18,21 +18,22 @@ import json
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, PostCommitHookProperties, QueryBuilder, Transaction
+from deltalake import CommitProperties, Field, PostCommitHookProperties, QueryBuilder, Schema, Transaction
 from deltalake import DeltaTable as NativeTable
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
-from deltalake.transaction import AddAction
+from deltalake.schema import VariantType
+from deltalake.transaction import AddAction, RemoveAction
 
 from mqlake.errors import TableConflictError, TableError
-from mqlake.lake.log.log_offsets import Mark
-from mqlake.lake.tables.files import WriteSpec, WrittenFile, file_system_of, of_names
+from mqlake.lake.tables.config import s3_endpoint
+from mqlake.lake.tables.files import STORE_TIME, WriteSpec, WrittenFile, of_names
 from mqlake.lake.tables.parquet import scan_files, unknown_files
-from mqlake.lake.tables.state import COMMIT_ID, POSITION, TableState, queue_name
-from mqlake.lake.tables.table import Head, TableFiles, Version
+from mqlake.lake.tables.state import COMMIT_ID, POSITION, State, TableState
+from mqlake.lake.tables.table import DAY, VARIANT, Head, TableFiles, Version
 
 DATE = "date"
 CREATED_WITH = {"delta.checkpointInterval": "50", "delta.logRetentionDuration": "interval 30 days"}
@@ -41,6 +42,9 @@ LOOKED_AT = (1, 16, 256)
 """Entries of the history that are read for the newest commit of a run; then all."""
 TEXT_MAX = 32
 """Longer texts get no statistics."""
+
+
+S = TypeVar("S", bound=State)
 
 
 class DeltaTable:
@@ -57,7 +61,7 @@ class DeltaTable:
         """None if there is no such table."""
         with _translated(name):
             try:
-                return cls(NativeTable(location), name, names)
+                return cls(NativeTable(location, storage_options=storage_options()), name, names)
             except TableNotFoundError:
                 return None
 
@@ -70,25 +74,28 @@ class DeltaTable:
         properties: Mapping[str, str],
         names: Collection[str] = (),
         *,
-        by_day: bool,
+        day: str,
     ) -> DeltaTable:
-        """A new table, or the one that another process made meanwhile."""
-        columns = schema.append(pa.field(DATE, pa.date32())) if by_day else schema
+        """A new table, or the one that another process made meanwhile. `day`: the column whose days part it, or
+        empty."""
+        columns = schema.append(pa.field(DATE, pa.date32())) if day else schema
+        properties = {**properties, **({DAY: day} if day not in ("", STORE_TIME) else {})}
         with _translated(name):
             if "://" not in location:
                 os.makedirs(location, exist_ok=True)
             try:
                 native = NativeTable.create(
                     location,
-                    columns,
-                    partition_by=[DATE] if by_day else [],
+                    _native_schema(columns),
+                    partition_by=[DATE] if day else [],
                     configuration={**CREATED_WITH, **properties},
                     raise_if_key_not_exists=False,
+                    storage_options=storage_options(),
                 )
             except Exception:
-                if not NativeTable.is_deltatable(location):
+                if not NativeTable.is_deltatable(location, storage_options=storage_options()):
                     raise
-                native = NativeTable(location)
+                native = NativeTable(location, storage_options=storage_options())
         return cls(native, name, names)
 
     # ------------------------------------------------------------------ what is there
@@ -99,7 +106,14 @@ class DeltaTable:
 
     @property
     def _by_day(self) -> bool:
-        return bool(self._native.metadata().partition_columns)
+        """TableError for partitions of another kind."""
+        found = self._native.metadata().partition_columns
+        if found not in ([], [DATE]):
+            raise TableError(
+                f"table {self.name} is partitioned by {', '.join(found)}: mqlake writes to tables without partitions, "
+                f"and to those that it has parted by days (column {DATE!r}); let it make a new table"
+            )
+        return bool(found)
 
     @property
     def schema(self) -> pa.Schema:
@@ -130,6 +144,9 @@ class DeltaTable:
         return Head(version, self.state_of(version))
 
     def state_of(self, version: int | None) -> TableState | None:
+        return self.last(TableState, version)
+
+    def last(self, kind: type[S], version: int | None) -> S | None:
         if version is None:
             return None
         with _translated(self.name):
@@ -138,28 +155,16 @@ class DeltaTable:
                 entries = self._native.history(limit)  # that of an earlier version has wrong numbers
                 for entry in (each for each in entries if each["version"] <= version):
                     if entry.get("operation") == "RESTORE":
-                        return self.state_of(self._restored(entry))
-                    if POSITION in entry:
-                        return TableState.from_properties(entry, self.name)
+                        return self.last(kind, self._restored(entry))
+                    if kind.KEY in entry:
+                        return kind.from_properties(entry, self.name)
                 if limit is None or len(entries) < limit:
                     break
             native = self._native if version == self._native.version() else self._at(version)
-            return self._state_of_transactions(native)
-
-    def _state_of_transactions(self, native: NativeTable) -> TableState | None:
-        """What the commits' own notes no longer say: they are cleaned up after a month."""
-        if native.transaction_version(f"{APP}/commit") is None:
-            return None
-        stores, queues = {}, {}
-        for name in self._names:
-            offset = native.transaction_version(f"{APP}/{name}")
-            if offset is not None:
-                stores[name] = Mark(offset, native.transaction_version(f"{APP}/{name}/tail"))
-            for queue_id in range(native.transaction_version(f"{APP}/{name}/queues") or 0):
-                following = native.transaction_version(f"{APP}/{name}/{queue_id}")
-                if following is not None:
-                    queues[queue_name(name, queue_id)] = following
-        return TableState(stores, queues, until=native.transaction_version(f"{APP}/until") or 0)
+            # the commits' own notes are cleaned up after a month
+            return kind.from_transactions(
+                lambda app: native.transaction_version(f"{APP}/{app}"), sorted(self._names)
+            )
 
     def _restored(self, entry: Mapping[str, Any]) -> int:
         """The version that a RESTORE brought back."""
@@ -179,7 +184,7 @@ class DeltaTable:
         )
 
     def _at(self, version: int) -> NativeTable:
-        return NativeTable(self.location, version=version)
+        return NativeTable(self.location, version=version, storage_options=storage_options())
 
     def versions(self) -> list[Version]:
         with _translated(self.name):
@@ -205,13 +210,18 @@ class DeltaTable:
     def write_spec(self, target_bytes: int, names: Sequence[str] | None = None) -> WriteSpec:
         day = f"{DATE}={{}}" if self._by_day else ""
         schema = of_names(self.schema, names)
-        return WriteSpec(self.location.removeprefix("file://"), schema, None, day, target_bytes)
+        column = self.properties.get(DAY, STORE_TIME)
+        return WriteSpec(self.location.removeprefix("file://"), schema, None, day, target_bytes, column)
 
-    def commit(self, files: Sequence[WrittenFile], state: TableState, head: Head) -> Head:
+    def commit(
+        self, files: Sequence[WrittenFile], state: State, head: Head, replaced: Sequence[str] = ()
+    ) -> None:
         if self._native.version() != head.version:
             raise TableConflictError(f"table {self.name}: is at version {self._native.version()} by now")
-        actions = [self._add_action(file) for file in files]
-        transactions = [Transaction(f"{APP}/{app}", version) for app, version in _versions_of(state).items()]
+        actions = [self._add_action(file) for file in files] + self._remove_actions(set(replaced))
+        transactions = [
+            Transaction(f"{APP}/{app}", version) for app, version in state.to_transactions().items()
+        ]
         properties = CommitProperties(
             custom_metadata=state.to_properties(), max_commit_retries=0, app_transactions=transactions
         )
@@ -225,11 +235,10 @@ class DeltaTable:
                 post_commithook_properties=PostCommitHookProperties(True, False),
             )
         except Exception as error:  # storage may fail in any way after it has committed
-            return self._settle(state, error)
-        return Head(head.version + 1 if head.version is not None else 0, state)
+            self._settle(state, error)
 
-    def _settle(self, state: TableState, error: Exception) -> Head:
-        """The head with the commit in it. TableConflictError if it certainly is not there, TableError if unknown."""
+    def _settle(self, state: State, error: Exception) -> None:
+        """Returns if the commit is in the table. TableConflictError if it certainly is not, TableError if unknown."""
         try:
             self._native.update_incremental()
             entries = self._native.history(LOOKED_AT[1])
@@ -238,9 +247,8 @@ class DeltaTable:
                 f"table {self.name}: the outcome of a commit is unknown, and the table cannot be read: {again}; "
                 "run again: the table knows how far it is"
             ) from error
-        for entry in entries:
-            if entry.get(COMMIT_ID) == state.commit_id:
-                return Head(self._native.version(), self.state_of(self._native.version()))
+        if any(entry.get(COMMIT_ID) == state.commit_id for entry in entries):
+            return
         if isinstance(error, CommitFailedError):
             raise TableConflictError(f"table {self.name}: {error}") from error
         raise TableError(
@@ -254,6 +262,20 @@ class DeltaTable:
         values = {DATE: None if file.day is None else file.day.isoformat()} if self._by_day else {}
         now = round(datetime.now(UTC).timestamp() * 1000)
         return AddAction(inside, file.size, values, now, True, statistics(file.metadata))
+
+    def _remove_actions(self, gone: set[str]) -> list[RemoveAction]:
+        """Of files of the current version, by their paths."""
+        if not gone:
+            return []
+        found = []
+        root = self.location.removeprefix("file://").rstrip("/")
+        for each in pa.table(self._native.get_add_actions()).to_pylist():
+            if f"{root}/{each['path']}" in gone:
+                now = round(datetime.now(UTC).timestamp() * 1000)
+                day = each["partition"][DATE] if self._by_day else None
+                values = {DATE: None if day is None else day.isoformat()} if self._by_day else {}
+                found.append(RemoveAction(each["path"], True, now, each["size_bytes"], values))
+        return found
 
     # ------------------------------------------------------------------ reading
 
@@ -332,22 +354,25 @@ class DeltaTable:
                 with contextlib.suppress(TableError):
                     known |= set(self.paths(each.version) or ())
         found = unknown_files([root], known, older_than)
-        log = f"{file_system_of(root)[1]}/_delta_log/"
+        log = f"{root.rstrip('/')}/_delta_log/"
         return [(path, size) for path, size in found if not path.startswith(log)]
 
 
-def _versions_of(state: TableState) -> dict[str, int]:
-    """The txn actions that hold a state."""
-    found = {"commit": int(state.commit_id[:15], 16), "until": state.until}
-    for name, mark in state.stores.items():
-        found[name] = mark.offset
-        if mark.tail is not None:
-            found[f"{name}/tail"] = mark.tail
-    for queue, following in state.queues.items():
-        name, _, queue_id = queue.rpartition(":")
-        found[f"{name}/{queue_id}"] = following
-        found[f"{name}/queues"] = max(found.get(f"{name}/queues", 0), int(queue_id) + 1)
-    return found
+def storage_options() -> dict[str, str] | None:
+    """deltalake's, of another S3 than Amazon's."""
+    endpoint = s3_endpoint()
+    if not endpoint:
+        return None
+    return {"endpoint_url": endpoint, "allow_http": str(endpoint.startswith("http://")).lower()}
+
+
+def _native_schema(schema: pa.Schema) -> Schema:
+    """Delta's own, in which a Variant is a type."""
+    found = Schema.from_arrow(schema).fields
+    kinds = [
+        Field(each.name, VariantType()) if schema.field(each.name).type == VARIANT else each for each in found
+    ]
+    return Schema(kinds)
 
 
 def statistics(metadata: pq.FileMetaData) -> str:

@@ -22,6 +22,8 @@ import pyarrow.compute as pc
 import pyarrow.fs
 import pyarrow.parquet as pq
 
+from mqlake.base.progress import Progress, no_progress
+from mqlake.lake.tables.config import s3_endpoint
 from mqlake.lake.tables.state import queue_name
 
 DAY_US = 86_400_000_000
@@ -31,22 +33,27 @@ GROUP_BYTES = 32 << 20
 """What is held in memory for each open file before it becomes a row group."""
 OPEN_MAX = 4
 """Days written at the same time; a log is in the order of store times, so more are rare."""
+STORE_TIME = "storeTimestamp"
 PLAIN = frozenset({"body", "uniqKey", "keys", "physicalOffset", "queueOffset"})
 """Columns whose values hardly repeat: a dictionary of them is work for nothing."""
 EPOCH = date(1970, 1, 1)
+
+
+S3 = ("s3", "s3a")
 
 
 @dataclass(frozen=True)
 class WriteSpec:
     """How the files of one table are written. `root`: a path or URI; `schema`: of the table; `field_ids`: the schema
     to write with, when it differs (Iceberg's numbers of columns); `day_format`: the directory of a day, such as
-    `date={}`; empty without partitions."""
+    `date={}`; empty without partitions; `day_column`: the times that the days are of."""
 
     root: str
     schema: pa.Schema
     field_ids: pa.Schema | None = None
     day_format: str = ""
     target_bytes: int = TARGET_BYTES
+    day_column: str = STORE_TIME
 
     def file_system(self) -> tuple[pyarrow.fs.FileSystem, str]:
         return file_system_of(self.root)
@@ -62,6 +69,9 @@ def file_system_of(place: str) -> tuple[pyarrow.fs.FileSystem, str]:
     if "://" not in place:
         place = place.removeprefix("file:")
         return pyarrow.fs.LocalFileSystem(), os.path.abspath(place)
+    scheme, _, inside = place.partition("://")
+    if scheme in S3 and s3_endpoint():
+        return pyarrow.fs.S3FileSystem(endpoint_override=s3_endpoint()), inside
     found: tuple[pyarrow.fs.FileSystem, str] = pyarrow.fs.FileSystem.from_uri(place)
     return found
 
@@ -138,7 +148,7 @@ class TableWriter:
         self._count(batch)
         if self._spec.field_ids is not None:
             batch = pa.RecordBatch.from_arrays(batch.columns, schema=self._spec.field_ids)
-        for day, rows in _by_day(batch) if self._spec.day_format else [(None, batch)]:
+        for day, rows in _by_day(batch, self._spec.day_column) if self._spec.day_format else [(None, batch)]:
             self._file(day).write(rows)
             if self._open[day].is_full:
                 self._end(day)
@@ -180,6 +190,22 @@ class TableWriter:
         self._open.clear()
         delete_files(self._spec, self._written.files)
         self._written = Written()
+
+
+def delete_paths(paths: Sequence[str], report: Progress = no_progress) -> int:
+    """Deletes files by their paths or URIs, those that are gone already left out; how many. OSError."""
+    systems: dict[str, pyarrow.fs.FileSystem] = {}
+    deleted = 0
+    for number, path in enumerate(paths, 1):
+        root = path.partition("://")[0] if "://" in path else ""
+        if root not in systems:
+            systems[root] = file_system_of(path)[0]
+        inside = path.partition("://")[2] if root else path
+        if systems[root].get_file_info(inside).type == pyarrow.fs.FileType.File:
+            systems[root].delete_file(inside)
+            deleted += 1
+        report(number, len(paths))
+    return deleted
 
 
 def delete_files(spec: WriteSpec, files: Iterable[WrittenFile]) -> None:
@@ -264,9 +290,9 @@ def _is_flat(schema: pa.Schema) -> bool:
     return not any(pa.types.is_nested(each.type) and each.name != "properties" for each in schema)
 
 
-def _by_day(batch: pa.RecordBatch) -> Iterator[tuple[date | None, pa.RecordBatch]]:
-    """The rows of each day (UTC) of store time; None for rows without one."""
-    times = batch.column("storeTimestamp")
+def _by_day(batch: pa.RecordBatch, column: str) -> Iterator[tuple[date | None, pa.RecordBatch]]:
+    """The rows of each day (UTC) of a column of times; None for rows without one."""
+    times = batch.column(column)
     bounds = pc.min_max(times.cast(pa.int64())).as_py()
     if not times.null_count and bounds["min"] // DAY_US == bounds["max"] // DAY_US:
         yield EPOCH + timedelta(bounds["min"] // DAY_US), batch
@@ -280,13 +306,13 @@ def _by_day(batch: pa.RecordBatch) -> Iterator[tuple[date | None, pa.RecordBatch
 
 def queue_ranges(batch: pa.RecordBatch) -> dict[str, QueueRange]:
     """Of each queue the first and last queue offset, and the number of rows."""
-    columns = ["brokerName", "queueId", "queueOffset"]
-    grouped = pa.Table.from_batches([batch.select(columns)]).group_by(columns[:2])
+    found = queue_ranges_by(batch, ["brokerName", "queueId"])
+    return {queue_name(key["brokerName"], key["queueId"]): each for key, each in found}
+
+
+def queue_ranges_by(batch: pa.RecordBatch, columns: list[str]) -> Iterator[tuple[dict[str, Any], QueueRange]]:
+    """The same for any columns that name a queue: their values, and the range."""
+    grouped = pa.Table.from_batches([batch.select([*columns, "queueOffset"])]).group_by(columns)
     found = grouped.aggregate([("queueOffset", "min"), ("queueOffset", "max"), ("queueOffset", "count")])
-    rows: list[dict[str, Any]] = found.to_pylist()
-    return {
-        queue_name(row["brokerName"], row["queueId"]): QueueRange(
-            row["queueOffset_min"], row["queueOffset_max"], row["queueOffset_count"]
-        )
-        for row in rows
-    }
+    for row in found.to_pylist():
+        yield row, QueueRange(row["queueOffset_min"], row["queueOffset_max"], row["queueOffset_count"])

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
@@ -45,7 +46,7 @@ from mqlake.errors import ConfigError, TableConflictError, TableError
 from mqlake.lake.tables.files import WriteSpec, WrittenFile, file_system_of, of_names
 from mqlake.lake.tables.parquet import scan_files, unknown_files
 from mqlake.lake.tables.rewrite import bins, rewritten
-from mqlake.lake.tables.state import POSITION, TableState
+from mqlake.lake.tables.state import POSITION, State, TableState
 from mqlake.lake.tables.table import Head, TableFiles, Version
 
 CREATED_WITH = {
@@ -61,6 +62,7 @@ CREATED_WITH = {
     "write.parquet.compression-codec": "zstd",
 }
 PARTITION_ID = 1000
+DAY_FORMAT = "day={}"
 COMPACTION_TRIES = 5
 
 
@@ -73,6 +75,9 @@ def open_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
             if last:  # the first time another process may have made the tables of a new SQL catalog meanwhile
                 raise ConfigError(f"catalog {name!r} cannot be opened: {error}") from error
     raise AssertionError
+
+
+S = TypeVar("S", bound=State)
 
 
 class IcebergTable:
@@ -93,9 +98,10 @@ class IcebergTable:
 
     @classmethod
     def create(
-        cls, catalog: Catalog, name: str, schema: pa.Schema, properties: Mapping[str, str], *, by_day: bool
+        cls, catalog: Catalog, name: str, schema: pa.Schema, properties: Mapping[str, str], *, day: str
     ) -> IcebergTable:
-        """A new table, or the one that another process made meanwhile."""
+        """A new table, or the one that another process made meanwhile. `day`: the column whose days part it, or
+        empty."""
         namespace = name.rpartition(".")[0]
         with _translated(name):
             try:
@@ -106,10 +112,12 @@ class IcebergTable:
                 if not catalog.namespace_exists(namespace):
                     raise
         numbered = assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(schema))
-        day = PartitionField(
-            numbered.find_field("storeTimestamp").field_id, PARTITION_ID, DayTransform(), "day"
+        parts = (
+            [PartitionField(numbered.find_field(day).field_id, PARTITION_ID, DayTransform(), "day")]
+            if day
+            else []
         )
-        spec = PartitionSpec(*([day] if by_day else []))
+        spec = PartitionSpec(*parts)
         try:
             created = {**CREATED_WITH, **properties}
             return cls(catalog.create_table(name, numbered, partition_spec=spec, properties=created))
@@ -142,24 +150,25 @@ class IcebergTable:
         with _translated(self.name):
             self._native.refresh()
         main = self._main()
-        return Head(main.snapshot_id if main else None, self._state_from(main))
+        version = main.snapshot_id if main else None
+        return Head(version, self.state_of(version))
 
     def _main(self) -> Snapshot | None:
         found: Snapshot | None = self._native.metadata.snapshot_by_name(MAIN_BRANCH)
         return found
 
-    def _state_from(self, snapshot: Snapshot | None) -> TableState | None:
-        """Of the newest snapshot with one from there back; without any, the table's property."""
-        for each in ancestors_of(snapshot, self._native.metadata):
-            if each.summary is not None and POSITION in each.summary.additional_properties:
-                return TableState.from_properties(each.summary.additional_properties, self.name)
-        if snapshot is not None and POSITION in self._native.properties:
-            return TableState.from_properties(self._native.properties, self.name)
-        return None
-
     def state_of(self, version: int | None) -> TableState | None:
+        return self.last(TableState, version)
+
+    def last(self, kind: type[S], version: int | None) -> S | None:
+        """Of the newest snapshot with one from there back; without any, the table's property."""
         snapshot = None if version is None else self._native.metadata.snapshot_by_id(version)
-        return self._state_from(snapshot)
+        for each in ancestors_of(snapshot, self._native.metadata):
+            if each.summary is not None and kind.KEY in each.summary.additional_properties:
+                return kind.from_properties(each.summary.additional_properties, self.name)
+        if snapshot is not None and kind.KEY in self._native.properties:
+            return kind.from_properties(self._native.properties, self.name)
+        return None
 
     def versions(self) -> list[Version]:
         found = []
@@ -183,20 +192,44 @@ class IcebergTable:
         metadata = self._native.metadata
         root = metadata.properties.get("write.data.path", f"{metadata.location.rstrip('/')}/data")
         numbered = plain_schema(schema_to_pyarrow(metadata.schema(), include_field_ids=True))
-        day = "day={}" if metadata.spec().fields else ""
-        return WriteSpec(root, of_names(self.schema, names), of_names(numbered, names), day, target_bytes)
+        day, day_format = self._day(), ""
+        if day:
+            day_format = DAY_FORMAT
+        spec = WriteSpec(
+            root, of_names(self.schema, names), of_names(numbered, names), day_format, target_bytes
+        )
+        return replace(spec, day_column=day) if day else spec
 
-    def commit(self, files: Sequence[WrittenFile], state: TableState, head: Head) -> Head:
+    def _day(self) -> str:
+        """The column whose days part the table; empty without partitions. TableError for partitions of another kind."""
+        metadata = self._native.metadata
+        fields = metadata.spec().fields
+        if len(fields) > 1 or any(not isinstance(each.transform, DayTransform) for each in fields):
+            raise TableError(
+                f"table {self.name} is partitioned by {', '.join(map(str, fields))}: mqlake writes to tables without "
+                "partitions, and to those by the day of a timestamp; let it make a new table"
+            )
+        return str(metadata.schema().find_column_name(fields[0].source_id)) if fields else ""
+
+    def commit(
+        self, files: Sequence[WrittenFile], state: State, head: Head, replaced: Sequence[str] = ()
+    ) -> None:
         kept = state.to_properties()
         with _translated(self.name):
             transaction = self._native.transaction()
             transaction.set_properties(kept)
-            producer = transaction._append_snapshot_producer(kept)
+            if replaced:
+                producer = transaction.update_snapshot(snapshot_properties=kept).overwrite()
+            else:
+                producer = transaction._append_snapshot_producer(kept)
+            gone = set(replaced)
             with producer:
+                for file in self._entries(head.version) if gone else ():
+                    if file.file_path in gone:
+                        producer.delete_data_file(file)
                 for each in files:
                     producer.append_data_file(self._data_file(each))
         self._land(transaction, producer, head.version)
-        return Head(producer.snapshot_id, state)
 
     def _land(self, transaction: Transaction, producer: Any, base: int | None) -> None:
         """Commits if main is still the snapshot `base`. Nothing is retried, nothing deleted unless it did not land."""
@@ -322,31 +355,17 @@ class IcebergTable:
                 f"table {self.name} has rows that another engine deleted, or columns that were renamed: compact it "
                 "with that engine"
             )
-        by_path = {file.file_path: file for file in files}
         written = [file for group in groups for file in rewritten(group, self.write_spec(target_bytes))]
-        replaced = [by_path[path] for group in groups for path in group]
+        replaced = [path for group in groups for path in group]
         for _ in range(COMPACTION_TRIES):
             try:
-                self._replace(replaced, written, head)
+                self.commit(written, head.state, head, replaced)
                 return len(files), self.files(self.head().version).count
             except (
                 TableConflictError
             ):  # a run has appended meanwhile: its state is carried on, not the one before
                 head = self.head()
         raise TableConflictError(f"table {self.name}: {COMPACTION_TRIES} other commits came first; try again")
-
-    def _replace(self, files: Sequence[DataFile], written: Sequence[WrittenFile], head: Head) -> None:
-        """Commits other files for these, with the state of `head`."""
-        kept = {} if head.state is None else head.state.to_properties()
-        with _translated(self.name):
-            transaction = self._native.transaction()
-            producer = transaction.update_snapshot(snapshot_properties=kept).overwrite()
-            with producer:
-                for file in files:
-                    producer.delete_data_file(file)
-                for each in written:
-                    producer.append_data_file(self._data_file(each))
-        self._land(transaction, producer, head.version)
 
     def expire(self, older_than: datetime, keep: int) -> tuple[int, int]:
         self.head()

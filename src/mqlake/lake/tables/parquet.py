@@ -14,7 +14,7 @@ from mqlake.lake.tables.files import file_system_of
 
 
 def unknown_files(roots: Iterable[str], known: Iterable[str], older_than: datetime) -> list[tuple[str, int]]:
-    """Files below the roots that are not known by their paths and older than a moment."""
+    """Files below the roots that are not known by their paths and older than a moment: paths or URIs, and sizes."""
     names = {file_system_of(path)[1] for path in known}
     found = []
     for root in roots:
@@ -23,7 +23,8 @@ def unknown_files(roots: Iterable[str], known: Iterable[str], older_than: dateti
         for each in file_system.get_file_info(selector):
             is_old = each.mtime is not None and each.mtime < older_than
             if each.type == pyarrow.fs.FileType.File and is_old and each.path not in names:
-                found.append((each.path, each.size))
+                scheme = root.partition("://")[0] + "://" if "://" in root else ""
+                found.append((f"{scheme}{each.path}" if scheme != "file://" else each.path, each.size))
     return sorted(found)
 
 

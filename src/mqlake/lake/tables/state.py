@@ -10,8 +10,9 @@ The table is its own checkpoint: there is no second place that could say somethi
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar, Protocol, Self
 
 from mqlake.errors import StoreCorruptError
 from mqlake.lake.log.log_offsets import Mark
@@ -25,6 +26,32 @@ def queue_name(broker: str, queue_id: int) -> str:
     return f"{broker}:{queue_id}"
 
 
+class State(Protocol):
+    """What a commit says of where its rows came from. `KEY`: the property that holds it."""
+
+    KEY: ClassVar[str]
+
+    @property
+    def commit_id(self) -> str: ...
+
+    def to_properties(self) -> dict[str, str]: ...
+
+    @classmethod
+    def from_properties(cls, given: Mapping[str, str], where: str) -> Self: ...
+
+    def to_transactions(self) -> dict[str, int]:
+        """The same as Delta's txn actions, which outlive the notes in its log: a number a name."""
+
+    @classmethod
+    def from_transactions(cls, version_of: Callable[[str], int | None], names: Sequence[str]) -> Self | None:
+        """What the txn actions say; `names`: those whose numbers are asked for."""
+
+
+def commit_number(commit_id: str) -> int:
+    """A commit's id as a txn version."""
+    return int(commit_id[:15], 16)
+
+
 @dataclass(frozen=True)
 class TableState:
     """`stores` by name; `queues` by queue_name(); `rows` of the last commit; `until`: the latest store time, ms."""
@@ -34,6 +61,7 @@ class TableState:
     commit_id: str = ""
     rows: int = 0
     until: int = 0
+    KEY: ClassVar[str] = POSITION
 
     def to_properties(self) -> dict[str, str]:
         marks = {
@@ -62,3 +90,32 @@ class TableState:
             )
         except (KeyError, ValueError, TypeError, AttributeError) as error:
             raise StoreCorruptError(where, 0, f"its position cannot be read: {error!r}") from error
+
+    def to_transactions(self) -> dict[str, int]:
+        found = {"commit": commit_number(self.commit_id), "until": self.until}
+        for name, mark in self.stores.items():
+            found[name] = mark.offset
+            if mark.tail is not None:
+                found[f"{name}/tail"] = mark.tail
+        for queue, following in self.queues.items():
+            name, _, queue_id = queue.rpartition(":")
+            found[f"{name}/{queue_id}"] = following
+            found[f"{name}/queues"] = max(found.get(f"{name}/queues", 0), int(queue_id) + 1)
+        return found
+
+    @classmethod
+    def from_transactions(
+        cls, version_of: Callable[[str], int | None], names: Sequence[str]
+    ) -> TableState | None:
+        if version_of("commit") is None:
+            return None
+        stores, queues = {}, {}
+        for name in names:
+            offset = version_of(name)
+            if offset is not None:
+                stores[name] = Mark(offset, version_of(f"{name}/tail"))
+            for queue_id in range(version_of(f"{name}/queues") or 0):
+                following = version_of(f"{name}/{queue_id}")
+                if following is not None:
+                    queues[queue_name(name, queue_id)] = following
+        return cls(stores, queues, until=version_of("until") or 0)

@@ -11,16 +11,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.dataset
 
 from mqlake.lake.tables.files import WriteSpec, WrittenFile
-from mqlake.lake.tables.state import TableState
+from mqlake.lake.tables.state import State, TableState
 
-TOPIC, DECODER, COLUMNS = "mqlake.topic", "mqlake.decoder", "mqlake.columns"
-"""Properties of the table itself: the topic's true name, the decoder's spec, the columns of the log."""
+TOPIC, DECODER, COLUMNS, DAY = "mqlake.topic", "mqlake.decoder", "mqlake.columns", "mqlake.day"
+"""Properties of the table itself: the topic's true name, the decoder's spec, the columns of the log, and the column
+whose days part it if that is not the store time."""
+
+
+VARIANT = pa.struct(
+    [pa.field("metadata", pa.binary(), nullable=False), pa.field("value", pa.binary(), nullable=False)]
+)
+"""A Variant in Arrow and Parquet. No other column has this type: all that others hold may be null."""
+
+S = TypeVar("S", bound=State)
 
 
 @dataclass(frozen=True)
@@ -79,9 +88,12 @@ class Table(Protocol):
     def write_spec(self, target_bytes: int, names: Sequence[str] | None = None) -> WriteSpec:
         """For files with these columns (None: all of the table)."""
 
-    def commit(self, files: Sequence[WrittenFile], state: TableState, head: Head) -> Head:
-        """Appends files. TableConflictError if the table has moved since `head`: nothing of it is in the table then.
-        TableError when that cannot be known; the files must stay then."""
+    def commit(
+        self, files: Sequence[WrittenFile], state: State, head: Head, replaced: Sequence[str] = ()
+    ) -> None:
+        """Appends files, and takes away those whose rows they replace (paths as of `head`). TableConflictError if the
+        table has moved since `head`: nothing of it is in the table then. TableError when that cannot be known; the
+        files must stay then."""
 
     def versions(self) -> list[Version]:
         """Newest first."""
@@ -90,6 +102,9 @@ class Table(Protocol):
         """The last version committed at or before a moment, None if there is none."""
 
     def state_of(self, version: int | None) -> TableState | None: ...
+
+    def last(self, kind: type[S], version: int | None) -> S | None:
+        """The newest state of a kind as of a version; None: nothing of that kind ever committed."""
 
     def scan(
         self, version: int | None, columns: Sequence[str] | None, filter: Any

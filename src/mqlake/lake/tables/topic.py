@@ -17,8 +17,9 @@ from mqlake.base.progress import Progress, no_progress
 from mqlake.errors import StoreError, TableError, UnknownKeyError
 from mqlake.lake.requirements import require_modules
 from mqlake.lake.tables.bodies import followed, sampled
-from mqlake.lake.tables.config import DEFAULT_COLUMNS, ICEBERG, Lake, LakeFile, Topic
-from mqlake.lake.tables.files import TARGET_BYTES
+from mqlake.lake.tables.config import DEFAULT_COLUMNS, Lake, LakeFile, Topic
+from mqlake.lake.tables.files import STORE_TIME, TARGET_BYTES
+from mqlake.lake.tables.opening import load_table, make_table
 from mqlake.lake.tables.rows import TableRows
 from mqlake.lake.tables.source import Lag, Source, StoreSource
 from mqlake.lake.tables.step import Engine, LocalEngine, StepReport, TableReport, Target, run_step
@@ -49,25 +50,11 @@ def open_table(lake: Lake, topic: Topic, names: Sequence[str] = (), *, create: b
     rows = rows_of(topic)
     properties = {TOPIC: topic.topic, COLUMNS: ",".join(rows.columns), DECODER: topic.bodies}
     properties = {key: value for key, value in properties.items() if value}
-    by_day = topic.partition == "day"
+    day = STORE_TIME if topic.partition == "day" else ""
     name = f"{lake.namespace}.{topic.table}"
-    found: Table | None
-    if lake.format == ICEBERG:
-        require_modules("pyiceberg", "sqlalchemy", command="pip install 'mqlake[iceberg]'")
-        from mqlake.lake.tables.iceberg import IcebergTable, open_catalog
-
-        catalog = open_catalog(lake.catalog_name, lake.catalog_options())
-        found = IcebergTable.load(catalog, name)
-        if found is None and create:
-            found = IcebergTable.create(catalog, name, rows.schema, properties, by_day=by_day)
-    else:
-        require_modules("deltalake", command="pip install 'mqlake[delta]'")
-        from mqlake.lake.tables.delta import DeltaTable
-
-        location = os.path.join(lake.warehouse, *name.split("."))
-        found = DeltaTable.load(location, name, names)
-        if found is None and create:
-            found = DeltaTable.create(location, name, rows.schema, properties, names, by_day=by_day)
+    found = load_table(lake, name, names)
+    if found is None and create:
+        found = make_table(lake, name, rows.schema, properties, day, names)
     if found is None:
         raise TableError(f"there is no table {name} yet: mqlake lake run makes it")
     return found

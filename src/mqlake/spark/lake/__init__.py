@@ -1,0 +1,1 @@
+"""Sinks for streams: Iceberg and Delta tables."""
