@@ -45,12 +45,6 @@ def test_anything_else_is_refused(old: str, new: str, field: str) -> None:
     assert error.value.field == field and f"field {field!r} is " in str(error.value)
 
 
-def test_columns_that_cannot_be_widened() -> None:
-    with pytest.raises(SchemaChangeError, match="cannot be widened"):
-        merged(parse_ddl("a int"), parse_ddl("a long"), widen=False)
-    assert merged(parse_ddl("a int"), parse_ddl("a int, b int"), widen=False) == parse_ddl("a int, b int")
-
-
 def test_values_move_to_the_columns() -> None:
     rows = [
         {"id": 1, "f": 0.5, "item": {"name": "x"}, "l": [{"x": 1}, None], "m": [("k", 1)], "gone": "g"},

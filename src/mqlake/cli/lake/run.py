@@ -168,6 +168,9 @@ def show(reports: list[Any], *, as_json: bool) -> None:
     if not reports:
         note("the lake has no topics: mqlake lake add")
         return
+    for each in reports:
+        if each.unkeyed:
+            note(f"{each.table}: {count_text(each.unkeyed, 'message')} without a key left out")
     print_table(
         ["topic", "table", "rows", "undecoded", "files", "size", "commits"],
         [

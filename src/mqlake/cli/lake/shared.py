@@ -48,6 +48,7 @@ class Given:
     partition: str | None = None
     columns: tuple[str, ...] = ()
     bodies: str = ""
+    latest: bool = False
 
     @property
     def file(self) -> str | None:
@@ -105,7 +106,15 @@ class Given:
         if self.columns:
             more["columns"] = self.columns
         return [
-            Topic(topic, stores, self.namesrv, self.table, bodies=self._spec(topic, stores), **more)
+            Topic(
+                topic,
+                stores,
+                self.namesrv,
+                self.table,
+                bodies=self._spec(topic, stores),
+                latest=self.latest,
+                **more,
+            )
             for topic in self.topics
         ]
 
@@ -180,6 +189,11 @@ _MAKE = (
     click.option(
         "--columns", metavar="A,B,…", default="", callback=lambda _c, _p, text: tuple(text.replace(",", " ").split()),
         help="Columns of the log that the table has.",
+    ),
+    click.option(
+        "--latest",
+        is_flag=True,
+        help="Keep the latest row of each key (column keys) only; a message without a body deletes its key's row.",
     ),
     click.option(
         "--bodies",

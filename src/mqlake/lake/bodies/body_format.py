@@ -126,12 +126,12 @@ class BodyFormat:
             return self  # nothing to learn from these
         return replace(self, schema=_added(parse_ddl(self.schema), found).ddl)
 
-    def following(self, before: BodyFormat, *, widen: bool = True) -> BodyFormat:
+    def following(self, before: BodyFormat) -> BodyFormat:
         """This format for a table whose bodies had the format `before`: its column keeps what it has, and gets more.
 
-        `widen` False: for a table whose columns keep their type. SchemaChangeError for what the column cannot follow.
+        SchemaChangeError for what the column cannot follow.
         """
-        columns = merged(before.column, self.decoder().type, widen=widen)
+        columns = merged(before.column, self.decoder().type)
         return replace(self, columns="" if columns == self.decoder().type else _as_columns(columns))
 
     # ------------------------------------------------------------------ kept, and made again

@@ -22,40 +22,35 @@ _WIDER = {("int", "long"): "long", ("float", "double"): "double"}
 class SchemaChangeError(ConfigError):
     """A schema that a table's columns cannot follow."""
 
-    def __init__(self, field: str, old: ColumnType, new: ColumnType, why: str = "") -> None:
+    def __init__(self, field: str, old: ColumnType, new: ColumnType) -> None:
         self.field, self.old, self.new = field, old, new
         super().__init__(
-            f"field {field!r} is {old} in the table and {new} in the new schema{why}. Only new fields, int to long and "
+            f"field {field!r} is {old} in the table and {new} in the new schema. Only new fields, int to long and "
             f"float to double can be taken up. Go on with the old schema (bodies that do not fit are kept undecoded), "
             f"give the field a new name, or write to a new table"
         )
 
 
-def merged(old: ColumnType, new: ColumnType, *, field: str = "", widen: bool = True) -> ColumnType:
-    """The schema that holds values of both: `old` with what is new. SchemaChangeError.
-
-    `widen` False: for a table whose columns keep their type (Delta).
-    """
+def merged(old: ColumnType, new: ColumnType, *, field: str = "") -> ColumnType:
+    """The schema that holds values of both: `old` with what is new. SchemaChangeError."""
     if old.name == new.name == STRUCT:
-        return _merged_fields(old, new, field, widen)
+        return _merged_fields(old, new, field)
     if old.name == new.name and old.name in (ARRAY, MAP):
-        element = merged(old.element, new.element, field=f"{field}[]", widen=widen)
+        element = merged(old.element, new.element, field=f"{field}[]")
         return array_of(element) if old.name == ARRAY else map_of(element)
     if old.arrow == new.arrow or (new.name, old.name) in _WIDER:
         return old
     if (old.name, new.name) in _WIDER:
-        if not widen:
-            raise SchemaChangeError(field, old, new, ", and columns of this table cannot be widened")
         return ColumnType(_WIDER[old.name, new.name])
     raise SchemaChangeError(field, old, new)
 
 
-def _merged_fields(old: ColumnType, new: ColumnType, field: str, widen: bool) -> ColumnType:
+def _merged_fields(old: ColumnType, new: ColumnType, field: str) -> ColumnType:
     later = dict(new.fields)
     found = []
     for name, kind in old.fields:
         path = f"{field}.{name}" if field else name
-        found.append((name, merged(kind, later[name], field=path, widen=widen) if name in later else kind))
+        found.append((name, merged(kind, later[name], field=path) if name in later else kind))
     known = {name for name, _ in old.fields}
     return struct_of([*found, *((name, kind) for name, kind in new.fields if name not in known)])
 

@@ -96,7 +96,7 @@ class Lake:
 @dataclass(frozen=True)
 class Topic:
     """Where a topic comes from, and its table. `stores`: directories by name; or `namesrv`: name servers. `bodies`: the
-    spec of a decoder, empty for raw bodies."""
+    spec of a decoder, empty for raw bodies. `latest`: only the latest row of each key."""
 
     topic: str
     stores: Mapping[str, str] = field(default_factory=dict)
@@ -105,14 +105,19 @@ class Topic:
     columns: tuple[str, ...] = DEFAULT_COLUMNS
     partition: str = "day"
     bodies: str = ""
+    latest: bool = False
 
     def __post_init__(self) -> None:
+        if self.latest:
+            object.__setattr__(self, "partition", "none")
+            if missing := [name for name in ("keys", "body") if name not in self.columns]:
+                raise ConfigError(f"a table of latest rows needs the column {missing[0]!r}")
         if bool(self.stores) == bool(self.namesrv):
             raise ConfigError(f"topic {self.topic}: give either store directories or name servers")
         if self.partition not in PARTITIONS:
             raise UnknownKeyError(self.partition, PARTITIONS, what="partition")
         if not self.table:
-            object.__setattr__(self, "table", table_name(self.topic))
+            object.__setattr__(self, "table", table_name(self.topic) + ("_latest" if self.latest else ""))
         if table_name(self.table) != self.table:
             raise ConfigError(f"{self.table!r} cannot be a table's name: letters, digits and _")
 

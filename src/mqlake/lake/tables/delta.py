@@ -22,13 +22,22 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, Field, PostCommitHookProperties, QueryBuilder, Schema, Transaction
+from deltalake import (
+    CommitProperties,
+    Field,
+    PostCommitHookProperties,
+    QueryBuilder,
+    Schema,
+    Transaction,
+    write_deltalake,
+)
 from deltalake import DeltaTable as NativeTable
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.schema import VariantType
 from deltalake.transaction import AddAction, RemoveAction
 
 from mqlake.errors import TableConflictError, TableError
+from mqlake.lake.bodies.evolution import conform
 from mqlake.lake.tables.config import s3_endpoint
 from mqlake.lake.tables.files import STORE_TIME, WriteSpec, WrittenFile, of_names
 from mqlake.lake.tables.parquet import scan_files, unknown_files
@@ -124,18 +133,71 @@ class DeltaTable:
     def properties(self) -> dict[str, str]:
         return dict(self._native.metadata().configuration)
 
-    can_widen = False
-
     def evolve(self, schema: pa.Schema, properties: Mapping[str, str]) -> None:
-        for field in schema:
-            if self.schema.field(field.name).type != field.type:
-                raise TableError(
-                    f"column {field.name!r} of the Delta table {self.name} cannot take new fields: go on with the old "
-                    "schema (bodies keep what they have in the log), or write to a new table (--table)"
-                )
+        """New columns and fields are a commit of their own. Wider numbers are not in the format that other engines read
+        from Python's tables, so all rows are written again, in one commit, with the table's position."""
+        there = self.schema
+        changed = [
+            each
+            for each in schema
+            if each.name not in there.names or there.field(each.name).type != each.type
+        ]
+        if any(
+            each.name in there.names and widens(there.field(each.name).type, each.type) for each in changed
+        ):
+            kept = {each.name: each for each in changed}
+            fields = [kept.pop(each.name, each) for each in there]
+            self._rewrite(pa.schema([*fields, *kept.values()]))
+        elif changed:
+            with _translated(self.name):
+                self._native.alter.add_columns(_native_schema(pa.schema(changed)).fields)
         with _translated(self.name):
-            self._native.alter.set_table_properties(dict(properties), raise_if_not_exists=False)
+            if properties:
+                self._native.alter.set_table_properties(dict(properties), raise_if_not_exists=False)
             self._native.update_incremental()
+
+    def _rewrite(self, schema: pa.Schema) -> None:
+        """All rows with other columns. TableConflictError if something else was committed meanwhile."""
+        head = self.head()
+        there, paths, by_day = self.schema, self.paths(head.version), self._by_day
+        columns = schema.append(pa.field(DATE, pa.date32())) if by_day else schema
+        times = self.properties.get(DAY, STORE_TIME)
+        if paths is None:
+            raise TableError(
+                f"table {self.name} has rows that another engine deleted, or columns that were renamed: change its "
+                "columns with that engine, or write to a new table (--table)"
+            )
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for batch in scan_files(
+                paths, there, there, None
+            ):  # nothing of deltalake: it is waiting for these
+                arrays = [
+                    conform(batch.column(each.name), each.type)
+                    if each.name in batch.schema.names
+                    else pa.nulls(batch.num_rows, each.type)
+                    for each in schema
+                ]
+                if by_day:
+                    arrays.append(batch.column(times).cast(pa.date32()))
+                yield pa.RecordBatch.from_arrays(arrays, schema=columns)
+
+        kept = None if head.state is None else head.state.to_properties()
+        try:
+            with _translated(self.name):
+                write_deltalake(
+                    self._native,
+                    pa.RecordBatchReader.from_batches(columns, batches()),
+                    mode="overwrite",
+                    schema_mode="overwrite",
+                    partition_by=[DATE] if by_day else None,
+                    commit_properties=CommitProperties(custom_metadata=kept, max_commit_retries=0),
+                )
+                self._native.update_incremental()
+        except TableError as error:
+            if isinstance(error.__cause__, CommitFailedError):
+                raise TableConflictError(f"{error}; its columns are as before: try again") from error
+            raise
 
     def head(self) -> Head:
         with _translated(self.name):
@@ -373,6 +435,18 @@ def _native_schema(schema: pa.Schema) -> Schema:
         Field(each.name, VariantType()) if schema.field(each.name).type == VARIANT else each for each in found
     ]
     return Schema(kinds)
+
+
+def widens(old: pa.DataType, new: pa.DataType) -> bool:
+    """Whether a number in a type, or in what it is made of, has another type in `new`."""
+    if pa.types.is_struct(old) and pa.types.is_struct(new):
+        later = {each.name: each.type for each in new.fields}
+        return any(each.name in later and widens(each.type, later[each.name]) for each in old.fields)
+    if pa.types.is_list(old) and pa.types.is_list(new):
+        return widens(old.value_type, new.value_type)
+    if pa.types.is_map(old) and pa.types.is_map(new):
+        return widens(old.item_type, new.item_type)
+    return bool(old != new)
 
 
 def statistics(metadata: pq.FileMetaData) -> str:

@@ -102,13 +102,16 @@ class QueueRange:
 
 @dataclass
 class Written:
-    """What one or more tasks wrote of a table; `until`: the latest store time, ms."""
+    """What one or more tasks wrote of a table; `until`: the latest store time, ms. `changes`, `unkeyed`: of a table of
+    latest rows (lake.tables.latest), whose files are written by its commit, and the messages without a key."""
 
     files: list[WrittenFile] = field(default_factory=list)
     queues: dict[str, QueueRange] = field(default_factory=dict)
     rows: int = 0
     undecoded: int = 0
     until: int = 0
+    changes: pa.Table | None = None
+    unkeyed: int = 0
 
     def add(self, other: Written) -> None:
         self.files += other.files
@@ -128,6 +131,17 @@ def add_ranges(ranges: dict[str, QueueRange], more: dict[str, QueueRange]) -> No
             ranges[name].add(each)
         else:
             ranges[name] = QueueRange(each.first, each.last, each.count)
+
+
+def count_rows(written: Written, batch: pa.RecordBatch) -> None:
+    """Notes how many rows of a topic there are, and of which queue offsets."""
+    written.rows += batch.num_rows
+    if "undecoded" in batch.schema.names:
+        undecoded = batch.column("undecoded_reason")
+        written.undecoded += len(undecoded) - undecoded.null_count
+    latest = pc.max(batch.column("storeTimestamp")).cast(pa.int64()).as_py()
+    written.until = max(written.until, (latest or 0) // 1000)
+    add_ranges(written.queues, queue_ranges(batch))
 
 
 class TableWriter:
@@ -154,14 +168,7 @@ class TableWriter:
                 self._end(day)
 
     def _count(self, batch: pa.RecordBatch) -> None:
-        written = self._written
-        written.rows += batch.num_rows
-        if "undecoded" in batch.schema.names:
-            undecoded = batch.column("undecoded_reason")
-            written.undecoded += len(undecoded) - undecoded.null_count
-        latest = pc.max(batch.column("storeTimestamp")).cast(pa.int64()).as_py()
-        written.until = max(written.until, (latest or 0) // 1000)
-        add_ranges(written.queues, queue_ranges(batch))
+        count_rows(self._written, batch)
 
     def _file(self, day: date | None) -> _OpenFile:
         if day not in self._open:

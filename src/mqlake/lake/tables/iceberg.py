@@ -134,8 +134,6 @@ class IcebergTable:
     def properties(self) -> dict[str, str]:
         return dict(self._native.properties)
 
-    can_widen = True
-
     def evolve(self, schema: pa.Schema, properties: Mapping[str, str]) -> None:
         with _translated(self.name):
             self._native.refresh()

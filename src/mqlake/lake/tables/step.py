@@ -22,7 +22,8 @@ from mqlake.base.progress import Progress, no_progress
 from mqlake.errors import OffsetOutOfRangeError, TableConflictError, TableError
 from mqlake.lake.log.log_offsets import Mark
 from mqlake.lake.tables.files import TableWriter, WriteSpec, Written, delete_files
-from mqlake.lake.tables.rows import TableRows
+from mqlake.lake.tables.latest import LatestWriter, marked, upsert
+from mqlake.lake.tables.rows import BODY, TableRows
 from mqlake.lake.tables.source import Piece, Source
 from mqlake.lake.tables.state import TableState
 from mqlake.lake.tables.table import Head, Table
@@ -37,6 +38,7 @@ class Target:
     topic: str
     table: Table
     rows: TableRows
+    latest: bool = False
 
 
 @dataclass(frozen=True)
@@ -45,11 +47,13 @@ class WriteTarget:
 
     rows: TableRows
     spec: WriteSpec
+    latest: bool = False
 
 
 @dataclass
 class TableReport:
-    """What a run did to one table. `conflicts`: commits that another one came before."""
+    """What a run did to one table. `conflicts`: commits that another one came before. `unkeyed`: messages without
+    a key, which a table of latest rows does not have."""
 
     topic: str
     table: str
@@ -59,6 +63,7 @@ class TableReport:
     bytes: int = 0
     commits: int = 0
     conflicts: int = 0
+    unkeyed: int = 0
 
 
 @dataclass
@@ -93,15 +98,16 @@ def write_pieces(
 ) -> dict[str, Written]:
     """Reads pieces and writes the files of each topic. On an error the files are deleted."""
     columns = list(dict.fromkeys(name for each in targets.values() for name in each.rows.columns))
-    writers: dict[str, TableWriter] = {}
+    writers: dict[str, TableWriter | LatestWriter] = {}
     total, done = sum(piece.bytes for piece in pieces), 0
     try:
         for piece in pieces:
             for topic, batch in piece.read(columns):
                 target = targets[topic]
                 if topic not in writers:
-                    writers[topic] = TableWriter(target.spec)
-                writers[topic].write(target.rows.of(batch, piece.name))
+                    writers[topic] = LatestWriter() if target.latest else TableWriter(target.spec)
+                rows = target.rows.of(batch, piece.name)
+                writers[topic].write(marked(rows, batch.column(BODY)) if target.latest else rows)
             done += piece.bytes
             report(done, total)
         return {topic: writer.close() for topic, writer in writers.items()}
@@ -130,7 +136,9 @@ def run_step(
     heads = {target.topic: target.table.head() for target in targets}
     plan = source.plan({topic: head.state for topic, head in heads.items()}, bytes_max)
     specs = {
-        each.topic: WriteTarget(each.rows, each.table.write_spec(target_bytes, each.rows.schema.names))
+        each.topic: WriteTarget(
+            each.rows, each.table.write_spec(target_bytes, each.rows.schema.names), each.latest
+        )
         for each in targets
     }
     written = engine.write(plan.pieces, specs, report) if plan.pieces else {}
@@ -151,7 +159,7 @@ def run_step(
     for each in chosen:
         head, found = heads[each.topic], written.get(each.topic, Written())
         state = next_state(head.state, found, plan.reached.get(each.topic, {}))
-        made = _committed(each, found, state, head)
+        made = _committed(each, found, state, head, target_bytes)
         if not made.commits:
             discard(each.topic)
         result.tables.append(made)
@@ -194,13 +202,19 @@ def next_state(state: TableState | None, written: Written, reached: Mapping[str,
     )
 
 
-def _committed(target: Target, written: Written, state: TableState, head: Head) -> TableReport:
+def _committed(
+    target: Target, written: Written, state: TableState, head: Head, target_bytes: int
+) -> TableReport:
     """Commits, again as long as only others than runs have moved the table. Without a commit: another run was here, and
     the files are in no table."""
     result = TableReport(target.topic, target.table.name)
     for _ in range(COMMIT_TRIES):
         try:
-            target.table.commit(written.files, state, head)
+            if target.latest:
+                made = upsert(target.table, written.changes, state, head, target_bytes)
+            else:
+                made = written
+                target.table.commit(written.files, state, head)
         except TableConflictError:
             result.conflicts += 1
             now = target.table.head()
@@ -209,6 +223,7 @@ def _committed(target: Target, written: Written, state: TableState, head: Head) 
             head = now
         else:
             result.rows, result.undecoded = written.rows, written.undecoded
-            result.files, result.bytes, result.commits = len(written.files), written.bytes, 1
+            result.files, result.bytes, result.commits = len(made.files), made.bytes, 1
+            result.unkeyed = written.unkeyed
             return result
     return result

@@ -20,8 +20,9 @@ from mqlake.lake.tables.files import WriteSpec, WrittenFile
 from mqlake.lake.tables.state import State, TableState
 
 TOPIC, DECODER, COLUMNS, DAY = "mqlake.topic", "mqlake.decoder", "mqlake.columns", "mqlake.day"
-"""Properties of the table itself: the topic's true name, the decoder's spec, the columns of the log, and the column
-whose days part it if that is not the store time."""
+LATEST = "mqlake.latest"
+"""Properties of the table itself: the topic's true name, the decoder's spec, the columns of the log, the column
+whose days part it if that is not the store time; and of a table of latest rows its key."""
 
 
 VARIANT = pa.struct(
@@ -74,13 +75,9 @@ class Table(Protocol):
     @property
     def properties(self) -> dict[str, str]: ...
 
-    @property
-    def can_widen(self) -> bool:
-        """Whether int becomes long, and float double, in a table that is there."""
-
     def evolve(self, schema: pa.Schema, properties: Mapping[str, str]) -> None:
         """Gives the table the columns of `schema`, which has its own and more (bodies.evolution.merged), and
-        properties. TableError for a format that cannot."""
+        properties. TableError, TableConflictError."""
 
     def head(self) -> Head:
         """Looks again."""

@@ -19,13 +19,16 @@ from mqlake.lake.requirements import require_modules
 from mqlake.lake.tables.bodies import followed, sampled
 from mqlake.lake.tables.config import DEFAULT_COLUMNS, Lake, LakeFile, Topic
 from mqlake.lake.tables.files import STORE_TIME, TARGET_BYTES
+from mqlake.lake.tables.latest import KEY
+from mqlake.lake.tables.latest import STEP_BYTES as LATEST_STEP_BYTES
 from mqlake.lake.tables.opening import load_table, make_table
 from mqlake.lake.tables.rows import TableRows
 from mqlake.lake.tables.source import Lag, Source, StoreSource
 from mqlake.lake.tables.step import Engine, LocalEngine, StepReport, TableReport, Target, run_step
-from mqlake.lake.tables.table import COLUMNS, DECODER, TOPIC, Table
+from mqlake.lake.tables.table import COLUMNS, DECODER, LATEST, TOPIC, Table
 from mqlake.lake.tables.union import UnionDataset, union_of
 from mqlake.lake.tables.verify import SAMPLE, TableVerification, verify_table
+from mqlake.lake.tables.verify_latest import verify_latest
 
 STEP_BYTES = 1 << 30
 """Of log that a commit has at most."""
@@ -49,6 +52,7 @@ def open_table(lake: Lake, topic: Topic, names: Sequence[str] = (), *, create: b
     """
     rows = rows_of(topic)
     properties = {TOPIC: topic.topic, COLUMNS: ",".join(rows.columns), DECODER: topic.bodies}
+    properties[LATEST] = KEY if topic.latest else ""
     properties = {key: value for key, value in properties.items() if value}
     day = STORE_TIME if topic.partition == "day" else ""
     name = f"{lake.namespace}.{topic.table}"
@@ -61,8 +65,15 @@ def open_table(lake: Lake, topic: Topic, names: Sequence[str] = (), *, create: b
 
 
 def settled(topic: Topic, table: Table) -> Topic:
-    """With the columns and the decoder that the table was made with, where the topic's were not given, or inferred."""
+    """With the columns and the decoder that the table was made with, where the topic's were not given, or inferred; and
+    of latest rows if it is a table of those. TableError for latest rows into one that has all."""
     stored = table.properties
+    if topic.latest and LATEST not in stored:
+        raise TableError(
+            f"table {table.name} has all messages: give the latest row of each key another one (--table)"
+        )
+    if LATEST in stored:
+        topic = replace(topic, latest=True, table=topic.table)
     if topic.columns == DEFAULT_COLUMNS and COLUMNS in stored:
         topic = replace(topic, columns=tuple(stored[COLUMNS].split(",")))
     if DECODER in stored and (not topic.bodies or _is_inferred(topic.bodies)):
@@ -135,7 +146,7 @@ class TopicTable:
 
     @property
     def target(self) -> Target:
-        return Target(self.topic.topic, self.table, rows_of(self.topic))
+        return Target(self.topic.topic, self.table, rows_of(self.topic), self.topic.latest)
 
     def append_new(self, *, engine: Engine | None = None, report: Progress = no_progress) -> TableReport:
         """Appends what the log has and the table lacks. Raises what run_step() raises."""
@@ -177,7 +188,11 @@ class TopicTable:
         )
 
     def verify(self, *, sample: int = SAMPLE, report: Progress = no_progress) -> TableVerification:
-        """Whether it has every message once, see verify_table()."""
+        """Whether it has every message once, see verify_table(), or the latest row of each key, see verify_latest()."""
+        if self.topic.latest:
+            return verify_latest(
+                self.table, rows_of(self.topic), self.source, self.topic.topic, sample=sample, report=report
+            )
         return verify_table(
             self.table, rows_of(self.topic), self.source, self.topic.topic, sample=sample, report=report
         )
@@ -259,19 +274,22 @@ def groups_of(tables: Sequence[TopicTable]) -> list[list[TopicTable]]:
     """Those that share a source are read in one pass."""
     groups: dict[tuple[Any, ...], list[TopicTable]] = {}
     for table in tables:
-        key = (tuple(sorted(table.topic.stores.items())), table.topic.namesrv)
+        key = (tuple(sorted(table.topic.stores.items())), table.topic.namesrv, table.topic.latest)
         groups.setdefault(key, []).append(table)
     return list(groups.values())
 
 
 def one_step(group: Sequence[TopicTable], engine: Engine, *, report: Progress = no_progress) -> StepReport:
-    """One step of tables that share a source."""
+    """One step of tables that share a source. Those of latest rows are written by this process."""
     options = group[0].options
+    bytes_max = options.bytes_max
+    if group[0].topic.latest:
+        engine, bytes_max = LocalEngine(), min(bytes_max, LATEST_STEP_BYTES)
     return run_step(
         group[0].source,
         [table.target for table in group],
         engine,
-        bytes_max=options.bytes_max,
+        bytes_max=bytes_max,
         target_bytes=options.target_bytes,
         fail_on_data_loss=options.fail_on_data_loss,
         report=report,
@@ -279,7 +297,7 @@ def one_step(group: Sequence[TopicTable], engine: Engine, *, report: Progress = 
 
 
 def add_report(total: TableReport, more: TableReport) -> None:
-    for name in ("rows", "undecoded", "files", "bytes", "commits", "conflicts"):
+    for name in ("rows", "undecoded", "files", "bytes", "commits", "conflicts", "unkeyed"):
         setattr(total, name, getattr(total, name) + getattr(more, name))
 
 

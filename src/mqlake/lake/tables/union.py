@@ -23,9 +23,11 @@ from mqlake.errors import TableError
 from mqlake.lake.arrow.expressions import conditions_of
 from mqlake.lake.arrow.filters import Condition
 from mqlake.lake.dataset import Columns, LogDataset, LogScanner, needed_columns
-from mqlake.lake.tables.rows import TableRows
+from mqlake.lake.tables.latest import KEY, LatestWriter, live, marked
+from mqlake.lake.tables.latest import NEEDED as LATEST_NEEDED
+from mqlake.lake.tables.rows import BODY, TableRows
 from mqlake.lake.tables.source import Source, Tail
-from mqlake.lake.tables.table import Table
+from mqlake.lake.tables.table import LATEST, Table
 
 
 class UnionScanner(LogScanner):
@@ -65,6 +67,9 @@ class UnionScanner(LogScanner):
         self, conditions: tuple[Condition, ...], filter: pc.Expression | None
     ) -> Iterator[pa.RecordBatch]:
         union, schema = self._union, self._schema
+        if LATEST in union.table.properties and union.tail is not None:
+            yield from self._latest(filter)
+            return
         yield from union.table.scan(union.version, schema.names, filter)
         if union.tail is None:
             return
@@ -72,6 +77,27 @@ class UnionScanner(LogScanner):
         for piece in union.tail.pieces(conditions):
             for _, batch in piece.read(columns):
                 yield union.rows.some_of(batch, piece.name, schema)
+
+    def _latest(self, filter: pc.Expression | None) -> Iterator[pa.RecordBatch]:
+        """Rows of the table whose keys the log has not gone on with, then the log's."""
+        union, schema = self._union, self._schema
+        assert union.tail is not None
+        writer = LatestWriter()
+        columns = [*union.rows.read_for([*schema.names, *LATEST_NEEDED]), "topic", "queueId", BODY]
+        fields = pa.schema(
+            [*schema, *(union.schema.field(name) for name in LATEST_NEEDED if name not in schema.names)]
+        )
+        for piece in union.tail.pieces(()):
+            for _, batch in piece.read(list(dict.fromkeys(columns))):
+                writer.add(marked(union.rows.some_of(batch, piece.name, fields), batch.column(BODY)))
+        changes = writer.changes()
+        if changes is None:
+            yield from union.table.scan(union.version, schema.names, filter)
+            return
+        keys = changes[KEY].combine_chunks()
+        for batch in union.table.scan(union.version, fields.names, filter):
+            yield batch.filter(pc.invert(pc.is_in(batch.column(KEY), value_set=keys))).select(schema.names)
+        yield from live(changes).select(schema.names).to_batches()
 
 
 class UnionDataset(LogDataset):
@@ -120,5 +146,10 @@ def union_of(
         return UnionDataset(table, rows, as_of, None)
     if as_of is None:
         return UnionDataset(table, rows, head.version, source.tail(topic, head.state))
+    if LATEST in table.properties:
+        raise TableError(
+            f"table {table.name} has the latest rows only: give a version that it had then (mqlake lake rewind "
+            "--dry-run shows which), or ask the table of all messages"
+        )
     before = as_of.replace(tzinfo=UTC) if as_of.tzinfo is None else as_of
     return UnionDataset(table, rows, head.version, source.tail(topic, head.state), before)

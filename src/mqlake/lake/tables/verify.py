@@ -166,7 +166,7 @@ class Runs:
 
     def add(self, batch: pa.RecordBatch) -> None:
         table = pa.Table.from_batches([batch])
-        for broker, queue_id in _pairs(table):
+        for broker, queue_id in pairs_of(table):
             mask = pc.and_(pc.equal(table["brokerName"], broker), pc.equal(table["queueId"], queue_id))
             offsets = np.sort(np.asarray(table["queueOffset"].filter(mask)))
             name = queue_name(broker, queue_id)
@@ -199,7 +199,7 @@ def _span(first: int, end: int) -> str:
     return f"offset {first} is" if end == first + 1 else f"offsets {first} to {end - 1} are"
 
 
-def _pairs(table: pa.Table) -> Iterable[tuple[str, int]]:
+def pairs_of(table: pa.Table) -> Iterable[tuple[str, int]]:
     found = table.group_by(list(PLACE[:2])).aggregate([]).to_pydict()
     return zip(found["brokerName"], found["queueId"], strict=True)
 

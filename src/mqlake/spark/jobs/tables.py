@@ -93,6 +93,11 @@ def read_topic(
     topic_table() and union_of() raise; TableError for a table whose rows are not just those of its files.
     """
     table = topic_table(file, topic)
+    if table.topic.latest:
+        raise TableError(
+            f"table {table.table.name} has the latest row of each key: use union() with DuckDB or Polars, or read the "
+            "table's files alone"
+        )
     found = table.union() if as_of is None else table.at(as_of)
     names = list(found.schema.names if columns is None else columns)
     needed = names if found.before is None or "storeTimestamp" in names else [*names, "storeTimestamp"]
