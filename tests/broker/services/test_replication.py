@@ -258,6 +258,29 @@ def test_a_port_for_slaves_that_is_taken(tmp_path: Path) -> None:
     on_a_cluster(tmp_path, scene)
 
 
+@pytest.mark.parametrize(
+    ("settings", "warned"),
+    [
+        ({"haBindAddress": "0.0.0.0"}, True),
+        ({"haBindAddress": "0.0.0.0", "haAllowedAddresses": "127.0.0.1"}, False),
+        ({"haBindAddress": "127.0.0.1"}, False),
+        ({"haBindAddress": "0.0.0.0", "authenticationEnabled": "false"}, False),
+    ],
+)
+def test_an_open_port_for_slaves_is_worth_a_warning_under_access_control(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, settings: dict[str, str], warned: bool
+) -> None:
+    auth = {"authenticationEnabled": "true", "initAuthenticationUser": '{"username":"a","password":"b"}'}
+
+    async def play() -> None:
+        controller = make_controller(tmp_path, **auth | settings)
+        await controller.start()
+        await controller.stop()
+
+    run(play())
+    assert ("set haAllowedAddresses" in caplog.text) is warned
+
+
 def test_a_promotion_to_slave_makes_no_sense(tmp_path: Path) -> None:
     async def scene(brokers: Cluster) -> None:
         _, slave = await brokers.pair()

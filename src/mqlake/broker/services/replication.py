@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import ipaddress
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -115,6 +116,12 @@ class Replication:
         broker.ha_port = self.ha_service.port
         if broker.ha_port:
             config.listens_for_slaves_on(broker.ha_port)
+            if broker.access is not None and not config.ha_allowed_addresses and not _is_loopback(address):
+                logger.warning(
+                    "access control is on, but whoever reaches port %d can read the log as a slave does: set "
+                    "haAllowedAddresses to the addresses of the slaves",
+                    broker.ha_port,
+                )
 
     def start(self) -> None:
         """After the store's start."""
@@ -395,3 +402,10 @@ def client_settings(config: MessageStoreConfig) -> ClientSettings:
         heartbeat_s=config.ha_send_heartbeat_interval / 1000,
         housekeeping_s=config.ha_housekeeping_interval / 1000,
     )
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
