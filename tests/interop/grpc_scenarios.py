@@ -21,6 +21,7 @@ from typing import Any
 from mqlake.client.admin import Admin
 from mqlake.client.config import ClientConfig
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
+from mqlake.remoting.bodies.topic import TopicConfig
 from mqlake.remoting.loop import run
 from tests.waiting import until, until_async
 
@@ -36,13 +37,20 @@ PROGRAM_S = 600
 
 
 def prepare(where: ClientConfig, prefix: str, client: str = "") -> None:
-    """The topics and groups of one program."""
+    """The topics and groups of one program; of several brokers each has some of the topics."""
 
     async def main() -> None:
         async with Admin(where) as admin:
             await until_async(admin.list_brokers, "the broker is registered")  # RocketMQ's takes its time
-            for letter, kind in KINDS.items():
-                await admin.create_topic(prefix + letter, queues=4, attributes={"+message.type": kind})
+            masters = await admin.masters()
+            for number, (letter, kind) in enumerate(KINDS.items()):
+                config = TopicConfig(
+                    topic_name=prefix + letter,
+                    read_queue_nums=4,
+                    write_queue_nums=4,
+                    attributes={"+message.type": kind},
+                )
+                await admin.brokers.create_topic(masters[number % len(masters)].address, config)
             for group in ("gs", "gp", "gd", "gx"):
                 await admin.create_subscription_group(SubscriptionGroupConfig(group_name=prefix + group))
             for group, retries in (("go", 16), ("gq", 1)):

@@ -72,7 +72,10 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqlakeBroker]:
 
 @pytest.fixture(scope="module")
 def rocketmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaProxy]:
-    with JavaProxy(tmp_path_factory.mktemp("rocketmq"), SETTINGS) as started:
+    # a busy machine needs more than a second from the half message to its commit: the broker asks meanwhile, is told to
+    # commit, and stores a message twice that is committed twice
+    settings = {**SETTINGS, "transactionTimeOut": "10000"}
+    with JavaProxy(tmp_path_factory.mktemp("rocketmq"), settings) as started:
         yield started
 
 

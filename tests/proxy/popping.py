@@ -71,6 +71,7 @@ def popping(*records: bytes, **more: object) -> ScriptedBackend:
         RequestCode.ACK_MESSAGE: lambda _: RemotingCommand.create_response(),
         RequestCode.CHANGE_MESSAGE_INVISIBLETIME: changed,
         RequestCode.CONSUMER_SEND_MSG_BACK: lambda _: RemotingCommand.create_response(),
+        RequestCode.VIEW_MESSAGE_BY_ID: lambda _: RemotingCommand.create_response(body=record(3)),
     }
     return backend
 

@@ -20,10 +20,14 @@ from mqlake.proxy.v2.definition_pb2 import Code
 from mqlake.proxy.values import duration
 from mqlake.remoting.codes import RequestCode
 from mqlake.remoting.command import RemotingCommand
-from mqlake.remoting.headers.consume import AckMessageRequestHeader, ChangeInvisibleTimeRequestHeader
+from mqlake.remoting.headers.consume import (
+    AckMessageRequestHeader,
+    ChangeInvisibleTimeRequestHeader,
+    ViewMessageRequestHeader,
+)
 from mqlake.remoting.headers.produce import ConsumerSendMsgBackRequestHeader
 from tests.proxy.live import resource
-from tests.proxy.popping import popping
+from tests.proxy.popping import popping, record
 from tests.proxy.scripted import ScriptedBackend, client, context
 
 ACK, CHANGE = 200051, 200053
@@ -111,8 +115,10 @@ def forward(backend: ScriptedBackend, text: str) -> Any:
 def test_a_dead_letter_is_copied_then_acknowledged():
     backend = popping()
     assert forward(backend, handle().text).status.code == Code.OK
-    assert [command.code for _, command in backend.asked] == [RequestCode.CONSUMER_SEND_MSG_BACK, ACK]
-    header = backend.asked[0][1].decode_header(ConsumerSendMsgBackRequestHeader)
+    look, back, ack_it = (command for _, command in backend.asked)
+    assert look.decode_header(ViewMessageRequestHeader).offset == 77
+    assert (back.code, ack_it.code) == (RequestCode.CONSUMER_SEND_MSG_BACK, ACK)
+    header = back.decode_header(ConsumerSendMsgBackRequestHeader)
     assert (header.offset, header.group, header.delay_level, header.max_reconsume_times) == (77, "G", -1, 0)
     assert (header.origin_topic, header.origin_msg_id) == ("T", "id")
 
@@ -125,6 +131,25 @@ def test_a_dead_letter_that_is_not_stored_is_not_acknowledged():
     answer = forward(backend, handle().text)
     assert (answer.status.code, answer.status.message) == (Code.INTERNAL_SERVER_ERROR, "disk full")
     assert backend.asked_for(ACK) == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        RemotingCommand.create_response(body=record(4)),
+        RemotingCommand.create_response(body=record(3, queue_id=0)),
+        RemotingCommand.create_response(body=b"garbage"),
+        RemotingCommand.create_response(),
+        RemotingCommand.create_response(1, "can not find message by the offset"),
+    ],
+)
+def test_a_handle_that_leads_to_another_message_makes_no_dead_letter(answer: RemotingCommand):
+    backend = popping()
+    backend.answers[RequestCode.VIEW_MESSAGE_BY_ID] = lambda _: answer
+    with pytest.raises(StatusError, match="leads to no message that group G received") as caught:
+        forward(backend, handle().text)
+    assert caught.value.code == Code.INVALID_RECEIPT_HANDLE
+    assert len(backend.asked) == 1
 
 
 def test_a_handle_without_a_place_in_the_log_cannot_become_a_dead_letter():

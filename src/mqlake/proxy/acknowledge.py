@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from mqlake.base.clock import now_ms
+from mqlake.client.records import decode_messages
 from mqlake.errors import MessageError
 from mqlake.message import ReceiptHandle, real_topic
 from mqlake.proxy.clients import Client
@@ -32,6 +33,7 @@ from mqlake.remoting.headers.consume import (
     AckMessageRequestHeader,
     ChangeInvisibleTimeRequestHeader,
     ChangeInvisibleTimeResponseHeader,
+    ViewMessageRequestHeader,
 )
 from mqlake.remoting.headers.produce import ConsumerSendMsgBackRequestHeader
 
@@ -94,6 +96,7 @@ class Acknowledger:
             raise StatusError(
                 Code.INVALID_RECEIPT_HANDLE, "the receipt handle does not say where the message is in the log"
             )
+        await self._check_place(client, group, topic, handle)
         status = await self.to_dead_letters(client, group, topic, handle, request.message_id)
         return ForwardMessageToDeadLetterQueueResponse(status=status)
 
@@ -144,6 +147,22 @@ class Acknowledger:
             pop_time=changed.pop_time,
             invisible_time=changed.invisible_time,
             revive_queue_id=changed.revive_qid,
+        )
+
+    async def _check_place(self, client: Client, group: str, topic: str, handle: ReceiptHandle) -> None:
+        """A dead letter is copied by its place in the log, which whoever forges a handle may choose: it has to hold
+        the message that the rest of the handle is about. StatusError INVALID_RECEIPT_HANDLE."""
+        header = ViewMessageRequestHeader(topic=topic, offset=handle.physical_offset)
+        command = Request(RequestCode.VIEW_MESSAGE_BY_ID, header)
+        answer = await client.channel.invoke(handle.broker_name, command)
+        if answer.code == ResponseCode.SUCCESS:
+            messages = decode_messages(answer.body_bytes(), handle.broker_name)
+            wanted = real_topic(topic, group, handle.flag), handle.queue_id, handle.queue_offset
+            if wanted in [(one.topic, one.queue_id, one.queue_offset) for one in messages]:
+                return
+        raise StatusError(
+            Code.INVALID_RECEIPT_HANDLE,
+            f"the receipt handle leads to no message that group {group} received from topic {topic}",
         )
 
     async def to_dead_letters(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from mqlake.client import (
     SimpleConsumer,
     blocking,
 )
+from mqlake.client.hooks import ConsumeMessageContext
 from mqlake.errors import ConfigError, MessageError
 from mqlake.message import ReceiptHandle
 from mqlake.remoting.bodies.client import MessageRequestMode
@@ -137,6 +139,18 @@ def test_push_consumers_pop(broker: MqlakeBroker) -> None:
     bodies = [b"%d" % n for n in range(40)]
     found: list[tuple[str, bytes, int]] = []
     lock = threading.Lock()
+    traced: list[tuple[str, bytes, bool]] = []
+
+    class Trace:
+        """A consume hook, as message traces are made with."""
+
+        def consume_message_before(self, context: ConsumeMessageContext) -> None:
+            context.mq_trace_context = [message.body for message in context.messages]
+
+        def consume_message_after(self, context: ConsumeMessageContext) -> None:
+            traced.extend(
+                (context.consumer_group, body, context.success) for body in context.mq_trace_context
+            )
 
     def listener(name: str):
         def consume(messages: list[MessageClientExt], context: ConsumeContext) -> ConsumeResult:
@@ -152,7 +166,8 @@ def test_push_consumers_pop(broker: MqlakeBroker) -> None:
     async def main() -> None:
         await sent(broker, "Push", *bodies)
         await pops(broker, "Push", "push")
-        consumers = [PushConsumer("push", broker.namesrv, listener(name), FIRST) for name in "abc"]
+        config = dataclasses.replace(FIRST, consume_message_hooks=[Trace()])
+        consumers = [PushConsumer("push", broker.namesrv, listener(name), config) for name in "abc"]
         for consumer in consumers:
             consumer.subscribe("Push")
             await consumer.start()
@@ -168,6 +183,7 @@ def test_push_consumers_pop(broker: MqlakeBroker) -> None:
             assert dead.body == b"7"
         for consumer in consumers:
             await consumer.close()
+        assert sorted(traced) == sorted(("push", body, body != b"7") for body in bodies)
         # everything is acknowledged: nothing comes again after its time
         async with SimpleConsumer("push", broker.namesrv, FIRST) as rest:
             rest.subscribe("Push")
