@@ -13,6 +13,7 @@ from mqlake.proxy.service import SERVICE
 from mqlake.proxy.v2 import service_pb2 as v2
 from mqlake.proxy.v2.definition_pb2 import ClientType, Code
 from tests.proxy.live import Peer, consumer_settings, message, on_a_broker, producer_settings, resource
+from tests.waiting import until_async
 
 PROVIDERS = "org.apache.rocketmq.auth"
 AUTH = {
@@ -52,7 +53,7 @@ def test_only_who_signs_may(tmp_path: Path):
             # a captured signature, and clients that sign their local time
             peer.sign("root", "secret1234", hours_ago)
             assert (await peer.send(message("T"))).status.code == code
-        assert peer.count("T") == 3
+        await until_async(lambda: peer.count("T") == 3)
 
     on_a_broker(tmp_path, scene, **AUTH)
 

@@ -144,6 +144,8 @@ def test_push_consumers_pop(broker: MqlakeBroker) -> None:
     class Trace:
         """A consume hook, as message traces are made with."""
 
+        hook_name = "trace"
+
         def consume_message_before(self, context: ConsumeMessageContext) -> None:
             context.mq_trace_context = [message.body for message in context.messages]
 
