@@ -96,6 +96,8 @@ def _started(context: Context) -> Iterator[dict[str, Pair]]:
         "slaveTimeout": 60_000,
     }
     of_slave = {key: config[key] for key in ("mappedFileSizeCommitLog", "brokerFastFailureEnable")}
+    # the tests' slaves close a connection that is silent for 5 s, as long as a master is between two heartbeats
+    of_slave |= {"haHousekeepingInterval": 20_000, "haSendHeartbeatInterval": 5000}
     with context.scratch("replication") as root, contextlib.ExitStack() as running:
         context.progress.say("two masters and two slaves start")
         ours = MqlakeBroker(root / "mqlake", {**config, "haListenPort": 0}, small=False)
