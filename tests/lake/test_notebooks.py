@@ -11,7 +11,10 @@ import pytest
 
 from mqlake.message import MessageExtBrokerInner
 from mqlake.store import open_store
+from tests.spark.conftest import spark
 from tests.spark.stores import SETTINGS
+
+__all__ = ["spark"]
 
 NOTEBOOKS = Path(__file__).parent.parent.parent / "examples" / "notebooks"
 
@@ -56,5 +59,39 @@ def test_the_log_without_spark(
     assert len(undecoded) == 1 and undecoded.iloc[0, 1] == 1
 
 
+def orders(root: Path) -> None:
+    """A store with 30 messages of 4 keys, the last of them without a body."""
+    with open_store(root, SETTINGS) as store:
+        for n in range(30):
+            message = MessageExtBrokerInner("Orders", b"" if n == 29 else b"%d" % n, keys=f"key-{n % 4}")
+            assert store.put_message(message).is_ok
+
+
+def test_topics_as_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    orders(tmp_path / "store")
+    monkeypatch.setenv("MQLAKE_STORE", str(tmp_path / "store"))
+    monkeypatch.setenv("MQLAKE_LAKE", str(tmp_path / "lake"))
+    _, made, by_queue, verified, rows, latest = run(NOTEBOOKS / "topics-as-tables.ipynb")
+    assert made == (30, "mqlake.Orders") and by_queue["messages"].tolist() == [30]
+    assert verified == (True, 30, 30) and rows == 30
+    assert latest["keys"].tolist() == ["key-0", "key-2", "key-3"]
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+def test_tables_with_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the session of the tests, which session() gives again."""
+    orders(tmp_path / "store")
+    monkeypatch.setenv("MQLAKE_STORE", str(tmp_path / "store"))
+    monkeypatch.setenv("MQLAKE_LAKE", str(tmp_path / "lake"))
+    by_topic, ended, by_queue = run(NOTEBOOKS / "tables-with-spark.ipynb")
+    assert by_topic["count"].tolist() == [30] and ended is None
+    assert by_queue["count"].tolist() == [30]
+
+
 def test_no_notebook_is_forgotten() -> None:
-    assert [path.name for path in sorted(NOTEBOOKS.glob("*.ipynb"))] == ["log-without-spark.ipynb"]
+    assert [path.name for path in sorted(NOTEBOOKS.glob("*.ipynb"))] == [
+        "log-without-spark.ipynb",
+        "tables-with-spark.ipynb",
+        "topics-as-tables.ipynb",
+    ]
