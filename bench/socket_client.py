@@ -122,7 +122,9 @@ def exchange(epoll, fds, places, connections, kept, in_flight, frames, starts, r
         count = _epoll_wait(
             np.int32(epoll), np.uintp(events.ctypes.data), np.int32(EVENTS_MAX), np.int32(PATIENCE_MS)
         )
-        if count <= 0:
+        if count < 0:  # interrupted by a signal
+            continue
+        if count == 0:
             return np.int64(SILENT)
         for event in range(count):
             at = EVENT_SIZE * event + EVENT_DATA
