@@ -403,6 +403,10 @@ def test_zeros_after_a_record_never_make_the_file_longer(tmp_path: Path, buffere
     data = (tmp_path / "f").read_bytes()
     assert data[: SIZE - left] == record(SIZE - left) and data[SIZE - left :] == bytes(left)
     file.close()
+    slave = MappedFile(str(tmp_path / "slave"), SIZE)
+    slave.append_through_descriptor(memoryview(record(SIZE - left)), 1)
+    assert (tmp_path / "slave").read_bytes() == data
+    slave.close()
 
 
 def test_the_name_of_a_new_file_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
