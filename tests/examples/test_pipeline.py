@@ -29,10 +29,7 @@ def run(root: Path, format: str, *more: str, **settings: str) -> str:
     spec: dict[str, Any] = yaml.safe_load((PIPELINE / "spark-pipeline.yml").read_text())
     spec["storage"] = f"file://{root}/storage"
     given = {"store": str(root / "store"), "warehouse": str(root / "lake"), "format": format, **settings}
-    spec["configuration"] |= {
-        **{f"mqlake.{name}": value for name, value in given.items()},
-        "spark.sql.warehouse.dir": str(root / "warehouse"),
-    }
+    spec["configuration"] |= {f"mqlake.{name}": value for name, value in given.items()}
     (where / "spark-pipeline.yml").write_text(yaml.safe_dump(spec))
     environment = {
         **os.environ,
