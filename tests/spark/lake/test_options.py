@@ -12,6 +12,7 @@ GIVEN = {"table": "shop.Orders", "warehouse": "/w"}
 
 def test_names_in_any_case() -> None:
     given = {
+        "queryname": "handed on by Spark",
         "TABLE": "Orders",
         "warehouse": "/w",
         "partitionby": "day(at)",

@@ -22,7 +22,9 @@ OPTIONS = (
     "onReplay",
     "fileBytes",
     "checkpointLocation",
+    "queryName",
 )
+"""The last two are Spark's own, which it hands on."""
 CATALOG_OPTIONS = ("catalog", "catalogProperties")
 
 
