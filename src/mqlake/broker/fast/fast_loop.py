@@ -17,6 +17,7 @@ Linux only, as kernels.loop, without TLS or plain_acl.yml; others stay with the 
 from __future__ import annotations
 
 import asyncio
+import logging
 import select
 import sys
 from collections.abc import Callable, Collection
@@ -61,6 +62,8 @@ from mqlake.remoting.connection import Connection, Endpoint
 from mqlake.remoting.epoll_transport import EpollTransport
 from mqlake.store.log.commit_log import AppendedMany, QueueId
 from mqlake.store.results import PutMessageFuture
+
+logger = logging.getLogger(__name__)
 
 TAKEN_BEFORE_MOVING = 16
 """Runs of sends that FastSend takes of a connection before it is moved here."""
@@ -219,7 +222,10 @@ class FastLoop:
         try:
             served = lease.run(kernels, epoll.fileno(), self._received, self._octets)
         except Exception:
-            if not lease.rows:  # a round meets the same error, and closes the connections that wait
+            if (
+                not lease.rows
+            ):  # nothing was read: a round meets the same error, and closes the connections that wait
+                logger.exception("a lease could not begin")
                 return None
             self._abandon(lease.rows)
             raise
