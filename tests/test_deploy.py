@@ -9,6 +9,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,6 +65,14 @@ def containers() -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
         if "template" in manifest["spec"]:
             pod = manifest["spec"]["template"]["spec"]
             yield from ((pod, each) for each in pod["containers"])
+
+
+def test_the_compose_file_is_one_by_its_specification() -> None:
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
+    done = subprocess.run(
+        [*command, str(DEPLOY / "compose.yaml")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_manifests_fit_the_schema_of_kubernetes() -> None:
