@@ -46,7 +46,7 @@ demo: $(VENV)/.ready
 	$(BIN)/mqlake demo
 
 test: $(VENV)/.ready
-	@$(BIN)/python tools/check_parts.py java maven go strace chromium
+	@$(BIN)/python tools/check_parts.py java maven go strace chromium systemd
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 check: $(VENV)/.ready

@@ -20,6 +20,7 @@ PARTS = {
     "go": ("go", "Go, for RocketMQ's Go client in the tests", "apt-get install golang-go"),
     "chromium": ("chromium", "Chromium, for the console in the tests", "apt-get install chromium"),
     "strace": ("strace", "strace, for the fault-injection tests", "apt-get install strace"),
+    "systemd": ("systemd-analyze", "systemd-analyze, for the units in deploy/", "apt-get install systemd"),
 }
 
 
