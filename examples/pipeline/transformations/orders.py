@@ -1,4 +1,4 @@
-"""A topic of a store directory into a table, each message once, and a table of Spark's own beside it.
+"""A topic of a store directory into a table, each message once.
 
 The sources and sinks of mqlake are there without a call: Spark finds them by the modules pyspark_mqlake_… of the
 installed package. A pipeline may not change the session, so `mqlake.spark.register` is not for here.
@@ -33,9 +33,3 @@ def messages() -> DataFrame:
     log = spark.readStream.format("commitlog").option("topics", setting("topic"))
     columns = ["topic", "queueId", "queueOffset", "physicalOffset", "keys", "tags", "body", "storeTimestamp"]
     return log.load(setting("store")).select(columns)
-
-
-@dp.materialized_view
-def orders_by_queue() -> DataFrame:
-    log = spark.read.format("commitlog").option("topics", setting("topic")).load(setting("store"))
-    return log.groupBy("queueId").count()
