@@ -20,7 +20,7 @@ from tests.spark.rocketmq.test_source import fill, options, source
 from tests.waiting import until
 
 GUIDE = Path(__file__).parents[2] / "docs" / "spark.md"
-OF_SPARK = {"paths", "checkpointLocation"}
+OF_SPARK = {"paths", "checkpointLocation", "queryName"}
 """What Spark itself adds to the options."""
 
 

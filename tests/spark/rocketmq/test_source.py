@@ -489,7 +489,8 @@ def test_a_streaming_sink(spark: SparkSession, broker: Broker, topic: str, tmp_p
             .options(**options(broker, topic), startingOffsets="earliest")
             .load()
             .select(F.lit(f"{topic}-sink").alias("topic"), F.col("body"), "properties")
-            .writeStream.format("rocketmq")
+            .writeStream.queryName("copy")  # Spark hands it on among the options
+            .format("rocketmq")
             .options(namesrvAddr=broker.namesrv, checkpointLocation=str(tmp_path / "checkpoint"))
         )
     )

@@ -30,7 +30,8 @@ READ_OPTIONS = (
     "mode",
 )
 MODES = (Mode.FAIL_FAST, Mode.DROP_MALFORMED)
-WRITE_OPTIONS = (*PLACE, "topic", "delivery", "checkpointLocation")
+WRITE_OPTIONS = (*PLACE, "topic", "delivery", "checkpointLocation", "queryName")
+"""The last two are Spark's own, which it hands on."""
 DEFAULT_GROUP = "mqlake-spark"
 POP_INVISIBLE_S = 600
 """How long the messages of a batch are kept from other members of `popGroup`."""
