@@ -97,7 +97,7 @@ ARGUMENTS: dict[tuple[str, ...], list[str]] = {
     ("store", "truncate"): ["none", "--to", "0", "--yes"],
     ("store", "backup"): ["none", "--to", "out"],
     ("store", "restore"): ["none", "--to", "out"],
-    ("context", "list"): [],
+    ("context", "list"): ["--json"],
     ("context", "delete"): ["none", "--yes"],
     ("admin", "kv", "list"): ["-s", "n"],
     ("admin", "kv", "get"): ["-s", "n", "-k", "k"],

@@ -18,6 +18,7 @@ from mqlake.remoting.codes import RequestCode, SerializeType
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.headers import admin as admin_headers
 from mqlake.remoting.headers import codec, common, consume, namesrv, produce
+from tests.interop.java_peer import LATER_VERSION
 from tests.interop.java_wire import JavaWire
 
 pytestmark = pytest.mark.java
@@ -51,6 +52,12 @@ COMMANDS = {
 @pytest.fixture(scope="module")
 def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaWire]:
     with JavaWire(tmp_path_factory.mktemp("wire")) as peer:
+        yield peer
+
+
+@pytest.fixture(scope="module")
+def later_java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaWire]:
+    with JavaWire(tmp_path_factory.mktemp("later-wire"), version=LATER_VERSION) as peer:
         yield peer
 
 
@@ -116,15 +123,31 @@ LATER_FIELDS = {
     "AckMessageRequestHeader": ("liteTopic",),
     "ChangeInvisibleTimeRequestHeader": ("liteTopic", "suspend"),
     "NotificationRequestHeader": ("exp", "expType"),
+    "GetAllTopicConfigResponseHeader": ("totalTopicNum",),
+    "GetBrokerConfigResponseHeader": ("pendingRestart",),
 }
-"""Of RocketMQ 5.4 and 5.5."""
+"""Of RocketMQ 5.4 and 5.5, and of mqlake alone."""
+LATER_HEADERS = {
+    "GetAllTopicConfigRequestHeader",
+    "GetAllSubscriptionGroupRequestHeader",
+    "GetAllSubscriptionGroupResponseHeader",
+}
+"""Headers that RocketMQ 5.3.3 does not have."""
+OPTIONAL_HERE = {"totalGroupNum"}
+"""Brokers before 5.4 leave it out."""
 
 
 @pytest.mark.parametrize(("kind", "java_class"), HEADERS)
-def test_headers_have_javas_fields(java: JavaWire, kind: type[codec.CommandHeader], java_class: str):
+def test_headers_have_javas_fields(
+    request: pytest.FixtureRequest, kind: type[codec.CommandHeader], java_class: str
+):
+    java: JavaWire = request.getfixturevalue("later_java" if kind.__name__ in LATER_HEADERS else "java")
     theirs = {}
     for field in java.request("header", **{"class": java_class})["fields"]:
-        theirs.setdefault(field["name"], (JAVA_TYPES[field["type"]], field["mandatory"]))
+        theirs.setdefault(
+            field["name"],
+            (JAVA_TYPES[field["type"]], field["mandatory"] and field["name"] not in OPTIONAL_HERE),
+        )
     later = LATER_FIELDS.get(kind.__name__, ())
     ours = {
         field.name: (field.type_name, field.default is codec._MISSING)
