@@ -56,6 +56,7 @@ check: $(VENV)/.ready
 	$(BIN)/python tools/check_layers.py
 	$(BIN)/python tools/config_table.py --check
 	$(BIN)/python tools/access_table.py --check
+	$(BIN)/python tools/make_man.py --check
 	$(BIN)/python tools/check_size.py
 	$(BIN)/python tools/check_tests.py
 	$(BIN)/python tools/prose.py

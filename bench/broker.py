@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from tests.interop.brokers import Broker, JavaBroker, MqlakeBroker, Server
+from tests.interop.brokers import Broker, JavaBroker, MqlakeBroker, OneProcess, Server
 from tests.interop.java_client import JavaClients
 from tests.interop.java_peer import Json, warm_up
 
@@ -37,27 +37,17 @@ BARE_RATIO_MIN = 0.5
 TRANSACTION_RATIO_MIN = 1.0
 
 
-class BareServer(Broker):
+class BareServer(OneProcess):
     def __init__(self, directory: Path, drained: int) -> None:
         """`drained`: messages that its DRAIN_TOPIC seems to hold."""
         self._log = directory / "bare.log"
         self._messages = drained // QUEUES
-        self._server: Server | None = None
-
-    @property
-    def pid(self) -> int:
-        assert self._server is not None
-        return self._server.process.pid
 
     def start(self) -> None:
         program = str(Path(__file__).with_name("bare_server.py"))
         command = [sys.executable, program, TOPIC, DRAIN_TOPIC, str(QUEUES), str(self._messages)]
         self._server = Server(command, r"namesrv (\d+), broker (\d+)", self._log, {})
         self.namesrv, self.address = (f"127.0.0.1:{port}" for port in self._server.match.groups())
-
-    def end(self, number: int) -> None:
-        assert self._server is not None
-        self._server.end(number)
 
 
 class Load:

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-from tests.interop.brokers import Broker, JavaBroker, MqlakeBroker, Server
+from tests.interop.brokers import Broker, JavaBroker, MqlakeBroker, OneProcess, Server
 from tests.interop.java_peer import warm_up
 from tests.waiting import until
 
@@ -244,27 +244,17 @@ def _pull_frame(topic: str, queue_id: int, offset: int, opaque: int) -> bytes:
 # --- servers
 
 
-class EmptyLoop(Broker):
+class EmptyLoop(OneProcess):
     """`compiled_by_numba`: also where a C compiler is."""
 
     def __init__(self, directory: Path, answer_size: int, *, compiled_by_numba: bool = False) -> None:
         self._log = directory / f"empty-{answer_size}.log"
         self._arguments = [str(answer_size), *(["--numba"] if compiled_by_numba else [])]
-        self._server: Server | None = None
-
-    @property
-    def pid(self) -> int:
-        assert self._server is not None
-        return self._server.process.pid
 
     def start(self) -> None:
         command = [sys.executable, "-m", "bench.empty_loop", *self._arguments]
         self._server = Server(command, r"empty loop at (\d+)", self._log, {})
         self.address = f"127.0.0.1:{self._server.match[1]}"
-
-    def end(self, number: int) -> None:
-        if self._server is not None:
-            self._server.end(number)
 
 
 @contextlib.contextmanager

@@ -149,7 +149,26 @@ def write_config(path: Path, config: Mapping[str, Any]) -> None:
     path.write_text("".join(f"{key}={value}\n" for key, value in config.items()))
 
 
-class MqlakeBroker(Broker):
+class OneProcess(Broker):
+    """A broker that is `_server`, which start() sets."""
+
+    _server: Server | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._server is not None
+        return self._server.process.pid
+
+    def end(self, number: int) -> None:
+        assert self._server is not None
+        self._server.end(number)
+
+    def close(self) -> None:
+        if self._server is not None:
+            self.kill()
+
+
+class MqlakeBroker(OneProcess):
     """`mqlake serve`: name server and broker in one process."""
 
     def __init__(
@@ -168,12 +187,6 @@ class MqlakeBroker(Broker):
         self.config = {**(FOR_TESTS if small else {}), **(config or {})}
         self._port = free_ports(4) + 2
         self.address, self.namesrv = f"127.0.0.1:{self._port}", f"127.0.0.1:{self._port + 1}"
-        self._server: Server | None = None
-
-    @property
-    def pid(self) -> int:
-        assert self._server is not None
-        return self._server.process.pid
 
     def start(self) -> None:
         command = [sys.executable, "-c", "from mqlake.cli.main import main; main()", "serve", "--json"]
@@ -182,14 +195,6 @@ class MqlakeBroker(Broker):
         command += ["--grpc-port", self.grpc.rpartition(":")[2] or "-1"]
         command += [f"--set={key}={value}" for key, value in self.config.items()]
         self._server = Server(command, r'"brokers"', self.log, {})
-
-    def end(self, number: int) -> None:
-        assert self._server is not None
-        self._server.end(number)
-
-    def close(self) -> None:
-        if self._server is not None:
-            self.kill()
 
 
 class JavaBroker(Broker):

@@ -12,7 +12,7 @@ from mqlake.remoting.client import RemotingClient
 from mqlake.remoting.codes import RequestCode
 from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.loop import run
-from tests.interop.brokers import FOR_TESTS, Broker, JavaBroker, Server
+from tests.interop.brokers import FOR_TESTS, JavaBroker, OneProcess, Server
 from tests.interop.java_peer import ROCKETMQ_VERSION
 from tests.ports import free_ports
 from tests.waiting import PATIENCE_S, until
@@ -28,7 +28,7 @@ QUICK = {
 AS_SLAVE = {**QUICK, "brokerRole": "SLAVE", "brokerId": 1}
 
 
-class MqlakeSlave(Broker):
+class MqlakeSlave(OneProcess):
     """`mqlake broker` as the slave of `name`, which the name server knows."""
 
     def __init__(self, directory: Path, namesrv: str, name: str, config: Mapping[str, Any] | None = None):
@@ -48,25 +48,11 @@ class MqlakeSlave(Broker):
             "storePathRootDir": self.store,
             **(config or {}),
         }
-        self._server: Server | None = None
-
-    @property
-    def pid(self) -> int:
-        assert self._server is not None
-        return self._server.process.pid
 
     def start(self) -> None:
         command = [sys.executable, "-m", "mqlake", "broker", "--json", "--host", "127.0.0.1"]
         command += ["-n", self.namesrv, *(f"--set={key}={value}" for key, value in self._config.items())]
         self._server = Server(command, r'"broker"', self._log, {})
-
-    def end(self, number: int) -> None:
-        assert self._server is not None
-        self._server.end(number)
-
-    def close(self) -> None:
-        if self._server is not None:
-            self.kill()
 
 
 class JavaSlave(JavaBroker):

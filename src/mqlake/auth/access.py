@@ -20,7 +20,6 @@ import binascii
 import functools
 import hmac
 import logging
-import time
 from collections.abc import Callable, Iterable, Sequence
 
 from mqlake.auth import signature, state
@@ -33,6 +32,7 @@ from mqlake.auth.requests import RULES, Context, UnclearRequestError
 from mqlake.auth.sources import ip_of
 from mqlake.auth.state import Change, State
 from mqlake.auth.storage import Storage
+from mqlake.base.clock import now_ms
 from mqlake.errors import ResponseError
 from mqlake.remoting.codes import ResponseCode
 from mqlake.remoting.command import RemotingCommand
@@ -66,7 +66,7 @@ class AccessControl:
         config: AuthConfig,
         storage: Storage,
         context: Context,
-        clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        clock_ms: Callable[[], int] = now_ms,
     ) -> None:
         self.config = config
         self.clock_ms = clock_ms

@@ -12,11 +12,11 @@ Facts: reference, ACL 1.0, admin codes; RocketMQ 5.3.2, live (tests/interop/test
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from mqlake.auth.plain_acl import KEY_LENGTH_MIN, MAIN_FILE, PERMISSIONS, files_of, parse, read_file
+from mqlake.base.clock import now_ms
 from mqlake.base.durable import write_durably
 from mqlake.errors import ConfigError
 
@@ -136,7 +136,7 @@ def _change(path: str, change: Callable[[Document], None]) -> None:
         with open(path, "rb") as file:
             document = _document(file.read())
     change(document)
-    document["dataVersion"] = [{"counter": counter + 1, "timestamp": time.time_ns() // 1_000_000}]
+    document["dataVersion"] = [{"counter": counter + 1, "timestamp": now_ms()}]
     written = yaml.safe_dump(document, sort_keys=False, allow_unicode=True).encode()
     parse(written, path)
     write_durably(path, written, mode=PRIVATE)

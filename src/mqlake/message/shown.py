@@ -17,8 +17,7 @@ def host_text(host: Host) -> str:
     return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
 
 
-def message_row(message: MessageExt, body: bytes) -> dict[str, Any]:
-    """A message as a row of a list; `body` is decompressed."""
+def _place_and_names(message: MessageExt) -> dict[str, Any]:
     return {
         "topic": message.topic,
         "queueId": message.queue_id,
@@ -28,6 +27,13 @@ def message_row(message: MessageExt, body: bytes) -> dict[str, Any]:
         "uniqKey": message.uniq_key,
         "tags": message.tags,
         "keys": message.keys,
+    }
+
+
+def message_row(message: MessageExt, body: bytes) -> dict[str, Any]:
+    """A message as a row of a list; `body` is decompressed."""
+    return {
+        **_place_and_names(message),
         "storeTimestamp": message.store_timestamp,
         "size": message.store_size,
         "bodyText": body_text(body),
@@ -37,14 +43,7 @@ def message_row(message: MessageExt, body: bytes) -> dict[str, Any]:
 def record_object(message: MessageExt) -> dict[str, Any]:
     """All fields of a record under RocketMQ's names; the body in base64."""
     return {
-        "topic": message.topic,
-        "queueId": message.queue_id,
-        "queueOffset": message.queue_offset,
-        "physicalOffset": message.physical_offset,
-        "msgId": message.msg_id,
-        "uniqKey": message.uniq_key,
-        "tags": message.tags,
-        "keys": message.keys,
+        **_place_and_names(message),
         "body": base64.b64encode(message.body).decode(),
         "bodyCrc": message.body_crc,
         "properties": message.properties,

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from google.protobuf.message import Message
 
+from mqlake.base.clock import now_ms
 from mqlake.remoting.codes import LanguageCode
 
 
@@ -50,7 +51,7 @@ class RequestContext:
     metadata: Mapping[str, str] = field(default_factory=dict)
     user: str = ""
     """Who it is, if authentication is on."""
-    began_at: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
+    began_at: int = field(default_factory=now_ms)
     """When the RPC came, in ms: a stream is signed when it begins."""
 
     def remaining_s(self) -> float | None:

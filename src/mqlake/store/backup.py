@@ -23,11 +23,11 @@ import os
 import re
 import shutil
 import stat
-import time
 import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from mqlake.base.clock import now_ms
 from mqlake.base.durable import fsync_dir, make_dirs, write_durably
 from mqlake.base.progress import Progress, no_progress
 from mqlake.errors import ConfigError, StoreError
@@ -183,7 +183,7 @@ def back_up(
         _save_config_again(config, os.path.join(directory, saved_config))
         size = config.mapped_file_size_commit_log
         sizes = {key: str(value) for key, value in detect_settings(root).items()}
-        manifest = Manifest(size, tuple(saved), saved_config, time.time_ns() // 1_000_000, sizes)
+        manifest = Manifest(size, tuple(saved), saved_config, now_ms(), sizes)
         _write_manifest(directory, manifest)
         _delete_strangers(directory, {each.name for each in saved})
         _forget_others(directory, saved_config)

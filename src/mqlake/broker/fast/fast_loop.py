@@ -222,9 +222,8 @@ class FastLoop:
         try:
             served = lease.run(kernels, epoll.fileno(), self._received, self._octets)
         except Exception:
-            if (
-                not lease.rows
-            ):  # nothing was read: a round meets the same error, and closes the connections that wait
+            if not lease.rows:
+                # nothing was read: a round meets the same error, and closes the connections that wait
                 logger.exception("a lease could not begin")
                 return None
             self._abandon(lease.rows)

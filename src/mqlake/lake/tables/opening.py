@@ -7,12 +7,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from mqlake.lake.requirements import require_modules
 from mqlake.lake.tables.config import ICEBERG, Lake
 from mqlake.lake.tables.table import Table
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+    from mqlake.lake.tables.delta import DeltaTable
+    from mqlake.lake.tables.iceberg import IcebergTable
 
 
 def load_table(lake: Lake, name: str, names: Sequence[str] = ()) -> Table | None:
@@ -21,14 +28,9 @@ def load_table(lake: Lake, name: str, names: Sequence[str] = ()) -> Table | None
     Raises ConfigError for a catalog that cannot be opened, TableError, MissingPartError.
     """
     if lake.format == ICEBERG:
-        require_modules("pyiceberg", "sqlalchemy", command="pip install 'mqlake[iceberg]'")
-        from mqlake.lake.tables.iceberg import IcebergTable, open_catalog
-
-        return IcebergTable.load(open_catalog(lake.catalog_name, lake.catalog_options()), name)
-    require_modules("deltalake", command="pip install 'mqlake[delta]'")
-    from mqlake.lake.tables.delta import DeltaTable
-
-    return DeltaTable.load(_location(lake, name), name, names)
+        kind, catalog = _iceberg(lake)
+        return kind.load(catalog, name)
+    return _delta().load(_location(lake, name), name, names)
 
 
 def make_table(
@@ -42,15 +44,23 @@ def make_table(
     """A new table, or the one that another process made meanwhile. `day`: the column of times whose days part it, or
     empty. Raises as load_table() does."""
     if lake.format == ICEBERG:
-        require_modules("pyiceberg", "sqlalchemy", command="pip install 'mqlake[iceberg]'")
-        from mqlake.lake.tables.iceberg import IcebergTable, open_catalog
+        kind, catalog = _iceberg(lake)
+        return kind.create(catalog, name, schema, properties, day=day)
+    return _delta().create(_location(lake, name), name, schema, properties, names, day=day)
 
-        catalog = open_catalog(lake.catalog_name, lake.catalog_options())
-        return IcebergTable.create(catalog, name, schema, properties, day=day)
+
+def _iceberg(lake: Lake) -> tuple[type[IcebergTable], Catalog]:
+    require_modules("pyiceberg", "sqlalchemy", command="pip install 'mqlake[iceberg]'")
+    from mqlake.lake.tables.iceberg import IcebergTable, open_catalog
+
+    return IcebergTable, open_catalog(lake.catalog_name, lake.catalog_options())
+
+
+def _delta() -> type[DeltaTable]:
     require_modules("deltalake", command="pip install 'mqlake[delta]'")
     from mqlake.lake.tables.delta import DeltaTable
 
-    return DeltaTable.create(_location(lake, name), name, schema, properties, names, day=day)
+    return DeltaTable
 
 
 def _location(lake: Lake, name: str) -> str:

@@ -15,7 +15,6 @@ from typing import Any
 
 from mqlake.base.progress import Progress, no_progress
 from mqlake.errors import StoreError, TableError, UnknownKeyError
-from mqlake.lake.requirements import require_modules
 from mqlake.lake.tables.bodies import followed, sampled
 from mqlake.lake.tables.config import DEFAULT_COLUMNS, Lake, LakeFile, Topic
 from mqlake.lake.tables.files import STORE_TIME, TARGET_BYTES
@@ -310,8 +309,3 @@ def topic_table(file: str | os.PathLike[str], topic: str, options: RunOptions = 
     if topic not in found.topics:
         raise UnknownKeyError(topic, found.topics, what="topic of the lake")
     return TopicTable.open(found.lake, found.topics[topic], options)
-
-
-def require_duckdb() -> None:
-    """MissingPartError."""
-    require_modules("duckdb", command="pip install 'mqlake[lake]'")
