@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
 
-from mqlake.client.blocking import Admin
+from mqlake.client import Message
+from mqlake.client.blocking import Admin, Producer
 from mqlake.client.config import ClientConfig
 from mqlake.console.app import ConsoleConfig
 from mqlake.console.store_files import named
+from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
+from mqlake.remoting.loop import run
 from mqlake.testing import RocketMQ
 from tests.cli.test_serve import ready
 from tests.cli.test_serve import serving as broker_serving
@@ -126,6 +133,40 @@ def test_users_and_acls_change_only_after_a_look(served: Served) -> None:
     assert users().keys() == {ADMIN}
     assert browser.post("/users", action="grant", user="reader", resource="x", actions="Get").status == 400
     assert browser.post("/users", action="rename", user="reader").status == 404
+
+
+def test_every_mcp_tool_works_for_a_user_who_may_only_read(broker: RocketMQ, served: Served) -> None:
+    """The broker would refuse what changes anything."""
+    user, secret = "looks", "looks-secret-123"
+    browser = logged_in(served)
+    browser.post("/users", action="create", user=user, type="Normal", secret=secret, confirm="true")
+    for kind in ("Topic", "Group", "Cluster"):
+        acl = {"resource": f"{kind}:*", "actions": "Get,List" if kind == "Cluster" else "Get,List,Sub"}
+        browser.post("/users", action="grant", user=user, confirm="true", **acl)
+    super_user = ClientConfig(namesrv_addr=broker.namesrv, access_key=ADMIN, secret_key=SECRET)
+    with Admin(super_user) as admin:
+        admin.create_topic("Orders", queues=1)
+        admin.create_subscription_group(SubscriptionGroupConfig(group_name="billing"))
+    with Producer("shop", super_user) as producer:
+        sent = producer.send(Message("Orders", b"1 apple"))
+    values = {"topic": "Orders", "group": "billing", "address": broker.broker, "id": sent.msg_id}
+    values |= {"broker": sent.message_queue.broker_name, "queue": 0, "offset": 0}
+    command = StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "mqlake", "console", "--mcp", "-n", broker.namesrv],
+        env={**os.environ, "MQLAKE_ACCESS_KEY": user, "MQLAKE_SECRET_KEY": secret},
+    )
+
+    async def scene() -> set[str]:
+        async with Client(stdio_client(command)) as client:
+            tools = (await client.list_tools()).tools
+            for tool in tools:
+                known = values.keys() & tool.input_schema["properties"].keys()
+                answer = await client.call_tool(tool.name, {name: values[name] for name in known})
+                assert not answer.is_error, (tool.name, answer.content)
+            return {tool.name for tool in tools}
+
+    assert {"list_topics", "show_message", "list_users", "broker_settings"} <= run(scene())
 
 
 def test_the_console_of_serve_changes_things_for_users_of_the_cluster(tmp_path: Path) -> None:
