@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -17,6 +18,7 @@ from hypothesis import HealthCheck, settings
 
 from mqlake.remoting.timeouts import DEFAULT_TIMEOUTS
 from mqlake.store.files.mapped_file import MappedFile
+from tests import spark_classes
 from tests.waiting import PATIENCE_S
 
 sys.dont_write_bytecode = False
@@ -37,6 +39,8 @@ settings.load_profile("mqlake")
 # RocketMQ's 3 s may be over before a busy machine has answered; a test that wants a limit gives it
 DEFAULT_TIMEOUTS.request_s = DEFAULT_TIMEOUTS.transaction_s = PATIENCE_S
 
+ARCHIVING = pytest.StashKey[subprocess.Popen[bytes] | None]()
+
 LEFT_MAX = 16
 """Mapped files that the last test's fixtures may still hold while a module ends."""
 
@@ -52,6 +56,19 @@ def _mapped_files_are_closed() -> Iterator[None]:
     assert left <= LEFT_MAX, (
         f"{left} mapped files are left open: close the stores and queues that the tests opened"
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    spark_classes.use()
+    if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
+        config.stash[ARCHIVING] = spark_classes.start_archiving()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    archiving = config.stash.get(ARCHIVING, None)
+    if archiving is not None and archiving.poll() is None:
+        os.killpg(archiving.pid, signal.SIGTERM)
+        archiving.wait()
 
 
 @pytest.hookimpl(optionalhook=True)
