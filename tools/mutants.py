@@ -45,6 +45,8 @@ ROOMS = ("formats", "store", "remoting", "broker/requests", "broker/fast", "lake
 AT_LEAST = 0.85
 PER_MODULE = 4
 """Mutants of one module in a sample over several: each module costs one run of its tests without a change."""
+COMPILED = ("compiled", "message", "formats", "remoting", "metaq")
+"""Rooms of which numba compiles something, or reads a constant."""
 TIMEOUT_FACTOR, TIMEOUT_MORE_S = 2, 20
 PYTEST = (sys.executable, "-m", "pytest", "-q", "-x")
 _LEFT_OUT = shutil.ignore_patterns(".*", "target", "*.egg-info", "mqlake-demo", "dist")
@@ -257,9 +259,10 @@ def run(drawn: list[Mutant], root: Path = ROOT) -> list[Mutant]:
 
 
 def _forget(module: Path, directory: str) -> None:
-    """Byte code and machine code of one mutant are not for the next."""
+    """Byte code and machine code of one mutant are not for the next. Machine code is made of COMPILED rooms alone."""
     Path(cache_from_source(str(module))).unlink(missing_ok=True)
-    shutil.rmtree(Path(directory) / "kernels", ignore_errors=True)
+    if any(room in module.parts for room in COMPILED):
+        shutil.rmtree(Path(directory) / "kernels", ignore_errors=True)
 
 
 def modules_of(root: Path, names: list[str]) -> list[Path]:

@@ -21,6 +21,7 @@ from mqlake.remoting.headers.namesrv import GetRouteInfoRequestHeader
 from mqlake.remoting.loop import run
 from tests.broker.live import pull_header, send_header
 from tests.ports import free_port, listens_on_all
+from tests.store.small_store import SETTINGS, contents, fill, flip, log_file, pretend_crash
 from tests.waiting import PATIENCE_S, until
 
 MQLAKE = [sys.executable, "-m", "mqlake"]
@@ -239,6 +240,21 @@ def test_what_cannot_be_used_is_one_line(tmp_path, monkeypatch, arguments, words
         _, errors = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 2
         assert errors.startswith("error: ") and words in errors and errors.count("\n") == 1
+
+
+def test_a_damaged_log_is_refused_and_nothing_changes(tmp_path):
+    store = fill(tmp_path / "store", count=20)
+    settings = {**SETTINGS, "storePathRootDir": store}
+    flip(log_file(store), 100)
+    pretend_crash(store)
+    before, there = contents(store), sorted(store.rglob("*"))
+    given = (f"--set={key}={value}" for key, value in settings.items())
+    with serving(tmp_path / "data", *given) as process:
+        out, errors = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, out) == (1, ""), errors
+    assert f"{log_file(store)}: corrupt at byte 0: " in errors and "mqlake store repair" in errors
+    assert contents(store) == before
+    assert sorted(store.rglob("*")) == there
 
 
 def test_a_store_that_is_in_use(tmp_path):

@@ -24,6 +24,8 @@ def test_what_rocketmq_5_5_keeps_after_the_fields_stays(tmp_path):
 
 def test_a_new_file_is_one_page_of_zeros(path):
     checkpoint = StoreCheckpoint(path)
+    assert not os.path.exists(path)
+    checkpoint.make()
     assert os.path.getsize(path) == 4096
     assert checkpoint.physic_msg_timestamp == checkpoint.confirm_phy_offset == 0
     assert checkpoint.min_timestamp == checkpoint.min_timestamp_index == 0
@@ -69,7 +71,10 @@ def test_a_short_file_reads_as_zeros_and_is_made_whole(path, size):
         file.write(bytes(size))
     assert StoreCheckpoint(path, read_only=True).min_timestamp == 0
     assert os.path.getsize(path) == size
-    StoreCheckpoint(path).close()
+    checkpoint = StoreCheckpoint(path)
+    assert os.path.getsize(path) == size
+    checkpoint.make()
+    checkpoint.close()
     assert os.path.getsize(path) == 4096
 
 

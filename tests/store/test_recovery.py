@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mqlake.errors import ForeignFormatError, StoreCorruptError, StoreLockedError
+from mqlake.errors import ForeignFormatError, StoreCorruptError, StoreLockedError, WrongFileSizeError
 from mqlake.formats.batch import encode_messages
 from mqlake.formats.record import decode_record
 from mqlake.message import Message, MessageExtBatch, MessageExtBrokerInner, MessageSysFlag
@@ -22,7 +22,7 @@ from mqlake.store.message_store import DefaultMessageStore, open_store
 from mqlake.store.recovery import RecoveryReport
 from tests.crash.power import Disk
 from tests.golden import unpack
-from tests.store.small_store import contents, flip, log_file, pretend_crash
+from tests.store.small_store import change, contents, flip, log_file, pretend_crash
 from tests.waiting import PATIENCE_S
 
 FILE_SIZE = 4096
@@ -627,6 +627,53 @@ class TestDamageAtTheStart:
         overwrite(tmp_path, offsets[-3] + 100, BODIES[-3][100 - 88 : 101 - 88])
         _, bodies = recovered(tmp_path)
         assert bodies == BODIES
+
+
+class TestRefused:
+    """A start that is refused is no start: nothing on the disk is another than before."""
+
+    @pytest.mark.parametrize("derived", ["whole", "behind", "gone"])
+    def test_leaves_every_file_as_it_was(self, tmp_path: Path, crashed: bool, derived: str) -> None:
+        *offsets, _ = filled(tmp_path, BODIES, enableConsumeQueueExt=True)
+        overwrite(tmp_path, offsets[-3] + 100, b"\xff")
+        if crashed:
+            pretend_crash(tmp_path)
+        if derived == "behind":
+            for place in ("consumequeue", "consumequeue_ext"):
+                *_, newest = sorted((tmp_path / place / "T" / "0").iterdir())
+                newest.write_bytes(bytes(newest.stat().st_size))
+        elif derived == "gone":
+            for place in ("consumequeue", "consumequeue_ext", "index"):
+                shutil.rmtree(tmp_path / place)
+            (tmp_path / "checkpoint").unlink()
+        before, made = contents(tmp_path), sorted(tmp_path.rglob("*"))
+        with pytest.raises(StoreCorruptError):
+            open_store(tmp_path, {**SMALL, "enableConsumeQueueExt": True})
+        assert contents(tmp_path) == before
+        assert sorted(tmp_path.rglob("*")) == made
+
+    def test_leaves_the_files_of_a_queue_with_a_damaged_end(self, tmp_path: Path) -> None:
+        """Its last file would be deleted, and what follows the last good unit zeroed."""
+        *offsets, _ = filled(tmp_path, BODIES)
+        queue = sorted((tmp_path / "consumequeue" / "T" / "0").iterdir())
+        change(queue[0], 15 * 20, bytes(20))
+        overwrite(tmp_path, offsets[20] + 100, b"\xff")
+        pretend_crash(tmp_path)
+        before = contents(tmp_path)
+        with pytest.raises(StoreCorruptError):
+            open_store(tmp_path, SMALL)
+        assert contents(tmp_path) == before
+
+    def test_by_an_index_of_another_size(self, tmp_path: Path, crashed: bool) -> None:
+        filled(tmp_path, BODIES)
+        if crashed:
+            pretend_crash(tmp_path)
+        shutil.rmtree(tmp_path / "consumequeue")
+        before, made = contents(tmp_path), sorted(tmp_path.rglob("*"))
+        with pytest.raises(WrongFileSizeError, match="maxIndexNum"):
+            open_store(tmp_path, {**SMALL, "maxIndexNum": 90})
+        assert contents(tmp_path) == before
+        assert sorted(tmp_path.rglob("*")) == made
 
 
 class TestLeftovers:

@@ -1,8 +1,9 @@
 """StoreCheckpoint: the checkpoint (its bytes are drawn in formats/checkpoint.py) as a file kept up to date.
 
 The 40 bytes lie within one disk sector and are written by one pwrite, so a reader or a crash meets the old
-values or the new ones. The file is one page long from its first moment on; an empty or short one (another
-program's crash) reads as zeros, which makes recovery start at the first file.
+values or the new ones. The file is one page long from its first moment on; a missing, empty or short one (another
+program's crash) reads as zeros, which makes recovery start at the first file. Nothing is written before the
+first `make` or `flush`.
 """
 
 from __future__ import annotations
@@ -17,23 +18,26 @@ from mqlake.formats.checkpoint import CHECKPOINT_FILE_SIZE, CHECKPOINT_SIZE, Che
 
 
 class StoreCheckpoint(Checkpoint):
-    """The five fields are plain attributes; `flush` makes them durable.
+    """The five fields are plain attributes; `flush` makes them durable. Raises OSError."""
 
-    A missing file is made, or with `read_only` taken as zeros. Raises OSError.
-    """
-
-    __slots__ = ("_fd", "_lock", "path")
+    __slots__ = ("_fd", "_lock", "_writable", "path")
 
     def __init__(self, path: str, *, read_only: bool = False) -> None:
         self.path = path
         self._lock = threading.Lock()
         self._fd = -1
-        if not read_only:
-            self._fd = _open_whole(path)
+        self._writable = not read_only
         super().__init__(**asdict(Checkpoint.decode(_read(path))))
+
+    def make(self) -> None:
+        """Opens the file for writing; makes it, of zeros, if it is missing. OSError."""
+        with self._lock:
+            if self._fd < 0 and self._writable:
+                self._fd = _open_whole(self.path)
 
     def flush(self) -> None:
         """Writes the fields and waits for the disk. After an OSError the file holds old or new values."""
+        self.make()
         with self._lock:
             if self._fd < 0:
                 raise StoreClosedError(f"{self.path} is closed, or was opened read-only")
@@ -45,7 +49,7 @@ class StoreCheckpoint(Checkpoint):
     def close(self) -> None:
         """Closes without flushing; a second time does nothing."""
         with self._lock:
-            fd, self._fd = self._fd, -1
+            fd, self._fd, self._writable = self._fd, -1, False
             if fd >= 0:
                 os.close(fd)
 

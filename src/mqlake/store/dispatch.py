@@ -64,7 +64,16 @@ def dispatch_chunk(
     chunk: LogChunk, dispatchers: list[CommitLogDispatcher], delay_levels: Mapping[int, int]
 ) -> None:
     """Hands the records of a chunk to every dispatcher. OSError from any of them."""
-    columns = dispatch_columns(chunk.mapped_file.array, chunk.scan, delay_levels=dict(delay_levels))
+    hand_out(chunk, columns_of(chunk, delay_levels), dispatchers)
+
+
+def columns_of(chunk: LogChunk, delay_levels: Mapping[int, int]) -> DispatchColumns:
+    """What dispatchers need of the chunk's records besides the scan."""
+    return dispatch_columns(chunk.mapped_file.array, chunk.scan, delay_levels=dict(delay_levels))
+
+
+def hand_out(chunk: LogChunk, columns: DispatchColumns, dispatchers: list[CommitLogDispatcher]) -> None:
+    """As `dispatch_chunk`, with the columns that were made of the chunk before."""
     for dispatcher in dispatchers:
         dispatcher.dispatch(chunk.scan, columns)
 

@@ -216,7 +216,8 @@ class DefaultMessageStore(StoreView):
         """Takes the lock, maps the files, recovers.
 
         Raises NotAStoreError, ForeignFormatError, StoreLockedError, WrongFileSizeError, StoreCorruptError,
-        ConfigError (of mappedFilePlugIn), OSError; the lock is free again then, and the commit log is as it was.
+        ConfigError (of mappedFilePlugIn), OSError; the lock is free again then. If the store was refused, and did not
+        fail while it was written to (OSError), every file is as it was.
         """
         assert self._state == "new", "load() is called once"
         config = self.config
@@ -230,9 +231,8 @@ class DefaultMessageStore(StoreView):
             last_exit = self._last_exit()
             self._checkpoint = checkpoint = StoreCheckpoint(config.checkpoint_path)
             self.commit_log_files.load()
+            self.consume_queues.pool.hold()  # recovery looks before it writes
             self.consume_queues.load()
-            if self.index is not None:
-                self.index.load(last_exit.clean, checkpoint)
             self._allocate_service.start()
             report = Recovery(
                 config,

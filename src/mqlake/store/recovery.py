@@ -6,9 +6,12 @@
                                 │ a hole, records  where a power cut may have left it: fenced off, the records stay
                                 │ damage, records  StoreCorruptError, nothing changed; `mqlake store repair` is for that
 
+It looks before it writes: the log is read, and its end judged, before a byte of the store changes; so a start that is
+refused leaves every file as it was.
+
 After a clean exit the scan starts at the file up to which the consume queues reach; after a crash at the newest
 file whose first message is older than the checkpoint. Every record's sizes, magic, CRC and physical offset are
-checked, and the records go through the same dispatch as ever; queues and index drop what they have already.
+checked; then they go through the same dispatch as ever; queues and index drop what they have already.
 
 More careful than RocketMQ 5.3.3 in six ways: the physical offset must be the record's own place, so leftovers of
 an earlier life are not taken for messages; damage is an error and not the new end; whole records after a hole stay;
@@ -25,11 +28,11 @@ import time
 
 from mqlake.base.progress import Progress
 from mqlake.errors import ForeignFormatError, StoreCorruptError
-from mqlake.formats.columns import Scan, ScanStop, find_record
+from mqlake.formats.columns import DispatchColumns, Scan, ScanStop, find_record
 from mqlake.store.check.verify_queues import is_known
 from mqlake.store.checkpoint import StoreCheckpoint
 from mqlake.store.config import MessageStoreConfig
-from mqlake.store.dispatch import CommitLogDispatcher, dispatch_chunk
+from mqlake.store.dispatch import CommitLogDispatcher, columns_of, dispatch_chunk, hand_out
 from mqlake.store.dropped import keep, whole_records
 from mqlake.store.files.mapped_file import MappedFile
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
@@ -48,6 +51,9 @@ NAMED = 10
 
 
 FENCES_DESCRIBED = 10
+KEPT_RECORDS_MAX = 1 << 19
+"""Records whose columns are kept from the look at the log until they are dispatched (some 170 bytes each); more of them
+are read again, which costs less than the memory."""
 ZEROS_MAX = 1 << 16
 """Bytes that the properties of a record, and their length, take at most."""
 NEVER_FINISHED = "bytes of a record that was never finished"
@@ -114,6 +120,20 @@ class RecoveryReport:
         return text
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Seen:
+    """What the look at the log found. Offsets are physical."""
+
+    start: int
+    """Where the records begin of which queues or index may lack something."""
+    first_end: int
+    """Where the valid records from there on end: before the first hole, if there are any."""
+    found: LogEnd
+    ends: DoubtfulEnds
+    dispatched_to: int
+    """End of the newest record in any queue when the store was opened, -1: there was none."""
+
+
 class Recovery:
     """One recovery of one store. `run()` leaves the positions of log, queues and index at the log's end."""
 
@@ -141,6 +161,7 @@ class Recovery:
         self._delay_levels = delay_levels
         self._progress = progress
         self._flushed_queues = 0
+        self._kept: list[tuple[LogChunk, DispatchColumns]] = []
         self._report = RecoveryReport(last_exit.clean)
         self._exit = last_exit
         self._finder = LogEndFinder(
@@ -153,7 +174,8 @@ class Recovery:
         )
 
     def run(self) -> RecoveryReport:
-        """Raises StoreCorruptError, ForeignFormatError (both before anything of the log is changed), OSError."""
+        """Raises StoreCorruptError, ForeignFormatError, WrongFileSizeError (all before anything changes on the disk),
+        OSError."""
         began = time.monotonic()
         report = self._report
         dispatched_to = self._consume_queues.recover(
@@ -161,28 +183,10 @@ class Recovery:
         )
         report.queues_reached = max(0, dispatched_to)
         self._not_deleted = NotDeleted(self._config, self._consume_queues)
-        if self._files.mapped_files:
-            start = self._start_file(dispatched_to)
-            ends = DoubtfulEnds(self._consume_queues, self._files, self._delay_levels, start.file_from_offset)
-            if ends.again_from is not None:
-                start = self._earlier(start, ends.again_from)
-            self._check_format()
-            if not report.clean_exit:
-                # the page cache outlived the process but not yet a power cut; queues must not know what may still go
-                for mapped_file in self._files.files_from(start.file_from_offset):
-                    mapped_file.sync()
-            self._rebuild_index_before(start.file_from_offset)
-            if report.clean_exit and dispatched_to >= 0:
-                self._consume_queues.only_missing = self._not_deleted
-            end, last_timestamp, torn_size = self._scan(start)
-            self._consume_queues.only_missing = None
-            dispatched_to = ends.reached_at(end, self._consume_queues) if report.clean_exit else dispatched_to
-            found = self._look_after(end, last_timestamp, torn_size, dispatched_to)
-            self._fill_gaps(end)
-            ends.settle(end)  # a unit after the first hole is the salvage's to make
-            self._salvage(end, found)
-            self._cut_at(found.end, found.last_timestamp, dispatched_to)
-            self._refill_lost(found.end)
+        seen = self._look(dispatched_to) if self._files.mapped_files else None
+        self._begin_to_write()
+        if seen is not None:
+            self._write(seen)
         else:
             self._consume_queues.destroy()
             self._files.set_end(0)
@@ -197,6 +201,62 @@ class Recovery:
             logging.WARNING if report.lost_something else logging.INFO, "recovery: %s", report.describe()
         )
         return report
+
+    def _look(self, dispatched_to: int) -> _Seen:
+        """Reads the log and judges its end; nothing of the store changes. `dispatched_to`: where its queues end."""
+        start = self._start_file(dispatched_to)
+        ends = DoubtfulEnds(self._consume_queues, self._files, self._delay_levels, start.file_from_offset)
+        if ends.again_from is not None:
+            start = self._earlier(start, ends.again_from)
+        self._check_format()
+        end, last_timestamp, torn_size = self._scan(start)
+        reached = ends.reached_at(end, self._consume_queues) if self._report.clean_exit else dispatched_to
+        found = self._look_after(end, last_timestamp, torn_size, reached)
+        return _Seen(start.file_from_offset, end, found, ends, dispatched_to)
+
+    def _begin_to_write(self) -> None:
+        if self._index is not None:
+            self._index.load(self._report.clean_exit, self._checkpoint)
+        self._checkpoint.make()
+        if self._flushed_queues:
+            self._checkpoint.flush()
+        self._consume_queues.pool.carry_out()
+
+    def _write(self, seen: _Seen) -> None:
+        """Brings everything derived up to the log's end, and the log itself to its end."""
+        clean_exit = self._report.clean_exit
+        if not clean_exit:
+            # the page cache outlived the process but not yet a power cut; queues must not know what may still go
+            for mapped_file in self._files.files_from(seen.start):
+                mapped_file.sync()
+        self._rebuild_index_before(seen.start)
+        if clean_exit and seen.dispatched_to >= 0:
+            self._consume_queues.only_missing = self._not_deleted
+        self._dispatch_seen(seen)
+        self._consume_queues.only_missing = None
+        self._fill_gaps(seen.first_end)
+        seen.ends.settle(seen.first_end)  # a unit after the first hole is the salvage's to make
+        self._salvage(seen.first_end, seen.found)
+        self._cut_at(seen.found.end, seen.found.last_timestamp, seen.dispatched_to)
+        self._refill_lost(seen.found.end)
+
+    def _dispatch_seen(self, seen: _Seen) -> None:
+        """Dispatches the records up to the first end: those whose columns were kept, and then the rest."""
+        total, at = self._size_from(seen.start), seen.start
+        for chunk, columns in self._kept:
+            hand_out(chunk, columns, self._dispatchers)
+            at = chunk.end
+        self._kept.clear()
+        for chunk in one_ahead(self._reader.scan(at, seen.first_end)) if at < seen.first_end else ():
+            self._dispatch(chunk, self._dispatchers)
+            self._tell(total + chunk.end - seen.start, 2 * total)
+
+    def _size_from(self, start: int) -> int:
+        return self._files.mapped_files[-1].file_from_offset + self._files.file_size - start
+
+    def _tell(self, done: int, total: int) -> None:
+        if self._progress is not None:
+            self._progress(done, total)
 
     # ------------------------------------------------------------------ where to start
 
@@ -226,7 +286,6 @@ class Recovery:
         if not self._report.clean_exit and self._checkpoint.logics_msg_timestamp:
             self._flushed_queues = self._checkpoint.logics_msg_timestamp
             self._checkpoint.logics_msg_timestamp = 0
-            self._checkpoint.flush()
 
     def _trust_checkpoint(self) -> None:
         if self._flushed_queues:
@@ -284,11 +343,11 @@ class Recovery:
         return [self._consume_queues] if self._index is None else [self._consume_queues, self._index]
 
     def _scan(self, start: MappedFile) -> tuple[int, int, int]:
-        """Dispatches every record from `start` on; returns the end of the valid ones, the last one's store time, and
-        the size of the torn record at the end (0: it is no such)."""
+        """Checks every record from `start` on; the end of the valid ones, the last one's store time, and the size of
+        the torn record at the end (0: it is no such)."""
         report = self._report
         report.scanned_from = end = start.file_from_offset
-        total = self._files.mapped_files[-1].file_from_offset + self._files.file_size - end
+        total = self._size_from(end)
         last_timestamp = torn_size = 0
         chunk: LogChunk | None = None
         for chunk in one_ahead(self._checking_reader.scan(end)):
@@ -302,10 +361,11 @@ class Recovery:
             report.records_scanned += chunk.count
             if chunk.count:
                 last_timestamp = int(chunk.scan.store_timestamp[-1])
-                self._dispatch(chunk, self._dispatchers)
+                if report.records_scanned <= KEPT_RECORDS_MAX:
+                    self._kept.append((chunk, columns_of(chunk, self._delay_levels)))
+                self._evict(chunk)
             end = chunk.end
-            if self._progress is not None:
-                self._progress(end - report.scanned_from, total)
+            self._tell(end - report.scanned_from, 2 * total)
             if torn:
                 break
         if not torn_size and chunk is not None and chunk.scan.stop in (ScanStop.INVALID, ScanStop.TRUNCATED):
@@ -315,15 +375,21 @@ class Recovery:
     def _dispatch(self, chunk: LogChunk, dispatchers: list[CommitLogDispatcher]) -> None:
         if chunk.count:
             dispatch_chunk(chunk, dispatchers, self._delay_levels)
-            # what was read is not needed again: a long log must not fill the process's memory
-            base = chunk.mapped_file.file_from_offset
-            chunk.mapped_file.evict(chunk.start - base, chunk.end - base)
+            self._evict(chunk)
+
+    @staticmethod
+    def _evict(chunk: LogChunk) -> None:
+        """Lets the chunk's pages go (from this process, not from the page cache): a long log must not fill memory."""
+        base = chunk.mapped_file.file_from_offset
+        chunk.mapped_file.evict(chunk.start - base, chunk.end - base)
 
     def _fill_gaps(self, end: int) -> None:
         """Queues that lack units in the middle (a file of theirs was lost) get them from the log up to `end`."""
         if self._consume_queues.has_gaps:
             logger.warning("units of consume queues are missing: the whole log is dispatched again")
             self._doubt_checkpoint()
+            if self._flushed_queues:
+                self._checkpoint.flush()
             self._consume_queues.cut_gaps()
             self._dispatch_again(end)
 
@@ -333,8 +399,7 @@ class Recovery:
         try:
             for chunk in self._reader.scan(self._files.min_offset, end):
                 self._dispatch(chunk, [self._consume_queues])
-                if self._progress is not None:
-                    self._progress(chunk.end - self._files.min_offset, end - self._files.min_offset)
+                self._tell(chunk.end - self._files.min_offset, end - self._files.min_offset)
         finally:
             self._consume_queues.only_missing = None
 

@@ -9,6 +9,7 @@ from mqlake.errors import IllegalTopicError, StoreCorruptError, StoreLockedError
 from mqlake.metaq.config import MetaConfig, SystemConfig
 from mqlake.metaq.store.manager import MessageStoreManager
 from tests.metaq.records import record
+from tests.store.small_store import contents
 from tests.waiting import until
 
 TOPICS: dict[str, dict[str, str]] = {"a": {"numPartitions": "3"}, "log-*": {"numPartitions": "2"}}
@@ -80,12 +81,17 @@ def test_fast_boot(tmp_path: Path) -> None:
 def test_damage_in_one_partition_is_said_and_everything_is_closed(tmp_path: Path) -> None:
     manager = manager_of(tmp_path, max_segment_size=10)
     manager.load()
+    manager.get_or_create("a", 0)
     for _ in range(3):
         manager.get_or_create("a", 1).append(record(b"x"))
     manager.close()
+    with (tmp_path / "a-0" / f"{0:020d}.meta").open("ab") as torn:
+        torn.write(b"torn")
     (tmp_path / "a-1" / f"{21:020d}.meta").unlink()
+    before = contents(tmp_path)
     with pytest.raises(StoreCorruptError, match="next one begins at 42"):
         manager_of(tmp_path).load()
+    assert contents(tmp_path) == before
     os.rename(tmp_path / "a-1" / f"{42:020d}.meta", tmp_path / "a-1" / "42")
     os.rename(tmp_path / "a-1" / f"{63:020d}.meta", tmp_path / "a-1" / "63")
     manager = manager_of(tmp_path)

@@ -23,12 +23,12 @@ from mqlake.errors import FormatError, IllegalTopicError, MqlakeError, WrongPart
 from mqlake.metaq.config.cron import parse_cron
 from mqlake.metaq.config.meta_config import MetaConfig
 from mqlake.metaq.config.values import parse_delete_policy
-from mqlake.metaq.formats.names import parse_store_name
+from mqlake.metaq.formats.names import parse_store_name, store_name
 from mqlake.metaq.store.backup import BACKUP_PREFIX
 from mqlake.metaq.store.group_commit import GroupCommitService
 from mqlake.metaq.store.inspect import OWN_DIRECTORIES
 from mqlake.metaq.store.lock import DirectoryLock
-from mqlake.metaq.store.message_store import MessageStore
+from mqlake.metaq.store.message_store import MessageStore, segment_starts
 from mqlake.metaq.store.schedule import Schedule, every
 
 logger = logging.getLogger(__name__)
@@ -76,6 +76,11 @@ class MessageStoreManager:
         report = LoadReport()
         try:
             found = [each for path in self._data_paths() for each in self._partitions(path, report)]
+            for (
+                topic,
+                partition,
+            ) in found:  # before the first partition is recovered: a refused start changes nothing
+                segment_starts(os.path.join(self._data_path(topic), store_name(topic, partition)))
             in_parallel = self.config.system.load_message_stores_in_parallel
             with ThreadPoolExecutor((os.cpu_count() or 1) + 1 if in_parallel else 1) as executor:
                 opened = [executor.submit(self._open, topic, partition) for topic, partition in found]

@@ -16,6 +16,7 @@ The topic's unflushThreshold, when the store is opened, decides how it is flushe
 from __future__ import annotations
 
 import bisect
+import itertools
 import logging
 import os
 import threading
@@ -60,6 +61,26 @@ class Segment(NamedTuple):
     def end(self) -> int:
         """The offset up to which it can be read."""
         return self.start + self.message_set.high_water_mark
+
+
+def segment_starts(directory: str) -> list[int]:
+    """The offsets at which the segments of a partition begin. Nothing is opened or changed.
+
+    StoreCorruptError for a gap between two, OSError.
+    """
+    names = os.listdir(directory)
+    starts = sorted(start for name in names if (start := segment_offset(name)) is not None)
+    for start, following in itertools.pairwise(starts):
+        path = os.path.join(directory, segment_name(start))
+        size = os.path.getsize(path)
+        if start + size != following:
+            raise StoreCorruptError(
+                path,
+                size,
+                f"the segment ends at offset {start + size}, but the next one begins at {following}",
+                hint=REPAIR_HINT,
+            )
+    return starts
 
 
 class MessageStore:
@@ -110,18 +131,8 @@ class MessageStore:
         self._starts = [segment.start for segment in self._segments]
 
     def _load(self, offset_if_create: int, fast_boot: bool) -> list[Segment]:
-        starts = sorted(
-            start for name in os.listdir(self.directory) if (start := segment_offset(name)) is not None
-        )
+        starts = segment_starts(self.directory)
         segments = [Segment(start, self._open(start, mutable=False)) for start in starts[:-1]]
-        for segment, following in zip(segments, starts[1:], strict=False):
-            if segment.end != following:
-                raise StoreCorruptError(
-                    segment.message_set.path,
-                    segment.message_set.size,
-                    f"the segment ends at offset {segment.end}, but the next one begins at {following}",
-                    hint=REPAIR_HINT,
-                )
         last = starts[-1] if starts else offset_if_create
         path = self._path(last)
 

@@ -8,14 +8,18 @@ A store may hold hundreds of thousands of consume queue files; a process may hol
 A descriptor in use is not in the pool, so nobody can close it under the user; a second user of the same file
 meanwhile opens another one. Files are told apart by object, never by path: a file that is deleted and made
 again is another PooledFile, and a descriptor of the old one is never used for the new one.
+
+Recovery looks before it writes: between `hold` and `carry_out` nothing is deleted or erased, only noted.
 """
 
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import resource
 from collections import OrderedDict
+from collections.abc import Callable
 
 from mqlake.formats.names import offset_to_file_name
 
@@ -56,12 +60,23 @@ class FilePool:
             capacity = CAPACITY_MAX if unlimited else min(CAPACITY_MAX, soft_limit // 4)
         self.capacity = capacity
         self.read_only = read_only
+        self._held: list[Callable[[], None]] | None = None
 
     def __len__(self) -> int:
         return len(self._idle)
 
     def __del__(self) -> None:
         self.close()
+
+    def hold(self) -> None:
+        """From now on deleting and erasing are only noted: the files stay as they are until `carry_out`."""
+        self._held = []
+
+    def carry_out(self) -> None:
+        """Does what was noted since `hold`, in its order; from now on everything is done at once again."""
+        held, self._held = self._held, None
+        for change in held or ():
+            change()
 
     def create(self, file: PooledFile, size: int) -> None:
         """Makes the file, `size` bytes of zeros that take no space yet, in a directory that exists."""
@@ -120,6 +135,9 @@ class FilePool:
 
     def erase(self, file: PooledFile, start: int) -> None:
         """Zeroes what is not zero after `start`; holes stay holes and clean pages stay clean."""
+        if self._held is not None:
+            self._held.append(functools.partial(self.erase, file, start))
+            return
         fd = self._take(file)
         try:
             at = start
@@ -141,6 +159,9 @@ class FilePool:
 
     def delete(self, file: PooledFile) -> None:
         """Deletes the file; it may be gone already."""
+        if self._held is not None:
+            self._held.append(functools.partial(self.delete, file))
+            return
         self.forget(file)
         try:
             os.unlink(file.path)
