@@ -46,6 +46,7 @@ class Bench:
         self.flags = RunningFlags()
         self.dispatcher = Dispatcher()
         self.confirmed: int | None = None
+        self.is_slave = False
         self.damage: list[str] = []
         self.arrivals: list[Arrival] = []
         self.service = ReputMessageService(
@@ -56,6 +57,7 @@ class Bench:
             confirm_offset=lambda: self.queue.max_offset if self.confirmed is None else self.confirmed,
             on_damage=self.damage.append,
             listeners=[self.arrivals.append],
+            is_slave=lambda: self.is_slave,
         )
 
     def put(self, count: int, topic: str = "T", queue_id: int = 0) -> list[int]:
@@ -273,10 +275,12 @@ def test_shutdown_ends_after_the_round_that_is_under_way(bench: Bench) -> None:
     assert not ends.is_alive() and not bench.service._thread.is_alive()
 
 
+@pytest.mark.parametrize(("is_slave", "pause"), [(False, "RELAXED_S"), (True, "SLAVE_RELAXED_S")])
 def test_a_round_that_nobody_waits_for_ends_when_somebody_does(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, is_slave: bool, pause: str
 ) -> None:
-    monkeypatch.setattr("mqlake.store.dispatch.RELAXED_S", 3600)
+    monkeypatch.setattr(f"mqlake.store.dispatch.{pause}", 3600)
+    bench.is_slave = is_slave
     bench.service.is_awaited = lambda: False
     bench.service.start(0)
     bench.put(1)

@@ -34,6 +34,8 @@ GATHER_MAX_S = 0.01
 GATHER_ROUNDS = 4
 RELAXED_S = GATHER_MAX_S
 """While nobody waits for messages."""
+SLAVE_RELAXED_S = 0.1
+"""The same at a slave: whoever waits for its messages says so, and lag of this size is nobody's loss."""
 FEW = 16
 RETRY_FIRST_S = 0.05
 RETRY_LAST_S = 5.0
@@ -91,6 +93,7 @@ class ReputMessageService:
         confirm_offset: Callable[[], int],
         on_damage: Callable[[str], None],
         listeners: list[MessageArrivingListener],
+        is_slave: Callable[[], bool] = lambda: False,
     ) -> None:
         self.reput_from_offset = 0
         self.listeners = listeners
@@ -100,6 +103,7 @@ class ReputMessageService:
         self._running_flags = running_flags
         self._confirm_offset = confirm_offset
         self._on_damage = on_damage
+        self._is_slave = is_slave
         self._wake = threading.Event()
         self._hurry = threading.Event()
         self._progress = threading.Condition()
@@ -179,7 +183,8 @@ class ReputMessageService:
                     self._relaxed = not self.is_awaited()
                     spent = time.thread_time() - began
                     gathers = min(max(GATHER_S, GATHER_ROUNDS * spent), GATHER_MAX_S)
-                    self._hurry.wait(RELAXED_S if self._relaxed else gathers)
+                    relaxed = SLAVE_RELAXED_S if self._is_slave() else RELAXED_S
+                    self._hurry.wait(relaxed if self._relaxed else gathers)
                 continue
             self._hurry.clear()
             self._sleeping = True

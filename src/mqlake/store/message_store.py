@@ -182,6 +182,7 @@ class DefaultMessageStore(StoreView):
             confirm_offset=lambda: self.confirm_offset,
             on_damage=self._fence,
             listeners=self.message_arriving_listeners,
+            is_slave=lambda: self.config.broker_role is _SLAVE,
         )
 
     def _services_to_wake(self) -> Callable[[], None]:

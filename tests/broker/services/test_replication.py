@@ -133,6 +133,9 @@ def test_a_slave_gets_log_topics_groups_and_offsets_and_serves_reads(tmp_path: P
         at_end = int(answer.ext_fields["nextBeginOffset"])
         assert (await slave.pull("T", at_end)).code == ResponseCode.PULL_RETRY_IMMEDIATELY
         assert (await slave.send("T", b"no")).code == ResponseCode.SYSTEM_BUSY
+        follows = slave.controller.replication.ha_client_service
+        assert follows is not None
+        await until_async(lambda: not follows.is_awaited())
 
     on_a_cluster(tmp_path, scene)
 
@@ -217,6 +220,9 @@ def test_sync_master_needs_its_slave(tmp_path: Path) -> None:
 
         await until_async(sent)
         assert end(slave) == end(master)
+        replication = slave.controller.replication
+        await until_async(lambda: replication.asked_at)
+        assert replication.ha_client_service is not None and replication.ha_client_service.is_awaited()
 
     on_a_cluster(tmp_path, scene)
 

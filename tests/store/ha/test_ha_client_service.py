@@ -1,12 +1,17 @@
 """The thread of a slave: connects, connects again, follows another address."""
 
 import socket
+import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
 
 from mqlake.store.ha.ha_client import Trouble
 from tests.store.ha.pair import node, wait_equal
 from tests.store.small_store import fill, message
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 
 def test_it_waits_for_its_master_and_survives_it(tmp_path: Path) -> None:
@@ -40,6 +45,32 @@ def test_catching_up_in_large_frames(tmp_path: Path) -> None:
         ]
         assert logs[0][: master.store.max_phy_offset] == logs[1][: master.store.max_phy_offset]
         assert client.client.current_reported_offset == master.store.max_phy_offset > 8_000_000
+
+
+def test_without_puts_that_wait_it_reports_and_then_lets_more_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses, over = threading.Event(), threading.Event()
+
+    def pause(seconds: float) -> None:
+        pauses.set()
+        over.wait(seconds * 1e9)
+
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=pause)
+    monkeypatch.setattr("mqlake.store.ha.ha_client_service.time", clock)
+    with node(tmp_path / "m") as master, node(tmp_path / "s", brokerRole="SLAVE") as slave:
+        master.store.put_message(message(0))
+        first = master.store.max_phy_offset
+        client = slave.follow(master.address)
+        client.is_awaited = lambda: False
+        assert pauses.wait(PATIENCE_S)
+        until(lambda: master.ha.ack_offsets() == [first], "what it has it has reported")
+        for number in range(1, 20):
+            master.store.put_message(message(number))
+        until(lambda: master.ha.statuses()[0].transfer_from_where == master.store.max_phy_offset)
+        assert slave.store.max_phy_offset == first
+        over.set()
+        wait_equal(master, slave)
 
 
 def test_a_port_that_speaks_something_else_changes_nothing(tmp_path: Path) -> None:

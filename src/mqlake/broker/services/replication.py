@@ -74,6 +74,8 @@ class Replication:
         """Starts what only a master runs."""
         self._first_offset: int | None = None
         self._master_max: int | None = None
+        self._master_waits = True
+        """False if the master said that it waits for no slave."""
         self._begins_at: int | None = None
         self.asked_at = 0.0
         """When the master last said where its log begins and ends; monotonic, 0: never."""
@@ -94,6 +96,7 @@ class Replication:
             master_end=lambda: self._master_max,
         )
         self.ha_client_service = HAClientService(self.ha_client)
+        self.ha_client_service.is_awaited = lambda: self._master_waits
         self.ha_client_service.set_master_address(config.ha_master_address)
         self._registration.on_answers = self._learn_master
 
@@ -219,8 +222,11 @@ class Replication:
         if not self.slave_synchronize.master_addr or self.ha_client is None:
             return
         try:
-            if not self.asked_at:
-                self.ha_client.refuse(self._refusal(await self.slave_synchronize.settings()))
+            settings = (
+                await self.slave_synchronize.settings()
+            )  # each time: it may have started again with others
+            self.ha_client.refuse(self._refusal(settings))
+            self._master_waits = settings.get("brokerRole") != BrokerRole.ASYNC_MASTER.name
             info = await self.slave_synchronize.runtime_info()
             first, last = int(info["commitLogMinOffset"]), int(info["commitLogMaxOffset"])
         except (MqlakeError, FormatError, KeyError, ValueError) as error:
@@ -230,7 +236,7 @@ class Replication:
         self._master_max = last
         if self.ha_client.refusal:
             logger.warning("the master is not followed: %s", self.ha_client.refusal)
-            self.asked_at = 0.0  # ask again: it may be started with other settings
+            self.asked_at = 0.0
             return
         if self._first_offset is None and self.ha_client_service is not None:
             self._first_offset = first

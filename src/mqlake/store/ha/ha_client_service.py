@@ -25,6 +25,10 @@ logger = logging.getLogger(__name__)
 
 CONNECT_S = 5.0
 READ_BYTES = 1 << 20
+GATHER_S = 0.005
+"""Pause after a small read while no put waits for this slave's reports: the next one brings more, at the cost of one.
+As long as a master of mqlake's gathers."""
+GATHERED_BYTES = READ_BYTES // 2
 AFTER_BYTES = 64 * 1024
 """Read at most with the rest of a frame: what follows it is copied."""
 IDLE_S = 1.0
@@ -46,6 +50,8 @@ class HAClientService:
         self.client = client
         self.bandwidth = bandwidth
         self.master_address = ""
+        self.is_awaited: Callable[[], bool] = lambda: True
+        """False if no put of the master waits for reports."""
         self._retry_s = retry_s
         self._clock = clock
         self._on_lost = on_lost
@@ -128,12 +134,15 @@ class HAClientService:
         client.connected(clock())
         last_data = clock()
         said = False
+        size = READ_BYTES
         try:
             while not self._stopped:
                 if output := client.take_output():
                     _send(sock, output)
                 if client.closed_because:
                     return client.closed_because
+                if size < GATHERED_BYTES and not self.is_awaited():
+                    time.sleep(GATHER_S)
                 if self.master_address != self._connected_to and clock() - last_data > IDLE_S:
                     return f"the master is at {self.master_address} now"
                 wait_s = min(max(client.next_time() - clock(), 0.001), 1.0)
