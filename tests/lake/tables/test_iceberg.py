@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
+import pyiceberg.table
 import pytest
 from pyiceberg.types import StringType
 
@@ -97,6 +98,54 @@ def test_expiry_deletes_only_what_no_snapshot_has(tmp_path: Path) -> None:
     stray.write_bytes(b"x" * 100)
     assert (str(stray), 100) in table.orphans(later)
     assert str(stray) not in dict(table.orphans(datetime.now(UTC) - timedelta(hours=1)))
+
+
+def test_runs_forget_old_versions_as_the_table_says(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Those beyond the number kept and older than the age, some at a time; with a tag, and files that a compaction
+    replaced. Nothing is left of them, and all rows are there."""
+    orders = filled(tmp_path, 1)
+    table = orders.table
+    assert len(table.versions()) == 1 and {module.KEEP, module.KEEP_MS} <= table.properties.keys()
+    table.evolve(table.schema, {module.KEEP: "4"})
+    counts = []
+    for number in range(1, 10):
+        if number == 5:
+            table.evolve(table.schema, {module.KEEP_MS: "0"})
+            native(orders).manage_snapshots().create_tag(table.versions()[-1].version, "first").commit()
+        if number == 7:
+            assert table.compact(1 << 20)[1] == 1
+        put(tmp_path / "store", 20, 20 * number)
+        assert orders.append_new().commits == 1
+        counts.append(len(native(orders).metadata.snapshots))
+    # an hour is kept; then four and the tag's; each time a commit is forgotten together with what came before it
+    assert counts == [2, 3, 4, 5, 5, 5, 5, 5, 5]
+    assert rows_in(table) == expected(tmp_path / "store")
+    assert orders.verify().is_sound
+    assert table.orphans(datetime.now(UTC) + timedelta(hours=1)) == []
+    assert not caplog.records
+    orders.table.evolve(table.schema, {module.KEEP: "many"})
+    put(tmp_path / "store", 20, 200)
+    assert orders.append_new().rows == 10  # what cannot be read is no reason to stop
+    assert "old versions stay for now" in caplog.text
+
+
+def test_a_commit_copies_all_snapshots_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pyiceberg copies all metadata when it is asked for with updates: else a commit takes longer with each version."""
+    orders, copies = filled(tmp_path, 1), []
+    made = pyiceberg.table.update_table_metadata
+
+    def counted(*given: Any, **named: Any) -> Any:
+        copies.append(given)
+        return made(*given, **named)
+
+    monkeypatch.setattr(pyiceberg.table, "update_table_metadata", counted)
+    put(tmp_path / "store", 20, 20)
+    assert orders.append_new().commits == 1
+    assert copies == []
+    put(tmp_path / "store", 20, 40)
+    orders.append_new()
+    assert orders.table.compact(1 << 20) == (3, 1)
+    assert copies == []
 
 
 def test_a_run_in_the_middle_of_a_compaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,9 +12,9 @@ of one without an answer is settled by the snapshot's id.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -32,13 +32,14 @@ from pyiceberg.io.pyarrow import (
     parquet_path_to_id_mapping,
     schema_to_pyarrow,
 )
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import assign_fresh_schema_ids
 from pyiceberg.table import Table as NativeTable
 from pyiceberg.table import Transaction
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.table.snapshots import Snapshot, ancestors_of
+from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID
 from pyiceberg.transforms import DayTransform
 
@@ -49,6 +50,8 @@ from mqlake.lake.tables.rewrite import bins, rewritten
 from mqlake.lake.tables.state import POSITION, State, TableState
 from mqlake.lake.tables.table import Head, TableFiles, Version
 
+KEEP = "history.expire.min-snapshots-to-keep"
+KEEP_MS = "history.expire.max-snapshot-age-ms"
 CREATED_WITH = {
     "format-version": "2",
     # commits stay quick: merged manifests, few old metadata files
@@ -60,6 +63,9 @@ CREATED_WITH = {
     "write.update.isolation-level": "snapshot",
     "write.delete.isolation-level": "snapshot",
     "write.parquet.compression-codec": "zstd",
+    # a commit copies and writes all versions that are kept; mqlake and other engines forget older ones by these
+    KEEP: "100",
+    KEEP_MS: "3600000",
 }
 PARTITION_ID = 1000
 DAY_FORMAT = "day={}"
@@ -78,6 +84,15 @@ def open_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
 
 
 S = TypeVar("S", bound=State)
+
+
+class _Transaction(Transaction):  # type: ignore[misc]
+    """pyiceberg's own copies the table's metadata, all snapshots included, each of the 16 times that a commit asks for
+    it: most of what a commit took. Nobody changes what it gets, so without updates it is the table's own."""
+
+    @property
+    def table_metadata(self) -> TableMetadata:
+        return super().table_metadata if self._updates else self._table.metadata
 
 
 class IcebergTable:
@@ -214,8 +229,7 @@ class IcebergTable:
     ) -> None:
         kept = state.to_properties()
         with _translated(self.name):
-            transaction = self._native.transaction()
-            transaction.set_properties(kept)
+            transaction = _Transaction(self._native)
             if replaced:
                 producer = transaction.update_snapshot(snapshot_properties=kept).overwrite()
             else:
@@ -227,6 +241,7 @@ class IcebergTable:
                         producer.delete_data_file(file)
                 for each in files:
                     producer.append_data_file(self._data_file(each))
+            transaction.set_properties(kept)
         self._land(transaction, producer, head.version)
 
     def _land(self, transaction: Transaction, producer: Any, base: int | None) -> None:
@@ -365,43 +380,77 @@ class IcebergTable:
                 head = self.head()
         raise TableConflictError(f"table {self.name}: {COMPACTION_TRIES} other commits came first; try again")
 
-    def expire(self, older_than: datetime, keep: int) -> tuple[int, int]:
-        self.head()
+    def tidy(self) -> None:
+        properties = self._native.properties
+        if KEEP not in properties or KEEP_MS not in properties:
+            return
+        with _translated(self.name):
+            keep = int(properties[KEEP])
+            limit = datetime.now(UTC) - timedelta(milliseconds=int(properties[KEEP_MS]))
+        if len(self._expired(limit, keep)) >= max(1, keep // 5):  # at once, as each time is a commit
+            self.expire(limit, keep)
+
+    def _expired(self, older_than: datetime, keep: int) -> list[Snapshot]:
         metadata = self._native.metadata
         lineage = [each.snapshot_id for each in ancestors_of(self._main(), metadata)]
         protected = {*lineage[:keep], *(ref.snapshot_id for ref in metadata.refs.values())}
         limit = older_than.timestamp() * 1000
-        gone = [
+        return [
             each
             for each in metadata.snapshots
             if each.timestamp_ms < limit and each.snapshot_id not in protected
         ]
+
+    def expire(self, older_than: datetime, keep: int) -> tuple[int, int]:
+        self.head()
+        gone = self._expired(older_than, keep)
         if not gone:
             return 0, 0
-        reached = {path for each in gone for path in self._reached(each)}
+        lineage = {each.snapshot_id for each in ancestors_of(self._main(), self._native.metadata)}
+        only_appended = all(
+            each.snapshot_id in lineage and each.summary and each.summary.operation == Operation.APPEND
+            for each in self._native.metadata.snapshots
+        )
+        reached, manifests = self._reached(gone)
         with _translated(self.name):
             self._native.maintenance.expire_snapshots().by_ids([each.snapshot_id for each in gone]).commit()
             self._native.refresh()
-        reached -= {path for each in self._native.metadata.snapshots for path in self._reached(each)}
+        kept, others = self._reached(self._native.metadata.snapshots)
+        reached -= kept
+        if not only_appended:  # else each data file is in the current version
+            rest = [each for path, each in manifests.items() if path not in others]
+            if unreached := self._data_files(rest):
+                reached |= unreached - self._data_files(others.values())
         for path in reached:
             file_system, inside = file_system_of(path)
             with contextlib.suppress(OSError):
                 file_system.delete_file(inside)
         return len(gone), len(reached)
 
-    def _reached(self, snapshot: Snapshot) -> Iterator[str]:
-        """The manifest list, the manifests and the data files of a snapshot."""
-        yield snapshot.manifest_list
+    def _reached(self, snapshots: Iterable[Snapshot]) -> tuple[set[str], dict[str, ManifestFile]]:
+        """The manifest lists and the manifests of snapshots, and the latter by their paths."""
+        manifests: dict[str, ManifestFile] = {}
+        lists = set()
         with _translated(self.name):
-            for manifest in snapshot.manifests(self._native.io):
-                yield manifest.manifest_path
-                for entry in manifest.fetch_manifest_entry(self._native.io, discard_deleted=True):
-                    yield entry.data_file.file_path
+            for snapshot in snapshots:
+                lists.add(snapshot.manifest_list)
+                manifests.update((each.manifest_path, each) for each in snapshot.manifests(self._native.io))
+        return lists | manifests.keys(), manifests
+
+    def _data_files(self, manifests: Iterable[ManifestFile]) -> set[str]:
+        """The files that manifests name, each of which is read once."""
+        with _translated(self.name):
+            return {
+                entry.data_file.file_path
+                for manifest in manifests
+                for entry in manifest.fetch_manifest_entry(self._native.io, discard_deleted=True)
+            }
 
     def orphans(self, older_than: datetime) -> list[tuple[str, int]]:
         self.head()
         metadata = self._native.metadata
-        known = {path for each in metadata.snapshots for path in self._reached(each)}
+        known, manifests = self._reached(metadata.snapshots)
+        known |= self._data_files(manifests.values())
         known |= {entry.metadata_file for entry in metadata.metadata_log} | {self._native.metadata_location}
         known |= {each.statistics_path for each in metadata.statistics}
         return unknown_files(

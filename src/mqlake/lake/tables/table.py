@@ -119,6 +119,10 @@ class Table(Protocol):
     def compact(self, target_bytes: int) -> tuple[int, int]:
         """Small files of one day become large ones; the number of files before and after. The state stays."""
 
+    def tidy(self) -> None:
+        """Forgets old versions as the table's own properties say, where a commit would take longer with each of them.
+        TableError."""
+
     def expire(self, older_than: datetime, keep: int) -> tuple[int, int]:
         """Forgets versions older than a moment but for the last `keep`, deletes the files that only they have;
         the numbers of versions and of files that are gone."""

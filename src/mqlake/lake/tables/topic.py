@@ -7,6 +7,7 @@ orders.append_new()                              # what the log has and the tabl
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,6 +29,8 @@ from mqlake.lake.tables.table import COLUMNS, DECODER, LATEST, TOPIC, Table
 from mqlake.lake.tables.union import UnionDataset, union_of
 from mqlake.lake.tables.verify import SAMPLE, TableVerification, verify_table
 from mqlake.lake.tables.verify_latest import verify_latest
+
+logger = logging.getLogger(__name__)
 
 STEP_BYTES = 1 << 30
 """Of log that a commit has at most."""
@@ -284,7 +287,7 @@ def one_step(group: Sequence[TopicTable], engine: Engine, *, report: Progress = 
     bytes_max = options.bytes_max
     if group[0].topic.latest:
         engine, bytes_max = LocalEngine(), min(bytes_max, LATEST_STEP_BYTES)
-    return run_step(
+    step = run_step(
         group[0].source,
         [table.target for table in group],
         engine,
@@ -293,6 +296,14 @@ def one_step(group: Sequence[TopicTable], engine: Engine, *, report: Progress = 
         fail_on_data_loss=options.fail_on_data_loss,
         report=report,
     )
+    committed = {each.table for each in step.tables if each.commits}
+    for each in group:
+        if each.table.name in committed:
+            try:
+                each.table.tidy()
+            except TableError as error:  # the rows are committed; the next step tries again
+                logger.warning("table %s: its old versions stay for now: %s", each.table.name, error)
+    return step
 
 
 def add_report(total: TableReport, more: TableReport) -> None:
