@@ -1,48 +1,81 @@
-"""A log as an Iceberg table beside the same rows as bare Parquet files: what parting, checking and committing cost.
+"""A log as an Iceberg table: beside bare Parquet files, and beside Spark, which makes the same table of Parquet.
 
-Both sides are this process, without threads of their own: processor time is the figure. And commits, one after the
-other, of which the last should take no longer than the first.
+    log ─▶ this process          ─▶ Parquet files ─▶ one commit        lake-table
+    log ─▶ Spark's Python tasks  ─▶ Parquet files ─▶ one commit
+    Parquet ─▶ Spark             ─▶ Parquet files ─▶ pyiceberg's add_files
+
+Also what DuckDB takes for a query of the log beside a warm Spark (`lake-query`), and of a table and its log as one
+(`lake-union`). Processor time is the figure: this process has no threads that matter, Spark has.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import shutil
 import statistics
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import duckdb
 import pyarrow.parquet as pq
+from pyiceberg.catalog import load_catalog
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everywhere
 
 import mqlake.lake
+import mqlake.spark
+from bench.alternate import compared, spark_clock
 from bench.context import Context
 from bench.measure import Line
-from bench.spark import _line
-from bench.workload import make_log
+from bench.spark import session
+from bench.workload import QUEUES, TOPIC, make_log
 from mqlake.lake.tables.config import DEFAULT_COLUMNS, Lake, Topic
-from mqlake.lake.tables.state import TableState
+from mqlake.lake.tables.step import Engine, LocalEngine
 from mqlake.lake.tables.topic import TopicTable
+from mqlake.spark.jobs.tables import SparkEngine
 
-COMMITS = 20
+FIRST_ROW_S = 0.1
+FIRST_ROWS = 20
+"""Queries that look for one row."""
+TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
+GROUPED = "select queueId, tags, count(*) n, sum(size) s from log group by queueId, tags order by queueId"
+OF_UNION = (
+    "select queueId, tags, count(*) n, max(queueOffset) s from log group by queueId, tags order by queueId"
+)
+BODIES = "select count(*) n, sum(octet_length(body)) s from log"
 
 
-def lake(context: Context) -> Iterator[Line]:
-    """At least half of the rows for the same processor time."""
+def log_of(context: Context) -> Path:
+    """The log that these benches read: 1 KB bodies, one topic of eight queues."""
     settings = {"mappedFileSizeCommitLog": context.scale.recovered_file}
-    root = context.kept("log", lambda path: make_log(path, context.scale.recovered, settings))
-    topic = min(mqlake.lake.scan(root).to_table(columns=["topic"])["topic"].unique().to_pylist())
-    log = mqlake.lake.scan(root, topic, columns=DEFAULT_COLUMNS)
-    rows = log.count_rows()
-    with context.scratch("lake") as directory:
-        numbers = itertools.count()
+    return context.kept("lake-log", lambda path: make_log(path, context.scale.lake_log, settings))
 
-        def as_table() -> int:
-            place = directory / f"lake-{next(numbers)}"
-            table = TopicTable.open(Lake(str(place)), Topic(topic, {"bench": str(root)}))
-            found = table.append_new().rows
-            shutil.rmtree(place)
-            return found
+
+def filled(place: Path, root: Path, engine: Engine, format: str = "iceberg") -> int:
+    """Makes a table of the log; its rows."""
+    table = TopicTable.open(Lake(str(place), format), Topic(TOPIC, {"bench": str(root)}))
+    found = table.append_new(engine=engine).rows
+    shutil.rmtree(place)
+    return found
+
+
+def lake_table(context: Context) -> Iterator[Line]:
+    """Half of the rows of bare Parquet writing for the same processor time, and as many as Spark from Parquet."""
+    root = log_of(context)
+    log = mqlake.lake.scan(root, TOPIC, columns=DEFAULT_COLUMNS)
+    rows = log.count_rows()
+    numbers = itertools.count()
+    with context.scratch("lake-table") as directory, session() as spark:
+        parquet = directory / "parquet"
+        mqlake.spark.read_log(spark, str(root), columns=",".join(DEFAULT_COLUMNS)).write.option(
+            "compression", "zstd"
+        ).parquet(str(parquet))
+
+        def as_table(engine: Engine) -> int:
+            return filled(directory / f"lake-{next(numbers)}", root, engine)
 
         def as_parquet() -> int:
             path = directory / f"{next(numbers)}.parquet"
@@ -53,41 +86,146 @@ def lake(context: Context) -> Iterator[Line]:
             path.unlink()
             return found
 
-        yield _line(
+        yield compared(
             context,
             "log to an Iceberg table, 1 KB",
-            as_table,
+            lambda: as_table(LocalEngine()),
             as_parquet,
             peer_name="Parquet",
             amount=rows,
             unit="rows/s",
             ratio_min=0.5,
-            own_cpu=True,
+            clocks=(time.process_time, time.process_time),
+            by_cpu=True,
         )
-        yield commits(directory)
+        both = spark_clock(spark)
+        for name, engine, clock in (
+            ("in this process", LocalEngine(), time.process_time),
+            ("by Spark's tasks", SparkEngine(spark), both),
+        ):
+            yield compared(
+                context,
+                f"log to a table, {name}",
+                lambda engine=engine: as_table(engine),  # type: ignore[misc]
+                lambda: _by_spark(spark, parquet, directory / f"peer-{next(numbers)}"),
+                peer_name="Spark from Parquet",
+                amount=rows,
+                unit="rows/s",
+                ratio_min=1,
+                warm_up=2,
+                clocks=(clock, both),
+                by_cpu=True,
+            )
 
 
-def commits(directory: Path) -> Line:
-    """The state alone is committed, again and again."""
-    store = directory / "small"
-    make_log(store, 64 << 10, {"mappedFileSizeCommitLog": 1 << 20})
-    topic = str(mqlake.lake.scan(store).to_table(columns=["topic"])["topic"][0])
-    table = TopicTable.open(Lake(str(directory / "commits")), Topic(topic, {"bench": str(store)})).table
+def _by_spark(spark: SparkSession, parquet: Path, place: Path) -> int:
+    """The same table the way that is cheapest for Spark: its own Parquet writer, and one commit of the files."""
+    with _setting(spark, TIMESTAMPS, "TIMESTAMP_MICROS"):
+        spark.read.parquet(str(parquet)).write.option("compression", "zstd").parquet(str(place / "data"))
+    catalog = load_catalog("bench", type="sql", uri=f"sqlite:///{place}/catalog.db", warehouse=str(place))
+    catalog.create_namespace("mqlake")
+    files = sorted(map(str, (place / "data").glob("*.parquet")))
+    table = catalog.create_table(f"mqlake.{TOPIC}", pq.read_schema(files[0]))
+    table.add_files(files, check_duplicate_files=False)
+    found = int(table.current_snapshot().summary["total-records"])  # type: ignore[index,union-attr,arg-type]
+    shutil.rmtree(place)
+    return found
+
+
+@contextlib.contextmanager
+def _setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+    before = spark.conf.get(name)
+    spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        spark.conf.set(name, before)
+
+
+def lake_query(context: Context) -> Iterator[Line]:
+    """A group-by of DuckDB's for 0.3 of the processor time of a warm Spark; the first row within 0.1 s."""
+    root = log_of(context)
+    log = mqlake.lake.scan(root, TOPIC)
+    rows = log.count_rows()
+
+    def by_duckdb() -> Any:
+        return ask(GROUPED, log)
+
+    with session() as spark:
+
+        def by_spark() -> Any:
+            frame = mqlake.spark.read_log(spark, str(root), topics=TOPIC, columns="queueId,tags,size")
+            found = frame.groupBy("queueId", "tags").agg(F.count("*"), F.sum("size")).orderBy("queueId")
+            return [tuple(row) for row in found.collect()]
+
+        yield compared(
+            context,
+            "group-by of a log, DuckDB",
+            by_duckdb,
+            by_spark,
+            peer_name="warm Spark",
+            amount=rows,
+            unit="rows/s",
+            ratio_min=1 / 0.3,
+            warm_up=8,
+            clocks=(time.process_time, spark_clock(spark)),
+            by_cpu=True,
+        )
+    yield _first_row(log)
+
+
+def _first_row(log: Any) -> Line:
+    """How long it takes until a row is there, of a log that has been read before."""
     seconds = []
-    for number in range(COMMITS):
-        head = table.head()
-        began = time.process_time()
-        table.commit([], TableState(commit_id=f"{number:032x}"), head)
-        seconds.append(time.process_time() - began)
-    first, last = (statistics.median(part) for part in (seconds[: COMMITS // 4], seconds[-COMMITS // 4 :]))
+    for number in range(FIRST_ROWS):
+        began = time.perf_counter()
+        with duckdb.connect() as connection:
+            connection.register("log", log)
+            (queue,) = connection.execute(
+                f"select queueId from log where queueId = {number % QUEUES} limit 1"
+            ).fetchone()
+        seconds.append(time.perf_counter() - began)
+        assert queue == number % QUEUES
+    found = statistics.median(seconds)
     return Line(
-        "Iceberg commits",
-        1 / statistics.median(seconds),
-        "commits/s",
-        1 / first,
-        "first",
-        ratio=first / last,
-        target=">= 0.3",
-        met=first / last >= 0.3,
-        work=f"{COMMITS} commits",
+        "first row of a query of a log, DuckDB",
+        found * 1000,
+        "ms",
+        target=f"< {FIRST_ROW_S * 1000:g}",
+        met=found < FIRST_ROW_S,
+        work=f"{FIRST_ROWS} queries, slowest {max(seconds) * 1000:.0f} ms",
     )
+
+
+def lake_union(context: Context) -> Iterator[Line]:
+    """A table that has nearly all of its log, read together with the rest: half of what reading the log takes."""
+    settings = {"mappedFileSizeCommitLog": context.scale.recovered_file}
+    with context.scratch("lake-union") as directory:
+        root = directory / "store"
+        make_log(root, context.scale.lake_log, settings)
+        table = TopicTable.open(Lake(str(directory / "lake")), Topic(TOPIC, {"bench": str(root)}))
+        table.append_new()
+        make_log(root, context.scale.lake_log + context.scale.lake_log // 50, settings)  # 2 % more
+        log, union = mqlake.lake.scan(root, TOPIC), table.union()
+        rows = log.count_rows()
+        for name, query in (("group-by", OF_UNION), ("sum over bodies", BODIES)):
+            yield compared(
+                context,
+                f"{name} of a table and its log",
+                lambda query=query: ask(query, table.union()),  # type: ignore[misc]
+                lambda query=query: ask(query, log),  # type: ignore[misc]
+                peer_name="log",
+                amount=rows,
+                unit="rows/s",
+                ratio_min=2,
+                clocks=(time.process_time, time.process_time),
+                by_cpu=True,
+            )
+        assert union.version is not None
+
+
+def ask(query: str, log: Any) -> list[tuple[Any, ...]]:
+    with duckdb.connect() as connection:
+        connection.register("log", log)
+        found: list[tuple[Any, ...]] = connection.execute(query).fetchall()
+    return found

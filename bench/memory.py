@@ -30,7 +30,7 @@ PREPARE: dict[str, Callable[[Path], None]] = {
 }
 
 
-def _status(name: str) -> int:
+def status(name: str) -> int:
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(name + ":"):
             return int(line.split()[1]) * 1024
@@ -43,16 +43,16 @@ def run(what: str, root: Path, log_file: int) -> dict[str, float]:
     with open_store(root.parent / "small", {"mappedFileSizeCommitLog": MIB}) as store:
         store.wait_until_dispatched()
     verify_store(root.parent / "small")
-    before = _status("VmRSS")
+    before = status("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")
     began = time.perf_counter()
     if what == "verify":
         assert verify_store(root).ok
-        peak = _status("VmHWM")
+        peak = status("VmHWM")
     else:
         with open_store(root, {"mappedFileSizeCommitLog": log_file}) as store:
             store.wait_until_dispatched()
-            peak = _status("VmHWM")
+            peak = status("VmHWM")
     return {"growth_bytes": peak - before, "seconds": time.perf_counter() - began}
 
 

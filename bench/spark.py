@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import functools
 import os
-import statistics
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from struct import Struct
 
@@ -26,9 +24,10 @@ from tests.interop.brokers import JavaBroker
 from tests.interop.java_client import JavaClients
 
 import mqlake.spark
+from bench.alternate import compared
 from bench.columns import count_columns, parse_columns
 from bench.context import MIB, Context
-from bench.measure import Line, Round, Stopwatch
+from bench.measure import Line
 from bench.workload import make_log
 from mqlake.client.produce.producer import Producer
 from mqlake.formats.record import BLANK_MAGIC_CODE, decode_record
@@ -37,8 +36,6 @@ from mqlake.lake.log.splits import Damage, log_files, open_window, plan, walk
 from mqlake.lake.log.storage import Storage
 from mqlake.message import Message, MessageExt
 from mqlake.spark.jobs.messages import Shape, shaped, write_store
-
-Job = Callable[[], object]
 
 WORKER_MEMORY_MAX = 500 * MIB
 RSS_INTERVAL_S = 0.05
@@ -61,63 +58,6 @@ def _drain(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-def _line(
-    context: Context,
-    name: str,
-    ours: Job,
-    peer: Job,
-    *,
-    peer_name: str,
-    amount: float,
-    unit: str,
-    ratio_min: float,
-    rounds: int | None = None,
-    same_work: bool = True,
-    own_cpu: bool = False,
-) -> Line:
-    """`own_cpu`: this process does all of the work, so that its processor time is that of a side."""
-
-    def timed(job: Job) -> Round:
-        watch = Stopwatch()
-        work = job()
-        return watch.round(amount, work)
-
-    context.progress.say(f"{name}: warming up")
-    timed(ours), timed(peer)
-    pairs = []
-    for number in range(rounds or context.scale.recovery_rounds):
-        context.progress.say(f"{name}: round {number + 1}")
-        if number % 2:
-            theirs, mine = timed(peer), timed(ours)
-        else:
-            mine, theirs = timed(ours), timed(peer)
-        if same_work and mine.work != theirs.work:
-            raise RuntimeError(f"{name}: {mine.work} is not {theirs.work}")
-        pairs.append((mine, theirs))
-    ratio = statistics.median(a.rate / b.rate for a, b in pairs)
-    line = Line(
-        name,
-        statistics.median(a.rate for a, _ in pairs),
-        unit,
-        statistics.median(b.rate for _, b in pairs),
-        peer_name,
-        ratio=ratio,
-        ratio_best=max(a.rate for a, _ in pairs) / max(b.rate for _, b in pairs),
-        target=f">= {ratio_min:g}",
-        met=ratio >= ratio_min,
-        work=f"{amount:g} {unit}",
-        rounds=tuple((a.rate, b.rate) for a, b in pairs),
-    )
-    if not own_cpu:
-        return line
-    return dataclasses.replace(
-        line,
-        cpu_us=statistics.median(a.cpu_seconds / amount for a, _ in pairs) * 1e6,
-        peer_cpu_us=statistics.median(b.cpu_seconds / amount for _, b in pairs) * 1e6,
-        cpu_ratio=statistics.median(b.cpu_seconds / a.cpu_seconds for a, b in pairs),
-    )
-
-
 def spark(context: Context) -> Iterator[Line]:
     """Scans and counts of a log of 1 KB messages; and the memory of the workers meanwhile."""
     root = context.kept(
@@ -137,7 +77,7 @@ def spark(context: Context) -> Iterator[Line]:
             return _sums(grouped.agg(F.count("*").alias("records"), F.sum("size").alias("bytes")))
 
         with memory_of_workers() as memory:
-            yield _line(
+            yield compared(
                 context,
                 "Spark: full scan with CRC, 1 KB",
                 lambda: _drain(mqlake.spark.read_log(spark, str(root))),
@@ -147,7 +87,7 @@ def spark(context: Context) -> Iterator[Line]:
                 unit="rows/s",
                 ratio_min=0.5,
             )
-            yield _line(
+            yield compared(
                 context,
                 "Spark: count by topic and queue",
                 lambda: _sums(mqlake.spark.count_by(spark, str(root), by="topic,queueId")),
@@ -157,7 +97,7 @@ def spark(context: Context) -> Iterator[Line]:
                 unit="rows/s",
                 ratio_min=0.5,
             )
-            yield _line(
+            yield compared(
                 context,
                 "Spark: histogram over store times",
                 lambda: _sums(mqlake.spark.count_by(spark, str(root), by="storeTimestamp/1s")),
@@ -176,7 +116,7 @@ def spark(context: Context) -> Iterator[Line]:
         ("log counted by queue, one thread", count_columns, _count_each),
         ("log to Arrow rows, one thread", parse_columns, _parse_each),
     ):
-        yield _line(
+        yield compared(
             context,
             name,
             functools.partial(ours, root),
@@ -186,7 +126,7 @@ def spark(context: Context) -> Iterator[Line]:
             unit="records/s",
             ratio_min=20,
             rounds=4 * context.scale.recovery_rounds,
-            own_cpu=True,
+            clocks=(time.process_time, time.process_time),
         )
 
 
@@ -346,7 +286,7 @@ def spark_live(context: Context) -> Iterator[Line]:
         while pulled() < count:  # the broker makes its queues a little later
             time.sleep(0.05)
         for peer_name, peer in (("pulled by Spark", pulled), ("pulled by a Java client", drained)):
-            yield _line(
+            yield compared(
                 context,
                 "Spark: log of a live Java broker",
                 scanned,

@@ -14,9 +14,10 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
 import mqlake.spark
+from bench.alternate import compared
 from bench.context import Context
 from bench.measure import Line
-from bench.spark import _line, session
+from bench.spark import session
 from bench.workload import make_log
 from mqlake.spark.jobs.export import write_once
 
@@ -39,7 +40,7 @@ def spark_export(context: Context) -> Iterator[Line]:
             shutil.rmtree(out)
             return found
 
-        yield _line(
+        yield compared(
             context,
             "Spark: export to Parquet, 1 KB",
             lambda: written(lambda: mqlake.spark.read_log(spark, str(root))),

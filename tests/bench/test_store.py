@@ -16,5 +16,5 @@ def test_the_store(tmp_path: Path) -> None:
 
 
 def test_every_bench_is_run_by_some_test() -> None:
-    run = (*tiny.STORE, *tiny.BROKERS, *tiny.METAQ, *tiny.SPARK, *tiny.CLUSTERS)
+    run = (*tiny.STORE, *tiny.BROKERS, *tiny.METAQ, *tiny.SPARK, *tiny.LAKE, *tiny.CLUSTERS)
     assert sorted(run) == sorted(BENCHES)

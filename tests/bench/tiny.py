@@ -32,6 +32,13 @@ TINY = dataclasses.replace(
     queue_files_java=10,
     queues_a_topic=5,
     memory_log=2 * MIB,
+    lake_log=MIB,
+    lake_commits=4,
+    lake_formats=("delta",),
+    lake_memory=(MIB,),
+    lake_queues=0,
+    lake_body=0,
+    lake_topics=(2, 4),
     sends=256,
     batch_sends=256,
     drained=256,
@@ -65,7 +72,8 @@ BROKERS = (
     *("broker-transactions", "broker-drain", "timers"),
 )
 METAQ = ("metaq-put", "metaq-get", "metaq-open")
-SPARK = ("spark", "spark-export", "lake", "spark-live")
+SPARK = ("spark", "spark-export", "lake-table", "lake-query", "lake-live", "spark-live")
+LAKE = ("lake-union", "lake-commits", "lake-memory", "lake-topics")
 CLUSTERS = ("grpc", "pop", "replication-sync", "replication-keep-up", "replication-catch-up")
 """Benches that start several brokers a line, which takes minutes."""
 
