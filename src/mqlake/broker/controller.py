@@ -199,7 +199,10 @@ class BrokerController:
                 self.fast_loops.append(FastLoop(server, fast_send, hold.holds_any_of))
             self._register_in(server.processors)
         fast_ack = FastAck(self.pop_service.state, self.pop_service.ack_message_processor, latencies)
-        self.server.fast_paths += (FastPull(broker, self.pull_message_processor, latencies), fast_ack)
+        fast_pull = FastPull(broker, self.pull_message_processor, latencies)
+        self.server.fast_paths += (fast_pull, fast_ack)
+        if self.fast_loops:
+            self.fast_loops[0].serve_pulls(fast_pull)  # pulls come by the first port only
         self.fast_server.fast_paths += (fast_ack,)
         self.pull_message_processor.register(self.server.processors)
         self.pop_service.register(self.server.processors)

@@ -380,7 +380,12 @@ class StoreView:
 
     def is_taken_for_in_memory(self, physical_offset: int) -> bool:
         """True if what is there was written lately enough."""
-        return self.commit_log_files.max_offset - physical_offset <= self._in_memory_bytes
+        return physical_offset >= self.in_memory_from
+
+    @property
+    def in_memory_from(self) -> int:
+        """The physical offset from which on the log was written lately enough to be taken for in memory."""
+        return self.commit_log_files.max_offset - self._in_memory_bytes
 
     def _file_in_memory(self, units: bytes, may_wait: bool) -> MappedFile | None:
         """The file of the first unit's record; None when that is not, or not surely, in memory."""

@@ -1,15 +1,15 @@
-"""FastLoop: connections of producers, all that are ready read and answered by compiled code in one step.
+"""FastLoop: connections of clients, all that are ready read and answered by compiled code in one step.
 
-    Connection ── its first sends took the fast path ──▶ EpollTransport: its socket in an epoll of this loop
+    Connection ── its first sends or pulls took the fast path ──▶ EpollTransport: its socket in an epoll of this loop
     epoll ─┬▶ Lease: rounds in compiled code alone, for a moment
            └▶ receive ─▶ columns of all ─▶ FastSend.store: one put ─▶ answer: a send() each
                 └─▶ any other frame, a long half frame, a peer that is gone or does not read ─▶ its Connection, as ever
 
 A read of one send costs more in the interpreter and in the event loop's transport than to store it, and producers that
-wait for each answer send one a read. So a connection that sends is taken from the event loop, which sees one
-descriptor for all of them, and is served together with the others that are ready: in a lease where puts are answered at
-once, else (SYNC_FLUSH, replicas that are waited for) in a round. A connection that is not at rest (unsent answers, a
-long half frame, a paused reader) is Python's until it is again.
+wait for each answer send one a read; the same goes for the pulls of consumers that read on. So such a connection is
+taken from the event loop, which sees one descriptor for all of them, and is served together with the others that are
+ready: in a lease where puts are answered at once, else (SYNC_FLUSH, replicas that are waited for) in a round. A
+connection that is not at rest (unsent answers, a long half frame, a paused reader) is Python's until it is again.
 
 Linux only, as kernels.loop, without TLS or plain_acl.yml; others stay with the event loop.
 """
@@ -17,17 +17,21 @@ Linux only, as kernels.loop, without TLS or plain_acl.yml; others stay with the 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import select
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from types import ModuleType
 
 import numpy as np
 
-from mqlake.broker.fast.fast_send import FastSend, host_number
+from mqlake.broker.fast.fast_pull import FastPull
+from mqlake.broker.fast.fast_send import Bytes, FastSend, Int64s, host_number
 from mqlake.broker.fast.lease import Lease
+from mqlake.broker.fast.pull_lease import PullLease
 from mqlake.compiled import load
+from mqlake.compiled.kernels import pull_layout
 from mqlake.compiled.kernels.loop_layout import (
     BY_KERNEL,
     BY_PYTHON,
@@ -66,8 +70,8 @@ from mqlake.store.results import PutMessageFuture
 logger = logging.getLogger(__name__)
 
 TAKEN_BEFORE_MOVING = 16
-"""Runs of sends that FastSend takes of a connection before it is moved here."""
-_TAKEN = "runs of sends taken"
+"""Runs of sends, or of pulls, that FastSend and FastPull take of a connection before it is moved here."""
+_TAKEN = "runs taken"
 ROUNDS_MAX = 8
 """Rounds in a row before the event loop has its turn."""
 
@@ -93,6 +97,16 @@ class FastLoop:
         self._is_waited_for = is_waited_for
         self._rows_at_hand = self._unsent = 0
         fast_send.on_load, fast_send.on_taken = self._load, self._on_taken
+        self._pulls: PullLease | None = None
+        self._pull_tables: tuple[Int64s, Bytes] = (
+            np.zeros(pull_layout.NUMBERS_SIZE, np.int64),
+            np.empty(0, np.uint8),
+        )
+
+    def serve_pulls(self, fast_pull: FastPull) -> None:
+        """Has the pulls of its connections that `fast_pull` knows answered by compiled code, too."""
+        self._pulls, self._pull_tables = PullLease(fast_pull), fast_pull.tables
+        fast_pull.on_load, fast_pull.on_taken = self._fast_send.load_soon, self._on_taken
 
     @property
     def is_loaded(self) -> bool:
@@ -117,7 +131,7 @@ class FastLoop:
         self._free[0] = SLOTS_MAX
         self._free[1:] = range(SLOTS_MAX)
         parts = self._fast_send.parts
-        arrays = self._received, self._numbers, self._octets, parts.numbers, parts.octets
+        arrays = self._received, self._numbers, self._octets, parts.numbers, parts.octets, *self._pull_tables
         with select.epoll() as empty:
             kernels.receive(empty.fileno(), False, 0, *arrays, 0)
             kernels.serve(empty.fileno(), np.zeros(4, np.uint8), 0, *arrays)
@@ -127,7 +141,7 @@ class FastLoop:
     # --- which connections are here
 
     def _on_taken(self, connection: Connection) -> None:
-        """FastSend has taken a run of sends of this connection."""
+        """FastSend or FastPull has taken a run of this connection."""
         taken = connection.attributes[_TAKEN] = int(connection.attributes.get(_TAKEN, 0)) + 1  # type: ignore[call-overload]
         if taken % TAKEN_BEFORE_MOVING == 0 and self._kernels is not None:
             asyncio.get_running_loop().call_soon(self.move, connection)  # its read is to end first
@@ -220,7 +234,8 @@ class FastLoop:
         if not lease.may_begin:
             return None
         try:
-            served = lease.run(kernels, epoll.fileno(), self._received, self._octets)
+            with self._with_pulls():
+                served = lease.run(kernels, epoll.fileno(), self._received, self._octets, *self._pull_tables)
         except Exception:
             if not lease.rows:
                 # nothing was read: a round meets the same error, and closes the connections that wait
@@ -243,6 +258,22 @@ class FastLoop:
         if left:
             self._do_the_rest(rows)
         return rows
+
+    @contextlib.contextmanager
+    def _with_pulls(self) -> Iterator[None]:
+        """Compiled code that is called in this context answers pulls by itself."""
+        pulls = self._pulls
+        if pulls is None:
+            yield
+            return
+        pulls.begin()
+        try:
+            yield
+        finally:
+            rest = pulls.end(lambda fd: self.transports[fd].connection)
+            if rest is not None:
+                fd, data = rest
+                self.transports[fd].write(data.data)
 
     def _leased(self, messages: int) -> None:
         """A lease has stored so many."""
@@ -270,17 +301,19 @@ class FastLoop:
         assert kernels is not None and epoll is not None
         parts, fast_send.places_of = fast_send.parts, None
         rows: int
-        rows, left, count, places, transactional = kernels.receive(
-            epoll.fileno(),
-            takes,
-            fast_send.record_max,
-            self._received,
-            self._numbers,
-            self._octets,
-            parts.numbers,
-            parts.octets,
-            0,
-        )
+        with self._with_pulls():
+            rows, left, count, places, transactional = kernels.receive(
+                epoll.fileno(),
+                takes,
+                fast_send.record_max,
+                self._received,
+                self._numbers,
+                self._octets,
+                parts.numbers,
+                parts.octets,
+                *self._pull_tables,
+                0,
+            )
         if count:
             done, unsent = self._store(rows, count, places, transactional)
             left += unsent

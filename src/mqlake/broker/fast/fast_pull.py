@@ -16,7 +16,8 @@ and sends them from the mapped log:
 
     match_pulls ─▶ what the broker says of each plan, its queue's limits and units ─▶ give_pulls ─▶ counted
 
-Plain is a pull with a JSON header, of one queue, without a filter by tags and without access control.
+Plain is a pull with a JSON header, of one queue, without a filter by tags and without access control. Where connections
+are served by compiled code (fast_loop), it answers those of consumers that read on without Python (pull_lease).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import re
 import sys
 import threading
 import time
+from collections.abc import Callable
 from operator import is_, itemgetter
 from struct import Struct
 from types import ModuleType
@@ -34,6 +36,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mqlake.broker.broker import Broker
+from mqlake.broker.fast.fast_send import Bytes, Int64s
 from mqlake.broker.fast.signed_pulls import SignedPulls, without_signature
 from mqlake.broker.metrics.rpc_latency import Rpc, RpcLatencies
 from mqlake.broker.requests.pull_message import COMMIT_OFFSET_FLAG, SUBSCRIPTION_FLAG, PullMessageProcessor
@@ -110,6 +113,17 @@ class Ahead(NamedTuple):
     address: int
 
 
+class PullTables(NamedTuple):
+    """The two arrays of pull_layout. Their pages take no memory before they are used."""
+
+    numbers: Int64s
+    octets: Bytes
+
+    @classmethod
+    def make(cls) -> PullTables:
+        return cls(np.zeros(layout.NUMBERS_SIZE, np.int64), np.zeros(layout.OCTETS_SIZE, np.uint8))
+
+
 class PullPlan:
     """The common parts of pulls with the same pieces. `order`: where among their numbers opaque, queueOffset and
     commitOffset are."""
@@ -123,6 +137,7 @@ class PullPlan:
         "head",
         "head_pieces",
         "header",
+        "idle_rounds",
         "in_order",
         "known",
         "last_place",
@@ -130,6 +145,7 @@ class PullPlan:
         "message_filter",
         "messages",
         "pulls",
+        "read_to",
         "row",
         "rpc",
         "signed",
@@ -161,6 +177,8 @@ class PullPlan:
         self.count_max = 0
         self.ahead: Ahead | None = None
         """How many messages an answer has at most, and the units that it takes them from there."""
+        self.read_to = self.idle_rounds = 0
+        """Where the last pull by compiled code ended; for how many rounds there was none (see pull_lease)."""
         self.compensated_at = 0.0
         # not counted yet
         self.pulls = self.messages = self.size = self.latency_ms = 0
@@ -184,6 +202,15 @@ class FastPull:
         self._kernels: ModuleType | None = None
         self._rows: list[PullPlan] = []
         self._hint = 0
+        self.tables = PullTables.make()
+        self.cells, self._view = self.tables.numbers.data, self.tables.octets.data
+        self._pulls = self.tables.numbers[layout.PULLS_AT : layout.RUNS_AT].reshape(-1, layout.PULL_SIZE)
+        self.reading_on: dict[PullPlan, Connection] = {}
+        """Plans of compiled code of which the last pull left messages in the queue, and who asked."""
+        self.on_load: Callable[[], None] = lambda: None
+        """Called before the kernels are used, in the thread that loads them."""
+        self.on_taken: Callable[[Connection], None] = lambda connection: None
+        """Called with a connection that reads on, when compiled code has answered pulls of it."""
 
     def __call__(self, connection: Connection, data: memoryview, start: int) -> int:
         """Answers the pull whose frame begins at data[start], and plain ones after it; where the next frame begins,
@@ -339,18 +366,15 @@ class FastPull:
 
     def _take(self, kernels: ModuleType, connection: Connection, data: memoryview, start: int) -> int:
         """Answers the plain pulls at the beginning of data[start:]; where the next frame begins."""
-        broker = self._broker
-        if self._access is not None or broker.hooks.consume:
+        if not self.takes_plain_pulls:
             return start
         began = time.monotonic_ns()
         buf = np.frombuffer(data.toreadonly(), np.uint8)  # one kind of array, one compiled function
-        count = kernels.match_pulls(
-            buf, start, len(buf), self._hint, len(self._rows), self._numbers, self._octets
-        )
+        count = kernels.match_pulls(buf, start, len(buf), self._hint, len(self._rows), *self.tables)
         ready: list[PullPlan] = []
         arrays = []  # what keeps their files mapped
         for number in range(count):
-            plan = self._rows[self._cells[layout.PULLS_AT + number * layout.PULL_SIZE + layout.PLAN]]
+            plan = self._rows[self.cells[layout.PULLS_AT + number * layout.PULL_SIZE + layout.PLAN]]
             array = self._prepare_pull(connection, plan, number, may_look=plan not in ready)
             if array is None:
                 break
@@ -359,50 +383,53 @@ class FastPull:
         if not ready or not self._rows:
             return start
         fd = connection.descriptor()
-        done, size, sent = kernels.give_pulls(len(ready), fd, self._numbers, self._octets, _NO_OFFSETS)
+        done, size, sent = kernels.give_pulls(len(ready), fd, *self.tables, _NO_OFFSETS)
         if not done:
             return start
         if sent < size:
             rest = np.empty(size - sent, np.uint8)
-            kernels.take_rest(sent, self._numbers, rest)
+            kernels.take_rest(sent, self.tables.numbers, rest)
             connection.send_buffers((rest.data,), len(rest))
         elapsed = time.monotonic_ns() - began
         pulls = self._pulls[:done].tolist()
         for plan, pull in zip(ready, pulls, strict=False):
             self._taken(connection, plan, pull, elapsed)
         self._hint = (ready[done - 1].row + 1) % len(self._rows)
+        if ready[done - 1] in self.reading_on:
+            self.on_taken(connection)
         return int(pulls[-1][layout.END])
+
+    @property
+    def rows(self) -> int:
+        """How many plans compiled code knows."""
+        return len(self._rows)
+
+    def take_rest(self, sent: int, data: Bytes) -> None:
+        """What a socket did not take of the last answers of compiled code, all after the first `sent` bytes."""
+        assert self._kernels is not None
+        self._kernels.take_rest(sent, self.tables.numbers, data)
+
+    @property
+    def takes_plain_pulls(self) -> bool:
+        """True if pulls may be answered that nobody else has to see."""
+        return self._access is None and not self._broker.hooks.consume
 
     def _prepare_pull(self, connection: Connection, plan: PullPlan, number: int, *, may_look: bool) -> object:
         """Gives compiled code what it needs for the pull; the array of its file, or None if it is not plain now.
         `may_look`: no pull before it in this step needs the units that the plan has."""
-        header, cells = plan.header, self._cells
-        if not self._is_usual(connection, plan) or plan.row < 0 or plan.message_filter is not None:
-            return None
-        offsets = self._broker.consumer_offset_manager
-        if offsets.has_offset_reset(header.topic, header.consumer_group, header.queue_id):
+        cells = self.cells
+        queue = self._queue_of(connection, plan)
+        if queue is None:
             return None
         at = layout.PULLS_AT + number * layout.PULL_SIZE
         offset = cells[at + layout.QUEUE_OFFSET]
-        queue = self._broker.store.consume_queues.get(header.topic, header.queue_id)
-        if queue is None:
-            return None
         low, high = queue.min_offset_in_queue, queue.max_offset_in_queue
         end = min(offset + plan.count_max, high)
         if not low <= offset < end:
             return None
-        ahead = plan.ahead
-        if (
-            ahead is None
-            or queue is not ahead.queue
-            # whatever cuts, deletes or begins the queue again makes another list of files; all else only appends
-            or ahead.queue.files.files is not ahead.files
-            or not ahead.first <= offset < end <= ahead.end
-            or not self._is_at_hand(plan, ahead, offset)
-        ):
-            ahead = plan.ahead = self._look_ahead(plan, offset) if may_look else None
-            if ahead is None:
-                return None
+        ahead = self._ahead_of(plan, queue, offset, end, may_look=may_look)
+        if ahead is None:
+            return None
         file = ahead.file
         array = file.readable_array
         if not len(array):
@@ -414,6 +441,61 @@ class FastPull:
         cells[at + layout.UNITS] = min(end, ahead.end) - offset
         cells[at + layout.MIN_OFFSET], cells[at + layout.MAX_OFFSET] = low, high
         return array
+
+    def prepare_round(self, connection: Connection, plan: PullPlan) -> object:
+        """Gives compiled code what it needs for the plan's next pulls (see pull_lease); the array of their file, or
+        None if there is nothing for them, or they are not plain now."""
+        cells, offset = self.cells, plan.read_to
+        queue = self._queue_of(connection, plan)
+        if queue is None:
+            return None
+        low, high = queue.min_offset_in_queue, queue.max_offset_in_queue
+        if not low <= offset < high:
+            return None
+        end = min(offset + layout.UNITS_AHEAD // 2, high)
+        ahead = self._ahead_of(plan, queue, offset, end, may_look=True)
+        if ahead is None:
+            return None
+        file = ahead.file
+        array = file.readable_array
+        if not len(array):
+            return None
+        at = plan.row * layout.PLAN_SIZE
+        cells[at + layout.IS_READY] = 1
+        cells[at + layout.READY_FILE] = ahead.address
+        cells[at + layout.READY_FILE_END] = file.read_position
+        cells[at + layout.READY_FILE_BASE] = file.file_from_offset
+        cells[at + layout.READY_FROM], cells[at + layout.READY_TO] = ahead.first, ahead.end
+        cells[at + layout.READY_MIN], cells[at + layout.READY_MAX] = low, high
+        cells[at + layout.READY_FLOOR] = self._broker.store.in_memory_from
+        return array
+
+    def _queue_of(self, connection: Connection, plan: PullPlan) -> ConsumeQueue | None:
+        """The queue of a plan whose pulls are plain now, else None."""
+        header = plan.header
+        if not self._is_usual(connection, plan) or plan.row < 0 or plan.message_filter is not None:
+            return None
+        offsets = self._broker.consumer_offset_manager
+        if offsets.has_offset_reset(header.topic, header.consumer_group, header.queue_id):
+            return None
+        queue = self._broker.store.consume_queues.get(header.topic, header.queue_id)
+        return queue if isinstance(queue, ConsumeQueue) else None
+
+    def _ahead_of(
+        self, plan: PullPlan, queue: ConsumeQueue, offset: int, end: int, *, may_look: bool
+    ) -> Ahead | None:
+        """Units of the messages from `offset` to `end` at least, copied if need be and it `may_look`; None without."""
+        ahead = plan.ahead
+        if (
+            ahead is None
+            or queue is not ahead.queue
+            # whatever cuts, deletes or begins the queue again makes another list of files; all else only appends
+            or ahead.queue.files.files is not ahead.files
+            or not ahead.first <= offset < end <= ahead.end
+            or not self._is_at_hand(plan, ahead, offset)
+        ):
+            ahead = plan.ahead = self._look_ahead(plan, offset) if may_look else None
+        return ahead
 
     def _look_ahead(self, plan: PullPlan, offset: int) -> Ahead | None:
         """Copies units of the plan's queue from `offset` on to where compiled code finds them; None if get_message()
@@ -462,6 +544,34 @@ class FastPull:
             self._latencies.record(plan.rpc, elapsed)
         place = (pull[layout.LAST_OFFSET], pull[layout.LAST_SIZE])
         self._note(plan, pull[layout.FOUND], pull[layout.SIZE], place, elapsed // 1_000_000)
+        self._note_place(connection, plan, following, pull[layout.MAX_OFFSET])
+
+    def taken_in_round(self, connection: Connection, plan: PullPlan, row: list[int]) -> None:
+        """As `_taken`, of all pulls of a plan in a round of compiled code; the last one was this connection's."""
+        header, offsets = plan.header, self._broker.consumer_offset_manager
+        place_of = connection.remote_address, header.consumer_group, header.topic, header.queue_id
+        following, pulls = row[layout.TAKEN_NEXT], row[layout.TAKEN_PULLS]
+        offsets.commit_pull_offset(*place_of, following)
+        if header.sys_flag & COMMIT_OFFSET_FLAG:
+            offsets.commit_offset(*place_of, row[layout.TAKEN_COMMIT], pulls)
+        slow, slow_ns = row[layout.TAKEN_SLOW], row[layout.TAKEN_SLOW_NS]
+        if self._latencies is not None:
+            if quick := pulls - slow:
+                self._latencies.record(plan.rpc, row[layout.TAKEN_NS] // quick, quick)
+            if slow:
+                self._latencies.record(plan.rpc, slow_ns // slow, slow)
+        place = row[layout.TAKEN_LAST_OFFSET], row[layout.TAKEN_LAST_SIZE]
+        messages, size = row[layout.TAKEN_MESSAGES], row[layout.TAKEN_BYTES]
+        self._note(plan, messages, size, place, slow_ns // 1_000_000, pulls)
+        self._note_place(connection, plan, following, row[layout.READY_MAX])
+
+    def _note_place(self, connection: Connection, plan: PullPlan, following: int, queue_end: int) -> None:
+        """Whether the plan is read on, and from where."""
+        plan.read_to = following
+        if plan.row >= 0 and following < queue_end:
+            self.reading_on[plan] = connection
+        else:
+            self.reading_on.pop(plan, None)
 
     def _make_row(self, plan: PullPlan, pieces: Key) -> None:
         """Has compiled code know a plan, of which a pull was answered."""
@@ -486,8 +596,10 @@ class FastPull:
         at = row * layout.TEXT_SIZE
         self._view[at : at + len(text)] = text
         names = (name_a, name_b, name_c)
+        count_max = self._broker.store_config.max_transfer_count_on_message_in_memory
+        count_max = max(1, min(plan.header.max_msg_nums, count_max))
         order = (b'"opaque":', b'"queueOffset":"', b'"commitOffset":"')
-        self._numbers[row * layout.PLAN_SIZE : (row + 1) * layout.PLAN_SIZE] = [
+        self.tables.numbers[row * layout.PLAN_SIZE : (row + 1) * layout.PLAN_SIZE] = [
             at,
             *map(len, header),
             *map(names.index, order),
@@ -495,16 +607,17 @@ class FastPull:
             len(topic),
             plan.header.queue_id,
             self._broker.store_config.max_transfer_bytes_on_message_in_memory,
+            count_max,
+            *[0] * (layout.PLAN_SIZE - layout.IS_READY),
         ]
-        count_max = self._broker.store_config.max_transfer_count_on_message_in_memory
-        plan.count_max = max(1, min(plan.header.max_msg_nums, count_max))
-        plan.row, plan.ahead = row, None
+        plan.row, plan.ahead, plan.count_max = row, None, count_max
         self._rows.append(plan)
 
     def _forget_rows(self) -> None:
         for plan in self._rows:
             plan.row = -1
         self._rows, self._hint = [], 0
+        self.reading_on.clear()
 
     def load(self) -> None:
         """Loads (or, the very first time, compiles) the kernels; plain pulls are theirs from then on. Does nothing if
@@ -512,28 +625,31 @@ class FastPull:
         kernels = load("mqlake.compiled.kernels.pulls") if sys.platform == "linux" else None
         if kernels is None or self._kernels is not None:
             return
-        self._numbers = np.zeros(layout.NUMBERS_SIZE, np.int64)
-        self._octets = np.zeros(layout.OCTETS_SIZE, np.uint8)
-        self._cells, self._view = self._numbers.data, self._octets.data
-        self._pulls = self._numbers[layout.PULLS_AT : layout.RUNS_AT].reshape(-1, layout.PULL_SIZE)
         # with nothing to do each function is only compiled
         nothing = np.frombuffer(b"", np.uint8)
-        kernels.match_pulls(nothing, 0, 0, 0, 1, self._numbers, self._octets)
-        kernels.give_pulls(0, -1, self._numbers, self._octets, _NO_OFFSETS)
-        kernels.take_rest(0, self._numbers, np.empty(0, np.uint8))
+        kernels.match_pulls(nothing, 0, 0, 0, 1, *self.tables)
+        kernels.give_pulls(0, -1, *self.tables, _NO_OFFSETS)
+        kernels.take_rest(0, self.tables.numbers, np.empty(0, np.uint8))
+        self.on_load()
         self._kernels = kernels
 
     # --- statistics
 
     def _note(
-        self, plan: PullPlan, messages: int, size: int, last_place: tuple[int, int], latency_ms: int
+        self,
+        plan: PullPlan,
+        messages: int,
+        size: int,
+        last_place: tuple[int, int],
+        latency_ms: int,
+        pulls: int = 1,
     ) -> None:
-        self._broker.store.store_stats_service.get_found(messages, latency_ms)
+        self._broker.store.store_stats_service.get_found(messages, latency_ms, pulls)
         if not plan.pulls:
             if not self._uncounted:
                 asyncio.get_running_loop().call_later(STATISTICS_S, self._count)
             self._uncounted.append(plan)
-        plan.pulls += 1
+        plan.pulls += pulls
         plan.messages += messages
         plan.size += size
         plan.latency_ms += latency_ms

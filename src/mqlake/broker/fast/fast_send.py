@@ -609,7 +609,12 @@ class FastSend:
 
     def _look_whether_to_load(self) -> None:
         """Called for each send that goes the other way."""
-        if self._sends.count(1) and not self._is_loading:
+        if self._sends.count(1):
+            self.load_soon()
+
+    def load_soon(self) -> None:
+        """Loads in a thread, once."""
+        if not self._is_loading and self.kernels is None:
             self._is_loading = True
             threading.Thread(target=self.load, name="FastSendLoading", daemon=True).start()
 

@@ -107,7 +107,15 @@ class Lease:
         store = self._fast_send.store_of_broker
         return store.answers_at_once and store.clock_ms is now_ms
 
-    def run(self, kernels: ModuleType, epoll: int, received: Bytes, octets: Bytes) -> Served | None:
+    def run(
+        self,
+        kernels: ModuleType,
+        epoll: int,
+        received: Bytes,
+        octets: Bytes,
+        pull_numbers: Int64s,
+        pull_octets: Bytes,
+    ) -> Served | None:
         """One lease; None, and nothing was read, when the store takes nothing in this way."""
         fast_send, parts = self._fast_send, self._fast_send.parts
         if parts is not self.parts:
@@ -144,6 +152,8 @@ class Lease:
                     octets,
                     parts.numbers,
                     parts.octets,
+                    pull_numbers,
+                    pull_octets,
                 )
             )
             self.stored, self.rows = cells[at + STORED], served.rows

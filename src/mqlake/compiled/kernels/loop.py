@@ -1,14 +1,14 @@
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,misc,untyped-decorator,no-any-return"
 """The reads and writes of an event loop, compiled: what all connections that are ready have sent, and their answers.
 
-    ┌▶ epoll_wait ─▶ for each: [half frame +] recv ─ parse_sends ─▶ columns of all   `receive`
+    ┌▶ epoll_wait ─▶ for each: [half frame +] recv ─ pulls are answered ─ parse_sends ─▶ columns of all   `receive`
     │  columns ─▶ records of the log, answers                                        `store_sends`
     │  answers of all ─▶ for each: send                                              `answer`
     └─ ppoll: more of them, and nothing else to do                                   `serve`: all of it, for a while
 
-Whatever is not a usual send, or is no read or write that a socket takes at once, is left in the rows (see loop_layout)
-for Python. libc's functions are called by their names. An error of one of them leaves the connection to Python too,
-which meets the same error and says so.
+Whatever is not a usual send or pull, or is no read or write that a socket takes at once, is left in the rows (see
+loop_layout) for Python. libc's functions are called by their names. An error of one of them leaves the connection to
+Python too, which meets the same error and says so.
 """
 
 from __future__ import annotations
@@ -68,7 +68,20 @@ from mqlake.compiled.kernels.loop_layout import (
     UNSENT_STOP,
     WHAT,
 )
-from mqlake.compiled.kernels.primitives import address, copy, keep_order, load32, store32
+from mqlake.compiled.kernels.primitives import (
+    CLOCK_MONOTONIC,
+    CLOCK_REALTIME,
+    SECOND_NS,
+    address,
+    clock,
+    copy,
+    keep_order,
+    load32,
+    store32,
+)
+from mqlake.compiled.kernels.pull_layout import CUT_FD
+from mqlake.compiled.kernels.pull_layout import KNOWN as PLANS_KNOWN
+from mqlake.compiled.kernels.pulls import take_pulls
 from mqlake.compiled.kernels.send_layout import (
     ANSWER_END,
     ANSWERS,
@@ -100,12 +113,10 @@ _epoll_wait = types.ExternalFunction(
 _recv = types.ExternalFunction("recv", types.intp(types.int32, types.uintp, types.uintp, types.int32))
 _send = types.ExternalFunction("send", types.intp(types.int32, types.uintp, types.uintp, types.int32))
 _ppoll = types.ExternalFunction("ppoll", types.int32(types.uintp, types.uint64, types.uintp, types.uintp))
-_clock_gettime = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.uintp))
 
 MSG_DONTWAIT, MSG_NOSIGNAL = 0x40, 0x4000  # Linux
 EPOLLIN = POLLIN = 1
-CLOCK_REALTIME, CLOCK_MONOTONIC = 0, 1
-SECOND_NS, MILLISECOND_NS = 1_000_000_000, 1_000_000
+MILLISECOND_NS = 1_000_000
 
 
 @compiled
@@ -154,12 +165,26 @@ def read(octets, free, peer, fd, position):
 
 
 @compiled
-def receive(epoll, takes, record_max, received, loop_numbers, octets, numbers, send_octets, known):
-    """Reads every connection that is ready, once, and the sends that it sent; (rows, how many are left to Python, how
-    many messages are in the columns, to how many queues, how many of them half messages or commits).
+def receive(
+    epoll,
+    takes,
+    record_max,
+    received,
+    loop_numbers,
+    octets,
+    numbers,
+    send_octets,
+    pull_numbers,
+    pull_octets,
+    known,
+):
+    """Reads every connection that is ready, once, answers the pulls before its first send, and reads the sends; (rows,
+    how many are left to Python, how many messages are in the columns, to how many queues, how many of them half
+    messages or commits).
 
     `received` is `octets`, read-only as the other caller of parse_sends has it. Unless it `takes` sends, all are left.
-    The first `known` queues of TOUCHED are there already, and count among the queues.
+    The first `known` queues of TOUCHED are there already, and count among the queues. A connection that did not take
+    the whole answer to a pull is the last one of the round.
     """
     rows = loop_numbers[ROWS_AT:FREE_AT].reshape((EVENTS_MAX, ROW_SIZE))
     free = loop_numbers[FREE_AT:PEERS_AT]
@@ -170,7 +195,7 @@ def receive(epoll, takes, record_max, received, loop_numbers, octets, numbers, s
     )
     so_far = np.int64(0), np.int64(0), np.int64(known), np.int64(0)
     position = np.int64(RECEIVED_AT)
-    row, left = 0, 0
+    row, left, is_cut = 0, 0, False
     for event in range(count):
         fd, can_be_read = event_of(octets, event)
         rows[row, FD] = fd
@@ -183,17 +208,24 @@ def receive(epoll, takes, record_max, received, loop_numbers, octets, numbers, s
                 continue  # it is ready in the next round, too
             stop = read(octets, free, peers[fd], fd, position)
             if stop > position:
-                start, why, so_far = parse_sends(
-                    received, position, stop, peers[fd, HOST], record_max, so_far, numbers, send_octets
-                )
+                start, is_half = position, False
+                if pull_numbers[PLANS_KNOWN] > 0:
+                    start = take_pulls(received, position, stop, fd, pull_numbers, pull_octets)
+                    is_cut = pull_numbers[CUT_FD] >= 0
+                if start < stop and not is_cut:
+                    start, why, so_far = parse_sends(
+                        received, start, stop, peers[fd, HOST], record_max, so_far, numbers, send_octets
+                    )
+                    is_half = why == NEED_MORE
                 rows[row, END] = so_far[0]
                 rows[row, START] = start
                 rows[row, STOP] = position = stop
-                is_half = why == NEED_MORE
                 is_done = start == stop or (is_half and hold(octets, free, peers[fd], start, stop - start))
                 rows[row, WHAT] = DONE if is_done else HANDLE
-        left += rows[row, WHAT] != DONE
+        left += is_cut or rows[row, WHAT] != DONE
         row += 1
+        if is_cut:
+            break
     return row, left, so_far[0], so_far[2], so_far[3]
 
 
@@ -226,13 +258,6 @@ def answer(count, done, loop_numbers, numbers, send_octets):
             rows[row, UNSENT_STOP] = at
             left += 1
     return left
-
-
-@compiled
-def clock(which, loop_numbers):
-    """The time of one of the system's clocks, in nanoseconds."""
-    _clock_gettime(np.int32(which), address(loop_numbers, np.int64(LEASE_AT + SECONDS)))
-    return loop_numbers[LEASE_AT + SECONDS] * SECOND_NS + loop_numbers[LEASE_AT + NANOSECONDS]
 
 
 @compiled
@@ -269,7 +294,9 @@ def count_latencies(columns, done, elapsed, latencies):
 
 
 @compiled
-def serve(epoll, log, record_max, received, loop_numbers, octets, numbers, send_octets):
+def serve(
+    epoll, log, record_max, received, loop_numbers, octets, numbers, send_octets, pull_numbers, pull_octets
+):
     """Rounds of all connections that are ready, until LASTS_NS are over, or the event loop has other things to do, or
     something of the last round is left to Python; (its rows, how many of them are left, its messages, how many of these
     are stored and answered, how many queues it touches, how many of its messages are half messages or commits).
@@ -286,18 +313,28 @@ def serve(epoll, log, record_max, received, loop_numbers, octets, numbers, send_
     for row in (QUEUE_MESSAGES, QUEUE_BYTES, QUEUE_PUTS):
         columns[row, :known] = 0
     lease[STORED] = lease[ROUNDS] = 0
-    began = clock(CLOCK_MONOTONIC, loop_numbers)
+    began = clock(CLOCK_MONOTONIC, loop_numbers, LEASE_AT + SECONDS)
     ends = began + lease[LASTS_NS]
     while True:
         rows, left, count, places, transactional = receive(
-            epoll, True, record_max, received, loop_numbers, octets, numbers, send_octets, known
+            epoll,
+            True,
+            record_max,
+            received,
+            loop_numbers,
+            octets,
+            numbers,
+            send_octets,
+            pull_numbers,
+            pull_octets,
+            known,
         )
         done = np.int64(0)
         lease[ROUNDS] += 1
         if count > 0:
             if places > known or transactional > 0:
                 break
-            store_timestamp = clock(CLOCK_REALTIME, loop_numbers) // MILLISECOND_NS
+            store_timestamp = clock(CLOCK_REALTIME, loop_numbers, LEASE_AT + SECONDS) // MILLISECOND_NS
             position = lease[POSITION]
             done, size, _ = store_sends(
                 log, position, lease[BASE], received, count, store_timestamp, numbers, send_octets
@@ -310,7 +347,7 @@ def serve(epoll, log, record_max, received, loop_numbers, octets, numbers, send_
                 lease[POSITION] = position + size
                 lease[STORED] += done
                 left += answer(rows, done, loop_numbers, numbers, send_octets)
-        now = clock(CLOCK_MONOTONIC, loop_numbers)
+        now = clock(CLOCK_MONOTONIC, loop_numbers, LEASE_AT + SECONDS)
         count_latencies(columns, done, now - began, latencies)
         if left > 0 or done < count or now >= ends:
             break
@@ -319,5 +356,5 @@ def serve(epoll, log, record_max, received, loop_numbers, octets, numbers, send_
                 break
         elif not wait(epoll, lease[OTHERS], ends - now, loop_numbers):
             break
-        began = clock(CLOCK_MONOTONIC, loop_numbers)
+        began = clock(CLOCK_MONOTONIC, loop_numbers, LEASE_AT + SECONDS)
     return rows, left, count, done, places, transactional

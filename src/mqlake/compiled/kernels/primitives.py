@@ -83,6 +83,10 @@ _crc32_owner = bind_crc32()
 # Addresses as numbers: a pointer into an array is a slice to numba, which it counts references of, for 20 ns a call.
 _crc32 = types.ExternalFunction("mqlake_crc32", types.uint32(types.uint32, types.uintp, types.uint64))
 _memcpy = types.ExternalFunction("memcpy", types.uintp(types.uintp, types.uintp, types.uint64))
+_clock_gettime = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.uintp))
+
+CLOCK_REALTIME, CLOCK_MONOTONIC = 0, 1
+SECOND_NS = 1_000_000_000
 
 U1, U2, U3, U4, U5, U6, U7 = (np.uint64(i) for i in range(1, 8))
 
@@ -232,6 +236,13 @@ def same_bytes(a, a_start, b, b_start, length):
         if a[np.uint64(a_start + i)] != b[np.uint64(b_start + i)]:
             return False
     return True
+
+
+@compiled
+def clock(which, room, at):
+    """The time of one of the system's clocks, in nanoseconds; it has two numbers of `room` to come in."""
+    _clock_gettime(np.int32(which), address(room, np.int64(at)))
+    return room[at] * SECOND_NS + room[at + 1]
 
 
 # --- hash tables ---------------------------------------------------------------------------------------------

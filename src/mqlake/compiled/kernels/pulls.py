@@ -2,7 +2,7 @@
 """Usual pulls, compiled: frames to numbers, and units to answers that leave straight from the mapped log.
 
     frames ──match_pulls──▶ plan and numbers of each ─▶ fast_pull: units, file and limits ──give_pulls──▶ sendmsg
-                                                                                    head │ run │ run │ head │ …
+                                           └─▶ what pull_lease gave before the round ─┘   head │ run │ run │ head │ …
 
 A plan (see fast_pull) is a header without its three numbers. Nothing is copied but units and heads: sendmsg gets the
 stretches of the mapped log in which the records lie. What does not fit into the socket is gathered by `take_rest`.
@@ -11,13 +11,15 @@ stretches of the mapped log in which the records lie. What does not fit into the
 from __future__ import annotations
 
 import numpy as np
-from numba import types
+from numba import carray, config, types
 from numba.core import imputils
 from numba.extending import intrinsic
 
 from mqlake.compiled.cache import compiled
 from mqlake.compiled.kernels.primitives import (
+    CLOCK_MONOTONIC,
     address,
+    clock,
     copy,
     load32,
     load64,
@@ -31,6 +33,10 @@ from mqlake.compiled.kernels.pull_layout import (
     BYTES_MAX,
     COMMIT_OFFSET,
     COMMIT_OFFSET_IS,
+    COUNT_MAX,
+    CUT_AT,
+    CUT_FD,
+    CUT_SIZE,
     END,
     FILE,
     FILE_BASE,
@@ -39,8 +45,11 @@ from mqlake.compiled.kernels.pull_layout import (
     HEAD_SIZE_MAX,
     HEADER_0,
     HEADS_AT,
+    HINT,
     IOV_AT,
     IOV_MAX,
+    IS_READY,
+    KNOWN,
     LAST_OFFSET,
     LAST_SIZE,
     LOOK_MAX,
@@ -58,13 +67,40 @@ from mqlake.compiled.kernels.pull_layout import (
     QUEUE_ID,
     QUEUE_OFFSET,
     QUEUE_OFFSET_IS,
+    READY_FILE,
+    READY_FILE_BASE,
+    READY_FILE_END,
+    READY_FLOOR,
+    READY_FROM,
+    READY_MAX,
+    READY_MIN,
+    READY_TO,
+    ROUND_AT,
+    ROUND_BYTES_MAX,
     RUNS_AT,
     SIZE,
+    SLOW_NS,
     STEP_BYTES_MAX,
+    TAKEN_BYTES,
+    TAKEN_COMMIT,
+    TAKEN_FD,
+    TAKEN_LAST_OFFSET,
+    TAKEN_LAST_SIZE,
+    TAKEN_MESSAGES,
+    TAKEN_NEXT,
+    TAKEN_NS,
+    TAKEN_PULLS,
+    TAKEN_SLOW,
+    TAKEN_SLOW_NS,
+    TAKEN_TURN,
     TEXT_AT,
+    TIME,
     TOPIC_LENGTH,
+    TURN,
     UNIT_SIZE,
     UNITS,
+    UNITS_AHEAD,
+    UNITS_AT,
     UNITS_START,
 )
 from mqlake.compiled.kernels.units import follow
@@ -85,6 +121,20 @@ def at_address(_context, number):
         return imputils.impl_ret_untracked(context, builder, signature.return_type, found)
 
     return types.CPointer(types.uint8)(number), generate
+
+
+if config.BOUNDSCHECK:
+
+    @compiled
+    def mapped(number, size):
+        """The `size` bytes of a mapped file that readers may see. Where numba checks indexes it is an array."""
+        return carray(at_address(np.uint64(number)), (size,))
+
+else:
+
+    @compiled
+    def mapped(number, _size):
+        return at_address(np.uint64(number))
 
 
 # --- frames --------------------------------------------------------------------------------------------------
@@ -218,7 +268,7 @@ def give_pulls(count, fd, numbers, octets, no_offsets):
         for piece in range(5):
             topic_at += plan[ANSWER_0 + piece]
         found, size, run_count = follow(
-            at_address(np.uint64(pull[FILE])),
+            mapped(pull[FILE], pull[FILE_END]),
             pull[FILE_END],
             pull[FILE_BASE],
             octets,
@@ -250,7 +300,7 @@ def give_pulls(count, fd, numbers, octets, no_offsets):
             iov[parts, 1] = runs[run, 1] - runs[run, 0]
             parts += 1
         done += 1
-    message = numbers[MESSAGE_AT:]
+    message = numbers[MESSAGE_AT:ROUND_AT]
     message[:] = 0
     message[2] = np.int64(iov.ctypes.data)  # msg_iov; before it msg_name and its length
     message[3] = parts
@@ -271,6 +321,98 @@ def take_rest(sent, numbers, data):
         start, length = iov[part, 0], iov[part, 1]
         skipped = min(sent, length)
         sent -= skipped
+        if length - skipped > len(data) - at:
+            break
         copy(data, at, at_address(np.uint64(start)), skipped, length - skipped)
         at += length - skipped
     return at
+
+
+# --- without Python ------------------------------------------------------------------------------------------
+
+
+@compiled
+def may_be_pull(received, start, stop):
+    """Whether the frame may have a header that begins as those of PULL_MESSAGE and LITE_PULL_MESSAGE do."""
+    if stop - start < 18:
+        return False
+    digit, following = received[np.uint64(start + 16)], received[np.uint64(start + 17)]
+    return (digit == 49 and following == 49) or (digit == 51 and following == 54)
+
+
+@compiled
+def prepare_pull(pull, plan, octets):
+    """Gives the pull what its plan has for this round; False when that is not enough for it."""
+    offset = pull[QUEUE_OFFSET]
+    end = min(offset + plan[COUNT_MAX], plan[READY_MAX])
+    if plan[IS_READY] == 0 or offset < plan[READY_MIN] or offset >= end:
+        return False
+    if offset < plan[READY_FROM] or end > plan[READY_TO]:
+        return False
+    unit = UNITS_AT + (pull[PLAN] * UNITS_AHEAD + offset - plan[READY_FROM]) * UNIT_SIZE
+    if load64(octets, unit) < plan[READY_FLOOR]:
+        return False
+    pull[FILE] = plan[READY_FILE]
+    pull[FILE_END] = plan[READY_FILE_END]
+    pull[FILE_BASE] = plan[READY_FILE_BASE]
+    pull[UNITS_START] = unit
+    pull[UNITS] = end - offset
+    pull[MIN_OFFSET] = plan[READY_MIN]
+    pull[MAX_OFFSET] = plan[READY_MAX]
+    return True
+
+
+@compiled
+def note_pull(pull, plan, fd, turn, elapsed):
+    """Counts an answered pull."""
+    plan[TAKEN_PULLS] += 1
+    plan[TAKEN_MESSAGES] += pull[FOUND]
+    plan[TAKEN_BYTES] += pull[SIZE]
+    if elapsed >= SLOW_NS:
+        plan[TAKEN_SLOW] += 1
+        plan[TAKEN_SLOW_NS] += elapsed
+    else:
+        plan[TAKEN_NS] += elapsed
+    plan[TAKEN_NEXT] = pull[QUEUE_OFFSET] + pull[FOUND]
+    plan[TAKEN_COMMIT] = pull[COMMIT_OFFSET]
+    plan[TAKEN_FD] = fd
+    plan[TAKEN_LAST_OFFSET] = pull[LAST_OFFSET]
+    plan[TAKEN_LAST_SIZE] = pull[LAST_SIZE]
+    plan[TAKEN_TURN] = turn
+
+
+@compiled
+def take_pulls(received, start, stop, fd, numbers, octets):
+    """Answers the pulls at the beginning of received[start:stop] whose plans are ready; where the next frame begins.
+
+    What `fd` does not take of an answer is left for `take_rest`, and CUT_FD says so: nothing else may be sent to it,
+    and no other pull be taken, before.
+    """
+    pulls = numbers[PULLS_AT:RUNS_AT].reshape((PULLS_MAX, PULL_SIZE))
+    rows = numbers[:PULLS_AT].reshape((-1, PLAN_SIZE))
+    no_offsets = numbers[:0]
+    total = np.int64(0)
+    while may_be_pull(received, start, stop) and total < ROUND_BYTES_MAX:
+        began = clock(CLOCK_MONOTONIC, numbers, TIME)
+        count = match_pulls(received, start, stop, numbers[HINT], numbers[KNOWN], numbers, octets)
+        ready = 0
+        while ready < count and prepare_pull(pulls[ready], rows[pulls[ready, PLAN]], octets):
+            ready += 1
+        if ready == 0:
+            break
+        done, size, sent = give_pulls(ready, fd, numbers, octets, no_offsets)
+        if done == 0:
+            break
+        elapsed = clock(CLOCK_MONOTONIC, numbers, TIME) - began
+        for n in range(done):
+            numbers[TURN] += 1
+            note_pull(pulls[n], rows[pulls[n, PLAN]], fd, numbers[TURN], elapsed)
+        numbers[HINT] = (pulls[done - 1, PLAN] + 1) % numbers[KNOWN]
+        start = pulls[done - 1, END]
+        total += size
+        if sent < size:
+            numbers[CUT_FD] = fd
+            numbers[CUT_SIZE] = size
+            numbers[CUT_AT] = sent
+            break
+    return start
