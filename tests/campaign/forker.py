@@ -1,6 +1,6 @@
 """Starts brokers quickly: a process that has all imported forks them. Its children die with it.
 
-in   {"args": ["broker", ...], "log": path}      a line of JSON each
+in   {"args": ["broker", ...], "log": path, "end": [point, moment, n]}      a line of JSON each
 out  the pid
 """
 
@@ -14,6 +14,9 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+from tests.crash import killer
 
 PR_SET_PDEATHSIG = 1
 
@@ -31,11 +34,11 @@ class Forker:
                 text=True,
             )
 
-    def fork(self, args: Sequence[str], log: Path) -> int:
-        """The pid of a new `mqlake ARGS`, which writes what it says to `log`."""
+    def fork(self, args: Sequence[str], log: Path, end: Sequence[Any] = ()) -> int:
+        """The pid of a new `mqlake ARGS`, which writes what it says to `log`. `end`: where it dies (killer.arm)."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None and stdout is not None
-        stdin.write(json.dumps({"args": list(args), "log": str(log)}) + "\n")
+        stdin.write(json.dumps({"args": list(args), "log": str(log), "end": list(end)}) + "\n")
         stdin.flush()
         return int(stdout.readline())
 
@@ -56,7 +59,7 @@ def runs(pid: int) -> bool:
     return True
 
 
-def _child(args: list[str], log: str) -> None:
+def _child(args: list[str], log: str, end: list[Any]) -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setpgid(0, 0)
@@ -64,6 +67,8 @@ def _child(args: list[str], log: str) -> None:
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(out, 1)
     os.dup2(out, 2)
+    if end:
+        killer.arm(*end)
     from mqlake.cli.main import main
 
     sys.argv = ["mqlake", *args]
@@ -82,7 +87,7 @@ def _serve() -> None:
         pid = os.fork()
         if pid == 0:
             try:
-                _child(job["args"], job["log"])
+                _child(job["args"], job["log"], job["end"])
             finally:
                 sys.stdout.flush()
                 os._exit(1)

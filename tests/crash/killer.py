@@ -6,6 +6,7 @@ that no call marks: a slice written to the map of a commit log file, keys put in
 
 from __future__ import annotations
 
+import importlib
 import os
 import random
 import signal
@@ -39,6 +40,29 @@ CALLS = {
     "flush wheel": ("fsync", "/timerwheel"),
     "write timercheck": ("pwrite", "/timercheck"),
     "flush timercheck": ("fdatasync", "/timercheck"),
+    "write offsets": ("replace", "/consumerOffset.json"),
+    "write order": ("replace", "/consumerOrderInfo.json"),
+    "write order journal": ("write", "/consumerOrderInfo.journal"),
+    "cut order journal": ("replace", "/consumerOrderInfo.journal"),
+}
+# what → the method that does it
+METHODS = {
+    "hand out": "mqlake.broker.pop.pop_message:PopMessageProcessor._hand_out",
+    "hand out in order": "mqlake.broker.pop.order:ConsumerOrderInfoManager.update",
+    "put checkpoint": "mqlake.broker.pop.checkpoint:ReviveLog.put_checkpoint",
+    "put acknowledgement": "mqlake.broker.pop.checkpoint:ReviveLog.put_acknowledgement",
+    "acknowledge in order": "mqlake.broker.pop.order:ConsumerOrderInfoManager.commit_and_next",
+    "read revive queue": "mqlake.broker.pop.revive:ReviveQueue.read",
+    "prepare retry": "mqlake.broker.pop.revive:PopReviveService._prepare",
+    "retry stored": "mqlake.broker.pop.revive:PopReviveService._is_stored",
+    "finish checkpoint": "mqlake.broker.pop.revive:ReviveQueue.finish",
+    "commit revive offset": "mqlake.broker.pop.revive:PopReviveService._commit",
+    "enqueue timer": "mqlake.store.timer.timer_message_store:TimerMessageStore._put_into_wheel",
+    "deliver timer": "mqlake.store.timer.timer_message_store:TimerMessageStore._store_one",
+    "dequeue slot": "mqlake.store.timer.timer_message_store:TimerMessageStore._dequeue_slot",
+    "flush timers": "mqlake.store.timer.timer_message_store:TimerMessageStore.flush",
+    "recover offsets": "mqlake.broker.pop.recover:_checkpoints",
+    "recall": "mqlake.broker.requests.recall_message:RecallMessageProcessor.recall_message",
 }
 
 
@@ -64,6 +88,13 @@ def arm(point: str, moment: str, n: int) -> None:
     if point in CALLS:
         name, part = CALLS[point]
         setattr(os, name, _call(getattr(os, name), part, moment, countdown))
+    elif point in METHODS:
+        module, _, path = METHODS[point].partition(":")
+        owner = importlib.import_module(module)
+        *outer, name = path.split(".")
+        for each in outer:
+            owner = getattr(owner, each)
+        setattr(owner, name, _wrapped(getattr(owner, name), moment, countdown))
     elif point == "append":
         _arm_map(countdown)
     elif point == "index":

@@ -1,4 +1,4 @@
-"""RocketMQ's own gRPC endpoint: its proxy with a broker in the same process, and its name server."""
+"""RocketMQ's own gRPC endpoint: its proxy with a broker in the same process and its name server, or by itself."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from tests.interop.brokers import Broker, Server, write_config
 from tests.interop.grpc_scenarios import PROGRAMS
@@ -33,17 +33,60 @@ def class_path() -> str:
     return f"{jars}/*"
 
 
+def _java(directory: Path, jvm: Sequence[str], main: str, ready: str, *arguments: str) -> Server:
+    home = directory / main.rpartition(".")[2]
+    home.mkdir(exist_ok=True)
+    command = ["java", *jvm, *OPENED, f"-Duser.home={home}", "-cp", class_path(), main, *arguments]
+    environment = {"ROCKETMQ_HOME": str(home), "RMQ_PROXY_HOME": str(home)}
+    return Server(command, ready, home / "stdout.log", environment)
+
+
+def _proxy(
+    directory: Path, jvm: Sequence[str], mode: str, namesrv: str, grpc: int, *arguments: str
+) -> Server:
+    config = {
+        "rocketMQClusterName": "DefaultCluster",
+        "proxyMode": mode.upper(),
+        "grpcServerPort": grpc,
+        "remotingListenPort": free_ports(1),
+        "namesrvAddr": namesrv,
+        "localServeAddr": "127.0.0.1",
+    }
+    path = directory / "rmq-proxy.json"
+    path.write_text(json.dumps(config))
+    main, ready = "org.apache.rocketmq.proxy.ProxyStartup", "rocketmq-proxy startup successfully"
+    return _java(directory, jvm, main, ready, "-pm", mode, "-pc", str(path), "-n", namesrv, *arguments)
+
+
+class ClusterProxy:
+    """RocketMQ's proxy in front of the brokers that a name server knows; `grpc` is its endpoint."""
+
+    def __init__(self, directory: Path, namesrv: str) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        port = free_ports(1)
+        self.grpc = f"127.0.0.1:{port}"
+        self._server = _proxy(directory, _jvm(TEST_JVM), "cluster", namesrv, port)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.end(signal.SIGKILL)
+
+
+def _jvm(options: Sequence[str]) -> list[str]:
+    return [option for option in options if "maxDirectMemory=0" not in option]
+
+
 class JavaProxy(Broker):
     def __init__(
         self, directory: Path, config: Mapping[str, Any] | None = None, *, jvm: Sequence[str] = TEST_JVM
     ) -> None:
-        self._directory, self._jvm = (
-            directory,
-            [option for option in jvm if "maxDirectMemory=0" not in option],
-        )
+        self._directory, self._jvm = directory, _jvm(jvm)
         directory.mkdir(parents=True, exist_ok=True)
         self._ports = free_ports(4)
-        grpc, remoting, listen, namesrv = (free_ports(1), free_ports(1), self._ports + 2, free_ports(1))
+        self._grpc_port, listen, namesrv = free_ports(1), self._ports + 2, free_ports(1)
+        grpc = self._grpc_port
         self.grpc, self.address, self.namesrv = (f"127.0.0.1:{port}" for port in (grpc, listen, namesrv))
         store = directory / "store"
         settings = {
@@ -68,23 +111,7 @@ class JavaProxy(Broker):
         write_config(
             directory / "namesrv.conf", {"listenPort": namesrv, "kvConfigPath": directory / "kvConfig.json"}
         )
-        proxy = {
-            "rocketMQClusterName": "DefaultCluster",
-            "proxyMode": "LOCAL",
-            "grpcServerPort": grpc,
-            "remotingListenPort": remoting,
-            "namesrvAddr": self.namesrv,
-            "localServeAddr": "127.0.0.1",
-        }
-        (directory / "rmq-proxy.json").write_text(json.dumps(proxy))
         self._servers: list[Server] = []
-
-    def _java(self, main: str, ready: str, *arguments: str) -> Server:
-        home = self._directory / main.rpartition(".")[2]
-        home.mkdir(exist_ok=True)
-        command = ["java", *self._jvm, *OPENED, f"-Duser.home={home}", "-cp", class_path(), main, *arguments]
-        environment = {"ROCKETMQ_HOME": str(home), "RMQ_PROXY_HOME": str(home)}
-        return Server(command, ready, home / "stdout.log", environment)
 
     @property
     def pid(self) -> int:
@@ -93,12 +120,10 @@ class JavaProxy(Broker):
     def start(self) -> None:
         place = self._directory
         namesrv = "org.apache.rocketmq.namesrv.NamesrvStartup"
-        self._servers.append(self._java(namesrv, "boot success", "-c", str(place / "namesrv.conf")))
-        arguments = ["-pm", "local", "-pc", str(place / "rmq-proxy.json"), "-bc", str(place / "broker.conf")]
-        main = "org.apache.rocketmq.proxy.ProxyStartup"
-        self._servers.append(
-            self._java(main, "rocketmq-proxy startup successfully", *arguments, "-n", self.namesrv)
-        )
+        arguments = ("-c", str(place / "namesrv.conf"))
+        self._servers.append(_java(place, self._jvm, namesrv, "boot success", *arguments))
+        broker = ("-bc", str(place / "broker.conf"))
+        self._servers.append(_proxy(place, self._jvm, "local", self.namesrv, self._grpc_port, *broker))
 
     def end(self, number: int) -> None:
         self._servers[-1].end(number)

@@ -29,7 +29,7 @@ from mqlake.remoting.loop import run
 from tests.auth.people import entry
 from tests.interop.brokers import FOR_TESTS, MqlakeBroker, Server
 from tests.interop.grpc_scenarios import PROGRAM_S, PROGRAMS, SETTINGS, check, outcome, prepare
-from tests.interop.java_proxy import JavaProxy
+from tests.interop.java_proxy import ClusterProxy, JavaProxy
 
 Program = Callable[[], list[str | Path]]
 
@@ -222,14 +222,19 @@ def may_not(command: list[str | Path], endpoint: str, prefix: str, env: dict[str
 @pytest.mark.parametrize("program", ALL)
 def test_the_same_against_rocketmqs_own_proxy(rocketmq: JavaProxy, program: Program):
     """What the programs expect of mqlake is what they get from RocketMQ."""
-    prefix = program.__name__.partition("_")[0]
     where = ClientConfig(namesrv_addr=rocketmq.namesrv)
-    prepare(where, prefix)
+    through_rocketmqs(rocketmq.grpc, where, program.__name__.partition("_")[0], program)
+
+
+def through_rocketmqs(address: str, where: ClientConfig, prefix: str, program: Program) -> None:
+    """Its proxy."""
+    client = program.__name__.partition("_")[0]
+    prepare(where, prefix, client)
     only = ["N"] if program is node_client else []  # with several topics its producer hangs for five minutes
-    seen = outcome(program(), rocketmq.grpc, prefix, *only)
+    seen = outcome(program(), address, prefix, *only)
     assert seen["transactions"] in (["commit"], ["commit", "orphan"])
     seen["transactions"] = ["commit", "orphan"]  # RocketMQ's did not ask about the orphan within 90 s
-    check(seen, where, prefix, prefix)
+    check(seen, where, prefix, client)
 
 
 @pytest.mark.java
@@ -241,6 +246,23 @@ def test_mqlakes_proxy_in_front_of_rocketmqs_broker(rocketmq: JavaProxy, program
     where = ClientConfig(namesrv_addr=rocketmq.namesrv)
     with mqlake_proxy(rocketmq.namesrv, tmp_path / "proxy.log") as address:
         through(address, where, prefix, program)
+
+
+@pytest.fixture(scope="module")
+def rocketmqs_proxy(broker: MqlakeBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProxy]:
+    with ClusterProxy(tmp_path_factory.mktemp("proxy"), broker.namesrv) as started:
+        yield started
+
+
+@pytest.mark.java
+@pytest.mark.campaign
+@pytest.mark.skipif("MQLAKE_CAMPAIGN" not in os.environ, reason="MQLAKE_CAMPAIGN=1 asks for it")
+@pytest.mark.parametrize("program", ALL)
+def test_rocketmqs_proxy_in_front_of_mqlakes_broker(
+    rocketmqs_proxy: ClusterProxy, broker: MqlakeBroker, program: Program
+):
+    prefix = f"behind{program.__name__.partition('_')[0]}"
+    through_rocketmqs(rocketmqs_proxy.grpc, ClientConfig(namesrv_addr=broker.namesrv), prefix, program)
 
 
 def through(address: str, where: ClientConfig, prefix: str, program: Program) -> None:

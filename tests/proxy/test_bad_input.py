@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import grpc
 
 from mqlake.base.clock import now_ms
 from mqlake.message import ReceiptHandle
+from mqlake.proxy.transaction_ids import TransactionId
 from mqlake.proxy.v2 import definition_pb2 as definition
 from mqlake.proxy.v2 import service_pb2 as v2
 from mqlake.proxy.v2.definition_pb2 import Code, MessageType
@@ -96,6 +98,40 @@ def test_handles(tmp_path: Path):
         again = await received(peer, "Secret", "G")
         assert (again.body, again.system_properties.delivery_attempt) == (b"Secret", 2)
         assert peer.count("%DLQ%G") == 0
+
+    on_a_broker(tmp_path, scene, **SETTINGS)
+
+
+def test_brokers_that_are_unknown_here(tmp_path: Path):
+    """What names another broker, at an endpoint without name servers: nothing happens to the own broker's messages."""
+
+    async def scene(peer: Peer) -> None:
+        peer.create_topic("T")
+        peer.create_topic("D", "DELAY")
+        await begin(peer, "G", "T")
+        assert (await peer.send(message("T", b"mine"))).status.code == Code.OK
+        mine = await received(peer, "T", "G")
+        handle = ReceiptHandle.parse(mine.system_properties.receipt_handle)
+        text = handle._replace(broker_name="broker-z").text
+        end = v2.EndTransactionRequest(
+            topic=resource("T"), transaction_id=TransactionId("broker-z", 0, 0, "id-1").text, resolution=1
+        )
+        recall_handle = base64.urlsafe_b64encode(b"v1 D broker-z 1795310562001 id-1").decode()
+        recall = v2.RecallMessageRequest(topic=resource("D"), recall_handle=recall_handle)
+        poll = (await peer.receive("T", "G", broker="broker-z"))[0]
+        for answer, code in (
+            (await acknowledged(peer, "T", "G", text), Code.INVALID_RECEIPT_HANDLE),
+            (await changed(peer, "T", "G", text, 20_000), Code.INVALID_RECEIPT_HANDLE),
+            (await dead(peer, "T", "G", text), Code.INVALID_RECEIPT_HANDLE),
+            ((await peer.call("EndTransaction", end)).status, Code.INVALID_TRANSACTION_ID),
+            ((await peer.call("RecallMessage", recall)).status, Code.BAD_REQUEST),
+            (poll.status, Code.BAD_REQUEST),
+        ):
+            assert answer.code == code, answer
+            assert "broker 'broker-z' is not known here: this is 'broker-a'" in answer.message
+        assert peer.count("%DLQ%G") == 0
+        assert (await changed(peer, "T", "G", handle.text, 0)).code == Code.OK
+        assert (await received(peer, "T", "G")).body == b"mine"
 
     on_a_broker(tmp_path, scene, **SETTINGS)
 

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from mqlake.base.clock import now_ms
 from mqlake.errors import ResponseError
+from mqlake.message import ReceiptHandle
 from mqlake.namesrv.config import NamesrvConfig
 from mqlake.namesrv.server import NamesrvController
 from mqlake.proxy.remote import RemoteBackend
 from mqlake.proxy.server import GrpcServer
-from mqlake.proxy.status import StatusError
+from mqlake.proxy.status import UnknownBrokerError
 from mqlake.proxy.v2 import service_pb2 as v2
 from mqlake.proxy.v2.definition_pb2 import Code, MessageType
 from mqlake.remoting.client import RemotingClient
@@ -79,8 +81,13 @@ async def scene(peer: Peer, backend: RemoteBackend) -> None:
     assert len(await peer.records("X", 1)) == 1
     stream.cancel()
 
-    with pytest.raises(StatusError, match=r"broker 'nobody' is not registered .*broker-a"):
+    with pytest.raises(UnknownBrokerError, match=r"broker 'nobody' is not registered .*broker-a"):
         await backend.address_of("nobody")
+    forged = ReceiptHandle(0, now_ms(), 60_000, 0, 0, "nobody", 0, 0, 0).text
+    entries = [v2.AckMessageEntry(message_id="id-1", receipt_handle=forged)]
+    request = v2.AckMessageRequest(group=resource("G"), topic=resource("X"), entries=entries)
+    status = (await peer.call("AckMessage", request)).entries[0].status
+    assert (status.code, "broker 'nobody'" in status.message) == (Code.INVALID_RECEIPT_HANDLE, True)
     assert await backend.topic_config("Unknown") is None
     assert await backend.group_config("a b") is None
     with pytest.raises(ResponseError):

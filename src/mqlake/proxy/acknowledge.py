@@ -15,7 +15,14 @@ from mqlake.message import ReceiptHandle, real_topic
 from mqlake.proxy.clients import Client
 from mqlake.proxy.context import RequestContext
 from mqlake.proxy.request import Request
-from mqlake.proxy.status import OK, StatusError, common_status, status_of, status_of_response
+from mqlake.proxy.status import (
+    OK,
+    StatusError,
+    UnknownBrokerError,
+    common_status,
+    status_of,
+    status_of_response,
+)
 from mqlake.proxy.v2.definition_pb2 import Code, Status
 from mqlake.proxy.v2.service_pb2 import (
     AckMessageEntry,
@@ -29,6 +36,7 @@ from mqlake.proxy.v2.service_pb2 import (
 )
 from mqlake.proxy.values import duration_ms, group_name, topic_name
 from mqlake.remoting.codes import RequestCode, ResponseCode
+from mqlake.remoting.command import RemotingCommand
 from mqlake.remoting.headers.consume import (
     AckMessageRequestHeader,
     ChangeInvisibleTimeRequestHeader,
@@ -112,7 +120,7 @@ class Acknowledger:
             bname=handle.broker_name,
         )
         command = Request(RequestCode.ACK_MESSAGE, header)
-        answer = await client.channel.invoke(handle.broker_name, command)
+        answer = await _asked(client, handle, command)
         return status_of_response(answer.code, answer.remark)
 
     async def change(
@@ -137,7 +145,7 @@ class Acknowledger:
             bname=handle.broker_name,
         )
         command = Request(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, header)
-        answer = await client.channel.invoke(handle.broker_name, command)
+        answer = await _asked(client, handle, command)
         if answer.code != ResponseCode.SUCCESS:
             status = status_of_response(answer.code, answer.remark)
             raise StatusError(status.code, status.message)
@@ -154,7 +162,7 @@ class Acknowledger:
         the message that the rest of the handle is about. StatusError INVALID_RECEIPT_HANDLE."""
         header = ViewMessageRequestHeader(topic=topic, offset=handle.physical_offset)
         command = Request(RequestCode.VIEW_MESSAGE_BY_ID, header)
-        answer = await client.channel.invoke(handle.broker_name, command)
+        answer = await _asked(client, handle, command)
         if answer.code == ResponseCode.SUCCESS:
             messages = decode_messages(answer.body_bytes(), handle.broker_name)
             wanted = real_topic(topic, group, handle.flag), handle.queue_id, handle.queue_offset
@@ -179,10 +187,18 @@ class Acknowledger:
             bname=handle.broker_name,
         )
         command = Request(RequestCode.CONSUMER_SEND_MSG_BACK, header)
-        answer = await client.channel.invoke(handle.broker_name, command)
+        answer = await _asked(client, handle, command)
         if answer.code == ResponseCode.SUCCESS:
             await self.ack(client, group, topic, handle)
         return status_of_response(answer.code, answer.remark)
+
+
+async def _asked(client: Client, handle: ReceiptHandle, command: Request) -> RemotingCommand:
+    """The answer of the broker that a handle names. StatusError INVALID_RECEIPT_HANDLE if it cannot be reached."""
+    try:
+        return await client.channel.invoke(handle.broker_name, command)
+    except UnknownBrokerError as error:
+        raise StatusError(Code.INVALID_RECEIPT_HANDLE, f"receipt handle: {error}") from None
 
 
 def current_handle(

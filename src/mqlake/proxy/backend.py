@@ -29,7 +29,8 @@ class Channel(Protocol):
     async def invoke(
         self, broker_name: str, command: RemotingCommand, timeout_s: float | None = None
     ) -> RemotingCommand:
-        """The broker's answer, whatever its code. RemotingError if there is none, StatusError for an unknown broker."""
+        """The broker's answer, whatever its code. RemotingError if there is none, UnknownBrokerError for a broker
+        that cannot be reached from here."""
 
     async def close(self) -> None:
         """The client has gone."""

@@ -18,6 +18,7 @@ from mqlake.errors import RemotingConnectError, RemotingTimeoutError, ResponseEr
 from mqlake.message import AUTO_CREATE_TOPIC_KEY_TOPIC, NOT_ALLOWED_SEND_TOPICS, is_system_topic
 from mqlake.proxy.backend import Backend, Channel, OnRequest
 from mqlake.proxy.remote import KNOWN_MAX, RemoteBackend
+from mqlake.proxy.status import UnknownBrokerError
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
 from mqlake.remoting.bodies.route import MASTER_ID, BrokerData, QueueData, TopicRouteData
 from mqlake.remoting.bodies.topic import PERM_READ, PERM_WRITE, MessageQueue, TopicConfig
@@ -145,9 +146,11 @@ class LocalChannel:
     async def invoke(
         self, broker_name: str, command: RemotingCommand, timeout_s: float | None = None
     ) -> RemotingCommand:
-        if broker_name and broker_name != self._backend.own_broker and self._backend.others is not None:
+        if broker_name and broker_name != self._backend.own_broker:
             if self._others is None:
-                self._others = self._backend.others.open(self._remote_address, self._on_request)
+                self._others = self._backend.others_of(broker_name).open(
+                    self._remote_address, self._on_request
+                )
             return await self._others.invoke(broker_name, command, timeout_s)
         connection = self._connection
         if connection is None or connection.closed:
@@ -193,6 +196,15 @@ class LocalBackend(Backend):
 
     def open(self, remote_address: str, on_request: OnRequest) -> LocalChannel:
         return LocalChannel(self, remote_address, on_request)
+
+    def others_of(self, broker_name: str) -> RemoteBackend:
+        """The way to another broker. UnknownBrokerError if there is none."""
+        if self.others is None:
+            raise UnknownBrokerError(
+                f"broker {broker_name!r} is not known here: this is {self.own_broker!r}, which has no name servers "
+                "(namesrvAddr) to ask for others"
+            )
+        return self.others
 
     def connect(self, remote_address: str, on_request: OnRequest) -> LocalConnection:
         return LocalConnection(self._endpoint, asyncio.get_running_loop(), remote_address, on_request)

@@ -25,8 +25,7 @@ from mqlake.errors import (
     ResponseError,
 )
 from mqlake.proxy.backend import Backend, OnRequest
-from mqlake.proxy.status import StatusError
-from mqlake.proxy.v2.definition_pb2 import Code
+from mqlake.proxy.status import UnknownBrokerError
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
 from mqlake.remoting.bodies.route import MASTER_ID, TopicRouteData
 from mqlake.remoting.bodies.topic import MessageQueue, TopicConfig
@@ -146,7 +145,7 @@ class RemoteBackend(Backend):
     # --- brokers
 
     async def address_of(self, broker_name: str) -> str:
-        """The address of a master; of any for an empty name. StatusError if there is none."""
+        """The address of a master; of any for an empty name. UnknownBrokerError if there is none."""
         address = self._address(broker_name)
         if address is None or time.monotonic() - self._addresses_at > FRESH_S:
             await self._read_addresses()
@@ -154,7 +153,7 @@ class RemoteBackend(Backend):
         if address is None:
             known = ", ".join(sorted(self._addresses)) or "none"
             text = f"broker {broker_name!r} is not registered with the name servers (known: {known})"
-            raise StatusError(Code.BAD_REQUEST, text)
+            raise UnknownBrokerError(text)
         return address
 
     def forget_addresses(self) -> None:

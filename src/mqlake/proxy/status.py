@@ -42,6 +42,13 @@ class StatusError(MqlakeError):
         return Status(code=self.code, message=str(self))  # type: ignore[arg-type]
 
 
+class UnknownBrokerError(StatusError):
+    """A request names a broker that cannot be reached from here."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Code.BAD_REQUEST, message)
+
+
 def status_of_response(code: int, remark: str | None) -> Status:
     """The status for a broker's answer."""
     if code == ResponseCode.SUCCESS:

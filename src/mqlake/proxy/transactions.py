@@ -6,9 +6,9 @@ from mqlake.message import MessageSysFlag
 from mqlake.proxy.clients import Client
 from mqlake.proxy.context import RequestContext
 from mqlake.proxy.request import Request
-from mqlake.proxy.status import status_of_response
+from mqlake.proxy.status import StatusError, UnknownBrokerError, status_of_response
 from mqlake.proxy.transaction_ids import TransactionId
-from mqlake.proxy.v2.definition_pb2 import TransactionResolution, TransactionSource
+from mqlake.proxy.v2.definition_pb2 import Code, TransactionResolution, TransactionSource
 from mqlake.proxy.v2.service_pb2 import EndTransactionRequest, EndTransactionResponse
 from mqlake.proxy.values import topic_name
 from mqlake.remoting.codes import RequestCode
@@ -37,5 +37,8 @@ async def end_transaction(
         bname=place.broker_name,
     )
     command = Request(RequestCode.END_TRANSACTION, header)
-    answer = await client.channel.invoke(place.broker_name, command, context.remaining_s())
+    try:
+        answer = await client.channel.invoke(place.broker_name, command, context.remaining_s())
+    except UnknownBrokerError as error:
+        raise StatusError(Code.INVALID_TRANSACTION_ID, f"transaction id: {error}") from None
     return EndTransactionResponse(status=status_of_response(answer.code, answer.remark))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 
 import pytest
 
@@ -180,3 +181,31 @@ def test_the_most_urgent_first(tmp_path):
         assert found == [b"urgent", b"also urgent", b"middle", b"ordered", b"low"]
 
     on_a_broker(tmp_path, scene)
+
+
+@pytest.mark.parametrize("up", [False, True])
+def test_any_mix_of_priorities(tmp_path, up):
+    """As a stable sort by priority has them, the highest first; with priorityOrderAsc=false the lowest."""
+
+    async def scene(peer: Peer) -> None:
+        config = TopicConfig(
+            topic_name="P",
+            read_queue_nums=4,
+            write_queue_nums=4,
+            attributes={"+message.type": "PRIORITY"},
+        )
+        peer.controller.broker.topic_config_manager.update_topic_config(config)
+        rng = random.Random(54)
+        priorities = [rng.randrange(7) for _ in range(60)]  # from 3 on it is the last queue
+        for number, priority in enumerate(priorities):
+            body = b"%d" % number
+            await sent(peer, body, topic="P", properties=f"_SYS_MSG_PRIORITY_\x01{priority}\x02")
+        popper = Popper(peer, "P")
+        found: list[int] = []
+        while len(found) < len(priorities):
+            answer = await popper.pop(max_msg_nums=rng.randint(1, 7))
+            found += map(int, answer.bodies)
+        sign = 1 if up else -1
+        assert found == sorted(range(60), key=lambda number: sign * min(priorities[number], 3))
+
+    on_a_broker(tmp_path, scene, priorityOrderAsc="false" if up else "true")

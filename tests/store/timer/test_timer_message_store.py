@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import random
 import threading
 from collections import Counter
 from pathlib import Path
@@ -125,6 +126,37 @@ def test_a_death_repeats_nothing_that_the_commit_log_has(tmp_path: Path) -> None
         timed.run()
         timed.run_until(START_MS + 9000)
         assert timed.bodies() == list(range(20))
+
+
+@pytest.mark.parametrize("flush_ms", [1, 100_000])
+def test_deaths_one_after_the_other(tmp_path: Path, flush_ms: int) -> None:
+    """Each while the timers catch up with what the one before has left, with messages that are rolled and recalled:
+    what waits is rolled at other times then than before."""
+    for seed in range(2):
+        rng, clock = random.Random(seed), Clock()
+        settings = {"timerRollWindowSlot": 8, "timerPrecisionMs": 100, "timerFlushIntervalMs": flush_ms}
+        put, recalled = 0, set()
+        for _ in range(6):
+            timed = TimedStore(tmp_path / f"{seed}", clock, settings)
+            end = clock.now + rng.randrange(100, 2000)
+            while clock.now < end:
+                for _ in range(rng.randrange(4)):
+                    due = clock.now + rng.choice((300, 1200, 2500, 4000))
+                    timed.put(put, due)
+                    if due - clock.now > 1500 and rng.random() < 0.3:
+                        timed.recall(put, due)
+                        recalled.add(put)
+                    put += 1
+                clock.now += rng.choice((20, 70, 150))
+                if rng.random() < 0.3:
+                    timed.timers.flush()
+                timed.run()
+            timed.die()
+            clock.now += rng.choice((10, 800, 3000))
+        with timed_store(tmp_path / f"{seed}", clock, **settings) as timed:
+            timed.run()
+            timed.run_until(clock.now + 8000, 100)
+            assert sorted(timed.bodies()) == [number for number in range(put) if number not in recalled]
 
 
 def _delete_wheel(root: Path) -> None:

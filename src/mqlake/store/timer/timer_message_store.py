@@ -47,6 +47,7 @@ from mqlake.message import (
     PROPERTY_TIMER_DEL_UNIQKEY,
     PROPERTY_TIMER_DEQUEUE_MS,
     PROPERTY_TIMER_ENQUEUE_MS,
+    PROPERTY_TIMER_OUT_MS,
     PROPERTY_TIMER_ROLL_TIMES,
     PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX,
     PROPERTY_WAIT_STORE_MSG_OK,
@@ -62,13 +63,14 @@ from mqlake.store.timer.timer_log import TimerLog
 from mqlake.store.timer.timer_metrics import TimerMetrics
 from mqlake.store.timer.timer_record import (
     ENQUEUE_BYPASSED,
-    TimerKey,
+    Copies,
     TimerRecord,
     decode_timer_message,
     number_of,
     read_timer_record,
-    timer_key,
+    roll_times,
 )
+from mqlake.store.timer.timer_recount import waiting_by_topic
 from mqlake.store.timer.timer_recovery import Recovered, copies_from, recover, timer_queue
 from mqlake.store.timer.timer_rescue import FILE_NAME as RESCUE_FILE
 from mqlake.store.timer.timer_rescue import Rescue, waiting_before
@@ -81,7 +83,9 @@ CHUNK = 512
 ROUND_CHUNKS = 8
 """Chunks that are put into the wheel before the next look at what is due."""
 RETRY_S = 0.1
+COMES_BACK_S = 0.001
 METRICS_FLUSH_S = 5.0
+RECOUNT_S = 3600.0
 CLEAN_S = 30.0
 RATE_SAMPLES = 10
 DELAY_MAX_MS = 2**31 - 1
@@ -135,8 +139,8 @@ class TimerMessageStore:
         self._seen_until = 0
         self._is_open = False
         self._unflushed = False
-        self._next_flush = self._next_metrics = self._next_clean = 0.0
-        self._dequeue_from = 0
+        self._next_flush = self._next_metrics = self._next_clean = self._next_recount = 0.0
+        self._dequeue_from = self._awaited = 0
         self._done_until = -1
         self.rescue = Rescue(f"{config.config_dir}/{RESCUE_FILE}")
         self._log_begins = 0
@@ -161,10 +165,8 @@ class TimerMessageStore:
         now = self._clock_ms()
         found = recover(self._store, self._log, self._wheel, self._checkpoint, now)
         self._replay = found
-        self._account_for(found.delivered)
+        self._account_for(found.copies)
         self.rebuilt = found.rebuilt
-        if found.rebuilt:
-            self.metrics.clear()
         self._queue_offset = found.queue_offset
         self.commit_queue_offset = found.replay_until
         self.curr_read_time_ms = found.read_time
@@ -177,11 +179,14 @@ class TimerMessageStore:
         self._seen_until = self._store.max_phy_offset
         if self._done_until < 0:
             self._done_until = self._seen_until
+        self._recount()
 
-    def _account_for(self, delivered: Counter[tuple[bool, TimerKey]]) -> None:
-        """Copies that are not to be made again."""
-        self._replay.delivered = delivered
-        self._delivered_until = max((key[2] for _, key in delivered), default=0) + self.precision_ms
+    def _account_for(self, copies: Copies) -> None:
+        """They are not to be made again."""
+        self._replay.copies = copies
+        # what was rolled is due long after, but was read from the wheel before now
+        now = max(self._step(self._clock_ms()), self._replay.read_time)
+        self._copied_until = min(copies.last_out_ms, now) + self.precision_ms
 
     def start(self, *, dequeue: bool = True) -> None:
         """Runs the service; with `dequeue` it delivers as well."""
@@ -256,6 +261,9 @@ class TimerMessageStore:
             self._move_out(self.rescue.asked)
         self._look_after()
         if not caught_up and not self._config.timer_stop_enqueue:
+            return 0.0
+        if not self._is_back():
+            self._stop.wait(COMES_BACK_S)
             return 0.0
         now = self._clock_ms()
         return (self._step(now) + self.precision_ms - now + 0.5) / 1000
@@ -367,14 +375,12 @@ class TimerMessageStore:
         if due < 0:
             self._skip(physical_offset, FormatError(0, "it does not say when it is due (TIMER_OUT_MS)"))
             return
-        is_replay = queue_offset < replay.replay_until
-        if is_replay:
-            topic, uniq_key, out, times = record.key
-            if due < self.curr_read_time_ms or replay.rolled.get((topic, uniq_key, out), 0) > times:
-                return
+        if queue_offset < replay.replay_until and (
+            due < self.curr_read_time_ms or replay.rolled.get(record.key, 0) > record.roll_times
+        ):
+            return
         due = self._step(due)
-        write_time = self.curr_write_time_ms
-        earliest = max(write_time, self.curr_read_time_ms)
+        earliest = self.curr_read_time_ms
         if due < earliest and self.is_dequeuing:
             if due + self.precision_ms <= self._clock_ms():
                 if not record.is_delete:
@@ -386,7 +392,9 @@ class TimerMessageStore:
     def _put_into_wheel(
         self, batch: _Batch, record: TimerRecord, physical_offset: int, size: int, due: int
     ) -> None:
-        write_time = self.curr_write_time_ms
+        write_time = min(
+            self.curr_write_time_ms, due
+        )  # after some time away steps before it are still to come
         due, rolls = slot_time(due, write_time, self.roll_window_ms, self.precision_ms)
         magic = MAGIC_DEFAULT | MAGIC_ROLL if rolls else MAGIC_DEFAULT
         if record.is_delete:
@@ -428,19 +436,33 @@ class TimerMessageStore:
         while (
             self.curr_read_time_ms < self.curr_write_time_ms and self.is_dequeuing and not self._stop.is_set()
         ):
+            if not self._is_back():
+                return
             time_ms = self._wheel.next_in_use(self.curr_read_time_ms, self.curr_write_time_ms)
             if time_ms > self.curr_read_time_ms:
                 self._advance(time_ms)
                 continue
             if not self._dequeue_slot(time_ms):
                 return
-            self._done_until = self._store.max_phy_offset
+            if not self._replay.copies:  # else the log has copies from later steps too, of before a crash
+                self._done_until = self._store.max_phy_offset
             self._advance(time_ms + self.precision_ms)
             self._flush_if_due()
 
+    def _is_back(self) -> bool:
+        """True if what was rolled, and is due in one of the next steps, is in the wheel. It is so after some time
+        away: later steps would go before it, and a message before the recall that was rolled."""
+        if self._awaited and self.is_dequeuing and not self._config.timer_stop_enqueue:
+            queue = timer_queue(self._store)
+            end = queue.max_offset_in_queue if queue is not None else 0
+            if not self._store.is_dispatched_until(self._awaited) or self._queue_offset < end:
+                return False
+        self._awaited = 0
+        return True
+
     def _advance(self, time_ms: int) -> None:
-        if self._replay.delivered and time_ms > self._delivered_until:
-            self._replay.delivered.clear()
+        if self._replay.copies and time_ms > self._copied_until:
+            self._replay.copies.clear()
         self.curr_read_time_ms = time_ms
         self._unflushed = True
 
@@ -488,6 +510,7 @@ class TimerMessageStore:
         messages: list[MessageExtBrokerInner] = []
         counts: Counter[str] = Counter()
         cancelled = 0
+        comes_back = False
         for position in positions:
             unit = self._log.get(position)
             assert unit is not None
@@ -503,12 +526,16 @@ class TimerMessageStore:
                 if (topic, f"{topic}+{uniq_key}") in keys or (topic, uniq_key) in keys:
                     cancelled += 1
                     continue
-            counts[topic] -= 1
+            counts[topic] -= -1 if unit.is_delete else 1
             self._time_up(message, unit.write_time, is_roll=unit.is_roll)
             if not self._was_delivered(message):
                 messages.append(message)
+                out = number_of(message.properties.get(PROPERTY_TIMER_OUT_MS))
+                comes_back = comes_back or (unit.is_roll and out < self.curr_write_time_ms)
         if not self._store_all(messages):
             return False
+        if comes_back:
+            self._awaited = self._store.max_phy_offset
         self.cancelled += cancelled
         if counts:
             self.metrics.add(counts, self._clock_ms())
@@ -530,8 +557,7 @@ class TimerMessageStore:
         properties.pop(PROPERTY_WAIT_STORE_MSG_OK, None)
         properties[PROPERTY_TIMER_ENQUEUE_MS] = str(enqueue_ms)
         if is_roll:
-            times = max(0, number_of(properties.get(PROPERTY_TIMER_ROLL_TIMES)))
-            properties[PROPERTY_TIMER_ROLL_TIMES] = str(times + 1)
+            properties[PROPERTY_TIMER_ROLL_TIMES] = str(roll_times(properties) + 1)
         else:
             message.topic = properties.get(PROPERTY_REAL_TOPIC, "")
             message.queue_id = max(0, number_of(properties.get(PROPERTY_REAL_QUEUE_ID)))
@@ -551,15 +577,8 @@ class TimerMessageStore:
 
     def _was_delivered(self, message: MessageExtBrokerInner) -> bool:
         """True if a copy of the message as it is now was stored before a crash, and is not accounted for yet."""
-        delivered = self._replay.delivered
-        if not delivered:
-            return False
-        key = message.topic == TIMER_TOPIC, timer_key(message.properties)
-        count = delivered.get(key, 0)
-        if count and key[1][1]:
-            delivered[key] = count - 1
-            return True
-        return False
+        copies = self._replay.copies
+        return bool(copies) and copies.take(message.properties, is_roll=message.topic == TIMER_TOPIC)
 
     def _store_all(self, messages: list[MessageExtBrokerInner]) -> bool:
         """Stores them in their order, each as often as it takes; False if the service ends before."""
@@ -691,6 +710,17 @@ class TimerMessageStore:
         if now >= self._next_clean:
             self._next_clean = now + CLEAN_S
             self._log.delete_expired(self._store.min_phy_offset)
+        if now >= self._next_recount and self.is_dequeuing:  # a slave has its master's counts
+            self._recount()
+
+    def _recount(self) -> None:
+        """What waits, counted from the timer log: what the counts are off by is put right."""
+        self._next_recount = time.monotonic() + RECOUNT_S
+        known = self.metrics.timing_counts()
+        counts = waiting_by_topic(
+            self._log, self.curr_read_time_ms, self.precision_ms, self.rescue, known, self._read
+        )
+        self.metrics.correct(counts, self._clock_ms())
 
     def flush(self) -> None:
         """Makes the progress so far durable: the copies first, then the log, the wheel, and what tells of them last.

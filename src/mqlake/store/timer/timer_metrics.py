@@ -2,7 +2,8 @@
 
 {"dataVersion":{…},"timingCount":{"T":{"count":3,"timeStamp":1700000000000}}}
 
-A figure for people: it is written now and then, so after a crash it may be off by what came in between.
+A figure for people, written now and then. What a crash leaves wrong in it is put right at the next start, and every
+hour (timer_recount).
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ class TimerMetrics:
 
     def add(self, counts: Mapping[str, int], now_ms: int) -> None:
         """Counts messages that came (or, negative, went), by real topic."""
+        if not counts:
+            return
         with self._lock:
             for topic, count in counts.items():
                 entry = self._counts.setdefault(topic, [0, 0])
@@ -47,10 +50,11 @@ class TimerMetrics:
             self._version["timestamp"] = now_ms
             self.dirty = True
 
-    def clear(self) -> None:
-        with self._lock:
-            self._counts.clear()
-            self.dirty = True
+    def correct(self, counts: Mapping[str, int], now_ms: int) -> None:
+        """Takes over what was counted; of topics that it lacks nothing waits."""
+        known = self.timing_counts()
+        changes = {topic: counts.get(topic, 0) - known.get(topic, 0) for topic in {*counts, *known}}
+        self.add({topic: change for topic, change in changes.items() if change}, now_ms)
 
     def timing_count(self, topic: str) -> int:
         """How many wait for `topic`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -25,8 +26,8 @@ ENQUEUE_BYPASSED = 2**63 - 1
 STEP_MAX_MS = 1000
 """The longest step of a wheel."""
 
-TimerKey = tuple[str, str, int, int]
-"""Real topic, UNIQ_KEY, TIMER_OUT_MS, and how often it was rolled: what a record or a copy of it is told by."""
+TimerKey = tuple[str, str, int, bool]
+"""Real topic, UNIQ_KEY, TIMER_OUT_MS, whether it cancels another: what a record and its copies are told by."""
 
 
 def number_of(text: str | None) -> int:
@@ -62,14 +63,75 @@ class TimerRecord(NamedTuple):
     def key(self) -> TimerKey:
         return timer_key(self.properties)
 
+    @property
+    def roll_times(self) -> int:
+        return roll_times(self.properties)
+
 
 def timer_key(properties: Mapping[str, str]) -> TimerKey:
     return (
         properties.get(PROPERTY_REAL_TOPIC, ""),
         properties.get(PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX, ""),
         number_of(properties.get(PROPERTY_TIMER_OUT_MS)),
-        max(0, number_of(properties.get(PROPERTY_TIMER_ROLL_TIMES))),
+        PROPERTY_TIMER_DEL_UNIQKEY in properties,
     )
+
+
+def roll_times(properties: Mapping[str, str]) -> int:
+    """How often a message was rolled."""
+    return max(0, number_of(properties.get(PROPERTY_TIMER_ROLL_TIMES)))
+
+
+class Copies:
+    """What the timers have written, delivered or rolled: it is not written again after a crash.
+
+    After a crash a message may be rolled at other times than before it, so where its copies have come to counts, and
+    not how: what was rolled more often, or delivered, is not stored once more.
+    """
+
+    def __init__(self) -> None:
+        self._delivered: Counter[TimerKey] = Counter()
+        self._rolled: Counter[tuple[TimerKey, int]] = Counter()
+        self._times: dict[TimerKey, int] = {}
+        """How often a message was rolled at most."""
+
+    def add(self, record: TimerRecord) -> None:
+        key, times = record.key, record.roll_times
+        if not key[1]:
+            return
+        if record.in_timer_topic:
+            self._rolled[key, times] += 1
+            self._times[key] = max(times, self._times.get(key, 0))
+        else:
+            self._delivered[key] += 1
+
+    def take(self, properties: Mapping[str, str], *, is_roll: bool) -> bool:
+        """True if the copy with these properties, which is to be stored, or a later one is there already; it is
+        accounted for then."""
+        key, times = timer_key(properties), roll_times(properties)
+        if is_roll and self._rolled.get((key, times), 0):
+            self._rolled[key, times] -= 1
+            return True
+        if self._times.get(key, 0) > times:
+            return True
+        if self._delivered.get(key, 0):
+            self._delivered[key] -= 1
+            return True
+        return False
+
+    @property
+    def last_out_ms(self) -> int:
+        """The latest time at which one of them was, or is, due."""
+        return max((key[2] for key in (*self._delivered, *self._times)), default=0)
+
+    def __bool__(self) -> bool:
+        return bool(self._delivered or self._rolled)
+
+    def clear(self) -> None:
+        """All are accounted for."""
+        self._delivered.clear()
+        self._rolled.clear()
+        self._times.clear()
 
 
 def read_timer_record(record: memoryview | bytes) -> TimerRecord:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -32,6 +31,7 @@ from mqlake.store.timer.timer_checkpoint import TimerCheckpoint
 from mqlake.store.timer.timer_log import TimerLog
 from mqlake.store.timer.timer_record import (
     ENQUEUE_BYPASSED,
+    Copies,
     TimerKey,
     TimerRecord,
     number_of,
@@ -59,10 +59,10 @@ class Recovered:
     """Queue offset before which all was in the log, or delivered, once."""
     known: Int64s
     """Physical offsets (ascending) of the messages from `queue_offset` on that the timer log has."""
-    delivered: Counter[tuple[bool, TimerKey]]
-    """Copies that `read_time` does not tell of, and how many; with True those that were rolled."""
-    rolled: dict[tuple[str, str, int], int]
-    """What is to be read again in many turns: (real topic, UNIQ_KEY, TIMER_OUT_MS) → how often it was rolled."""
+    copies: Copies
+    """Those that `read_time` does not tell of."""
+    rolled: dict[TimerKey, int]
+    """What is to be read again in many turns, and how often it was rolled."""
     rebuilt: str = ""
     """Why the timer log was made again; empty if it was not."""
 
@@ -110,11 +110,13 @@ def copies(store: StoreView, start: int) -> Iterator[tuple[int, TimerRecord]]:
             at = data.find(_MARK, position - first + size)
 
 
-def copies_from(store: StoreView, start: int) -> Counter[tuple[bool, TimerKey]]:
-    """What the timers wrote from a physical offset on, and how often; with True what was rolled. -1: nothing."""
-    if start < 0:
-        return Counter()
-    return Counter((record.in_timer_topic, record.key) for _, record in copies(store, start))
+def copies_from(store: StoreView, start: int) -> Copies:
+    """What the timers wrote from a physical offset on. -1: nothing."""
+    found = Copies()
+    if start >= 0:
+        for _, record in copies(store, start):
+            found.add(record)
+    return found
 
 
 def _where_delivery_was(store: StoreView) -> int:
@@ -155,8 +157,8 @@ def recover(
     if read_time <= 0 or read_time > this_step + precision:
         read_time = this_step
     committed = min(max(committed, low), high)
-    delivered = copies_from(store, done_until)
-    result = Recovered(read_time, low, committed, np.empty(0, np.int64), delivered, {})
+    written = copies_from(store, done_until)
+    result = Recovered(read_time, low, committed, np.empty(0, np.int64), written, {})
     result.rebuilt = _take_log(store, queue, log, wheel, checkpoint, result)
     if result.rebuilt:
         logger.warning("the timer log is made again from the commit log: %s", result.rebuilt)
@@ -316,9 +318,9 @@ def waiting_units(
     return WaitingUnits(steps, positions, previous, counts, np.concatenate(offsets))
 
 
-def _rolled(store: StoreView, queue: ConsumeQueue, low: int, high: int) -> dict[tuple[str, str, int], int]:
+def _rolled(store: StoreView, queue: ConsumeQueue, low: int, high: int) -> dict[TimerKey, int]:
     """What was put into the wheel again later on: its earlier records have been read."""
-    found: dict[tuple[str, str, int], int] = {}
+    found: dict[TimerKey, int] = {}
     offset = low
     while offset < high:
         units = queue.get_range(offset, 4096)
@@ -331,9 +333,10 @@ def _rolled(store: StoreView, queue: ConsumeQueue, low: int, high: int) -> dict[
             if record is None:
                 continue
             try:
-                topic, key, out, times = read_timer_record(record).key
+                timer = read_timer_record(record)
             except FormatError:
                 continue
-            if times and key:
-                found[topic, key, out] = max(times, found.get((topic, key, out), 0))
+            key, times = timer.key, timer.roll_times
+            if times and key[1]:
+                found[key] = max(times, found.get(key, 0))
     return found
