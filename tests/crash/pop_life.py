@@ -308,8 +308,8 @@ def main() -> int:
         else:
             shutil.rmtree(place)
         seed += 1
-    minutes = round((time.monotonic() - began) / 60, 1)
-    print(json.dumps({"minutes": minutes, **total, "killed": dict(sorted(killed.items()))}))
+        minutes = round((time.monotonic() - began) / 60, 1)
+        print(json.dumps({"minutes": minutes, **total, "killed": dict(sorted(killed.items()))}), flush=True)
     return 1 if total["violations"] else 0
 
 

@@ -37,6 +37,29 @@ def test_offsets_go_on_after_the_checkpoints_in_the_log(tmp_path):
     run(main())
 
 
+def test_what_was_acknowledged_in_order_does_not_come_again(tmp_path):
+    """The entries of orderly pop were written, and the offsets not yet."""
+
+    async def main() -> None:
+        async with running(tmp_path, **SMALL_TIMES) as controller, RemotingClient() as client:
+            peer = Peer(controller, client)
+            await sent(peer, *(b"%d" % i for i in range(4)))
+            popper = Popper(peer)
+            found = (await popper.pop(queue_id=0, order=True, max_msg_nums=3)).messages
+            path = controller.broker.consumer_offset_manager.path
+            await controller.broker.consumer_offset_manager.persist_in_background()
+            shutil.copy2(path, tmp_path / "old.json")
+            for popped in found[:2]:
+                assert (await popper.ack(popped)).code == ResponseCode.SUCCESS
+            await popper.changed(found[2], 0)
+        os.replace(tmp_path / "old.json", path)
+        async with running(tmp_path, **SMALL_TIMES) as controller, RemotingClient() as client:
+            popper = Popper(Peer(controller, client))
+            assert (await popper.pop(queue_id=0, order=True)).bodies == [b"2", b"3"]
+
+    run(main())
+
+
 def test_a_new_group_begins_where_it_began(tmp_path):
     """#7118, #3503: the first offset of a group is on disk before its first answer."""
 

@@ -16,7 +16,7 @@ They have no checkpoints: the queue's offset stays at the first of them until th
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -97,8 +97,14 @@ class ConsumerOrderInfoManager(ConfigManager):
         self._journal = OrderJournal(f"{path.removesuffix('.json')}.journal")
         self._ends: dict[int, int] = {}
         """Of each copy of the table that is being written, the end of the journal at that time."""
-        self.replayed: dict[tuple[str, str, int], OrderInfo] = {}
-        """Changes that the last broker could not write into the file."""
+
+    def used_since(self, since: int) -> Iterator[tuple[tuple[str, str, int], OrderInfo]]:
+        """(Topic, group, queue) and its entry, of those with messages that were used from a time (ms) on."""
+        for key, queues in self.table.items():
+            parts = split_topic_at_group(key)
+            for queue_id, info in queues.items():
+                if parts is not None and info.offset_list and info.last_consume_timestamp >= since:
+                    yield (*parts, queue_id), info
 
     def find(self, topic: str, group: str, queue_id: int) -> OrderInfo | None:
         queues = self.table.get(topic_at_group(topic, group))
@@ -220,19 +226,13 @@ class ConsumerOrderInfoManager(ConfigManager):
         super().load()
         for key, queue_id, value in self._journal.lines(self.path):
             self.dirty = True
-            parts = split_topic_at_group(key)
-            if parts is not None:
-                self.replayed.pop((*parts, queue_id), None)
             if value is None:
                 queues = self.table.get(key, {})
                 queues.pop(queue_id, None)
                 if not queues:
                     self.table.pop(key, None)
                 continue
-            info = OrderInfo.from_value(value)
-            self.table.setdefault(key, {})[queue_id] = info
-            if parts is not None:
-                self.replayed[parts[0], parts[1], queue_id] = info
+            self.table.setdefault(key, {})[queue_id] = OrderInfo.from_value(value)
 
     def _next_copy(self) -> int:
         copy = super()._next_copy()

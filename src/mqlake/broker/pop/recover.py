@@ -4,8 +4,9 @@
     checkpoints in the log after it: 100 to 131, 132 to 163      ─▶ T@G 0 → 164
 
 The file is written every few seconds. A broker that was killed has handed out messages that the file does not know of;
-their checkpoints are in the log. Without this they would be handed out again at once, before their time is over.
-RocketMQ's broker does that.
+their checkpoints are in the log, those that are popped in order are in consumerOrderInfo.json and its journal. Without
+this they would be handed out again at once, before their time is over, or although they are acknowledged. RocketMQ's
+broker does that.
 """
 
 from __future__ import annotations
@@ -49,9 +50,8 @@ def recover_offsets(state: PopState, overlap_ms: int = OVERLAP_MS) -> int:
                 continue
             of = key.topic, key.group, key.queue_id
             reached[of] = max(reached.get(of, 0), key.start_offset + checkpoint.distances[-1] + 1)
-    for of, info in state.order_info_manager.replayed.items():
-        if info.offset_list:
-            reached[of] = max(reached.get(of, 0), info.next_offset())
+    for of, info in state.order_info_manager.used_since(since):
+        reached[of] = max(reached.get(of, 0), info.next_offset())
     moved = 0
     for (topic, group, queue_id), offset in reached.items():
         committed = broker.consumer_offset_manager.query_offset(group, topic, queue_id)
