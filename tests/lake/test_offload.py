@@ -126,5 +126,14 @@ def test_a_hole_between_the_two_is_said(every_kind: Path, tmp_path: Path, s3: S3
     fsspec.filesystem("s3", **s3.options).rm(f"{place}/commitlog/{Path(files[1]).name}")
     with pytest.raises(OffsetOutOfRangeError, match="neither in the archive nor in the store"):
         rows(store, s3, place)
+    os.unlink(files[2])
+    fs = fsspec.filesystem("s3", **s3.options)
+    fs.pipe(
+        f"{place}/commitlog/{Path(files[2]).name}", (every_kind / "commitlog" / files[2].name).read_bytes()
+    )
+    with pytest.raises(
+        OffsetOutOfRangeError, match="neither in the archive nor in the store"
+    ):  # inside the archive
+        rows(store, s3, place)
     with pytest.raises(ConfigError, match="of one store"):
         mqlake.lake.scan([store, every_kind], archive=place)

@@ -19,6 +19,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 from mqlake.errors import ConfigError, OffsetOutOfRangeError
 from mqlake.lake.arrow.schema import CORRUPT_COLUMN
 from mqlake.lake.log.log_offsets import Json, LogOffsets, Mark
+from mqlake.lake.offload import offload
 from mqlake.lake.options import LogOptions
 from mqlake.message import MessageExtBrokerInner
 from mqlake.spark.log.commitlog_stream import CommitLogStreamReader
@@ -233,6 +234,86 @@ def test_a_checkpoint_of_another_source(every_kind: Path) -> None:
             stream(every_kind).latestOffset(offsets_there, ReadAllAvailable())
 
 
+# ---------------------------------------------------------------------- with an archive
+
+
+@pytest.fixture
+def archive(every_kind: Path, tmp_path: Path) -> str:
+    """Where the sealed files of `every_kind` were offloaded to: a place that is read through fsspec."""
+    place = f"local://{tmp_path}/archive"
+    assert offload(str(every_kind), place).copied == 2
+    return place
+
+
+@pytest.mark.parametrize("limit", [ReadAllAvailable(), ReadMaxBytes(1500), ReadMaxRows(37)])
+def test_store_and_archive_are_one_log(every_kind: Path, tmp_path: Path, archive: str, limit: object) -> None:
+    root = copy_store(every_kind, tmp_path / "store")
+    reader = stream(root, archive=archive, unpack="false")
+    at, found, batches = reader.initialOffset(), [], 0
+    while (end := reader.latestOffset(at, limit)) != at:
+        found += offsets(batch(reader, at, end))
+        at, batches = end, batches + 1
+        for gone in log_files(root)[:-1][:1]:  # by retention, between any two batches
+            gone.unlink()
+    assert found == [message.physical_offset for message in decoded(every_kind)]
+    assert batches > 2 or isinstance(limit, ReadAllAvailable)
+
+
+def test_files_deleted_before_a_batch_is_read(every_kind: Path, tmp_path: Path, archive: str) -> None:
+    root = copy_store(every_kind, tmp_path / "store")
+    reader = stream(root, archive=archive)
+    start, end = reader.latestOffset(reader.initialOffset(), ReadMaxBytes(1000)), reader.reportLatestOffset()
+    planned, whole = reader.partitions(start, end), offsets(batch(reader, start, end))
+    base = int(log_files(root)[2].name)
+    for gone in log_files(root)[:2]:
+        gone.unlink()
+    late = [row for part in planned for found in reader.read(part) for row in found.to_pylist()]
+    assert offsets(late) == whole == offsets(batch(stream(root, archive=archive), start, end))
+    again = stream(root, archive=archive)  # a new query begins where the archive does
+    assert again.initialOffset() == at((root, 0))
+    assert places(stream(root, archive=archive, startingOffsets="777").initialOffset()) == {str(root): 777}
+    time_ms = decoded(every_kind)[9].store_timestamp
+    by_time = stream(root, archive=archive, startingTimestamp=str(time_ms), unpack="false")
+    assert offsets(batch(by_time, by_time.initialOffset(), end)) == [
+        m.physical_offset for m in decoded(every_kind) if m.store_timestamp >= time_ms
+    ]
+    for gone in log_files(root):
+        gone.unlink()
+    assert offsets(batch(again, at((root, 0)), at((root, base)))) == [
+        m.physical_offset for m in seen(every_kind) if m.physical_offset < base
+    ]
+
+
+def test_an_archive_that_lacks_a_file(every_kind: Path, tmp_path: Path, archive: str) -> None:
+    root = copy_store(every_kind, tmp_path / "store")
+    end = stream(root).reportLatestOffset()
+    second, third = (int(file.name) for file in log_files(root)[1:])
+    for gone in log_files(root)[:2]:
+        gone.unlink()
+    (tmp_path / "archive" / "commitlog" / f"{second:020d}").unlink()
+    what = f"physical offsets {second} to {third} are neither in the archive nor in the store"
+    reader = stream(root, archive=archive)
+    for act in (
+        lambda: reader.latestOffset(at((root, 0)), ReadAllAvailable()),
+        lambda: reader.partitions(at((root, 0)), end),
+    ):
+        with pytest.raises(OffsetOutOfRangeError, match=what):
+            act()
+    assert reader.partitions(at((root, 0)), at((root, second)))  # nothing is missing of this batch
+    going_on = stream(root, archive=archive, failOnDataLoss="false")
+    assert offsets(batch(going_on, at((root, 0)), end)) == [
+        m.physical_offset for m in seen(every_kind) if not second <= m.physical_offset < third
+    ]
+
+
+def test_an_archive_is_asked_only_where_the_store_does_not_reach_back(every_kind: Path) -> None:
+    reader = stream(every_kind, archive="nobody://opens/this")
+    end = reader.latestOffset(at((every_kind, 0)), ReadMaxBytes(1000))
+    assert batch(reader, at((every_kind, 0)), end)
+    empty = stream(every_kind, archive="nobody://opens/this", startingOffsets="latest")
+    assert empty.initialOffset() == empty.reportLatestOffset()
+
+
 # ---------------------------------------------------------------------- in Spark
 
 
@@ -300,6 +381,20 @@ def test_exactly_once_over_restarts(spark: SparkSession, tmp_path: Path, load: L
     catch_up(lambda: start(spark, tmp_path))
     assert load.count > 100
     assert written(spark, tmp_path) == each_once(load.count)
+
+
+@pytest.mark.spark
+def test_a_stream_goes_on_in_the_archive(
+    spark: SparkSession, tmp_path: Path, every_kind: Path, archive: str
+) -> None:
+    root = copy_store(every_kind, tmp_path / "store")
+    once_an_hour = {"processingTime": "1 hour"}
+    options = {"maxBytesPerTrigger": "20000", "archive": archive}
+    follow(lambda: start(spark, tmp_path, **options).trigger(**once_an_hour).start()).stop()
+    for gone in log_files(root)[:2]:
+        gone.unlink()
+    catch_up(lambda: start(spark, tmp_path, **options))
+    assert written(spark, tmp_path) == Counter((m.queue_id, m.queue_offset) for m in seen(every_kind))
 
 
 @pytest.mark.spark

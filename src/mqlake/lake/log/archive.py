@@ -6,12 +6,85 @@ store                               [2 GiB .....][3 GiB …  the store counts wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from mqlake.errors import WrongFileSizeError
 from mqlake.formats.names import file_name_to_offset
-from mqlake.lake.log.splits import LogFile
+from mqlake.lake.log.log_offsets import Mark
+from mqlake.lake.log.splits import LogFile, Split, cut
 from mqlake.lake.log.storage import Storage
+
+
+@dataclass(frozen=True)
+class WholeLog:
+    """One log: the files of its store, and in front of them, where that was asked for, those of its archive."""
+
+    storage: Storage
+    files: Sequence[LogFile]
+    archive: Storage | None = None
+    older: Sequence[LogFile] = field(default=())
+
+    @classmethod
+    def of(cls, storage: Storage, files: Sequence[LogFile], archive: Storage | None) -> WholeLog:
+        """With the archive's files; one listing. WrongFileSizeError."""
+        older = [] if archive is None else before(archive_files(archive), files)
+        return cls(storage, files, archive, older)
+
+    def back_to(self, offset: int) -> WholeLog:
+        """With the archive's files if the store does not reach back to a physical offset; else nobody is asked."""
+        if self.archive is None or (self.files and self.files[0].base_offset <= offset):
+            return self
+        return self.of(self.storage, self.files, self.archive)
+
+    @property
+    def parts(self) -> Iterator[tuple[Storage, Sequence[LogFile]]]:
+        """Files by the place where they are, in the order of the log."""
+        if self.archive is not None and self.older:
+            yield self.archive, self.older
+        yield self.storage, self.files
+
+    @property
+    def all_files(self) -> list[LogFile]:
+        return [*self.older, *self.files]
+
+    @property
+    def begin(self) -> int:
+        return next((file.base_offset for file in self.all_files), 0)
+
+    @property
+    def end(self) -> int:
+        return self.all_files[-1].end_offset if self.all_files else 0
+
+    def mark(self, offset: int) -> Mark:
+        """A place in it, and what is known of the bytes before it."""
+        marks = (Mark.at(storage, files, offset) for storage, files in self.parts)
+        return next((mark for mark in marks if mark.tail is not None), Mark(offset))
+
+    def fits(self, mark: Mark) -> bool:
+        return all(mark.fits(storage, files) for storage, files in self.parts)
+
+    def cut(self, split_size: int, start: int, end: int) -> list[Split]:
+        """What begins between two physical offsets."""
+        return [split for place in self.parts for split in cut(*place, split_size, [(start, end)])]
+
+    def deleted(self, start: int, end: int) -> str | None:
+        """Which physical offsets of these are in neither place, because they were deleted; None if all are there."""
+        if start < self.begin:
+            return f"physical offsets {start} to {min(self.begin, end)} have been deleted"
+        if self.archive is None:
+            return None
+        for file, following in zip(self.older, self.all_files[1:], strict=False):
+            if (
+                file.end_offset < following.base_offset
+                and start < following.base_offset
+                and end > file.end_offset
+            ):
+                return (
+                    f"physical offsets {file.end_offset} to {following.base_offset} are neither in the archive nor in "
+                    "the store: they were deleted before they were offloaded"
+                )
+        return None
 
 
 def archive_files(archive: Storage) -> list[LogFile]:
@@ -32,3 +105,9 @@ def before(archived: Sequence[LogFile], files: Sequence[LogFile]) -> list[LogFil
     """The archived files that end where the log of a store begins, or before."""
     begin = files[0].base_offset if files else None
     return [file for file in archived if begin is None or file.base_offset < begin]
+
+
+def archived(split: Split, archive: Storage) -> Split:
+    """The same range in the archive's copy of the file."""
+    name = split.file.rpartition("/")[2]
+    return replace(split, storage=archive, file=archive.path("commitlog", name))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from mqlake.errors import OffsetOutOfRangeError, StoreCorruptError
 from mqlake.lake.arrow.filters import Condition, RowFilter
-from mqlake.lake.log.archive import archive_files, before
+from mqlake.lake.log.archive import WholeLog
 from mqlake.lake.log.log_ends import known_end, remember
 from mqlake.lake.log.queue_files import queue_bounds, queue_files
 from mqlake.lake.log.single_records import Pick, picks
@@ -53,29 +53,21 @@ def plan(options: LogOptions, conditions: tuple[Condition, ...] = ()) -> ReadPla
     wanted = RowFilter(options, conditions)
     for storage in options.stores:
         files = log_files(storage, known_end(storage), must_be_whole=options.mode is Mode.FAIL_FAST)
-        archive = options.archive
-        older = [] if archive is None else before(archive_files(archive), files)
+        log = WholeLog.of(storage, files, options.archive)
         for position in positions:
-            check_in_log(storage, [*older, *files], position)
+            check_in_log(storage, log.all_files, position)
         remember(storage, files)
-        if archive is not None and older:
-            _check_no_gap(options, older, files)
-            lost += lost_tasks(archive, older)
-            splits += splits_of(archive, older, wanted)
-        lost += lost_tasks(storage, files)
-        splits += splits_of(storage, files, wanted)
-        size += sum(file.limit for file in (*older, *files))
+        wanted_from, wanted_to = (
+            each.value if each.kind is PositionKind.PHYSICAL else None for each in positions
+        )
+        if loss := log.deleted(wanted_from or log.begin, log.end if wanted_to is None else wanted_to):
+            options.data_loss(f"{storage.root}: {loss}")
+        for place, there in log.parts:
+            lost += lost_tasks(place, there)
+            splits += splits_of(place, there, wanted)
+        size += sum(file.limit for file in log.all_files)
     tasks = [*lost, *tasks_of(splits, options.split_size)]
     return ReadPlan(tasks, sum(split.bytes for split in splits), size)
-
-
-def _check_no_gap(options: LogOptions, older: Sequence[LogFile], files: Sequence[LogFile]) -> None:
-    """OffsetOutOfRangeError when the store has deleted files that are not in the archive."""
-    if files and older[-1].end_offset < files[0].base_offset:
-        options.data_loss(
-            f"physical offsets {older[-1].end_offset} to {files[0].base_offset} are neither in the archive nor in the "
-            "store: they were deleted before they were offloaded"
-        )
 
 
 def splits_of(storage: Storage, files: Sequence[LogFile], wanted: RowFilter) -> list[Split | Pick]:

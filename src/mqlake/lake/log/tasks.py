@@ -20,6 +20,7 @@ from mqlake.lake.arrow.filters import Condition, RowFilter
 from mqlake.lake.arrow.memory import keep_freed_memory
 from mqlake.lake.arrow.rows import RowBuilder
 from mqlake.lake.arrow.unpack import PACKED, unpack
+from mqlake.lake.log.archive import archived
 from mqlake.lake.log.grouped import grouped
 from mqlake.lake.log.single_records import Pick, read_picked
 from mqlake.lake.log.splits import CHUNK_RECORDS, Damage, LogFile, Split, missing, open_window, walk
@@ -98,7 +99,7 @@ def chosen(
     keep_freed_memory()
     packed = PACKED if with_bodies else MessageSysFlag.NEED_UNWRAP_FLAG
     try:
-        for walked in _walked(split, options.verify, chunk_records):
+        for walked in _walked(split, options, chunk_records):
             parts = (
                 iter([walked])
                 if isinstance(walked, Damage)
@@ -128,12 +129,20 @@ def _path(split: Split | Pick) -> str:
     return split.file if isinstance(split, Split) else split.file.file
 
 
-def _walked(split: Split | Pick, verify: str, chunk_records: int) -> Iterator[tuple[Bytes, Scan] | Damage]:
+def _walked(
+    split: Split | Pick, options: LogOptions, chunk_records: int
+) -> Iterator[tuple[Bytes, Scan] | Damage]:
     if isinstance(split, Pick):
-        yield from read_picked(split, verify=verify, chunk_records=chunk_records)
+        yield from read_picked(split, verify=options.verify, chunk_records=chunk_records)
         return
-    window = open_window(split)
-    for found in walk(split, window, verify=verify, chunk_records=chunk_records):
+    try:
+        window = open_window(split)
+    except FileNotFoundError:
+        if options.archive is None or split.storage == options.archive:
+            raise
+        split = archived(split, options.archive)  # deleted since it was planned
+        window = open_window(split)
+    for found in walk(split, window, verify=options.verify, chunk_records=chunk_records):
         yield found if isinstance(found, Damage) else (window.array, found)
 
 

@@ -21,7 +21,6 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from mqlake.errors import ConfigError
 from mqlake.lake.log.plan import plan
 from mqlake.lake.log.tasks import read_task
 from mqlake.lake.options import LogOptions
@@ -55,10 +54,7 @@ class CommitLogDataSource(DataSource):
         require_stream_readers()
         from mqlake.spark.log.commitlog_stream import CommitLogStreamReader
 
-        options = LogOptions.parse(self.options)
-        if options.archive is not None:
-            raise ConfigError("option 'archive' is for a batch: a stream reads what the store has")
-        return CommitLogStreamReader(options, check_user_schema(schema))
+        return CommitLogStreamReader(LogOptions.parse(self.options), check_user_schema(schema))
 
 
 @tells_reasons

@@ -7,21 +7,24 @@
 An offset need not be where a record begins; that of the log's end always is. A store without a known offset is read
 from its beginning. Bytes that are gone, a store that is no longer asked for, topics that were not asked for
 before, and other bytes before an offset than there were, are data loss: the checkpoint may be another stream's.
+
+What the store no longer has comes from the archive, where there is one: it is listed only when a batch goes back to it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, ReadMaxRows
 
 from mqlake.errors import ConfigError
+from mqlake.lake.log.archive import WholeLog
 from mqlake.lake.log.log_ends import known_end, remember
 from mqlake.lake.log.log_offsets import Json, LogOffsets, Mark
-from mqlake.lake.log.splits import VERIFY_NONE, Damage, LogFile, cut, log_files, open_window, walk
+from mqlake.lake.log.splits import VERIFY_NONE, Damage, LogFile, log_files, open_window, walk
 from mqlake.lake.log.storage import Storage
 from mqlake.lake.log.store_times import Heads, ranges_by_time
 from mqlake.lake.log.tasks import LogTask, check_in_log, lost_tasks, read_task, tasks_of
@@ -32,7 +35,7 @@ from mqlake.spark.error_messages import tells_reasons
 from mqlake.spark.log.log_partition import LogPartition, as_partitions
 from mqlake.spark.stream_readers import LimitedStreamReader
 
-Logs = list[tuple[Storage, list[LogFile]]]
+Logs = list[WholeLog]
 
 NOTHING = Mark(0)
 
@@ -51,11 +54,18 @@ class CommitLogStreamReader(LimitedStreamReader[str]):
     def initialOffset(self) -> Json:  # noqa: N802 - Spark's names, here and below
         check_topics(self._options)
         logs = self._logs()
-        firsts = {storage.root: self._first_offset(storage, files) for storage, files in logs}
-        return self._marked(logs, firsts)
+        if self._options.start.kind is not PositionKind.LATEST:
+            logs = [log.back_to(0) for log in logs]
+        return self._marked(logs, {log.storage.root: self._first_offset(log) for log in logs})
 
-    def _logs(self) -> Logs:
-        return [(storage, self._files(storage)) for storage in self._options.stores]
+    def _logs(self, before: LogOffsets | None = None) -> Logs:
+        """Of the stores; with their archives where `before`, or a store without an offset there, goes back to them."""
+        logs = [
+            WholeLog(storage, self._files(storage), self._options.archive) for storage in self._options.stores
+        ]
+        if before is None:
+            return [log if log.files else log.back_to(0) for log in logs]
+        return [log.back_to(before.marks.get(log.storage.root, NOTHING).offset) for log in logs]
 
     def _files(self, storage: Storage) -> list[LogFile]:
         files = log_files(storage, known_end(storage), must_be_whole=self._options.mode is Mode.FAIL_FAST)
@@ -63,54 +73,53 @@ class CommitLogStreamReader(LimitedStreamReader[str]):
         return files
 
     def _marked(self, logs: Logs, offsets: Mapping[str, int]) -> Json:
-        marks = {storage.root: Mark.at(storage, files, offsets[storage.root]) for storage, files in logs}
+        marks = {log.storage.root: log.mark(offsets[log.storage.root]) for log in logs}
         return LogOffsets(marks, self._options.topics).to_json()
 
-    def _first_offset(self, storage: Storage, files: list[LogFile]) -> int:
+    def _first_offset(self, log: WholeLog) -> int:
         position = self._options.start
-        check_in_log(storage, files, position)
+        check_in_log(log.storage, log.all_files, position)
         if position.kind is PositionKind.LATEST:
-            return _end(files)
+            return log.end
         if position.kind is PositionKind.PHYSICAL:
             return position.value
-        first = _begin(files)
         if position.kind is PositionKind.TIMESTAMP:
-            possible = ranges_by_time(Heads(storage, files), position.value, math.inf) if files else []
-            first = possible[0][0] if possible else _end(files)
-        return first
+            for storage, files in log.parts:
+                possible = ranges_by_time(Heads(storage, files), position.value, math.inf) if files else []
+                if possible:
+                    return possible[0][0]
+            return log.end
+        return log.begin
 
     def _ends(self) -> Mapping[str, int]:
-        return {storage.root: _end(files) for storage, files in self._logs()}
+        return {log.storage.root: log.end for log in self._logs()}
 
     def reportLatestOffset(self) -> Json:  # noqa: N802
         logs = self._logs()
-        return self._marked(logs, {storage.root: _end(files) for storage, files in logs})
+        return self._marked(logs, {log.storage.root: log.end for log in logs})
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
-        before, logs = LogOffsets.from_json(start), self._logs()
+        before = LogOffsets.from_json(start)
+        logs = self._logs(before)
         if self._options.fail_on_data_loss:  # now, before the checkpoint has an end that is another log's
             self._compare(before, self._options.topics)
-            for storage, files in logs:
-                mark = before.marks.get(storage.root)
-                if mark is not None and (loss := _loss(storage, files, mark, Mark(_end(files)))):
-                    self._options.data_loss(f"{storage.root}: {loss[1]}")
+            for log in logs:
+                mark = before.marks.get(log.storage.root)
+                if mark is not None and (loss := _loss(log, mark, Mark(log.end))):
+                    self._options.data_loss(f"{log.storage.root}: {loss[1]}")
         starts = {
-            storage.root: max(_begin(files), before.marks.get(storage.root, NOTHING).offset)
-            for storage, files in logs
+            log.storage.root: max(log.begin, before.marks.get(log.storage.root, NOTHING).offset)
+            for log in logs
         }
-        ends = (
-            {storage.root: _end(files) for storage, files in logs} if self._target is None else self._target
-        )
+        ends = {log.storage.root: log.end for log in logs} if self._target is None else self._target
         left = sum(max(0, end - starts[root]) for root, end in ends.items())
         found = {}
-        for storage, files in logs:
-            first, last = starts[storage.root], ends[storage.root]
-            found[storage.root] = self._up_to(storage, files, first, last, limit, left)
+        for log in logs:
+            root = log.storage.root
+            found[root] = self._up_to(log, starts[root], ends[root], limit, left)
         return self._marked(logs, found)
 
-    def _up_to(
-        self, storage: Storage, files: list[LogFile], start: int, end: int, limit: ReadLimit, left: int
-    ) -> int:
+    def _up_to(self, log: WholeLog, start: int, end: int, limit: ReadLimit, left: int) -> int:
         """The end of the next batch in one store, whose share of the limit depends on what is left to read."""
         if end <= start:
             return end
@@ -118,12 +127,12 @@ class CommitLogStreamReader(LimitedStreamReader[str]):
         if isinstance(limit, ReadMaxBytes):
             return min(end, start + int(max(1, limit.max_bytes * share)))
         if isinstance(limit, ReadMaxRows):
-            return self._after(storage, files, start, end, max(1, round(limit.max_rows * share)))
+            return self._after(log, start, end, max(1, round(limit.max_rows * share)))
         return end
 
-    def _after(self, storage: Storage, files: list[LogFile], start: int, end: int, records: int) -> int:
+    def _after(self, log: WholeLog, start: int, end: int, records: int) -> int:
         """Physical offset after the first `records` records from `start` on, at most `end`."""
-        for split in cut(storage, files, self._options.split_size, [(start, end)]):
+        for split in log.cut(self._options.split_size, start, end):
             for found in walk(split, open_window(split), verify=VERIFY_NONE):
                 if isinstance(found, Damage):
                     continue
@@ -138,9 +147,10 @@ class CommitLogStreamReader(LimitedStreamReader[str]):
         before, upto = LogOffsets.from_json(start), LogOffsets.from_json(end)
         self._compare(before, upto.topics)
         found: list[LogTask] = []
-        for storage in self._options.stores:
-            if storage.root in upto.marks:
-                found += self._tasks(storage, before.marks.get(storage.root), upto.marks[storage.root])
+        for log in self._logs(before):
+            root = log.storage.root
+            if root in upto.marks:
+                found += self._tasks(log, before.marks.get(root), upto.marks[root])
         return as_partitions(found)
 
     def _compare(self, before: LogOffsets, topics: frozenset[str] | None) -> None:
@@ -155,19 +165,19 @@ class CommitLogStreamReader(LimitedStreamReader[str]):
                 f"option 'topics': {added} had not been asked for when the checkpoint was made"
             )
 
-    def _tasks(self, storage: Storage, start: Mark | None, end: Mark) -> list[LogTask]:
-        files = self._files(storage)
-        start = Mark(_begin(files)) if start is None else start
+    def _tasks(self, log: WholeLog, start: Mark | None, end: Mark) -> list[LogTask]:
+        storage = log.storage
+        start = Mark(log.begin) if start is None else start
         if start.offset == end.offset:
             return []
         tasks = []
-        if loss := _loss(storage, files, start, end):
+        if loss := _loss(log, start, end):
             offset, what = loss
             self._options.data_loss(f"{storage.root}: {what}")
             tasks.append(LogTask((), (storage, offset, f"{storage.root}: {what}")))
-        tasks += lost_tasks(storage, files, start.offset, end.offset)
-        inside = max(start.offset, _begin(files)), end.offset
-        splits = cut(storage, files, self._options.split_size, [inside])
+        for place, files in log.parts:
+            tasks += lost_tasks(place, files, start.offset, end.offset)
+        splits = log.cut(self._options.split_size, max(start.offset, log.begin), end.offset)
         return [*tasks, *tasks_of(splits, self._options.split_size)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -175,25 +185,16 @@ class CommitLogStreamReader(LimitedStreamReader[str]):
             yield from read_task(partition.task, self._options, (), self._columns)
 
 
-def _begin(files: Sequence[LogFile]) -> int:
-    return files[0].base_offset if files else 0
-
-
-def _end(files: Sequence[LogFile]) -> int:
-    return files[-1].end_offset if files else 0
-
-
-def _loss(storage: Storage, files: Sequence[LogFile], start: Mark, end: Mark) -> tuple[int, str] | None:
+def _loss(log: WholeLog, start: Mark, end: Mark) -> tuple[int, str] | None:
     """From which physical offset on the log is not, or may not be, what the stream reads, and why."""
-    first, last = _begin(files), min(_end(files), end.offset)
+    last = min(log.end, end.offset)
     read = max(start.offset, end.offset)
     if read > last:
         return end.offset, f"the log ends at {last}, before {read}, up to which it had been read"
-    if start.offset < first:
-        gone = min(first, end.offset)
-        return start.offset, f"physical offsets {start.offset} to {gone} have been deleted"
+    if gone := log.deleted(start.offset, end.offset):
+        return start.offset, gone
     for mark in (start, end):
-        if not mark.fits(storage, files):
+        if not log.fits(mark):
             return mark.offset, (
                 f"before physical offset {mark.offset} are other bytes than were read: it is another store, or the end "
                 "of the log was truncated and written again"
