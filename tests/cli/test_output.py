@@ -2,44 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import pty
-import subprocess
-import sys
-
 import pytest
 
 from mqlake.cli.output import print_table
+from tests.cli.terminal import on_a_terminal
 
 REPORTS = """
-import sys
 from mqlake.cli.output import progress
 with progress("working", among_results={among}) as report:
     print("a result", flush=True)
     for done in range({reports}):
         report(done, 10)
 """
-
-
-def on_a_terminal(*, among: bool, reports: int, results_too: bool) -> tuple[str, str]:
-    """What appears on the terminal that is stderr, and, with `results_too`, stdout; and what stdout gets elsewhere."""
-    ours, theirs = pty.openpty()
-    try:
-        done = subprocess.run(
-            [sys.executable, "-c", REPORTS.format(among=among, reports=reports)],
-            stdout=theirs if results_too else subprocess.PIPE,
-            stderr=theirs,
-            env={**os.environ, "TERM": "xterm"},
-            check=True,
-        )
-        os.write(theirs, b"\0")  # the end, so that reading does not wait
-        shown = b""
-        while not shown.endswith(b"\0"):
-            shown += os.read(ours, 1 << 16)
-    finally:
-        os.close(ours)
-        os.close(theirs)
-    return shown.removesuffix(b"\0").decode(), (done.stdout or b"").decode()
 
 
 @pytest.mark.parametrize(
@@ -54,7 +28,7 @@ def on_a_terminal(*, among: bool, reports: int, results_too: bool) -> tuple[str,
 def test_a_bar_comes_with_the_first_report_and_never_between_results(
     among: bool, reports: int, results_too: bool, bar: bool
 ) -> None:
-    shown, results = on_a_terminal(among=among, reports=reports, results_too=results_too)
+    shown, results = on_a_terminal(REPORTS.format(among=among, reports=reports), results_too=results_too)
     assert ("working" in shown) == bar
     assert (shown if results_too else results).splitlines() == ["a result"]
     assert bar or results_too or shown == ""

@@ -12,7 +12,7 @@ again.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,14 +63,18 @@ def offload(
     present = [file for file in sealed if file not in lacking]
     _check_same_log(store, place, present[-1:])
     work = [*present, *lacking] if recheck else lacking
-    total, done = sum(file.file_size for file in work), 0
     if not dry_run:
+        total, done = sum(file.file_size for file in (*work, *lacking)), 0  # written, and read back
+
+        def advance(size: int) -> None:
+            nonlocal done
+            done += size
+            progress(done, total)
+
         for file in work:
             if file in lacking:
-                _copy(store, place, file)
-            _compare(store, place, file)
-            done += file.file_size
-            progress(done, total)
+                _copy(store, place, file, advance)
+            _compare(store, place, file, advance)
     return OffloadReport(
         place.root,
         len(lacking),
@@ -90,21 +94,23 @@ def _pieces(storage: Storage, path: str, size: int) -> Iterator[bytes]:
         yield storage.read(path, start, min(start + PIECE_BYTES, size)).tobytes()
 
 
-def _copy(store: Storage, place: Storage, file: LogFile) -> None:
+def _copy(store: Storage, place: Storage, file: LogFile, advance: Callable[[int], None]) -> None:
     fs, path = place.file_system(place.path("commitlog", _name(file)))
     fs.makedirs(path.rpartition("/")[0], exist_ok=True)
     with fs.open(path, "wb", block_size=PIECE_BYTES) as copy:
         for piece in _pieces(store, file.file, file.file_size):
             copy.write(piece)
+            advance(len(piece))
 
 
-def _compare(store: Storage, place: Storage, file: LogFile) -> None:
+def _compare(store: Storage, place: Storage, file: LogFile, advance: Callable[[int], None]) -> None:
     path = place.path("commitlog", _name(file))
     ours, theirs = hashlib.sha256(), hashlib.sha256()
     for piece in _pieces(store, file.file, file.file_size):
         ours.update(piece)
     for piece in _pieces(place, path, file.file_size):
         theirs.update(piece)
+        advance(len(piece))
     if ours.digest() != theirs.digest():
         raise StoreError(
             f"{path} has other bytes than {file.file}, which is kept: delete it there, and offload again"

@@ -14,6 +14,7 @@ from mqlake.errors import MissingPartError
 from mqlake.lake.requirements import require_modules
 from mqlake.message import MessageExtBrokerInner
 from mqlake.store import open_store
+from tests.cli.terminal import on_a_terminal
 from tests.lake.tables.lakes import ORDERS, expected, open_topic, put, rows_in, save
 from tests.spark.stores import SETTINGS
 
@@ -109,6 +110,38 @@ def test_a_life(tmp_path: Path, format: str) -> None:
     assert json.loads(invoke("orphans", home, "--json").stdout) == []
     invoke("expire", home, "--older-than", "1h")
     assert "NOT SOUND" not in invoke("verify", home, "--sample", "0").stdout
+
+
+LONG_WORK = """
+import sys
+from mqlake.cli.main import cli
+
+store, home = sys.argv[1:]
+for format in ("iceberg", "delta"):
+    place = f"{home}/{format}"
+    given = [f"broker-a={store}", "--warehouse", place, "--format", format, "--topic", "Orders", "--json"]
+    cli(["lake", "run", *given, "--engine", "local", "--step-bytes", "1k"], standalone_mode=False)
+    for command in ("compact", "verify"):
+        cli(["lake", command, *given], standalone_mode=False)
+    for command in ("expire", "orphans"):
+        cli(["lake", command, *given, "--older-than", "0s"], standalone_mode=False)
+cli(["store", "offload", store, f"local://{home}/archive", "--json"], standalone_mode=False)
+"""
+
+
+def test_long_work_shows_how_far_it_is(tmp_path: Path) -> None:
+    put(tmp_path / "store", 200)
+    shown, results = on_a_terminal(LONG_WORK, str(tmp_path / "store"), str(tmp_path))
+    for what in (
+        "reading",
+        "compacting",
+        "expiring",
+        "looking through",
+        "reading mqlake.Orders",
+        "offloading",
+    ):
+        assert what in shown, what
+    assert "Error" not in results and results.count("mqlake.Orders") >= 8
 
 
 def test_a_query_that_cannot_be_answered(tmp_path: Path) -> None:

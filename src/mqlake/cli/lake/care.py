@@ -68,7 +68,8 @@ def compact(given: Given, file_bytes: int, as_json: bool) -> None:
     """Make large data files of small ones, a day at a time. Runs may go on meanwhile."""
     found = []
     for table in opened(given, create=False):
-        before, after = table.table.compact(file_bytes)
+        with progress(f"compacting {table.table.name}") as report:
+            before, after = table.table.compact(file_bytes, report)
         found.append({"table": table.table.name, "before": before, "after": after})
     if as_json:
         print_json(found)
@@ -91,7 +92,8 @@ def expire(given: Given, older_than: float, keep: int, as_json: bool) -> None:
     moment = _before(older_than)
     found = []
     for table in opened(given, create=False):
-        versions, files = table.table.expire(moment, keep)
+        with progress(f"expiring {table.table.name}", in_bytes=False) as report:
+            versions, files = table.table.expire(moment, keep, report)
         found.append({"table": table.table.name, "versions": versions, "files": files})
     if as_json:
         print_json(found)
@@ -111,11 +113,10 @@ def orphans(given: Given, older_than: float, delete: bool, yes: bool, as_json: b
     A run writes files before it commits them: keep the age above the time a step takes.
     """
     moment = _before(older_than)
-    found = [
-        (table.table.name, path, size)
-        for table in opened(given, create=False)
-        for path, size in table.table.orphans(moment)
-    ]
+    found = []
+    for table in opened(given, create=False):
+        with progress(f"looking through {table.table.name}", in_bytes=False) as report:
+            found += [(table.table.name, *each) for each in table.table.orphans(moment, report)]
     if as_json:
         print_json([{"table": name, "path": path, "bytes": size} for name, path, size in found])
     else:

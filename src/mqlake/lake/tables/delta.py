@@ -36,6 +36,7 @@ from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.schema import VariantType
 from deltalake.transaction import AddAction, RemoveAction
 
+from mqlake.base.progress import Progress, no_progress
 from mqlake.errors import TableConflictError, TableError
 from mqlake.lake.bodies.evolution import conform
 from mqlake.lake.tables.config import s3_endpoint
@@ -389,7 +390,8 @@ class DeltaTable:
             self._native.restore(version)
             self._native.update_incremental()
 
-    def compact(self, target_bytes: int) -> tuple[int, int]:
+    def compact(self, target_bytes: int, report: Progress = no_progress) -> tuple[int, int]:
+        report(0, 0)  # the library does it in one call
         before = self.files(self.head().version).count
         with _translated(self.name):
             self._native.optimize.compact(target_size=target_bytes)
@@ -398,8 +400,9 @@ class DeltaTable:
     def tidy(self) -> None:
         """A commit does not take longer with more versions."""
 
-    def expire(self, older_than: datetime, keep: int) -> tuple[int, int]:
+    def expire(self, older_than: datetime, keep: int, report: Progress = no_progress) -> tuple[int, int]:
         """Delta keeps its log for a month; files that only older versions have go by their age."""
+        report(0, 0)
         self.head()
         hours = max(1, round((datetime.now(UTC) - older_than) / timedelta(hours=1)))
         with _translated(self.name):
@@ -410,12 +413,14 @@ class DeltaTable:
             self._native.update_incremental()
             return max(0, before - len(self._native.history())), len(gone)
 
-    def orphans(self, older_than: datetime) -> list[tuple[str, int]]:
+    def orphans(self, older_than: datetime, report: Progress = no_progress) -> list[tuple[str, int]]:
         self.head()
         root = self.location.removeprefix("file://")
         with _translated(self.name):
             known = {path.removeprefix("file://") for path in self._native.file_uris()}
-            for each in self.versions():  # an earlier version may still be read
+            versions = self.versions()
+            for number, each in enumerate(versions):  # an earlier version may still be read
+                report(number, len(versions))
                 with contextlib.suppress(TableError):
                     known |= set(self.paths(each.version) or ())
         found = unknown_files([root], known, older_than)

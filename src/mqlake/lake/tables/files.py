@@ -200,7 +200,11 @@ class TableWriter:
 
 
 def delete_paths(paths: Sequence[str], report: Progress = no_progress) -> int:
-    """Deletes files by their paths or URIs, those that are gone already left out; how many. OSError."""
+    """Deletes files by their paths or URIs, those that are gone already left out; how many.
+
+    OSError for the first that cannot be deleted, after all others were tried.
+    """
+    failed: OSError | None = None
     systems: dict[str, pyarrow.fs.FileSystem] = {}
     deleted = 0
     for number, path in enumerate(paths, 1):
@@ -208,10 +212,15 @@ def delete_paths(paths: Sequence[str], report: Progress = no_progress) -> int:
         if root not in systems:
             systems[root] = file_system_of(path)[0]
         inside = path.partition("://")[2] if root else path
-        if systems[root].get_file_info(inside).type == pyarrow.fs.FileType.File:
-            systems[root].delete_file(inside)
-            deleted += 1
+        try:
+            if systems[root].get_file_info(inside).type == pyarrow.fs.FileType.File:
+                systems[root].delete_file(inside)
+                deleted += 1
+        except OSError as error:
+            failed = failed or error
         report(number, len(paths))
+    if failed is not None:
+        raise failed
     return deleted
 
 

@@ -43,10 +43,11 @@ from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID
 from pyiceberg.transforms import DayTransform
 
+from mqlake.base.progress import Progress, no_progress
 from mqlake.errors import ConfigError, TableConflictError, TableError
-from mqlake.lake.tables.files import WriteSpec, WrittenFile, file_system_of, of_names
+from mqlake.lake.tables.files import WriteSpec, WrittenFile, delete_paths, of_names
 from mqlake.lake.tables.parquet import scan_files, unknown_files
-from mqlake.lake.tables.rewrite import bins, rewritten
+from mqlake.lake.tables.rewrite import Small, bins, rewritten
 from mqlake.lake.tables.state import POSITION, State, TableState
 from mqlake.lake.tables.table import Head, TableFiles, Version
 
@@ -355,7 +356,7 @@ class IcebergTable:
         with _translated(self.name):
             self._native.manage_snapshots().rollback_to_snapshot(version).commit()
 
-    def compact(self, target_bytes: int) -> tuple[int, int]:
+    def compact(self, target_bytes: int, report: Progress = no_progress) -> tuple[int, int]:
         head = self.head()
         files = list(self._entries(head.version))
         groups = bins(
@@ -368,8 +369,8 @@ class IcebergTable:
                 f"table {self.name} has rows that another engine deleted, or columns that were renamed: compact it "
                 "with that engine"
             )
-        written = [file for group in groups for file in rewritten(group, self.write_spec(target_bytes))]
-        replaced = [path for group in groups for path in group]
+        written = self._rewritten(groups, target_bytes, report)
+        replaced = [small.path for group in groups for small in group]
         for _ in range(COMPACTION_TRIES):
             try:
                 self.commit(written, head.state, head, replaced)
@@ -379,6 +380,18 @@ class IcebergTable:
             ):  # a run has appended meanwhile: its state is carried on, not the one before
                 head = self.head()
         raise TableConflictError(f"table {self.name}: {COMPACTION_TRIES} other commits came first; try again")
+
+    def _rewritten(
+        self, groups: Sequence[Sequence[Small]], target_bytes: int, report: Progress
+    ) -> list[WrittenFile]:
+        done, total = 0, sum(small.size for group in groups for small in group)
+        found: list[WrittenFile] = []
+        for group in groups:
+            report(done, total)
+            found += rewritten([small.path for small in group], self.write_spec(target_bytes))
+            done += sum(small.size for small in group)
+        report(done, total)
+        return found
 
     def tidy(self) -> None:
         properties = self._native.properties
@@ -401,7 +414,7 @@ class IcebergTable:
             if each.timestamp_ms < limit and each.snapshot_id not in protected
         ]
 
-    def expire(self, older_than: datetime, keep: int) -> tuple[int, int]:
+    def expire(self, older_than: datetime, keep: int, report: Progress = no_progress) -> tuple[int, int]:
         self.head()
         gone = self._expired(older_than, keep)
         if not gone:
@@ -411,28 +424,33 @@ class IcebergTable:
             each.snapshot_id in lineage and each.summary and each.summary.operation == Operation.APPEND
             for each in self._native.metadata.snapshots
         )
-        reached, manifests = self._reached(gone)
+        reached, manifests = self._reached(gone, report)
         with _translated(self.name):
             self._native.maintenance.expire_snapshots().by_ids([each.snapshot_id for each in gone]).commit()
             self._native.refresh()
-        kept, others = self._reached(self._native.metadata.snapshots)
+        kept, others = self._reached(self._native.metadata.snapshots, report)
         reached -= kept
         if not only_appended:  # else each data file is in the current version
             rest = [each for path, each in manifests.items() if path not in others]
             if unreached := self._data_files(rest):
                 reached |= unreached - self._data_files(others.values())
-        for path in reached:
-            file_system, inside = file_system_of(path)
-            with contextlib.suppress(OSError):
-                file_system.delete_file(inside)
-        return len(gone), len(reached)
+        try:
+            return len(gone), delete_paths(sorted(reached), report)
+        except OSError as error:
+            raise TableError(
+                f"table {self.name}: {len(gone)} versions are forgotten, but not all of their files could be deleted: "
+                f"{error}; mqlake lake orphans --delete deletes the rest"
+            ) from error
 
-    def _reached(self, snapshots: Iterable[Snapshot]) -> tuple[set[str], dict[str, ManifestFile]]:
+    def _reached(
+        self, snapshots: Sequence[Snapshot], report: Progress = no_progress
+    ) -> tuple[set[str], dict[str, ManifestFile]]:
         """The manifest lists and the manifests of snapshots, and the latter by their paths."""
         manifests: dict[str, ManifestFile] = {}
         lists = set()
         with _translated(self.name):
-            for snapshot in snapshots:
+            for number, snapshot in enumerate(snapshots):
+                report(number, len(snapshots))
                 lists.add(snapshot.manifest_list)
                 manifests.update((each.manifest_path, each) for each in snapshot.manifests(self._native.io))
         return lists | manifests.keys(), manifests
@@ -446,10 +464,10 @@ class IcebergTable:
                 for entry in manifest.fetch_manifest_entry(self._native.io, discard_deleted=True)
             }
 
-    def orphans(self, older_than: datetime) -> list[tuple[str, int]]:
+    def orphans(self, older_than: datetime, report: Progress = no_progress) -> list[tuple[str, int]]:
         self.head()
         metadata = self._native.metadata
-        known, manifests = self._reached(metadata.snapshots)
+        known, manifests = self._reached(metadata.snapshots, report)
         known |= self._data_files(manifests.values())
         known |= {entry.metadata_file for entry in metadata.metadata_log} | {self._native.metadata_location}
         known |= {each.statistics_path for each in metadata.statistics}

@@ -7,6 +7,7 @@ rewrite read with pyarrow, written as they were: same rows, same order, same col
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import pyarrow.parquet as pq
 
@@ -16,22 +17,30 @@ SMALL = 3
 """A file is small below the target size divided by this."""
 
 
-def bins(files: Iterable[tuple[str, int, object]], target_bytes: int) -> list[list[str]]:
+@dataclass(frozen=True)
+class Small:
+    """A small file, and its size in bytes."""
+
+    path: str
+    size: int
+
+
+def bins(files: Iterable[tuple[str, int, object]], target_bytes: int) -> list[list[Small]]:
     """Groups of at least two small files of the same part, each of about the target size. `files`: path, size, part."""
-    parts: dict[object, list[tuple[str, int]]] = {}
+    parts: dict[object, list[Small]] = {}
     for path, size, part in files:
         if size < target_bytes / SMALL:
-            parts.setdefault(part, []).append((path, size))
-    found: list[list[str]] = []
+            parts.setdefault(part, []).append(Small(path, size))
+    found: list[list[Small]] = []
     for small in parts.values():
-        group: list[str] = []
+        group: list[Small] = []
         total = 0
-        for path, size in small:
-            if group and total + size > target_bytes:
+        for each in small:
+            if group and total + each.size > target_bytes:
                 found.append(group)
                 group, total = [], 0
-            group.append(path)
-            total += size
+            group.append(each)
+            total += each.size
         found.append(group)
     return [group for group in found if len(group) > 1]
 

@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 import pyarrow as pa
 import pyarrow.dataset
 
+from mqlake.base.progress import Progress, no_progress
 from mqlake.lake.tables.files import WriteSpec, WrittenFile
 from mqlake.lake.tables.state import State, TableState
 
@@ -116,16 +117,17 @@ class Table(Protocol):
     def rewind(self, version: int) -> None:
         """Makes an earlier version the current one."""
 
-    def compact(self, target_bytes: int) -> tuple[int, int]:
-        """Small files of one day become large ones; the number of files before and after. The state stays."""
+    def compact(self, target_bytes: int, report: Progress = no_progress) -> tuple[int, int]:
+        """Small files of one day become large ones; the number of files before and after. The state stays. Reports
+        bytes of the small files."""
 
     def tidy(self) -> None:
         """Forgets old versions as the table's own properties say, where a commit would take longer with each of them.
         TableError."""
 
-    def expire(self, older_than: datetime, keep: int) -> tuple[int, int]:
+    def expire(self, older_than: datetime, keep: int, report: Progress = no_progress) -> tuple[int, int]:
         """Forgets versions older than a moment but for the last `keep`, deletes the files that only they have;
-        the numbers of versions and of files that are gone."""
+        the numbers of versions and of files that are gone. Reports versions looked at and files deleted."""
 
-    def orphans(self, older_than: datetime) -> list[tuple[str, int]]:
-        """Files in the table's directories that no version has, with their sizes."""
+    def orphans(self, older_than: datetime, report: Progress = no_progress) -> list[tuple[str, int]]:
+        """Files in the table's directories that no version has, with their sizes. Reports versions looked at."""
