@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pyarrow as pa
 import pytest
 
-from mqlake.lake.bodies.evolution import SchemaChangeError, conform, merged
-from mqlake.lake.bodies.types import parse_ddl
+from mqlake.lake.bodies.evolution import SchemaChangeError, conform, fits, merged
+from mqlake.lake.bodies.types import PLAIN, parse_ddl
 
 OLD = parse_ddl(
     "id int, f float, item struct<name: string>, l array<struct<x: int>>, m map<string, int>, gone string"
@@ -43,6 +45,21 @@ def test_anything_else_is_refused(old: str, new: str, field: str) -> None:
     ) as error:
         merged(parse_ddl(old), parse_ddl(new))
     assert error.value.field == field and f"field {field!r} is " in str(error.value)
+
+
+def test_what_fits_a_column_is_what_merging_leaves_as_it_is() -> None:
+    """One definition: a type fits a column if the column need not change for it."""
+    kinds = [
+        parse_ddl(f"a {each}")
+        for each in (*PLAIN, "array<int>", "array<long>", "map<string, float>", "struct<b: int>")
+    ]
+    for old, new in itertools.product([*kinds, OLD, NEW, BOTH], repeat=2):
+        try:
+            stays = merged(old, new).arrow == old.arrow
+        except SchemaChangeError:
+            stays = False
+        assert fits(new.arrow, old.arrow) == stays, (str(new), str(old))
+    assert not fits(pa.int64(), pa.int32()) and not fits(pa.int32(), pa.float64())
 
 
 def test_values_move_to_the_columns() -> None:

@@ -16,7 +16,8 @@ from mqlake.errors import ConfigError
 from mqlake.lake.arrow.arrays import number_array
 from mqlake.lake.bodies.types import ARRAY, MAP, STRUCT, ColumnType, array_of, map_of, struct_of
 
-_WIDER = {("int", "long"): "long", ("float", "double"): "double"}
+WIDER = {pa.int32(): pa.int64(), pa.float32(): pa.float64()}
+"""The number type that holds all values of another, and that tables of both formats can change it to."""
 
 
 class SchemaChangeError(ConfigError):
@@ -38,10 +39,10 @@ def merged(old: ColumnType, new: ColumnType, *, field: str = "") -> ColumnType:
     if old.name == new.name and old.name in (ARRAY, MAP):
         element = merged(old.element, new.element, field=f"{field}[]")
         return array_of(element) if old.name == ARRAY else map_of(element)
-    if old.arrow == new.arrow or (new.name, old.name) in _WIDER:
+    if fits(new.arrow, old.arrow):
         return old
-    if (old.name, new.name) in _WIDER:
-        return ColumnType(_WIDER[old.name, new.name])
+    if fits(old.arrow, new.arrow):
+        return new
     raise SchemaChangeError(field, old, new)
 
 
@@ -53,6 +54,20 @@ def _merged_fields(old: ColumnType, new: ColumnType, field: str) -> ColumnType:
         found.append((name, merged(kind, later[name], field=path) if name in later else kind))
     known = {name for name, _ in old.fields}
     return struct_of([*found, *((name, kind) for name, kind in new.fields if name not in known)])
+
+
+def fits(kind: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether all values of a type are values of a table's column: the same, a narrower number, fewer fields."""
+    if kind == wanted:
+        return True
+    if pa.types.is_struct(kind) and pa.types.is_struct(wanted):
+        names = {each.name: each.type for each in wanted.fields}
+        return all(each.name in names and fits(each.type, names[each.name]) for each in kind.fields)
+    if pa.types.is_list(kind) and pa.types.is_list(wanted):
+        return fits(kind.value_type, wanted.value_type)
+    if pa.types.is_map(kind) and pa.types.is_map(wanted):
+        return fits(kind.key_type, wanted.key_type) and fits(kind.item_type, wanted.item_type)
+    return bool(WIDER.get(kind) == wanted)
 
 
 def conform(array: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -28,7 +28,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from mqlake.errors import ConfigError, TableError
-from mqlake.lake.bodies.evolution import conform
+from mqlake.lake.bodies.evolution import conform, fits
 from mqlake.lake.tables.config import DELTA, ICEBERG
 from mqlake.lake.tables.files import WriteSpec, Written
 from mqlake.lake.tables.opening import load_table, make_table
@@ -203,18 +203,3 @@ def _follow(options: SinkOptions, table: Table, kinds: pa.Schema) -> None:
             )
     if lacking:
         table.evolve(pa.schema([*there, *lacking]), {})
-
-
-def fits(kind: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether all values of a type are values of a table's column: the same, a narrower number, fewer fields."""
-    if kind == wanted:
-        return True
-    if pa.types.is_struct(kind) and pa.types.is_struct(wanted):
-        names = {each.name: each.type for each in wanted.fields}
-        return all(each.name in names and fits(each.type, names[each.name]) for each in kind.fields)
-    if pa.types.is_list(kind) and pa.types.is_list(wanted):
-        return fits(kind.value_type, wanted.value_type)
-    if pa.types.is_map(kind) and pa.types.is_map(wanted):
-        return fits(kind.key_type, wanted.key_type) and fits(kind.item_type, wanted.item_type)
-    wider = {pa.int32(): (pa.int64(),), pa.float32(): (pa.float64(),)}
-    return wanted in wider.get(kind, ())
