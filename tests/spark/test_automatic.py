@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import json
 import subprocess
 import sys
 import tomllib
@@ -11,42 +11,77 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+import mqlake.lake
+from mqlake.client.blocking import Producer
+from mqlake.client.produce.producer import ProducerConfig
+from mqlake.lake.tables.config import ICEBERG, Lake
+from mqlake.lake.tables.opening import load_table
+from mqlake.message import Message
 from mqlake.spark.sources import SOURCES, register
+from tests.interop.brokers import MqlakeBroker
+from tests.spark.conftest import PlainSpark
 from tests.spark.stores import seen
 
 ROOT = Path(__file__).parent.parent.parent
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-FRESH = """
-import sys
+CLIENT = """
+import json, sys
+
+sys.modules["mqlake"] = None  # the client has PySpark alone
 from pyspark.sql import SparkSession
 
-options = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-builder = SparkSession.builder.master("local[1]")
-for key, value in options.items():
-    builder = builder.config(key, value)
-spark = builder.getOrCreate()
-spark.sql(f"create temporary view log using commitlog options (path '{sys.argv[1]}')")
-print(spark.sql("select count(*) from log where topic = 'Topic-1'").first()[0])
-import mqlake.spark
-
-mqlake.spark.register(spark)
-print(spark.sql("select count(*) from log where topic = 'Topic-1'").first()[0])
-spark.stop()
+master, log, namesrv, out = sys.argv[1:]
+spark = SparkSession.builder.remote(master).getOrCreate()
+found = {"read": spark.read.format("commitlog").load(log).where("topic = 'Topic-1'").count()}
+spark.sql(f"create temporary view stored using commitlog options (path '{log}')")
+found["view"] = spark.sql("select count(*) from stored where topic = 'Topic-1'").first()[0]
+try:
+    spark.sql(f"create table refused using commitlog options (path '{log}')")
+except Exception as error:
+    found["table"] = "use CREATE TEMPORARY VIEW" in str(error)
+live = spark.read.format("rocketmq").options(namesrvAddr=namesrv, subscribe="Live").load()
+found["live"] = sorted(row.text for row in live.selectExpr("decode(body, 'utf-8') as text").collect())
+rows = spark.createDataFrame([("Live", bytearray(b"from Connect"))], "topic string, body binary")
+rows.write.format("rocketmq").options(namesrvAddr=namesrv).mode("append").save()
+stream = spark.readStream.format("commitlog").option("topics", "Topic-1").load(log).select("topic", "queueOffset")
+sink = stream.writeStream.format("mqlake-iceberg").option("table", "shop.One").option("warehouse", out + "/lake")
+query = sink.option("checkpointLocation", out + "/checkpoint").trigger(availableNow=True).start()
+query.awaitTermination()
+print(json.dumps(found))
 """
 
 
 @pytest.mark.spark
-def test_a_fresh_session_reads_and_may_register_later(every_kind: Path) -> None:
+def test_a_fresh_session_reads_and_may_register_later(plain_spark: PlainSpark, every_kind: Path) -> None:
     """A JVM of its own, in which filters are not pushed down until `register`."""
-    done = subprocess.run(
-        [sys.executable, "-c", FRESH, str(every_kind)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
-        timeout=300,
-    )
     expected = str(sum(message.topic == "Topic-1" for message in seen(every_kind)))
-    assert done.stdout.split() == [expected, expected], done.stderr[-3000:]
+    assert plain_spark.counts == [expected, expected]
+
+
+@pytest.mark.spark
+def test_plain_spark_connect(plain_spark: PlainSpark, every_kind: Path, tmp_path: Path) -> None:
+    """Sources and sinks, in the API and in SQL, of a client without mqlake: the server's Python finds them."""
+    with MqlakeBroker(tmp_path / "broker") as broker:
+        with Producer("Producers", broker.namesrv, ProducerConfig(send_msg_timeout_s=30)) as producer:
+            producer.send(Message("Live", b"before"))
+        command = [
+            sys.executable,
+            "-c",
+            CLIENT,
+            plain_spark.master,
+            str(every_kind),
+            broker.namesrv,
+            str(tmp_path),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300)
+        assert done.returncode == 0, done.stderr.replace("\tat ", "")[:5000]
+        live = mqlake.lake.scan(namesrv=broker.namesrv, topics="Live").to_table(columns=["body"])
+    topic = sum(message.topic == "Topic-1" for message in seen(every_kind))
+    assert json.loads(done.stdout) == {"read": topic, "view": topic, "table": True, "live": ["before"]}
+    assert sorted(live["body"].to_pylist()) == [b"before", b"from Connect"]
+    table = load_table(Lake(str(tmp_path / "lake"), ICEBERG), "shop.One")
+    assert table is not None
+    assert table.files(table.head().version).rows == topic
 
 
 @pytest.mark.spark

@@ -39,6 +39,11 @@ OPTIONS = (
 QUEUE_OPTIONS = (*PLACE_OPTIONS, "topics", "splitSize")
 INDEX_OPTIONS = (*PLACE_OPTIONS, "splitSize", "maxHashSlotNum")
 
+NO_TABLE = (
+    "CREATE TABLE … USING keeps no options for a source in Python (Spark's PythonTable): use CREATE TEMPORARY VIEW … "
+    "USING … OPTIONS (…)"
+)
+
 logger = logging.getLogger(__name__)
 
 
@@ -150,9 +155,12 @@ def _text(value: object) -> str:
 
 
 def named(options: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:
-    """The options under their own names. UnknownKeyError, which names the nearest known one."""
+    """The options under their own names. UnknownKeyError, which names the nearest known one; ConfigError for a table in
+    Spark's catalog, whose options Spark hands on when it makes the table, but not when it reads it."""
     known = tuple(known)
     by_lower = {name.lower(): name for name in known}
+    if {"owner", "provider"} <= {key.lower() for key in options}:
+        raise ConfigError(NO_TABLE)
     given: dict[str, str] = {}
     for key, value in options.items():
         if key.lower() not in by_lower:
@@ -189,7 +197,10 @@ def stores(given: Mapping[str, str]) -> tuple[Storage, ...]:
             raise ConfigError(f"option 'paths' is not a JSON list: {given['paths']!r}")
         paths += listed("paths", given["paths"])
     if not paths:
-        raise ConfigError("option 'path' is missing: name one or more store directories, separated by commas")
+        raise ConfigError(
+            "option 'path' is missing: name one or more store directories, separated by commas"
+            + ("" if given else f". {NO_TABLE}")
+        )
     options: Any = {}
     if "storageOptions" in given:
         try:

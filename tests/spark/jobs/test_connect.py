@@ -6,14 +6,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from mqlake.spark.jobs.messages import Shape, shaped, write_store
-from tests.interop.brokers import free_ports
+from tests.ports import free_ports
+from tests.spark.conftest import PlainSpark
 from tests.spark.stores import decoded
 
 COMMANDS = """
@@ -25,30 +25,6 @@ for arguments in json.loads(sys.argv[2]):
     done = CliRunner().invoke(cli, ["spark", *arguments, "--master", sys.argv[1], "--json"])
     print(json.dumps([done.exit_code, done.stdout, done.stderr]))
 """
-
-
-SERVER = """
-import sys
-import mqlake.spark
-
-plugin = {"spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin"}
-port = {"spark.connect.grpc.binding.port": sys.argv[1]}
-spark = mqlake.spark.session("mqlake connect", master="local[2]", short=True, config={**plugin, **port})
-print("ready", flush=True)
-sys.stdin.read()
-spark.stop()
-"""
-
-
-@pytest.fixture(scope="module")
-def master() -> Iterator[str]:
-    """A Connect server in a process of its own."""
-    pipe, port = subprocess.PIPE, str(free_ports(1))
-    with subprocess.Popen([sys.executable, "-c", SERVER, port], stdin=pipe, stdout=pipe, text=True) as server:
-        assert server.stdin is not None and server.stdout is not None
-        assert server.stdout.readline() == "ready\n"
-        yield f"sc://127.0.0.1:{port}"
-        server.stdin.close()
 
 
 def run(master: str, *commands: list[str]) -> list[tuple[int, str, str]]:
@@ -65,13 +41,13 @@ def run(master: str, *commands: list[str]) -> list[tuple[int, str, str]]:
 
 
 @pytest.mark.spark
-def test_commands(spark: SparkSession, master: str, every_kind: Path, tmp_path: Path) -> None:
+def test_commands(spark: SparkSession, plain_spark: PlainSpark, every_kind: Path, tmp_path: Path) -> None:
     rows = spark.createDataFrame([(n, f"c{n}") for n in range(20)], "id int, name string").coalesce(1)
     write_store(shaped(rows, Shape(topic="Orders", keys="id")), str(tmp_path / "orders")).collect()
     rows.write.parquet(str(tmp_path / "rows"))
     orders, store, out = str(tmp_path / "orders"), str(every_kind), str(tmp_path / "out")
     search, verify, export, ingest = run(
-        master,
+        plain_spark.master,
         ["search", store, "--key", "key-5"],
         ["verify", orders],
         ["export", orders, out, "--json-schema", "infer"],
