@@ -18,6 +18,12 @@ from tests.cli.terminal import on_a_terminal
 from tests.lake.tables.lakes import ORDERS, expected, open_topic, put, rows_in, save
 from tests.spark.stores import SETTINGS
 
+RUN = ["run", "STORE", "--topic", ORDERS, "--warehouse", "W"]
+LOOKS = (
+    *(["status"], ["query", "select 1"], ["verify"], ["rewind", "--to-version", "1", "--yes"]),
+    *(["compact"], ["expire"], ["orphans"]),
+)
+
 
 def invoke(*arguments: object, status: int = 0) -> Any:
     result = CliRunner().invoke(cli, ["lake", *map(str, arguments)])
@@ -60,6 +66,23 @@ def test_run_of_a_file(tmp_path: Path) -> None:
         (["run", "STORE", "--topic", "Order", "--warehouse", "W"], "did you mean 'Orders'"),
         (["run", "W", "--topic", ORDERS, "--warehouse", "W"], "there is no such directory"),
         (["run", "STORE", "--topic", ORDERS, "--warehouse", "W", "--columns", "topic"], "needs the column"),
+        ([*RUN, "--format", "delta", "--catalog", "sqlite:///x"], "leave the catalog out"),
+        ([*RUN, "--catalog", "mysql://x/y"], "use sqlite, postgresql"),
+        ([*RUN, "--catalog", "nobody"], "catalog nobody cannot be opened: URI missing"),
+        (
+            [*RUN, "--catalog", "sqlite:////no/such/catalog.db"],
+            "cannot be opened: unable to open database file",
+        ),
+        ([*RUN, "--namespace", "a b"], "cannot be a namespace"),
+        ([*RUN, "--bodies", "json"], "json needs a schema: json:infer"),
+        ([*RUN, "--bodies", "avro:"], "avro needs a schema: avro:FILE"),
+        ([*RUN, "--bodies", "text:x"], "takes nothing after it"),
+        ([*RUN, "--bodies", "json:id lng"], "did you mean 'long'"),
+        ([*RUN, "--bodies", "avro:/no/such.avsc"], "/no/such.avsc: No such file"),
+        ([*RUN, "--bodies", "confluent:/no/such"], "/no/such: No such file"),
+        ([*RUN, "--bodies", f"avro:{__file__}"], "test_group.py: no Avro schema"),
+        ([*RUN, "--bodies", f"json-schema:{__file__}"], "test_group.py: no JSON Schema"),
+        ([*RUN, "--bodies", f"protobuf:{__file__}"], "test_group.py: no Protobuf descriptor set"),
     ],
 )
 def test_what_cannot_be_done_is_said(tmp_path: Path, arguments: list[str], says: str) -> None:
@@ -68,6 +91,55 @@ def test_what_cannot_be_done_is_said(tmp_path: Path, arguments: list[str], says:
     result = invoke(*[places.get(each, each) for each in arguments], status=2)
     assert any(each in result.stderr for each in says.split("|")), result.stderr
     assert not (tmp_path / "w").exists()
+
+
+@pytest.mark.parametrize("format", ["iceberg", "delta"])
+def test_a_look_makes_nothing(tmp_path: Path, format: str) -> None:
+    put(tmp_path / "store", 4)
+    (tmp_path / "file").touch()
+    given = [tmp_path / "store", "--format", format, "--topic", ORDERS, "--warehouse"]
+    for command in LOOKS:
+        says = invoke(*command, *given, tmp_path / "none", status=1).stderr
+        assert f"there is no {format} table mqlake.Orders in {tmp_path}/none yet" in says
+        assert (
+            "file is a file: name a directory" in invoke(*command, *given, tmp_path / "file", status=2).stderr
+        )
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_catalog_that_is_away(tmp_path: Path) -> None:
+    put(tmp_path / "store", 4)
+    for command in (["run"], *LOOKS):
+        given = [*command, tmp_path / "store", "--topic", ORDERS, "--catalog"]
+        assert "127.0.0.1:9 does not answer" in invoke(*given, "http://127.0.0.1:9", status=1).stderr
+    missing = invoke(*given, "postgresql+nobody://127.0.0.1:9/x", status=2).stderr
+    assert "cannot be opened" in missing
+
+
+@pytest.mark.parametrize(("format", "other"), [("iceberg", "delta"), ("delta", "iceberg")])
+def test_tables_that_are_not_ours_or_are_damaged(tmp_path: Path, format: str, other: str) -> None:
+    put(tmp_path / "store", 40)
+    places = [f"broker-a={tmp_path}/store", "--warehouse", tmp_path / "lake"]
+    given = [*places, "--topic", ORDERS, "--format", format]
+    invoke("run", *given, "--engine", "local")
+    rows = rows_in(open_topic(tmp_path, tmp_path / "store", format).table)
+    # vacuum and orphans of the one would delete the other's files
+    says = invoke("run", *places, "--topic", ORDERS, "--format", other, status=1).stderr
+    assert f"lake/mqlake/Orders is a table of the format {format}: say so" in says
+    says = invoke("run", *places, "--topic", "Other", "--table", ORDERS, "--format", format, status=1).stderr
+    assert "is that of topic Orders: give Other another one" in says
+    assert rows_in(open_topic(tmp_path, tmp_path / "store", format).table) == rows
+    assert "no statement" in invoke("query", "", *given, status=2).stderr
+    asked = "select count(distinct body) from Orders"
+    [file] = (tmp_path / "lake").rglob("*.parquet")
+    file.write_bytes(file.read_bytes()[:50])
+    for command in (["verify"], ["query", asked]):
+        says = invoke(*command, *given, status=1).stderr
+        assert "a data file of the table is damaged" in says and file.name in says and "Traceback" not in says
+    file.unlink()
+    for command in (["verify"], ["query", asked]):
+        says = invoke(*command, *given, status=1).stderr
+        assert "a data file of the table is gone" in says and file.name in says and "Traceback" not in says
 
 
 def test_a_missing_library_is_named_with_its_extra() -> None:
@@ -148,7 +220,7 @@ def test_a_query_that_cannot_be_answered(tmp_path: Path) -> None:
     put(tmp_path / "store", 4)
     file = save(tmp_path, tmp_path / "store", "delta", ORDERS)
     assert (
-        "there is no table mqlake.Orders yet"
+        "there is no delta table mqlake.Orders in"
         in invoke("query", "select 1 from Orders", file, status=1).stderr
     )
     invoke("run", file)

@@ -34,11 +34,24 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
             '[lake]\nwarehouse = "/x"\n[topics.a-b]\nnamesrv = "h:1"\n[topics.a_b]\nnamesrv = "h:1"',
             "the topics a-b and a_b would have the same table a_b",
         ),
+        ("", "give a warehouse"),
+        ("lake = [1]", r"\[lake\] is a table"),
+        ("[lake]\nwarehouse = 5", r"\[lake\] warehouse = 5: a text is needed"),
+        ('[lake]\nwarehouse = "/x"\n[topics.T]\nstores = ["x"]', r"stores = \['x'\]: a table of texts"),
+        ('[lake]\nwarehouse = "/x"\n[topics.T]\nstores = {a = 5}', "a table of texts"),
+        (
+            '[lake]\nwarehouse = "/x"\n[topics.T]\nnamesrv = "h:1"\ncolumns = "topic"',
+            "a list of texts is needed",
+        ),
+        ('[lake]\nwarehouse = "/x"\n[topics.T]\nnamesrv = "h:1"\nlatest = "yes"', "true or false is needed"),
     ],
 )
 def test_what_cannot_be_used_is_refused(tmp_path: Path, text: str, match: str) -> None:
     (tmp_path / "lake.toml").write_text(text)
     with pytest.raises(ConfigError, match=match):
+        LakeFile.load(str(tmp_path))
+    (tmp_path / "lake.toml").write_bytes(b"\xff")
+    with pytest.raises(ConfigError, match="'utf-8' codec"):
         LakeFile.load(str(tmp_path))
 
 

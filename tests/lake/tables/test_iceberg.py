@@ -164,7 +164,7 @@ def test_a_run_in_the_middle_of_a_compaction(tmp_path: Path, monkeypatch: pytest
 
 
 def test_what_cannot_be_opened_is_said(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="catalog 'nothing' cannot be opened"):
+    with pytest.raises(ConfigError, match="catalog nothing cannot be opened"):
         open_catalog("nothing", {"type": "no such kind"})
     filled(tmp_path, 1)
     put(tmp_path / "other", 4)

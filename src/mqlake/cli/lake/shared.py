@@ -127,6 +127,11 @@ class Given:
         kind, _, value = self.bodies.partition(":")
         if kind not in BODIES:
             raise UnknownKeyError(kind, BODIES, what="format of bodies")
+        if kind == "text" and value:
+            raise ConfigError(f"--bodies text takes nothing after it, not {value!r}")
+        if kind != "text" and not value:
+            what = "json:infer, or json:'id long, item string'" if kind == "json" else f"{kind}:FILE"
+            raise ConfigError(f"--bodies {kind} needs a schema: {what}")
         file, _, message = value.partition("#")
         given: dict[str, Any] = {kind.replace("-", "_"): file if kind == "protobuf" else value or True}
         if message and kind == "protobuf":

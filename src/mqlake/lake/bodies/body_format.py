@@ -103,7 +103,12 @@ class BodyFormat:
         else:
             return None
         if not found.needs_sample:
-            found.decoder()
+            try:
+                found.decoder()
+            except ConfigError as error:
+                if (file := avro or protobuf) is None:
+                    raise
+                raise ConfigError(f"{os.fspath(file)}: {error}") from error
         return found
 
     @property
@@ -286,7 +291,9 @@ def _read(path: str | os.PathLike[str], convert: Any) -> str:
             return found
     except OSError as error:
         raise ConfigError(f"{os.fspath(path)}: {error.strerror}") from error
-    except (UnicodeDecodeError, ConfigError) as error:
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{os.fspath(path)}: not a text in UTF-8, as a schema is") from error
+    except ConfigError as error:
         raise ConfigError(f"{os.fspath(path)}: {error}") from error
 
 

@@ -62,11 +62,25 @@ class Lake:
             raise UnknownKeyError(self.format, FORMATS, what="table format")
         if not self.warehouse and (self.format == DELTA or not self.catalog):
             raise ConfigError("the tables need a place: give a warehouse")
+        if self.format == DELTA and (self.catalog or self.catalog_properties):
+            raise ConfigError(
+                "a catalog is for Iceberg; a Delta table is its directory: leave the catalog out"
+            )
         if not re.fullmatch(r"\w+(\.\w+)*", self.namespace):
             raise ConfigError(
                 f"{self.namespace!r} cannot be a namespace: letters, digits and _, parted by dots"
             )
         object.__setattr__(self, "warehouse", place(self.warehouse))
+
+    def check_warehouse(self) -> None:
+        """ConfigError for one that is no directory; it may not be there yet."""
+        if self.warehouse and os.path.exists(self.warehouse) and not os.path.isdir(self.warehouse):
+            raise ConfigError(f"warehouse {self.warehouse} is a file: name a directory")
+
+    @property
+    def own_catalog(self) -> str:
+        """The file of the catalog that the warehouse has where none is given."""
+        return os.path.join(self.warehouse, "catalog.db")
 
     @property
     def catalog_name(self) -> str:
@@ -77,7 +91,7 @@ class Lake:
         url = self.catalog
         if not url:
             os.makedirs(self.warehouse, exist_ok=True)
-            url = f"sqlite:///{self.warehouse}/catalog.db"
+            url = f"sqlite:///{self.own_catalog}"
         found = {}
         if "://" in url:
             scheme = url.partition("://")[0].partition("+")[0]
@@ -179,16 +193,18 @@ class LakeFile:
         try:
             with open(path, "rb") as file:
                 given = tomllib.load(file)
-        except tomllib.TOMLDecodeError as error:
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path}: {error}") from error
         try:
             _known(given, ("lake", "topics"))
-            lake = Lake(**_fields(given.get("lake", {}), Lake))
+            lake = Lake(**{"warehouse": "", **_fields(given.get("lake", {}), Lake(warehouse="/"), "lake")})
+            tables = _table(given.get("topics", {}), "topics")
             topics = {
-                name: Topic(name, **_fields(each, Topic)) for name, each in given.get("topics", {}).items()
+                name: Topic(name, **_fields(each, Topic(name, namesrv="-"), f"topics.{name}"))
+                for name, each in tables.items()
             }
             return cls(lake, topics)
-        except (ConfigError, TypeError) as error:
+        except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from error
 
     def save(self, path: str) -> None:
@@ -204,11 +220,33 @@ class LakeFile:
         return "\n".join(lines) + "\n"
 
 
-def _fields(given: Mapping[str, Any], kind: type) -> dict[str, Any]:
-    names = [name for name in kind.__dataclass_fields__ if name != "topic"]  # type: ignore[attr-defined]
-    by_key = {name.replace("_", "-"): name for name in names}
-    _known(given, by_key)
-    return {by_key[key]: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
+def _fields(given: Any, like: Lake | Topic, where: str) -> dict[str, Any]:
+    """The values of a TOML table by the fields of `like`, whose types they have. ConfigError, UnknownKeyError."""
+    by_key = {name.replace("_", "-"): name for name in like.__dict__ if name != "topic"}
+    _known(_table(given, where), by_key)
+    found = {}
+    for key, value in given.items():
+        wanted = getattr(like, by_key[key])
+        of_texts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        is_one = isinstance(value, _TOML[type(wanted)][0]) and all(isinstance(each, str) for each in of_texts)
+        if not is_one:
+            raise ConfigError(f"[{where}] {key} = {value!r}: {_TOML[type(wanted)][1]} is needed")
+        found[by_key[key]] = tuple(value) if isinstance(value, list) else value
+    return found
+
+
+_TOML: dict[type, tuple[type, str]] = {
+    str: (str, "a text"),
+    bool: (bool, "true or false"),
+    tuple: (list, "a list of texts"),
+    dict: (dict, 'a table of texts, as { name = "text" },'),
+}
+
+
+def _table(given: Any, where: str) -> Mapping[str, Any]:
+    if not isinstance(given, dict):
+        raise ConfigError(f"{where} = {given!r}: [{where}] is a table")
+    return given
 
 
 def _known(given: Mapping[str, Any], known: Any) -> None:

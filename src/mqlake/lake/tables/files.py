@@ -162,10 +162,13 @@ class TableWriter:
         self._count(batch)
         if self._spec.field_ids is not None:
             batch = pa.RecordBatch.from_arrays(batch.columns, schema=self._spec.field_ids)
-        for day, rows in _by_day(batch, self._spec.day_column) if self._spec.day_format else [(None, batch)]:
-            self._file(day).write(rows)
-            if self._open[day].is_full:
-                self._end(day)
+        with _named(self._spec.root):
+            for day, rows in (
+                _by_day(batch, self._spec.day_column) if self._spec.day_format else [(None, batch)]
+            ):
+                self._file(day).write(rows)
+                if self._open[day].is_full:
+                    self._end(day)
 
     def _count(self, batch: pa.RecordBatch) -> None:
         count_rows(self._written, batch)
@@ -187,8 +190,9 @@ class TableWriter:
 
     def close(self) -> Written:
         """Raises OSError; call discard() then."""
-        for day in list(self._open):
-            self._end(day)
+        with _named(self._spec.root):
+            for day in list(self._open):
+                self._end(day)
         return self._written
 
     def discard(self) -> None:
@@ -290,6 +294,17 @@ class _OpenFile:
                 each.close()
         with contextlib.suppress(OSError):
             self._file_system.delete_file(self._path)
+
+
+@contextlib.contextmanager
+def _named(root: str) -> Iterator[None]:
+    """OSError that says where: pyarrow's do not."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None or root in str(error):
+            raise
+        raise OSError(error.errno, f"writing data files: {error.strerror or error}", root) from error
 
 
 def fsync_file(path: str) -> None:

@@ -12,6 +12,7 @@ of one without an answer is settled by the snapshot's id.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -22,6 +23,8 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
     CommitFailedException,
     NoSuchTableError,
+    NotInstalledError,
+    ServerError,
     TableAlreadyExistsError,
     ValidationException,
 )
@@ -44,7 +47,7 @@ from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID
 from pyiceberg.transforms import DayTransform
 
 from mqlake.base.progress import Progress, no_progress
-from mqlake.errors import ConfigError, TableConflictError, TableError
+from mqlake.errors import ConfigError, MissingPartError, TableConflictError, TableError
 from mqlake.lake.tables.files import WriteSpec, WrittenFile, delete_paths, of_names
 from mqlake.lake.tables.parquet import scan_files, unknown_files
 from mqlake.lake.tables.rewrite import Small, bins, rewritten
@@ -74,14 +77,33 @@ COMPACTION_TRIES = 5
 
 
 def open_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
-    """One that pyiceberg knows by `name` from its configuration, or that `properties` describe. ConfigError."""
+    """One that pyiceberg knows by `name` from its configuration, or that `properties` describe.
+
+    ConfigError; TableError for one that does not answer; MissingPartError.
+    """
+    where = properties.get("uri", name)
     for last in (False, True):
         try:
             return load_catalog(name, **properties)
+        except NotInstalledError as error:
+            command = re.search(r"pip install '[^']+'", str(error))
+            part = f"what opens the catalog {where}"
+            raise MissingPartError(part, command[0] if command else "pip install pyiceberg[…]") from error
         except Exception as error:  # each kind of catalog fails in its own way
             if last:  # the first time another process may have made the tables of a new SQL catalog meanwhile
-                raise ConfigError(f"catalog {name!r} cannot be opened: {error}") from error
+                root = root_cause(error)
+                if isinstance(error, OSError | ServerError):
+                    raise TableError(f"catalog {where} does not answer: {root}; try again") from error
+                raise ConfigError(f"catalog {where} cannot be opened: {root}") from error
     raise AssertionError
+
+
+def root_cause(error: BaseException) -> BaseException:
+    """What an error of a library is about: libraries of catalogs wrap that of the socket or the database."""
+    for inner in (getattr(error, "orig", None), getattr(error, "reason", None), *error.args[:1]):
+        if isinstance(inner, BaseException):
+            return root_cause(inner)
+    return error
 
 
 S = TypeVar("S", bound=State)
@@ -108,7 +130,8 @@ class IcebergTable:
     def load(cls, catalog: Catalog, name: str) -> IcebergTable | None:
         """None if there is no such table."""
         try:
-            return cls(catalog.load_table(name))
+            with _translated(name, NoSuchTableError):
+                return cls(catalog.load_table(name))
         except NoSuchTableError:
             return None
 
@@ -134,11 +157,12 @@ class IcebergTable:
             else []
         )
         spec = PartitionSpec(*parts)
-        try:
-            created = {**CREATED_WITH, **properties}
-            return cls(catalog.create_table(name, numbered, partition_spec=spec, properties=created))
-        except TableAlreadyExistsError:
-            return cls(catalog.load_table(name))
+        created = {**CREATED_WITH, **properties}
+        with _translated(name):
+            try:
+                return cls(catalog.create_table(name, numbered, partition_spec=spec, properties=created))
+            except TableAlreadyExistsError:
+                return cls(catalog.load_table(name))
 
     # ------------------------------------------------------------------ what is there
 
@@ -273,8 +297,9 @@ class IcebergTable:
         if isinstance(error, CommitFailedException | ValidationException):
             producer._clean_all_uncommitted()
             raise TableConflictError(f"table {self.name}: {error}") from error
+        root = root_cause(error)
         raise TableError(
-            f"table {self.name}: not committed, as far as the catalog says: {error or type(error).__name__}; "
+            f"table {self.name}: not committed, as far as the catalog says: {root or type(root).__name__}; "
             "run again: the table knows how far it is"
         ) from error
 
@@ -481,13 +506,17 @@ def _day_of(file: DataFile) -> object:
 
 
 @contextlib.contextmanager
-def _translated(name: str) -> Iterator[None]:
+def _translated(name: str, but: type[Exception] = TableError) -> Iterator[None]:
     try:
         yield
-    except (TableError, OSError, MemoryError):
+    except (TableError, MemoryError, but):
         raise
     except Exception as error:  # pyiceberg's own, SQLAlchemy's, those of REST clients
-        raise TableError(f"table {name}: {error or type(error).__name__}") from error
+        library, root = type(error).__module__.partition(".")[0], root_cause(error)
+        if isinstance(error, OSError) and library != "requests":
+            raise
+        what = "its metadata is damaged: " if library.startswith("pydantic") else ""
+        raise TableError(f"table {name}: {what}{root or type(root).__name__}") from error
 
 
 # ---------------------------------------------------------------------- schemas

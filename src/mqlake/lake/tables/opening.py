@@ -1,6 +1,9 @@
 """A table of a lake by its name, in the lake's format: the one place that imports pyiceberg or deltalake.
 
 iceberg   a table of a catalog        delta   WAREHOUSE/NAMESPACE/TABLE
+
+Both keep the files of a table in that directory, where the one would take the other's for garbage and delete them. So
+a directory has a table of one format.
 """
 
 from __future__ import annotations
@@ -10,9 +13,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.fs
 
+from mqlake.errors import TableError
 from mqlake.lake.requirements import require_modules
-from mqlake.lake.tables.config import ICEBERG, Lake
+from mqlake.lake.tables.config import DELTA, ICEBERG, Lake
+from mqlake.lake.tables.files import file_system_of
 from mqlake.lake.tables.table import Table
 
 if TYPE_CHECKING:
@@ -27,7 +33,10 @@ def load_table(lake: Lake, name: str, names: Sequence[str] = ()) -> Table | None
 
     Raises ConfigError for a catalog that cannot be opened, TableError, MissingPartError.
     """
+    lake.check_warehouse()
     if lake.format == ICEBERG:
+        if not lake.catalog and not os.path.exists(lake.own_catalog):
+            return None  # a look makes nothing
         kind, catalog = _iceberg(lake)
         return kind.load(catalog, name)
     return _delta().load(_location(lake, name), name, names)
@@ -42,7 +51,9 @@ def make_table(
     names: Sequence[str] = (),
 ) -> Table:
     """A new table, or the one that another process made meanwhile. `day`: the column of times whose days part it, or
-    empty. Raises as load_table() does."""
+    empty. Raises as load_table() does, and TableError where there is a table of the other format."""
+    lake.check_warehouse()
+    _check_not_other(lake, name)
     if lake.format == ICEBERG:
         kind, catalog = _iceberg(lake)
         return kind.create(catalog, name, schema, properties, day=day)
@@ -65,3 +76,20 @@ def _delta() -> type[DeltaTable]:
 
 def _location(lake: Lake, name: str) -> str:
     return os.path.join(lake.warehouse, *name.split("."))
+
+
+_LOGS = {DELTA: "_delta_log", ICEBERG: "metadata"}
+
+
+def _check_not_other(lake: Lake, name: str) -> None:
+    """TableError if the directory of a new table has one of the other format."""
+    if not lake.warehouse:
+        return
+    other = DELTA if lake.format == ICEBERG else ICEBERG
+    place = _location(lake, name)
+    file_system, inside = file_system_of(place)
+    if file_system.get_file_info(f"{inside}/{_LOGS[other]}").type == pyarrow.fs.FileType.Directory:
+        raise TableError(
+            f"{place} is a table of the format {other}: say so (--format {other}), or give this one another name "
+            "(--table) or warehouse"
+        )

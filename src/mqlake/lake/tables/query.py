@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from mqlake.errors import ConfigError
+from mqlake.errors import ConfigError, TableError
 from mqlake.lake.requirements import require_modules
 from mqlake.lake.tables.topic import TopicTable
 
@@ -18,7 +18,8 @@ def query(
     """The names of the columns and the rows of a SELECT. Only topics whose tables are named in the text are read; all
     of them as of the moment the query begins.
 
-    Raises ConfigError for what DuckDB refuses, MissingPartError, and what union_of() raises.
+    Raises ConfigError for what DuckDB refuses, TableError for what cannot be read, MissingPartError, and what
+    union_of() raises.
     """
     require_modules("duckdb", command="pip install 'mqlake[lake]'")
     import duckdb
@@ -32,8 +33,13 @@ def query(
             if name.lower() in words:
                 connection.register(name, table.union() if as_of is None else table.at(as_of))
         result = connection.execute(sql)
+        if result is None:
+            raise ConfigError("there is no statement in the text of the query")
         return [column[0] for column in result.description], result.fetchall()
     except duckdb.Error as error:
-        raise ConfigError(str(error).strip()) from error
+        reason, reading, _ = str(error).partition("Detail: Python exception:")
+        if reading:  # of ours, which DuckDB gives with a traceback
+            raise TableError(reason.removeprefix("Invalid Input Error: ").rstrip(". \n")) from error
+        raise ConfigError(reason.strip()) from error
     finally:
         connection.close()

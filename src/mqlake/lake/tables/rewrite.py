@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import pyarrow.parquet as pq
 
 from mqlake.lake.tables.files import TableWriter, WriteSpec, WrittenFile, file_system_of
+from mqlake.lake.tables.parquet import readable
 
 SMALL = 3
 """A file is small below the target size divided by this."""
@@ -46,12 +47,12 @@ def bins(files: Iterable[tuple[str, int, object]], target_bytes: int) -> list[li
 
 
 def rewritten(paths: Sequence[str], spec: WriteSpec) -> list[WrittenFile]:
-    """The rows of these files in new ones. OSError."""
+    """The rows of these files in new ones. OSError, TableError."""
     writer = TableWriter(spec)
     try:
         for path in paths:
             file_system, inside = file_system_of(path)
-            with file_system.open_input_file(inside) as source:
+            with readable(), file_system.open_input_file(inside) as source:
                 for batch in pq.ParquetFile(source).iter_batches(32 << 10):
                     writer.write(batch)
         return writer.close().files

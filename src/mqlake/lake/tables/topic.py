@@ -62,7 +62,8 @@ def open_table(lake: Lake, topic: Topic, names: Sequence[str] = (), *, create: b
     if found is None and create:
         found = make_table(lake, name, rows.schema, properties, day, names)
     if found is None:
-        raise TableError(f"there is no table {name} yet: mqlake lake run makes it")
+        where = lake.catalog or lake.warehouse
+        raise TableError(f"there is no {lake.format} table {name} in {where} yet: mqlake lake run makes it")
     return found
 
 
@@ -219,7 +220,8 @@ class TopicTable:
 
     def rewind(self, plan: Rewind) -> None:
         """Makes an earlier version the current one, position and rows; the next run appends what follows again."""
-        self.table.rewind(plan.version)
+        if plan.version != plan.current:
+            self.table.rewind(plan.version)
 
 
 @dataclass(frozen=True)
