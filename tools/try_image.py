@@ -78,7 +78,7 @@ class Trial:
         while time.monotonic() - began < LIMIT_S:
             try:
                 with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics}/ready", timeout=5) as answer:
-                    return f"{answer.read().decode()} after {time.monotonic() - began:.1f} s"
+                    return f"{answer.read().decode().strip()} after {time.monotonic() - began:.1f} s"
             except OSError:
                 time.sleep(0.2)
         raise SystemExit(f"not ready after {LIMIT_S:.0f} s:\n{self.run('logs', self.name)}")
