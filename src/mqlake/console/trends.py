@@ -4,7 +4,8 @@
                      queue → end of the queue ────────────────────────┼─▶ topic: behind, in/s
                                                                       └─▶ queue: in/s; with a group: behind
 
-A rate counts only what was there in the round before too: a group that begins with a topic has consumed nothing yet.
+A rate takes two rounds, and counts only what was there in the round before too: a group that begins with a topic has
+consumed nothing yet.
 What has been looked at comes first when there is more than fits, then what is furthest behind.
 """
 
@@ -72,16 +73,21 @@ class Trend:
 
     behind: int = 0
     """In the last round."""
-    rate: float = 0.0
-    """Messages per second between the last two rounds."""
+    rate: float | None = None
+    """Messages per second between the last two rounds; None: there was one round."""
     history: Ring = field(default_factory=Ring)
     """How far behind."""
     rates: Ring = field(default_factory=Ring)
 
+    _begun: bool = False
+
     def add(self, behind: int, rate: float) -> None:
-        self.behind, self.rate = behind, rate
+        self.behind = behind
         self.history.add(behind)
-        self.rates.add(rate)
+        if self._begun:
+            self.rate = rate
+            self.rates.add(rate)
+        self._begun = True
 
 
 @dataclass(slots=True)

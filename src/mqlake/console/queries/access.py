@@ -18,6 +18,7 @@ from mqlake.auth.model import (
 )
 from mqlake.console.ask import Ask
 from mqlake.errors import ConfigError, ResponseError, UnknownKeyError
+from mqlake.remoting.codes import ResponseCode
 
 
 async def users(ask: Ask) -> dict[str, Any]:
@@ -37,6 +38,8 @@ async def users(ask: Ask) -> dict[str, Any]:
         acls = {acl.username: acl_to_info(acl) for acl in await admin.access.list_acls(masters[0].address)}
     except ResponseError as error:
         problem = f"the brokers do not list users: {error.remark or error}"
+        if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            problem = "This cluster has no users and acls: authenticationEnabled is off at its brokers."
         return answer | {"problem": problem, "place": ask.paged([])[1]}
     for name in acls.keys() - found.keys():
         found[name] = {"name": name, "type": "", "status": "unknown", "brokers": []}

@@ -11,6 +11,7 @@ from mqlake.client.overview import connections
 from mqlake.console.ask import Ask
 from mqlake.console.queries.groups import topics_of
 from mqlake.errors import ConfigError, UnknownKeyError
+from mqlake.message import RETRY_GROUP_TOPIC_PREFIX
 from mqlake.remoting.bodies.topic import MessageQueue
 
 TOPICS_SHOWN = 1000
@@ -23,9 +24,10 @@ async def offsets(ask: Ask) -> dict[str, Any]:
     admin, group = ask.admin, ask.need("group")
     await admin.check_group(group)
     topics, members = await asyncio.gather(topics_of(admin, group), connections(admin, group))
+    own = [topic for topic in topics if not topic.startswith(RETRY_GROUP_TOPIC_PREFIX)]
     return {
         "group": group,
-        "topic": ask.text("topic"),
+        "topic": ask.text("topic") or (own[0] if len(own) == 1 else ""),
         "topics": topics[:TOPICS_SHOWN],
         "members": len(members.connection_set),
         "change": None,
