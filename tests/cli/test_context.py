@@ -43,6 +43,7 @@ def test_make_use_show_and_delete(file: Path) -> None:
     [
         (("set", "x"), "-n HOST:PORT"),
         (("set", "x", "-n", "a:1", "--access-key", "me"), "belong together"),
+        (("set", "x", "-n", "a:1;b"), "'b' is not an address of a name server"),
         (("use", "nobody"), "no context nobody"),
         (("show", "nobody"), "no context nobody"),
         (("delete", "nobody"), "no context nobody"),

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from click.shell_completion import BashComplete
 from click.testing import CliRunner
 
 from mqlake.cli.consume import Start, formatter, parse_start
@@ -316,7 +317,7 @@ def test_until_an_offset_or_a_time(broker, topic) -> None:
 
 def test_templates_and_a_rate(broker, topic) -> None:
     fields = ("-k", "key-{n}", "-t", "t{n}", "-p", "id={uuid}", "-p", "plain={x}")
-    mqlake(
+    _, said = mqlake(
         broker,
         "produce",
         topic,
@@ -331,6 +332,7 @@ def test_templates_and_a_rate(broker, topic) -> None:
         "1000",
         *fields,
     )
+    assert "{x} is sent as it is" in said and "{uuid} is" not in said
     lines = [json.loads(line) for line in mqlake(broker, "consume", topic, "-e", "--json")[0].splitlines()]
     bodies = [base64.b64decode(line["body"]).decode() for line in lines]
     assert bodies[::2] == ["n 0", "n 2", "n 4"] and all(body.isdigit() for body in bodies[1::2])
@@ -340,3 +342,17 @@ def test_templates_and_a_rate(broker, topic) -> None:
     mqlake(broker, "produce", topic, "-m", "{n}")
     assert mqlake(broker, "consume", topic, "-e", "--from", "-1")[0] == b"{n}\n", "only with --template"
     assert "--count needs -m" in mqlake(broker, "produce", topic, "--count", "2", status=2)[1]
+
+
+def test_shells_complete_topics_and_groups(broker, topic, monkeypatch) -> None:
+    monkeypatch.setenv("NAMESRV_ADDR", broker.namesrv)
+    monkeypatch.setattr("mqlake.cli.admin.shared.COMPLETION_TIMEOUT_S", PATIENCE_S)
+    mqlake(broker, "produce", topic, "-m", "x")
+    mqlake(broker, "consume", topic, "-c", "1", "-g", f"group-of-{topic}")
+    shell = BashComplete(cli, {}, "mqlake", "_MQLAKE_COMPLETE")
+    for typed, begun, expected in (
+        (["consume"], topic, topic),
+        (["produce"], topic, topic),
+        (["consume", topic, "--group"], "group-of-", f"group-of-{topic}"),
+    ):
+        assert expected in [each.value for each in shell.get_completions(typed, begun)], typed

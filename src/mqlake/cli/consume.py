@@ -16,6 +16,7 @@ import orjson
 from mqlake.base.clock import now_ms
 from mqlake.base.progress import Progress
 from mqlake.cli.clients import cluster_options, reachable, stop_on_signals
+from mqlake.cli.complete import complete_group, complete_topic
 from mqlake.cli.consume_pop import PopJob
 from mqlake.cli.options import json_option, time_ms
 from mqlake.cli.output import count_text, note, progress
@@ -137,7 +138,7 @@ def parse_until(ctx: click.Context, param: click.Parameter, text: str | None) ->
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topic)
 @click.option(
     "-f",
     "--format",
@@ -148,7 +149,12 @@ def parse_until(ctx: click.Context, param: click.Parameter, text: str | None) ->
     help="Output format: %t topic, %b broker, %q queue, %o offset, %k keys, %g tags, %i id, %T store time in ms, "
     "%p properties, %s body, %S body size; \\n \\t \\xHH.",
 )
-@click.option("-g", "--group", help="Join this consumer group: share its queues and commit its offsets.")
+@click.option(
+    "-g",
+    "--group",
+    shell_complete=complete_group,
+    help="Join this consumer group: share its queues and commit its offsets.",
+)
 @click.option(
     "--from",
     "start",

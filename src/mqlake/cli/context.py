@@ -11,6 +11,7 @@ from mqlake.cli.clients import read_credentials
 from mqlake.cli.contexts import Context, read_contexts, write_contexts
 from mqlake.cli.options import confirm, json_option, yes_option
 from mqlake.cli.output import note, print_fields, print_json, print_result, print_table
+from mqlake.client.api.name_servers import parse_addresses
 from mqlake.errors import ConfigError
 
 
@@ -84,6 +85,7 @@ def set_command(name: str, credentials: str | None, use: bool, as_json: bool, **
     )
     if not name.strip() or not changed.namesrv:
         raise ConfigError(f"{name or 'a context'}: name its servers with -n HOST:PORT, and the context")
+    parse_addresses(changed.namesrv)
     if bool(changed.access_key) != bool(changed.secret_key):
         raise ConfigError(f"{name}: --access-key and --secret-key belong together")
     current = name if use or not found.current else found.current

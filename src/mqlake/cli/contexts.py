@@ -1,8 +1,6 @@
 """Contexts: clusters by name, each with its name servers, credentials and TLS, in one private file.
 
 {"current": "test", "contexts": {"test": {"namesrv": "10.0.0.1:9876", "accessKey": …, "secretKey": …}}}
-
-{"current": "test", "contexts": {"test": {"namesrv": "10.0.0.1:9876", "accessKey": …}}}
 """
 
 from __future__ import annotations

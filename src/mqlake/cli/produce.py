@@ -23,6 +23,7 @@ import orjson
 from mqlake.base.clock import now_ms
 from mqlake.base.progress import Progress
 from mqlake.cli.clients import cluster_options, reachable, stop_on_signals
+from mqlake.cli.complete import complete_topic
 from mqlake.cli.options import json_option, time_ms
 from mqlake.cli.output import count_text, note, print_json, progress, size_text
 from mqlake.client.config import ClientConfig
@@ -124,7 +125,15 @@ class _Template:
         return message
 
 
-_FIELD = re.compile(r"\{(n|ms|uuid)\}")
+_FIELDS = ("n", "ms", "uuid")
+_FIELD = re.compile(rf"\{{({'|'.join(_FIELDS)})\}}")
+
+
+def _note_unknown_fields(texts: Sequence[str]) -> None:
+    """They may be meant as they are, or mistyped."""
+    found = {name for text in texts for name in re.findall(r"\{([a-z]+)\}", text) if name not in _FIELDS}
+    for name in sorted(found):
+        note(f"{{{name}}} is sent as it is; --template fills in {{n}}, {{ms}} and {{uuid}}")
 
 
 def _text(fields: dict[str, Any], name: str) -> str:
@@ -169,7 +178,7 @@ def _delay(_ctx: click.Context, _param: click.Parameter, value: str | None) -> s
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topic)
 @click.argument("files", nargs=-1, type=click.Path(allow_dash=True))
 @click.option("-m", "--message", "texts", multiple=True, help="Body of a message; repeatable.")
 @click.option(
@@ -302,6 +311,8 @@ def produce(
         raise click.UsageError("use either -m or FILES")
     if count is not None and not texts:
         raise click.UsageError("--count needs -m")
+    if is_template:
+        _note_unknown_fields([*texts, key or "", tag or "", *properties.values()])
     if is_template and kind == "json":
         raise click.UsageError("--template is for lines, files and -m: a JSON line says everything itself")
     settings = ProducerConfig(

@@ -153,11 +153,12 @@ def _named(name: str, letter: str, complete: Any, *, required: bool) -> Callable
     return decorate
 
 
-topic_argument = _named("topic", "t", _complete(_topics), required=True)
-group_argument = _named("group", "g", _complete(_groups), required=True)
-optional_group_argument = _named("group", "g", _complete(_groups), required=False)
+complete_topic, complete_group = _complete(_topics), _complete(_groups)
+topic_argument = _named("topic", "t", complete_topic, required=True)
+group_argument = _named("group", "g", complete_group, required=True)
+optional_group_argument = _named("group", "g", complete_group, required=False)
 topic_option = click.option(
-    "-t", "--topic", metavar="TOPIC", shell_complete=_complete(_topics), help="Only this topic."
+    "-t", "--topic", metavar="TOPIC", shell_complete=complete_topic, help="Only this topic."
 )
 cluster_option = click.option("-c", "--cluster", metavar="CLUSTER", help="All brokers of this cluster.")
 broker_option = click.option("-b", "--broker", metavar="BROKER", help="One broker, by name or host:port.")
