@@ -8,8 +8,8 @@
 
 cosmic-ray makes the changes (mutants) and runs the tests. Its operators that mostly make equal programs are left out;
 one is added, which drops a call whose result is not used, such as a flush. A module's tests are those of its name, or
-those that tests/mirror.toml names. The same seed draws the same mutants from the same sources. Exit status 1 when
-fewer than 85 % of the mutants were killed.
+those that tests/mirror.toml names. Mutants that tests/equivalent_mutants.toml calls equal are not drawn. The same seed
+draws the same mutants from the same sources. Exit status 1 when fewer than 85 % of the mutants were killed.
 """
 
 from __future__ import annotations
@@ -112,6 +112,12 @@ def operators() -> dict[str, Operator]:
     }
 
 
+@functools.cache
+def equivalent() -> dict[str, dict[str, str]]:
+    """Module → changed line → why the program is the same: no test can notice these, and they are not drawn."""
+    return tomllib.loads((ROOT / "tests" / "equivalent_mutants.toml").read_text("utf-8"))
+
+
 @dataclass(frozen=True)
 class Mutant:
     """One change: the `occurrence`-th place of a module where `operator` can change something."""
@@ -126,6 +132,14 @@ class Mutant:
         """The module, before and after."""
         text = self.module.read_text(encoding="utf-8")
         return text, mutate_code(text, operators()[self.operator], self.occurrence)
+
+    def is_equivalent(self) -> bool:
+        """True if tests/equivalent_mutants.toml says why its changed line does the same."""
+        known = next(
+            (lines for name, lines in equivalent().items() if str(self.module).endswith(f"/mqlake/{name}")),
+            {},
+        )
+        return any(line[6:] in known for line in self.lines().split("\n") if line[4] == "+")
 
     def is_a_program(self) -> bool:
         """True if what it makes is Python, and not the same: `*` between parameters is no product, and `except a.b`
@@ -202,7 +216,7 @@ def draw(modules: list[Path], count: int, seed: int) -> list[Mutant]:
         for module in few:
             if pool[module] and len(drawn) < count:
                 mutant = dice.choice(places[module][pool[module].pop()])
-                drawn += [mutant] if mutant.is_a_program() else []
+                drawn += [mutant] if mutant.is_a_program() and not mutant.is_equivalent() else []
     return sorted(drawn, key=lambda mutant: (mutant.module, mutant.position))
 
 

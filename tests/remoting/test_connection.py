@@ -222,6 +222,83 @@ def test_garbage_closes_that_connection_only(run, garbage, caplog):
         run(main())
 
 
+def test_frames_that_are_encoded_already(run):
+    """Outside of a read: nobody else writes them."""
+
+    async def main():
+        async with serving() as service:
+            reader, writer = await asyncio.open_connection("127.0.0.1", service.server.port)
+            writer.write(encode_frame(request(ECHO)))
+            await read_commands(reader, 1)
+            (connection,) = service.server.connections
+            frame = encode_frame(request(220, b"one"))
+            connection.send_encoded(frame)
+            assert [command.body_bytes() for command in await read_commands(reader, 1)] == [b"one"]
+            connection.send_buffers((frame[:9], frame[9:]), len(frame))
+            assert [command.body_bytes() for command in await read_commands(reader, 1)] == [b"one"]
+            writer.close()
+
+    run(main())
+
+
+def test_what_is_sent_as_the_connection_is_lost_goes_nowhere(run, caplog):
+    async def main():
+        async with serving() as service, RemotingClient() as client:
+            await client.call(service.address, request(ECHO))
+            (connection,) = service.server.connections
+            transport = connection.transport
+            connection.send(request(220))
+            connection.connection_lost(None)
+            connection.send(request(220))
+            await asyncio.sleep(0)
+            assert connection.closed and transport is not None
+            transport.abort()
+
+    run(main())
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_answers_go_to_the_socket_itself_only_while_nothing_else_does(run, certificate, tls):
+    found: list[int] = []
+
+    def look(connection: Connection, _: RemotingCommand) -> RemotingCommand:
+        found.append(connection.descriptor())
+        connection.send(request(220))
+        found.append(connection.descriptor())
+        return respond()
+
+    async def main():
+        context = client_context(trust_cert_path=str(certificate.with_name("ca.pem"))) if tls else None
+        config = TlsConfig(mode=TlsMode.PERMISSIVE, cert_path=str(certificate), key_path=str(certificate))
+        async with serving(tls=config) as service, RemotingClient(tls=context) as client:
+            service.server.processors.register(BUSY, look)
+            await client.call(service.address, request(BUSY))
+            (connection,) = service.server.connections
+            found.append(connection.descriptor())
+            connection.close()
+            found.append(connection.descriptor())
+
+    run(main())
+    plain = found[0]
+    assert found == ([-1] * 4 if tls else [plain, -1, plain, -1])
+    assert tls or plain >= 0
+
+
+def test_a_guard_answers_what_it_refuses(run):
+    def guard(*_: object) -> None:
+        raise ResponseError(ResponseCode.NO_PERMISSION, "not you")
+
+    async def main():
+        async with serving() as service, RemotingClient() as client:
+            service.server.guard = guard
+            answer = await client.invoke(service.address, request(ECHO, b"x"), PATIENCE_S)
+            assert (answer.code, answer.remark) == (ResponseCode.NO_PERMISSION, "not you")
+            assert service.seen == []
+
+    run(main())
+
+
 def test_the_server_asks_the_client(run):
     async def main():
         async with serving() as service, RemotingClient() as client:

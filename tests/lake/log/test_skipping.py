@@ -148,6 +148,27 @@ def test_what_is_not_dispatched_yet_is_read(hours: Path, tmp_path: Path) -> None
     assert plan.bytes_to_read == plan.bytes_of_log, "nobody knows whether the index was flushed"
 
 
+def test_units_of_another_queue_are_not_believed(hours: Path, tmp_path: Path) -> None:
+    root = copy_store(hours, tmp_path / "store")
+    first, second = (next((root / "consumequeue" / "Hour-4" / str(n)).iterdir()) for n in range(2))
+    units = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(units)
+    found, _ = read(root, ds.EqualTo(("topic",), "Hour-4"), ds.EqualTo(("queueId",), 1))
+    assert found == [m.physical_offset for m in seen(hours) if m.topic == "Hour-4" and m.queue_id == 1]
+
+
+def test_a_queue_file_that_was_only_begun(hours: Path, tmp_path: Path) -> None:
+    """It says nothing, and the queues after it count."""
+    root = copy_store(hours, tmp_path / "store")
+    first = next((root / "consumequeue" / "Hour-4" / "0").iterdir())
+    size = first.stat().st_size
+    (first.parent / f"{size:020}").write_bytes(bytes(size))
+    found, plan = read(root, ds.EqualTo(("topic",), "Hour-4"))
+    assert found == [m.physical_offset for m in seen(hours) if m.topic == "Hour-4"]
+    assert plan.bytes_to_read < plan.bytes_of_log / 2
+
+
 def test_without_an_index(hours: Path, tmp_path: Path) -> None:
     root = copy_store(hours, tmp_path / "store")
     for path in (root / "index").iterdir():

@@ -415,3 +415,13 @@ def test_the_name_of_a_new_file_is_synced(tmp_path: Path, monkeypatch: pytest.Mo
     for _ in range(2):
         MappedFile(str(tmp_path / "f"), SIZE).close()
     assert synced == [str(tmp_path)]
+
+
+def test_a_block_that_the_system_takes_in_two_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slave = MappedFile(str(tmp_path / f"{0:020d}"), SIZE)
+    slave.append_record(bytearray(record(100)), 1)
+    whole = os.pwritev
+    monkeypatch.setattr(os, "pwritev", lambda fd, parts, at: whole(fd, [parts[0][:10]], at))
+    slave.append_through_descriptor(memoryview(record(200, 9)), 2)
+    assert bytes(slave.view[:304]) == record(100) + record(200, 9) + bytes(4)
+    assert (slave.wrote_position, slave.committed_position, slave.store_timestamp) == (300, 300, 2)

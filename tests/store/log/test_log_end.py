@@ -18,7 +18,7 @@ from mqlake.store.log.log_end import SECTOR, TORN, LastExit, LogEnd, LogEndFinde
 from mqlake.store.log.log_reader import LogReader, open_log
 from mqlake.store.message_store import open_store
 from mqlake.store.recovery import RecoveryReport
-from tests.store.small_store import change, log_file, pretend_crash
+from tests.store.small_store import change, flip, log_file, pretend_crash
 from tests.store.test_recovery import BODIES, FILE_SIZE, SMALL, bodies_of, filled, forget_flushes, recovered
 
 RECORD = np.arange(1, 3 * SECTOR, dtype=np.uint64).astype(np.uint8) | 1
@@ -353,6 +353,38 @@ class TestFinder:
         assert torn_records(chunk, 0) == [1]
         later = int(chunk.scan.store_timestamp[1]) + 1
         assert torn_records(chunk, later) == [], "it had been flushed"
+
+
+def test_properties_of_which_the_second_sector_never_came(tmp_path: Path) -> None:
+    """They are shorter than a sector, and lie in two."""
+    with open_store(tmp_path, SMALL) as store:
+        for _ in range(2):
+            message = MessageExtBrokerInner("T", b"b" * 350, properties={"p": "v" * 200})
+            assert store.put_message(message).is_ok
+    config = MessageStoreConfig.from_mapping({**SMALL, "storePathRootDir": str(tmp_path)})
+    log = open_log(config)
+    try:
+        [chunk] = LogReader(log, check_crc=False).scan(0, store.max_phy_offset)
+        end = int(chunk.scan.end) // 2
+        assert int(chunk.scan.properties_start[0]) < SECTOR < end
+        change(log_file(tmp_path), SECTOR, bytes(end - SECTOR))
+        assert torn_records(chunk, 0) == [0]
+    finally:
+        log.close()
+
+
+def test_a_wrong_size_of_one_byte_is_damage_and_not_a_missing_one(tmp_path: Path) -> None:
+    with open_store(tmp_path, SMALL) as store:
+        offsets = []
+        for _ in range(3):
+            offsets.append(store.max_phy_offset)
+            assert store.put_message(MessageExtBrokerInner("T", b"body")).is_ok
+    assert offsets[1] < 256
+    flip(log_file(tmp_path), offsets[1] + 3)
+    same_boot(tmp_path)
+    with pytest.raises(StoreCorruptError) as error:
+        open_store(tmp_path, SMALL)
+    assert error.value.offset == offsets[1]
 
 
 def test_a_size_with_one_byte_is_not_missing() -> None:

@@ -12,6 +12,7 @@ from mqlake.formats.columns import ScanStop
 from mqlake.formats.record import decode_record, encode_message
 from mqlake.message import MessageExt
 from mqlake.store.config import MessageStoreConfig
+from mqlake.store.files.mapped_file import MappedFile
 from mqlake.store.files.mapped_file_queue import MappedFileQueue
 from mqlake.store.log.log_reader import (
     HoleKind,
@@ -174,6 +175,19 @@ def test_the_end_is_found_piece_by_piece(root: Path, piece_bytes: int) -> None:
             assert found[1] is stop
     finally:
         log.close()
+
+
+def test_a_file_that_was_searched_does_not_stay_in_memory(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evicted: list[tuple[int, int]] = []
+    monkeypatch.setattr(MappedFile, "evict", lambda file, start, end: evicted.append((start, end)))
+    log = open_log(config_of(root))
+    try:
+        end, _ = end_in_file(log.mapped_files[0])
+    finally:
+        log.close()
+    assert evicted[-1] == (0, end)
 
 
 def test_what_is_left_after_an_end(root: Path) -> None:

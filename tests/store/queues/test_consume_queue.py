@@ -323,6 +323,13 @@ def test_recovery_forgets_blanks_without_a_unit(tmp_path, queue):
     assert (again.max_offset_in_queue, again.max_physic_offset) == (5, 500)
 
 
+def test_blanks_up_to_the_end_of_a_file_are_forgotten_up_to_the_last_unit(tmp_path, queue):
+    put(queue, 0, 13)
+    queue.files.write(13 * 20, PRE_BLANK * 7)
+    assert queue.files.max_offset == 2 * FILE_SIZE
+    assert content(reopened(tmp_path)) == expected(0, 13)
+
+
 def test_recovery_of_nothing_but_blanks(tmp_path, queue):
     put(queue, 17, 18)
     with open(queue.files.files[0].path, "r+b") as file:
