@@ -1,7 +1,9 @@
 /* What a request and its answer cost at least: an epoll loop that cuts frames (4 bytes of length, then so many) and
  * answers each with the same frame of `answer size` bytes, one send a read. Sockets block when they write.
  *
- *     empty_loop ANSWER_SIZE      says "empty loop at PORT" on stdout
+ *     empty_loop ANSWER_SIZE [ANSWERS]      says "empty loop at PORT" on stdout
+ *
+ * It sends ANSWERS different ones in turn, as a broker does that reads a log; without, the same bytes each time.
  */
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
@@ -53,10 +55,11 @@ static int send_all(int fd, const char *data, long size)
 
 int main(int argc, char **argv)
 {
-    long size = argc > 1 ? atol(argv[1]) : 110;
-    char *answers = malloc(size * ANSWERS_MAX);
-    memset(answers, ' ', size * ANSWERS_MAX);
-    for (int n = 0; n < ANSWERS_MAX; n++) {
+    long size = argc > 1 ? atol(argv[1]) : 110, walks = argc > 2 ? atol(argv[2]) : 0, next = 0;
+    long count_max = walks > ANSWERS_MAX ? walks : ANSWERS_MAX;
+    char *answers = malloc(size * count_max);
+    memset(answers, ' ', size * count_max);
+    for (long n = 0; n < count_max; n++) {
         unsigned int words[2] = {htonl(size - 4), htonl(size - 8 < HEADER_SIZE_MAX ? size - 8 : HEADER_SIZE_MAX)};
         memcpy(answers + n * size, words, 8);
         memcpy(answers + n * size + 8, "{\"code\":0,", 10);
@@ -89,8 +92,14 @@ int main(int argc, char **argv)
             }
             long count = recv(fd, received, sizeof received, MSG_DONTWAIT);
             int open = count > 0;
-            for (long left = open ? frames(fd, count) : 0; left > 0 && open; left -= ANSWERS_MAX)
-                open = send_all(fd, answers, size * (left < ANSWERS_MAX ? left : ANSWERS_MAX));
+            for (long left = open ? frames(fd, count) : 0; left > 0 && open; left -= ANSWERS_MAX) {
+                long together = left < ANSWERS_MAX ? left : ANSWERS_MAX;
+                if (next + together > count_max)
+                    next = 0;
+                open = send_all(fd, answers + size * next, size * together);
+                if (walks)
+                    next += together;
+            }
             if (!open)
                 close(fd);
         }

@@ -245,11 +245,14 @@ def _pull_frame(topic: str, queue_id: int, offset: int, opaque: int) -> bytes:
 
 
 class EmptyLoop(OneProcess):
-    """`compiled_by_numba`: also where a C compiler is."""
+    """`answers`: how many different ones it has, which are not in the processor's cache then; 0: the same each time.
+    `compiled_by_numba`: also where a C compiler is."""
 
-    def __init__(self, directory: Path, answer_size: int, *, compiled_by_numba: bool = False) -> None:
+    def __init__(
+        self, directory: Path, answer_size: int, answers: int = 0, *, compiled_by_numba: bool = False
+    ) -> None:
         self._log = directory / f"empty-{answer_size}.log"
-        self._arguments = [str(answer_size), *(["--numba"] if compiled_by_numba else [])]
+        self._arguments = [str(answer_size), str(answers), *(["--numba"] if compiled_by_numba else [])]
 
     def start(self) -> None:
         command = [sys.executable, "-m", "bench.empty_loop", *self._arguments]
@@ -327,7 +330,9 @@ class Side:
 
 
 @contextlib.contextmanager
-def _servers(context: Context, answer_size: int, **settings: str) -> Iterator[dict[str, Broker]]:
+def _servers(
+    context: Context, answer_size: int, answers: int = 0, **settings: str
+) -> Iterator[dict[str, Broker]]:
     scale = context.scale
     config = {
         # where another process takes the processors for a moment, sends wait for it rather than being refused
@@ -339,7 +344,7 @@ def _servers(context: Context, answer_size: int, **settings: str) -> Iterator[di
     with context.scratch("sockets") as root, contextlib.ExitStack() as running:
         servers: dict[str, Broker] = {
             "mqlake": MqlakeBroker(root / "mqlake", config, small=False),
-            "limit": EmptyLoop(root, answer_size),
+            "limit": EmptyLoop(root, answer_size, answers),
         }
         if scale.java:
             servers["java"] = JavaBroker(root / "java", config, small=False, jvm=scale.jvm)
@@ -449,7 +454,8 @@ def socket_sync(context: Context) -> Iterator[Line]:
 
 
 def socket_pulls(context: Context) -> Iterator[Line]:
-    with _servers(context, PULL_ANSWER_SIZE) as servers:
+    # the log is longer than the processor's cache, so what the limit sends is, too
+    with _servers(context, PULL_ANSWER_SIZE, context.scale.drained // MESSAGES_A_PULL) as servers:
         filled = {
             name: fill(server.address, PULLED_TOPIC, context.scale.drained)
             for name, server in servers.items()

@@ -223,13 +223,12 @@ def test_sends_and_pulls_of_one_connection(tmp_path: Path) -> None:
         async with Wire(pulls.controller) as wire:
             await wire.say(send(topic="T", queue_id=0, opaque=1))
             for offset in (0, 1, 2, 4, 8):
-                before = pulls.alone
                 data = pull(0, offset) + send(topic="T", queue_id=0, opaque=2) + pull(0, offset + 1, opaque=3)
                 answers = {
                     decode_frame(memoryview(each), 0, len(each)).opaque for each in await wire.say(data)
                 }
                 assert answers == {100 * offset, 2, 3}
-            assert pulls.alone > before
+            assert pulls.alone
 
     play(tmp_path, scene)
 

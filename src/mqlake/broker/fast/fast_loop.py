@@ -17,11 +17,10 @@ Linux only, as kernels.loop, without TLS or plain_acl.yml; others stay with the 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import select
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from types import ModuleType
 
 import numpy as np
@@ -234,8 +233,11 @@ class FastLoop:
         if not lease.may_begin:
             return None
         try:
-            with self._with_pulls():
+            self._begin_pulls()
+            try:
                 served = lease.run(kernels, epoll.fileno(), self._received, self._octets, *self._pull_tables)
+            finally:
+                self._end_pulls()
         except Exception:
             if not lease.rows:
                 # nothing was read: a round meets the same error, and closes the connections that wait
@@ -259,21 +261,18 @@ class FastLoop:
             self._do_the_rest(rows)
         return rows
 
-    @contextlib.contextmanager
-    def _with_pulls(self) -> Iterator[None]:
-        """Compiled code that is called in this context answers pulls by itself."""
-        pulls = self._pulls
-        if pulls is None:
-            yield
-            return
-        pulls.begin()
-        try:
-            yield
-        finally:
-            rest = pulls.end(lambda fd: self.transports[fd].connection)
-            if rest is not None:
-                fd, data = rest
-                self.transports[fd].write(data.data)
+    def _begin_pulls(self) -> None:
+        """Compiled code that is called from here on answers pulls by itself."""
+        if self._pulls is not None:
+            self._pulls.begin()
+
+    def _end_pulls(self) -> None:
+        if self._pulls is not None and (rest := self._pulls.end(self._connection_of)) is not None:
+            fd, data = rest
+            self.transports[fd].write(data.data)
+
+    def _connection_of(self, fd: int) -> Connection:
+        return self.transports[fd].connection
 
     def _leased(self, messages: int) -> None:
         """A lease has stored so many."""
@@ -301,7 +300,8 @@ class FastLoop:
         assert kernels is not None and epoll is not None
         parts, fast_send.places_of = fast_send.parts, None
         rows: int
-        with self._with_pulls():
+        self._begin_pulls()
+        try:
             rows, left, count, places, transactional = kernels.receive(
                 epoll.fileno(),
                 takes,
@@ -314,6 +314,8 @@ class FastLoop:
                 *self._pull_tables,
                 0,
             )
+        finally:
+            self._end_pulls()
         if count:
             done, unsent = self._store(rows, count, places, transactional)
             left += unsent

@@ -137,7 +137,6 @@ class PullPlan:
         "head",
         "head_pieces",
         "header",
-        "idle_rounds",
         "in_order",
         "known",
         "last_place",
@@ -177,8 +176,8 @@ class PullPlan:
         self.count_max = 0
         self.ahead: Ahead | None = None
         """How many messages an answer has at most, and the units that it takes them from there."""
-        self.read_to = self.idle_rounds = 0
-        """Where the last pull by compiled code ended; for how many rounds there was none (see pull_lease)."""
+        self.read_to = 0
+        """Where the last pull by compiled code ended."""
         self.compensated_at = 0.0
         # not counted yet
         self.pulls = self.messages = self.size = self.latency_ms = 0
@@ -202,6 +201,7 @@ class FastPull:
         self._kernels: ModuleType | None = None
         self._rows: list[PullPlan] = []
         self._hint = 0
+        self._counters = (-1, -1)
         self.tables = PullTables.make()
         self.cells, self._view = self.tables.numbers.data, self.tables.octets.data
         self._pulls = self.tables.numbers[layout.PULLS_AT : layout.RUNS_AT].reshape(-1, layout.PULL_SIZE)
@@ -442,7 +442,46 @@ class FastPull:
         cells[at + layout.MIN_OFFSET], cells[at + layout.MAX_OFFSET] = low, high
         return array
 
-    def prepare_round(self, connection: Connection, plan: PullPlan) -> object:
+    def stamp(self) -> tuple[object, ...]:
+        """The same objects as long as the broker's settings, topics and groups are as they were."""
+        broker = self._broker
+        topics = broker.topic_config_manager.data_version
+        groups = broker.subscription_group_manager.data_version
+        if self._counters != (topics.counter, groups.counter):
+            self._counters = topics.counter, groups.counter
+        return broker.config, broker.store_config, topics, groups, self._counters
+
+    def is_as_known(
+        self,
+        plan: PullPlan,
+        group_info: object,
+        model: object,
+        subscription: object,
+        queue: ConsumeQueue,
+    ) -> bool:
+        """True if a plan's group and queue are those of before, and its offset was not reset."""
+        broker, header = self._broker, plan.header
+        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        now = broker.consumer_manager.consumer_table.get(group)
+        if now is not group_info or plan.row < 0:
+            return False
+        if now is None:
+            if (
+                header.sys_flag & SUBSCRIPTION_FLAG
+                and time.monotonic() - plan.compensated_at > COMPENSATION_S
+            ):
+                return False
+        elif now.message_model is not model or now.subscription_table.get(topic) is not subscription:
+            return False
+        return broker.store.consume_queues.get(
+            topic, queue_id
+        ) is queue and not broker.consumer_offset_manager.has_offset_reset(topic, group, queue_id)
+
+    @property
+    def in_memory_from(self) -> int:
+        return self._broker.store.in_memory_from
+
+    def prepare_round(self, connection: Connection, plan: PullPlan) -> Bytes | None:
         """Gives compiled code what it needs for the plan's next pulls (see pull_lease); the array of their file, or
         None if there is nothing for them, or they are not plain now."""
         cells, offset = self.cells, plan.read_to
@@ -452,7 +491,7 @@ class FastPull:
         low, high = queue.min_offset_in_queue, queue.max_offset_in_queue
         if not low <= offset < high:
             return None
-        end = min(offset + layout.UNITS_AHEAD // 2, high)
+        end = min(offset + layout.UNITS_LEFT_MIN, high)
         ahead = self._ahead_of(plan, queue, offset, end, may_look=True)
         if ahead is None:
             return None

@@ -94,8 +94,10 @@ PULLS_MAX = 16
 MESSAGES_MAX = 64
 """Units of a pull; who asks for more is answered by Python."""
 UNIT_SIZE = 20
-UNITS_AHEAD = 1024
+UNITS_AHEAD = 2048
 """Units of its queue that are kept of each plan, for who reads on."""
+UNITS_LEFT_MIN = 768
+"""With fewer of them left a round begins with new ones, if the queue has more."""
 HEAD_SIZE_MAX = TEXT_SIZE + 8 + 4 * 20
 IOV_MAX = 1024
 """Stretches of memory that one sendmsg takes."""
