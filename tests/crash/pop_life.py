@@ -52,7 +52,7 @@ SETTINGS = {
     "brokerFastFailureEnable": "false",
     "osPageCacheBusyTimeOutMills": 60_000,
 }
-PART_S = 6.0
+PART_S = 8.0
 """A step that has not come by then ends by a kill at any moment."""
 TIMER_CALLS = ("write timer log", "flush timer log", "create timer log", "write wheel", "flush wheel")
 RARE = (
@@ -73,11 +73,11 @@ POINTS = (
 
 def end_at(dice: random.Random, point: str) -> list[Any]:
     if point == "append":
-        return [point, "half", dice.randrange(1, 600)]
+        return [point, "half", dice.randrange(1, 250)]
     moments = ["before", "after"]
     if point in CALLS and CALLS[point][0] == "pwrite":
         moments.append("half")
-    most = 4 if point in RARE else 8 if point in ("recall", "recover offsets", "write timercheck") else 40
+    most = 4 if point in RARE else 8 if point in ("recall", "recover offsets", "write timercheck") else 16
     return [point, dice.choice(moments), dice.randrange(1, most)]
 
 
@@ -295,7 +295,7 @@ def main() -> int:
         found = asyncio.run(life.run([end_at(dice, dice.choice(POINTS)) for _ in range(arguments.kills)]))
         history = life.history
         killed += life.killed
-        total += Counter(
+        total.update(
             lives=1,
             kills=sum(life.killed.values()),
             sent=len(history.sent),

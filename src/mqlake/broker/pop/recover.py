@@ -22,7 +22,7 @@ from mqlake.broker.pop.queues import POP_CLIENT
 from mqlake.broker.pop.state import PopState
 from mqlake.errors import FormatError
 from mqlake.formats.record import decode_record
-from mqlake.message import RETRY_GROUP_TOPIC_PREFIX, TIMER_TOPIC, MessageExt
+from mqlake.message import RETRY_GROUP_TOPIC_PREFIX, REVIVE_GROUP, TIMER_TOPIC, MessageExt
 from mqlake.store.filter import TagFilter
 from mqlake.store.results import GetMessageStatus
 
@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 OVERLAP_MS = 10_000
 """Checkpoints so much older than the file are looked at as well: it holds the offsets as they were some time before."""
 PAGE = 1024
+REVIVED_MAX = 100_000
+"""Messages of one retry queue that are looked at, the newest ones."""
 GROUP = "pop recovery"
 
 
@@ -107,15 +109,22 @@ def _retry_of(message: MessageExt) -> _Retry:
 
 
 def recover_revived(state: PopState, revived: RevivedBefore) -> None:
-    """Notes what was put into retry topics since consumerOffset.json was written. Runs before the first revive."""
+    """Notes what was put into retry topics for checkpoints that are read again. Runs before the first revive.
+
+    A checkpoint whose time is not over holds the revive offset, however many after it are done.
+    """
     store = state.broker.store
-    since = _written_at(state) - OVERLAP_MS
+    since = _first_open(state)
+    if since is None:
+        return
     for topic, config in list(state.broker.topic_config_manager.topic_config_table.items()):
         if not topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
             continue
         for queue_id in range(config.read_queue_nums):
             offset = store.get_offset_in_queue_by_time(topic, queue_id, since)
-            while offset < store.max_offset_in_queue(topic, queue_id):
+            end = store.max_offset_in_queue(topic, queue_id)
+            offset = max(offset, end - REVIVED_MAX)
+            while offset < end:
                 result = store.get_message(GROUP, topic, queue_id, offset, PAGE)
                 if result.next_begin_offset <= offset:
                     break
@@ -123,6 +132,19 @@ def recover_revived(state: PopState, revived: RevivedBefore) -> None:
                 for record in result.records():
                     with contextlib.suppress(FormatError):
                         revived.add(decode_record(record, check_crc=False))
+
+
+def _first_open(state: PopState) -> int | None:
+    """When the first checkpoint that is not known as done was stored in the revive topic, in ms; None if all are."""
+    broker, topic = state.broker, state.revive_log.topic
+    config = broker.topic_config_manager.select_topic_config(topic)
+    found = []
+    for queue_id in range(config.read_queue_nums if config is not None else 0):
+        committed = broker.consumer_offset_manager.query_offset(REVIVE_GROUP, topic, queue_id)
+        offset = max(committed + 1, broker.store.min_offset_in_queue(topic, queue_id), 0)
+        if offset < broker.store.max_offset_in_queue(topic, queue_id):
+            found.append(broker.store.message_store_timestamp(topic, queue_id, offset))
+    return min(found, default=None)
 
 
 def _written_at(state: PopState) -> int:
