@@ -35,7 +35,9 @@ LAG = Shape("largest lag at 50 % load", 4, 64)
 CATCH_UP_RATIO_MIN = 3.0
 COPY_RATIO_MIN = 0.5
 SLAVE_CPU_US_MAX = 0.5
-LOOK_S = 0.005
+LOOK_S = 0.02
+WATCH_S = 0.05
+"""Looking takes both the master's and this process's time, of which a slave that catches up can use all."""
 LAG_MIN_MS = 0.001
 """Less is not told apart."""
 MESSAGE = 1200
@@ -304,7 +306,7 @@ def _watch(offset: Callable[[], int], start: int, end: int, samples: list[tuple[
             samples.append((time.perf_counter(), start))
         if found >= end:
             return
-        time.sleep(LOOK_S)
+        time.sleep(WATCH_S)
 
 
 def _socket_copy(context: Context, directory: Path, size: int) -> tuple[float, float]:

@@ -273,6 +273,20 @@ print(columns._twin_for(1).__name__)
         found = run_python(code, tmp_path, PYTHONPATH=root).split()
         assert found == ["False", "mqlake.compiled.kernels.columns"]
 
+    def test_a_thread_in_a_hurry_waits_where_much_work_is_to_come(self, tmp_path: Path) -> None:
+        code = """
+from mqlake.formats import columns
+columns.never_load_here()
+columns._records.left = 1000
+columns.load_for(10)
+print(columns._twin_for(0).__name__, columns._loaded.is_set())
+columns.LOADING_MAX_S = 300
+columns.load_for(1000)
+print(columns._twin_for(0).__name__, columns._loaded.is_set())
+"""
+        found = run_python(code, tmp_path).split()
+        assert found == ["mqlake.formats.columns.plain", "False", "mqlake.compiled.kernels.columns", "True"]
+
     def test_plain_without_numba(self, tmp_path: Path) -> None:
         assert run_python("import sys; sys.modules['numba'] = None; " + self.TWIN, tmp_path) == "plain"
 

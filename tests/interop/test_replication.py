@@ -5,6 +5,7 @@ MQLAKE_TEST_ROCKETMQ=5.5.1 in the environment takes that version's broker."""
 from __future__ import annotations
 
 import os
+import random
 import signal
 from collections import Counter
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from mqlake.client import Message
 from mqlake.client.blocking import Producer
 from mqlake.client.produce.producer import ProducerConfig
 from mqlake.client.results import SendStatus
+from mqlake.store.ha.ha_connection import OUTPUT_MAX as MAX_FRAME
 from tests.interop.brokers import JavaBroker, MqlakeBroker
 from tests.interop.java_client import JavaClients
 from tests.interop.java_peer import ROCKETMQ_VERSION
@@ -39,6 +41,16 @@ def send(namesrv: str, topic: str, count: int, first: int = 0) -> list[SendStatu
             ).send_status
             for n in range(first, first + count)
         ]
+
+
+def send_much(namesrv: str, topic: str) -> None:
+    """26 MB that no producer waits for a slave to have."""
+    with Producer("PG", namesrv, UNCOMPRESSED) as producer:
+        for number in range(65):
+            body = b"%08d" % number + random.Random(number).randbytes(400_000)
+            message = Message(topic, body)
+            message.wait_store_msg_ok = False
+            producer.send(message)
 
 
 @pytest.fixture(scope="module")
@@ -111,8 +123,11 @@ def test_signed_metadata_page_by_page(tmp_path: Path, version: str) -> None:
 
 
 def test_javas_slave_of_a_master_here(tmp_path: Path) -> None:
+    """Large frames too, which do not fit the 4 MiB that it receives in one after another."""
+    files = {"mappedFileSizeCommitLog": 16 << 20}
     role = {
         **QUICK,
+        **files,
         "brokerRole": "SYNC_MASTER",
         "inSyncReplicas": 2,
         "slaveTimeout": 1500,
@@ -121,7 +136,7 @@ def test_javas_slave_of_a_master_here(tmp_path: Path) -> None:
     with MqlakeBroker(tmp_path / "master", role) as master:
         store = tmp_path / "master" / "store" / "broker-0"
         assert send(master.namesrv, "ToJava", 1) == [SendStatus.FLUSH_SLAVE_TIMEOUT]
-        with JavaSlave(tmp_path / "slave", master.namesrv, "broker-0", version=VERSION) as slave:
+        with JavaSlave(tmp_path / "slave", master.namesrv, "broker-0", files, VERSION) as slave:
             caught_up(master.address)
             assert set(send(master.namesrv, "ToJava", 60)) == {SendStatus.SEND_OK}
             assert log_bytes(slave.store) == log_bytes(store)
@@ -131,8 +146,11 @@ def test_javas_slave_of_a_master_here(tmp_path: Path) -> None:
             until(lambda: send(master.namesrv, "ToJava", 1, 62) == [SendStatus.SEND_OK])
             slave.kill()
             assert send(master.namesrv, "ToJava", 1, 63) == [SendStatus.FLUSH_SLAVE_TIMEOUT]
+            send_much(master.namesrv, "ToJava")
+            assert len(log_bytes(store)) - len(log_bytes(slave.store)) > 24 * MAX_FRAME
             slave.start()
             caught_up(master.address)
+            assert log_bytes(slave.store) == log_bytes(store)
             master.kill()
             master.start()
             until(lambda: send(master.namesrv, "ToJava", 1, 64) == [SendStatus.SEND_OK])

@@ -73,6 +73,28 @@ def test_without_puts_that_wait_it_reports_and_then_lets_more_come(
         wait_equal(master, slave)
 
 
+def test_far_behind_it_makes_no_pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither of the two: what has come is received, and what is there is sent."""
+    size = {"mappedFileSizeCommitLog": 8 << 20}
+    pauses: list[str] = []
+
+    def clock(who: str) -> SimpleNamespace:
+        return SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: pauses.append(who))
+
+    with node(tmp_path / "m", **size) as master, node(tmp_path / "s", brokerRole="SLAVE", **size) as slave:
+        for number in range(1000):
+            master.store.put_message(message(number, body_size=5000))
+        until(lambda: master.ha._sleeping)
+        monkeypatch.setattr("mqlake.store.ha.ha_client_service.time", clock("slave"))
+        monkeypatch.setattr("mqlake.store.ha.ha_service.FAR_BYTES", 0)
+        monkeypatch.setattr("mqlake.store.ha.ha_service.time", clock("master"))
+        client = slave.follow(master.address)
+        client.is_awaited = lambda: False
+        client.lacking = lambda: max(master.store.max_phy_offset - slave.store.max_phy_offset, 1 << 20)
+        wait_equal(master, slave)
+    assert not pauses
+
+
 def test_a_port_that_speaks_something_else_changes_nothing(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, node(tmp_path / "s", brokerRole="SLAVE") as slave:
         client = slave.follow(f"127.0.0.1:{server.getsockname()[1]}")

@@ -97,8 +97,13 @@ class Replication:
         )
         self.ha_client_service = HAClientService(self.ha_client)
         self.ha_client_service.is_awaited = lambda: self._master_waits
+        self.ha_client_service.lacking = self._lacking
         self.ha_client_service.set_master_address(config.ha_master_address)
         self._registration.on_answers = self._learn_master
+
+    def _lacking(self) -> int:
+        """As HAClientService.lacking."""
+        return max(0, (self._master_max or 0) - self._broker.store.max_phy_offset)
 
     # --- life
 

@@ -56,6 +56,7 @@ __all__ = [
     "index_put_many",
     "index_query",
     "load_compiler",
+    "load_for",
     "never_load_here",
     "record_ends",
     "scan_records",
@@ -88,6 +89,8 @@ PLAIN_RECORDS_MAX = 2000
 
 HURRIED_RECORDS_MAX = 500
 """Records that plain Python does at once for a thread that must not stand still."""
+
+LOADING_MAX_S = 5.0
 
 _records = Worth(PLAIN_RECORDS_MAX)
 
@@ -128,6 +131,14 @@ def _load_aside() -> None:
         _loaded.set()
 
     threading.Thread(target=load_all, name="KernelsLoading", daemon=True).start()
+
+
+def load_for(records: int) -> None:
+    """So many records are to come, and nobody waits for them: a thread that called never_load_here() stands still
+    until the kernels are there, if that pays. Plain Python would be slow, and slow down their loading."""
+    if _records.count(records) and _is_hurried():
+        _load_aside()
+        _loaded.wait(LOADING_MAX_S)
 
 
 def as_input(array: NDArray[Any], dtype: type[np.generic]) -> NDArray[Any]:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from mqlake.base.lasting_trouble import LastingTrouble
 from mqlake.base.net import parse_address
 from mqlake.errors import MqlakeError
-from mqlake.formats.columns import never_load_here
+from mqlake.formats.columns import load_for, never_load_here
 from mqlake.store.ha.ha_client import RETRY_S, HAClient, Trouble
 from mqlake.store.ha.protocol import Clock
 
@@ -28,7 +28,11 @@ READ_BYTES = 1 << 20
 GATHER_S = 0.005
 """Pause after a small read while no put waits for this slave's reports: the next one brings more, at the cost of one.
 As long as a master of mqlake's gathers."""
-GATHERED_BYTES = READ_BYTES // 2
+GATHERED_BYTES = 64 * 1024
+FAR_BYTES = 1 << 20
+"""A slave that lacks more receives without a pause."""
+RECORD_BYTES = 1024
+"""Of a record, to guess how many are to come."""
 AFTER_BYTES = 64 * 1024
 """Read at most with the rest of a frame: what follows it is copied."""
 IDLE_S = 1.0
@@ -52,6 +56,8 @@ class HAClientService:
         self.master_address = ""
         self.is_awaited: Callable[[], bool] = lambda: True
         """False if no put of the master waits for reports."""
+        self.lacking: Callable[[], int] = lambda: 0
+        """Bytes between this log's end and the master's, as far as they are known."""
         self._retry_s = retry_s
         self._clock = clock
         self._on_lost = on_lost
@@ -131,6 +137,7 @@ class HAClientService:
         client, clock = self.client, self._clock
         buffer = bytearray(READ_BYTES)
         view = memoryview(buffer)
+        load_for(self.lacking() // RECORD_BYTES)
         client.connected(clock())
         last_data = clock()
         said = False
@@ -141,7 +148,7 @@ class HAClientService:
                     _send(sock, output)
                 if client.closed_because:
                     return client.closed_because
-                if size < GATHERED_BYTES and not self.is_awaited():
+                if size < GATHERED_BYTES and not self.is_awaited() and self.lacking() < FAR_BYTES:
                     time.sleep(GATHER_S)
                 if self.master_address != self._connected_to and clock() - last_data > IDLE_S:
                     return f"the master is at {self.master_address} now"

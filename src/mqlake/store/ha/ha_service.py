@@ -28,7 +28,7 @@ from mqlake.base.lasting_trouble import LastingTrouble
 from mqlake.errors import ConfigError
 from mqlake.store.config import MessageStoreConfig
 from mqlake.store.ha.group_transfer import GroupTransferService
-from mqlake.store.ha.ha_connection import ConnectionSettings, HAConnection
+from mqlake.store.ha.ha_connection import OUTPUT_MAX, ConnectionSettings, HAConnection
 from mqlake.store.ha.protocol import Clock, SourceLog
 from mqlake.store.results import PutMessageFuture, PutMessageStatus, wake_all
 
@@ -46,6 +46,8 @@ LOOP_WAIT_S = 0.001
 """How long an event loop waits for the thread at most."""
 NEAR_BYTES = 256 * 1024
 """A slave that lacks more is the thread's."""
+FAR_BYTES = OUTPUT_MAX
+"""A slave that lacks more is sent it without a pause."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -330,7 +332,7 @@ class HAService:
                     continue
             ready = self._selector.select(timeout)
             with self._pumping:
-                progress = self._sleeping is False
+                gathers = self._sleeping is False and not (busy and self._is_any_far())
                 self._sleeping = self._is_scheduled = False  # a loop that was closed runs nothing any more
                 for key, events in ready:
                     self._handle(key, events)
@@ -339,8 +341,12 @@ class HAService:
                 for peer in list(self._peers):
                     peer.connection.tick(now)
                     self._close_if_ended(peer)
-            if progress and self._peers and not (self._config.waits_for_replicas or self._stopped):
+            if gathers and self._peers and not (self._config.waits_for_replicas or self._stopped):
                 time.sleep(GATHER_S)
+
+    def _is_any_far(self) -> bool:
+        log_end = self._log.max_offset
+        return any(log_end - peer.connection.next_transfer_offset > FAR_BYTES for peer in self._peers)
 
     def _timeout(self) -> float:
         now = self._clock()
