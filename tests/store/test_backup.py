@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -167,6 +168,30 @@ def test_where_a_backup_and_a_store_may_go(tmp_path: Path) -> None:
         restore(str(saved), str(tmp_path / "full"))
     with module._locked(str(saved)), pytest.raises(ConfigError, match="another backup is writing"):
         back_up(str(root), str(saved))
+
+
+def test_a_full_disk_is_named_and_the_next_run_goes_on(tmp_path: Path) -> None:
+    root, saved = fill(tmp_path / "store"), tmp_path / "saved"
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))  # as if there were no more room
+    try:
+        with pytest.raises(OSError) as error:
+            back_up(str(root), str(saved))
+        assert error.value.filename == str(saved / "commitlog" / log_file(root).name)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    back_up(str(root), str(saved))
+    target = tmp_path / "restored"
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
+    try:
+        with pytest.raises(OSError) as error:
+            restore(str(saved), str(target))
+        assert str(error.value.filename).startswith(f"{target}.restoring/commitlog/")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not target.exists()
+    restore(str(saved), str(target))
+    assert same(root, target)
 
 
 KILLED = """

@@ -314,20 +314,32 @@ def _save_file(
         return dataclasses.replace(saved, seen=seen), 0
     fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        os.ftruncate(fd, start)
-        for at in range(start, size, PIECE):
-            end = min(at + PIECE, size)
-            piece = source.view[at:end]
-            crc = zlib.crc32(piece, crc)
-            _write_all(fd, piece, at)
-            source.evict(at, end)
-            progress(done + end, total)
-        os.fsync(fd)
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)  # the check is of the disk
-        _check_copy(fd, path, size, crc)
+        with _naming(path):
+            os.ftruncate(fd, start)
+            for at in range(start, size, PIECE):
+                end = min(at + PIECE, size)
+                piece = source.view[at:end]
+                crc = zlib.crc32(piece, crc)
+                _write_all(fd, piece, at)
+                source.evict(at, end)
+                progress(done + end, total)
+            os.fsync(fd)
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)  # the check is of the disk
+            _check_copy(fd, path, size, crc)
     finally:
         os.close(fd)
     return SavedFile(os.path.basename(path), size, crc, seen), size - start
+
+
+@contextlib.contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """An error of the system names the file: a full disk, a quota."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = path
+        raise
 
 
 def _write_all(fd: int, data: memoryview, at: int) -> None:
@@ -456,8 +468,8 @@ def restore(
 
 
 def _restore_file(directory: str, root: str, saved: SavedFile, file_size: int) -> None:
-    source, crc = os.path.join(directory, LOG, saved.name), 0
-    with open(source, "rb") as file, open(os.path.join(root, LOG, saved.name), "wb") as out:
+    source, target, crc = os.path.join(directory, LOG, saved.name), os.path.join(root, LOG, saved.name), 0
+    with _naming(target), open(source, "rb") as file, open(target, "wb") as out:
         left = saved.size
         while left:
             piece = file.read(min(PIECE, left))
