@@ -667,8 +667,10 @@ def _hashes(*names: str) -> Int64s:
 
 
 def _hash(name: bytes) -> int:
-    """As sends.hash_bytes."""
-    code = 14695981039346656037
-    for byte in name:
-        code = (code ^ byte) * 1099511628211 & 0xFFFFFFFFFFFFFFFF
+    """As kernels.primitives.hash_bytes."""
+    code, last = len(name), len(name) // 8
+    for step in range(last + 1):
+        code ^= int.from_bytes(name[8 * step : 8 * step + 8], "little")
+        code = code * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF
+        code ^= code >> 32
     return code

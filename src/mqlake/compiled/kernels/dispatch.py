@@ -27,6 +27,12 @@ NAME_INNER_BA = int.from_bytes(b"INNER_BA", "big")
 NAME_SE = int.from_bytes(b"SE", "big")
 
 
+NOT_ASCII = np.uint64(0x8080808080808080)
+EVEN_BYTES, EVEN_PAIRS = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF0000FFFF)
+U8, U16, U32 = np.uint64(8), np.uint64(16), np.uint64(32)
+FACTOR_8 = np.int64(31**8 & 0xFFFFFFFF)
+
+
 @compiled
 def hash_text(buf, start, end, code):
     """Java's String.hashCode of the UTF-8 text buf[start:end], going on from `code`, in [0, 2^32).
@@ -36,6 +42,23 @@ def hash_text(buf, start, end, code):
     code = np.int64(code)
     position = start
     while position < end:
+        # eight ASCII characters a step, in pairs, then pairs of pairs
+        while position + 8 <= end:
+            word = np.uint64(load64(buf, position))
+            if word & NOT_ASCII:
+                break
+            word = (word >> U8 & EVEN_BYTES) * np.uint64(31) + (word & EVEN_BYTES)
+            word = (word >> U16 & EVEN_PAIRS) * np.uint64(31**2) + (word & EVEN_PAIRS)
+            word = (word >> U32) * np.uint64(31**4) + (word & np.uint64(0xFFFFFFFF))
+            code = (code * FACTOR_8 + np.int64(word & np.uint64(0xFFFFFFFF))) & 0xFFFFFFFF
+            position += 8
+        if position == end:
+            break
+        character = np.int64(buf[np.uint64(position)])
+        if character < 0x80:
+            code = (code * 31 + character) & 0xFFFFFFFF
+            position += 1
+            continue
         point, length = read_character(buf, position, end)
         position += length
         if point < 0:
@@ -111,7 +134,7 @@ def dispatch(
         tags = tags_end = names = names_end = uniq = uniq_end = np.int64(0)
         delay = delay_end = num = num_end = base = base_end = np.int64(0)
         while position < end:
-            parting, _ = name_end(data, position, end)
+            parting = name_end(data, position, end)
             stop = value_end(data, parting, end)
             if position < parting and parting + 1 < stop:
                 length = parting - position

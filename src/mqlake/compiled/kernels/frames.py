@@ -17,12 +17,10 @@ limit before it is used.
 from __future__ import annotations
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
 from mqlake.compiled.cache import compiled
 from mqlake.compiled.kernels.primitives import (
+    EACH,
     U1,
     U2,
     U3,
@@ -34,11 +32,13 @@ from mqlake.compiled.kernels.primitives import (
     copy,
     load16,
     load32,
+    load_word,
     pointer,
     read_character,
     read_digits,
     same_bytes,
     store32,
+    trailing_zeros,
 )
 from mqlake.remoting.codec import FRAME_SIZE_MAX
 
@@ -183,35 +183,8 @@ def escaped(buf, position, end):
     return code, np.int64(position + 2)
 
 
-EACH = np.uint64(0x0101010101010101)
 TOP = np.uint64(0x8080808080808080)
 SPACES, QUOTES, BACKSLASHES = (EACH * np.uint64(code) for code in (0x20, QUOTE, BACKSLASH))
-
-
-@intrinsic
-def trailing_zeros(_context, _word):
-    """The number of zero bits below the lowest one of a number that is not 0."""
-
-    def generate(_context, builder, _signature, arguments):
-        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
-
-    return types.uint64(types.uint64), generate
-
-
-@compiled
-def load_word(buf, position):
-    """Eight bytes, the first one lowest: written so that it becomes one load."""
-    p = np.uint64(position)
-    return (
-        np.uint64(buf[p])
-        | (np.uint64(buf[p + U1]) << np.uint64(8))
-        | (np.uint64(buf[p + U2]) << np.uint64(16))
-        | (np.uint64(buf[p + U3]) << np.uint64(24))
-        | (np.uint64(buf[p + U4]) << np.uint64(32))
-        | (np.uint64(buf[p + U5]) << np.uint64(40))
-        | (np.uint64(buf[p + U6]) << np.uint64(48))
-        | (np.uint64(buf[p + U7]) << np.uint64(56))
-    )
 
 
 @compiled

@@ -16,6 +16,7 @@ from mqlake.compiled.kernels.primitives import (
     OVERLAP,  # noqa: F401 - the caller makes that much room
     copy_text,
     find,
+    hash_bytes,
     load32,
     load64,
     name_end,
@@ -85,11 +86,12 @@ def split_properties(
                 parting = start + name_length[known]
             else:
                 known = np.int64(-1)
-                parting, code = name_end(data, start, end)
+                parting = name_end(data, start, end)
             stop = value_end(data, parting, end)
             if start < parting and parting + 1 < stop:
                 if known < 0:
                     key = data, start, parting - start, name_starts, name_lengths
+                    code = hash_bytes(data, start, parting - start)
                     known, slot = find(slots, mask, code, is_name, key)
                     if known < 0:
                         if names == len(name_start):

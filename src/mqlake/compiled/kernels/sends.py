@@ -262,11 +262,12 @@ def read_properties(text, start, length, refused, names, columns, n):
     position, end = start, start + length
     count = 0
     while position < end:
-        separator, name = name_end(text, position, end)
+        separator = name_end(text, position, end)
         stop = value_end(text, separator, end)
         # A pair without a name, a \1 or a value would be dropped by the slow path, which stores what it understood.
         if separator == position or separator + 1 >= stop or count == len(names):
             return False
+        name = hash_bytes(text, position, separator - position)
         for i in range(len(refused)):
             if np.uint64(refused[i]) == name:
                 return False
