@@ -73,6 +73,7 @@ from mqlake.compiled.kernels.primitives import (
     CLOCK_REALTIME,
     SECOND_NS,
     address,
+    borrowed,
     clock,
     copy,
     keep_order,
@@ -186,6 +187,8 @@ def receive(
     The first `known` queues of TOUCHED are there already, and count among the queues. A connection that did not take
     the whole answer to a pull is the last one of the round.
     """
+    received, loop_numbers, octets = borrowed(received), borrowed(loop_numbers), borrowed(octets)
+    numbers, send_octets = borrowed(numbers), borrowed(send_octets)
     rows = loop_numbers[ROWS_AT:FREE_AT].reshape((EVENTS_MAX, ROW_SIZE))
     free = loop_numbers[FREE_AT:PEERS_AT]
     peers = loop_numbers[PEERS_AT:LEASE_AT].reshape((FDS_MAX, PEER_SIZE))
@@ -233,6 +236,7 @@ def receive(
 def answer(count, done, loop_numbers, numbers, send_octets):
     """Sends their answers to the connections of `count` rows, for the first `done` messages; to how many of them not
     everything could be sent."""
+    loop_numbers, numbers, send_octets = borrowed(loop_numbers), borrowed(numbers), borrowed(send_octets)
     rows = loop_numbers[ROWS_AT:FREE_AT].reshape((EVENTS_MAX, ROW_SIZE))
     columns = table(numbers, COLUMNS, COLUMN_ROWS, SENDS_MAX)
     answers = part(numbers, send_octets, ANSWERS)
@@ -305,6 +309,8 @@ def serve(
     A round with messages to other queues, or of transactions, is not stored. What is stored is visible to readers of
     the file, and answered; the caller has still to say where the log ends now.
     """
+    log, received, loop_numbers = borrowed(log), borrowed(received), borrowed(loop_numbers)
+    octets, numbers, send_octets = borrowed(octets), borrowed(numbers), borrowed(send_octets)
     lease = loop_numbers[LEASE_AT:LATENCIES_AT]
     latencies = loop_numbers[LATENCIES_AT:].reshape((2 * CODES, LATENCY_SIZE))
     latencies[:] = 0

@@ -14,6 +14,7 @@ import numpy as np
 from mqlake.compiled.cache import compiled
 from mqlake.compiled.kernels import frames, signatures
 from mqlake.compiled.kernels.primitives import (
+    borrowed,
     copy,
     find,
     hash_bytes,
@@ -200,7 +201,7 @@ I64_MAX = 2**63 - 1
 
 @compiled
 def part(numbers, array, which):
-    return array[numbers[2 * which] : numbers[2 * which + 1]]
+    return borrowed(array)[numbers[2 * which] : numbers[2 * which + 1]]
 
 
 @compiled
@@ -474,6 +475,7 @@ def parse_sends(buf, start, end, host, record_max, so_far, numbers, octets):
     frame is not signed by one of the SIGNERS; TOPIC_START and TOPIC_LENGTH say where the name is. UNDECIDED: its signer
     is not among the ALLOWED for the queue.
     """
+    buf, numbers, octets = borrowed(buf), borrowed(numbers), borrowed(octets)
     columns = table(numbers, COLUMNS, ROWS, SENDS_MAX)
     queues = table(numbers, QUEUES, -1, QUEUE_SIZE)
     fields = table(numbers, FIELDS, -1, 2)
@@ -662,6 +664,7 @@ def store_sends(out, position, base_offset, buf, count, store_timestamp, numbers
     Of each queue touched NEXT_OFFSET is its next queue offset, counted up here like its QUEUE_MESSAGES, QUEUE_BYTES and
     QUEUE_PUTS. The first record's TOTALSIZE is left as it is: who writes it makes all of them visible.
     """
+    out, buf, numbers, octets = borrowed(out), borrowed(buf), borrowed(numbers), borrowed(octets)
     columns = table(numbers, COLUMNS, ROWS, SENDS_MAX)
     queues, halves = table(numbers, QUEUES, -1, QUEUE_SIZE), table(numbers, HALVES, -1, OF_COLUMNS)
     text, topics = pointer(part(numbers, octets, TEXT)), pointer(part(numbers, octets, TOPICS))
