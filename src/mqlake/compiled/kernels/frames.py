@@ -51,9 +51,19 @@ ACCESS_KEY, SECURITY_TOKEN, SIGNATURE = range(SHORT_LETTERS, SHORT_LETTERS + 3)
 """Of the fields that sign a request, in whatever names the others are."""
 LETTERS = SHORT_LETTERS + 3
 HEAD_CODE, HEAD_FLAG, HEAD_OPAQUE, HEAD_BODY_START, HEAD_NAMES = range(5)
-HEAD_ROOM = 5
 SHORT, LONG = 1, 2
 """The bits of head[HEAD_NAMES]: names of one letter were seen, and long ones."""
+SHAPE_VALUES, SHAPE_NAMES, SHAPE_NOTED, SHAPE_GAP, SHAPE_AT = range(5, 10)
+"""The shape of the last header that read_json has read, which a client's next one has as well: how many values (0: none
+is known), its HEAD_NAMES, and a gap before each value and after the last one: whose value follows, how many bytes it
+has, and these as words. While it is noted: how many gaps so far (-1: it can have no shape), where the last value ended."""
+WHOSE, GAP_LENGTH, GAP = range(3)
+GAP_WORDS = 4
+GAP_SIZE = 2 + GAP_WORDS
+SHAPE_VALUES_MAX = 40
+HEAD_ROOM = SHAPE_AT + GAP_SIZE * (SHAPE_VALUES_MAX + 1)
+THE_CODE, THE_FLAG, THE_OPAQUE, SOME_NUMBER, SOME_TEXT = range(-5, 0)
+"""A value that is no field's; SOME are not needed."""
 JSON, ROCKETMQ = 0, 1
 
 QUOTE, BACKSLASH, SLASH, COMMA, COLON, MINUS, OPEN, CLOSE, SMALL_A = (ord(c) for c in '"\\/,:-{}a')
@@ -209,6 +219,9 @@ def plain_length(word):
     return np.int64(8) if found == 0 else np.int64(trailing_zeros(found) >> np.uint64(3))
 
 
+U000, U000_MASK = np.uint64(int.from_bytes(b"\\u000", "little")), np.uint64(0xFFFFFFFFFF)
+
+
 @compiled
 def put_character(text, at, code):
     """Writes a character below 65536 as UTF-8, in no more bytes than its escape has; the position after it."""
@@ -250,6 +263,14 @@ def read_text(buf, position, end, text, at):
             at += length
             continue
         if code == BACKSLASH:
+            if position + 8 <= end:  # mostly \\u0001 and \\u0002, which are in properties
+                word = load_word(buf, position)
+                digit = np.int64(word >> np.uint64(40) & np.uint64(0xFF)) - ZERO
+                if word & U000_MASK == U000 and 0 <= digit <= 9:
+                    text[np.uint64(at)] = np.uint8(digit)
+                    at += 1
+                    position += 6
+                    continue
             code, position = escaped(buf, position, end)
             if position < 0:
                 break
@@ -353,6 +374,86 @@ def read_value(buf, position, end, text, at):
 
 
 @compiled
+def some_bytes(buf, position, count):
+    """Up to eight bytes as `load_word` has them, and zeros."""
+    word = np.uint64(0)
+    for i in range(position + count - 1, position - 1, -1):
+        word = word << np.uint64(8) | np.uint64(buf[np.uint64(i)])
+    return word
+
+
+@compiled
+def note_value(buf, value, head, whose):
+    """Adds a value that begins at `value` to the shape."""
+    values, gap = head[SHAPE_NOTED], head[SHAPE_GAP]
+    if values < 0 or values > SHAPE_VALUES_MAX or value - gap > 8 * GAP_WORDS:
+        head[SHAPE_NOTED] = -1
+        return
+    at = SHAPE_AT + GAP_SIZE * values
+    head[at + WHOSE] = whose
+    head[at + GAP_LENGTH] = value - gap
+    for n in range(GAP_WORDS):
+        word = some_bytes(buf, gap + 8 * n, min(max(value - gap - 8 * n, np.int64(0)), np.int64(8)))
+        head[at + GAP + n] = np.int64(word)
+    head[SHAPE_NOTED] = values + 1
+
+
+@compiled
+def after_gap(buf, position, end, head, at):
+    """The position after the gap of a shape, if this is it; else -1."""
+    length = head[at + GAP_LENGTH]
+    if length > end - position:
+        return np.int64(CODEC_ONLY)
+    n = np.int64(0)
+    while n < length:
+        left = length - n
+        if position + n + 8 <= end:
+            word = load_word(buf, position + n)
+            if left < 8:
+                word &= (np.uint64(1) << np.uint64(8 * left)) - np.uint64(1)
+        else:
+            word = some_bytes(buf, position + n, min(left, np.int64(8)))
+        if word != np.uint64(head[at + GAP + (n >> 3)]):
+            return np.int64(CODEC_ONLY)
+        n += 8
+    return position + length
+
+
+@compiled
+def read_alike(buf, position, end, head, fields, text, at):
+    """As `read_json`, of a header that has the shape of the last one; CODEC_ONLY when it has another."""
+    head[HEAD_CODE] = head[HEAD_FLAG] = head[HEAD_OPAQUE] = 0
+    head[HEAD_NAMES] = head[SHAPE_NAMES]
+    shape = np.int64(SHAPE_AT)
+    for _ in range(head[SHAPE_VALUES]):
+        whose = head[shape + WHOSE]
+        position = after_gap(buf, position, end, head, shape)
+        shape += GAP_SIZE
+        if position < 0:
+            return np.int64(CODEC_ONLY)
+        if whose >= 0 or whose == SOME_TEXT:
+            position, after = read_text(buf, position, end, text, at)
+            if position < 0:
+                return np.int64(CODEC_ONLY)
+            position -= 1  # the closing quote is the gap's
+            if whose >= 0:
+                fields[whose, 0] = at
+                fields[whose, 1] = after - at
+                at = after
+            continue
+        value, position = read_number(buf, position, end)
+        if position < 0 or value < INT32_MIN or value > INT32_MAX:
+            return np.int64(CODEC_ONLY)
+        if whose == THE_CODE:
+            head[HEAD_CODE] = value
+        elif whose == THE_FLAG:
+            head[HEAD_FLAG] = value
+        elif whose == THE_OPAQUE:
+            head[HEAD_OPAQUE] = value
+    return np.int64(at) if after_gap(buf, position, end, head, shape) == end else np.int64(CODEC_ONLY)
+
+
+@compiled
 def read_fields(buf, position, end, head, fields, text, at):
     """(position after the object, end in `text`) of extFields whose opening brace is before `position`."""
     codec_only = np.int64(CODEC_ONLY), np.int64(at)
@@ -366,9 +467,14 @@ def read_fields(buf, position, end, head, fields, text, at):
         if letter < 0 or fields[letter, 1] >= 0:
             return codec_only
         start = at
+        is_text = byte(buf, position) == QUOTE
+        note_value(buf, position + 1, head, letter)
         position, at, is_there = read_value(buf, position, end, text, at)
         if position < 0:
             return codec_only
+        head[SHAPE_GAP] = position - 1
+        if not is_text:
+            head[SHAPE_NOTED] = -1
         if is_there:
             fields[letter, 0] = start
             fields[letter, 1] = at - start
@@ -383,6 +489,8 @@ def read_fields(buf, position, end, head, fields, text, at):
 def read_json(buf, position, end, head, fields, text, at):
     """The end in `text`, or CODEC_ONLY; fills `head` and `fields` from the JSON header buf[position:end]."""
     head[HEAD_CODE] = head[HEAD_FLAG] = head[HEAD_OPAQUE] = 0
+    head[SHAPE_VALUES] = head[SHAPE_NOTED] = 0
+    head[SHAPE_GAP] = position
     position = skip_spaces(buf, position, end)
     if position >= end or byte(buf, position) != OPEN:
         return np.int64(CODEC_ONLY)
@@ -400,28 +508,42 @@ def read_json(buf, position, end, head, fields, text, at):
             has_fields = True
             position, at = read_fields(buf, position + 1, end, head, fields, text, at)
         elif equals(buf, name, length, LANGUAGE_NAME) or equals(buf, name, length, TYPE_NAME):
+            is_text = byte(buf, position) == QUOTE
+            note_value(buf, position + 1, head, np.int64(SOME_TEXT))
             position, _, _ = read_value(buf, position, end, text, at)
+            head[SHAPE_GAP] = position - 1
+            if not is_text:
+                head[SHAPE_NOTED] = -1
         elif equals(buf, name, length, REMARK_NAME):
+            head[SHAPE_NOTED] = -1
             position, after, _ = read_value(buf, position, end, text, at)
             if after > at:
                 return np.int64(CODEC_ONLY)
         else:
+            start, whose = position, np.int64(SOME_NUMBER)
             value, position = read_number(buf, position, end)
             if position < 0 or value < INT32_MIN or value > INT32_MAX:
                 return np.int64(CODEC_ONLY)
             if equals(buf, name, length, CODE_NAME):
-                head[HEAD_CODE] = value
+                whose, head[HEAD_CODE] = np.int64(THE_CODE), value
             elif equals(buf, name, length, FLAG_NAME):
-                head[HEAD_FLAG] = value
+                whose, head[HEAD_FLAG] = np.int64(THE_FLAG), value
             elif equals(buf, name, length, OPAQUE_NAME):
-                head[HEAD_OPAQUE] = value
+                whose, head[HEAD_OPAQUE] = np.int64(THE_OPAQUE), value
             elif not equals(buf, name, length, VERSION_NAME):
                 return np.int64(CODEC_ONLY)
+            note_value(buf, start, head, whose)
+            head[SHAPE_GAP] = position
         if position < 0:
             return np.int64(CODEC_ONLY)
         closing, position = after_value(buf, position, end)
         if closing == CLOSE:
-            return np.int64(at) if skip_spaces(buf, position, end) == end else np.int64(CODEC_ONLY)
+            if skip_spaces(buf, position, end) != end:
+                return np.int64(CODEC_ONLY)
+            note_value(buf, end, head, np.int64(0))
+            head[SHAPE_VALUES] = max(head[SHAPE_NOTED] - 1, np.int64(0))
+            head[SHAPE_NAMES] = head[HEAD_NAMES]
+            return np.int64(at)
         if closing != COMMA:
             return np.int64(CODEC_ONLY)
 
@@ -463,6 +585,13 @@ def read_rocketmq(buf, position, end, head, fields, text, at):
 
 
 @compiled
+def clear_fields(head, fields):
+    for letter in range(LETTERS):
+        fields[letter, 1] = -1
+    head[HEAD_NAMES] = 0
+
+
+@compiled
 def read_frame(buf, start, end, head, fields, text, at):
     """(where the frame at `start` ends, end in `text`): NEED_MORE when it is not all there, CODEC_ONLY when it is
     none of those above, or has no room in `text`. An absent field has the length -1."""
@@ -477,18 +606,21 @@ def read_frame(buf, start, end, head, fields, text, at):
     header_size = np.int64(load32(buf, start + 4)) & 0xFFFFFF
     if header_size > size - 8 or header_size > len(text) - at:
         return np.int64(CODEC_ONLY), np.int64(at)
-    for letter in range(LETTERS):
-        fields[letter, 1] = -1
     head[HEAD_BODY_START] = start + 8 + header_size
-    head[HEAD_NAMES] = 0
+    at_end = np.int64(CODEC_ONLY)
+    clear_fields(head, fields)
     if kind == JSON:
-        at_end = read_json(pointer(buf), start + 8, start + 8 + header_size, head, fields, pointer(text), at)
+        header, out = start + 8, pointer(text)
+        if head[SHAPE_VALUES]:
+            at_end = read_alike(pointer(buf), header, header + header_size, head, fields, out, at)
+            if at_end < 0:
+                clear_fields(head, fields)
+        if at_end < 0:
+            at_end = read_json(pointer(buf), header, header + header_size, head, fields, out, at)
     elif kind == ROCKETMQ:
         at_end = read_rocketmq(
             pointer(buf), start + 8, start + 8 + header_size, head, fields, pointer(text), at
         )
-    else:
-        at_end = np.int64(CODEC_ONLY)
     if at_end < 0:
         return np.int64(CODEC_ONLY), np.int64(at)
     return np.int64(start + size), at_end
