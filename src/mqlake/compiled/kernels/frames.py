@@ -56,9 +56,10 @@ SHORT, LONG = 1, 2
 SHAPE_VALUES, SHAPE_NAMES, SHAPE_NOTED, SHAPE_GAP, SHAPE_AT = range(5, 10)
 """The shape of the last header that read_json has read, which a client's next one has as well: how many values (0: none
 is known), its HEAD_NAMES, and a gap before each value and after the last one: whose value follows, how many bytes it
-has, and these as words. While it is noted: how many gaps so far (-1: it can have no shape), where the last value ended."""
+has, and these as words. While it is noted: how many gaps so far (-1: it can have no shape), and where the last value
+ended."""
 WHOSE, GAP_LENGTH, GAP = range(3)
-GAP_WORDS = 4
+GAP_WORDS = 5
 GAP_SIZE = 2 + GAP_WORDS
 SHAPE_VALUES_MAX = 40
 HEAD_ROOM = SHAPE_AT + GAP_SIZE * (SHAPE_VALUES_MAX + 1)
