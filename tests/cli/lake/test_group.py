@@ -73,6 +73,7 @@ def test_run_of_a_file(tmp_path: Path) -> None:
             [*RUN, "--catalog", "sqlite:////no/such/catalog.db"],
             "cannot be opened: unable to open database file",
         ),
+        ([*RUN[:-1], "s3://bucket/lake"], "name a catalog"),
         ([*RUN, "--namespace", "a b"], "cannot be a namespace"),
         ([*RUN, "--bodies", "json"], "json needs a schema: json:infer"),
         ([*RUN, "--bodies", "avro:"], "avro needs a schema: avro:FILE"),

@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from deltalake import DeltaTable as NativeTable
+from deltalake.schema import VariantType
+from pyspark.sql.types import VariantVal
 
 from mqlake.cli.main import cli
-from mqlake.errors import TableError
+from mqlake.errors import ConfigError, TableError
 from mqlake.lake.bodies.body_format import BodyFormat
 from mqlake.lake.bodies.evolution import SchemaChangeError
 from mqlake.lake.tables.table import DECODER
@@ -92,6 +95,34 @@ def test_a_delta_table_with_wider_numbers_is_written_again(tmp_path: Path) -> No
     again = table(tmp_path, "delta", json="id long, l array<struct<x: long>>")
     again.append_new()
     assert values(again.read()) == found
+
+
+def test_any_json_as_variants(tmp_path: Path) -> None:
+    """Filled, united with the log, verified, compacted; read by deltalake. Iceberg's library has no such type."""
+    put(tmp_path / "store", b'{"id":1}', b"x", b"[1, null]", b"", b"null")
+    orders = table(tmp_path, "delta", variant=True)
+    assert orders.append_new().rows == 5
+    put(tmp_path / "store", b'{"other":{"id":2}}')
+
+    def read(found: Any) -> list[Any]:
+        return [
+            [VariantVal(each["value"], each["metadata"]).toPython()] if isinstance(each, dict) else each
+            for each in values(found)
+        ]
+
+    expected = [[{"id": 1}], b"x", [[1, None]], None, [None], [{"other": {"id": 2}}]]
+    assert read(orders.union()) == expected
+    again = table(tmp_path, "delta")
+    assert again.append_new().rows == 1 and again.verify().findings == []
+    assert again.table.compact(1 << 20) == (2, 1)
+    assert read(again.read()) == expected and again.verify().is_sound
+    kinds = {each.name: each.type for each in NativeTable(again.table.location).schema().fields}
+    assert isinstance(kinds["value"], VariantType)
+    with pytest.raises(ConfigError, match="which pyiceberg does not write"):
+        TopicTable.open(
+            lake_of(tmp_path / "other", "iceberg"),
+            topic_of(tmp_path / "store", bodies=BodyFormat("variant").spec),
+        )
 
 
 def test_a_table_of_raw_bodies_stays_one(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from mqlake.lake.tables.config import (
 if TYPE_CHECKING:
     from mqlake.lake.tables.topic import RunOptions, TopicTable
 
-BODIES = ("text", "json", "json-schema", "avro", "protobuf", "confluent")
+BODIES = ("text", "variant", "json", "json-schema", "avro", "protobuf", "confluent")
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -127,9 +127,9 @@ class Given:
         kind, _, value = self.bodies.partition(":")
         if kind not in BODIES:
             raise UnknownKeyError(kind, BODIES, what="format of bodies")
-        if kind == "text" and value:
-            raise ConfigError(f"--bodies text takes nothing after it, not {value!r}")
-        if kind != "text" and not value:
+        if kind in ("text", "variant") and value:
+            raise ConfigError(f"--bodies {kind} takes nothing after it, not {value!r}")
+        if kind not in ("text", "variant") and not value:
             what = "json:infer, or json:'id long, item string'" if kind == "json" else f"{kind}:FILE"
             raise ConfigError(f"--bodies {kind} needs a schema: {what}")
         file, _, message = value.partition("#")
@@ -205,7 +205,7 @@ _MAKE = (
         default="",
         metavar="FORMAT",
         help="Decode bodies to columns: text, json:infer, json:'id long, item string', json-schema:FILE, avro:FILE, "
-        "protobuf:FILE[#MESSAGE], confluent:DIR.",
+        "protobuf:FILE[#MESSAGE], confluent:DIR, variant (any JSON; Delta).",
     ),
 )  # fmt: skip
 

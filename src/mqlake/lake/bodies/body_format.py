@@ -39,8 +39,10 @@ from mqlake.lake.bodies.json_bodies import JsonDecoder
 from mqlake.lake.bodies.json_schema import parse_json_schema
 from mqlake.lake.bodies.protobuf import ProtobufDecoder
 from mqlake.lake.bodies.types import ColumnType, parse_ddl, struct_of
+from mqlake.lake.bodies.variant import VariantDecoder
 
 TEXT, JSON, AVRO, PROTOBUF, CONFLUENT = "text", "json", "avro", "protobuf", "confluent"
+VARIANT = "variant"
 INFER = "infer"
 _SCHEMA_FILE = re.compile(r"(\d+)\.(avsc|json|desc)")
 _KINDS = {"avsc": AVRO, "json": JSON, "desc": PROTOBUF}
@@ -66,6 +68,7 @@ class BodyFormat:
         cls,
         *,
         text: bool = False,
+        variant: bool = False,
         json: str | None = None,
         json_schema: str | os.PathLike[str] | None = None,
         avro: str | os.PathLike[str] | None = None,
@@ -78,20 +81,25 @@ class BodyFormat:
         `message`: of a Protobuf descriptor set with several. ConfigError, UnknownKeyError for an invalid schema.
         """
         chosen = [
-            each for each in (text or None, json, json_schema, avro, protobuf, confluent) if each is not None
+            each
+            for each in (text or None, variant or None, json, json_schema, avro, protobuf, confluent)
+            if each is not None
         ]
         if len(chosen) > 1:
             raise ConfigError(
-                "bodies have one format: give one of text, json, JSON Schema, Avro, Protobuf, Confluent"
+                "bodies have one format: give one of text, variant, json, JSON Schema, Avro, Protobuf, Confluent"
             )
         if message and protobuf is None:
             raise ConfigError("a message's name is for Protobuf bodies: give their descriptor set")
-        if text:
-            return cls(TEXT)
+        if text or variant:
+            return cls(TEXT if text else VARIANT)
         if json is not None:
-            found = (
-                cls(JSON, inferred=True) if json.strip().lower() == INFER else cls(JSON, parse_ddl(json).ddl)
-            )
+            is_inferred = json.strip().lower() == INFER
+            found = cls(JSON, inferred=True) if is_inferred else cls(JSON, parse_ddl(json).ddl)
+            if found.schema and parse_ddl(found.schema).uses("variant"):
+                raise ConfigError(
+                    "a variant is the whole body (--bodies variant); for one field use the type json"
+                )
         elif json_schema is not None:
             found = cls(JSON, _read(json_schema, lambda data: parse_json_schema(data).ddl))
         elif avro is not None:
@@ -253,6 +261,8 @@ def _of_kind(kind: str, schema: str, message: str, what: str) -> Decoder:
     try:
         if kind == TEXT:
             return TextDecoder()
+        if kind == VARIANT:
+            return VariantDecoder()
         if kind == JSON:
             return JsonDecoder(parse_ddl(schema))
         if kind == AVRO:

@@ -4,6 +4,7 @@
 
 boolean int long float double string binary date timestamp decimal(p,s) struct array map<string, …>. In JSON, times are
 texts in ISO 8601, or numbers since 1970: timestamp_s, timestamp_ms, timestamp_us; `json` keeps any value as its text.
+`variant` is a whole body of JSON in binary, as Delta and Parquet have it (variant.py).
 """
 
 from __future__ import annotations
@@ -22,6 +23,11 @@ ELEMENT = "element"
 """The name of a list's items in Arrow, as Parquet, Iceberg and Delta call them."""
 DECIMAL_DIGITS_MAX = 38
 
+VARIANT = pa.struct(
+    [pa.field("metadata", pa.binary(), nullable=False), pa.field("value", pa.binary(), nullable=False)]
+)
+"""A Variant in Arrow and Parquet. No other column has this type: all that others hold may be null."""
+
 PLAIN: dict[str, pa.DataType] = {
     "boolean": pa.bool_(),
     "int": pa.int32(),
@@ -36,6 +42,7 @@ PLAIN: dict[str, pa.DataType] = {
     "timestamp_ms": TIMESTAMP,
     "timestamp_us": TIMESTAMP,
     "json": pa.string(),
+    "variant": VARIANT,
 }
 ALIASES = {"bool": "boolean", "integer": "int", "bigint": "long", "real": "float", "varchar": "string"}
 

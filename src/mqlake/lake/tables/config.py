@@ -73,7 +73,12 @@ class Lake:
         object.__setattr__(self, "warehouse", place(self.warehouse))
 
     def check_warehouse(self) -> None:
-        """ConfigError for one that is no directory; it may not be there yet."""
+        """ConfigError for one that is no directory, or cannot have the catalog; it may not be there yet."""
+        if "://" in self.warehouse and self.format == ICEBERG and not self.catalog:
+            raise ConfigError(
+                f"warehouse {self.warehouse} is no local directory, and Iceberg's catalog is a file in it by default: "
+                "name a catalog (--catalog)"
+            )
         if self.warehouse and os.path.exists(self.warehouse) and not os.path.isdir(self.warehouse):
             raise ConfigError(f"warehouse {self.warehouse} is a file: name a directory")
 

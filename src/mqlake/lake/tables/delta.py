@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
@@ -39,11 +40,12 @@ from deltalake.transaction import AddAction, RemoveAction
 from mqlake.base.progress import Progress, no_progress
 from mqlake.errors import TableConflictError, TableError
 from mqlake.lake.bodies.evolution import conform
+from mqlake.lake.bodies.types import VARIANT
 from mqlake.lake.tables.config import s3_endpoint
 from mqlake.lake.tables.files import STORE_TIME, WriteSpec, WrittenFile, of_names
 from mqlake.lake.tables.parquet import scan_files, unknown_files
 from mqlake.lake.tables.state import COMMIT_ID, POSITION, State, TableState
-from mqlake.lake.tables.table import DAY, VARIANT, Head, TableFiles, Version
+from mqlake.lake.tables.table import DAY, Head, TableFiles, Version
 
 DATE = "date"
 CREATED_WITH = {"delta.checkpointInterval": "50", "delta.logRetentionDuration": "interval 30 days"}
@@ -504,7 +506,18 @@ def _text(value: Any) -> Any:
 def _translated(name: str) -> Iterator[None]:
     try:
         yield
-    except (TableError, OSError, MemoryError):
+    except (TableError, MemoryError):
         raise
     except Exception as error:  # deltalake's own
-        raise TableError(f"table {name}: {error}") from error
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise TableError(f"table {name}: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    """What an object store said, of an error that names each layer it came through; else all of it."""
+    said = re.search(r"<Code>(.*?)</Code>\s*<Message>(.*?)</Message>", str(error))
+    if said is not None:
+        return f"the object store answers {said[1]}: {said[2]}"
+    first, *layers = [each.strip() for each in str(error).split("↳")]
+    return f"{first}: {layers[-1]}" if layers else first

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.fs
 
-from mqlake.errors import TableError
+from mqlake.errors import ConfigError, TableError
+from mqlake.lake.bodies.types import VARIANT
 from mqlake.lake.requirements import require_modules
 from mqlake.lake.tables.config import DELTA, ICEBERG, Lake
 from mqlake.lake.tables.files import file_system_of
@@ -53,6 +54,11 @@ def make_table(
     """A new table, or the one that another process made meanwhile. `day`: the column of times whose days part it, or
     empty. Raises as load_table() does, and TableError where there is a table of the other format."""
     lake.check_warehouse()
+    if lake.format == ICEBERG and any(field.type == VARIANT for field in schema):
+        raise ConfigError(
+            "Iceberg has Variants from format version 3 on, which pyiceberg does not write: use a Delta table "
+            "(--format delta), or columns (--bodies json:…)"
+        )
     _check_not_other(lake, name)
     if lake.format == ICEBERG:
         kind, catalog = _iceberg(lake)

@@ -26,11 +26,6 @@ LATEST = "mqlake.latest"
 whose days part it if that is not the store time; and of a table of latest rows its key."""
 
 
-VARIANT = pa.struct(
-    [pa.field("metadata", pa.binary(), nullable=False), pa.field("value", pa.binary(), nullable=False)]
-)
-"""A Variant in Arrow and Parquet. No other column has this type: all that others hold may be null."""
-
 S = TypeVar("S", bound=State)
 
 

@@ -29,8 +29,8 @@ from pyspark.sql.types import (
 )
 
 from mqlake.errors import ConfigError
+from mqlake.lake.bodies.types import VARIANT
 from mqlake.lake.tables.config import DELTA
-from mqlake.lake.tables.table import VARIANT
 
 _PLAIN = (
     BooleanType,
