@@ -60,12 +60,8 @@ def follow_until(
     if found is None or listed is None:
         assert found is listed
         return None
-    assert (found.records, found.size, found.runs.tolist()) == (
-        listed.records,
-        listed.size,
-        listed.runs.tolist(),
-    )
-    return found.records, found.size, found.runs.tolist()
+    assert (*found[:2], found[2].tolist()) == (*listed[:2], listed[2].tolist())
+    return *found[:2], found[2].tolist()
 
 
 def flipped(data: bytes, position: int) -> bytes:

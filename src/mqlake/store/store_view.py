@@ -232,37 +232,46 @@ class StoreView:
         may_wait: bool,
         check_crc: bool,
     ) -> GetMessageResult:
-        config = self.config
         max_count = max(max_count, 1)  # as RocketMQ: a caller that asks for 0 gets 1
         result = GetMessageResult(GetMessageStatus.NO_MATCHED_MESSAGE, offset, low, high)
-        span = max(config.max_filter_message_size, max_count * CQ_UNIT_SIZE) // CQ_UNIT_SIZE
-        if self._get_fast(queue, offset, max_count, message_filter, span, result, may_wait, check_crc):
+        if self._get_fast(queue, offset, max_count, message_filter, result, may_wait, check_crc):
             return result
-        units = queue.get_range(offset, min(span, max_count) if message_filter is None else span)
+        units = queue.get_range(offset, max_count if message_filter is None else self._span(max_count))
         if len(units) == 0:
             result.status = GetMessageStatus.OFFSET_FOUND_NULL
             result.next_begin_offset = queue.roll_next_file(offset)
-            return result
-        if not may_wait and not self._is_resident(int(units["offset"][0])):
+        elif not may_wait and not self._is_resident(int(units["offset"][0])):
             raise BlockingIOError(f"{queue.topic}-{queue.queue_id}: message {offset} is not in memory")
+        else:
+            self._get_slowly(queue, units, offset, max_count, message_filter, result, check_crc)
+        return result
+
+    def _span(self, max_count: int) -> int:
+        """How many units a filter may look at."""
+        return max(self.config.max_filter_message_size // CQ_UNIT_SIZE, max_count)
+
+    def _get_slowly(
+        self,
+        queue: Queue,
+        units: Units,
+        offset: int,
+        max_count: int,
+        message_filter: MessageFilter | None,
+        result: GetMessageResult,
+        check_crc: bool,
+    ) -> None:
+        """Fills `result` unit by unit: from any file, for any filter, past damage and what is missing."""
         begins, ends = _queue_offsets(queue, units, offset)
         log_start, log_end = self.commit_log_files.min_offset, self.commit_log_files.max_offset
-        select = self.commit_log_files.select
         # the units of a light message queue point to records of other queues
         queue_id = None if queue.topic.startswith(LMQ_PREFIX) else queue.queue_id
         topic = queue.topic.encode()
-        limits = config.transfer_limits
+        limits = self.config.transfer_limits
         buffers, messages, total = result.buffers, 0, 0
         result.queue_offsets = queue_offsets = []
         following = offset
-        for physical_offset, size, code, begin, end in zip(
-            units["offset"].tolist(),
-            units["size"].tolist(),
-            units["tags_code"].tolist(),
-            begins,
-            ends,
-            strict=True,
-        ):
+        columns = (units["offset"].tolist(), units["size"].tolist(), units["tags_code"].tolist())
+        for physical_offset, size, code, begin, end in zip(*columns, begins, ends, strict=True):
             in_disk = log_end - physical_offset > self._in_memory_bytes
             count_max, bytes_max = limits[in_disk]
             if messages and (
@@ -272,7 +281,7 @@ class StoreView:
             following = end
             if message_filter is not None and not message_filter.is_matched_by_consume_queue(code):
                 continue
-            record = select(physical_offset, size)
+            record = self.commit_log_files.select(physical_offset, size)
             # offsets ascend: what follows a message that is there was not removed
             if record is None and (
                 size == PRE_BLANK_SIZE
@@ -287,7 +296,7 @@ class StoreView:
                 if found is None:
                     continue
                 physical_offset, size = found
-                record = select(physical_offset, size)
+                record = self.commit_log_files.select(physical_offset, size)
             assert record is not None
             if message_filter is not None and not message_filter.is_matched_by_commit_log(record):
                 continue
@@ -302,7 +311,6 @@ class StoreView:
         result.next_begin_offset = following
         result.message_count = messages
         result.buffer_total_size = total
-        return result
 
     def _get_fast(
         self,
@@ -310,12 +318,11 @@ class StoreView:
         offset: int,
         max_count: int,
         message_filter: MessageFilter | None,
-        span: int,
         result: GetMessageResult,
         may_wait: bool,
         check_crc: bool,
     ) -> bool:
-        """Up to `max_count` messages, or those among `span` that a filter by tags lets through, when none of them needs
+        """Up to `max_count` messages, or those of a span that a filter by tags lets through, when none of them needs
         the slow path: one each, all in one file and in memory, each where its unit says. Otherwise does nothing and
         returns False."""
         if not isinstance(queue, ConsumeQueue) or queue.topic.startswith(LMQ_PREFIX):
@@ -327,7 +334,9 @@ class StoreView:
             behind = offset + len(units) // CQ_UNIT_SIZE
             queue_offsets: range | Int64s = range(offset, behind)
         elif type(message_filter) is TagFilter:
-            chosen = _chosen(queue.get_range(offset, span), offset, message_filter, count_max)
+            chosen = _chosen(
+                queue.get_range(offset, self._span(max_count)), offset, message_filter, count_max
+            )
             if chosen is None:
                 return False
             units, queue_offsets, behind = chosen
@@ -348,7 +357,7 @@ class StoreView:
             config.max_transfer_bytes_on_message_in_memory,
             check_crc=check_crc,
         )
-        if found is None or not found.records or not view:  # no view: the file was closed meanwhile
+        if found is None or not found[0] or not view:  # no view: the file was closed meanwhile
             return False
         count, size, runs = found
         if len(runs) <= RUNS_MAX:
@@ -358,7 +367,7 @@ class StoreView:
         result.status = GetMessageStatus.FOUND
         result.message_count = count
         result.next_begin_offset = behind if count == len(queue_offsets) else int(queue_offsets[count])
-        taken = queue_offsets[:count]
+        taken = queue_offsets if count == len(queue_offsets) else queue_offsets[:count]
         result.queue_offsets = taken if isinstance(taken, range) else taken.tolist()
         result.buffer_total_size = size
         result.last_place = UNIT.unpack_from(units, (count - 1) * CQ_UNIT_SIZE)[:2]
@@ -391,7 +400,7 @@ class StoreView:
         """The file of the first unit's record; None when that is not, or not surely, in memory."""
         physical_offset = int.from_bytes(units[:8], "big")
         mapped_file = self.commit_log_files.find_mapped_file_by_offset(physical_offset)
-        if mapped_file is None or not self.is_taken_for_in_memory(physical_offset):
+        if mapped_file is None or self.commit_log_files.max_offset - physical_offset > self._in_memory_bytes:
             return None
         if not (may_wait or mapped_file.is_resident(physical_offset - mapped_file.file_from_offset)):
             return None

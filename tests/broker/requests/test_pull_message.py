@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mqlake.broker.mqtrace.hooks import ConsumeMessageContext
+from mqlake.broker.services.pull_request_hold import PullRequest, PullRequestHoldService
 from mqlake.formats.record import decode_record
 from mqlake.message import tags_code
 from mqlake.remoting.bodies.admin import SubscriptionGroupConfig
@@ -217,6 +218,29 @@ def test_only_a_pull_that_may_be_held_and_finds_nothing_is(tmp_path):
     on_a_broker(tmp_path, scene)
 
 
+def test_a_pull_is_held_as_long_as_it_says(tmp_path, monkeypatch):
+    held: list[float] = []
+    suspend = PullRequestHoldService.suspend_pull_request
+
+    def seen(service: PullRequestHoldService, topic: str, queue_id: int, pull: PullRequest) -> None:
+        held.append(pull.deadline - asyncio.get_running_loop().time())
+        suspend(service, topic, queue_id, pull)
+
+    monkeypatch.setattr(PullRequestHoldService, "suspend_pull_request", seen)
+
+    async def scene(peer: Peer) -> None:
+        await sent(peer, count=1)
+        pull = asyncio.create_task(
+            peer.pull("T", 1, sys_flag=SUBSCRIPTION | SUSPEND, suspend_timeout_millis=3_600_000)
+        )
+        await until_async(lambda: held)
+        await sent(peer, count=1)
+        assert bodies(await pull) == [b"0"]
+
+    on_a_broker(tmp_path, scene)
+    assert 3000 < held[0] <= 3600
+
+
 def test_without_long_polling_a_pull_is_held_for_a_short_while(tmp_path):
     """However long its client would wait."""
 
@@ -339,6 +363,9 @@ def test_a_group_that_only_pulls_is_known_by_its_pulls(tmp_path):
         await peer.pull("T", subscription="A")
         known = peer.controller.broker.consumer_manager.find_subscription_data("CG", "T")
         assert known.sub_string == "A" and known.code_set == {tags_code("A")}
+        group = peer.controller.broker.consumer_manager.get_consumer_group_info("CG", True)
+        assert group.message_model is MessageModel.CLUSTERING
+        assert group.consume_type is ConsumeType.CONSUME_PASSIVELY
 
     on_a_broker(tmp_path, scene)
 

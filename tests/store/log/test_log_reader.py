@@ -21,6 +21,7 @@ from mqlake.store.log.log_reader import (
     end_in_file,
     end_of_records,
     end_of_whole,
+    one_ahead,
     open_log,
     refuse_foreign,
 )
@@ -109,6 +110,21 @@ def test_older_records_behind_the_end_are_stale(root: Path) -> None:
     walk, left = walked(root)
     assert left == offsets[:-5]
     assert [(hole.kind, hole.start) for hole in walk.holes] == [(HoleKind.STALE, cut)]
+
+
+def test_a_range_is_scanned_in_chunks_also_one_ahead(root: Path) -> None:
+    _, offsets = walked(root)
+    log = open_log(config_of(root))
+    try:
+        reader = LogReader(log)
+        first = log.mapped_files[0].file_size
+        last = next(offset for offset in offsets if offset > first + 1000)
+        for end, count in ((offsets[9], 9), (last, offsets.index(last)), (None, COUNT)):
+            for chunks in (reader.scan(0, end), one_ahead(reader.scan(0, end, chunk_records=7))):
+                found = [offset for chunk in chunks for offset in chunk.scan.physical_offset.tolist()]
+                assert found == offsets[:count]
+    finally:
+        log.close()
 
 
 def test_a_start_in_the_middle(root: Path) -> None:

@@ -165,13 +165,16 @@ def test_both_ends_follow_the_log(tmp_path, kind):
     for commit_log_min, first in ((0, 0), (1250, 1250), (10, 1250), (1250, 1250), (1251, 1251)):
         queue.correct_min_offset(commit_log_min * RECORD)
         assert queue.min_offset_in_queue == first
-    assert queue.delete_expired_file(1251 * RECORD) == 1
+    assert queue.delete_expired_file(1252 * RECORD) == 1
+    assert queue.min_offset_in_queue == 1252
     files = [number * UNITS_A_FILE * kind.unit_size for number in (1, 2)]
-    assert state(queue) == (1251, 2500, 2500 * RECORD, files)
+    assert state(queue) == (1252, 2500, 2500 * RECORD, files)
     queue.truncate_dirty_logic_files(2010 * RECORD - 1)  # in the middle of a record
-    assert state(queue) == (1251, 2009, 2009 * RECORD, files)
+    assert state(queue) == (1252, 2009, 2009 * RECORD, files)
     queue.truncate_dirty_logic_files(1100 * RECORD)  # before the beginning
     assert state(queue) == (1000, 1100, 1100 * RECORD, files[:1])
+    queue.destroy()
+    assert state(queue) == (0, 0, -1, [])
 
 
 @pytest.mark.parametrize("kind", KINDS)

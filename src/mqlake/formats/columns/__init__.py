@@ -454,14 +454,9 @@ def gather(
     return (offsets if large else offsets.astype(np.int32)), data
 
 
-class Followed(NamedTuple):
-    records: int
-    """As many as units were followed."""
-    size: int
-    """Their bytes."""
-    runs: Int64s
-    """(start, end) in the buffer of each stretch of records that lie back to back."""
-
+Followed = tuple[int, int, Int64s]
+"""How many units were followed, so many records; their bytes; (start, end) in the buffer of each stretch of records
+that lie back to back. No NamedTuple, which takes longer to make than units to follow."""
 
 _NO_OFFSETS = np.empty(0, np.int64)
 
@@ -509,7 +504,7 @@ def follow_units(
         check_crc,
         runs,
     )
-    return None if followed < 0 else Followed(followed, size, runs[:run_count])
+    return None if followed < 0 else (followed, size, runs[:run_count])
 
 
 def record_ends(buf: Bytes, count: int) -> list[int]:

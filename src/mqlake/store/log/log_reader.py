@@ -237,8 +237,6 @@ class LogReader:
                 if scan.stop != ScanStop.MAX_RECORDS:
                     break
                 position = scan.end
-            if scan.stop == ScanStop.LIMIT and limit < mapped_file.file_size:
-                return
 
     def walk(
         self,
@@ -386,13 +384,10 @@ class LogWalk:
         A writer goes from front to back, so a hole that records follow is final.
         """
         scan_file = self._reader.scan_file
-        if any(
+        return any(
             scan_file(gap.mapped_file, gap.position, gap.mapped_file.file_size, 1).stop != gap.stop
             for gap in self._pending
-        ):
-            self._pending.clear()
-            return True
-        return False
+        )
 
     def _end_of_log(self) -> None:
         if self._known_until > self.end:
