@@ -73,3 +73,27 @@ def test_a_lake_in_a_bucket(
     assert orders.table.orphans(later) == []
     assert rows_in(orders.table) == expected(tmp_path / "store")
     assert delete_paths([f"{data}/stray.parquet"]) == 0, "it is gone"
+
+
+@pytest.mark.parametrize(
+    ("format", "says"), [("iceberg", "NO_SUCH_BUCKET"), ("delta", "answers NoSuchBucket: The")]
+)
+def test_a_bucket_that_is_not_there(
+    endpoint: str, format: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {**KEYS, "AWS_ENDPOINT_URL": endpoint}.items():
+        monkeypatch.setenv(name, value)
+    put(tmp_path / "store", 4)
+    given = [
+        str(tmp_path / "store"),
+        "--topic",
+        ORDERS,
+        "--format",
+        format,
+        "--warehouse",
+        "s3://nobody/lake",
+    ]
+    if format == "iceberg":
+        given += ["--catalog", f"sqlite:///{tmp_path}/catalog.db"]
+    done = CliRunner().invoke(cli, ["lake", "run", *given])
+    assert done.exit_code == 1 and says in done.stderr and "<" not in done.stderr, done.output
